@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The transforms of this program, of every backend, plan and kind of kernel, against the FFTs of others, in one run.
+"""Compares this program's transforms, of every backend, plan and kind of kernel, with other FFTs, in one run.
 
     .venv/bin/python scripts/bench_fft.py [--shape 256,256,256] [--devices 2] [--precision single] [--platform cpu]
 
-Others are the transform published for JAX (complex, back to its input layout), `scipy.fft.rfftn` in one process and,
-if $SIMULATOR_MPI4PY_FFT names a Python interpreter that has it, mpi4py-fft with FFTW on as many ranks as devices. All
-transform three components of a grid forward and back, in turns; medians are compared. On GPUs, and in a step of
-several Slurm tasks, this program's transforms are measured alone.
+The others are the transform published for JAX (complex, back to its input layout), `scipy.fft.rfftn` in one process
+and, if $SIMULATOR_MPI4PY_FFT names a Python interpreter with mpi4py-fft, FFTW through mpi4py-fft on as many ranks as
+devices. All transform three components of a grid forward and back, in turns; medians are compared. On GPUs, and in a
+step of several Slurm tasks, this program's transforms are measured alone.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from simulator.spectral.measure import random_array
 
 @contextlib.contextmanager
 def peers(shape: tuple[int, int, int], devices: Any, dtype: Any) -> Iterator[list[Contender]]:
-    """The contenders of others that can run here; a line on stderr about each that cannot."""
+    """The other libraries' transforms that can run here; prints a line on stderr about each that cannot."""
     count = len(devices)
     contenders: list[Contender] = []
     if shape[1] % count == shape[2] % count == 0:

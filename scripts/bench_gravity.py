@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares the cost of a `schrodinger_poisson` step with that of the same step as peers write it, in one run.
+"""Compares the cost of a `schrodinger_poisson` step with the cost of the same step as in other codes, in one run.
 
     .venv/bin/python scripts/bench_gravity.py [--shape 128] [--devices 2] [--precision single] [--rounds 9]
 
-The peers' step: kick-drift-kick on the values of the wave function with four of jaxdecomp's complex transforms, two
-for psi and two for the potential, as in Jaxion. Both steps run in a loop on the device and alternate; the result is
-the ratio of the medians. The shares are of parts timed alone.
+The other codes' step is kick-drift-kick on the values of the wave function with four of jaxdecomp's complex
+transforms, two for psi and two for the potential, as in Jaxion. Both steps run in a loop on the device and alternate;
+the result is the ratio of the medians. The parts of a step, whose shares are printed, are timed separately.
 """
 
 import argparse
@@ -55,13 +55,13 @@ def peers_step(grid: Grid, devices: Any, dtype: Any) -> tuple[Callable, Callable
 
 
 def timed(calls: dict[str, tuple[Callable, tuple]], rounds: int) -> dict[str, float]:
-    """Median seconds of each call, in turns."""
+    """Executes the calls in turns; returns the median duration of each in seconds."""
     found: dict[str, list[float]] = {name: [] for name in calls}
     for i in range(rounds + 2):
         for name, (call, arguments) in calls.items():
             began = time.perf_counter()
             jax.block_until_ready(call(*arguments))
-            if i >= 2:  # the first ones compile and warm up
+            if i >= 2:  # the first two rounds compile and warm up
                 found[name].append(time.perf_counter() - began)
     return {name: statistics.median(values) for name, values in found.items()}
 

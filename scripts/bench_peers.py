@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares a step of this program with the same step of others, in turns in one run.
+"""Compares a step of this program with the same step of other programs, in turns in one run.
 
     .venv/bin/python scripts/bench_peers.py [--shapes 128,256] [--planes 256,1024] [--rounds 5] [--only navier_stokes]
         [--json FILE]
 
 Navier-Stokes RK4 from a Taylor-Green vortex: fluidsim's ns3d (FFTW, MPI, 2 ranks, double precision), the method
-published for JAX (complex transforms that return to their layout, 2 devices), and this program. The same in planes:
+published for JAX (complex transforms back to the input layout, 2 devices), and this program. The same in planes:
 fluidsim's ns2d with each of its parallel transforms, and this program. Schrodinger-Poisson steps of order 2 in single
 precision: Jaxion (2 devices), and this program. Every contender is a separate process that
 waits for its turns without using a core; medians are compared. Contenders that solve the same flow must agree on its
@@ -42,7 +42,7 @@ DEBIAN = ("libfftw3-mpi-dev", "libfftw3-mpi3")
 
 
 class Missing(Exception):
-    """A contender cannot run; the message says why."""
+    """A contender cannot run, for the reason in the message."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Contender:
 
 @contextlib.contextmanager
 def contenders(wanted: list[tuple[str, Any, dict[str, Any]]], folder: Path) -> Iterator[list[Contender]]:
-    """The contenders that can be started; a line on stderr about each that cannot."""
+    """The contenders that can be started; prints a line on stderr about each that cannot."""
     started: list[Contender] = []
     try:
         for program, prepare, problem in wanted:
@@ -170,7 +170,7 @@ def contenders(wanted: list[tuple[str, Any, dict[str, Any]]], folder: Path) -> I
 
 
 def compare(what: str, wanted: list, folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """A row for each contender: median in seconds, and the ratios of this program's times to it."""
+    """One row per contender: its median in seconds, and this program's medians divided by it."""
     with contenders(wanted, folder) as started:
         for _ in range(rounds):
             for contender in started:
@@ -209,11 +209,11 @@ def main() -> int:
     parser.add_argument("--shapes", default="128", help="points along each side of a box, e.g. 128,256")
     parser.add_argument("--planes", default="", help="points along each side of a plane, e.g. 256,1024")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--devices", type=int, default=2, help="of the JAX programs (default: 2)")
+    parser.add_argument("--devices", type=int, default=2, help="devices of each JAX program (default: 2)")
     parser.add_argument("--only", choices=("navier_stokes", "schrodinger_poisson"))
     parser.add_argument("--without", default="", help="peers to leave out, e.g. published,fluidsim")
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    parser.add_argument("--folder", type=Path, default=Path(cache) / "simulator-peers", help="of the peers")
+    parser.add_argument("--folder", type=Path, default=Path(cache) / "simulator-peers", help="for the peers")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
     args = parser.parse_args()
     folder, left_out = args.folder.absolute(), args.without.split(",")

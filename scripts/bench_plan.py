@@ -4,9 +4,9 @@
     .venv/bin/python scripts/bench_plan.py [--shapes 64,128] [--devices 1,2] [--models all]
         [--measured 32] [--cpu-time]
 
-A plan measures the run's own step on a grid of at most --measured points along an axis (128 in `simulator plan`), so
-that larger grids are predicted. With --cpu-time both sides are in seconds that this process had of each device's
-core: for a machine on which others are at work. The table is that of simulator/docs/internals/planning.md.
+A plan measures the run's own step on a grid of at most --measured points along an axis (128 in `simulator plan`) and
+extrapolates to larger grids. --cpu-time compares seconds of processor time per device, for a machine on which other
+programs run. simulator/docs/internals/planning.md holds the table.
 """
 
 import argparse
@@ -37,7 +37,7 @@ CONFIGS = {
 
 
 class Compared(NamedTuple):
-    """Seconds of a step."""
+    """The planned and the measured duration of a step, in seconds."""
 
     planned: float
     measured: float
@@ -48,7 +48,7 @@ class Compared(NamedTuple):
 
 
 def compare(config: RunConfig, devices: int, clock: Callable[[], float], largest: int) -> Compared:
-    """The planned and the measured step; see `this_machine`."""
+    """Plan a step with `this_machine`, and measure it."""
     machine = this_machine(config, devices, clock, largest)
     cluster = Cluster(discover({}), "cpu", tuple(jax.devices("cpu")[:devices]))
     steps = TimedSteps(Simulation(config, cluster=cluster, report=lambda line: None), clock)

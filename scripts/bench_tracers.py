@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Compares the cost of a step with tracers with that of the flow's step alone, in one run.
+"""Compares the cost of a step with tracers with the cost of the flow's step alone, in one run.
 
     .venv/bin/python scripts/bench_tracers.py [--shape 128] [--count 1e6] [--devices 2] [--precision double]
 
 Both loops run the same decaying turbulence with the same choice of dt and alternate; the result is the ratio of the
-smallest times, for every interpolation. The time of processors leaves out waiting, also for other programs on the
-machine.
+smallest times, for every interpolation. Processor time excludes waiting, also for other programs on the machine.
 """
 
 import argparse
@@ -45,7 +44,7 @@ class Loop:
         self.busy: list[float] = []
 
     def turn(self, steps: int) -> None:
-        """A few steps: seconds, and seconds of the processor, of one of them."""
+        """Take so many steps; note the wall time and the processor time of one step."""
         limit = Until(np.float64(1e9), np.float64(1e9), np.int64(steps))
         jax.block_until_ready(self.state)
         before = int(self.state.step)
@@ -88,7 +87,7 @@ def main() -> None:
     flow_alone = loops["flow alone"]
     print(f"{'':14} {'ms per step':>12} {'ratio':>6} {'ms of processors':>18} {'ratio':>6}")
     for name, loop in loops.items():
-        # The first turn compiles.
+        # The first turn, which compiles the loop, is left out.
         wall, busy = min(loop.seconds[1:]), min(loop.busy[1:])
         ratios = wall / min(flow_alone.seconds[1:]), busy / min(flow_alone.busy[1:])
         print(f"{name:14} {1e3 * wall:12.1f} {ratios[0]:6.2f} {1e3 * busy:18.1f} {ratios[1]:6.2f}")

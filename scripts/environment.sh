@@ -6,7 +6,7 @@
 #   SIMULATOR_VENV=  the folder of the environment (default: .venv in the checkout)
 #
 # All messages go to stderr, because stdout belongs to the program. Only the last step of an installation
-# writes the stamp, so that an interrupted one is repeated.
+# writes the stamp, so that an interrupted installation is repeated.
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv=${SIMULATOR_VENV:-$root/.venv}
@@ -21,7 +21,7 @@ fail() { # fail CODE MESSAGE
 }
 
 # Whether the interpreter runs, has a supported version and can create environments. Version managers put
-# names on PATH that do not run.
+# commands on PATH that do not run.
 works() {
   "$1" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
     >/dev/null 2>&1

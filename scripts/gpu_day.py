@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Everything that is to be measured where a GPU is at hand, in parts of a few minutes each.
+"""All measurements that need a GPU, in parts of a few minutes each.
 
     scripts/gpu_day [--output DIR] [--minutes 9] [--platform gpu|cpu] [--shapes 256,512]
 
-Every call does as many parts as fit into its minutes and goes on where the last one stopped; a part that failed is
-tried once more by the next call. `DIR/gpu_day.md` is the page, `DIR/gpu_day.json` what was measured. Parts: the tests
-that need a GPU; what the device copies and transforms per second; a step of every model, in both precisions, beside
-the plan's memory and time; the transforms; the largest grid that fits; a profile.
+A call begins where the last call stopped, and begins no part after so many minutes; the next call tries a failed part
+once more. `DIR/gpu_day.json` holds the measurements, and `DIR/gpu_day.md` is a page made from them. The parts: the
+bytes that the device moves per second; the tests that need a GPU; a step of every model in both precisions, beside
+the planned memory and time; the transforms; the largest grid that fits; a profile.
 """
 
 import argparse
@@ -29,7 +29,7 @@ MODELS = {
     "composite": "gas_and_waves",
 }
 LONGEST = 570
-"""Seconds of a part."""
+"""A part is killed after so many seconds."""
 MACHINE = """
 import json, sys
 from dataclasses import asdict
@@ -58,16 +58,16 @@ class Part(NamedTuple):
     name: str
     command: list[str]
     result: Path | None = None
-    """The JSON file that it writes; None: the last line of its output is JSON, or nothing is wanted."""
+    """The JSON file that the command writes; None: the command prints its result."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs/gpu_day"), metavar="DIR")
-    parser.add_argument("--minutes", type=float, default=9.0, help="begin no part after so many (default: 9)")
+    parser.add_argument("--minutes", type=float, default=9.0, help="begin no part after so many minutes (default: 9)")
     parser.add_argument("--platform", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--shapes", default="256,512", help="points along an axis (default: 256,512)")
-    parser.add_argument("--seconds", type=float, default=5.0, help="for which a step is timed (default: 5)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration of each measurement (default: 5)")
     args = parser.parse_args()
     try:
         sides = [int(n) for n in args.shapes.split(",")]
@@ -81,7 +81,7 @@ def main() -> int:
     left = [part for part in parts if not found.get(part.name, {}).get("done")]
     for number, part in enumerate(left):
         if number and time.monotonic() - began > 60 * args.minutes:
-            print(f"{len(left) - number} of {len(parts)} parts are left: the same command goes on")
+            print(f"{len(left) - number} of {len(parts)} parts are left: repeat the command")
             break
         found[part.name] = result = run(part, found.get(part.name, {}).get("tries", 0))
         print(
@@ -98,7 +98,7 @@ def main() -> int:
 
 
 def parts_of(args: argparse.Namespace, sides: list[int]) -> Iterator[Part]:
-    """In the order of their worth, should the day be short."""
+    """All parts, the most important first, in case that time runs out."""
     simulator = [sys.executable, "-m", "simulator"]
     platform = f"devices.platform={args.platform}"
     gpu = ["--gpu"] if args.platform == "gpu" else []
@@ -151,7 +151,7 @@ def config(name: str) -> str:
 
 
 def run(part: Part, tries: int) -> dict[str, Any]:
-    """What a part gave; it is done when it succeeded, or failed twice."""
+    """Execute a part and return its result. A part is done when it has succeeded once or failed twice."""
     began = time.monotonic()
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
     try:
@@ -162,7 +162,7 @@ def run(part: Part, tries: int) -> dict[str, Any]:
     result: dict[str, Any] = {"code": code, "tries": tries + 1, "seconds": time.monotonic() - began}
     result["done"] = code == 0 or tries >= 1
     if code:
-        result["error"] = (error or output).strip().splitlines()[-1:] or ["no word"]
+        result["error"] = (error or output).strip().splitlines()[-1:] or ["no message"]
         result["error"] = result["error"][0]
     elif part.result is not None:
         result["found"] = json.loads(part.result.read_text())
@@ -172,7 +172,7 @@ def run(part: Part, tries: int) -> dict[str, Any]:
 
 
 def _json(output: str) -> Any:
-    """What a command has printed as JSON: all of it, or its last line; else its last line as text."""
+    """The JSON in a command's output: all of the output, or its last line; else the last line as text."""
     lines = output.strip().splitlines() or [""]
     for text in (output, lines[-1]):
         try:
@@ -183,14 +183,14 @@ def _json(output: str) -> Any:
 
 
 def largest(platform: str, side: int) -> int:
-    """The largest grid that a step is taken on, by trying: what a plan says would fit, and smaller ones."""
+    """Try a step on the largest grid that fits by the plan, then on smaller grids; print the first that works."""
     given = ["simulator", "plan", config("taylor_green"), platform, f"grid.shape={side},{side},{side}"]
     done = subprocess.run(
         [sys.executable, "-m", *given, "--devices", "1", "--json"], capture_output=True, text=True, cwd=ROOT
     )
     planned = json.loads(done.stdout)["largest_shape"] if done.returncode == 0 else [side] * 3
     shape = list(planned)
-    if platform.endswith("cpu"):  # no day's work: that the part works is all that is wanted
+    if platform.endswith("cpu"):  # only a trial of this script
         shape = [min(n, side) for n in shape]
     while min(shape) >= 8:
         text = ",".join(map(str, shape))
@@ -213,7 +213,7 @@ def largest(platform: str, side: int) -> int:
 
 
 def page(found: dict[str, Any], sides: list[int], platform: str) -> str:
-    """The day as Markdown."""
+    """All results as a page in Markdown."""
 
     def of(name: str) -> Any:
         part = found.get(name, {})

@@ -1,10 +1,10 @@
-"""How much the tests notice: random mutants of the package, each tried by the tests that execute its line.
+"""Measures how many random mutants of the package the tests kill; each meets the tests that execute its line.
 
-    python scripts/mutants.py cover               # one run of the default tier: which test file executes which line
-    python scripts/mutants.py run 100 --seed 1    # a line for each mutant: killed by what, or survived
+    python scripts/mutants.py cover               # run the default tier; note which test file executes which line
+    python scripts/mutants.py run 100 --seed 1    # print for each mutant the test that killed it, or SURVIVED
 
-A mutant differs from the package in one place: an operator, a comparison, a number, a truth value or a statement left
-out. It is killed if a test fails or does not end. Needs the package `coverage`.
+A mutant differs from the package in one place: another operator, comparison, number or truth value, or a missing
+statement. A mutant is killed if a test fails or does not end. The script needs the package `coverage`.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def changed(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def mutants(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Line, difference and text of every mutant of a file; messages, annotations and docstrings stay."""
+    """Line, difference and text of every mutant of a file. Messages, annotations and docstrings are not mutated."""
     text = path.read_text()
     starts = [0]
     for line in text.splitlines(keepends=True):
@@ -119,7 +119,7 @@ def _prose(node: ast.AST) -> bool:
 
 
 def executed() -> dict[str, dict[int, set[str]]]:
-    """Test files by the lines of the package's files that they execute."""
+    """For each line of each file of the package the test files that execute it."""
     import coverage
 
     found: dict[str, dict[int, set[str]]] = {}
@@ -142,7 +142,7 @@ def seconds() -> dict[str, float]:
 
 
 def tried(place: Path, file: str, text: str, tests: list[str], limit: float) -> str:
-    """Which test kills a mutant; empty if none does."""
+    """The first failing test, or another reason why the mutant is killed; empty if it survives."""
     original = (place / file).read_text()
     (place / file).write_text(text)
     path = os.pathsep.join((str(place), str(place / "tests")))
@@ -164,7 +164,7 @@ def tried(place: Path, file: str, text: str, tests: list[str], limit: float) -> 
 
 def judged(number: int, seed: int, jobs: int) -> None:
     lines, spent = executed(), seconds()
-    # A line that no test executes counts: its mutant survives.
+    # Lines that no test executes are mutated too; their mutants survive.
     files = sorted(p for room in ROOMS for p in (ROOT / "simulator" / room).rglob("*.py"))
     drawn = random.Random(seed).sample([(p, *mutant) for p in files for mutant in mutants(p)], number)
     places = [Path(tempfile.mkdtemp(prefix="simulator-mutants-")) for _ in range(jobs)]

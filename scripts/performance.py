@@ -28,7 +28,7 @@ Results = Sequence[Mapping[str, Any]]
 
 
 def circumstances(results: Results) -> list[str]:
-    """A sentence for each machine and day. A load above the cores says that other work ran beside the benchmark."""
+    """A sentence for each machine and day. A load above the number of cores shows that other programs ran too."""
     together: dict[str, list[float]] = {}
     for result in results:
         m = result["measured"]
@@ -138,7 +138,7 @@ PARTS: Mapping[str, Callable[[Results], list[str]]] = {
 
 
 def written(page: str, folder: Path) -> str:
-    """The page with its tables made anew."""
+    """The text of the page with new tables."""
     for name, make in PARTS.items():
         results = [json.loads(file.read_text()) for file in sorted(folder.glob(f"{name}_*.json"))]
         begin, end = f"<!-- measured: {name} -->", f"<!-- end: {name} -->"

@@ -32,7 +32,7 @@ def inner(a: Any, b: Any) -> float:
 
 
 def descend(gradient: Callable[[Any], tuple[Any, Any]], at: Any, rate: float, steps: int) -> tuple[Any, list[float]]:
-    """The best point of so many steps of descent from `at`, the first at `rate`, and the losses on the way."""
+    """The best point of so many descent steps from `at`, the first with `rate`, and the loss at each step."""
     value, slope = gradient(at)
     losses, best = [float(value)], (float(value), at)
     for _ in range(steps):
@@ -47,7 +47,7 @@ def descend(gradient: Callable[[Any], tuple[Any, Any]], at: Any, rate: float, st
 
 
 def recover(size: int = 48, descents: int = DESCENTS) -> dict[str, Any]:
-    """Both problems: the true and the recovered vorticity on the grid, the errors, and the losses."""
+    """Solve both problems: the true and the recovered vorticity on the grid, the errors, and the losses."""
     overrides = [
         f"grid.shape={size},{size}",
         f"model.parameters={{viscosity: {VISCOSITY}}}",
@@ -61,7 +61,7 @@ def recover(size: int = 48, descents: int = DESCENTS) -> dict[str, Any]:
     reference = differentiate(simulation, lambda *states: jnp.zeros(()), steps=STEPS, dt=DT)
     observed = [state.fields["vorticity"] for state in jax.jit(lambda s: reference.states({}, s))(simulation.state)]
 
-    # Misfits of the velocity: that of the vorticity, divided by k.
+    # The misfit of the velocity is the misfit of the vorticity divided by k.
     weight = layout.inverse_k_squared()
 
     def misfit(*states: Any) -> jax.Array:
@@ -71,7 +71,7 @@ def recover(size: int = 48, descents: int = DESCENTS) -> dict[str, Any]:
     search = differentiate(simulation, misfit, steps=STEPS, dt=DT)
     rest = {"fields": jax.tree.map(jnp.zeros_like, true)}
 
-    # In terms of the velocity's amplitude k^-1 w every scale is equally steep.
+    # As a function of the velocity's amplitude w/k the misfit is equally steep at every scale.
     root = jnp.sqrt(jnp.where(weight > 0, 1 / jnp.where(weight > 0, weight, 1), 0))
 
     def scaled(amplitude: Any) -> tuple[Any, Any]:
@@ -113,7 +113,7 @@ def recover(size: int = 48, descents: int = DESCENTS) -> dict[str, Any]:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """The true and the recovered vorticity, and how the misfit fell."""
+    """Draw the true and the recovered vorticity, and the misfit after each gradient."""
     import matplotlib
 
     from simulator.show.style import RC, figure

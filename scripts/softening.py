@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""The trade of a softening of particles: linear growth by wavenumber, and the force between two particles.
+"""Compares softening lengths of particles: linear growth by wavenumber, and the force between two particles.
 
     python scripts/softening.py PICTURE.png
 
-Growth is that of 16^3 particles on as many cells from a = 0.02 to 1. Forces are compared with Ewald's sum (Ann. Phys.
-369, 253 (1921)) at random places and in random directions.
+16^3 particles on as many cells grow from a = 0.02 to 1. Forces at random positions and in random directions are
+compared with Ewald's sum (Ann. Phys. 369, 253 (1921)).
 """
 
 import sys
@@ -46,7 +46,7 @@ def simulation(softening: str) -> Simulation:
 
 
 def growth(run: Simulation) -> np.ndarray:
-    """Growth of the density in shells below the Nyquist wavenumber, over that of linear theory."""
+    """Growth of the density in shells below the Nyquist wavenumber, divided by the growth in linear theory."""
     background = run.model.background
     end = jax.jit(lambda s: jax.lax.fori_loop(0, 87, lambda i, s: run.step(s, background.time_of(1.0) / 87), s))
     begun, grown = (np.asarray(run.spectra(s)["dark_density_power"]) for s in (run.state, end(run.state)))
@@ -69,7 +69,7 @@ def ewald(away: np.ndarray) -> np.ndarray:
 
 
 def forces(run: Simulation, repeats: int = 4) -> np.ndarray:
-    """Root mean square of the error over the force, for each distance."""
+    """Root mean square of the relative error of the force, for each distance."""
     rng, begun = np.random.default_rng(0), run.state.particles["dark"]
     count = begun.records["mass"].size
     mass = jnp.full(count, 1e-30).at[0].set(1 / float(run.model.background.settings.start))

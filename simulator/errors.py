@@ -9,23 +9,23 @@ from typing import Any
 
 
 def printable(text: str) -> str:
-    """`text` on one line without control characters: names and texts of the user as messages print them."""
+    """`text` with its control characters escaped: messages print a user's names and texts in this form."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class _OneLineEach(Exception):
-    """A message of one line, or of one line for each of several mistakes."""
+    """An exception whose message has one line for each mistake."""
 
     def __init__(self, message: object = "") -> None:
         super().__init__("\n".join(printable(line) for line in str(message).split("\n")))
 
 
 class UserError(_OneLineEach):
-    """The user made a mistake. The message is one line that names the place and the cure; exit code 2."""
+    """The user made a mistake. Each line of the message names the place and the cure; the exit code is 2."""
 
 
 class RunFailure(_OneLineEach):
-    """The computation or the machine failed (a non-finite field, a full disk). One line; exit code 1."""
+    """The computation or the machine failed (a non-finite field, a full disk); the exit code is 1."""
 
 
 def shortened(text: str, most: int = 60) -> str:
@@ -46,5 +46,5 @@ def did_you_mean(name: object, known: Iterable[str], otherwise: str = ";") -> st
 
 
 def shown(value: Any) -> str:
-    """A value of the user as messages echo it."""
+    """A user's value in the form in which messages echo it."""
     return shortened({True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value))

@@ -1,7 +1,7 @@
-"""Atomic writes: files are written beside their target, synced and renamed into place.
+"""Atomic writes: every file is written beside its target, synced and renamed into place.
 
-Every failure is a plain OSError that names the file; modes follow the umask. A `Journal` is told of each change
-before it becomes visible.
+Every failure is a plain OSError that names the file; file modes follow the umask. Each change is announced to a
+`Journal` before it becomes visible.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _PIECE = 1 << 20
 
 
 class Journal:
-    """Receives changes to files before they happen. This one ignores them; the run's ledger records them."""
+    """Receives the changes to files before they happen. This class ignores them; the run's ledger records them."""
 
     def writing(self, path: Path, size: int, digest: str) -> None:
         """`path` is about to be replaced by a file of `size` bytes whose xxh3 is `digest`."""
@@ -33,13 +33,13 @@ class Journal:
         """The replacement announced by `writing` is complete."""
 
     def kept(self, paths: Iterable[Path]) -> None:
-        """These files are complete and will not change."""
+        """The files `paths` are complete and will not change."""
 
     def removing(self, path: Path, why: str) -> None:
         """`path`, everything below it and everything derived from it is about to be removed."""
 
     def appending(self, path: Path) -> "AppendedFile":
-        """Open `path` for appending; the journal may read the file's size and checksum at any time."""
+        """Open `path` for appending; the journal may read the size and the checksum of the file at any time."""
         return AppendedFile(path)
 
 
@@ -64,7 +64,7 @@ class AppendedFile:
         """Number of bytes and their xxh3, one tuple so that other threads read a consistent pair."""
 
     def append(self, data: bytes) -> None:
-        """Write `data` at the end. After an OSError none of it remains in the file."""
+        """Write `data` at the end. After an OSError the file holds nothing of `data`."""
         assert self._descriptor is not None
         before = os.fstat(self._descriptor).st_size
         try:
@@ -110,11 +110,11 @@ def pieces_of(path: Path) -> Iterator[bytes]:
 def write_durably(path: Path, data: Iterable[bytes | memoryview], journal: Journal = UNRECORDED) -> None:
     """Write the pieces of `data` beside `path`, sync, and rename to `path`: all of the file or nothing.
 
-    `journal` is told right before the rename. Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...), which names
-    `path`, and leaves nothing behind.
+    `journal.writing` is called right before the rename. Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...), which
+    names `path`, and leaves no temporary file behind.
     """
     digest, size = xxhash.xxh3_64(), 0
-    # Two processes may write the same file at once (the index: a run and `verify`), so temporary names are unique.
+    # A run and `verify` may write the same index at once, so temporary names are unique.
     beside = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
@@ -179,7 +179,7 @@ def remove_tree(path: Path) -> None:
 
 
 def remove_temporaries(folder: Path) -> list[Path]:
-    """Remove the temporary files that a killed process left in `folder`; for the one writer of that folder."""
+    """Remove the temporary files that a killed process left in `folder`; only the writer of `folder` calls this."""
     temporaries = [path for path in folder.iterdir() if path.name.startswith(TEMPORARY) and path.is_file()]
     for path in temporaries:
         path.unlink(missing_ok=True)
@@ -187,7 +187,7 @@ def remove_temporaries(folder: Path) -> list[Path]:
 
 
 def named(error: OSError, path: Path) -> OSError:
-    """The same error with the file's name, which errors of `os.write` and `os.fsync` lack."""
+    """The same error with the name of the file: `os.write` and `os.fsync` raise errors without a name."""
     return OSError(error.errno, error.strerror or str(error), str(path))
 
 

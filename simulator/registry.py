@@ -1,6 +1,6 @@
-"""Registries of parts that are chosen by name: the parts of this package and of other installed packages.
+"""Registries of the parts of a run (models, forcings, ...) by name, in this package and in other installed packages.
 
-A package adds a part by an entry point, which needs no change here:
+A package adds a part by an entry point; this package does not change:
 
     [project.entry-points."simulator.outputs"]
     helicity_spectra = "my_package.helicity:HelicitySpectra"
@@ -22,7 +22,7 @@ Part = TypeVar("Part")
 
 @cache
 def declared(group: str) -> Mapping[str, Any]:
-    """The objects that installed packages declare in a group of entry points, by name; loaded once.
+    """The objects that installed packages declare in a group of entry points, by name. Each group is loaded once.
 
     Raises UserError, naming the package, if an entry point cannot be loaded or two of them have the same name.
     """
@@ -48,8 +48,8 @@ def _named(point: EntryPoint) -> str:
 class Registry(Mapping[str, Part]):
     """Parts by name: `own`, then the parts that installed packages declare in `group`.
 
-    `admit(name, declared)` returns the part for an object of `own` or of an entry point, or raises TypeError with the
-    reason why it is not one.
+    `admit(name, declared)` returns the part that an object of `own` or of an entry point stands for, or raises
+    TypeError with the reason why the object is no part of this registry.
     """
 
     def __init__(self, group: str, own: Mapping[str, Part], admit: Callable[[str, Any], Part]):

@@ -32,9 +32,9 @@ class Settings(BaseModel):
 
 
 def wrong(key: str, message: str) -> PydanticCustomError:
-    """The error with which a validator of several keys blames one of them: `raise wrong("dt", "...")`.
+    """The error of a validator of several keys that blames `key`: `raise wrong("dt", "...")`.
 
-    `key` is relative to the validator's class, with dots for nested keys.
+    `key` is relative to the validator's class; dots separate nested keys.
     """
     return PydanticCustomError("wrong_key", "{message}", {"key": key, "message": message})
 
@@ -62,7 +62,7 @@ def evaluated(
     functions: Mapping[str, Callable[[Any], Any]],
     operators: Mapping[type, Callable[..., Any]] = ARITHMETIC,
 ) -> Any:
-    """The value of a formula of numbers, `names`, `functions` and `operators`. TypeError for anything else."""
+    """The value of a formula of numbers, `names`, `functions` and `operators`. Raises TypeError for other syntax."""
 
     def value(node: ast.expr) -> Any:
         match node:
@@ -86,7 +86,7 @@ def evaluated(
 def evaluate_number(text: str) -> float:
     """Value of an arithmetic expression such as `2*pi` or `1/1600`.
 
-    Raises ValueError for anything but numbers, + - * / **, parentheses, pi, e, sqrt, exp and log.
+    Raises ValueError if `text` has more than numbers, + - * / **, parentheses, pi, e, sqrt, exp and log.
     """
     try:
         if len(text) > _LONGEST_EXPRESSION:
@@ -125,7 +125,7 @@ LONGEST, SHORTEST = 1e30, 1e-30
 
 
 def _within(least: float, most: float) -> AfterValidator:
-    """Validates that a number is zero or has a magnitude between these limits."""
+    """Validates that a number is zero or has a magnitude from `least` to `most`."""
 
     def check(value: float) -> float:
         if math.isfinite(value) and value and not least <= abs(value) <= most:
@@ -176,7 +176,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32), BeforeValidator(_whole)]
 
 
 def entries(needed: str, *lengths: int) -> BeforeValidator:
-    """Validates that a value is a list of one of these lengths. `needed` says what has to be there instead."""
+    """Validates that a value is a list with one of these `lengths`. `needed` is the beginning of the message."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, list | tuple) or len(value) not in lengths:
@@ -198,11 +198,11 @@ Flag = Annotated[bool, Strict()]
 
 _LONGEST_NAME, _LONGEST_PATH = 255, 4095
 _ROOM_BELOW = 128
-"""Bytes that a run appends to the path of its folder: snapshots/00000010/shards/p00000.h5, and a temporary name."""
+"""Bytes that a run appends to the path of its folder: snapshots/00000010/shards/p00000.h5 and a temporary suffix."""
 
 
 def _expand(value: Any) -> str:
-    """The path `value` with `~` and variables expanded. Raises ValueError if it is not a path."""
+    """The path `value` with `~` and environment variables expanded. Raises ValueError if `value` is not a path."""
     if not isinstance(value, str | os.PathLike) or not isinstance(path := os.fspath(value), str):
         raise ValueError(f"a path is needed, not {shown(value)}")
     if not path or "\0" in path:
@@ -220,7 +220,7 @@ def _expand(value: Any) -> str:
 
 
 def _possible(path: str, room: int = 0) -> Path:
-    """`path` made absolute. Raises ValueError if it is too long for a file with `room` more bytes below it."""
+    """`path` made absolute. Raises ValueError if `path` with `room` more bytes is too long for the file system."""
     try:
         encoded = os.path.abspath(path).encode()
     except UnicodeEncodeError:
@@ -251,7 +251,7 @@ def _output_path(value: Any) -> Path:
 
 
 InputPath = Annotated[Path, BeforeValidator(_input_path, json_schema_input_type=str)]
-"""An existing file or folder. A relative path starts at the folder of the file that contains it or, on the command
-line and in Python, at the current folder; the value is absolute. `~` and environment variables are expanded."""
+"""An existing file or folder. A relative path starts at the folder of the configuration file that gives it or, on the
+command line and in Python, at the current folder; the value is absolute. `~` and `$VARIABLE` are expanded."""
 OutputPath = Annotated[Path, BeforeValidator(_output_path, json_schema_input_type=str)]
 """A folder to write to, made absolute from the current folder; `~` and `$VARIABLE` are expanded."""

@@ -8,9 +8,9 @@ START, REST = "start", "the rest"
 
 
 class Stopwatch:
-    """Charges all time to exactly one name at a time, so that the parts add up to the whole.
+    """Charges every moment to exactly one name, so that the parts add up to the whole.
 
-    Activities may be nested: while the inner one lasts, the outer one is not charged. Outside of all activities
+    Activities may be nested: while the inner activity lasts, the outer one is not charged. Outside of all activities
     time is charged to `START` until `started` is called, then to `REST`.
     """
 
@@ -32,7 +32,7 @@ class Stopwatch:
             self._names.pop()
 
     def started(self) -> None:
-        """Ends the start: from now on unnamed time is charged to `REST`."""
+        """Ends the start: from now on time outside of all activities is charged to `REST`."""
         self._charge()
         self._names[0] = REST
 

@@ -1,4 +1,4 @@
-"""Numbers of bytes, durations, values, paths and versions in messages."""
+"""The text of byte counts, durations, values, paths and versions in messages."""
 
 from collections.abc import Container, Sequence
 from contextlib import suppress
@@ -38,14 +38,14 @@ def version_of(package: str = "simulator") -> str:
 
 
 def short(path: Path) -> Path:
-    """`path` relative to the current folder if it lies below it."""
+    """`path`, relative to the current folder if it lies below that folder."""
     with suppress(ValueError):
         return path.relative_to(Path.cwd())
     return path
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int]) -> list[str]:
-    """The lines of a table, whose columns have one width each; the columns `right` are aligned to the right."""
+    """The lines of a table; each column is padded to one width, the columns `right` are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(

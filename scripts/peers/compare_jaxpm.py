@@ -1,9 +1,9 @@
-"""Second-order Lagrangian displacements and particle-mesh motion against JaxPM: 32^3 particles, 256 Mpc/h.
+"""Compares second-order displacements and particle-mesh motion with JaxPM: 32^3 particles, 256 Mpc/h.
 
     python scripts/peers/compare_jaxpm.py PYTHON-WITH-JAXPM [steps]
 
-prints the largest relative difference of P(k), at the start (a = 0.1) and at a = 1. Both programs put mass on the
-grid by CIC with the window divided out; JaxPM's motion is integrated adaptively.
+prints the largest relative difference of P(k) at the start (a = 0.1) and at a = 1. Both programs assign mass to the
+grid by CIC and divide by its window function; JaxPM chooses its time steps adaptively.
 """
 
 import subprocess

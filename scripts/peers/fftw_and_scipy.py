@@ -1,6 +1,6 @@
-"""FFT libraries as contenders of `bench_fft.py`: scipy.fft in this process, mpi4py-fft with FFTW in its own.
+"""FFT libraries as contenders of `bench_fft.py`: scipy.fft in this process, mpi4py-fft with FFTW in MPI processes.
 
-mpi4py-fft is optional and lives in an environment of its own; `PEER` is the program that runs there.
+mpi4py-fft is optional and installed in another environment, whose interpreter executes the program `PEER`.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ class Scipy:
 
 
 class Mpi4pyFft:
-    """mpi4py-fft in processes of its own, which wait between rounds without using a core."""
+    """mpi4py-fft in MPI processes, which wait between rounds without using a core."""
 
     def __init__(self, process: subprocess.Popen, ranks: int):
         self._process = process

@@ -1,4 +1,4 @@
-"""Jaxion: a kick-drift-kick step of the Schrodinger-Poisson equations, single precision as it comes."""
+"""Jaxion: a kick-drift-kick step of the Schrodinger-Poisson equations in single precision, its default."""
 
 import os
 

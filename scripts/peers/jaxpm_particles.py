@@ -1,9 +1,9 @@
-"""JaxPM: particles displaced from a given density contrast, and moved by its particle mesh to another scale factor.
+"""JaxPM displaces particles by a given density contrast, and moves them to another scale factor by its particle mesh.
 
-Called by `compare_jaxpm.py` with a Python that has jaxpm (0.1.6): jaxpm_particles.py GIVEN.npz FOUND.npz. JaxPM takes
-gradients by a difference formula and leaves the window of the assignment in; here it is given the derivative of the
-modes and the divided-out window instead, so that both programs solve the same equations; and the second-order growth
-factor that is 3/7 D^2 early, where its own, normalised at a = 1, is 0.8 % smaller for Omega_m = 0.3.
+`compare_jaxpm.py` calls this script with a Python that has jaxpm (0.1.6): jaxpm_particles.py GIVEN.npz FOUND.npz. So
+that both programs solve the same equations, the script replaces three things in JaxPM: gradients are spectral, not
+differences; the window of the assignment is divided out; and the second-order growth factor is 3/7 D^2 early. JaxPM's
+factor, normalised at a = 1, is 0.8 % smaller for Omega_m = 0.3.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The transforms of this program (backends, plans, kernels) as contenders of `bench_fft.py`, and the rounds of all.
+"""This program's transforms (backends, plans, kernels) as contenders of `bench_fft.py`, which times them in rounds.
 
 All contenders transform the same three components forward and back.
 """

@@ -1,8 +1,8 @@
 """The distributed transform as published for JAX: z, all-to-all, x and y, all-to-all back.
 
-A complex transform of the full grid that returns to its input layout, in slabs along y (P. Mocz's distributed FFT in
-JAX and the solvers built on it), written with `shard_map`. It is the yardstick of the benchmarks; `simulator` does
-not use it.
+A complex transform of the full grid, back to the input layout, in slabs along y (P. Mocz's distributed FFT in JAX and
+the solvers that use it), written with `shard_map`. The benchmarks compare with this transform; `simulator` does not
+use it.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""This program's step: of a Taylor-Green vortex (RK4), or of the Schrodinger-Poisson equations (order 2)."""
+"""This program's step of a Taylor-Green vortex (RK4) or of the Schrodinger-Poisson equations (order 2)."""
 
 from turns import Line, problem, serve, timed
 

@@ -1,4 +1,4 @@
-"""The protocol between `bench_peers.py` and a contender process: a line in, a round, a line out.
+"""The protocol of `bench_peers.py` and a contender, which runs a round for each line it gets, and answers in a line.
 
 This file and the contenders beside it run under the interpreters of their environments; only `simulator_step.py`
 imports `simulator`.
@@ -28,7 +28,7 @@ class Line:
 
 
 def serve(line: Line, report: dict, seconds_per_step, comm=None) -> None:
-    """Sends `report`, then runs a round for every line that comes in. `comm`: of mpi4py; rank 0 communicates."""
+    """Send `report`, then run a round for every line read. `comm`: the communicator of mpi4py, whose rank 0 reads."""
     first = comm is None or comm.rank == 0
     if first:
         line.say(report)
@@ -52,7 +52,7 @@ def _go_on(first: bool, comm) -> bool:
 
 
 def timed(steps: int, run, barrier=lambda: None) -> float:
-    """Seconds per step of `run()`, which takes `steps`."""
+    """Duration of a step in seconds, from a call of `run`, which takes `steps` steps."""
     barrier()
     began = time.perf_counter()
     run()

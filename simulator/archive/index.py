@@ -1,10 +1,11 @@
-"""The index file: one HDF5 file in which every field is whole, made of virtual data sets over the shards.
+"""The index of a snapshot: an HDF5 file that shows every field as one virtual data set over the shards.
 
 The layout is openPMD 1.1 (https://github.com/openPMD/openPMD-standard/blob/1.1.0/STANDARD.md), file-based
 iterations: `/data/<step>/fields/velocity/x`, `/data/<step>/particles/tracers/position/x`. The root has the dimension
 scales, `time`, and links `velocity_x`, ... to the same data sets, so that netCDF readers see plain variables with
-coordinates. String attributes are bytes, because yt fails on others. The file is derived: it can be rebuilt from the
-manifest, and this program reads no data through it.
+coordinates. String attributes are bytes, because yt fails on other strings. The index is derived: it can be rebuilt
+from the manifest, and this program reads no data through it. A VTKHDF sidecar shows the same fields to ParaView, and
+`snapshots.vtkhdf` shows all snapshots at once.
 """
 
 import contextlib
@@ -39,11 +40,11 @@ from simulator.words import version_of
 _SEAL = b"simulator xxh3 "
 _SEAL_LENGTH = len(_SEAL) + 16
 MakeDataset = Callable[[h5py.Group, str, FieldEntry, str, str], h5py.Dataset]
-"""(group, name in it, entry, field, component path) -> the new data set."""
+"""(group, name in the group, entry, field, component path) -> the new data set."""
 
 
 def field_path(manifest: Manifest, component_path: str) -> str:
-    """The path of a component in an index or merged file."""
+    """The path of a component in an index."""
     field, slash, component = component_path.partition("/")
     entry = manifest.fields[field]
     if entry.species is not None:
@@ -54,11 +55,8 @@ def field_path(manifest: Manifest, component_path: str) -> str:
 
 
 def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
-    """Write those of the index and the sidecar of a committed folder that are missing or altered; returns what was
-    wrong with each.
-
-    Raises OSError.
-    """
+    """Write the index and the sidecar of a committed folder if they are missing or altered; returns the problem of
+    each written file. Raises OSError."""
     made: dict[Path, str] = {}
     for path, fill in zip(derived_files(folder), (_fill_index, _fill_sidecar), strict=True):
         if manifest.index and (problem := derived_problem(path, folder, manifest)) is not None:
@@ -68,22 +66,23 @@ def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
 
 
 def derived_problem(path: Path, folder: Path, manifest: Manifest) -> str | None:
-    """Why a derived file is not that of its folder; None if it is."""
+    """Why a derived file does not belong to its folder (it is missing, unreadable or altered); None if it does."""
     return _seal_problem(path, _described(folder, manifest))
 
 
 def time_index_problem(parent: Path) -> str | None:
-    """Why the index of all snapshots in `parent` is not as it was written; None if it is, or if there are none."""
+    """Why the index of all snapshots in `parent` is not as this program wrote it; None if it is, or if there are no
+    snapshots."""
     return _seal_problem(parent.with_name(NAME), b"") if committed(parent) else None
 
 
 def _described(folder: Path, manifest: Manifest) -> bytes:
-    """The bytes that a folder's derived files vouch for besides their own."""
+    """The bytes of a committed folder that the checksum of a derived file covers besides the file itself."""
     return folder.name.encode() + manifest.encode()
 
 
 def _write(path: Path, fill: Callable[[h5py.File], None], described: bytes) -> None:
-    """Replaces `path` by an HDF5 file with the content that `fill` gives it, and a checksum behind it."""
+    """Replaces `path` by an HDF5 file that `fill` has filled, followed by a checksum."""
     image = io.BytesIO()
     with h5py.File(image, "w", libver=LIBVER) as file:
         fill(file)
@@ -91,8 +90,8 @@ def _write(path: Path, fill: Callable[[h5py.File], None], described: bytes) -> N
 
 
 def _seal_problem(path: Path, described: bytes) -> str | None:
-    """Why a derived file is not as it was written: its last bytes are a checksum of the bytes before and of what it
-    describes. The file is not opened, because HDF5 may hang or crash on a damaged one."""
+    """Why a derived file is not as this program wrote it: its last bytes are a checksum of the bytes before them and
+    of `described`. The file is read as bytes, because HDF5 may hang or crash on a damaged file."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -103,7 +102,7 @@ def _seal_problem(path: Path, described: bytes) -> str | None:
 
 
 def _seal(image: bytes | memoryview, described: bytes) -> bytes:
-    """The bytes behind an HDF5 file, which HDF5 ignores."""
+    """The checksum behind the bytes of an HDF5 file, which HDF5 ignores."""
     digest = xxhash.xxh3_64(image)
     digest.update(described)
     return _SEAL + digest.hexdigest().encode()
@@ -127,8 +126,8 @@ def virtual(
 ) -> h5py.Dataset:
     """A virtual data set over the shards of a committed folder.
 
-    `components`: (path, ()) for one component of a field, or (path, index) for each of several components that
-    are stacked along a last axis.
+    `components`: (path, ()) for one component of a field, or (path, index) for each of several components, which the
+    data set stacks along its last axis.
     """
     field = components[0][0].partition("/")[0]
     dtype = np.dtype(manifest.fields[field].dtype)
@@ -142,7 +141,7 @@ def virtual(
 
 
 def lay_out(file: h5py.File, manifest: Manifest, make: MakeDataset) -> None:
-    """Give `file` its groups, attributes, scales and data sets; `make` creates each data set."""
+    """Create the groups, attributes, scales and data sets of an index in `file`; `make` creates each data set."""
     _set(
         file,
         {
@@ -206,7 +205,7 @@ _DIMENSIONS = {
     "fluid_velocity": (1, 0, -1),
     "fluid_acceleration": (1, 0, -2),
 }
-"""Powers of length, mass and time of records of particles; yt asks for those of positions."""
+"""The powers of length, mass and time in the unit of each record of particles; yt needs them for positions."""
 
 
 def _record_attributes(record: str) -> dict[str, Any]:
@@ -215,7 +214,7 @@ def _record_attributes(record: str) -> dict[str, Any]:
 
 
 def _lay_out_species(iteration: h5py.Group, species: str, count: int) -> None:
-    """The attributes of records with components, and the constant record that the standard asks for."""
+    """Write the attributes of records with components, and the constant record that openPMD requires."""
     group = iteration.require_group(f"particles/{species}")
     for name, record in group.items():
         if isinstance(record, h5py.Group):
@@ -273,8 +272,8 @@ ROOT = "VTKHDF"
 
 
 def drawn(manifest: Manifest) -> dict[str, FieldEntry]:
-    """The fields in the sidecar, all on the grid of the first field in physical space: real scalars and, of a box,
-    3-vectors."""
+    """The fields in the sidecar: the real scalars and, in three dimensions, the 3-vectors on the grid of the first
+    field in physical space."""
     axes = _axes(manifest)
     return {
         name: entry
@@ -287,11 +286,11 @@ def drawn(manifest: Manifest) -> dict[str, FieldEntry]:
 
 
 def image(manifest: Manifest) -> dict[str, Any]:
-    """The attributes of the root group."""
+    """The attributes of the root group of a VTKHDF file."""
     axes = _axes(manifest)
     layer = 3 - len(axes) if axes else 0
     last = [0] * layer + [a.size - 1 for a in axes] or [0, 0, 0]
-    along = np.eye(3)[[2, 1, 0] if not layer else [1, 0, 2]]  # rows: where i, j, k point
+    along = np.eye(3)[[2, 1, 0] if not layer else [1, 0, 2]]  # rows: the directions of the indices i, j, k
     return {
         "Version": np.array([1, 0]),
         "Type": np.bytes_("ImageData"),
@@ -315,7 +314,7 @@ def _fill_sidecar(file: h5py.File, folder: Path, manifest: Manifest) -> None:
 
 
 def _axes(manifest: Manifest) -> tuple[Axis, ...]:
-    """The axes of the first field over two or three axes of physical space; empty if there is none."""
+    """The axes of the first field over two or three axes of physical space; empty if there is no such field."""
     for entry in manifest.fields.values():
         if len(entry.axes) in (2, 3) and all(a.spacing is not None for a in entry.axes):
             return entry.axes
@@ -335,15 +334,15 @@ class _Listed:
 
 
 def write_time_index(parent: Path) -> Path | None:
-    """Write the index of all committed snapshots in `parent` (`RUN/snapshots`) beside that folder, replacing any.
+    """Write the index of all committed snapshots in `parent` (`RUN/snapshots`) beside that folder; returns the file.
+    If there are no snapshots, remove the file and return None.
 
-    The newest snapshot describes the fields; one that lacks some of them shows nan there. Returns the file; None, and
-    removes it, where there are no snapshots. Raises OSError as it comes.
+    The newest snapshot describes the fields; a field is nan in the snapshots that lack it. Raises OSError.
     """
     path = parent.with_name(NAME)
     entries: list[_Listed] = []
     for folder in committed(parent):
-        with contextlib.suppress(UserError, RunFailure, OSError):  # a damaged snapshot is verify's to report
+        with contextlib.suppress(UserError, RunFailure, OSError):  # `verify` reports damaged snapshots
             entries.append(_listed(folder, (folder / MANIFEST).stat().st_mtime_ns))
     if not entries:
         path.unlink(missing_ok=True)
@@ -355,7 +354,7 @@ def write_time_index(parent: Path) -> Path | None:
 
 @lru_cache(maxsize=1 << 16)
 def _listed(folder: Path, changed: int) -> _Listed:
-    """A snapshot whose manifest was written at the time `changed`; a run reads each manifest once."""
+    """The entry of a snapshot whose manifest was written at the time `changed`: a run reads each manifest once."""
     manifest = read_manifest(folder)
     types = {name: entry.dtype for name, entry in manifest.fields.items() if entry.is_mesh}
     return _Listed(folder.name, manifest.time, types)
@@ -386,7 +385,7 @@ def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_
     root = file.create_group(ROOT)
     for key, value in image(manifest).items():
         root.attrs[key] = value
-    root.attrs["Version"] = np.array([2, 0])  # from which on images may have steps
+    root.attrs["Version"] = np.array([2, 0])  # the first version in which images may have steps
     steps = root.create_group("Steps")
     steps.attrs["NSteps"] = len(entries)
     steps["Values"] = times
@@ -401,7 +400,7 @@ def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_
 
 
 def _netcdf(file: h5py.File, name: str, field: FieldEntry, parent: Path, entries: Sequence[_Listed]) -> h5py.Dataset:
-    """The variable (time, components..., axes...) at the root."""
+    """Create the variable (time, components..., axes...) of a field at the root of `file`."""
     layout = h5py.VirtualLayout((len(entries), *field.shape), _type(name, entries))
     for number, entry in _with(name, entries):
         file_name = f"{parent.name}/{derived_files(Path(entry.name))[0]}"
@@ -412,8 +411,8 @@ def _netcdf(file: h5py.File, name: str, field: FieldEntry, parent: Path, entries
 
 
 def dimensions(field: FieldEntry) -> list[tuple[str, np.ndarray]]:
-    """Names and coordinates of the dimensions of a field: `component` (of a tensor `component_0`, ...), then its
-    axes."""
+    """Names and coordinates of the dimensions of a field: `component` (for a tensor `component_0`, ...), then the
+    axes of space."""
     several = len(field.components) > 1
     leading = [
         (f"component_{i}" if several else "component", np.array(names, dtype="S"))

@@ -1,17 +1,18 @@
-"""`RUN/ledger.json`: the files that the run wrote, with checksums, and those that it removed.
+"""`RUN/ledger.json`: the files that the run wrote, with checksums, and the files that it removed.
 
-The ledger is one table, replaced whole before a file of the run is replaced or removed; its last line is the xxh3 of
-the others. Names are relative to the run folder, a record is the number of bytes and their xxh3:
+The ledger is one table. The run replaces it whole before it replaces or removes a file; its last line is the xxh3 of
+the other lines. Names are relative to the run folder, a record is the number of bytes and their xxh3:
 
-    "files": {NAME: RECORD}             files that should exist; of a file that only grows, its first bytes
+    "files": {NAME: RECORD}             files that should exist; for a growing file, the record of its first bytes
     "before": {NAME: RECORD or null}    the previous record of a file whose replacement was announced
     "removed": {NAME: WHY}              files and folders that the run removed
     "state": true                       state.json was written; it carries its own checksum
-    "ended": TEXT or null               how the run ended; it wrote nothing more
+    "ended": TEXT or null               how the run ended, after which it wrote nothing more
     "saves": N                          how often the table was written
 
-A run may be killed between the table and the replacement that it announces, so both records are acceptable until
-the next table. `state.json` holds the newest `saves`, so that an older copy of the ledger is noticed.
+A run may be killed after it has written the table and before the replacement that the table announces, so a file may
+match either record until the next table. `state.json` holds the newest `saves`, so that an older copy of the ledger
+is noticed.
 """
 
 import os
@@ -29,7 +30,7 @@ from simulator.files import AppendedFile, Journal, checksum, pieces_of, reason, 
 
 NAME = "ledger.json"
 GROWING = ("diagnostics.csv", "run.log")
-"""Files that only grow; a record holds for the bytes that the file had then."""
+"""Files that only grow; a record covers the bytes that the file had at the time of the record."""
 MARK_EVERY = 60.0
 """Seconds between two records of growing files, unless one is requested earlier."""
 Record = tuple[int, str]
@@ -44,7 +45,7 @@ def is_save(name: str) -> bool:
 
 @dataclass
 class Records:
-    """The contents of a ledger. `problem`: damage of the ledger itself; its other contents are empty then."""
+    """The contents of a ledger. `problem`: the damage of an unusable ledger, whose other contents are empty."""
 
     files: dict[str, Record] = field(default_factory=dict)
     before: dict[str, Record | None] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class Records:
     problem: str | None = None
 
     def acceptable(self, name: str) -> list[Record | None]:
-        """The records that the file may match now; None means that it may be absent."""
+        """The records that the file `name` may match now; None among them means that the file may be absent."""
         records = [self.files.get(name)]
         if name in self.before:
             records.append(self.before[name])
@@ -64,14 +65,14 @@ class Records:
         return records
 
     def keep(self, name: str, record: Iterable[Any]) -> None:
-        """`name` has this size and checksum."""
+        """Record the size and the checksum of the file `name`."""
         size, digest = record
         self.files[name] = (int(size), str(digest))
         for gone in (name, name.rpartition("/")[0]):
             self.removed.pop(gone, None)
 
     def remove(self, name: str, why: str) -> None:
-        """`name`, and everything below it, is removed."""
+        """Record that the run removes `name` and everything below it."""
         for known in [n for n in self.files if n == name or n.startswith(f"{name}/")]:
             del self.files[known]
             self.before.pop(known, None)
@@ -95,13 +96,13 @@ def read_ledger(folder: Path) -> Records | None:
 
 
 class Ledger(Journal):
-    """The ledger of a run that is being written. Its methods may be called from several threads."""
+    """The ledger of a live run. Several threads may call its methods."""
 
     def __init__(self, folder: Path, own: Iterable[Path] = (), check: Callable[[], None] = lambda: None) -> None:
-        """Continue the ledger in `folder`, or begin it.
+        """Continue the ledger in `folder`, or begin a new one.
 
-        `own`: the run's files that may exist already; those without a record are recorded as they are. `check` is
-        called before each change and raises if the folder is no longer this process's.
+        `own`: files of the run that may exist already; files without a record are recorded as they are. `check` is
+        called before each change and raises if another process has taken over the folder.
         """
         self.folder, self._check = folder, check
         self._lock = threading.RLock()
@@ -166,14 +167,14 @@ class Ledger(Journal):
                 self._save(ended)
 
     def state_written(self) -> None:
-        """state.json was written."""
+        """Record that state.json was written."""
         if not self._records.state:
             with self._lock:
                 self._records.state = True
                 self._save()
 
     def _settle(self) -> None:
-        """Record the present state of the files that a killed run had announced."""
+        """Record the present state of the files whose replacement a killed run had announced."""
         records = self._records
         for name, old in list(records.before.items()):
             path = self.folder / name
@@ -197,18 +198,18 @@ class Ledger(Journal):
 
 
 class Audit:
-    """The ledger of the run in `folder`, for checks of its files. Threads may share it.
+    """Checks the files of the run in `folder` against the run's ledger. Threads may share an audit.
 
-    The run may go on meanwhile: a file that differs from the ledger may have been replaced since the ledger was read,
-    but not before a newer ledger announced it.
+    The run may go on meanwhile: a file that differs from the ledger may have been replaced after the ledger was read,
+    but then a newer ledger has announced the replacement.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         state = read_state(folder)  # before the ledger, which is never older than a state that was read earlier
         self._saves = state.ledger if state else 0
-        found = read_ledger(folder)
-        self._records, self._exists = found or Records(), found is not None
+        records = read_ledger(folder)
+        self._records, self._exists = records or Records(), records is not None
         self.expected = self._exists or self._saves > 0
         """Whether the run has, or had, a ledger."""
 
@@ -221,18 +222,18 @@ class Audit:
 
     @property
     def has_state(self) -> bool:
-        """Whether state.json should be there."""
+        """Whether state.json should exist."""
         return not self._exists or self._records.state
 
     def names(self, saves: bool) -> Iterator[str]:
-        """The recorded files that should exist: those of snapshots and checkpoints, or all others."""
+        """The recorded files that should exist: of snapshots and checkpoints if `saves`, else all other files."""
         return (name for name in list(self._records.files) if is_save(name) == saves)
 
     def knows(self, name: str) -> bool:
         return name in self._records.files
 
     def is_recorded(self, path: Path) -> bool:
-        """Whether `path` is as recorded; true if it is not recorded, or was removed or replaced on purpose."""
+        """Whether `path` matches its record; true if it has none, or if the run has removed or replaced the file."""
         name = path.relative_to(self.folder).as_posix()
         try:
             return not self.knows(name) or self.problem(name) is None
@@ -240,20 +241,21 @@ class Audit:
             return False
 
     def removed(self, name: str) -> bool:
-        """Whether the run removed a missing file itself; the ledger is read again."""
+        """Reads the ledger again; returns whether the run itself removed the missing file `name`."""
         self._read()
         return None in self._records.acceptable(name)
 
     def problem(self, name: str) -> str | None:
-        """A description of a recorded file's damage; None if it is intact. Raises OSError if it cannot be read."""
+        """A description of a recorded file's damage; None if the file is intact. Raises OSError if it is
+        unreadable."""
         find = self._growing if name in GROWING else self._whole
         while True:
             known = self._records
-            if (found := find(name, known)) is None:
+            if (damage := find(name, known)) is None:
                 return None
             now = self._read()
             if now.acceptable(name) == known.acceptable(name) and now.ended == known.ended:
-                return found
+                return damage
 
     def _read(self) -> Records:
         self._records = read_ledger(self.folder) or self._records

@@ -1,8 +1,8 @@
-"""The manifest of a committed folder: its fields, its shards, and which shard holds which block.
+"""The manifest of a committed folder: the fields, the shards, and the shard that holds each block of a field.
 
-The manifest is the only authority on a snapshot: readers find every byte through it and ignore files that
-it does not name. Its last line is the xxh3 of all the bytes before it, so that damage to the manifest is
-detected like damage to a shard.
+The manifest is the only authority on a snapshot: readers find every byte through it and ignore files that it does not
+name. The last line of a manifest is the xxh3 of the bytes before it, so that damage to the manifest is detected like
+damage to a shard.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ VERSION = 1
 LIBVER = ("v110", "v110")
 """The HDF5 format of shards and indices."""
 SUMS = "series_"
-"""How the names of a series' sums begin. They may be NaN: a quantity that was undefined at one sample, such as a
+"""The prefix of the names of a series' sums. A sum may be NaN: a quantity that was undefined at one sample, such as a
 ratio of energies at rest, has no mean."""
 NAME = "manifest.json"
 COMMITTED = re.compile(r"\d{8,}")
@@ -52,9 +52,9 @@ class _Entry(BaseModel):
 class Axis(_Entry):
     """One named axis of a stored array, without padding.
 
-    `size`: number of entries. Spectral axes: `labels`, the signed wavenumber of each entry, and `points`,
-    the number of grid points (it tells that +points/2 and -points/2 are the same mode). Physical axes:
-    entry i lies at `origin + i * spacing`, both in the run's unit of length.
+    `size`: the number of entries. Spectral axes have `labels`, the signed wavenumber of each entry, and `points`, the
+    number of grid points (+points/2 and -points/2 are the same mode). On physical axes entry i lies at
+    `origin + i * spacing`, in the run's unit of length.
     """
 
     name: str
@@ -101,9 +101,9 @@ class BlockEntry(_Entry):
 
 
 class ShardEntry(_Entry):
-    """One file: its name below the folder, its bytes, its checksum, and the blocks of each field in it.
+    """One shard: its name below the folder, its number of bytes, its checksum, and its blocks of each field.
 
-    Block i of component c of field f is the data set `f/c/i` (of a scalar field `f/i`).
+    Block i of component c of field f is the data set `f/c/i` (`f/i` for a scalar field).
     """
 
     file: str
@@ -113,19 +113,19 @@ class ShardEntry(_Entry):
 
 
 class FieldEntry(_Entry):
-    """A field as a whole: dtype (numpy's notation with byte order), names, axes without padding."""
+    """A field as a whole: dtype (numpy's notation with byte order), names of components, axes without padding."""
 
     dtype: str
     components: tuple[tuple[str, ...], ...] = ()
     axes: tuple[Axis, ...] = ()
     hermitian: bool = False
     species: str | None = None
-    """The particles that it is a record of; its name is then `SPECIES.RECORD`."""
+    """The species of a record of particles, whose name is `SPECIES.RECORD`."""
     attributes: dict[str, Any] = {}
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """Size of each axis, components left out."""
+        """The size of each axis, without the component axes."""
         return tuple(axis.size for axis in self.axes)
 
     @property
@@ -135,23 +135,23 @@ class FieldEntry(_Entry):
 
     @property
     def is_mesh(self) -> bool:
-        """A field over space or wavenumbers, not a counter or a table."""
+        """Whether this is a field over space or wavenumbers, not a counter, a table or a record of particles."""
         return bool(self.axes) and all(a.spacing is not None or a.labels is not None for a in self.axes)
 
     def component_paths(self, field: str) -> list[tuple[tuple[int, ...], str]]:
-        """Index and path of each component: `(0,), "velocity/x"`; of a scalar field `(), "density"`."""
+        """Index and path of each component: `(0,), "velocity/x"`; `(), "density"` for a scalar field."""
         return [(index, f"{field}/{name}" if name else field) for index, name in component_names(self.components)]
 
 
 def component_names(components: Sequence[Sequence[str]]) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Index and name of every component: `(0,), "x"`; of a tensor `(0, 1), "xy"`; of a scalar `(), ""`."""
+    """Index and name of every component: `(0,), "x"`; `(0, 1), "xy"` for a tensor; `(), ""` for a scalar."""
     separator = "" if all(len(n) == 1 for names in components for n in names) else "_"
     for index in itertools.product(*(range(len(names)) for names in components)):
         yield index, separator.join(names[i] for names, i in zip(components, index, strict=True))
 
 
 class Piece(NamedTuple):
-    """A block, the file that holds it, and its number among the field's blocks in that file."""
+    """A block of a field, its shard, and its number among the field's blocks in that shard."""
 
     shard: ShardEntry
     number: int
@@ -159,7 +159,7 @@ class Piece(NamedTuple):
 
 
 class Manifest(_Entry):
-    """The whole description of one snapshot or checkpoint."""
+    """The complete description of one snapshot or checkpoint."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -202,8 +202,8 @@ class Manifest(_Entry):
         return lines
 
     def nonfinite(self) -> dict[str, int]:
-        """Number of values that are not finite, for the fields that have any; the sums of series may have them (see
-        `SUMS`)."""
+        """The number of values that are not finite, by field, for fields with such values; the sums of series, which
+        may have them (see `SUMS`), are left out."""
         fields = (name for name in self.fields if not name.startswith(SUMS))
         counts = {name: sum(p.block.nonfinite for p in self.pieces(name)) for name in fields}
         return {name: n for name, n in counts.items() if n}
@@ -214,13 +214,13 @@ class Manifest(_Entry):
             json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1, allow_nan=False).removesuffix("\n}")
             + ",\n"
         )
-        # lists of integers go on one line, for people who read it (no JSON string contains a line end)
+        # Lists of integers go on one line, for people who read the manifest (no JSON string contains a line end).
         body = re.sub(r"\[\n[\s\d,\-]+\]", lambda m: re.sub(r"\s+", "", m[0]), body).encode()
         return body + f'"manifest_xxh3": "{xxhash.xxh3_64_hexdigest(body)}"\n}}\n'.encode()
 
 
 def load_filters(compression: str) -> Mapping[str, Any]:
-    """Arguments of `create_dataset` for a compression; also registers the filter for reading.
+    """The arguments of `create_dataset` for a compression. Also registers the filter for reading.
 
     Raises UserError for an unknown name, or if the filter's package is not installed.
     """
@@ -246,8 +246,8 @@ def load_filters(compression: str) -> Mapping[str, Any]:
 def decode(data: bytes, origin: Path) -> Manifest:
     """The manifest in `data`, read from `origin`.
 
-    Raises UserError if another program or version wrote the file, Damaged if this program did and it was
-    altered.
+    Raises UserError if another program or version wrote the file, Damaged if this program wrote the file and the
+    bytes were altered.
     """
     tail = _TAIL.search(data)
     if tail is None or xxhash.xxh3_64_hexdigest(data[: tail.start()]) != tail[1].decode():
@@ -275,8 +275,8 @@ def decode(data: bytes, origin: Path) -> Manifest:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a committed folder.
 
-    Raises UserError if `folder` does not exist or is not a snapshot or checkpoint of this program, Damaged if
-    its manifest is missing or altered, or of another step than the folder's name says.
+    Raises UserError if `folder` does not exist or is not a snapshot or checkpoint of this program, Damaged if its
+    manifest is missing or altered, or has another step than the folder's name.
     """
     path = folder / NAME
     if folder.name.startswith(TEMPORARY):
@@ -308,12 +308,12 @@ def folder_name(step: int) -> str:
 
 
 def derived_files(folder: Path) -> tuple[Path, Path]:
-    """The index and the VTKHDF sidecar of a committed folder; they may be absent."""
+    """The paths of the index and the VTKHDF sidecar of a committed folder; the files may be absent."""
     return folder.with_name(folder.name + ".h5"), folder.with_name(folder.name + ".vtkhdf")
 
 
 def committed_names(parent: Path) -> list[str]:
-    """The names of the committed folders in `parent`, by ascending step; damaged ones too."""
+    """The names of all committed folders in `parent`, also damaged ones, by ascending step."""
     if not parent.is_dir():
         return []
     with os.scandir(parent) as entries:
@@ -321,7 +321,7 @@ def committed_names(parent: Path) -> list[str]:
 
 
 def committed(parent: Path) -> list[Path]:
-    """The committed folders in `parent`, by ascending step; damaged ones too."""
+    """All committed folders in `parent`, also damaged ones, by ascending step."""
     return [parent / name for name in committed_names(parent)]
 
 
@@ -338,7 +338,7 @@ def commit(temporary: Path, target: Path, manifest: Manifest, check: Callable[[]
     hook("before rename")
     aside = None
     if target.exists():
-        # The old index would map the new shards by the old layout; a missing index is rebuilt.
+        # The old index would describe the new shards by the old layout; a missing index is rebuilt.
         for path in derived_files(target):
             path.unlink(missing_ok=True)
         aside = target.with_name(f"{TEMPORARY}old-{target.name}-{temporary.name.rpartition('-')[2]}")
@@ -361,7 +361,7 @@ def commit(temporary: Path, target: Path, manifest: Manifest, check: Callable[[]
 
 
 def remove(folder: Path) -> None:
-    """Remove a committed folder and its derived files. A kill in between leaves no half-removed folder."""
+    """Remove a committed folder and its derived files. A kill during the removal leaves only a temporary folder."""
     doomed = folder.with_name(f"{TEMPORARY}removed-{folder.name}-{secrets.token_hex(4)}")
     folder.rename(doomed)
     for path in derived_files(folder):
@@ -370,15 +370,15 @@ def remove(folder: Path) -> None:
 
 
 def _discard(temporary: Path) -> None:
-    """Remove a temporary folder; if that fails (open files on NFS), the next start removes it."""
+    """Remove a temporary folder; if the removal fails (open files on NFS), the next start repeats it."""
     with contextlib.suppress(OSError):
         remove_tree(temporary)
 
 
 def clean_leftovers(parent: Path) -> list[str]:
-    """Remove the leftovers of a killed writer in `parent`; returns a line for each file removed or put back.
+    """Remove the leftovers of a killed writer in `parent`; returns a line for each removed or restored file.
 
-    Only the one writer of a run calls this, at its start, never while a save is under way.
+    Only the writer of a run calls this, at its start, never while a save is under way.
     """
     lines: list[str] = []
     if not parent.is_dir():

@@ -1,21 +1,22 @@
 """Opens a run, finished or still running: `open_run("outputs/taylor_green")`.
 
-Nothing is cached: each access shows the present files. JAX is not needed.
+A `Run` caches nothing: each access reads the present files. Reading a run does not need JAX.
 """
 
 import base64
 import html
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from simulator.archive.index import dimensions, write_time_index
+from simulator.archive.index import dimensions
 from simulator.archive.manifest import FieldEntry, committed
-from simulator.archive.reader import Snapshot, open_snapshot
+from simulator.archive.reader import Snapshot, StoredField, open_snapshot
 from simulator.archive.series import SeriesReader, read_table
 from simulator.archive.state import CONFIG, RunState, read_state
 from simulator.archive.yt_data import yt_data
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def open_run(path: str | Path) -> "Run":
-    """The run in the folder `path`, which may have been moved. Raises UserError if there is none."""
+    """The run in the folder `path`, which may have been moved. Raises UserError if `path` is not a run folder."""
     folder = Path(path)
     if not (folder / CONFIG).is_file():
         problem = "no such folder" if not folder.exists() else f"not a run: it has no {CONFIG}"
@@ -44,7 +45,7 @@ class Run:
         run.snapshots[-1]["velocity"][0, :, :, 0]  # reads one plane
         run.to_xarray()["velocity"].isel(component=0).mean("z")  # all snapshots, lazily
 
-    Files are read only when they are needed.
+    An access reads only the files that it needs.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,17 +66,17 @@ class Run:
 
     @property
     def spectra(self) -> SeriesReader:
-        """Shell spectra: `.time`, `.step`, one array (row, k) for each quantity, and `.coordinates`: `k`, and the
-        number of `modes` and the mean wavenumber `k_mean` of every shell."""
+        """Shell spectra: `.time`, `.step`, an array (row, k) for each quantity, and in `.coordinates` `k`, the number
+        of `modes` and the mean wavenumber `k_mean` of every shell."""
         return self.series("spectra")
 
     @property
     def slices(self) -> SeriesReader:
-        """Mid-planes: `slices["speed/xy"]` is (row, x, y), `slices.at(-1)` reads one row of everything."""
+        """Mid-planes: `slices["speed/xy"]` is (row, x, y), `slices.at(-1)` reads one row of all variables."""
         return self.series("slices")
 
     def series(self, name: str) -> SeriesReader:
-        """The present `RUN/NAME.h5`. Raises UserError if it is missing or is not a series."""
+        """The present series `RUN/NAME.h5`. Raises UserError if the file is missing or is not a series."""
         path = self.path / f"{name}.h5"
         if not path.exists():
             raise UserError(f"{path}: not written (yet)")
@@ -86,25 +87,20 @@ class Run:
 
     @property
     def snapshots(self) -> "Snapshots":
-        """The committed snapshots, oldest first; each is opened when it is indexed."""
+        """The committed snapshots, oldest first; indexing opens a snapshot."""
         return Snapshots(self.path / "snapshots")
 
     def to_xarray(self) -> "xarray.Dataset":
-        """All snapshots as one lazy data set (dask): fields (time, component, x, y, z) with coordinates, `units`
-        if the model states them, and the run's configuration among the attributes. Nothing is
-        read before `.load()`, `.mean()`, a picture, ... needs it. Raises UserError if there is no snapshot
-        yet, or if xarray or dask is not installed."""
+        """All snapshots as one lazy data set (dask): fields (time, component, x, y, z) with coordinates, `units` if
+        the model states them, and the run's configuration among the attributes. dask reads values when `.load()`,
+        `.mean()`, a picture, ... needs them. Raises UserError if there is no snapshot yet, or if xarray or dask is
+        not installed."""
         return data_set(self.path, self.snapshots[:])
 
     def to_yt(self, index: int = -1) -> Any:
-        """A snapshot as a yt data set whose fields have units (`code_length/code_time`, ...), so that yt derives
-        others (`("gas", "vorticity_z")`); values are read when yt needs them. Raises UserError without yt."""
+        """A snapshot as a yt data set whose fields have units (`code_length/code_time`, ...), from which yt derives
+        further fields (`("gas", "vorticity_z")`). yt reads values when it needs them. Raises UserError without yt."""
         return yt_data(self.snapshots[index])
-
-    def write_index(self) -> Path | None:
-        """Write `snapshots.vtkhdf`, which shows all snapshots in ParaView and xarray without a copy; a run updates it
-        itself. Returns None if there are no snapshots."""
-        return write_time_index(self.path / "snapshots")
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -162,7 +158,7 @@ _WIDTH = 220
 
 
 def table(rows: Mapping[str, Any], title: str, picture: str = "") -> str:
-    """HTML of a title, names and values, and a picture beside them."""
+    """HTML with a title, a table of names and values, and a picture beside the table."""
     cells = "".join(
         f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
         f"<td style='text-align:left'>{html.escape(str(value))}</td></tr>"
@@ -202,13 +198,15 @@ def flat(block: Any, key: str = "") -> dict[str, Any]:
 
 
 _TEXT_LENGTH = 65536
-"""Longer text is left out of the attributes of a data set, which people print."""
+"""The attributes of a data set, which users print, leave out longer texts."""
+_CHUNK_BYTES = 1 << 27
+"""The largest chunk of a data set in bytes."""
 
 
 def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
-    """Every stored field of `snapshots` as (time, component, x, y, z), read lazily in blocks that dask chooses. A
-    snapshot that lacks a field is nan there. Raises UserError if xarray or dask is not installed, or if there are no
-    snapshots.
+    """Every stored field of `snapshots` as (time, component, x, y, z), read lazily in the blocks of the shards. A
+    field is nan in the snapshots that lack it. Raises UserError if xarray or dask is not installed, or if `snapshots`
+    is empty.
     """
     try:
         import dask.array
@@ -231,8 +229,9 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
                 continue
             stored = snapshot[name]
             token = f"{snapshot.path.absolute()}-{name}-{snapshot.manifest.shards[0].xxh3}"
-            plain: Any = {"lock": False, "asarray": False, "fancy": False, "meta": np.empty(0, stored.dtype)}
-            parts.append(dask.array.from_array(stored, name=token, **plain).astype(kind))
+            plain: Any = {"chunks": _chunks(stored), "lock": False, "asarray": False, "fancy": False}
+            array = dask.array.from_array(stored, name=token, meta=np.empty(0, stored.dtype), **plain)
+            parts.append(array.astype(kind))
         axes = dimensions(entry)
         variables[name] = (
             ("time", *(axis for axis, _ in axes)),
@@ -249,9 +248,19 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
     return xarray.Dataset(variables, coordinates, attributes)
 
 
+def _chunks(field: StoredField) -> list[tuple[int, ...]]:
+    """The extents of the chunks along each dimension of a stored field: one component of the block of one shard. A
+    block of more than `_CHUNK_BYTES` is divided along its first axis."""
+    starts = [sorted({piece.block.start[i] for piece in field.pieces}) for i in range(len(field.axes))]
+    extents = [np.diff([*at, axis.size]).tolist() for at, axis in zip(starts, field.axes, strict=True)]
+    block = math.prod(map(max, extents)) * field.dtype.itemsize
+    planes = max(1, max(extents[0]) * _CHUNK_BYTES // block)
+    extents[0] = [min(planes, extent - i) for extent in extents[0] for i in range(0, extent, planes)]
+    return [*((1,) * len(names) for names in field.entry.components), *map(tuple, extents)]
+
+
 def _meshes(snapshots: Sequence[Snapshot]) -> dict[str, FieldEntry]:
-    """The fields over space or wavenumbers of all snapshots, each as the newest snapshot with that field describes
-    it."""
+    """The fields over space or wavenumbers in all snapshots, each as described by the newest snapshot with it."""
     fields: dict[str, FieldEntry] = {}
     for snapshot in snapshots:
         fields |= {name: entry for name, entry in snapshot.manifest.fields.items() if entry.is_mesh}

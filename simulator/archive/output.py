@@ -1,4 +1,4 @@
-"""The output of a run: rows, spectra, slices, snapshots and checkpoints of a state."""
+"""Writes the output of a run: rows of diagnostics and series, snapshots and checkpoints of a state."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -22,12 +22,13 @@ from simulator.stopwatch import Stopwatch
 
 
 class Output:
-    """Takes the events of a run. Every process calls it; process 0 writes the series, all processes write shards.
+    """Writes the output of a run's events. Every process calls the methods; process 0 writes the series, all
+    processes write shards.
 
-    `check` is called by process 0 before it writes anything, and raises if the folder is no longer this run's. An
-    error of process 0 in a series is stored in `trouble`, on which the processes agree later: raised by one process
-    in the middle of an event it would leave the others waiting in the event's collectives. `inside` holds attributes
-    of every snapshot. `spent` is charged with each kind of event, including the start of background writes.
+    Process 0 calls `check` before each write; `check` raises if another process has taken over the folder. An error
+    of process 0 in a series is stored in `trouble`, on which the processes agree later: if one process raised the
+    error in the middle of an event, the other processes would wait for ever in the event's collectives. `inside`
+    holds attributes of every snapshot. The time of each kind of event is charged to `spent`.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Output:
         self._ready: Mapping[str, Callable[..., Any]] = {}
 
     def programs(self) -> dict[str, Compilable]:
-        """The programs of the run's events, to be compiled ahead and given to `use`."""
+        """The programs of the run's events, which the caller compiles before the first step and gives to `use`."""
         simulation = self._simulation
         state = simulation.placed_template
         programs = {"diagnostics": Compilable(simulation.diagnostics, (state,))}
@@ -68,8 +69,7 @@ class Output:
         self._recorder.use(ready)
 
     def restore(self, checkpoint: Path) -> None:
-        """Continue with the arrays that the series carried when this checkpoint was written. All processes call
-        this."""
+        """Continue with the arrays that the series carried when `checkpoint` was written. All processes call this."""
         self._recorder.restore(checkpoint)
 
     def _compute(self, name: str, function: Callable[..., Any], argument: Any) -> Any:
@@ -88,7 +88,7 @@ class Output:
             self.trouble = f"{reason(error)}; all earlier output is intact"
 
     def take(self, names: tuple[str, ...], state: State, schedule: Mapping[str, Any]) -> None:
-        """Takes the events `names` of `state`, in order. Checkpoints store `schedule`, the schedule's state."""
+        """Writes the output of the events `names` for `state`, in order. Checkpoints store `schedule`, its state."""
         for name in names:
             with self._spent.on(name.replace("_", " ")):
                 match name:
@@ -104,7 +104,7 @@ class Output:
                         self._recorder.take(name, state)
 
     def diagnostics(self, state: State) -> None:
-        """One row of diagnostics.csv."""
+        """Writes one row of diagnostics.csv."""
         row = self._compute("diagnostics", self._simulation.diagnostics, state)
         values = {k: float(v) for k, v in row.items()}
         dt = float(state.dt)
@@ -114,7 +114,7 @@ class Output:
             self._warn(values)
 
     def _warn(self, row: Mapping[str, float]) -> None:
-        """Reports the model's warnings about a row; only the first row that has any."""
+        """Reports the model's warnings about the first row that has warnings."""
         if not self._warned:
             for line in self._simulation.model.warnings(row):
                 self._simulation.report(f"warning: {line}")
@@ -131,12 +131,12 @@ class Output:
 
     @cached_property
     def _saved(self) -> tuple[str, ...]:
-        """Fields of a snapshot."""
+        """The names of the fields in a snapshot."""
         simulation = self._simulation
         return simulation.config.output.snapshots.fields or simulation.model.stored
 
     def snapshot(self, state: State) -> None:
-        """Writes fields for people, in physical space, in the background."""
+        """Writes a snapshot, that is, fields in physical space for analysis, in the background."""
         simulation = self._simulation
         output = simulation.config.output
         settings = output.snapshots
@@ -170,7 +170,7 @@ class Output:
         )
 
     def _particles(self, state: State) -> list[Dataset]:
-        """Particles for people, with the fields sampled at their positions."""
+        """The records of all particles in a snapshot, with the fields sampled at the particles' positions."""
         simulation = self._simulation
         fields, species = simulation.config.output.snapshots.sample, []
         for name, held in state.particles.items():
@@ -182,7 +182,7 @@ class Output:
         return species
 
     def checkpoint(self, state: State, schedule: Mapping[str, Any]) -> None:
-        """Writes everything that the next step needs, in the background."""
+        """Writes a checkpoint, that is, all arrays that influence the next step, in the background."""
         self.flush()
         simulation = self._simulation
         settings = simulation.config.output.checkpoints
@@ -214,19 +214,19 @@ class Output:
         write_time_index(folder.parent)
 
     def truncate(self, step: int) -> list[str]:
-        """Removes the rows later than `step` from all series; returns a line for each file that lost rows."""
+        """Removes the rows later than `step` from table and series; returns a line for each shortened file."""
         removed = {"diagnostics.csv": self._rows().truncate(step)}
         for series in self._recorder.files():
             removed[series.path.name] = series.truncate(step)
         return [f"{count} rows of {name}" for name, count in removed.items() if count]
 
     def sync(self) -> None:
-        """Makes the rows durable before a checkpoint that relies on them is committed."""
+        """Makes the rows of diagnostics.csv durable, before the commit of a checkpoint that relies on them."""
         if self._table is not None:
             self._table.sync()
 
     def flush(self) -> None:
-        """Writes the rows of series that wait for others."""
+        """Writes the rows that frequent series have collected."""
         self._recorder.flush()
 
     def close(self) -> None:

@@ -33,15 +33,15 @@ class Snapshot(Mapping[str, "StoredField"]):
 
     @property
     def particles(self) -> "dict[str, dict[str, StoredField]]":
-        """Particles by the name of their species, and their records by name: `particles["tracers"]["position"]` is
-        (3, count), `particles["tracers"]["id"]` (count,). All records are in one order, which differs between
-        snapshots: a particle is known by its id."""
-        found: dict[str, dict[str, StoredField]] = {}
+        """The records of particles by species and name: `particles["tracers"]["position"]` is (3, count),
+        `particles["tracers"]["id"]` (count,). All records of a snapshot have the same order of particles, which
+        differs between snapshots; the id identifies a particle."""
+        species: dict[str, dict[str, StoredField]] = {}
         for name, entry in self.manifest.fields.items():
             if entry.species is not None:
                 record = name.removeprefix(f"{entry.species}.")
-                found.setdefault(entry.species, {})[record] = self[name]
-        return found
+                species.setdefault(entry.species, {})[record] = self[name]
+        return species
 
     def __getitem__(self, name: str) -> "StoredField":
         if name not in self.manifest.fields:
@@ -62,8 +62,8 @@ class Snapshot(Mapping[str, "StoredField"]):
 def open_snapshot(path: str | Path) -> Snapshot:
     """Open a committed folder; `path` is the folder, its manifest, or its index file.
 
-    Reads only the manifest. Raises UserError if there is no snapshot or checkpoint of this program, Damaged (a
-    RunFailure) if its manifest is damaged.
+    Reads only the manifest. Raises UserError if `path` is not a snapshot or checkpoint of this program, Damaged (a
+    RunFailure) if the manifest is damaged.
     """
     folder = snapshot_folder(Path(path))
     manifest = read_manifest(folder)
@@ -72,7 +72,7 @@ def open_snapshot(path: str | Path) -> Snapshot:
 
 
 def snapshot_folder(path: Path) -> Path:
-    """The folder that `path` is, or that the manifest, index file or sidecar `path` belongs to."""
+    """The committed folder of `path`: the folder itself, its manifest, its index file or its sidecar."""
     if path.suffix in (".h5", ".vtkhdf") and path.with_suffix("").is_dir():
         return path.with_suffix("")
     if path.name == "manifest.json":
@@ -83,8 +83,8 @@ def snapshot_folder(path: Path) -> Path:
 class StoredField:
     """One field on disk, array-like: shape (components..., n0, n1, ...), without padding.
 
-    Indexing with integers, slices (any step) and `...` reads that part and returns a numpy array;
-    `numpy.asarray(field)` reads everything. Raises Damaged if a file that it needs is missing or broken.
+    Indexing with integers, slices (any step) and `...` reads the selected part and returns a numpy array;
+    `numpy.asarray(field)` reads the whole field. Raises Damaged if a shard is missing or damaged.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, name: str) -> None:
@@ -113,7 +113,7 @@ class StoredField:
 
     @property
     def pieces(self) -> Sequence[Piece]:
-        """The blocks of which it consists, each in one shard."""
+        """The blocks of the field, each in one shard."""
         return self._pieces
 
     def __len__(self) -> int:
@@ -166,27 +166,27 @@ class StoredField:
                                 raise Damaged(f"{path}: {component} does not match the manifest")
                             stored.read_direct(out, source, destination)
             except FileNotFoundError:
-                raise Damaged(f"{path}: missing; `simulator verify` lists everything that is") from None
+                raise Damaged(f"{path}: missing; `simulator verify` lists all missing files") from None
             except (OSError, KeyError, RuntimeError, ValueError) as error:
                 raise Damaged(f"{path}: cannot be read ({reason(error)})") from error
 
 
 def _opened(path: Path) -> h5py.File:
-    """The HDF5 file, without locks, which file systems of clusters often lack. Raises OSError."""
+    """Opens an HDF5 file without locks, which the file systems of clusters often lack. Raises OSError."""
     try:
         return h5py.File(path, "r", locking=False)
     except OSError as error:
         if "locking flag" not in str(error):
             raise
-        return h5py.File(path, "r")  # this process has it open already, with locks
+        return h5py.File(path, "r")  # this process has opened the file already, with locks
 
 
 def _overlap(piece: Piece, ranges: list[range]) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
-    """The part of `ranges` within the block, as a hyperslab of the block and of the output; None if empty."""
+    """The part of `ranges` within the block, as a hyperslab of the block and of the output; None if it is empty."""
     source, destination = [], []
     for r, start, n in zip(ranges, piece.block.start, piece.block.shape, strict=True):
         first = max(0, -((r.start - start) // r.step))  # ceil((start - r.start) / step)
-        last = min(len(r), -((r.start - start - n) // r.step))  # one past
+        last = min(len(r), -((r.start - start - n) // r.step))  # one past the last
         if first >= last:
             return None
         begin = r.start + first * r.step - start
@@ -196,7 +196,7 @@ def _overlap(piece: Piece, ranges: list[range]) -> tuple[tuple[slice, ...], tupl
 
 
 def _ranges(index: Any, shape: tuple[int, ...]) -> tuple[list[range], list[bool]]:
-    """The selected indices of each axis, and whether the axis is dropped (an integer index)."""
+    """The selected indices of each axis, and whether the result lacks the axis (after an integer index)."""
     items = list(index) if isinstance(index, tuple) else [index]
     if (missing := len(shape) - sum(i is not Ellipsis for i in items)) < 0:
         raise IndexError(f"{len(items)} indices for {len(shape)} axes")

@@ -1,4 +1,4 @@
-"""The states of a run, rebuilt from its snapshots on the available devices."""
+"""Rebuilds the states of a run from its snapshots on the available devices, to measure or to render them."""
 
 import io
 import os
@@ -35,10 +35,10 @@ from simulator.simulation.start import begin
 
 
 class Recomputed:
-    """The snapshots of the run in `path` as states of its own model, on any devices.
+    """The snapshots of the run in `path` as states of the run's model, on any devices.
 
-    `overrides` replace keys of its configuration, as on the command line (those of `output` and `devices` are
-    useful). Snapshots do not hold the memory of a forcing: the states have that of a new start.
+    `overrides` replace keys of the run's configuration, as on the command line (useful keys are those of `output` and
+    `devices`). Snapshots do not hold the memory of a forcing, so the states have the memory of a new start.
     """
 
     def __init__(self, path: Path, overrides: Sequence[str | Override] = ()) -> None:
@@ -51,14 +51,14 @@ class Recomputed:
 
     @cached_property
     def simulation(self) -> Simulation:
-        """The run's model on the available devices; its initial condition is not computed."""
+        """The simulation of the run on the available devices, without its initial condition."""
         cluster = connect(self.config, discover(os.environ))
         return Simulation(
             self.config, cluster=cluster, inputs=RunInputs(self.path / "inputs"), report=lambda line: None
         )
 
     def states(self, steps: Sequence[int] | None = None) -> Iterator[State]:
-        """The state of each snapshot, or of those with the given steps, one after the other.
+        """The state of each snapshot, or of the snapshots with the given `steps`, one after the other.
 
         Raises UserError if a snapshot lacks a field of the model.
         """
@@ -94,19 +94,19 @@ class Recomputed:
         return {name: stored.coefficients(name, model.transform_of(name)) for name in model.fields}
 
     def _particles(self, path: str, populations: Populations) -> dict[str, ParticleSet]:
-        """The particles in a snapshot, on the devices where they live."""
+        """The particles in a snapshot, each on the device that holds its position."""
         return {name: found.restored(particles_in(path, name)) for name, found in populations.items()}
 
     @cached_property
     def _start_of_particles(self) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-        """The velocities (3, count) by id with which the particles in the fluid started, on every device, and the
-        numbers that their steps need. Both follow from the first flow, which the snapshot of step 0 holds."""
+        """The initial velocities (3, count), by id, of the particles in the fluid, on every device, and the numbers
+        that the particles' steps need. Both follow from the initial flow, which the snapshot of step 0 holds."""
         swarm = self.simulation.swarm
         first = self.snapshots[0]
         if first.step != 0:
             raise UserError(
-                f"{self.path}: has no snapshot of step 0, from which the start of its particles would follow; "
-                "a run without it cannot be measured again"
+                f"{self.path}: has no snapshot of step 0, from which the initial state of its particles follows; "
+                "a run without this snapshot cannot be measured again"
             )
         sets, memory = swarm.start(self._fields(str(first.path)))
         velocities = {
@@ -117,14 +117,14 @@ class Recomputed:
 
 
 def _with_start(particles: ParticleSet, velocities: jax.Array) -> ParticleSet:
-    """The particles with their velocities at the start, which are given by id."""
+    """The particles with their initial velocities as the record `start_velocity`; `velocities` is ordered by id."""
     start = jnp.where(particles.valid, velocities[:, jnp.maximum(particles.id, 0)], 0)
     return particles.with_records({"start_velocity": start})
 
 
 FOLDER = "analysis"
 EVERY = "{every_steps: 1}"
-"""The cadence of kinds that the run's configuration does not request; only snapshots give rows."""
+"""The cadence of kinds that the run's configuration does not request; every snapshot gives a row."""
 
 
 @dataclass(frozen=True)
@@ -142,11 +142,11 @@ def analyze(
     overrides: Sequence[str | Override] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Analysed:
-    """Measure every snapshot of the run in `path` into the folder RUN/analysis, which replaces an earlier one.
+    """Measure every snapshot of the run in `path` into a new folder RUN/analysis.
 
-    The diagnostics and the series of the named `kinds` are measured (default: those of the run's configuration;
-    `all`: every kind that the model allows). Raises UserError if there is nothing to measure, or if a kind does not
-    exist or cannot be measured.
+    The diagnostics and the series of the named `kinds` are measured (default: the kinds in the run's configuration;
+    `all`: every kind that the model allows). Raises UserError if the run has no snapshot, or if a kind does not exist
+    or cannot be measured.
     """
     known = list(KINDS)
     every = kinds is not None and "all" in kinds
@@ -179,7 +179,7 @@ def analyze(
 
 
 def _possible(path: Path, overrides: Sequence[str | Override], added: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The added kinds that the run's model allows, and a line for each of the others."""
+    """The added kinds that the run's model allows, and a line for each kind that it does not allow."""
     simulation: Simulation | None = None
     allowed, refused = [], []
     for override in added:
@@ -202,9 +202,9 @@ def render(
     fields: Sequence[str] = (),
 ) -> Iterator[Path]:
     """Render the snapshots with these `steps` (None: all; -1: the last) of the run in `path` into
-    RUN/plots/render_FIELD_STEP.png, according to its `output.render` with the `overrides`; yields each file when it
-    is written. `fields` are shown instead of those that `output.render` names; a field that it names, too, keeps its
-    transfer function. Raises UserError if there is no such snapshot, or if the model has no field to show.
+    RUN/plots/render_FIELD_STEP.png, according to the run's `output.render` with the `overrides`; yields each written
+    file. `fields` replace the fields that `output.render` names; a field named in both keeps its transfer function.
+    Raises UserError if there is no such snapshot, or if the model has no field to show.
     """
     known = open_run(path).snapshots.steps
     wanted = known if steps is None else tuple(known[-1] if step == -1 and known else step for step in steps)
@@ -230,7 +230,7 @@ def render(
 
 
 def _showing(fields: Sequence[str], asked: Any) -> list[Override]:
-    """Overrides that show `fields` instead of those in `asked`, the run's settings."""
+    """Overrides that replace the fields in `asked`, the run's settings of `output.render`, by `fields`."""
     if not fields:
         return []
     known: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The series of a run: measures every kind that its configuration requests, and writes it row by row."""
+"""Measures every series that the configuration of a run requests, and writes the series row by row."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +29,8 @@ Memory = Mapping[str, jax.Array]
 
 
 class CarriedArrays:
-    """The arrays of one series. `prefix` distinguishes their names in a checkpoint from those of other series."""
+    """The arrays that one series carries from row to row. `prefix` distinguishes their names in a checkpoint from
+    those of other series."""
 
     def __init__(self, carried: Carried, transform: Transform, prefix: str):
         self._carried, self._transform, self._prefix = carried, transform, prefix
@@ -50,11 +51,11 @@ class CarriedArrays:
         return spectral_axes(place) if isinstance(place, Layout) else physical_axes(place)
 
     def begin(self) -> Memory:
-        """The arrays of a run's first row."""
+        """The arrays at the first row of a run."""
         return jax.jit(self._carried.begin, out_shardings={n: a.sharding for n, a in self.template.items()})()
 
     def placed(self, memory: Memory) -> dict[str, jax.Array]:
-        """The arrays with the shardings of `template`; for compiled functions."""
+        """The arrays constrained to the shardings of `template`, inside a compiled function."""
         return {n: jax.lax.with_sharding_constraint(memory[n], a.sharding) for n, a in self.template.items()}
 
     def datasets(self, memory: Memory) -> list[Dataset]:
@@ -71,7 +72,7 @@ class CarriedArrays:
         return datasets
 
     def load(self, folder: Path) -> Memory:
-        """The arrays of a checkpoint, or those of a first row if the series is newer than the checkpoint."""
+        """The arrays in a checkpoint; the arrays at a first row if the checkpoint was written without this series."""
         snapshot = open_snapshot(folder)
         if not all(self._prefix + name in snapshot for name in self.template):
             return self.begin()
@@ -93,7 +94,7 @@ TOGETHER = 2.0
 
 
 def series_of(simulation: Simulation) -> dict[str, Measured]:
-    """The measurement of each series of a run, by name. Raises UserError for one that the model does not allow."""
+    """The measurement of each series of a run, by name. Raises UserError if the model does not allow one of them."""
     carried = None
     if simulation.populations:
         model, forcing, swarm = simulation.model, simulation.forcing, simulation.swarm
@@ -124,7 +125,7 @@ def _measured(simulation: Simulation, subject: Subject, kind: Kind, settings: An
 
 
 class Recorder:
-    """Takes rows of a run's series. Every process measures; `write` calls its argument on process 0."""
+    """Measures rows of a run's series on every process; `write` calls its argument, which writes, on process 0."""
 
     def __init__(
         self,
@@ -176,17 +177,16 @@ class Recorder:
         return jax.jit(row, donate_argnums=1, out_shardings=(everywhere, carried))
 
     def programs(self) -> dict[str, Compilable]:
-        """The programs that compute the rows, by series, to be compiled ahead and given to `use`."""
+        """The programs that compute the rows, by series, which the caller compiles and gives to `use`."""
         arguments = {name: self._carried[name].template if name in self._carried else {} for name in self._functions}
         return {name: Compilable(f, (self._template, arguments[name])) for name, f in self._jitted.items()}
 
     def use(self, ready: Mapping[str, Callable[..., Any]]) -> None:
-        """Use these compiled programs, by name, from now on; missing ones are compiled when they are needed."""
+        """Use these compiled programs, by name, from now on; a missing program is compiled at its first call."""
         self._functions = {name: ready.get(name, f) for name, f in self._jitted.items()}
 
     def restore(self, checkpoint: Path) -> None:
-        """Continue with the arrays that the series carried when this checkpoint was written. All processes call
-        this."""
+        """Continue with the arrays that the series carried when `checkpoint` was written. All processes call this."""
         self._memory = {name: arrays.load(checkpoint) for name, arrays in self._carried.items()}
 
     def datasets(self) -> list[Dataset]:
@@ -194,11 +194,11 @@ class Recorder:
         return [d for name, arrays in self._carried.items() for d in arrays.datasets(self._arrays(name))]
 
     def fields(self) -> dict[str, jax.Array]:
-        """The fields that snapshots hold beside the model's."""
-        found: dict[str, jax.Array] = {}
+        """The fields that series add to snapshots."""
+        fields: dict[str, jax.Array] = {}
         for name, compiled in self._made.items():
-            found |= compiled(self._arrays(name))
-        return found
+            fields |= compiled(self._arrays(name))
+        return fields
 
     def _arrays(self, name: str) -> Memory:
         if name in self._carried and name not in self._memory:
@@ -206,8 +206,8 @@ class Recorder:
         return self._memory.get(name, {})
 
     def take(self, name: str, state: State) -> None:
-        """Writes one row of `NAME.h5`, unless that of this step is written already. A row of a frequent series waits
-        for `flush`, or for the next row after `TOGETHER`."""
+        """Measures one row of `NAME.h5`, unless this step has its row already, and writes it. The rows of a frequent
+        series are kept until `flush` is called or a row comes after `TOGETHER`."""
         step = int(state.step)
         if self._last_step.get(name) == step:
             return
@@ -227,7 +227,7 @@ class Recorder:
         self._write(lambda: self._file(name).extend(rows))
 
     def flush(self) -> None:
-        """Write the rows that wait."""
+        """Write the rows that frequent series have collected."""
         for name in tuple(self._waiting):
             self._write_rows(name)
 
@@ -245,5 +245,5 @@ class Recorder:
         return self._files[name]
 
     def files(self) -> Iterator[Series]:
-        """All series, opened; on process 0."""
+        """All series, opened for writing. Called on process 0."""
         return (self._file(name) for name in self._measured)

@@ -1,12 +1,12 @@
 """Restores stored arrays onto devices, from any layout to any layout.
 
-Axes are matched by name and modes by their signed wavenumbers, so the stored and the requested layout may
-differ in axis order, padding, sharding, truncation and resolution, and every mode keeps its exact value. If
-only the conjugate of a real field's mode is stored, it is conjugated: half-complex and full layouts read
-each other. Modes that are not stored are zero.
+Axes are matched by name and modes by their signed wavenumbers, so the stored and the requested layout may differ in
+axis order, padding, sharding, truncation and resolution, and every mode keeps its exact value. If the file holds only
+the mode -k of a real field, the mode k is its conjugate: a half-complex layout reads a full one and vice versa. Modes
+that are not stored are zero.
 
-Every device's part is assembled from hyperslabs: along each axis the requested modes are a few runs of
-consecutive stored modes. Memory: the part, and pieces of at most 64 MiB, or of one plane if that is larger.
+The part of each device is assembled from hyperslabs: along each axis the requested modes are a few runs of
+consecutive stored modes. Memory: this part, and pieces of at most 64 MiB, or of one plane if a plane is larger.
 """
 
 import itertools
@@ -36,10 +36,10 @@ def restore(
     """The field `name` on the devices of `sharding`, in the layout described by `axes`.
 
     `axes`: the requested trailing axes in order, without padding (`Dataset.axes` of the layout).
-    `padded_shape`: extents of these axes with padding (default: none); padding is zero. The result has
-    shape (components..., *padded_shape); `sharding` is that of the whole result.
-    `dtype`: by default that of the stored field.
-    Raises UserError if the stored field does not fit these axes, Damaged if a file is broken.
+    `padded_shape`: the extents of these axes with padding, which is zero (default: no padding). The result has
+    shape (components..., *padded_shape); `sharding` belongs to the whole result.
+    `dtype`: by default the dtype of the stored field.
+    Raises UserError if the stored field does not fit these axes, Damaged if a shard is missing or damaged.
     """
     snapshot = source if isinstance(source, Snapshot) else open_snapshot(source)
     if name not in snapshot:
@@ -58,7 +58,7 @@ def restore(
 
 
 def _axis_order(field: StoredField, axes: Sequence[Axis]) -> list[int]:
-    """The position among the stored axes of each requested axis."""
+    """The position of each requested axis among the stored axes."""
     stored = {axis.name: i for i, axis in enumerate(field.axes)}
     if sorted(stored) != sorted(a.name for a in axes):
         raise UserError(
@@ -79,7 +79,7 @@ def _axis_order(field: StoredField, axes: Sequence[Axis]) -> list[int]:
 def _assemble(
     field: StoredField, axes: Sequence[Axis], order: list[int], bounds: list[tuple[int, int]], dtype: np.dtype
 ) -> np.ndarray:
-    """The part of the requested array between `bounds` (of the padded array)."""
+    """The part of the requested array between `bounds`, which refer to the padded array."""
     leading = len(field.shape) - len(axes)
     out = np.zeros([stop - start for start, stop in bounds], dtype)
     direct, mirrored = [], []
@@ -103,7 +103,7 @@ def _assemble(
         view = out[(*at, ...)]
         _copy(field, component, order, direct, view, conjugate=False)
         if field.entry.hermitian:
-            for i in range(len(axes)):  # modes that are not stored because of axis i
+            for i in range(len(axes)):  # the modes whose label on axis i is not stored
                 some = [m if j != i else np.where(direct[j] < 0, m, -1) for j, m in enumerate(mirrored)]
                 _copy(field, component, order, some, view, conjugate=True)
     return out
@@ -128,7 +128,7 @@ def _copy(
     out: np.ndarray,
     conjugate: bool,
 ) -> None:
-    """Copy the entries that are stored along all axes (place >= 0), run by run, in bounded pieces."""
+    """Copy the entries with a stored place (>= 0) on all axes into `out`, run by run, in bounded pieces."""
     plane = field.dtype.itemsize * math.prod(len(p) for p in places[1:])
     most = max(1, _PIECE_BYTES // max(plane, 1))
     for runs in itertools.product(_runs(places[0], most), *map(_runs, places[1:])):
@@ -141,8 +141,8 @@ def _copy(
 
 
 def _runs(places: np.ndarray, most: int | None = None) -> Iterator[tuple[slice, slice]]:
-    """The requested and the stored entries of every run of places that go up or down by one, cut into runs of at most
-    `most` entries; -1 is no place."""
+    """The requested and the stored entries of every run of places that rise or fall by one, divided into runs of at
+    most `most` entries. The place -1 stands for an entry that is not stored."""
     there = np.flatnonzero(places >= 0)
     ways = np.where(np.diff(there) == 1, np.diff(places[there]), 0)
     ways[abs(ways) != 1] = 0

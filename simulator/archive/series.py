@@ -3,11 +3,11 @@
 A series is one ordinary file that is replaced whole with every row, so that a reader always sees a complete file.
 Rewriting all rows for every new row would cost the square of the length, so only the last rows are rewritten: a part
 with PART_ROWS rows and PART_BYTES bytes is full and never written again. As long as one part is enough (512 spectra
-of 8 kB), the series is that file. Longer series lie in parts `NAME.parts/STEP.h5`, named by their first step, and
-`NAME.h5` becomes an index that lists them and shows them as one data set each (virtual data sets, under the same
-names). Each row is thus written a bounded number of times; 1000 rows of slices are 125 files.
+of 8 kB), `NAME.h5` holds the rows itself. Longer series lie in parts `NAME.parts/STEP.h5`, named by their first step,
+and `NAME.h5` is an index that lists the parts and shows each variable as one virtual data set under the same name.
+Each row is thus written a bounded number of times; 1000 rows of slices are 125 files.
 
-`NAME.h5` is authoritative: its replacement commits a row, and a part that it does not list does not count.
+`NAME.h5` is authoritative: its replacement commits a row, and readers ignore a part that it does not list.
 `SeriesReader` reads the parts themselves, because a virtual data set shows a missing part as nan.
 
 A file holds `step`, `time` (row), the coordinates, properties of their points (such as the number of modes in a
@@ -65,13 +65,12 @@ class Series:
         part_rows: int = PART_ROWS,
         part_bytes: int = PART_BYTES,
     ) -> None:
-        """Continue `path`, or begin it with the first row.
+        """Continue the series in `path`, or begin it with the first row.
 
-        `variables` gives the dimensions of one row of each variable, named as in `coordinates`, whose values
-        are one-dimensional. `attributes` go to the file's root. `beside` maps names to (coordinate, values): further
-        properties of the points of a coordinate; those in an existing file are kept. A variable that the file does
-        not have yet, or that is no longer written, is nan in the rows that lack it. Raises UserError if the
-        coordinates differ from those of the file.
+        `variables` gives the dimensions of one row of each variable by the names of `coordinates`, whose values are
+        one-dimensional. `attributes` go to the file's root. `beside` maps names to (coordinate, values): further
+        properties of the points of a coordinate; an existing file keeps its own values. A variable is nan in the rows
+        that lack it. Raises UserError if the coordinates differ from those in the file.
         """
         self.path, self._journal = path, journal
         self._coordinates = {name: np.asarray(values) for name, values in coordinates.items()}
@@ -88,17 +87,17 @@ class Series:
         self._remove_unlisted()
 
     def append(self, step: int, time: float, values: Mapping[str, np.ndarray]) -> None:
-        """Add one row and commit it. Every variable has to be present, with the shape of its dimensions."""
+        """Add one row and commit it. `values` must have every variable, with the shape of its dimensions."""
         self.extend([(step, time, values)])
 
     def extend(self, rows: Iterable[tuple[int, float, Mapping[str, np.ndarray]]]) -> None:
         """Add rows (step, time, values) and commit them together."""
         for step, time, values in rows:
             if values.keys() != self._required:
-                raise ValueError(f"variables that do not match: {sorted(values.keys() ^ self._required)}")
+                raise ValueError(f"missing or unknown variables: {sorted(values.keys() ^ self._required)}")
             row = _Row(step, time, {name: np.asarray(value) for name, value in values.items()})
             if wrong := [name for name, value in row.values.items() if value.shape != self._shape(name)]:
-                raise ValueError(f"values of another shape: {wrong}")
+                raise ValueError(f"variables with values of another shape: {wrong}")
             self._add(row)
         self._commit()
 
@@ -137,7 +136,8 @@ class Series:
                     f"{self.path}: {name} has changed since this file was begun; "
                     "configure its output as before, or move the file away to begin another"
                 )
-        # The stored values are kept: sums over modes may differ in the last digit between numbers of devices.
+        # The stored values are kept, because sums over modes on another number of devices may differ in the last
+        # digit.
         kept = {name: (along, reader.coordinates[name]) for name, along in reader.beside.items()}
         self._beside = self._beside | kept
         plain = {name: v for name, v in reader.coordinates.items() if name not in reader.beside}
@@ -165,7 +165,7 @@ class Series:
             "time": np.array([row.time for row in rows], dtype=np.float64),
         }
         for name in self._variables:
-            missing = np.full(self._shape(name), np.nan, np.float32)  # float32 widens no column
+            missing = np.full(self._shape(name), np.nan, np.float32)  # float32 keeps the dtype of the other rows
             values = [row.values.get(name, missing) for row in rows]
             columns[name] = np.stack(values) if values else np.empty((0, *self._shape(name)))
         self._describe(file, lambda name: file.create_dataset(name, data=columns[name]), [])
@@ -189,7 +189,7 @@ class Series:
         self._describe(file, virtual, parts)
 
     def _describe(self, file: h5py.File, create: Callable[[str], h5py.Dataset], parts: Sequence[_Part]) -> None:
-        """Writes the common content of parts and index: coordinates, variables, scales, attributes."""
+        """Writes the content that parts and index have in common: coordinates, variables, scales, attributes."""
         file.attrs["format"] = _FORMAT
         file.attrs["parts"] = json.dumps([[part.file, part.rows] for part in parts])
         for name, value in self._attributes.items():
@@ -206,7 +206,7 @@ class Series:
         for name, dimensions in self._variables.items():
             variable = create(name)
             variable.attrs["dimensions"] = ",".join(dimensions)
-            # netCDF readers find here the further coordinates along these dimensions.
+            # netCDF readers look for further coordinates along these dimensions in this attribute.
             further = [n for n, (along, _) in self._beside.items() if along in dimensions]
             variable.attrs["coordinates"] = " ".join(["step", *further])
             for axis, scale in enumerate([time, *(file[dimension] for dimension in dimensions)]):
@@ -226,7 +226,7 @@ class Series:
         return self._folder / self._part_name(rows)
 
     def _remove_unlisted(self) -> None:
-        """Remove parts that a killed process wrote but did not commit, or that were truncated away."""
+        """Remove the parts that a killed process wrote but did not commit, and those that `truncate` has dropped."""
         if not self._folder.is_dir():
             return
         listed = {part.file for part in self._parts}
@@ -241,8 +241,8 @@ class Series:
 
 
 class SeriesReader:
-    """A series at the moment of opening: `step`, `time`, `coordinates`, and variables by name. `beside` lists the
-    coordinates that are further properties of the points of another, such as the number of modes in a shell.
+    """A series at the moment of opening: `step`, `time`, `coordinates`, and variables by name. `beside` maps further
+    properties of the points of a coordinate, such as the number of modes in a shell, to the coordinate.
 
     `reader["energy"]` is the whole variable as (row, ...). `reader.at(index)` reads one row of all variables;
     negative indices count from the end. Raises OSError if the series, or a part of it, is missing.
@@ -279,7 +279,7 @@ class SeriesReader:
         return np.concatenate(list(self._read(name)))
 
     def at(self, index: int) -> dict[str, np.ndarray]:
-        """All variables of one row; IndexError if it does not exist."""
+        """All variables of one row. Raises IndexError if the row does not exist."""
         number, place = self._place(index)
         (row,) = self.rows(number, slice(place, place + 1))
         return dict(row.values)
@@ -298,8 +298,7 @@ class SeriesReader:
         return number, position - int(ends[number]) + self.parts[number].rows
 
     def rows(self, number: int, places: slice = slice(None), names: Collection[str] | None = None) -> list[_Row]:
-        """The rows of one of `parts`, as they were appended; those in `places` of the part, of the variables
-        `names`."""
+        """The rows in the `places` of part `number`, with the variables `names` (default: all)."""
         names = self.variables if names is None else names
         part = self.parts[number]
         first = sum(p.rows for p in self.parts[:number])
@@ -332,8 +331,8 @@ class SeriesReader:
 
 
 def series_names(folder: Path) -> list[str]:
-    """Names of the HDF5 series that may lie in a run folder (NAME.h5 with NAME.parts/): every registered kind, then
-    all other series that are there, such as those of the user's functions."""
+    """Names of the series that a run folder may have (NAME.h5 with NAME.parts/): every registered kind, then the
+    other series in `folder`, such as those of the user's functions."""
     others = (path for path in sorted(folder.glob("*.h5")) if path.stem not in KINDS)
     return [*KINDS, *(path.stem for path in others if _is_series(path))]
 
@@ -365,7 +364,8 @@ def _dimensions(variable: h5py.Dataset) -> tuple[str, ...]:
 
 
 def _write(path: Path, fill: Callable[[h5py.File], None], journal: Journal) -> None:
-    # HDF5 may report success on a full disk and crash at exit, so we write the file's image in memory ourselves.
+    # On a full disk HDF5 may report success and crash at exit, so HDF5 writes to memory and `replace_file` to the
+    # disk.
     with h5py.File(os.fspath(path), "w", driver="core", backing_store=False) as file:
         fill(file)
         file.flush()
@@ -402,18 +402,18 @@ class Table:
         self._required = frozenset(columns)
 
     def append(self, row: Mapping[str, float]) -> None:
-        """Append one row. Raises ValueError if it lacks a column or has an unknown one; OSError leaves no partial
-        row."""
+        """Append one row. Raises ValueError if `row` lacks a column or has an unknown one. After an OSError the file
+        holds no partial row."""
         if row.keys() != self._required:
-            raise ValueError(f"columns that do not match: {sorted(row.keys() ^ self._required)}")
+            raise ValueError(f"missing or unknown columns: {sorted(row.keys() ^ self._required)}")
         line = ",".join(_text(row.get(name, np.nan)) for name in self.columns) + "\n"
         self._file.append(line.encode())
 
     def truncate(self, step: int) -> int:
         """Remove the rows later than `step`; returns their number.
 
-        The file is replaced even if no row is removed: an earlier writer that still has it open (on a lost node) then
-        appends to a file without a name.
+        The file is replaced even if no row is removed: an earlier writer on a lost node, which may still have the old
+        file open, then appends to a file without a name.
         """
         lines = _whole_lines(self.path)
         kept = [line for line in lines[1:] if int(line.split(",", 1)[0]) <= step]
@@ -424,7 +424,7 @@ class Table:
         return removed
 
     def sync(self) -> None:
-        """Make the rows durable, before a checkpoint that relies on them is committed."""
+        """Make the rows durable, before the commit of a checkpoint that relies on them."""
         self._file.sync()
 
     def close(self) -> None:

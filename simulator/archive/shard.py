@@ -1,15 +1,15 @@
-"""The arrays to be saved, and the shard of one process: its blocks of every array, copied to the host, as an HDF5
-file, and the record of it.
+"""Describes the arrays to be saved, and builds the shard of one process: an HDF5 file with the process's blocks of
+every array, copied to the host, and the record of that file.
 
 A field on the devices is an array of shape (components..., n0, n1, ...) whose trailing axes are named. Sharded axes
 may be padded at their end; only the first `Axis.size` entries are stored.
 
-HDF5 makes only the structure, in memory: without compression data sets are contiguous, allocated early and never
-filled, so that HDF5 assigns their offsets and writes a few kilobytes into a sparse file without a name. The caller
-writes structure and data in the order of the file: any size without a copy, and a full disk is a plain OSError; when
-HDF5 itself writes to a full disk, it may report success, fail at close and crash the interpreter. The format is
-`v110`, in which a file whose writer was killed does not open. HDF5 closes the file in memory before its bytes are
-read: HDF5 1.14's image of an open `v110` file has a wrong checksum.
+HDF5 makes only the structure of the file, in memory: without compression data sets are contiguous, allocated early
+and never filled, so that HDF5 assigns their offsets and writes a few kilobytes into a sparse file without a name. The
+caller writes structure and data in the order of the file. Data of any size are thus written without a copy, and a
+full disk is a plain OSError; if HDF5 itself writes to a full disk, it may report success, fail at close and crash the
+interpreter. In the format `v110` a file whose writer was killed does not open. HDF5 closes the file in memory before
+its bytes are read, because HDF5 1.14's image of an open `v110` file has a wrong checksum.
 """
 
 import io
@@ -29,22 +29,22 @@ from simulator.archive.manifest import LIBVER, NAMED, Axis, BlockEntry, FieldEnt
 
 _CHUNK_BYTES = 1 << 20
 _STRUCTURE = 1 << 9
-"""About as many bytes as HDF5 adds for each data set."""
+"""The approximate number of bytes that HDF5 adds for each data set."""
 
 
 @dataclass(frozen=True)
 class Dataset:
     """An array to be stored under `name`, with its named axes and their extents without padding.
 
-    `array`: jax.Array (sharded in any way over its trailing axes, replicated, or both), or any array-like
-    that has the same value on every process.
-    `axes`: descriptions of the trailing axes; an array without them (a counter, a time) is small and stored
-    exactly as it is.
+    `array`: jax.Array (sharded in any way over its trailing axes, replicated, or both), or an array-like with the
+    same value on every process.
+    `axes`: descriptions of the trailing axes; an array without axes (a counter, a time) is small and stored exactly.
     `components`: names along each leading axis, e.g. `(("x", "y", "z"),)`.
-    `hermitian`: whether these are modes of a real field, with mode -k the conjugate of mode k.
-    `species`: name of the particles that this is a record of; None for fields.
-    `shares`: for particles, whose entries lie along the last axis in equal parts: the number of entries of each part
-    that are stored, counted from its first. In the file the parts follow each other, and the axis counts their sum.
+    `hermitian`: whether the array holds modes of a real field, with mode -k the conjugate of mode k.
+    `species`: the name of the particles, for a record of particles; None for fields.
+    `shares`: for records of particles, whose last axis consists of equal parts: the number of entries of each part
+    that are stored, from the first on. In the file the stored entries follow one another, and the axis counts them
+    all.
     `attributes`: further JSON values for readers.
     """
 
@@ -91,8 +91,8 @@ class Block:
 def own_blocks(dataset: Dataset, process_id: int, dtype: np.dtype | None = None) -> list[Block]:
     """The blocks of `dataset` that this process stores, copied to the host, without padding.
 
-    Over all processes every entry is in exactly one block: only the first replica is stored. Memory: the
-    size of the blocks. The copy owns its memory, so that the devices' buffers may be donated at once.
+    Over all processes every entry is in exactly one block, because only the first replica is stored. Memory: the size
+    of the blocks. The blocks own their memory, so that the devices' buffers may be donated at once.
     """
     dtype = dtype or dataset.dtype
     leading = len(dataset.components)
@@ -138,7 +138,7 @@ def shard_name(process_id: int) -> str:
 
 
 def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Chunks of at most about 1 MiB that are contiguous in memory: whole in the last axes."""
+    """The shape of chunks of at most about 1 MiB that are contiguous in memory, that is, whole in the last axes."""
     chunk, room = list(shape), _CHUNK_BYTES // itemsize
     for i in range(len(chunk)):
         rest = math.prod(chunk[i + 1 :])
@@ -154,7 +154,7 @@ def build_shard(
     blocks: Mapping[str, list[Block]],
     compression: str = "none",
 ) -> tuple[list[memoryview], ShardEntry]:
-    """The bytes of this process's file, in pieces to be written in order, and its record.
+    """The bytes of this process's shard, in pieces to be written in order, and the shard's record.
 
     Without compression the pieces are views of the blocks, with a few kilobytes of HDF5 structure between them.
     """
@@ -167,7 +167,7 @@ def build_shard(
     ]
     # The file in memory is sparse: the kernel holds only the pages that HDF5 writes.
     image: Any = io.BytesIO() if filters else io.FileIO(os.memfd_create("shard"), "w+")
-    if not filters:  # a limit of the size of files holds for it too; HDF5 would not name this reason
+    if not filters:  # raises OSError if the size exceeds the limit for files, a reason that HDF5 would not name
         image.truncate(_STRUCTURE * (len(parts) + 2) + sum(data.nbytes for *_, data in parts))
         image.truncate(0)
     placed: list[tuple[int, np.ndarray]] = []

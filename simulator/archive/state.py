@@ -14,7 +14,7 @@ from simulator.files import replace_file
 
 NAME = "state.json"
 CONFIG = "config.yaml"
-"""The file that makes a folder a run's."""
+"""The file by which a folder is recognized as a run folder."""
 ALTERED = "altered (its checksum does not match)"
 _PROGRAM = "simulator"
 _RECORD = re.compile(r'\[\s+(\d+),\s+("\w+")\s+\]')
@@ -25,9 +25,9 @@ _TAIL = re.compile(rb',\n  "xxh3": "([0-9a-f]{16})"\n}\n\Z')
 class RunState:
     """One moment of a run.
 
-    A `stopped` run ended early on request and a `failed` one by itself; both can be continued. A `running` one
-    without a live lock was killed. `seconds` is the wall time of all starts of the run. `advanced` says whether this
-    start took a step beyond its first state. `updated` is UTC. `ledger` counts how often the run's ledger was
+    A `stopped` run ended early on request, a `failed` run because of an error; both can be continued. A `running` run
+    without a live lock was killed. `seconds` is the wall time of all starts of the run. `advanced` tells whether this
+    start took a step beyond its first state. `updated` is UTC. `ledger` is the number of times that the ledger was
     written.
     """
 
@@ -50,7 +50,7 @@ class RunState:
 
 
 def write_state(folder: Path, state: RunState) -> None:
-    """Replace `folder/state.json`, stamped with the present time. Its last line is the checksum of the others."""
+    """Replace `folder/state.json`, with the present time. Its last line is the checksum of the other lines."""
     stamp = datetime.now(UTC).isoformat(timespec="seconds")
     replace_file(folder / NAME, seal({"program": _PROGRAM, **asdict(state), "updated": stamp}))
 
@@ -63,7 +63,7 @@ def seal(content: Mapping[str, Any]) -> str:
 
 
 def unsealed(data: bytes) -> dict[str, Any] | None:
-    """The content of a sealed file; None if it was altered."""
+    """The content of a sealed file; None if the file was altered."""
     tail = _TAIL.search(data)
     if tail is None or xxhash.xxh3_64_hexdigest(data[: tail.start()]).encode() != tail[1]:
         return None
@@ -73,7 +73,7 @@ def unsealed(data: bytes) -> dict[str, Any] | None:
 
 
 def read_state(folder: Path) -> RunState | None:
-    """The state of the run in `folder`; None if there is none of this program. Unknown keys are ignored."""
+    """The state of the run in `folder`; None if this program wrote no readable state there. Ignores unknown keys."""
     try:
         content: Any = json.loads((folder / NAME).read_text())
         if content.get("program") != _PROGRAM:
@@ -85,5 +85,5 @@ def read_state(folder: Path) -> RunState | None:
 
 
 def percent(start: float, time: float, stop: float) -> float:
-    """How much of the simulation time from `start` to `stop` has passed, in percent."""
+    """The part of the simulation time from `start` to `stop` that has passed, in percent."""
     return 100.0 if stop <= start else min(max(100.0 * (time - start) / (stop - start), 0.0), 100.0)

@@ -1,4 +1,4 @@
-"""States as data sets, and back: onto the devices that held them, or onto any others, at any resolution."""
+"""Converts states to data sets, and restores states onto any devices, at any resolution."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -30,17 +30,17 @@ from simulator.spectral.layout import PhysicalLayout, padded
 _CLOCK = ("time", "step", "dt", "origin", "since")
 _COMPONENTS = ("x", "y", "z")
 CARRIED = ("memory_", "history_", "series_")
-"""Prefixes of the names in a checkpoint that are not fields: arrays of model, forcing, integrator and series."""
+"""Prefixes of a checkpoint's arrays that belong to model, forcing, integrator or series and are not fields."""
 
 
 def spectral_axes(layout: Layout) -> tuple[Axis, ...]:
-    """The layout's axes in storage's terms."""
+    """The axes of a spectral layout, as the manifest describes them."""
     shape, names = dict(zip("xyz", layout.grid.shape, strict=True)), layout.grid.names
     return tuple(Axis.modes(names[a], layout.mode_numbers[a], points=shape[a]) for a in layout.seen_order)
 
 
 def physical_axes(transform: Transform | PhysicalLayout) -> tuple[Axis, ...]:
-    """The grid's axes in storage's terms."""
+    """The axes of the grid, as the manifest describes them."""
     grid = transform.grid
     sizes = zip(grid.names.values(), grid.seen(grid.shape), grid.seen(grid.spacing), strict=True)
     return tuple(Axis.uniform(name, n, h) for name, n, h in sizes)
@@ -51,7 +51,7 @@ def component_names(lead: Sequence[int]) -> tuple[tuple[str, ...], ...]:
 
 
 def datasets(state: State, model: Model, populations: Populations = MappingProxyType({})) -> list[Dataset]:
-    """Everything that the next step needs, at full precision. `populations`: those of the state's particles."""
+    """All arrays that influence the next step, at full precision. `populations` belong to the state's particles."""
 
     def field(stored: str, name: str, array: jax.Array) -> Dataset:
         layout = model.transform_of(name).layout
@@ -73,8 +73,8 @@ def datasets(state: State, model: Model, populations: Populations = MappingProxy
 
 
 def load(folder: Path, like: State, model: Model, populations: Populations = MappingProxyType({})) -> State:
-    """The state stored in `folder`, in the layouts of the model, with the particles where they live. `like` tells
-    names, shapes and types; buffers of particles may be larger than there."""
+    """The state stored in `folder`, in the layouts of the model, with each particle on the device of its position.
+    `like` has the names, shapes and types of the arrays; the buffers of particles may become larger."""
     snapshot = open_snapshot(folder)
 
     def field(stored: str, name: str, array: jax.Array) -> jax.Array:
@@ -102,13 +102,13 @@ def load(folder: Path, like: State, model: Model, populations: Populations = Map
 
 
 def whole(snapshot: Snapshot, name: str, shape: tuple[int, ...], sharding: Any, dtype: Any = None) -> jax.Array:
-    """A small array, which every process reads whole."""
+    """A small stored array, of which every process reads all values."""
     value = np.asarray(snapshot[name][...], dtype).reshape(shape)
     return jax.make_array_from_callback(shape, sharding, lambda index: value[index])
 
 
 def restored(simulation: Simulation, folder: Path) -> State:
-    """The state of a simulation that a checkpoint holds."""
+    """The state of `simulation` in a checkpoint."""
     return simulation.restored(partial(load, folder))
 
 
@@ -140,12 +140,13 @@ def particle_datasets(particles: ParticleSet, population: Population) -> Iterato
 
 
 def _arrangement(domain: Domain) -> list[list[int]]:
-    """The arrangement of devices, which decides where a particle lives."""
+    """The arrangement of the devices, which determines the device of each particle."""
     return [[cut.axis, cut.planes, cut.parts] for cut in domain.cuts]
 
 
 def _checked_shares(name: str, particles: ParticleSet, total: int, domain: Domain) -> tuple[int, ...]:
-    """The number of particles of each device, after a check that there are `total` and that their ids add up."""
+    """The number of particles on each device. Raises RunFailure if their sum is not `total` or their ids do not add
+    up."""
 
     def look(particles: ParticleSet) -> tuple[jax.Array, jax.Array, jax.Array]:
         valid = particles.valid
@@ -155,13 +156,13 @@ def _checked_shares(name: str, particles: ParticleSet, total: int, domain: Domai
     if int(counts.sum()) != total or int(there) != total or int(ids) != id_sum(total):
         raise RunFailure(
             f"{name}: {int(there)} particles whose ids add up to {int(ids)}, where {total} with the sum "
-            f"{id_sum(total)} are expected: some are lost or doubled; all earlier output is intact"
+            f"{id_sum(total)} are expected: particles are lost or duplicated; all earlier output is intact"
         )
     return tuple(int(n) for n in counts)
 
 
 class ParticlesOnDisk:
-    """The particles of one species in a snapshot or checkpoint. Raises UserError if it has none of this name."""
+    """The particles of one species in a snapshot or checkpoint. Raises UserError if the species is missing."""
 
     def __init__(self, snapshot: Snapshot, name: str) -> None:
         species = snapshot.particles
@@ -173,8 +174,8 @@ class ParticlesOnDisk:
         self._stored: Mapping[str, Any] = self._fields["id"].attributes
 
     def restore(self, domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
-        """The particles, distributed as they were written if the devices are arranged alike, else in equal shares
-        that still have to be sent to their devices. Every process reads the shares of its devices."""
+        """The particles: if the devices are arranged as in the file, on the devices that wrote them, else in equal
+        shares, and the particles still have to migrate. Every process reads the shares of its devices."""
         shares = self._shares(domain)
         capacity = max(capacity, *shares)
         first = np.concatenate([[0], np.cumsum(shares)])
@@ -213,9 +214,9 @@ class ParticlesOnDisk:
 
 
 class RunInputs(Inputs):
-    """The input files of a run, and the snapshots and checkpoints from which it starts.
+    """The input files of a run, and the snapshots and checkpoints from which the run starts.
 
-    These are read in place: later starts continue from the run's own checkpoints.
+    Snapshots and checkpoints are not copied, because later starts continue from the run's own checkpoints.
     """
 
     def snapshot(self, path: str) -> "StoredFields":
@@ -233,8 +234,8 @@ def particles_in(path: str, name: str) -> ParticlesOnDisk:
 
 
 class StoredFields:
-    """The source of `initial.kind: snapshot`: a snapshot (values) or a checkpoint (modes). Raises UserError if `path`
-    is neither."""
+    """The fields of a snapshot (values) or a checkpoint (modes), for `initial.kind: snapshot`. Raises UserError if
+    `path` is neither."""
 
     def __init__(self, path: str):
         self._snapshot: Snapshot = open_snapshot(Path(path))
@@ -289,7 +290,7 @@ def _points(axis: Axis) -> int:
 def resized(modes: jax.Array, source: Layout, target: Layout) -> jax.Array:
     """Modes in another layout, at the same or another resolution; no device ever holds a whole field.
 
-    An axis is changed while it lies whole on every device: x and y first, z after exchanging z for y.
+    An axis is resized while every device holds all of it: x and y first, z after an exchange of z for y.
     """
     assert source.sharded.keys() <= {"z"} and source.half == target.half
     lead = modes.ndim - 3
@@ -307,7 +308,7 @@ def resized(modes: jax.Array, source: Layout, target: Layout) -> jax.Array:
 
 
 def _matched(modes: jax.Array, position: int, axis: str, source: Layout, target: Layout) -> jax.Array:
-    """The target's wavenumbers along one axis; zero where the source has no mode."""
+    """The modes with the target's wavenumbers along one axis; zero for wavenumbers that the source lacks."""
     places = {int(k): i for i, k in enumerate(source.mode_numbers[axis])}
     index = np.array([places.get(int(k), -1) for k in target.padded_mode_numbers(axis)])
     shape = [-1 if i == position else 1 for i in range(modes.ndim)]

@@ -1,5 +1,5 @@
-"""Verifies what is on disk by reading it back: snapshots and checkpoints against their manifests, all other files of
-a run against its ledger. Derived files that are missing or altered are made again."""
+"""Verifies the files of a run by reading them back: snapshots and checkpoints against their manifests, all other
+files against the run's ledger. Makes missing or altered derived files again."""
 
 import itertools
 import os
@@ -37,7 +37,7 @@ _PIECE = 4 << 20
 
 @dataclass(frozen=True)
 class Checked:
-    """A file and its problem (None if it is good). `derived` files can be rebuilt."""
+    """A file and its problem, None if the file is good. A `derived` file can be rebuilt."""
 
     file: Path
     problem: str | None = None
@@ -64,7 +64,7 @@ class Findings:
 
     @property
     def restorable(self) -> bool:
-        """Whether the data are good; derived files may have problems."""
+        """Whether all files except derived ones are good."""
         return all(f.derived for f in self.problems)
 
     def lines(self) -> list[str]:
@@ -73,10 +73,10 @@ class Findings:
 
 
 def verify(folder: Path, *, workers: int = 4, recorded: Callable[[Path], bool] = lambda manifest: True) -> Findings:
-    """Read everything in a committed folder, `workers` shards at a time. Bounded memory.
+    """Read all files of a committed folder, `workers` shards at a time, in bounded memory, and report their damage.
 
-    `recorded(path)`: whether the run's ledger has no other record of the manifest. Raises UserError
-    if `folder` is not a snapshot or checkpoint of this program; damage is reported.
+    `recorded(path)`: whether the manifest `path` matches the run's ledger. Raises UserError if `folder` is not a
+    snapshot or checkpoint of this program.
     """
     report = Findings(folder)
     try:
@@ -91,7 +91,7 @@ def verify(folder: Path, *, workers: int = 4, recorded: Callable[[Path], bool] =
     named = {folder / MANIFEST, *(folder / s.file for s in manifest.shards)}
     report.notes += [
         f"{path}: not part of the snapshot"
-        # unlike rglob, walk tolerates a run that is removing the folder meanwhile
+        # Unlike rglob, walk tolerates that a run removes the folder meanwhile.
         for path in sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
         if path not in named
     ]
@@ -107,7 +107,7 @@ def _check_derived(path: Path, folder: Path, manifest: Manifest) -> Checked:
 
 
 def newest_good(parent: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
-    """The newest folder in `parent` that is restorable, and the newer ones with the reason each was skipped."""
+    """The newest restorable folder in `parent`, and the newer folders, each with the reason why it was skipped."""
     skipped: list[tuple[Path, str]] = []
     for folder in reversed(committed(parent)):
         try:
@@ -123,10 +123,8 @@ def newest_good(parent: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
 
 
 def stored_in(path: Path) -> list[Path]:
-    """The committed folders in `path`: a run folder, a folder of snapshots or checkpoints, or one of these.
-
-    Raises UserError if `path` is none of them.
-    """
+    """The committed folders in `path`, which is a run folder, a folder of snapshots or checkpoints, a snapshot or a
+    checkpoint. Raises UserError if `path` is none of these."""
     if (path / MANIFEST).exists() or (path / "shards").is_dir():
         return [path]
     kinds = [p for name in ("snapshots", "checkpoints") if (p := path / name).is_dir()]
@@ -166,8 +164,8 @@ def _check_shard(folder: Path, shard: ShardEntry) -> Checked:
 def prune(parent: Path, keep_last: int, keep_every: int | None = None, journal: Journal = UNRECORDED) -> list[Path]:
     """Remove all but the `keep_last` newest folders, keeping those whose step is a multiple of `keep_every`.
 
-    Nothing is removed unless the newest folder has been read back and verified. Returns the removed folders;
-    each is recorded in `journal` first.
+    Removes nothing unless the newest folder has been read back and verified. Returns the removed folders; each
+    removal is announced to `journal` first.
     """
     names = committed_names(parent)
     old = [parent / name for name in names[:-keep_last] if not keep_every or int(name) % keep_every]
@@ -184,18 +182,18 @@ KINDS = ("snapshots", "checkpoints")
 
 @dataclass(frozen=True)
 class Verification:
-    """The reports on a run, in order, produced on all cores; `total` is their largest possible number."""
+    """The reports on a run, in order, as threads on all cores produce them; `total` is their largest number."""
 
     total: int
     reports: Iterator[Findings]
 
 
 def verification(path: Path, cores: int | None = None) -> Verification:
-    """Reports on a run, a folder of snapshots or checkpoints, or one of these, with `cores` threads (default: all
-    cores that this process may use). Runs may go on meanwhile.
+    """Reports on a run, a folder of snapshots or checkpoints, a snapshot or a checkpoint, by `cores` threads
+    (default: all cores that this process may use). The run may go on meanwhile.
 
-    A missing or altered index is made again if the disk allows it. Raises UserError if `path` is
-    not of this program.
+    Makes a missing or altered index again if the disk allows it. Raises UserError if this program did not write
+    `path`.
     """
     cores = cores or len(os.sched_getaffinity(0))
     if any((path / name).exists() for name in (CONFIG, STATE, LEDGER)):
@@ -219,10 +217,10 @@ def _outside(folder: Path, audit: Audit) -> Iterator[Findings]:
 
 
 def _of_saves(folders: Sequence[Path], audit: Audit | None, cores: int) -> Iterator[Findings]:
-    """Reports on snapshots and checkpoints; if there are few, several threads read the shards of each."""
+    """Reports on snapshots and checkpoints; fewer folders than cores are each read by several threads."""
     report = partial(_report, audit=audit, workers=max(1, cores // max(len(folders), 1)))
     with ThreadPoolExecutor(max_workers=cores) as threads:
-        for first in range(0, len(folders), 2 * cores):  # few manifests are held at a time
+        for first in range(0, len(folders), 2 * cores):  # to hold only few manifests at a time
             yield from filter(None, threads.map(report, folders[first : first + 2 * cores]))
 
 
@@ -243,13 +241,13 @@ def _saves(path: Path, audit: Audit) -> list[Path]:
 
 
 def _audit_of(saved: Path) -> Audit | None:
-    """The audit for one snapshot or checkpoint if it lies in a run with a ledger, else None."""
+    """The audit of the run that the snapshot or checkpoint `saved` lies in; None without a run or a ledger."""
     run = saved.parent.parent
     return Audit(run) if saved.parent.name in KINDS and (run / LEDGER).exists() else None
 
 
 def _report(folder: Path, audit: Audit | None, workers: int) -> Findings | None:
-    """The report on one snapshot or checkpoint; None if the run has removed it meanwhile."""
+    """The report on one snapshot or checkpoint; None if the run has removed the folder meanwhile."""
     name = f"{folder.parent.name}/{folder.name}/{MANIFEST}"
     try:
         report = _verified(folder, audit, workers)
@@ -282,7 +280,7 @@ def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
         path: Checked(path, f"{ALTERED}, made again" if problem == ALTERED else None, derived=True)
         for path, problem in made.items()
     }
-    # A live run may have made the others meanwhile.
+    # A live run may have made the other derived files meanwhile.
     report.files = [
         again.get(c.file) or (_check_derived(c.file, folder, report.manifest) if c.derived and c.problem else c)
         for c in report.files
@@ -301,7 +299,7 @@ def _files(folder: Path, audit: Audit) -> Iterator[Checked]:
 
 
 def _time_index(parent: Path, notes: list[str]) -> Iterator[Checked]:
-    """The index of all snapshots, which is made again where it is missing or altered."""
+    """Checks the index of all snapshots, and makes it again if it is missing or altered."""
     problem = time_index_problem(parent)
     if problem is not None:
         path = parent.with_name(TIME_INDEX)

@@ -7,11 +7,11 @@ A save has two background phases, each followed by an agreement:
 3. process 0 writes the manifest, syncs, renames, writes the index and prunes;
 4. agreement: process 0 broadcasts the outcome.
 
-`submit` takes the copy on the host, so the caller may donate its buffers at once. Background threads
-touch only files and host memory. The agreements are collective and run in the caller's thread, in `poll`,
-`wait` or the next `submit`, which every process calls at the same steps, so that they never interleave
-with collectives of the computation. If the caller includes `busy` in a reduction that it makes anyway,
-`poll` needs no communication while a save is under way.
+`submit` copies the arrays to the host, so the caller may donate its buffers at once. Background threads touch only
+files and host memory. The agreements are collective operations in the caller's thread, in `poll`, `wait` or the next
+`submit`. Every process calls these at the same steps, so that the agreements never interleave with collectives of the
+computation. If the caller includes `busy` in a reduction that it makes anyway, `poll` needs no communication while a
+save is under way.
 """
 
 import contextlib
@@ -44,15 +44,15 @@ from simulator.files import TEMPORARY, reason, remove_tree, write_durably
 STAGES = (
     "copied",  # host copies taken, nothing on disk
     "folder made",  # the temporary folder exists
-    "shard written",  # this process's shard is synced and has its name
-    "gathered",  # the records of all processes are known
-    "manifest written",  # synced, in the temporary folder
-    "before rename",  # all names synced, nothing committed
+    "shard written",  # this process's shard is synced and has its final name
+    "gathered",  # process 0 has the records of all shards
+    "manifest written",  # the manifest is synced, in the temporary folder
+    "before rename",  # all names are synced, nothing is committed
     "moved aside",  # an older folder of the same step, if any, has been renamed
-    "renamed",  # committed
-    "committed",  # and durable
+    "renamed",  # the save is committed
+    "committed",  # the parent folder is synced
     "index written",
-    "done",  # every process knows
+    "done",  # every process knows the result
 )
 """The stages of a save in order; the hook is called with each name when the stage is reached."""
 
@@ -84,7 +84,7 @@ class Options:
 
 @dataclass
 class _Save:
-    """One save on one process. `phase` is its latest background work."""
+    """One save on one process. `phase` is the latest background work of the save."""
 
     target: Path
     temporary: Path
@@ -100,9 +100,9 @@ class _Save:
 class Writer:
     """Writes snapshots or checkpoints of a run, at most one at a time.
 
-    Every process constructs and calls it at the same points. Right before each commit process 0 calls `check`,
-    which raises if the run's lock has been lost, then `announce(temporary, target)`, when `temporary` contains the
-    manifest. `hook` is called on every process at each stage.
+    Every process constructs a writer and calls its methods at the same points. Right before each commit, when
+    `temporary` contains the manifest, process 0 calls `check`, which raises if the run's lock has been lost, then
+    `announce(temporary, target)`. `hook` is called on every process at each stage.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Writer:
     ) -> None:
         self._cluster, self._check, self._announce, self._hook = cluster, check, announce, hook
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
-        # a unique name: an orphaned process of a lost node may still write into an earlier temporary folder
+        # An orphaned process of a lost node may still write into an earlier temporary folder, so names are unique.
         self._token = cluster.broadcast(secrets.token_hex(4))
         self._save: _Save | None = None
 
@@ -139,7 +139,7 @@ class Writer:
         options: Options = Options(),
         after: Callable[[Path], object] | None = None,
     ) -> None:
-        """Start saving `datasets` as `parent/<step>`. Returns once they are copied to the host.
+        """Start saving `datasets` as `parent/<step>`. Returns when the data sets are copied to the host.
 
         `attributes`: JSON values, including `time`. `after(folder)` runs on process 0 in the background once the
         folder is committed. Waits for the previous save. Collective; errors of this save surface in the next
@@ -167,15 +167,15 @@ class Writer:
             self._hook("copied")
             save.phase = self._threads.submit(self._write_shard, save, blocks)
         except (OSError, MemoryError, RuntimeError) as error:
-            save.phase.set_exception(error)  # on this process alone, so the agreement has to spread it
+            save.phase.set_exception(error)  # the other processes learn of this error in the agreement
         self._save = save
 
     def poll(self, busy: bool | None = None) -> Path | None:
         """Advance the outstanding save as far as possible without waiting. Collective.
 
-        `busy`: whether `busy` is true on any process, if the caller has reduced it already.
+        `busy`: whether `self.busy` is true on any process, if the caller has reduced this flag already.
         Returns the committed folder in the call that learns of the commit, else None. If the save failed on any
-        process, removes its temporary folder and raises RunFailure on every process.
+        process, removes the temporary folder and raises RunFailure on every process.
         """
         if self._save is None:
             return None
@@ -256,7 +256,7 @@ class Writer:
         raise RunFailure(line) from error
 
     def _write_shard(self, save: _Save, blocks: dict[str, list[Block]]) -> dict[str, Any] | None:
-        """The record of this process's shard; None if it has nothing to store."""
+        """The record of this process's shard; None if the process has no blocks to store."""
         (save.temporary / "shards").mkdir(parents=True, exist_ok=True)
         self._hook("folder made")
         if not blocks:
@@ -268,7 +268,7 @@ class Writer:
         return record.model_dump(mode="json")
 
     def _commit(self, save: _Save, manifest: Manifest) -> None:
-        self._check()  # first: a takeover of the run also removes the temporary folder, and is the better message
+        self._check()  # first: a takeover also removes the temporary folder, and this error names the takeover
 
         def check() -> None:
             self._check()
@@ -277,7 +277,7 @@ class Writer:
         commit(save.temporary, save.target, manifest, check, self._hook)
         try:
             if manifest.index:
-                self._check()  # by now another process may have committed a folder of the same name
+                self._check()  # another process may have committed a folder of the same name meanwhile
                 make_derived(save.target, manifest)
                 self._hook("index written")
             if save.after:
@@ -300,7 +300,7 @@ def _entry(dataset: Dataset, options: Options) -> FieldEntry:
 
 
 def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """A deep copy. Raises TypeError or ValueError for values that are not JSON."""
+    """A deep copy of `attributes`. Raises TypeError or ValueError for values that are not JSON."""
     return json.loads(json.dumps(dict(attributes), allow_nan=False))
 
 

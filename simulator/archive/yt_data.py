@@ -1,4 +1,4 @@
-"""Snapshots for yt, with units and fields that yt reads when it needs them."""
+"""Makes yt data sets of snapshots, with units and with fields that yt reads when it needs them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def yt_data(snapshot: Snapshot) -> "Dataset":
-    """The fields over x, y and z, or x and y, read when yt needs them; yt holds a plane as a box of one layer of unit
-    depth. Vectors become `NAME_x`, ..., with units in `code_length`,
-    `code_time` and `code_mass`; a wave function becomes its real and imaginary parts, `NAME_real` and `NAME_imag`.
-    `velocity` and `density` are also yt's own gas fields, from which it derives `vorticity_x`, ... Raises UserError
-    if yt is not installed or there is no such field.
+    """The fields of a snapshot over x, y and z, or x and y, as a yt data set; a plane is a box of one layer of unit
+    depth. Vectors become `NAME_x`, ..., with units in `code_length`, `code_time` and `code_mass`; a wave function
+    becomes its real and imaginary parts, `NAME_real` and `NAME_imag`. `velocity` and `density` are also yt's own gas
+    fields, from which yt derives `vorticity_x`, ... Raises UserError if yt is not installed or the snapshot has no
+    such field.
     """
     try:
         import yt

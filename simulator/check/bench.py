@@ -59,7 +59,7 @@ def step(args: argparse.Namespace) -> int:
     if args.processes is not None and args.processes < 1:
         raise UserError(f"--processes: must be at least 1, not {args.processes}")
     check_devices(config, config.devices.count, args.processes or 1)
-    if args.processes is not None:  # each of them comes here without the option
+    if args.processes is not None:  # each launched process executes this function without the option
         return launch([sys.executable, "-m", "simulator", *without_processes(args.arguments)], args.processes)
     result = _measured(config, args.seconds)
     if result is None:
@@ -72,7 +72,7 @@ def step(args: argparse.Namespace) -> int:
 
 
 def _measured(config: RunConfig, seconds: float) -> dict[str, Any] | None:
-    """The costs of a step and what was measured, in the first process; None in the others."""
+    """The costs and the description of the measured step, in the first process; None in the other processes."""
     allocation = discover(os.environ)
     with contained(allocation):
         cluster = connect(config, allocation)

@@ -1,5 +1,5 @@
-"""A validation case, a computation whose numbers are compared with a source; and the table of a validation on the
-console, as Markdown and JSON, with plots of the curves."""
+"""Validation cases, whose computed numbers are compared with a source, and the table of a validation on the console,
+as Markdown and as JSON, with plots of the curves."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -93,7 +93,7 @@ def march(simulation: Simulation, dt: float, steps: int, every: int = 0) -> tupl
 def followed(
     simulation: Simulation, dt: float, steps: int, measure: Callable[[State], jax.Array]
 ) -> tuple[np.ndarray, Any]:
-    """The times of all steps, the start's too, and what `measure` gives there."""
+    """The times of the initial state and of all steps, and the values of `measure` at these times."""
     step, measure = jax.jit(simulation.step), jax.jit(measure)
     state, values = simulation.state, []
     for number in range(steps + 1):
@@ -104,7 +104,7 @@ def followed(
 
 
 def with_fields(simulation: Simulation, **fields: jax.Array) -> State:
-    """The initial state with other fields."""
+    """The initial state with the given fields replaced."""
     state = simulation.state
     kind = next(iter(state.fields.values())).dtype
     hold = simulation.transform.layout.constrain

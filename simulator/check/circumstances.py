@@ -1,4 +1,4 @@
-"""When, where and by which command something was measured: what the file of a benchmark says beside its numbers."""
+"""Records when, where and by which command a benchmark was measured, for the file with its numbers."""
 
 import os
 import shlex
@@ -28,7 +28,7 @@ def circumstances(arguments: Sequence[str], program: str = "simulator") -> dict[
 
 
 def _without_files(arguments: Sequence[str]) -> list[str]:
-    """The arguments that decide what is measured."""
+    """The arguments without the names of files, which do not influence the measurement."""
     words = list(arguments)
     for option in ("--json", "--folder"):
         if option in words:

@@ -1,7 +1,7 @@
-"""Measures the cost of a step: time and its parts, memory, communication, compilation.
+"""Measures the cost of a step: its time and the parts of this time, memory, communication, compilation.
 
-The step and the parts of its transforms are timed in turns, so that a disturbance of the machine affects all alike;
-medians are compared.
+The step and the parts of its transforms are timed in turns, so that a disturbance of the machine affects all of them
+alike; medians are compared.
 """
 
 import os
@@ -40,13 +40,13 @@ class StepCosts:
     slowest: float
     transforms: float  # Time of the step's transforms alone, without their exchanges.
     communication: float | None
-    """Time of their exchanges alone; None if the backend does not report its exchanges."""
+    """Time of the exchanges of the transforms alone; None if the backend does not report its exchanges."""
     diagnostics: float  # Time of a row of `diagnostics.csv`.
     resident: float  # The state.
     temporary: float
     memory_bytes: int  # Total memory of one device.
     collectives: dict[str, Collective]
-    """Number and bytes sent by one device, for each kind; a loop within a step counts once."""
+    """Number of collectives, and bytes that one device sends, for each kind; the body of a loop counts once."""
     compile_cold: float
     compile_cached: float
     """Tracing and compilation of the loop over steps, without and with the compile cache of an earlier run."""
@@ -122,8 +122,8 @@ class _Calls:
 
 
 def part_alone(part: TimedPart) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
-    """The part with the least work at the points that keeps every transform from being optimized away, and its
-    arguments."""
+    """A function that executes one part of a step's transforms alone, and its arguments. Its pointwise work is the
+    least that keeps XLA from removing a transform."""
     transform = part.transform
     forward = part.direction == "forward"
     source = transform.physical if forward else transform.layout
@@ -151,10 +151,10 @@ def part_alone(part: TimedPart) -> tuple[Callable[..., Any], list[jax.ShapeDtype
 
 
 def exchange_alone(exchange: TimedExchange) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
-    """The all-to-all alone, and its arguments: one array for each block that is sent."""
+    """A function that executes one all-to-all alone, and its arguments: an array for each sent block."""
     mesh, (blocks, *shape) = exchange.transform.layout.mesh, exchange.shape
     spec = PartitionSpec(mesh.axis_names)
-    # In the form in which transforms pass them: see `LocalTransform._separated`.
+    # The blocks have the form in which transforms pass them: see `LocalTransform._separated`.
     sharding = NamedSharding(mesh, spec)
     argument = jax.ShapeDtypeStruct((mesh.size, *shape), exchange.dtype, sharding=sharding)
 
@@ -174,7 +174,7 @@ def exchange_alone(exchange: TimedExchange) -> tuple[Callable[..., Any], list[ja
 
 
 class Timed(Protocol):
-    """A contender."""
+    """A timed function, or several."""
 
     def round(self) -> Any:
         """Run once; returns the seconds, or a tuple of seconds where several parts are timed."""
@@ -184,10 +184,9 @@ class Timed(Protocol):
 def timed_in_rounds(
     contenders: Sequence[Timed], seconds: float, agree: Callable[[Any], Any] = lambda value: value
 ) -> list[list]:
-    """The results of every contender's rounds. Rounds go on for about `seconds`, and there are at least five.
+    """The results of the rounds of every contender: at least five rounds, for about `seconds`, after a warm-up round.
 
-    A warm-up round comes first and is not counted. `agree` broadcasts the first process's value, so that all
-    processes run the same number of rounds.
+    `agree` broadcasts the value of the first process, so that all processes run the same number of rounds.
     """
     results: list[list] = [[] for _ in contenders]
     for contender in contenders:
@@ -204,9 +203,9 @@ def timed_in_rounds(
 
 
 def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -> StepCosts:
-    """Measures for about `seconds`; `compiled` is the simulation's `compiled_loop`. Called by every process."""
+    """Measures for about `seconds`; `compiled` is the simulation's `compiled_loop`. Every process calls this."""
     cluster = simulation.cluster
-    # Under a unique name the program is not in any cache the first time, and is the second time.
+    # A program with a unique name is in no cache at its first compilation, but in the cache at the second.
     name = cluster.broadcast(f"{simulation.advance.__name__}_{os.getpid()}_{os.urandom(4).hex()}")
     cold, cached = (_seconds(lambda: _recompiled(simulation, name)) for _ in range(2))
     step_anatomy = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
@@ -241,7 +240,7 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
 
 
 def _recompiled(simulation: Simulation, name: str) -> None:
-    jax.clear_caches()  # tracing is part of the start
+    jax.clear_caches()  # so that tracing is part of the measured time
     simulation.compiled_loop(name)
 
 

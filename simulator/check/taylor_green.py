@@ -46,7 +46,7 @@ def inviscid() -> Result:
     time, enstrophy = rows["time"], rows["enstrophy"] / 0.375
     series = np.polynomial.polynomial.polyval(time**2, SERIES)
     source = "Brachet et al., J. Fluid Mech. 130, 411 (1983)"
-    # The first omitted coefficient, that of t^14, is about 3e-7.
+    # The first omitted coefficient, of t^14, is about 3e-7.
     checks = [
         Check(f"enstrophy / initial, t = {t:g}", s, f, 1e-8 + 4e-7 * t**14, source)
         for t, s, f in zip(time[1:], series[1:], enstrophy[1:], strict=True)

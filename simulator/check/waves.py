@@ -25,7 +25,7 @@ def plane_wave(sim, amplitude, mean=0.0):
 
 
 def growth(sim, name: str, state, dt: float, steps: int) -> tuple[complex, np.ndarray, Any]:
-    """sigma in a(t) = a(0) exp(sigma t), the times, and a(t) / a(0); a is the projection on the initial wave."""
+    """(sigma, times, a(t) / a(0)) with a(t) = a(0) exp(sigma t), the projection of the state on the initial wave."""
     sim.state = state
     first = jnp.asarray(state.fields[name])
     weights = jnp.where(sim.transform.layout.integers("z") > 0, jnp.conj(first), 0)
@@ -36,7 +36,7 @@ def growth(sim, name: str, state, dt: float, steps: int) -> tuple[complex, np.nd
 
 
 def _curve(name: str, times, values, expected, quantity: str, source: str) -> Curve:
-    """The amplitude of a wave, and the exact one at every fourth step."""
+    """The measured amplitude of a wave, and the exact amplitude at every fourth step."""
     return Curve(name, times, values, times[::4], expected(times[::4]), ("t", quantity), source)
 
 
@@ -126,11 +126,11 @@ def abc_decay() -> Result:
 # ---- density waves in self-gravitating matter against their dispersion relations --------------------------
 
 RATE = 1e-6
-"""Relative error that is allowed: of rk4 (omega dt)^4 / 120 = 2e-8, of composition4 6e-9, and the fit's."""
+"""The allowed relative error: (omega dt)^4 / 120 = 2e-8 of rk4, 6e-9 of composition4, and the error of the fit."""
 
 
 def _contrast(sim: Any, mode: Sequence[int]) -> Callable[[State], jax.Array]:
-    """The density of a mode over the mean, at a moment; the box has the sides 2 pi."""
+    """The function from a state to the density of a mode over the mean density, in a box with sides 2 pi."""
 
     def contrast(state: State) -> jax.Array:
         density, points = sim.values("density")(state), sim.transform.physical.coordinates()
@@ -148,7 +148,7 @@ def density_wave(
     mode: Sequence[int] = (1, 0, 0),
     **time: str,
 ) -> Result:
-    """A wave of amplitude 1e-6 whose exact frequency is known; `squared` is negative where it grows."""
+    """Follows a wave of amplitude 1e-6 with the exact squared frequency `squared`, negative for a growing wave."""
     initial = {"kind": "jeans_wave", "amplitude": 1e-6, "mode": list(mode)}
     sim = simulation(model, initial, (16, 16, 16), time={"stop": 1.0, "dt": 0.01, "max_steps": 1, **time})
     rate = abs(squared) ** 0.5

@@ -1,11 +1,11 @@
 """Floor 8: the commands of `simulator`.
 
-A command is a function of its name in the module that GROUPS names, decorated with its arguments
-(`parser.command`): it parses, calls and prints. Imports at the top are light, so that `simulator --help` is
-quick; heavy modules are imported inside the functions.
+A command is a function with the command's name in the module that GROUPS names; `parser.command` declares its
+arguments. The function parses, calls and prints. The modules at the top of a file are quick to import, so that
+`simulator --help` is quick; functions import other modules when they are called.
 
-Exit codes: 0 done; 1 a failure of the program or of the computation; 2 the user's mistake; 3 stopped early and
-can be continued. Ctrl-C outside of a run gives 130, a closed pipe 141, as shells expect."""
+Exit codes: 0 done; 1 a failure of the program or of the computation; 2 the user's mistake; 3 stopped early, can be
+continued. Ctrl-C outside of a run gives 130, a closed pipe 141, as shells expect."""
 
 import argparse
 import importlib
@@ -32,18 +32,18 @@ GROUPS: dict[str, dict[str, str]] = {
     "cluster": {"submit": "run", "doctor": "doctor"},
     "about": {"docs": "about", "cite": "about", "completion": "about", "validate": "bench", "bench": "bench"},
 }  # fmt: skip
-"""The commands in the order of the help, each with its module here."""
+"""The commands in the order of the help, each with its module in this package."""
 COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
 GONE = {
     "merge": "open_run(RUN).to_xarray().isel(time=-1).to_netcdf('out.nc') in Python writes a snapshot as one file",
     "bench fft": "scripts/bench_fft.py of the sources times the transforms of every backend",
     "devices": "simulator doctor [CONFIG] shows processes, devices and the part of a field on each",
 }
-"""What to type instead of the commands of version 0.1."""
+"""The commands of version 0.1 that are gone, each with its replacement."""
 
 
 def build_parser(commands: Iterable[str] = COMMANDS) -> CommandParser:
-    """The parser of the whole program, with the given commands."""
+    """The parser of the program with these commands."""
     parser = CommandParser(
         prog="simulator",
         usage="simulator [-h] [--version] COMMAND ...",
@@ -69,12 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
     spent = Stopwatch()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    for name in ("stdout", "stderr"):  # None if the caller has closed it (`>&-`)
+    for name in ("stdout", "stderr"):  # Python sets a stream that the caller has closed (`>&-`) to None
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - stays open
         if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # the name of a file need not be valid text
-    # XLA's warnings about its compile cache mean nothing to a user. It reads this when JAX is imported.
+    # XLA reads this when JAX is imported; it hides warnings about the compile cache, which mean nothing to a user.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         code = _dispatch(arguments, spent)
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _say("interrupted", 130)
     except BrokenPipeError:
-        # The reader of the output has closed it; the flush at exit must not raise again.
+        # The reader has closed the pipe; the flush at exit must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
@@ -109,7 +109,7 @@ def _dispatch(arguments: list[str], spent: Stopwatch) -> int:
     if first == "--version":
         print(f"simulator {version_of()}")
         return 0
-    # A command needs only its own module; --help needs all of them.
+    # A command needs only its own module; --help needs all modules.
     commands = (first,) if first in COMMANDS else COMMANDS
     try:
         args = build_parser(commands).parse_args(arguments)
@@ -120,7 +120,7 @@ def _dispatch(arguments: list[str], spent: Stopwatch) -> int:
 
 
 def _raised_by_import_of_jax(error: BaseException) -> bool:
-    """Whether the import of JAX failed because of the value of an environment variable."""
+    """Whether JAX has refused the value of an environment variable when it was imported."""
     modules = [
         frame.f_globals.get("__name__")
         for frame, _ in traceback.walk_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""The commands that measure and compare this installation: `bench` and `validate`."""
+"""The commands that time this installation and compare its results with exact solutions: `bench` and `validate`."""
 
 import argparse
 import time
@@ -31,9 +31,9 @@ def _shape(text: str) -> tuple[int, ...]:
     arg("--json", type=Path, metavar="FILE", help="also write all results to FILE"),
 )
 def step(args: argparse.Namespace) -> int:
-    """Times steps of CONFIG (by default a Taylor-Green vortex at 128^3), their transforms alone and their exchanges
-    alone, in turns; and reads memory and collectives from the compiled program. A step that does not fit in memory
-    is refused before it starts, with a shape that fits.
+    """Time, in turns, steps of CONFIG (by default a Taylor-Green vortex at 128^3), the transforms of a step alone and
+    its exchanges alone; read memory and collectives from the compiled program. A step that does not fit in memory is
+    refused before it starts, with a shape that fits.
 
     example: simulator bench step configs/taylor_green.yaml --shape 128,128,128 --precision single
     """
@@ -65,8 +65,8 @@ bench = Command(
     ),
 )
 def validate(args: argparse.Namespace) -> int:
-    """Run validation cases and print expected and measured values with their sources. By default the fast cases
-    run, within minutes; --full also runs those for a GPU or a night. Exit code 1 if a case misses.
+    """Run validation cases and print expected and measured values with their sources. By default only fast cases run,
+    within minutes; --full also runs the cases that need a GPU or a night. The exit code is 1 if a case misses.
 
     example: simulator validate taylor_green_64 alfven_wave
     """

@@ -74,7 +74,7 @@ def explain(args: argparse.Namespace) -> int:
 
 
 def _merged(shown: list[Any]) -> list[tuple[Any, list[str]]]:
-    """The keys with their kinds; a key that is the same in several kinds is listed once."""
+    """The keys with the kinds of block that have them; a key that is the same in several kinds is listed once."""
     merged: dict[tuple[str, ...], tuple[Any, list[str]]] = {}
     for key in shown:
         same = (key.path, key.type, key.default, key.meaning)
@@ -106,7 +106,7 @@ def init(args: argparse.Namespace) -> int:
         raise UserError(f"simulator init: unknown case {args.case!r}{meant} known: {', '.join(cases)}")
     source = cases[args.case]
     target = args.output or Path(source.name)
-    # Files that the case needs are written beside it.
+    # The files that the case needs are written beside it.
     files = [source.with_name(name) for name in _files(source)]
     for path in (target, *(target.with_name(file.name) for file in files)):
         if path.exists():
@@ -126,7 +126,7 @@ def init(args: argparse.Namespace) -> int:
 
 
 def cases_folder() -> Path:
-    """The folder of the shipped configurations: beside the package, or where a wheel installs them."""
+    """The folder of the shipped configurations: beside the package, or where a wheel has installed them."""
     import simulator
 
     beside = Path(simulator.__file__).resolve().parents[1] / "configs"
@@ -134,7 +134,7 @@ def cases_folder() -> Path:
 
 
 def _about(path: Path) -> str:
-    """The first comment of a case."""
+    """The first comment in the file of a case."""
     lines = (line.lstrip("# ") for line in path.read_text().splitlines() if line.startswith("# "))
     return next((line for line in lines if not line.startswith("yaml-language-server")), "")
 
@@ -146,14 +146,14 @@ def _document(source: Path) -> dict[str, Any]:
 
 
 def _files(source: Path) -> list[str]:
-    """The files that a case needs: Python functions, and the base of a sweep."""
+    """The files that a case needs: files with Python functions, and the base of a sweep."""
     document = _document(source)
     paths = [block.get("path") for block in document.values() if isinstance(block, dict)]
     return [str(p) for p in [*paths, document.get("base")] if p and source.with_name(str(p)).is_file()]
 
 
 def _further_keys(source: Path) -> str:
-    """The keys that the case may have but does not give, as comments."""
+    """Comments with the keys that the case may set but does not set."""
     from simulator.config.reference import keys
 
     document = _document(source)

@@ -1,4 +1,4 @@
-"""`simulator doctor`: tests the set-up of a job and names the flags that cure its problems."""
+"""`simulator doctor`: tests the set-up of a job and names the flags that cure problems."""
 
 import argparse
 import json
@@ -19,14 +19,14 @@ from simulator.cli.parser import BY_HAND, arg, command, config_arguments
         "--folder",
         type=Path,
         metavar="DIR",
-        help="a shared folder in which the processes meet, like a run folder",
+        help="a shared folder in which the processes find one another, as in a run folder",
     ),
     *BY_HAND,
 )
 def doctor(args: argparse.Namespace) -> int:
-    """Every process prints its host, rank and hardware; then all exchange data and do a distributed transform.
-    Problems are printed with their cures, and the exit code is then 1. A table shows the part of a field on
-    each device, with CONFIG as a run of it would divide it, else on a 64^3 grid.
+    """Every process prints its host, rank and hardware; then all processes exchange data and do a distributed
+    transform. Problems are printed with their cures, and the exit code is then 1. A table shows the part of a field
+    on each device: as a run of CONFIG divides the field, by default on a 64^3 grid.
 
     In a job, put srun before it, with the flags that the run will have:
       srun --nodes=2 --ntasks-per-node=2 simulator doctor
@@ -56,7 +56,7 @@ def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
 
     facts = doctor.collect(allocation, os.environ, str(args.folder) if args.folder else None)
     findings = doctor.own_findings(allocation, facts, os.environ, gpu_plugin=has_gpu_plugin())
-    time.sleep(min(0.01 * allocation.process_id, 1.0))  # so that the lines usually come in order
+    time.sleep(min(0.01 * allocation.process_id, 1.0))  # so that processes usually print in order
     print("\n".join([facts.line, *(f"  wrong: {finding}" for finding in findings)]), flush=True)
 
     if config is not None:
@@ -86,7 +86,7 @@ def _tuples(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _transform(devices: Any) -> str:
-    """Transforms one mode and back on a grid with at least a plane per device; returns a line on the error."""
+    """Transforms one mode forward and back, on at least a plane per device; returns a line with the error."""
     import jax
     import jax.numpy as jnp
     import numpy as np

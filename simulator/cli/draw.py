@@ -12,7 +12,7 @@ from simulator.errors import UserError
 
 _FORMATS = ("png", "pdf", "svg")
 _EVERY = 30
-"""Seconds between two versions of a page that is watched."""
+"""Seconds between two versions of a page with --watch."""
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -48,18 +48,17 @@ def _formats(text: str) -> tuple[str, ...]:
     arg("runs", metavar="RUN", nargs="+", help="a run's folder; the run may still be running"),
     arg("--what", type=_list, metavar="KIND,...", help="diagnostics, spectra, slices, ... (default: all)"),
     arg("--field", type=_list, default=(), metavar="NAME,...", help="only these fields or quantities, e.g. dye"),
-    arg("--time", type=_times, metavar="FROM:TO", help="only rows of these times"),
+    arg("--time", type=_times, metavar="FROM:TO", help="only rows between these times"),
     arg("--compensate", type=_power, metavar="P", help="multiply spectra by k^P, e.g. 5/3"),
-    arg("--average", action="store_true", help="means over the time, with their standard errors"),
+    arg("--average", action="store_true", help="draw means over time, with their standard errors"),
     arg("--format", type=_formats, default=("png",), metavar="png,pdf,svg", help="default png"),
     arg("--style", choices=("screen", "paper"), default="screen", help="paper: for print"),
     arg("--output", type=Path, metavar="FOLDER", help="another folder for the pictures"),
 )  # fmt: skip
 def plot(args: argparse.Namespace) -> int:
-    """Draw what a run has written so far into RUN/plots/: diagnostics against time, and spectra, slices,
-    projections, profiles, histograms and whatever else it measured, at several times. Several runs (or a sweep's
-    folder), and means over time, are drawn as curves in one picture. Pictures that could not be drawn are reported on
-    stderr.
+    """Draw the present output of a run into RUN/plots/: diagnostics against time, and spectra, slices, projections,
+    profiles, histograms and all other series, at several times. Several runs (or the folder of a sweep), and means
+    over time, are drawn as curves in one picture. Pictures that cannot be drawn are reported on stderr.
 
     example: simulator plot outputs/a outputs/b --what spectra --time 3:5 --average --compensate 5/3"""
     from simulator.measure import KINDS
@@ -67,7 +66,7 @@ def plot(args: argparse.Namespace) -> int:
 
     known = ("diagnostics", *KINDS)
     for kind in args.what or ():
-        there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)  # of a user's function
+        there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)  # the series of a user's function
         if kind not in known and not there:
             raise UserError(f"--what: no {kind!r}; known: {', '.join(known)}")
     choice = Selection(args.what, args.field, args.time, args.compensate, args.average, args.format, args.style)
@@ -90,17 +89,17 @@ def _rate(text: str) -> float:
     "make a movie of a field of a run",
     arg("run", metavar="RUN", help="the run's folder; the run may still be running"),
     arg("--field", help="a scalar field, e.g. density, speed, velocity_x, phase"),
-    arg("--axis", choices=("x", "y", "z"), default="z", help="cut across or project along it"),
+    arg("--axis", choices=("x", "y", "z"), default="z", help="cut across or project along this axis"),
     arg("--slice", action="store_true", help="the plane through the middle of the box (default)"),
     arg("--render", action="store_true", help="the volume pictures of output.render"),
     arg("--projection", action="store_true", help="integrals of densities, means of other fields"),
     arg("--fps", type=_rate, default=15.0, help="frames per second (default 15)"),
     arg("--output", type=Path, help="an .mp4 or .gif; default RUN/plots/FIELD_slice_AXIS.mp4"),
-    arg("--frames", type=Path, metavar="FOLDER", help="also keep the frames there as PNG"),
+    arg("--frames", type=Path, metavar="FOLDER", help="also keep the frames in FOLDER as PNG"),
 )
 def movie(args: argparse.Namespace) -> int:
     """Make a movie of a field from mid-plane slices (slices.h5) or projections (projections.h5), or from snapshots if
-    these give more frames, or of the run's volume pictures.
+    they give more frames; with --render, of the run's volume pictures.
 
     example: simulator movie outputs/soliton_merger --field density --projection"""
     from simulator.show.movie import ffmpeg, movie
@@ -127,20 +126,20 @@ def movie(args: argparse.Namespace) -> int:
         "--field",
         action="append",
         default=[],
-        help="a scalar field; given again, the fields are blended in one picture (default: the vorticity magnitude, "
-        "else the density)",
+        help="a scalar field; may be repeated: the fields are then blended in one picture (default: the vorticity "
+        "magnitude, else the density)",
     ),
-    arg("--azimuth", type=float, metavar="DEGREES", help="where the camera stands, from x towards y"),
-    arg("--elevation", type=float, metavar="DEGREES", help="above the x-y plane"),
-    arg("--zoom", type=float, help="1: the box's diagonal is the picture's shorter side"),
-    arg("--size", metavar="WIDTH,HEIGHT", help="in pixels"),
-    arg("--step", type=int, action="append", help="a snapshot; may be given again (default: the last)"),
+    arg("--azimuth", type=float, metavar="DEGREES", help="angle of the camera from x towards y"),
+    arg("--elevation", type=float, metavar="DEGREES", help="angle of the camera above the x-y plane"),
+    arg("--zoom", type=float, help="with 1 the box's diagonal is the picture's shorter side"),
+    arg("--size", metavar="WIDTH,HEIGHT", help="size of the picture in pixels"),
+    arg("--step", type=int, action="append", help="step of a snapshot; may be repeated (default: the last)"),
     arg("--all", action="store_true", help="every snapshot"),
-    overrides("of output or devices"),
+    overrides("values that replace the run's keys of output or devices"),
 )
 def render(args: argparse.Namespace) -> int:
-    """Render scalar fields of a run's snapshots on the devices of this machine, each its own part of the box, and
-    write PNG files into RUN/plots. Where no option says how, the run's output.render does.
+    """Render scalar fields of a run's snapshots on the devices of this machine, of which each renders its own part of
+    the box, and write PNG files into RUN/plots. The run's output.render replaces the options that are not given.
 
     example: simulator render outputs/passive_scalar --field vorticity_magnitude --field dye"""
     from simulator.archive.recompute import render
@@ -170,12 +169,12 @@ def _seconds(text: str) -> int:
         type=_seconds,
         const=_EVERY,
         metavar="SECONDS",
-        help=f"write it again every so often (default {_EVERY} s) until the end; a browser follows by itself",
+        help=f"write the page again every SECONDS (default {_EVERY}) until the end; a browser reloads the page",
     ),
 )
 def report(args: argparse.Namespace) -> int:
-    """Write one self-contained HTML page: parameters, provenance, health, pictures with captions, timing and links to
-    the data. By default it is report.html in the folder of the run or sweep.
+    """Write one self-contained HTML page with parameters, provenance, health, pictures with captions, timing and
+    links to the data. By default the page is report.html in the folder of the run or sweep.
 
     example: simulator report outputs/taylor_green"""
     from simulator.show.report import is_going_on, report_run, report_sweep, sweep_at

@@ -1,4 +1,4 @@
-"""The commands that look at runs: `status`, `verify`, `analyze`."""
+"""The commands that inspect runs: `status`, `verify`, `analyze`."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from simulator.words import aligned
 
 _COLUMNS = ("run", "job", "state", "step", "t", "%", "steps/s", "expected end", "last checkpoint")
 
-_TEXT = 3  # the first columns are text; the others are numbers, aligned to the right
+_TEXT = 3  # number of columns with text; the columns after them have numbers, aligned to the right
 
 
 @command(
@@ -24,8 +24,8 @@ _TEXT = 3  # the first columns are text; the others are numbers, aligned to the 
     ),
 )
 def status(args: argparse.Namespace) -> int:
-    """One line for each run: job, state, step, t, percent, steps/s, expected end, last checkpoint. Without a name:
-    all runs under outputs/.
+    """Show a line for each run: job, state, step, t, percent, steps/s, expected end, last checkpoint. Without RUN,
+    show all runs under outputs/.
 
     example: simulator status outputs/taylor_green
     """
@@ -45,7 +45,7 @@ def status(args: argparse.Namespace) -> int:
 
 
 def _folder_of(arguments: list[str]) -> str:
-    """The run folder of `simulator run ARGUMENTS`. Raises UserError like that command."""
+    """The run folder of `simulator run ARGUMENTS`. Raises the UserErrors of that command."""
     from simulator.cli import build_parser
     from simulator.config import load_config
 
@@ -76,7 +76,7 @@ def verify(args: argparse.Namespace) -> int:
     example: simulator verify outputs/taylor_green
       simulator verify outputs/taylor_green/checkpoints/00000010
 
-    exit code 1 if anything is missing, short, altered, or not finite; a missing or altered index is made again.
+    The exit code is 1 if a file is missing, short, altered, or not finite; a missing or altered index is made again.
     Only files in the run's ledger.json are checked; your own files, plots/ and logs/ are ignored.
     """
     from simulator.archive.verify import verification
@@ -101,12 +101,12 @@ def verify(args: argparse.Namespace) -> int:
     arg(
         "--what",
         metavar="KIND,...",
-        help="kinds of series (default: those of the run's configuration), or all that its model has",
+        help="kinds of series (default: those of the run's configuration), or all",
     ),
 )
 def analyze(args: argparse.Namespace) -> int:
-    """Measure every snapshot of a run with the code that measures while it runs, on the devices of this machine,
-    into RUN/analysis: diagnostics.csv and a file for each series. `simulator plot RUN/analysis` draws them.
+    """Measure every snapshot of a run on the devices of this machine, with the same code as the run itself, and write
+    diagnostics.csv and a file for each series into RUN/analysis. `simulator plot RUN/analysis` draws these files.
     Python files that the configuration names are executed, with your permissions.
 
     example: simulator analyze outputs/taylor_green --what transfer,histograms

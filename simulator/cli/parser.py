@@ -13,7 +13,8 @@ from simulator.errors import UserError, did_you_mean
 class CommandParser(argparse.ArgumentParser):
     """An ArgumentParser that raises UserErrors and accepts `key=value` before, between and after options.
 
-    The latter is argparse's intermixed parsing, which cannot handle subcommands.
+    argparse's intermixed parsing accepts such arguments, but cannot handle subcommands, so only the parsers without
+    subcommands use it.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -48,7 +49,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def with_output(overrides: Sequence[str], output: str | None) -> list[Any]:
-    """The overrides with that of `--output DIR`, which replaces `output.directory=DIR`."""
+    """The overrides, with the value of `--output` in the place of any `output.directory=DIR`."""
     from simulator.config.overrides import text_override
 
     if output is None:
@@ -60,8 +61,8 @@ def with_output(overrides: Sequence[str], output: str | None) -> list[Any]:
 # ---- commands --------------------------------------------------------------------------------------------
 
 Execute = Callable[[argparse.Namespace], int]
-"""A command: returns the exit code. Its documentation is the command's description, and ends with an
-example."""
+"""A function that executes a command and returns the exit code. Its docstring is the description of the command and
+ends with an example."""
 
 
 class Argument(NamedTuple):
@@ -71,7 +72,7 @@ class Argument(NamedTuple):
 
 
 def arg(*names: str, group: str | None = None, **options: Any) -> Argument:
-    """An argument of a command, as in `ArgumentParser.add_argument`, under the heading `group`."""
+    """An argument of a command, as for `ArgumentParser.add_argument`, under the heading `group` of the help."""
     return Argument(names, options, group)
 
 
@@ -81,7 +82,7 @@ def overrides(help: str) -> Argument:
 
 
 def config_arguments(required: bool = True) -> tuple[Argument, ...]:
-    """The positional arguments of every command that reads a run's file: CONFIG [key.path=value ...]."""
+    """The positional arguments of the commands that read a run's file: CONFIG [key.path=value ...]."""
     return (
         arg("config", metavar="CONFIG", nargs=None if required else "?", help="a run's YAML file"),
         overrides("values that replace the file's, read as YAML; key=null removes a key"),
@@ -96,7 +97,7 @@ BY_HAND = tuple(
         ("--process-id", {"type": int, "metavar": "I"}, "number of this process, from 0"),
     )
 )
-"""The arguments of a process that is started by hand."""
+"""The arguments of a process that the user starts by hand."""
 _LOCAL = "start N local processes that form one run"
 PROCESSES = (arg("--processes", group="processes", type=int, metavar="N", help=_LOCAL), *BY_HAND)
 """The arguments that start the processes of a run."""
@@ -104,11 +105,12 @@ PROCESSES = (arg("--processes", group="processes", type=int, metavar="N", help=_
 
 @contextlib.contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr, because stdout has the results; gives a function of what is done and the total."""
+    """Shows a progress bar on stderr, because stdout has the results; yields a function (done, total) that updates
+    the bar."""
     from rich.console import Console
     from rich.progress import Progress
 
-    # Rich would print what goes to a file or a pipe on stderr, too.
+    # If stdout is a file or a pipe, Rich must not redirect it, or the results would appear on stderr too.
     shown = sys.stdout.isatty()
     with Progress(console=Console(stderr=True), transient=True, redirect_stdout=shown) as bar:
         task = bar.add_task(title, total=None)
@@ -121,7 +123,7 @@ class Command(NamedTuple):
     arguments: tuple[Argument, ...] = ()
     commands: "dict[str, Command]" = {}  # noqa: RUF012 - never changed
     about: str = ""
-    """The description and the example of a command that has commands."""
+    """The description and the example of a command with subcommands."""
 
     def add_to(self, subparsers: Any, name: str) -> argparse.ArgumentParser:
         text = inspect.getdoc(self.execute) if self.execute else self.about
@@ -142,5 +144,5 @@ class Command(NamedTuple):
 
 
 def command(help: str, *arguments: Argument) -> Callable[[Execute], Command]:
-    """Makes a command of a function."""
+    """Makes the decorated function a command."""
     return lambda execute: Command(help, execute, arguments)

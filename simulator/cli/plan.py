@@ -1,4 +1,4 @@
-"""`simulator plan`: what a run needs, before anything is submitted."""
+"""`simulator plan`: predicts memory, files and time of a run before it is submitted."""
 
 import argparse
 import os
@@ -10,27 +10,27 @@ from simulator.errors import UserError
 @command(
     "memory, files and time of a run, before it is submitted",
     *config_arguments(),
-    arg("--devices", metavar="N", type=int, help="devices; by default as few as the run fits on"),
+    arg("--devices", metavar="N", type=int, help="number of devices; by default the smallest on which the run fits"),
     arg(
         "--device",
         metavar="NAME",
         default="here",
-        help="what a device is: v100, a100-40, a100-80, h100, h200, b200, mi250x, mi300x, epyc-7763, "
-        "epyc-9654, or here (the default): this machine, measured. For a GPU its own programs are"
-        " compiled where JAX's plugin for it is installed, with or without a GPU",
+        help="kind of device: v100, a100-40, a100-80, h100, h200, b200, mi250x, mi300x, epyc-7763, epyc-9654 or here "
+        "(default), which measures this machine. If JAX's plugin for a GPU is installed, programs are compiled for "
+        "that GPU, also on a machine without it",
     ),
-    arg("--steps", metavar="N", type=int, help="steps of the run, where dt follows from the flow"),
+    arg("--steps", metavar="N", type=int, help="number of steps of the run, if dt follows from the flow"),
     arg("--scaling", action="store_true", help="tables of predicted strong and weak scaling to 4096 devices"),
     arg("--json", action="store_true", help="print the plan as JSON"),
 )
 def plan(args: argparse.Namespace) -> int:
-    """Say what a run needs: memory of each device, what would fit, seconds, files, and what to ask Slurm for. The
-    run's programs are compiled, not run (with --device here, short measurements are).
-    Python files that the configuration names are executed, with your permissions.
+    """Predict memory, duration and files of a run, the largest grid that fits, and the resources to request from
+    Slurm. The run's programs are compiled but not executed; only --device here executes steps on a small grid. Python
+    files that the configuration names are executed, with your permissions.
 
     example: simulator plan configs/taylor_green_re1600.yaml grid.shape=1024,1024,1024 --device h100
     """
-    os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")  # JAX loads its plugin without a driver too
+    os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")  # JAX then loads its plugin without a driver
     from simulator.cluster.hardware import usable_cores
     from simulator.config import load_config
     from simulator.plan import Plan, Steps, estimated_steps, fewest_devices, machine, this_machine

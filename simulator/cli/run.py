@@ -1,4 +1,4 @@
-"""The commands that run: `run`, `resume`, `submit`."""
+"""The commands that start runs: `run`, `resume`, `submit`."""
 
 import argparse
 import shlex
@@ -17,8 +17,8 @@ from simulator.errors import UserError
     *PROCESSES,
 )
 def run(args: argparse.Namespace) -> int:
-    """Run a configuration. An interrupted run continues from its newest good checkpoint; a finished run is left as
-    it is.
+    """Run a configuration. An interrupted run continues from its newest good checkpoint; a finished run stays as it
+    is.
 
     example: simulator run configs/taylor_green.yaml time.stop=2 devices.count=4 --output outputs/tg
     """
@@ -60,7 +60,7 @@ def resume(args: argparse.Namespace) -> int:
             if override.partition("=")[0] in ("output.directory", "output"):
                 raise UserError(f"command line: {override}: resume continues in the folder RUN; move it instead")
         folder = open_run(args.folder).path.absolute()
-        # Links and leading dots in the path are kept. Input files may be gone, because the run uses its copies.
+        # `absolute` keeps links in the path. Input files need not exist any more, because the run uses its copies.
         changes = [*args.overrides, text_override("output.directory", str(folder))]
         config = load_config(folder / "config.yaml", changes, check_files=False)
         return run_config(config, args, allocation, allow=args.allow)
@@ -108,7 +108,7 @@ def submit(args: argparse.Namespace) -> int:
     from simulator.words import short
 
     changes = with_output(args.overrides, args.output)
-    # resources on the command line are checked as overrides of the `slurm` block
+    # Resources on the command line become overrides of the `slurm` block, whose checks then apply to them.
     for name in _OPTIONS:
         key = name.replace("-", "_")
         if (value := getattr(args, key)) is not None:

@@ -1,4 +1,4 @@
-"""`simulator sweep`: many runs from one file."""
+"""`simulator sweep`: the commands for many runs from one file."""
 
 import argparse
 from typing import Any
@@ -7,12 +7,12 @@ from simulator.cli.parser import Command, arg, command
 
 FILE = arg("file", metavar="FILE", help="the sweep's YAML file")
 RUNNING = (
-    arg("--jobs", type=int, default=1, metavar="N", help="processes at a time; they share cores and GPUs"),
+    arg("--jobs", type=int, default=1, metavar="N", help="number of processes at a time, which share cores and GPUs"),
     arg(
         "--batch",
         choices=("auto", "off"),
         default="off",
-        help="auto: runs that differ only in numbers are stepped together in one program",
+        help="auto: step runs that differ only in numbers together, in one program",
     ),
 )
 
@@ -24,10 +24,10 @@ def _numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"numbers of runs are needed, e.g. 3,7, not {text!r}") from None
 
 
-@command("show the runs and what they need", FILE)
+@command("show the runs, their sizes and their costs", FILE)
 def plan(args: argparse.Namespace) -> int:
-    """Check everything and show the table of runs: number, values, folder, estimated memory, steps and cost (grid
-    points times steps, known where dt is fixed). Writes nothing.
+    """Check everything and show the table of runs: number, values, folder, size of the state, steps and cost (grid
+    points times steps, known where dt is fixed). Writes nothing and starts no device.
 
     example: simulator sweep plan configs/sweep_viscosity.yaml
     """
@@ -63,8 +63,8 @@ def status(args: argparse.Namespace) -> int:
 @command(
     "show swept values and collected quantities",
     FILE,
-    arg("--csv", metavar="OUT", help="write it as CSV, with all digits"),
-    arg("--json", metavar="OUT", help="write it as JSON"),
+    arg("--csv", metavar="OUT", help="write the table to OUT as CSV, with all digits"),
+    arg("--json", metavar="OUT", help="write the table to OUT as JSON"),
 )
 def table_of(args: argparse.Namespace) -> int:
     """Show the swept values and the collected quantities, one row per run; unfinished runs are marked.
@@ -123,7 +123,7 @@ def plot_runs(args: argparse.Namespace) -> int:
     arg("--index", type=int, metavar="I", help="only run I, in this process: a task of an array"),
 )
 def run_sweep(args: argparse.Namespace) -> int:
-    """Run every waiting or interrupted run on this machine; a finished sweep does nothing. Ctrl-C stops all of them
+    """Run every waiting or interrupted run on this machine; for a finished sweep, do nothing. Ctrl-C stops all runs
     cleanly; the same command continues them.
 
     example: simulator sweep run configs/sweep_viscosity.yaml --jobs 2
@@ -146,7 +146,7 @@ def run_sweep(args: argparse.Namespace) -> int:
     arg("--index", metavar="I,J", type=_numbers, help="only the runs with these numbers"),
 )
 def retry_sweep(args: argparse.Namespace) -> int:
-    """Run failed and interrupted runs again on this machine, from their newest checkpoints if there are any.
+    """Run failed and interrupted runs again on this machine, each from its newest checkpoint if it has one.
 
     example: simulator sweep retry configs/sweep_viscosity.yaml --failed
     """
@@ -158,7 +158,7 @@ def retry_sweep(args: argparse.Namespace) -> int:
 
 
 def _folder(file: str, index: int) -> Any:
-    """The folder of one run, frozen; FILE may be the sweep's folder, for tasks of an array."""
+    """The folder of one run, with its frozen configuration. For tasks of an array `file` is the sweep's folder."""
     from pathlib import Path
 
     from simulator.study.sweep import open_sweep, planned_folder
@@ -179,8 +179,8 @@ def _folder(file: str, index: int) -> Any:
     arg("--dry-run", action="store_true", help="print the job script; write and submit nothing"),
 )
 def submit_runs(args: argparse.Namespace) -> int:
-    """Submit every waiting or interrupted run as a task of one Slurm array with the resources of the file's slurm
-    block; throttle is the largest number of runs at a time.
+    """Submit every waiting or interrupted run as a task of one Slurm array, with the resources in the file's slurm
+    block, whose key throttle limits the number of runs at a time.
 
     example: simulator sweep submit configs/sweep_viscosity.yaml --dry-run
     """

@@ -1,10 +1,10 @@
-"""Reads from flags and environment how many processes a run has and which of them this one is.
+"""Reads from flags and environment how many processes a run has, and the id of this process.
 
 `discover` is a pure function from an environment to an `Allocation`; `start` acts on it. Flags take precedence over
 SIMULATOR_COORDINATOR, SIMULATOR_NUM_PROCESSES and SIMULATOR_PROCESS_ID, these over a Slurm step, and a Slurm step
 over a single local process. A Slurm environment counts only if `srun` started the task: batch scripts, `salloc`
-shells, notebooks and ssh sessions have some of the variables, and a program that relied on them would wait for
-processes that nobody started.
+shells, notebooks and ssh sessions have some of Slurm's variables, and a program that relied on those variables would
+wait for processes that nobody started.
 """
 
 import re
@@ -21,11 +21,11 @@ from simulator.errors import UserError, shortened, shown
 COORDINATOR = "SIMULATOR_COORDINATOR"
 NUM_PROCESSES = "SIMULATOR_NUM_PROCESSES"
 PROCESS_ID = "SIMULATOR_PROCESS_ID"
-# set only by the launcher of --processes, whose processes share the cores and GPUs of one host
+# Only the launcher of --processes sets these two variables. Its processes share the cores and GPUs of one host.
 LOCAL_RANK = "SIMULATOR_LOCAL_RANK"
 LOCAL_PROCESSES = "SIMULATOR_LOCAL_PROCESSES"
 SECRET = "SIMULATOR_SECRET"
-"""A text that only the processes of one run know. Never written to a record or a message."""
+"""A secret of the processes of one run. No record and no message contains it."""
 LAUNCHER = "SIMULATOR_LAUNCHER"  # the launcher's process id: its children stop when it dies
 
 # ids of Slurm steps that were not started by an srun command line (slurm.h)
@@ -52,15 +52,15 @@ class Job:
 class Allocation:
     """Processes, nodes and devices, as far as flags and environment determine them.
 
-    source: origin of the description; `local` is a single process.
-    nodes: host names, if known; node is the index of this process's host.
+    source: the origin of the description; `local` is a single process.
+    nodes: the host names, if known; `node` is the index of this process's host in `nodes`.
     local_rank, local_processes: rank among the processes of this node, and their number.
     hosts: the host of every process, indexed by process id, if known.
     cores: the most cores that this process may use; None if only its affinity limits them.
-    coordinator: `host:port` if given. Otherwise process 0 picks a port, `coordinator_host` is its host and
-    `rendezvous` a name that is unique to the processes of this step.
+    coordinator: `host:port` if given. Otherwise process 0 picks a port, `coordinator_host` is the host of process 0
+    and `rendezvous` a name that is unique to the processes of this step.
     port: a port derived from `rendezvous`, for commands without a shared folder.
-    secret: that in SIMULATOR_SECRET, which the launcher sets; empty if the processes share another one (`join`).
+    secret: the value of SIMULATOR_SECRET, which the launcher sets; empty if process 0 publishes a secret (`join`).
     """
 
     source: Literal["local", "explicit", "slurm"] = "local"
@@ -94,7 +94,7 @@ def discover(
     environ: Mapping[str, str], *, coordinator: str | None = None, num_processes: int | None = None,
     process_id: int | None = None,
 ) -> Allocation:  # fmt: skip
-    """The allocation that flags (the keywords) and environment describe. Pure.
+    """The allocation that flags (the keywords) and environment describe. A pure function.
 
     Raises UserError for contradictions, incomplete explicit descriptions and heterogeneous jobs. A suspicious
     environment (such as a shell inside a job) gives a local allocation with a warning.
@@ -168,7 +168,7 @@ def _explicit_allocation(environ: Mapping[str, str], explicit: _Explicit, step: 
             else f"--num-processes {number}: at least 1 is needed"
         )
     if step is not None and (step.place.process_id, step.place.num_processes) == (process, number):
-        return _step_allocation(environ, step, explicit.coordinator)  # srun started it: keep its binding
+        return _step_allocation(environ, step, explicit.coordinator)  # srun has bound this process to cores and GPUs
     rank, sharers = _integer(environ, LOCAL_RANK) or 0, _integer(environ, LOCAL_PROCESSES) or 1
     return Allocation(
         source="explicit", process_id=process, num_processes=number, local_rank=rank,
@@ -203,7 +203,7 @@ class _Step:
 
     @staticmethod
     def read(environ: Mapping[str, str]) -> "_Step | str | None":
-        """The step, or the reason to ignore Slurm's variables, or None without Slurm."""
+        """The step; the reason to ignore Slurm's variables; or None if there are no such variables."""
         job = _job(environ)
         if job is None:
             names = ", ".join(name for name in ("SLURM_PROCID", "SLURM_NTASKS") if environ.get(name))
@@ -306,7 +306,7 @@ def _step_allocation(environ: Mapping[str, str], step: _Step, coordinator: str |
 
 
 def _cores(environ: Mapping[str, str], sharers: int) -> int | None:
-    """Cores that Slurm gave this process, which may see more if Slurm does not bind tasks."""
+    """The number of cores that Slurm gave this process. If Slurm does not bind tasks, the process sees more cores."""
     per_task, on_node = whole(environ.get("SLURM_CPUS_PER_TASK")), whole(environ.get("SLURM_CPUS_ON_NODE"))
     shares = [per_task] if per_task is not None and "SLURM_STEP_ID" in environ else []
     if on_node is not None:

@@ -1,11 +1,12 @@
 """The cache of compiled programs and measured choices between runs.
 
-By default programs with `custom_partitioning` never hit JAX's cache, because the key contains a Python pointer.
-Without the pointer they hit, but the key no longer depends on the partitioning rule, whose body is Python and not
-part of the program. Therefore the folder's name contains a hash of all sources of the rules, and values that a rule
-closes over (parameters, a plan) must be in the jitted function's name.
+By default programs with `custom_partitioning` never hit JAX's cache, because the cache key contains a Python pointer.
+Without the pointer such programs hit, but the key no longer depends on the partitioning rule, whose body is Python
+and not part of the program. Therefore the name of the cache folder contains a hash of all sources of the rules, and
+the name of a jitted function contains the values over which a rule closes (parameters, a plan).
 
-A cached program is executed with the user's permissions. Therefore no cache is used that others could have written.
+A cached program is executed with the user's permissions. Therefore a cache that other users could have written is not
+used.
 """
 
 import contextlib
@@ -31,12 +32,12 @@ LIMIT = 2 << 30  # bytes, over all folders
 
 
 def base_folder(environ: Mapping[str, str]) -> Path:
-    """The folder of compiled programs: that in JAX_COMPILATION_CACHE_DIR, else `own_folder`."""
+    """The folder of compiled programs: the value of JAX_COMPILATION_CACHE_DIR, else `own_folder`."""
     return _named(environ, "JAX_COMPILATION_CACHE_DIR", "SIMULATOR_CACHE")
 
 
 def own_folder(environ: Mapping[str, str]) -> Path:
-    """The folder of everything else that is kept: that in SIMULATOR_CACHE, else the user's cache folder."""
+    """The folder of all other cached files: the value of SIMULATOR_CACHE, else the user's cache folder."""
     return _named(environ, "SIMULATOR_CACHE")
 
 
@@ -52,10 +53,10 @@ def _named(environ: Mapping[str, str], *names: str) -> Path:
 
 
 def folder_name(platform: str, package: Path | None = None) -> str:
-    """`cpu-PROCESSOR-SOURCES` or `gpu-SOURCES`: hashes of everything besides the program that the result of its
-    compilation depends on.
+    """`cpu-PROCESSOR-SOURCES` or `gpu-SOURCES`, with hashes of the processor, the sources and the versions: the
+    result of compiling a program depends on the program and on these.
 
-    package: the folder of the sources; by default that of this package.
+    package: the folder of the sources; by default the folder of this package.
     """
     package = package or Path(__file__).parents[1]
     digest = hashlib.sha256()
@@ -72,7 +73,8 @@ def folder_name(platform: str, package: Path | None = None) -> str:
 
 
 def prepare(environ: Mapping[str, str], platform: str) -> Path:
-    """The folder to use, created and tested by writing to it. Raises OSError if it is not writable or not private."""
+    """Creates the cache folder, tests it by writing to it, and returns it. Raises OSError if the folder is not
+    writable or not private."""
     folder = private_folder(base_folder(environ) / folder_name(platform))
     with tempfile.TemporaryFile(dir=folder) as probe:
         probe.write(bytes(1 << 16))
@@ -80,13 +82,13 @@ def prepare(environ: Mapping[str, str], platform: str) -> Path:
 
 
 def private_folder(folder: Path) -> Path:
-    """The folder, made if it is missing, for files that will be executed. Raises OSError if that is impossible, or if
-    others than the user and root own the folder, the cache that it lies in, or a file in it, or may write there."""
-    mode = 0o700 if os.geteuid() else 0o755  # anybody may use what root has made, as in a container
+    """Makes `folder`, for files that will be executed, if it is missing, and returns it. Raises OSError if this
+    fails, or if users other than this one and root own the folder, its parent or a file in it, or may write there."""
+    mode = 0o700 if os.geteuid() else 0o755  # every user may read a cache that root has made, as in a container
     folder.parent.mkdir(mode, parents=True, exist_ok=True)
     folder.mkdir(mode, exist_ok=True)
     check_private(folder.parent, sticky=stat.S_ISVTX)
-    if stat.S_IMODE(check_private(folder)) & 0o077:  # else nobody gets to the files
+    if stat.S_IMODE(check_private(folder)) & 0o077:  # with mode 700 other users do not reach the files
         for path in folder.rglob("*"):
             with contextlib.suppress(FileNotFoundError):  # another run may prune at the same time
                 check_private(path)
@@ -94,8 +96,8 @@ def private_folder(folder: Path) -> Path:
 
 
 def check_private(path: Path, sticky: int = 0) -> int:
-    """The mode of a private file or folder; in a folder with the bit `sticky` others may only add entries. Raises
-    PermissionError if it is not private."""
+    """The mode of a private file or folder. Others may write to a folder with the bit `sticky`, because they can only
+    add entries there. Raises PermissionError if `path` is not private."""
     status = path.stat()
     if status.st_uid not in (0, os.geteuid()):
         raise PermissionError(f"{path} belongs to another user ({status.st_uid}), whose programs are not executed")
@@ -105,7 +107,7 @@ def check_private(path: Path, sticky: int = 0) -> int:
 
 
 def use(folder: Path | None) -> None:
-    """Makes JAX keep compiled programs in this folder; None turns its cache off."""
+    """Makes JAX keep compiled programs in `folder`; None turns JAX's cache off."""
     if folder is None:
         jax.config.update("jax_enable_compilation_cache", False)
         return
@@ -139,7 +141,7 @@ def prune(base: Path, limit: int = LIMIT) -> int:
             path.unlink()
         total -= size
     for folder in folders:
-        with contextlib.suppress(OSError):  # raised unless it is empty
+        with contextlib.suppress(OSError):  # a folder that is not empty stays
             if time.time() - folder.stat().st_mtime > 86400:  # another run may just have created it
                 folder.rmdir()
     return total

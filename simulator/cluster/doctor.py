@@ -1,6 +1,7 @@
-"""The facts about a process; known misconfigurations and their cures; a collective that tests the devices.
+"""Collects facts about each process, finds known misconfigurations with their cures, and tests the devices by an
+all-to-all.
 
-Findings are pure functions of facts, so that the tests cover set-ups that no test machine has.
+Findings are pure functions of facts, so that tests cover set-ups that no test machine has.
 """
 
 import importlib.metadata
@@ -24,10 +25,10 @@ from simulator.cluster.variables import whole
 
 @dataclass(frozen=True)
 class Facts:
-    """One process: its rank and host, its cores, its GPUs.
+    """The rank, host, cores and GPUs of one process.
 
-    cpus: the CPU numbers of its affinity mask. gpus_seen and gpus_taken: UUIDs if nvidia-smi lists them, else names
-    from CUDA_VISIBLE_DEVICES. gpus_on_node: number of GPUs that Slurm gave the step on this node.
+    cpus: the CPU numbers in the affinity mask. gpus_seen and gpus_taken: UUIDs if nvidia-smi lists them, else names
+    from CUDA_VISIBLE_DEVICES. gpus_on_node: the number of GPUs that Slurm gave the step on this node.
     """
 
     process_id: int
@@ -58,7 +59,7 @@ class Facts:
 
 
 def collect(allocation: Allocation, environ: Mapping[str, str], folder: str | None = None) -> Facts:
-    """The facts about this process. folder: the one in which the coordinator will be published, if any."""
+    """The facts about this process. folder: where process 0 will publish the coordinator, if in a folder."""
     listed = _listed_gpus()
     visible = allocation.gpus.visible
     seen = visible if visible is not None else tuple(str(i) for i in range(len(listed)))
@@ -114,7 +115,7 @@ def _listed_gpus() -> list[str]:
 
 
 def _identity(name: str, listed: Sequence[str]) -> str:
-    """A GPU's UUID, because `0` may be different GPUs in two tasks."""
+    """The UUID of the GPU `name`, because the number 0 may stand for different GPUs in two tasks."""
     return listed[int(name)] if name.isdigit() and int(name) < len(listed) else name
 
 
@@ -126,7 +127,7 @@ def _names(gpus: Sequence[str]) -> str:
 
 
 class Finding(NamedTuple):
-    """A problem, and the flag or command that cures it."""
+    """A problem, and the flag or command that cures the problem."""
 
     problem: str
     cure: str
@@ -190,7 +191,7 @@ def own_findings(
 
 
 def shared_findings(processes: Sequence[Facts]) -> list[Finding]:
-    """Problems that show only when the processes are compared."""
+    """Problems that show only in a comparison of all processes."""
     return [*_versions(processes), *_shared_gpus(processes), *_of_hosts(processes)]
 
 
@@ -209,7 +210,7 @@ def _versions(processes: Sequence[Facts]) -> list[Finding]:
 def _shared_gpus(processes: Sequence[Facts]) -> list[Finding]:
     owners: dict[tuple[str, str], list[int]] = defaultdict(list)
     for p in processes:
-        # a number identifies a GPU only if this process sees the whole node: in control groups every GPU is 0
+        # a number identifies a GPU only if the process sees all GPUs of the node: in a control group every GPU is 0
         for gpu in p.gpus_taken:
             if not gpu.isdigit() or len(p.gpus_seen) == (p.gpus_on_node or len(p.gpus_seen)):
                 owners[p.host, gpu].append(p.process_id)
@@ -258,9 +259,8 @@ def _resolves(host: str) -> bool:
 
 
 def exchange(devices: Sequence, rows_each: int = 128) -> str:
-    """Redistributes a matrix from rows to columns over all devices, checks the result, and reports the time.
-
-    Called by all processes. Raises RuntimeError if an element ends up in the wrong place.
+    """Redistributes a matrix from rows to columns over all devices, checks the result, and returns a line with the
+    time. Called by all processes. Raises RuntimeError if a device receives a wrong element.
     """
     import jax
     import jax.numpy as jnp

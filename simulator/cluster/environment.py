@@ -17,7 +17,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8
 
 # Flags that jaxlib 0.10 to 0.12 know; an unknown flag in XLA_FLAGS ends the process.
 _GPU_FLAGS = {"xla_gpu_enable_latency_hiding_scheduler": "true"}
-# A single NCCL root, XLA's default, exchanges addresses with every rank; it copes with about this many ranks.
+# NCCL's single root (XLA's default) exchanges addresses with every rank, which works for about this many ranks.
 _RANKS_OF_A_ROOT = 128
 _CPU_FLAGS = {
     # Schedule for low memory instead of concurrency: each operation uses all cores by itself.
@@ -31,7 +31,7 @@ _GPU_MEMORY = "0.9"  # fraction of the GPU's memory for XLA's pool (default 0.75
 
 @dataclass(frozen=True)
 class Environment:
-    """Settings made here (name -> value), and the cache's folder."""
+    """The settings made by this module (name -> value), and the folder of the compile cache."""
 
     made: dict[str, str] = field(default_factory=dict)
     cache: Path | None = None
@@ -41,10 +41,10 @@ def apply(
     platform: Literal["cpu", "gpu"], report: Callable[[str], None],
     environ: MutableMapping[str, str] = os.environ, *, first: bool = True, devices: int = 1,
 ) -> Environment:  # fmt: skip
-    """Makes the settings for a platform; to be called before JAX's backend starts.
+    """Makes the settings for a platform. Must be called before JAX's backend starts.
 
-    first: whether this is process 0, which alone reports and prunes the cache.
-    devices: number of GPUs of all processes together.
+    first: whether this is process 0. Only process 0 reports warnings and prunes the cache.
+    devices: the number of GPUs of all processes together.
     """
     made = _cpu_settings(environ) if platform == "cpu" else _gpu_settings(environ, devices)
     folder = None
@@ -60,10 +60,10 @@ def apply(
 
 
 def keep_freed_memory(environ: MutableMapping[str, str]) -> dict[str, str]:
-    """Makes malloc keep large freed blocks, for all threads, instead of returning them to the kernel.
+    """Makes malloc keep large freed blocks, for all threads, instead of returning the blocks to the kernel.
 
-    XLA allocates its buffers for every execution, and page faults took longer than the arithmetic (measured: a copy
-    of a 128^3 array of doubles takes 16.8 ms without this and 3.6 ms with it).
+    XLA allocates its buffers anew for every execution, and the page faults take longer than the arithmetic (measured:
+    a copy of a 128^3 array of doubles takes 16.8 ms if malloc returns blocks, and 3.6 ms if it keeps them).
     """
     user = [name for name in environ if name.startswith("MALLOC_")]
     if user or "glibc.malloc" in environ.get("GLIBC_TUNABLES", "") or "malloc" in environ.get("LD_PRELOAD", ""):

@@ -1,8 +1,8 @@
 """Lets one of several processes fail without blocking the others.
 
-A Python exception in one process of a `jax.distributed` run makes all of them hang in the shutdown barrier for
-minutes. Therefore an escaping exception is reported and flushed, and the process exits at once; the others notice by
-the missing heartbeat, and Slurm or the launcher ends them.
+A Python exception in one process of a `jax.distributed` run makes all processes hang in the shutdown barrier for
+minutes. Therefore a process with an uncaught exception reports it and exits at once; the other processes notice the
+missing heartbeat, and Slurm or the launcher ends them.
 """
 
 import contextlib
@@ -36,10 +36,10 @@ _LOST = re.compile(r"Gloo \w+ failed|(closed|reset) by peer|NCCL.*remote|Coordin
 def contained(allocation: Allocation) -> Iterator[None]:
     """Guards all the work of one of several processes.
 
-    A UserError or RunFailure ends the process with 2 or 1: together with the others if all of them raise it, even
-    before they have met (then process 0 reports it), otherwise alone within seconds. Any other exception is a bug and
-    ends the process at once with 1, its traceback and the name of the process. A single process needs no guard:
-    exceptions propagate.
+    A UserError or RunFailure ends the process with exit code 2 or 1. If all processes raise the error, even before
+    they have met, process 0 reports it and all exit together; otherwise the process exits alone within seconds. Any
+    other exception is a bug: the process prints its traceback and its name and exits at once with 1. The exceptions
+    of a single process propagate.
     """
     if allocation.num_processes == 1:
         yield
@@ -106,7 +106,7 @@ def _joined() -> bool:
 
 
 def _left_together() -> bool:
-    """Whether all processes get here within seconds, so that none of them reports a lost process."""
+    """Disconnects. True if all processes disconnect within seconds, so that none of them reports a lost one."""
     if not _joined():
         return False
     done = threading.Event()
@@ -164,13 +164,13 @@ def to_log_file(folder: Path, process_id: int) -> Path:
 # ---- an error of all processes ---------------------------------------------------------------------------
 
 # When all processes of a step raise before they have met, as for a mistake in the configuration, the error is printed
-# once: process 0 prints it and waits at the step's derived port, and a process that reaches it there exits
-# silently. A process that does not has an error of its own and prints it. Process 0 exits last, so that
-# `srun --kill-on-bad-exit` does not kill the others.
+# once: process 0 prints it and listens at the port derived from the step. A process that reaches process 0 there
+# exits silently; a process that does not prints its own error. Process 0 exits last, so that `srun
+# --kill-on-bad-exit` does not kill the others.
 
 
 def _told_all(allocation: Allocation, patience: float = FIRST_WAITS) -> None:
-    """Process 0, after printing the error: returns when all others know of it, or after `patience` seconds."""
+    """Called by process 0 after it has printed the error: tells the others so, for at most `patience` seconds."""
     if allocation.port is None or allocation.coordinator is not None:
         return
     end = time.monotonic() + patience
@@ -182,7 +182,7 @@ def _told_all(allocation: Allocation, patience: float = FIRST_WAITS) -> None:
 
 
 def _told_by_first(allocation: Allocation, patience: float = OTHERS_TRY) -> bool:
-    """Another process: whether process 0 has printed the error."""
+    """Called by every other process: whether process 0 has printed the error."""
     if allocation.port is None or allocation.coordinator is not None:
         return False
     end, token = time.monotonic() + patience, _token(allocation)
@@ -210,12 +210,12 @@ _SECOND_LINE = 5.0  # extra seconds after which faulthandler's timer acts if the
 
 
 class Watchdog:
-    """If it is not fed for `seconds`, writes the stack of every thread to stderr and exits with 1.
+    """Writes the stack of every thread to stderr and exits with 1 if `feed` is not called for `seconds`.
 
-    name: the name of this process in the last line. Use it as a context manager around the loop that it guards.
+    name: the name of this process in the last line. The watchdog is a context manager around the loop that it guards.
 
-    The watching thread needs Python's interpreter lock. If a stuck extension never releases it, faulthandler's timer,
-    which does not need it, does the same 5 s later, without the last line.
+    The watching thread needs Python's interpreter lock. If a stuck extension never releases the lock, the timer of
+    faulthandler, which needs no lock, writes the stacks and exits 5 s later, without the last line.
     """
 
     def __init__(self, seconds: float, name: str) -> None:
@@ -247,7 +247,7 @@ class Watchdog:
             if self._stop.wait(left):
                 return
         where, waits = _main_thread()
-        # processes that wait for a stuck one are as late as it is; it should be reported first
+        # processes that wait for a stuck process are as late as that process, which should be reported first
         if self._stop.wait(_WAITING if waits else 0.0):
             return
         faulthandler.dump_traceback(_STDERR)
@@ -259,7 +259,7 @@ class Watchdog:
 
 
 def _main_thread() -> tuple[str, bool]:
-    """The main thread's position, and whether it seems to wait for devices or other processes there."""
+    """The main thread's position, and whether the thread seems to wait for devices or other processes there."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     if frame is None:
         return "its end", False

@@ -1,7 +1,7 @@
-"""The hardware of this host: usable cores, the processor's model, GPUs, and which of them a process uses.
+"""The hardware of this host: usable cores, the processor's model, the GPUs, and the GPUs that a process uses.
 
 Slurm assigns GPUs in several ways. With `--gpus-per-task`, `--gpu-bind=single` and the like each task sees only its
-own; with `--gpus-per-node` or `--gres` alone every task of a node sees all of them and has to take its share.
+own GPUs; with `--gpus-per-node` or `--gres` alone every task sees all GPUs of its node and has to take its share.
 CUDA_VISIBLE_DEVICES looks the same in both cases (`0` may be the node's only GPU or the task's), so the number of
 GPUs on the node and the binding decide.
 """
@@ -31,9 +31,9 @@ SETUP: dict[Vendor, str] = {"cuda": "./scripts/run --setup cuda12", "rocm": "./s
 
 
 def usable_cores(root: Path = _ROOT) -> int:
-    """Physical cores that this process may use: those in its affinity mask, but no more than its quota.
+    """The number of physical cores that this process may use: the cores in its affinity mask, at most its quota.
 
-    The quota is that of the process's control group (version 2), which containers set.
+    Containers set the quota in the control group (version 2) of the process.
     """
     try:
         cpus = os.sched_getaffinity(0)
@@ -68,26 +68,26 @@ def _quota(root: Path) -> int | None:
 
 
 def present_gpus(root: Path = _ROOT) -> int:
-    """GPUs that this process may use, NVIDIA's or else AMD's, without starting CUDA or ROCm; 0 without a driver."""
+    """The number of NVIDIA's, else AMD's, GPUs that this process may use, found without starting CUDA or ROCm."""
     return _nvidia_gpus(root) or _amd_gpus(root)
 
 
 def gpu_vendor(root: Path = _ROOT) -> Vendor:
-    """Whose GPUs are here, by JAX's name of their platform; CUDA where there are none."""
+    """JAX's name for the platform of this host's GPUs; `cuda` on a host without GPUs."""
     return "rocm" if not _nvidia_gpus(root) and _amd_gpus(root) else "cuda"
 
 
 def _amd_gpus(root: Path) -> int:
-    """The nodes of AMD's driver that have a GPU; processors are nodes too."""
-    found = 0
+    """The number of GPUs among the nodes of AMD's driver; its other nodes are processors."""
+    gpus = 0
     for file in root.glob("sys/class/kfd/kfd/topology/nodes/*/gpu_id"):
-        with contextlib.suppress(OSError):  # outside a job's control group
-            found += file.read_text().strip() not in ("", "0")
-    return found
+        with contextlib.suppress(OSError):  # a GPU outside of the job's control group
+            gpus += file.read_text().strip() not in ("", "0")
+    return gpus
 
 
 def _nvidia_gpus(root: Path) -> int:
-    """nvidia-smi comes first because, unlike /proc and /dev, it respects the job's control group."""
+    """The number of GPUs that nvidia-smi lists, else in /proc or /dev, which ignore the job's control group."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
         return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
@@ -96,19 +96,21 @@ def _nvidia_gpus(root: Path) -> int:
 
 
 def has_gpu_plugin(vendor: Vendor | None = None) -> bool:
-    """Whether this installation of JAX can drive GPUs; by default those that are here."""
+    """Whether JAX's plugin for the GPUs of `vendor` (default: the vendor of this host's GPUs) is installed."""
     return any(map(importlib.util.find_spec, PLUGINS[vendor or gpu_vendor()]))
 
 
 def plugin_problem(vendor: Vendor) -> str | None:
-    """What is wrong with the installed plugin for a vendor's GPUs, with the cure; None: nothing, or there is none."""
+    """A line, with the cure, if the installed plugin for a vendor's GPUs does not match jaxlib; None if it matches or
+    no plugin is installed."""
     jaxlib = importlib.metadata.version("jaxlib")
     for name in (module.replace("_", "-") for module in PLUGINS[vendor]):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found = importlib.metadata.version(name)
+            plugin = importlib.metadata.version(name)
             # AMD's plugins count their own releases in a fourth number.
-            if found.split(".")[:3] != jaxlib.split(".")[:3]:
-                return f"{name} {found} is of another version than jaxlib {jaxlib} (pip install '{name}=={jaxlib}.*')"
+            if plugin.split(".")[:3] != jaxlib.split(".")[:3]:
+                cure = f"pip install '{name}=={jaxlib}.*'"
+                return f"{name} {plugin} is of another version than jaxlib {jaxlib} ({cure})"
     return None
 
 
@@ -126,17 +128,17 @@ def cpu_model(root: Path = _ROOT) -> str:
 # ---- the GPUs of a process -------------------------------------------------------------------------------
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-"""The variables that restrict a process to some of a node's GPUs; Slurm sets the second for AMD GPUs."""
+"""The variables that restrict a process to some of a node's GPUs; for AMD's GPUs Slurm sets the second one."""
 
 
 @dataclass(frozen=True)
 class GpuShare:
     """The GPUs of a process according to the environment.
 
-    visible: the names that CUDA shows, None if nothing restricts it; then expected is the number that Slurm gave the
-    job on this node, if known.
+    visible: the names of the GPUs that CUDA shows; None if no variable restricts the process. In that case `expected`
+    is the number of GPUs that Slurm gave the job on this node, if known.
     rank, sharers: this process is number `rank` of `sharers` processes that divide the visible GPUs.
-    problem: the reason why there is no share, and the flag that cures it.
+    problem: why the process has no share, and the flag that cures the problem.
     """
 
     visible: tuple[str, ...] | None = None
@@ -146,19 +148,19 @@ class GpuShare:
     expected: int | None = None
 
     def take(self, present: int) -> tuple[int, ...]:
-        """Ordinals of this process's GPUs among the `present` visible ones.
+        """The ordinals of this process's GPUs among the `present` visible GPUs.
 
-        If the sharers do not divide their number, the last GPUs stay idle.
+        If `present` is not a multiple of the number of sharers, the last GPUs stay idle.
         """
         each = present // self.sharers
         return tuple(range(self.rank * each, (self.rank + 1) * each))
 
 
 def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Entries of CUDA_VISIBLE_DEVICES, or of AMD's variables, that the driver accepts (numbers, GPU- and MIG- names);
-    None if they are unset.
+    """The entries of CUDA_VISIBLE_DEVICES, or of AMD's variables, that the driver accepts (numbers, GPU- and MIG-
+    names); None if none of the variables is set.
 
-    CUDA ignores the first entry that it cannot read (`-1`, `NoDevFiles`) and everything after it.
+    CUDA ignores the first entry that it cannot read (`-1`, `NoDevFiles`) and all entries after it.
     """
     text = next((environ[name] for name in VISIBLE if name in environ), None)
     if text is None:
@@ -206,7 +208,7 @@ def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) ->
 
 
 def _binding(environ: Mapping[str, str]) -> str:
-    """How Slurm binds the tasks to GPUs; empty if it does not."""
+    """The kind of binding between tasks and GPUs that Slurm has set; empty if there is none."""
     kinds = "per_task|single|map_gpu|mask_gpu"
     binding = re.search(rf"\bgpu:(?:verbose,)?({kinds})\b", environ.get("SLURMD_TRES_BIND", ""))
     return binding[1] if binding else ""

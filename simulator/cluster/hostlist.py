@@ -1,8 +1,8 @@
 """Slurm's host lists: `gpu-[1-4]-ib,login,a[01-02]b[3,5]`.
 
-A name may contain several bracketed lists, which multiply; the first one varies slowest. A range keeps the width of
+A name may contain several bracketed lists, which multiply; the first list varies slowest. A range keeps the width of
 its first number (`[08-10]` is 08, 09, 10). Reference: man scontrol, `show hostnames`. The package python-hostlist
-does the same, but its licence (GPL) would decide that of this program.
+does the same, but its licence (GPL) would determine the licence of this program.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from math import prod
 from simulator.errors import shortened
 
 MOST = 2**20
-"""Limit of the number of hosts in a list: more than any machine has, but not too many to expand."""
+"""The largest number of hosts in a list: more than any machine has, but few enough to expand."""
 
 
 def expand(hostlist: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Writes readable job scripts for sbatch.
 
-`slurm/run_cpu.sbatch` and `slurm/run_gpu.sbatch` are such scripts for any configuration; `render` writes one
-for a given run. All of them begin with `LISTEN` and end with `RUN_AND_REQUEUE`.
+`slurm/run_cpu.sbatch` and `slurm/run_gpu.sbatch` are job scripts for any configuration; `render` writes the script of
+a given run. All job scripts begin with `LISTEN` and end with `RUN_AND_REQUEUE`.
 """
 
 import re
@@ -60,7 +60,7 @@ exit $code
 """.lstrip("\n")
 
 LEAD = 120
-"""Seconds before the time limit at which Slurm warns a job script that has time for it."""
+"""Seconds before a long time limit at which Slurm warns a job script (see `SlurmSettings.lead`)."""
 
 _SITE = "# ---- your site " + 91 * "-"
 _SITE_END = "# " + 106 * "-"
@@ -83,7 +83,7 @@ Word = Annotated[str, AfterValidator(_one_line)]
 
 
 class SlurmSettings(Settings):
-    """Resources that `simulator submit` requests from Slurm; Slurm's defaults apply to the others."""
+    """Resources that `simulator submit` requests from Slurm; Slurm's defaults apply to all other resources."""
 
     nodes: Count | None = None
     """Number of nodes."""
@@ -112,7 +112,7 @@ class SlurmSettings(Settings):
     suggested."""
 
     def flags(self) -> list[str]:
-        """The flags of sbatch, one per line, without `others`."""
+        """The flags of sbatch, one per line, without those in `sbatch`."""
         given = self.model_dump(exclude={"sbatch", "prologue", "device"}, exclude_none=True)
         if not self.gpus_per_node:
             given.pop("gpus_per_node", None)
@@ -125,7 +125,7 @@ class SlurmSettings(Settings):
 
     @property
     def limit(self) -> float | None:
-        """The time limit in seconds; None if there is none, or Slurm's default applies."""
+        """The time limit in seconds; None if the job has no limit, or Slurm's default limit."""
         limits = [self.time or ""]
         for flag in self.others():
             if match := re.match(r"(?:--time(?:=| )|-t ?)(\S+)", flag):
@@ -135,32 +135,32 @@ class SlurmSettings(Settings):
 
     @property
     def lead(self) -> int:
-        """Seconds before the time limit at which the run is warned; a quarter of a limit of less than 8 minutes.
+        """Seconds before the time limit at which Slurm warns the run; a quarter of a limit of less than 8 minutes.
 
-        With 120 s for every limit, a short job would be stopped as it starts, and requeued for one step each time.
+        With 120 s for every limit, a short job would stop as soon as it has started, and be requeued after each step.
         """
         return LEAD if self.limit is None else max(1, min(LEAD, int(self.limit / 4)))
 
 
-def render(
+def render(  # many parameters: each is a part of the script
     name: str, folder: Path, command: Sequence[str], resources: SlurmSettings, *,
     arguments: Sequence[str] | None = None, setup: Sequence[str] | None = None, array: str | None = None,
     site: str = "", max_restarts: int = 50, about: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """The script of a job that executes one run, or one run of several in each task of an array.
 
-    folder: the run's folder, or the folder of the logs of an array's tasks. command: starts this program. arguments:
-    of `run` (default: config.yaml in the folder). setup: for arrays, shell lines that set `run` (the run folder)
-    and `"$@"` (the arguments) instead. site: shell lines for modules and the network. about: comments at the top.
-
-    Raises UserError if Slurm cannot write a log below the folder.
+    folder: the run's folder, or the folder of the logs of an array's tasks. command: the words that start this
+    program.
+    arguments: the arguments of `run` (default: config.yaml in the folder). setup: for arrays, shell lines that set
+    `run` (the run folder) and `"$@"` (the arguments). site: shell lines for modules and the network. about: comments
+    at the top. Raises UserError if Slurm cannot write a log below the folder.
     """
     log = _without_patterns(folder) / "logs" / ("slurm-%A_%a.out" if array else "slurm-%j.out")
     flags = [
         f"--job-name={name}", *resources.flags(), *([f"--array={array}"] if array else []),
         f"--output={log}", "--open-mode=append", "--requeue",
     ]  # fmt: skip
-    # If a flag is given twice, sbatch takes the last one, but it mixes the parts of two signals.
+    # If a flag is given twice, sbatch takes the last one, but it mixes the parts of two --signal flags.
     warned = any(re.match("--signal( |=|$)", flag) for flag in resources.others())
     warning = [
         "# The warning: Slurm signals this script this many seconds before the time limit.",
@@ -193,7 +193,7 @@ def render(
 
 
 def _without_patterns(folder: Path) -> Path:
-    """The folder escaped for `--output`, in which sbatch would replace patterns such as `%j`."""
+    """The folder escaped for the flag `--output`, in which sbatch replaces patterns such as `%j`."""
     if "\\" in str(folder) or not str(folder).isprintable():
         raise UserError(
             f"output.directory: {str(folder)!r} contains a backslash, a line break or another character that sbatch "

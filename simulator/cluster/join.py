@@ -1,9 +1,9 @@
-"""Connects the processes of a run: they meet, then `jax.distributed` is initialized.
+"""Connects the processes of a run: first the processes meet, then each of them initializes `jax.distributed`.
 
-Every run has a secret, which a process needs to take part: that in SIMULATOR_SECRET, else one that process 0 draws
-and publishes in the run folder, in a file that only the user may read. Tasks of a Slurm step without a run folder
-(`devices`, `bench`) use the step's name, which keeps steps apart, but is no secret on the cluster. JAX's own service,
-which starts when all are here, knows no secrets.
+A process needs the run's secret to take part: the value of SIMULATOR_SECRET, or a text that process 0 draws and
+publishes in the run folder, in a file that only the user may read. The tasks of a Slurm step without a run folder
+(`doctor`, `bench`) use the name of the step, which keeps steps apart but is not secret on the cluster. JAX's service,
+which process 0 starts when all processes have met, does not check secrets.
 """
 
 import contextlib
@@ -36,9 +36,10 @@ def join(
 
     folder: the shared folder in which the processes of a step find process 0.
     seconds: how long to wait for missing processes; longer for more than 512 (`meeting.patience`).
-    say: gets a line from time to time while processes are missing.
+    say: called with a line from time to time while processes are missing.
 
-    Raises UserError if the port is in use, NotAllCame if processes stay away, RunFailure if JAX cannot connect them.
+    Raises UserError if the port is in use, NotAllCame if processes do not come, RunFailure if JAX cannot connect the
+    processes.
     """
     wait = meeting.patience(seconds, allocation.num_processes)
     _allow_connections(allocation.num_processes)
@@ -59,7 +60,7 @@ def join(
             raise UserError(f"{what}: choose another for --coordinator") from None
         with _published(shared, name, Place(allocation.coordinator, secret)):
             guests = meeting.await_all(server, allocation, secret, wait, say)
-        # possibly no other port is open between the hosts: once all are here, the service takes this one
+        # Possibly no other port is open between the hosts: JAX's service takes this port when all processes have met.
         return _serve(guests, host, initialize, port)
     if allocation.port is None:
         raise AssertionError("several processes need a coordinator or a Slurm step")
@@ -75,8 +76,8 @@ def join(
 
 
 def _meeting_place(allocation: Allocation, folder: Path | None) -> tuple[str, str, Path | None]:
-    """Name and secret of the meeting, on process 0; and the folder in which they are published, None if the others
-    know both already.
+    """Name and secret of the meeting, on process 0; and the folder in which process 0 publishes both, None if the
+    other processes know both already.
 
     Raises UserError if the processes were started by hand and have neither folder nor SIMULATOR_SECRET.
     """
@@ -93,7 +94,7 @@ def _meeting_place(allocation: Allocation, folder: Path | None) -> tuple[str, st
 
 @contextlib.contextmanager
 def _published(folder: Path | None, name: str, place: Place) -> Iterator[None]:
-    """Publishes the place in the folder, if there is one, until all are here or the wait is over."""
+    """Publishes the place in `folder`, if there is one, while the context is open."""
     if folder is None:
         yield
         return
@@ -102,7 +103,7 @@ def _published(folder: Path | None, name: str, place: Place) -> Iterator[None]:
         yield
     finally:
         rendezvous.retract(folder, name)
-        # The run is not yet certain, so an empty folder is removed. Another step may still use it.
+        # The run may still be refused, so an empty folder is removed. Another step may still use the folder.
         with contextlib.suppress(OSError):
             folder.rmdir()
 
@@ -120,7 +121,7 @@ def _serve(
 
 
 def _finder(allocation: Allocation, folder: Path | None) -> Callable[[], Place | None]:
-    """A function that returns the place of process 0, or None while it is not published."""
+    """A function that returns the place of process 0, or None while process 0 has not published its place."""
     name, secret, shared = _meeting_place(allocation, folder)
     if shared is not None:
         return lambda: rendezvous.find(shared, name)
@@ -134,12 +135,12 @@ def _split(address: str) -> tuple[str, int]:
 
 
 def _interface(host: str) -> str:
-    """The address to listen on for connections to `host`: loopback only, or all interfaces (empty)."""
+    """The address at which process 0 listens for connections to `host`: loopback only, or all interfaces (empty)."""
     return {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "[::1]": "::1"}.get(host, "")
 
 
 def _own_name(allocation: Allocation) -> str:
-    """A name of this host that others can resolve, preferably the launcher's."""
+    """A name of this host that other hosts can resolve, preferably the launcher's name."""
     for name in filter(None, (allocation.host, socket.gethostname())):
         with contextlib.suppress(OSError):
             socket.getaddrinfo(name, None)
@@ -162,7 +163,7 @@ def _initialize(allocation: Allocation, local_ids: list[int] | None, address: st
         # otherwise gRPC would try to reach other nodes through the site's web proxy
         os.environ.setdefault("no_grpc_proxy", host.strip("[]"))
     bind = {"": "[::]", "::1": "[::1]"}.get(_interface(host), _interface(host))
-    # JAX's own timeout ends the process with a C++ stack, so ours comes first.
+    # JAX's own timeout ends the process with a C++ stack, so this timer fires first.
     timer = threading.Timer(seconds, _give_up, (allocation, address, seconds))
     timer.daemon = True
     timer.start()

@@ -1,8 +1,9 @@
 """Starts several local processes of one command, for `--processes N`.
 
-The children find each other on loopback. Each runs in its own session, so that a terminal's Ctrl-C reaches only the
-launcher, which forwards every signal to each child once. The output of the first child is the output of the
-command. The other children write to log files; their output before that is captured and shown only if they fail.
+The children find each other on loopback. Each child runs in its own session, so that a terminal's Ctrl-C reaches only
+the launcher, which forwards every signal to each child once. The output of the first child is the output of the
+command. The other children write to log files; the launcher captures what they print before these files exist, and
+shows it only if a child fails.
 """
 
 import contextlib
@@ -22,7 +23,9 @@ from simulator.cluster import allocation
 from simulator.cluster.rendezvous import claim_port
 
 GRACE = 5.0  # seconds that the others get to exit by themselves after one has failed
-DOUBLE = 0.5  # seconds within which a second SIGINT counts as the same one
+SECOND_INTERRUPT_AFTER = 0.5
+"""Seconds after the first SIGINT from which on a SIGINT counts as the second. An earlier SIGINT comes from the same
+key press, which may reach a process twice."""
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 _TAIL = 15  # lines
 
@@ -30,13 +33,12 @@ _TAIL = 15  # lines
 def launch(
     command: Sequence[str], n: int, *, logs: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> int:
-    """Runs `command` in `n` processes that form one run; returns the exit code of the run.
+    """Runs `command` in `n` processes that form one run; returns the exit code of the run: the code of the process
+    that failed first (1 if a signal killed it), else 3 if any process stopped early, else 0.
 
-    The code is that of the process that failed first (1 if a signal killed it), else 3 if any stopped
-    early, else 0. Within 15 s of a failure all processes have ended, and the last lines of the failed one are shown.
-
-    logs: the folder with the logs of processes above 0 (`log_name`), from which the last lines are taken.
-    Input must be validated before this is called, because it starts processes at once.
+    Within 15 s of a failure all processes have ended, and the launcher shows the last lines of the failed process.
+    logs: the folder with the logs of the processes above 0 (`log_name`), which hold these lines. The caller must have
+    validated the input, because this function starts processes at once.
     """
     claim = claim_port(host="127.0.0.1")
     children: list[_Child] = []
@@ -111,7 +113,7 @@ class _Child:
             os.killpg(self.process.pid, number)
 
     def story(self, n: int, logs: Path | None, began: float) -> str:
-        """The message about the failed child, preceded by its last output that was not shown yet."""
+        """The message about the failed child, after the last lines of its output that were not shown yet."""
         code = self.process.returncode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
         lines = [f"simulator: process {self.number} of {n} {how}"]
@@ -128,10 +130,10 @@ class _Child:
 
 
 def _first_failure(children: Sequence[_Child]) -> _Child | None:
-    """Waits until one child fails (and returns it) or all have ended with 0 or 3.
+    """Waits until a child fails, and returns that child; returns None when all children have ended with 0 or 3.
 
-    If several have failed since the last poll, one with an exit code precedes those killed by a signal, because
-    losing another process aborts a process.
+    If several children have failed since the last poll, a child with an exit code comes before those killed by a
+    signal, because a process that loses another process aborts.
     """
     while True:
         codes = [child.process.poll() for child in children]
@@ -155,7 +157,8 @@ def _end(children: Sequence[_Child], grace: float) -> None:
 
 
 class Forwarding:
-    """Calls `send` with each signal that this process gets while the context is open, for its children."""
+    """Calls `send` with each signal that this process receives while the context is open, so that the caller can pass
+    the signal on to its children."""
 
     def __init__(self, send: Callable[[int], None]) -> None:
         self._send = send
@@ -174,7 +177,7 @@ class Forwarding:
     def _forward(self, number: int, _frame: object) -> None:
         if number == signal.SIGINT:
             now = time.monotonic()
-            if now - self._last_interrupt < DOUBLE:
+            if now - self._last_interrupt < SECOND_INTERRUPT_AFTER:
                 return
             self._last_interrupt = now
         self._send(number)

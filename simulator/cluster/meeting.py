@@ -1,16 +1,16 @@
 """Makes the processes of a run wait for one another before JAX's service starts.
 
-JAX's own wait ends in an abort with a C++ stack and does not say which processes are missing. Therefore process 0
-listens on a TCP port, and every other process connects, identifies itself, and stays connected. Process 0 reports
-missing processes; when all are here, it starts JAX's service and sends its port to all of them, so that JAX's wait
-takes only seconds.
+JAX's own wait ends in an abort with a C++ stack and does not name the missing processes. Therefore process 0 listens
+on a TCP port, and every other process connects, identifies itself, and stays connected. Process 0 reports missing
+processes; when all processes have connected, it starts JAX's service and sends the port of the service to all of
+them, so that JAX's wait takes only seconds.
 
 Both sides send lines of JSON. A process sends `{"secret", "process", "processes", "node", "host", "pid"}`; process 0
 answers with one of `waiting` (the missing processes), `go` (the port), `over` (the reason for giving up), `refused`
 (the problem with that process) and `other` (the secret is not this run's).
 
-Anybody in the network may connect and send anything: messages are short, every field has its type, and only a process
-that knows the run's secret gets an answer of more than `other`. Process 0 says in a line that it refused somebody.
+Anybody in the network may connect and send anything. Therefore messages are short, every field has its type, a
+process that does not know the run's secret gets no answer but `other`, and process 0 reports refused connections.
 """
 
 import contextlib
@@ -34,16 +34,16 @@ _PER = 512
 _FIRST_LINE, _LONGEST_PAUSE = 10.0, 300.0  # seconds
 _LONGEST_MESSAGE = 4096
 _MOST_STRANGERS = 256
-"""Connections of processes that have not said who they are; more close the oldest."""
+"""The largest number of connections that have not identified themselves; a further connection closes the oldest."""
 _MOST_REFUSALS = 5
-"""Lines about refused strangers."""
+"""The largest number of lines about refused connections."""
 _HELLO = {"secret": str, "process": int, "processes": int, "node": str, "host": str, "pid": int}
 
 Say = Callable[[str], None]
 
 
 class NotAllCame(RunFailure):
-    """Not all processes came in time. speaks: whether this process is the one that reports it."""
+    """Not all processes came in time. speaks: whether this process reports the error."""
 
     def __init__(self, message: str, speaks: bool) -> None:
         super().__init__(message)
@@ -51,12 +51,12 @@ class NotAllCame(RunFailure):
 
 
 def patience(seconds: float, processes: int) -> float:
-    """The timeout for this many processes: `seconds` for up to 512, proportionally more beyond."""
+    """The timeout for `processes` processes: `seconds` for up to 512 processes, proportionally longer for more."""
     return seconds * max(1.0, processes / _PER)
 
 
 def open_server(address: str, port: int, processes: int) -> socket.socket:
-    """Listens for the others. address: of one interface, or empty for all interfaces. Raises OSError."""
+    """The socket at which process 0 listens, on the interface with `address` (empty: on all). Raises OSError."""
     backlog = min(max(processes, 128), 4096)
     if not address and socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
@@ -80,7 +80,7 @@ class Guests:
         return [i for i in range(1, self._allocation.num_processes) if i not in self._here]
 
     def open(self, server: socket.socket) -> socket.socket | None:
-        """The next connection; None if it has been closed already."""
+        """Accepts the next connection; None if the other end has closed it already."""
         try:
             connection, _ = server.accept()
             _keep_alive(connection)
@@ -94,7 +94,7 @@ class Guests:
         return connection
 
     def hear(self, connection: socket.socket) -> bool:
-        """Reads from a connection; False if it is closed now."""
+        """Reads from a connection; returns whether the connection is still open."""
         try:
             data = connection.recv(_LONGEST_MESSAGE)
         except BlockingIOError:
@@ -143,7 +143,7 @@ class Guests:
         connection.close()
 
     def _refuse(self, connection: socket.socket, why: str) -> None:
-        """Says in a line that somebody was refused, a few times."""
+        """Prints a line about a refused connection, unless a few such lines have been printed."""
         self._refused += 1
         if self._refused > _MOST_REFUSALS:
             return
@@ -156,7 +156,7 @@ class Guests:
             _send(connection, message)
 
     def dismiss(self) -> None:
-        """Closes the connections of strangers, and of processes that have not said who they are: they would wait."""
+        """Closes the connections that have not identified themselves, so that nobody waits at the other end."""
         for connection in self._unread:
             connection.close()
         self._unread.clear()
@@ -172,12 +172,12 @@ class Guests:
 
 
 def _read_hello(message: bytes) -> dict[str, Any] | None:
-    """The message of a process; None if it is anything else, such as a port scanner's."""
+    """The message in which a process identifies itself; None for any other message, such as a port scanner's."""
     try:
         hello = json.loads(message)
     except (ValueError, RecursionError):
         return None
-    # `true` is an int to Python, but not to us
+    # Python counts `true` as an int; the protocol does not.
     if isinstance(hello, dict) and all(type(hello.get(name)) is kind for name, kind in _HELLO.items()):
         return hello
     return None
@@ -188,9 +188,10 @@ def _bytes(secret: str) -> bytes:
 
 
 def await_all(server: socket.socket, allocation: Allocation, secret: str, seconds: float, say: Say) -> Guests:
-    """Process 0: waits for all others, which know `secret`, and returns their connections. Closes the server.
+    """Called by process 0: waits for all other processes, which know `secret`, and returns their connections. Closes
+    the server.
 
-    say: gets a line from time to time while processes are missing. Raises NotAllCame after `seconds`.
+    say: called with a line from time to time while processes are missing. Raises NotAllCame after `seconds`.
     """
     guests, clock, began = Guests(allocation, secret, say), _Lines(seconds), time.monotonic()
     try:
@@ -222,12 +223,14 @@ def await_all(server: socket.socket, allocation: Allocation, secret: str, second
 
 
 def attend(find: Callable[[], Place | None], allocation: Allocation, seconds: float, say: Say) -> str:
-    """Any other process: connects to process 0 and waits for all; returns the address of JAX's service.
+    """Called by every other process: connects to process 0 and waits until all have connected; returns the address of
+    JAX's service.
 
-    find: returns the place of process 0, or None while it is unknown. say: as in `await_all`, but used only if this
-    process's output goes elsewhere than that of process 0.
+    find: returns the place of process 0, or None while it is unknown. say: as in `await_all`, but called only if this
+    process prints elsewhere than process 0.
 
-    Raises NotAllCame when process 0 gives up, or cannot be reached for `seconds`; UserError if it refuses this one.
+    Raises NotAllCame when process 0 gives up or cannot be reached for `seconds`, UserError if it refuses this
+    process.
     """
     clock, problem = _Lines(seconds), ""
     first = f"process 0 of {allocation.num_processes} ({allocation.coordinator_host or 'the first one'})"
@@ -259,7 +262,7 @@ class _Other(Exception):
 
 
 def _come(place: Place, allocation: Allocation, say: Say) -> int | None:
-    """Waits for the answer of process 0: the port of JAX's service, or None if the connection ends without it."""
+    """Waits for the answer of process 0: the port of JAX's service; None if the connection ends before the answer."""
     host, _, port = place.address.rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as connection:
         connection.settimeout(None)

@@ -1,4 +1,4 @@
-"""Makes the device mesh in the same way on every version of JAX."""
+"""Makes the mesh of devices in the same way on every version of JAX."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -7,7 +7,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh
 
 MEMBERS = "members"
-"""The mesh axis over which the members of an ensemble are laid. All other axes cut space."""
+"""The mesh axis over which the members of an ensemble are distributed. All other axes divide space."""
 
 
 class Device(Protocol):
@@ -22,12 +22,12 @@ class Device(Protocol):
 def make_mesh(devices: Sequence[Device], shape: Sequence[int], names: Sequence[str]) -> Mesh:
     """A mesh of `devices` in the given order, with Auto axes.
 
-    Auto because `custom_partitioning` and jaxdecomp need it, and `jax.make_mesh` gives Explicit axes on
-    some versions. Raises ValueError when the shape does not hold exactly these devices.
+    `custom_partitioning` and jaxdecomp need Auto axes, but `jax.make_mesh` gives Explicit axes on some versions.
+    Raises ValueError if the product of `shape` is not the number of devices.
     """
     return Mesh(np.asarray(devices).reshape(shape), tuple(names), axis_types=(AxisType.Auto,) * len(names))
 
 
 def spatial(mesh: Mesh) -> Mapping[str, int]:
-    """The axes over which space is cut, with their extents."""
+    """The mesh axes that divide space, with their extents."""
     return {name: extent for name, extent in mesh.shape.items() if name != MEMBERS}

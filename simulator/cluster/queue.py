@@ -1,6 +1,6 @@
 """Queries Slurm's queue and submits jobs; the only module that calls Slurm's commands.
 
-If Slurm is not installed or does not answer, the result of a query is "not known".
+If Slurm is not installed or does not answer, a query returns "not known".
 """
 
 import os
@@ -32,7 +32,7 @@ _MAX_ARRAY_SIZE = 1001
 def _ask(
     *command: str, environ: Mapping[str, str] | None = None, timeout: float = _PATIENCE
 ) -> subprocess.CompletedProcess[str] | None:
-    """The answer of one of Slurm's commands; None if it is not installed or does not answer."""
+    """The answer of one of Slurm's commands; None if the command is not installed or does not answer."""
     environ = os.environ if environ is None else environ
     if shutil.which(command[0], path=environ.get("PATH")) is None:
         return None
@@ -49,15 +49,15 @@ def _states(job: str) -> subprocess.CompletedProcess[str] | None:
 
 
 def job_state(job: str) -> str | None:
-    """The state of a job: PENDING, RUNNING, ...; None if not known. Slurm remembers ended jobs for some minutes
-    (MinJobAge)."""
+    """The state of a job (PENDING, RUNNING, ...); None if it is not known. Slurm remembers jobs for some minutes
+    after their end (MinJobAge)."""
     answer = _states(job)
     return None if answer is None else next(iter(answer.stdout.split()), None)
 
 
 def job_is_gone(job: str) -> bool:
-    """Whether Slurm says that no process of the job is alive, because it has ended, is waiting, or does not exist.
-    False if not known."""
+    """Whether no process of the job is alive, because the job has ended, is waiting, or does not exist. False if
+    Slurm does not answer."""
     answer = _states(job)
     if answer is None:
         return False
@@ -75,7 +75,7 @@ def waiting_tasks(arrays: Collection[str]) -> set[str]:
 
 
 def time_left(job: str, environ: Mapping[str, str]) -> tuple[float, float | None] | None:
-    """Seconds until the job's end, and its time limit in seconds (None without one); None if not known."""
+    """(seconds until the job's end, time limit in seconds or None without a limit); None if Slurm does not know."""
     answer = _ask("squeue", "-h", "-j", job, "-o", "%L %l", environ=environ)
     if answer is None or answer.returncode != 0:
         return None
@@ -84,7 +84,7 @@ def time_left(job: str, environ: Mapping[str, str]) -> tuple[float, float | None
 
 
 def seconds(text: str) -> float | None:
-    """A time in Slurm's form M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None for UNLIMITED, INVALID and the like."""
+    """The seconds in a time in Slurm's form M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None for UNLIMITED and INVALID."""
     if not re.fullmatch(r"(\d+-\d+(:\d+){0,2})|(\d+(:\d+){0,2})", text):
         return None
     days, _, rest = text.rpartition("-")
@@ -104,13 +104,13 @@ def needs_sbatch() -> None:
     """Raises UserError if sbatch is not installed."""
     if shutil.which("sbatch") is None:
         raise UserError(
-            "sbatch is not here: submit on a login node of the cluster, or print the script with --dry-run"
+            "sbatch is not installed here: submit on a login node of the cluster, or print the script with --dry-run"
         )
 
 
 def sbatch(script: Path, *options: str) -> str:
-    """Submits the script; returns the job's id. Raises RunFailure with sbatch's message if it refuses."""
-    # without the variables of a surrounding job, which would take precedence over the script
+    """Submits the script; returns the job's id. Raises RunFailure with sbatch's message if sbatch refuses."""
+    # The variables of a surrounding job would take precedence over the script.
     environ = {name: value for name, value in os.environ.items() if not re.match(r"S(LURM|BATCH)_", name)}
     environ |= {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
     command = ["sbatch", "--parsable", *options, str(script)]

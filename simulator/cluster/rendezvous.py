@@ -1,10 +1,10 @@
-"""Lets the processes of a run find process 0, and claims the ports that it listens on.
+"""Lets the processes of a run find process 0, and claims the ports at which process 0 listens.
 
 Process 0 claims a port and publishes host, port and the run's secret as a file in the shared run folder, by rename;
-only the user may read it. The others connect to the port (`meeting`). In a Slurm step the file's name contains job,
-step, restart count and the port of the srun that started the step, so that no two steps read each other's file. The
-others list the folder, because a listing, unlike a stat, is not answered from the negative cache of a network file
-system.
+only the user may read the file. The other processes connect to the port (`meeting`). In a Slurm step the file's name
+contains job, step, restart count and the port of the srun that started the step, so that no two steps read each
+other's file. The other processes list the folder, because a network file system answers a stat, but not a listing,
+from its negative cache.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _PREFIX = ".coordinator-"
 
 @dataclass(frozen=True)
 class Place:
-    """The address of process 0 (`host:port`), and the secret of the run that it belongs to."""
+    """The address of process 0 (`host:port`), and the secret of its run."""
 
     address: str
     secret: str = field(repr=False)
@@ -33,10 +33,10 @@ class Place:
 
 @dataclass
 class Claim:
-    """A port of this host that no other process of this program uses, until release().
+    """A port of this host that no other process of this program uses until `release` is called.
 
-    gRPC listens with SO_REUSEPORT, so that two services of one user may share a port without an error and answer
-    each other's processes. An exclusively bound UDP socket of the same number prevents this.
+    gRPC listens with SO_REUSEPORT, so that two services of one user may share a port without an error and answer each
+    other's processes. The claim binds the UDP port of the same number exclusively, which other claims of it notice.
     """
 
     port: int
@@ -85,11 +85,11 @@ def start_service(
     port: int | None = None,
     tries: int = 5,
 ) -> Claim | None:
-    """Process 0: starts JAX's service with `initialize(port)` and announces the port.
+    """Called by process 0: starts JAX's service with `initialize(port)` and announces the port.
 
-    `initialize` blocks until the others have connected, so a thread announces the port as soon as the service
-    listens. If the service does not start, another port is tried unless `port` is given. Returns the claim on the
-    port if it was chosen here. Re-raises the last exception of `initialize`.
+    `initialize` blocks until all other processes have connected, so a thread announces the port as soon as the
+    service listens. If the service does not start, another port is tried, unless `port` is given. Returns the claim
+    on a port that this function has chosen. Re-raises the last exception of `initialize`.
     """
     for attempt in range(tries):
         claim = claim_port() if port is None else None
@@ -106,7 +106,7 @@ def start_service(
             announcer.join()
             if claim is not None:
                 claim.release()
-            # others may have connected after the announcement, and would not connect to a new service
+            # Processes that have connected after the announcement would not connect to a new service.
             if announced.is_set() or claim is None or attempt == tries - 1:
                 raise
     raise AssertionError("unreachable")
@@ -123,7 +123,7 @@ def _announce(
 
 
 def publish(folder: Path, name: str, place: Place) -> None:
-    """Process 0: publishes its place in the folder, until `retract`. Raises RunFailure if it cannot."""
+    """Called by process 0: publishes its place in `folder`, until `retract`. Raises RunFailure if that fails."""
     path = folder / f"{_PREFIX}{name}"
     draft = _draft(path)
     draft.write_text(json.dumps({"address": place.address, "secret": place.secret}))
@@ -131,15 +131,16 @@ def publish(folder: Path, name: str, place: Place) -> None:
 
 
 def _draft(path: Path) -> Path:
-    """An empty file of mode 600 beside `path`; it proves that the folder is writable and keeps it from being removed.
+    """An empty file of mode 600 beside `path`, which proves that the folder is writable and keeps other jobs from
+    removing the folder. Raises RunFailure if the file cannot be written.
 
-    Raises RunFailure if it cannot be written. Other jobs that meet in the same folder remove it while it is empty.
+    Jobs that meet in the same folder remove the folder while it is empty, so this function tries again.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     for attempt in range(10):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            for old in (path, draft):  # of a start that was killed
+            for old in (path, draft):  # left by a start that was killed
                 old.unlink(missing_ok=True)
             os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             return draft
@@ -152,13 +153,13 @@ def _draft(path: Path) -> Path:
 
 
 def retract(folder: Path, name: str) -> None:
-    """Removes the published file after all have read it."""
+    """Called by process 0: removes the published file after all processes have read it."""
     with contextlib.suppress(OSError):
         (folder / f"{_PREFIX}{name}").unlink()
 
 
 def find(folder: Path, name: str) -> Place | None:
-    """The other processes: the place of process 0, or None while it is not published."""
+    """Called by the other processes: the place of process 0, or None while it is not published."""
     path = folder / f"{_PREFIX}{name}"
     with contextlib.suppress(OSError, ValueError):
         if path.name in os.listdir(folder):

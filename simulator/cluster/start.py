@@ -45,9 +45,9 @@ class Cluster:
     """The processes and devices of a run.
 
     devices: the devices in use, ordered by process; every process has the same number.
-    environment: the settings made for speed, for provenance, and the cache's folder.
-    The four collective methods are called by all processes in the same order, from the main thread. With
-    one process they are trivial and do not use JAX.
+    environment: the settings made for speed, for `provenance.json`, and the folder of the compile cache.
+    All processes must call the four collective methods in the same order, from the main thread. With one process
+    these methods are trivial and do not use JAX.
     """
 
     allocation: Allocation
@@ -82,7 +82,7 @@ class Cluster:
         return self._stack(flags.astype(np.int64)).max(axis=0).astype(flags.dtype)
 
     def barrier(self, name: str) -> None:
-        """Returns when every process has called it. Raises RunFailure if their names differ."""
+        """Returns when every process has called it. Raises RunFailure if the names of the barriers differ."""
         if self.num_processes == 1:
             return
         if len(set(self._stack(np.array([zlib.crc32(name.encode())])).ravel())) > 1:
@@ -91,7 +91,7 @@ class Cluster:
             )
 
     def gather(self, value: Any) -> list[Any]:
-        """The (small, JSON) values of all processes, by process id, on every process."""
+        """The small JSON values of all processes, in the order of their ids, on every process."""
         if self.num_processes == 1:
             return [value]
         data = np.frombuffer(json.dumps(value).encode(), np.uint8)
@@ -101,11 +101,11 @@ class Cluster:
         return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
 
     def broadcast(self, value: Any) -> Any:
-        """Process 0's (small, JSON) value."""
+        """The small JSON value of process 0, on every process."""
         return self.gather(value if self.is_first else None)[0]
 
     def close(self) -> None:
-        """Waits for all processes, then disconnects. Signals are ignored from here on. Idempotent."""
+        """Waits for all processes, then disconnects this one, which ignores signals from then on. Idempotent."""
         if self.num_processes > 1 and jax.distributed.is_initialized():
             failure.ignore_requests()
             self.barrier("close")
@@ -114,7 +114,7 @@ class Cluster:
             self._claim.release()
 
     def _stack(self, row: np.ndarray) -> np.ndarray:
-        """Rows of all processes, stacked by process id: one small collective."""
+        """The rows of all processes, stacked in the order of their ids, by one small collective."""
         per_process = len(self.devices) // self.num_processes
         mesh = make_mesh(self.devices[::per_process], (self.num_processes,), ("process",))
         rows = jax.make_array_from_single_device_arrays(
@@ -144,12 +144,12 @@ def start(
     count: devices over all processes, a multiple of their number; `auto` takes all GPUs, or on the CPU one
     virtual device per core. limit: the number of devices that the layout can use, for `auto` on the CPU.
     folder: the shared run folder, created if missing, in which the processes of a step find each other.
-    wait: seconds that they wait for one another (`run.rendezvous`; large runs wait longer, see `meeting.patience`).
-    report: gets warnings, one line each, on process 0 or on the process that they concern.
+    wait: seconds for which the processes wait for one another (`run.rendezvous`; see `meeting.patience`).
+    report: called with each warning, on process 0 or on the process that the warning concerns.
 
-    Raises UserError for problems that the user can cure, RunFailure if the processes cannot be connected.
-    Settings of JAX that every part relies on (double precision, partitionable random numbers) are made
-    here. If JAX's backend is running already (in a notebook), its devices are used as they are.
+    Raises UserError for problems that the user can cure, RunFailure if the processes cannot be connected. This
+    function also makes the settings of JAX on which all parts rely (double precision, partitionable random numbers).
+    If JAX's backend is running already (in a notebook), its devices are used as they are.
     """
     follow_launcher()
     failure.install(allocation)
@@ -194,7 +194,7 @@ def _silent_stdout() -> Iterator[None]:
 
 
 def _touch_all(devices: Sequence[Device]) -> None:
-    """One collective over all devices, which connects them now and fails here if they cannot be connected."""
+    """One collective over all devices: it connects the devices now, so that a failure to connect is raised here."""
     mesh = make_mesh(devices, (len(devices),), ("device",))
     sharded, whole = NamedSharding(mesh, PartitionSpec("device")), NamedSharding(mesh, PartitionSpec())
     total = jax.jit(lambda: jnp.arange(len(devices)), out_shardings=sharded)()
@@ -297,7 +297,7 @@ def _auto_cpu_devices(allocation: Allocation, limit: int | None) -> int:
 
 def _set_cpu_devices(number: int) -> None:
     if re.search(r"--xla_force_host_platform_device_count=\d+", os.environ.get("XLA_FLAGS", "")):
-        return  # set by the user; _select refuses if it is too small
+        return  # the user has set the number; _select refuses a number that is too small
     with contextlib.suppress(RuntimeError):  # the backend is running already (a notebook): _select takes its devices
         jax.config.update("jax_num_cpu_devices", number)
 

@@ -1,4 +1,4 @@
-"""Environment variables: those that may be shown and written to disk, and numbers in them."""
+"""The environment variables that may be shown and written to disk, and the numbers in variables."""
 
 from collections.abc import Mapping
 
@@ -35,8 +35,8 @@ MALLOC_ARENA_MAX MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_ MALLOC_TOP_PAD_ G
 HDF5_PLUGIN_PATH HDF5_USE_FILE_LOCKING HDF5_VDS_PREFIX
 """
 RECORDED = frozenset(_NAMES.split())
-"""The only variables that are ever printed or written to disk, those that influence how a run is placed, compiled and
-connected. Any other may hold a token or a password. Full names, never prefixes."""
+"""The only variables that are ever printed or written to disk: they influence how a run is placed, compiled and
+connected. Any other variable may hold a token or a password. The entries are full names, never prefixes."""
 
 
 def recorded(environ: Mapping[str, str]) -> dict[str, str]:
@@ -45,6 +45,5 @@ def recorded(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def whole(text: str | None) -> int | None:
-    """The whole number that `text` is, of up to 18 digits; None for anything else, since anybody may have set a
-    variable to anything."""
+    """`text` as a whole number of at most 18 digits; None for any other text, which a variable may hold as well."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 18 else None

@@ -1,4 +1,4 @@
-"""The description of a run: YAML to a frozen `RunConfig` and back, with errors that name file and line."""
+"""The description of a run: converts YAML to a frozen `RunConfig` and back, with errors that name file and line."""
 
 from simulator.config.compare import Change, Difference, classify, diff_configs
 from simulator.config.load import as_mapping, dump_config, json_schema, load_config, read_yaml

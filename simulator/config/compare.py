@@ -1,4 +1,4 @@
-"""Compares configurations: whether a run can continue under another one, and whether two share their programs."""
+"""Compares configurations: may a run continue with the other one, and do both share their programs?"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,15 +13,15 @@ class Change(StrEnum):
     """The effect of a changed key on an existing run."""
 
     FROZEN = "frozen"
-    """It would be a different run: refused."""
+    """Another value makes another run, so a change is refused."""
     CHANGEABLE = "changeable"
     """The run continues; the change is printed."""
     FREE = "free"
-    """Not compared."""
+    """The key is not compared."""
 
 
 class Difference(NamedTuple):
-    """The old and the new value of a key; None if it is absent."""
+    """The old and the new value of a key; None for an absent key."""
 
     key: str
     old: Any
@@ -66,15 +66,15 @@ VARIED = ("model", "forcing")
 """Blocks whose numbers may differ between configurations that share programs."""
 TIME_STEP = ("dt", "cfl", "max_dt")
 _APART = ("name", "output", "initial", "run", "slurm")
-"""Blocks that a step does not depend on, `run.memory` excepted."""
+"""Blocks on which a step does not depend, except `run.memory`."""
 
 
 def programs(config: RunConfig) -> str:
-    """A text that is equal for configurations that share their programs: they differ only in numbers of `model`,
-    `forcing` and `time`, and in blocks that a step does not depend on (name, start, output, supervision).
+    """A text that is equal for configurations that share their programs, that is, which differ only in numbers of
+    `model`, `forcing` and `time`, and in blocks on which a step does not depend (name, start, output, supervision).
 
-    It distinguishes zero from other numbers, because zero often turns a term off. It cannot distinguish the programs
-    of a model that branches on other values of a number.
+    The text distinguishes zero from other numbers, because zero often turns a term off. It cannot distinguish the
+    programs of a model that branches on other values of a number.
     """
     whole = as_mapping(config)
     shared = {name: block for name, block in whole.items() if name not in _APART}
@@ -106,7 +106,7 @@ def leaves(block: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 class Programs:
-    """A configuration as a key of caches: equal to others that share its programs and write the same snapshots."""
+    """A configuration as a key of caches: equal to configurations with the same programs and fields of snapshots."""
 
     def __init__(self, config: RunConfig):
         self.config = config

@@ -23,19 +23,18 @@ _PER_AXIS = entries("three values are needed, one for each of x, y and z, or two
 
 class GridSettings(Settings):
     shape: Annotated[tuple[Points, ...], TWO_OR_THREE, _PER_AXIS] = (64, 64, 64)
-    """Number of points along x, y and z, or, of a two-dimensional run, along x and y; any numbers, powers of small
-    primes are fast."""
+    """Number of points along x, y and z or, in a two-dimensional run, along x and y. Any numbers are possible;
+    products of powers of small primes are fast."""
     box: Annotated[tuple[Length, ...], TWO_OR_THREE, _PER_AXIS] = (2 * math.pi, 2 * math.pi, 2 * math.pi)
-    """Lengths of the periodic box along the axes that shape has, 2 pi by default; entries such as 2*pi are
-    understood."""
+    """Lengths of the periodic box along the axes of the grid, 2 pi by default; entries such as 2*pi are possible."""
     dealias: Literal["two_thirds", "spherical", "rogallo", "none"] = "two_thirds"
-    """two_thirds keeps the modes with |k_i| <= (N_i - 1)//3; spherical those within 2 sqrt(2)/3 of the Nyquist
-    wavenumber, and takes products on two grids half a spacing apart: both are free of aliasing. rogallo keeps the
-    modes of spherical and moves the grid between the two stages of rk2, which leaves an aliasing error of order dt^2
-    in every step. none keeps all modes and their aliasing."""
+    """two_thirds keeps the modes with |k_i| <= (N_i - 1)//3; spherical keeps the modes within 2 sqrt(2)/3 of the
+    Nyquist wavenumber, and computes products on two grids half a spacing apart: both are free of aliasing. rogallo
+    keeps the modes of spherical and moves the grid between the two stages of rk2, which leaves an aliasing error of
+    order dt^2 in every step. none keeps all modes, with aliasing errors."""
     shell_width: Positive | None = None
-    """Width dk of the shells n = floor(|k| / dk + 1/2 + 1e-9) of spectra, transfers and random fields; by
-    default the largest 2 pi / L_i, which in a long box is coarse."""
+    """Width dk of the shells n = floor(|k| / dk + 1/2 + 1e-9) of spectra, transfers and random fields; by default the
+    largest 2 pi / L_i, which is coarse in a long box."""
 
     @model_validator(mode="before")
     @classmethod
@@ -76,14 +75,14 @@ class TimeSettings(Settings):
     integrator: str = "rk4"
     """The time integrator."""
     stop: Duration
-    """The simulation time at which the run ends, exactly; it starts at 0."""
+    """The simulation time at which the run ends exactly; time starts at 0."""
     cfl: Ratio | None = None
-    """CFL number: dt = cfl / max_x sum_i |v_i| / dx_i. If neither cfl nor dt is given, 0.5 or the limit of the
-    integrator with this dealiasing, whichever is less."""
+    """CFL number: dt = cfl / max_x sum_i |v_i| / dx_i. If neither cfl nor dt is given, cfl is 0.5, or the limit of
+    the integrator with this dealiasing if that is smaller."""
     dt: Duration | None = None
     """A fixed time step, instead of cfl."""
     max_dt: Duration | None = None
-    """Upper limit of the time step chosen by cfl; required if the initial flow is at rest."""
+    """Upper limit of the time step that follows from cfl; required if the initial flow is at rest."""
     max_steps: Count | None = None
     """The run ends after this many steps even if stop is not reached."""
 

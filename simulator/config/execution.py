@@ -1,4 +1,4 @@
-"""Settings of where and how a run is computed, which change its results by round-off only."""
+"""Settings of the devices, the transform and the processes of a run, which change results by round-off only."""
 
 from typing import Annotated, Any, Literal
 
@@ -38,42 +38,43 @@ class DeviceSettings(Settings):
     platform: Literal["auto", "cpu", "gpu"] = "auto"
     """auto uses GPUs if there are any."""
     count: AutoOrCount = "auto"
-    """Number of devices of the whole run, over all processes; on the CPU, of virtual devices."""
+    """Number of devices of the whole run, over all processes; on the CPU the number of virtual devices."""
 
 
 class FftSettings(Settings):
     backend: Literal["auto", "custom_partitioning", "jaxdecomp"] = "custom_partitioning"
     """The implementation of distributed transforms; auto measures the candidates once and keeps the fastest."""
     decomposition: Literal["auto", "slab", "pencil", "z_xy", "zx_y", "z_y_x"] = "auto"
-    """How a field is divided among the devices; the last three name a plan of custom_partitioning."""
+    """How a field is divided among the devices; the last three are names of plans of custom_partitioning."""
     mesh: AutoOrMesh = "auto"
-    """Rows and columns of devices among which pencils are shared, their product the number of devices; columns are
-    neighbours, and with one row or one column they are slabs. auto takes the mesh that pads least, and with
-    fft.backend: auto the fastest."""
+    """Rows and columns of the devices that share pencils; their product is the number of devices. The devices of a
+    column are neighbours; with one row or one column the pencils are slabs. auto takes the mesh that pads least, and
+    with fft.backend: auto the fastest mesh."""
     block: AutoOrCount = "auto"
-    """Number of planes of physical space that are processed at a time; auto fits them into a processor's cache, and
-    on GPUs takes all of them."""
+    """Number of planes of physical space that are processed at a time; auto takes as many as fit into a processor's
+    cache, and on GPUs all planes."""
     kernels: Literal["auto", "native", "xla"] = "auto"
     """The implementation of the local stages of transforms: native code, which runs on processors and needs a C++
     compiler, or XLA; auto uses native code where it is available."""
     exchange: Literal["full", "single", "half_scaled"] = "full"
-    """What the nonlinear term of a double-precision run sends between devices: full numbers, single ones (half the
-    bytes), or 16 bits scaled plane by plane (a quarter). Everything is computed and kept in full."""
+    """Format of the numbers that the nonlinear term of a double-precision run sends between devices: double
+    precision, single precision (half the bytes), or 16 bits scaled plane by plane (a quarter). All arrays are
+    computed and stored in double precision."""
 
 
 class ProcessSettings(Settings):
     """The block `run`: memory and supervision of the processes."""
 
     memory: Literal["auto", "low", "fast"] = "auto"
-    """low transforms components one after another and needs about half the memory; auto does so only if fast does not
+    """low transforms components one after another and needs about half the memory; auto is low only if fast does not
     fit in the memory of the devices."""
 
     watchdog: Seconds = 600.0
     """A process that makes no progress for this long prints the stacks of its threads and ends the run."""
 
     stop_within: Seconds = 60.0
-    """A process whose loop has not answered a signal to stop for this long does the same. A step, a row of output, or
-    a compilation may take as long."""
+    """A process whose loop has not answered a signal to stop for this long prints the stacks of its threads and ends
+    the run. Give more time if a step, a row of output or a compilation takes longer."""
 
     rendezvous: Seconds = 900.0
-    """How long processes wait for one another at the start; proportionally longer for more than 512 processes."""
+    """Time for which processes wait for one another at the start; longer for more than 512 processes."""

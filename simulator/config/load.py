@@ -15,14 +15,14 @@ from simulator.config.yaml12 import Document, dump_yaml, parse_yaml
 from simulator.errors import UserError, printable
 
 _MOST_BYTES = 1 << 24
-"""Far more than a configuration has; ends the reading of files without an end, such as /dev/zero."""
+"""Far more bytes than a configuration has; the limit ends the reading of endless files such as /dev/zero."""
 
 
 def read_yaml(
     path: str | os.PathLike[str], needs: str = "a run needs at least model, initial and time.stop"
 ) -> Document:
-    """The document in the file at `path`, a mapping. Raises UserError if it is missing, unreadable or empty. `needs`
-    is the message for an empty file; if it is "", the file may be empty."""
+    """The document in the file at `path`, a mapping. Raises UserError if the file is missing, unreadable or empty.
+    `needs` is the message for an empty file; if `needs` is "", the file may be empty."""
     name = printable(os.fspath(path))
     try:
         with open(path, "rb") as file:
@@ -64,14 +64,14 @@ def load_config(
 
 
 def make_config(blocks: Mapping[str, Any]) -> RunConfig:
-    """The run that these blocks describe, mappings or settings objects by name. Paths are relative to the current
-    folder. Raises UserError as `load_config`."""
+    """The run that `blocks` describe: mappings or settings objects by name. Paths are relative to the current folder.
+    Raises UserError like `load_config`."""
     data = {name: block for name, block in blocks.items() if block is not None}
     return _made(data, {"folder": os.getcwd(), "name": "run"}, Places({(): "Simulation"}), run_config_class())
 
 
 def parse_config(text: str, name: str) -> RunConfig:
-    """The run in `text`, the output of `dump_config`; input files need not exist. `name` is used in messages."""
+    """The run in `text`, which `dump_config` wrote; input files need not exist. Messages contain `name`."""
     document = parse_yaml(text, name)
     if not isinstance(document.value, dict):
         raise UserError(f"{name}: not a configuration")
@@ -121,7 +121,7 @@ def as_mapping(config: RunConfig) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    # pydantic's own JSON mode turns an infinite parameter of a user's function into null.
+    # pydantic's JSON mode would turn an infinite parameter of a user's function into null.
     match value:
         case dict():
             return {key: _plain(item) for key, item in value.items()}
@@ -140,7 +140,7 @@ def dump_config(config: RunConfig) -> str:
 def json_schema(config_class: type[RunConfig] | None = None) -> dict[str, Any]:
     """The JSON schema of a run's file, for editors."""
     schema = (config_class or run_config_class()).model_json_schema()
-    # The only key whose default depends on another one: outputs/NAME.
+    # `output.directory`, by default outputs/NAME, is the only key whose default depends on another key.
     schema["required"].remove("output")
     schema["$defs"]["OutputSettings"].pop("required")
     for definition in schema["$defs"].values():

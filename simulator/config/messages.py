@@ -130,7 +130,7 @@ def _all_keys(settings: type[Settings], data: Any, path: Path = ()) -> list[Path
 
 
 def _missing(path: Path, settings: type[Settings], data: Any) -> list[tuple[Path, str]]:
-    """The message for the missing key at `path`; for a missing block, those for each required key in it."""
+    """The message for the missing key at `path`; for a missing block, a message for each of its required keys."""
     cls, _ = _block(path[:-1], settings, data)
     information = cls.model_fields.get(str(path[-1])) if cls else None
     if information is None:
@@ -151,7 +151,7 @@ def _missing(path: Path, settings: type[Settings], data: Any) -> list[tuple[Path
 def _block(
     path: Path, settings: type[Settings], data: Any
 ) -> tuple[type[Settings] | None, tuple[type[Settings], ...]]:
-    """The class of the block at `path`, and the classes of its other kinds."""
+    """The settings class of the block at `path`, and the classes of the other kinds of this block."""
     classes = _locate(path, settings, data, plain=True)[1]
     value = data
     for part in path:
@@ -163,14 +163,14 @@ def _block(
 def _locate(
     location: tuple[str | int, ...], settings: type[Settings], data: Any, plain: bool = False
 ) -> tuple[Path, tuple[type[Settings], ...]]:
-    """The path in the user's data of pydantic's `location` (which also names the branches of unions), and the
-    settings classes possible there. `plain`: the location is a path already."""
+    """The path in the user's data of pydantic's `location`, which also names branches of unions, and the settings
+    classes that are possible at this path. `plain`: the location is a path already."""
     path: Path = ()
     annotation: Any = settings
     value = data
     for part in location:
         if isinstance(part, int) and isinstance(value, Mapping) and part not in value:
-            continue  # the one block that stands for a list
+            continue  # one block in the place of a list of blocks
         classes = _classes(annotation)
         if len(classes) > 1:
             chosen = _chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)
@@ -244,7 +244,7 @@ def _item(annotation: Any, part: str | int) -> Any:
 
 
 def _one_of_list(annotation: Any) -> Any:
-    """The type of the entries where one block may stand for a list of them."""
+    """The type of the entries of a list type, because one block may stand for a list of blocks."""
     inner = annotation
     while get_origin(inner) in (Union, UnionType, Annotated):
         inner = get_args(inner)[0]

@@ -11,19 +11,19 @@ from simulator.settings import Count, OutputPath, Seconds, Settings
 
 
 class SnapshotSettings(Cadence):
-    """The first and the last state are always a snapshot; those due by simulation time are hit exactly."""
+    """The first and the last state are always a snapshot; steps end exactly at the times of `every`."""
 
     fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
     """Fields to write, evolved or derived; by default the evolved fields of the model."""
     sample: tuple[str, ...] = ("velocity",)
-    """Fields of the fluid that are written at the particles' positions, as fluid_velocity and so on: velocity,
-    acceleration, gradient and the names of scalar fields."""
+    """Fields of the fluid that are sampled at the particles' positions and written as fluid_velocity and so on:
+    velocity, acceleration, gradient and the names of scalar fields."""
     precision: Literal["single", "double"] | None = None
-    """Precision of the numbers in the files; by default that of the run."""
+    """Precision of the numbers in the files; by default the precision of the run."""
 
 
 class CheckpointSettings(Settings):
-    """Checkpoints for restarting; one is also written at every early stop and at the end."""
+    """Checkpoints for restarting; a checkpoint is also written at every early stop and at the end."""
 
     every_wall: Seconds = 900.0
     """Interval in wall-clock time: seconds, or 10min, 2h."""
@@ -61,13 +61,14 @@ class _Checkpoints(Settings):
 
 
 class OutputSettings(_Checkpoints, _Snapshots, _Rows):
-    # The keys of every run; `with_kinds` adds a key for each kind of series. Pydantic lists keys in the order of the
-    # bases from last to first, so that series come after the diagnostics or, if taken with snapshots, after those.
+    # The keys of every run; `with_kinds` adds a key for each kind of series. Pydantic lists the keys of the bases
+    # from last to first, so that series come after the diagnostics and series that are taken with snapshots after
+    # these.
     pass
 
 
 def with_kinds(kinds: Mapping[str, Kind]) -> type[OutputSettings]:
-    """OutputSettings with a key for each of these kinds of series."""
+    """OutputSettings with an additional key for each of `kinds`, the kinds of series."""
     keys: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
     for kind in kinds.values():
         type_ = kind.annotation if kind.default is not None else kind.annotation | None

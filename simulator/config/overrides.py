@@ -15,7 +15,7 @@ _EXCLUSIVE: Mapping[Path, Path] = {("time", "cfl"): ("time", "dt"), ("time", "dt
 
 @dataclass(frozen=True)
 class Override:
-    """A value for the key at `path`, None to remove the key; `place` is its origin in messages."""
+    """A value for the key at `path`, None to remove the key; `place` is the origin of the value in messages."""
 
     path: Path
     value: Any
@@ -23,8 +23,8 @@ class Override:
 
 
 def parse_override(text: str) -> Override:
-    """Parses `grid.shape=64,64,64`. The value is read by the rules of YAML 1.2; a comma outside of
-    brackets and quotes makes a list. Raises UserError: `command line: key: ...`."""
+    """Parses `grid.shape=64,64,64`. The value is read by the rules of YAML 1.2; a comma outside of brackets and
+    quotes makes it a list. Raises UserError: `command line: key: ...`."""
     key, separator, value = text.partition("=")
     key, named = key.strip(), shortened(key.strip(), 200)
     if not separator:
@@ -62,8 +62,9 @@ def _from_command_line(value: Any) -> Any:
 def apply_overrides(data: dict[str, Any], places: dict[Path, str], overrides: Iterable[Override]) -> None:
     """Apply `overrides` to `data` in place, and update `places` (the origin of each key).
 
-    The last of several overrides of one key wins; otherwise their order does not matter. A `kind` that differs from
-    the file's discards the rest of its block, and overriding one of `time.cfl` and `time.dt` removes the other.
+    The last of several overrides of one key wins; otherwise their order does not matter. An override of `kind` with
+    another value than in the file discards the rest of the block; an override of `time.cfl` or `time.dt` removes the
+    other key.
     """
     last = {override.path: override for override in overrides}
     # A whole block comes before its keys, its kind before its other keys.

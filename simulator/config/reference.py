@@ -17,14 +17,15 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Key:
-    """One key. `path` is dotted; N stands for a position in a list, NAME for a name that the user chooses."""
+    """A key of a run's file. In the dotted `path` N stands for a position in a list, NAME for a name that the user
+    chooses."""
 
     path: str
     kind: str
     """The kind of the block that the key belongs to, e.g. "navier_stokes"; empty if the block has only one kind."""
     type: str
     default: str
-    """As YAML; empty if the key is required."""
+    """The default as YAML; empty if the key is required."""
     meaning: str
 
     @property
@@ -64,7 +65,8 @@ def _of_block(block: Mapping[str, Any], definitions: Mapping[str, Any], prefix: 
 def _inner_blocks(
     property: Mapping[str, Any], definitions: Mapping[str, Any]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The blocks in the value of a key: (".N" in a list, ".NAME" in a mapping, "" for the value itself, block)."""
+    """The blocks in the value of a key, as (suffix of the path, block): ".N" in a list, ".NAME" in a mapping, "" for
+    the value itself."""
     for choice in _choices(property):
         if "$ref" in choice:
             block = definitions[choice["$ref"].rpartition("/")[2]]
@@ -128,7 +130,7 @@ def _plural(type: str) -> str:
 
 
 def _meaning(property: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
-    """The description of the key, or of the block that is its value."""
+    """The description of the key; if the key has none, the description of the block that is its value."""
     text = property.get("description", "")
     if not text and "$ref" in property:
         text = definitions[property["$ref"].rpartition("/")[2]].get("description", "")

@@ -1,7 +1,8 @@
 """The description of a run, assembled from the settings of its parts.
 
-A model, an initial condition, a forcing or an integrator registers itself in its package; nothing here names
-one. `RunConfig` is what the program works with; `assemble` makes the subclass that validates.
+Models, initial conditions, forcings and integrators are registered in their packages; this module names none of them.
+`RunConfig` is the class that the program works with; `assemble` makes its subclass that validates the parts'
+settings.
 """
 
 import math
@@ -35,8 +36,8 @@ from simulator.settings import Settings, wrong
 @dataclass(frozen=True)
 class Registries:
     """The parts that can be chosen by name: `{kind: class}`, each class with its `Settings`; `{name: class}` for the
-    integrators, whose `max_cfl` has the largest `time.cfl` for each kind of dealiasing that they support; and the
-    kinds of series that a run can write."""
+    integrators, whose `max_cfl` maps each supported kind of dealiasing to the largest `time.cfl`; and the kinds of
+    series that a run can write."""
 
     models: Mapping[str, Any]
     initials: Mapping[str, Any]
@@ -47,7 +48,7 @@ class Registries:
 
 
 def registered() -> Registries:
-    """The registries of floor 3. Imports the parts, and JAX with them; starts no device."""
+    """The registries of the physics and of the series. Imports the parts, and with them JAX; starts no device."""
     from simulator.physics.forcing import FORCINGS
     from simulator.physics.initial import INITIALS
     from simulator.physics.models import MODELS
@@ -59,13 +60,13 @@ def registered() -> Registries:
 
 @dataclass(frozen=True)
 class Places:
-    """The origin of each key of a configuration: `run.yaml:3`, `command line`. All instances compare equal, so that
+    """The origin of each key of a configuration: `run.yaml:3` or `command line`. All instances compare equal, so that
     configurations with the same values are equal."""
 
     by_path: Mapping[tuple[str | int, ...], str] = field(default_factory=dict, compare=False)
 
     def of(self, path: tuple[str | int, ...]) -> str:
-        """The origin of `path`, or of the innermost block around it that has one."""
+        """The origin of `path`, or of the innermost block around `path` with a known origin."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.by_path:
                 return self.by_path[path[:length]]
@@ -73,16 +74,16 @@ class Places:
 
 
 def usable_name(name: str) -> str:
-    """The name of a folder or a job. Raises ValueError if it has other characters than the file system likes."""
+    """`name`, if it can name a folder and a job. Raises ValueError if it contains other characters than these may."""
     if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name):
-        raise ValueError(f"a name of folders and jobs consists of letters, digits and _ . + -, unlike {shown(name)}")
+        raise ValueError(f"the name of a folder and a job has letters, digits and _ . + - only, unlike {shown(name)}")
     return name
 
 
 MOST_STEPS, MOST_EVENTS = 1e12, 1e9
-"""Upper limits of a run, beyond what any run computes or writes; a double counts exactly up to 1e15."""
+"""Upper limits of the numbers of steps and events, larger than in any run; a double counts exactly up to 1e15."""
 SINGLE = 1e-36, 1e36
-"""The range of single precision, with room for a factor."""
+"""The range of single precision, reduced by a factor of about 100 at both ends."""
 
 
 class RunConfig(Settings):
@@ -148,7 +149,7 @@ class RunConfig(Settings):
                 stored = p.count is not None
                 raise wrong(
                     f"particles.{index}.count",
-                    "those of start: snapshot are as many as are stored; leave the key out" if stored else "missing",
+                    "start: snapshot takes all stored particles; leave the key out" if stored else "missing",
                 )
         return self
 
@@ -165,7 +166,7 @@ class RunConfig(Settings):
 
     @model_validator(mode="after")
     def _countable(self) -> Self:
-        """Limits the numbers of steps and events."""
+        """Refuses numbers of steps and events above MOST_STEPS and MOST_EVENTS."""
         stop, dt = self.time.stop, self.time.dt
         if dt is not None and stop / dt > MOST_STEPS and self.time.max_steps is None:
             raise wrong(
@@ -200,17 +201,17 @@ class RunConfig(Settings):
 
     @property
     def places(self) -> Places:
-        """Where its keys were given."""
+        """The origins of the keys of this configuration."""
         return self._places
 
     def error(self, key: str, message: str) -> UserError:
-        """The error for a mistake in `key` that only later checks find, with the key's origin:
+        """The error for a mistake in `key` that a later check has found, with the key's origin:
         `run.yaml:9: devices.count: MESSAGE`."""
         return UserError(f"{self._places.of(path_of(key))}: {key}: {message}")
 
     def error_below(self, block: str, error: UserError) -> UserError:
-        """The error for a mistake that a part found in its own settings, `KEY: MESSAGE`: the key stands in `block`,
-        or at the top level if that is empty."""
+        """The error for a mistake `KEY: MESSAGE` that a part has found in its own settings: the key belongs to
+        `block`, or to the top level if `block` is empty."""
         key, _, message = str(error).partition(": ")
         return self.error(f"{block}.{key}" if block else key, message)
 
@@ -222,7 +223,7 @@ def _require_kind(value: Any, kind: str) -> Any:
 
 
 def _choice(parts: Mapping[str, Any]) -> Any:
-    """The union of the parts' settings classes, told apart by `kind`."""
+    """The union of the parts' settings classes, which `kind` distinguishes."""
     classes = [part.Settings for part in parts.values()]
     if not classes:
         return None
@@ -232,7 +233,7 @@ def _choice(parts: Mapping[str, Any]) -> Any:
 
 
 def _list_of(parts: Mapping[str, Any]) -> Any:
-    """A list of blocks, each of one of the kinds."""
+    """The type of a list of blocks, each with the settings of one of `parts`."""
     return tuple[_choice(parts), ...] if parts else tuple[()]
 
 
@@ -246,9 +247,9 @@ def _time_settings(integrators: Mapping[str, Any]) -> type[TimeSettings]:
 
 
 def _fitting(registries: Registries) -> dict[str, Any]:
-    """Validators for the keys outside of its own block that a model restricts: integrators (`integrators`, else all
-    that match `split`) and kinds of dealiasing (`dealias`); the first of each is the default. Integrator and
-    dealiasing together limit `time.cfl` and its default."""
+    """Validators for the keys outside of its block that a model restricts: the integrator (one of `integrators`, else
+    any integrator that matches `split`) and the dealiasing (one of `dealias`); the first possible value is the
+    default. Integrator and dealiasing together limit `time.cfl` and its default."""
 
     def integrators(kind: Any) -> Sequence[str]:
         model = registries.models.get(kind)
@@ -272,7 +273,7 @@ def _fitting(registries: Registries) -> dict[str, Any]:
         return with_cfl(data) if isinstance(data, dict) else data
 
     def with_cfl(data: dict[str, Any]) -> dict[str, Any]:
-        """Lowers the default of `time.cfl` to the limit of integrator and dealiasing."""
+        """`data` with the default of `time.cfl` lowered to the limit of integrator and dealiasing."""
         time, grid = data.get("time"), data.get("grid", {})
         if not isinstance(time, dict) or not isinstance(grid, dict):
             return data
@@ -298,7 +299,7 @@ def _fitting(registries: Registries) -> dict[str, Any]:
 
 
 def _solvers(model: Any, integrators: Mapping[str, Any]) -> Sequence[str]:
-    """The integrators that solve a model (None: one that nobody knows), the default first."""
+    """The integrators that solve `model` (None: an unknown model), the default first."""
     if model is not None and model.integrators:
         return model.integrators
     split = model is not None and model.split
@@ -308,7 +309,8 @@ def _solvers(model: Any, integrators: Mapping[str, Any]) -> Sequence[str]:
 def _misfit(
     config: RunConfig, name: str, model: Any, known: Sequence[str], integrators: Mapping[str, Any]
 ) -> tuple[str, str] | None:
-    """The key that does not fit the model, which the integrators `known` solve, and why; None if all do."""
+    """The key whose value does not fit the model `name`, and the message; None if all keys fit. The integrators
+    `known` solve the model."""
     integrator, dealias, cfl = config.time.integrator, config.grid.dealias, config.time.cfl
     if integrator not in known:
         return "time.integrator", f"{integrator} does not solve {name}; {' or '.join(known)} do"
@@ -331,8 +333,8 @@ def _misfit(
 
 
 def check_fitting(config: RunConfig, model: Any) -> None:
-    """Refuses integrator, forcing and dealiasing that do not fit the model of a user's file, which was not known when
-    the configuration was read."""
+    """Raises UserError if integrator, forcing or dealiasing do not fit the model of a user's file, which was not
+    known when the configuration was read."""
     integrators = registered().integrators
     known = _solvers(model, integrators)
     if misfit := _misfit(config, type(model).__name__, model, known, integrators):

@@ -1,8 +1,8 @@
 """Reads and writes YAML by the rules of YAML 1.2's core schema, with the line of every key.
 
-PyYAML scans and parses; its YAML 1.1 rules (`no` is false, `1e-3` is text, `12:30` is 750, the last of two
-equal keys wins) are replaced by the core schema of https://yaml.org/spec/1.2.2/#103-core-schema. ruamel.yaml reads
-YAML 1.2 too, but the line of every key and the list of all mistakes would need the same code on top of it.
+PyYAML scans and parses; the core schema of https://yaml.org/spec/1.2.2/#103-core-schema replaces its YAML 1.1 rules
+(`no` is false, `1e-3` is text, `12:30` is 750, the last of two equal keys wins). ruamel.yaml reads YAML 1.2 too, but
+the line of every key and the list of all mistakes would need the same code on top of ruamel.yaml.
 """
 
 import math
@@ -28,7 +28,7 @@ _NAMED = {
     "\t": "a tab (indent with spaces)", "\ufeff": "a byte order mark (U+FEFF)", "\0": "the end",
     "\n": "the end of the line",
 }  # fmt: skip
-"""Invisible characters in PyYAML's messages."""
+"""Names for invisible characters in PyYAML's messages."""
 _CORE_SCHEMA = (
     ("null", re.compile(r"~|null|Null|NULL|"), "~nN"),
     ("bool", re.compile(r"true|True|TRUE|false|False|FALSE"), "tTfF"),
@@ -58,7 +58,7 @@ class _Loader(Reader, Scanner, Parser, Composer, _Resolver):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         self.count += 1
-        if self.count > _MOST_NODES:  # while scanning, which takes a minute for a million values
+        if self.count > _MOST_NODES:  # refuse during the scan, which takes a minute for a million values
             mark = self.peek_event().start_mark
             raise ComposerError(None, None, f"more than {_MOST_NODES} values", mark)
         return super().compose_node(parent, index)
@@ -78,7 +78,7 @@ def dotted(path: Path) -> str:
 
 
 def path_of(key: str) -> Path:
-    """The path that the user writes as `grid.shape.0`."""
+    """The path of a key that the user writes as `grid.shape.0`."""
     return tuple(int(part) if part.isdecimal() else part for part in key.split(".") if part)
 
 
@@ -90,7 +90,7 @@ def has(block: Any, part: str | int) -> bool:
 
 
 def value_at(data: Any, path: Path) -> Any:
-    """The value at a path; None if there is none."""
+    """The value at `path`; None if `data` has no such path."""
     for part in path:
         if not has(data, part):
             return None
@@ -99,7 +99,7 @@ def value_at(data: Any, path: Path) -> Any:
 
 
 def parse_yaml(text: str, name: str) -> Document:
-    """The single document in `text`; `name` names it in messages, e.g. the file's name.
+    """The single document in `text`. Messages contain `name`, e.g. the name of the file.
 
     Raises UserError, one line per mistake: `name:line: key: what is wrong, what would be right`.
     """
@@ -133,7 +133,7 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
 
 
 class _Construction:
-    """Constructs values from nodes. Collects all mistakes of a document instead of stopping at the first."""
+    """Constructs values from nodes, and collects all mistakes of a document instead of stopping at the first."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -226,8 +226,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, value: str) -> yaml.Node:
-    # Quoted if a YAML 1.2 reader would not read the plain text as text (PyYAML handles 1.1); double quotes for
-    # control characters and line ends, which PyYAML's single quotes do not preserve.
+    # Text that a YAML 1.2 reader would not read as text is quoted (PyYAML knows only the rules of 1.1). Text with
+    # control characters and line ends gets double quotes, because PyYAML's single quotes do not preserve these.
     special = any(expression.fullmatch(value) for _, expression, _ in _CORE_SCHEMA)
     style = "'" if special else None if value.isprintable() else '"'
     return dumper.represent_scalar(_TAG + "str", str(value), style=style)

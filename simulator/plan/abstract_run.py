@@ -1,7 +1,7 @@
-"""An abstract simulation: shapes, layouts and programs of a run that computes nothing.
+"""An abstract simulation: the shapes, layouts and programs of a run, without arrays.
 
-On devices that exist only by name, everything is shapes and names (`jax.eval_shape`, `jax.make_jaxpr`); on virtual
-CPU devices programs can be compiled too, and XLA states their memory.
+On devices that exist only by name a program can be traced (`jax.eval_shape`, `jax.make_jaxpr`); on virtual CPU
+devices it can also be compiled, and XLA then states its memory.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from simulator.simulation.simulation import Simulation
 
 Platform = Literal["cpu", "gpu"]
 COMPILED_FOR = 32
-"""The largest number of virtual devices for which programs are compiled."""
+"""The largest number of virtual CPU devices for which programs are compiled."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class PaperCluster:
 
 def prepare_virtual_devices(*, gpus: bool = False) -> None:
     """Makes JAX provide enough virtual CPU devices, with XLA's flags as in a run, and ignore GPUs unless `gpus`. Has
-    no effect if JAX has started, or if a number of devices was set already."""
+    no effect after JAX's backend has started or the number of devices was set."""
     if jax.config.values.get("jax_num_cpu_devices", 0) < 1:
         with_xla_flags("cpu")
         with contextlib.suppress(RuntimeError):  # the backend has started
@@ -59,18 +59,18 @@ def virtual_devices() -> list[Any]:
 
 
 def with_memory(config: RunConfig, memory: Literal["low", "fast"]) -> RunConfig:
-    """The configuration with this `run.memory`."""
+    """The configuration with `run.memory` replaced."""
     return config.model_copy(update={"run": config.run.model_copy(update={"memory": memory})})
 
 
 def with_shape(config: RunConfig, shape: tuple[int, ...]) -> RunConfig:
-    """The configuration on another grid."""
+    """The configuration with `grid.shape` replaced."""
     return config.model_copy(update={"grid": config.grid.model_copy(update={"shape": shape})})
 
 
 def scaled(shape: tuple[int, ...], longest: int, least: int = 1) -> tuple[int, ...]:
-    """The proportions of `shape` with `longest` points along its longest side and at least `least` along the others;
-    an axis of one point stays."""
+    """A shape with the proportions of `shape`, `longest` points along its longest side and at least `least` along the
+    other sides; an axis of one point keeps one point."""
     return tuple(max(min(least, n), round(longest * n / max(shape))) if n > 1 else 1 for n in shape)
 
 
@@ -80,15 +80,15 @@ def paper_simulation(
     platform: Platform = "cpu",
     inputs: Inputs | None = None,
 ) -> Simulation:
-    """The configuration's simulation on the given number of devices that cannot compute, or on the given virtual
-    ones, with the program of a run on that platform.
+    """The configuration's simulation on `devices`, a number of devices that cannot compute or a list of virtual
+    devices, with the program of a run on `platform`.
 
     `fft.backend: auto` is planned as the default backend, `run.memory: auto` as fast. Raises UserError if model, grid
     and initial condition are incompatible, or if the grid cannot be distributed over the devices.
     """
-    jax.config.update("jax_enable_x64", True)  # as in every run; starts nothing
+    jax.config.update("jax_enable_x64", True)  # as in every run; starts no backend
     on_paper = isinstance(devices, int)
-    if config.fft.backend == "auto" or on_paper:  # jaxDecomp's programs can only be compiled
+    if config.fft.backend == "auto" or on_paper:  # jaxDecomp's transforms cannot be traced without devices
         usual = {"backend": FftSettings().backend}
         config = config.model_copy(update={"fft": config.fft.model_copy(update=usual)})
     config = with_memory(config, "fast") if config.run.memory == "auto" else config

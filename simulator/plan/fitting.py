@@ -1,7 +1,8 @@
-"""The number of devices on which a run fits, and the largest grid that fits on given devices.
+"""Finds the smallest number of devices on which a run fits, and the largest grid that fits on given devices.
 
-Memory is nearly proportional to the state. One program is compiled near the expected limit; its neighbours are
-estimated from it, and compiled only if the estimate is too close to the limit.
+The memory of a program is nearly proportional to the state. One program is compiled near the expected limit; the
+memory of its neighbours is estimated from it, and read from a compiled program only if the estimate is close to the
+limit.
 """
 
 from simulator.config import RunConfig
@@ -21,18 +22,17 @@ NICE = sorted(
 """Numbers of points for which transforms are fast."""
 
 TYPICAL = 14
-"""A step typically holds this many times its state; the search starts there."""
+"""A step typically holds this many times its state; the search starts with this estimate."""
 LEAST_SHARE, USUAL_SHARE = 0.3, {"cpu": 0.7, "gpu": 0.5}
-"""The smallest and the usual ratio of a low-memory step's memory to that of the fast step."""
+"""The smallest and the usual ratio of the memory of a low-memory step to that of the fast step."""
 ERROR = 0.25
 """The relative error of a memory that is estimated from another compiled program. Measured: 3 % from 600^3 to 675^3
-with a GPU's blocks, 4 to 9 % from two devices to four, 15 % between one device, which exchanges nothing, and
-several."""
+with a GPU's blocks, 4 to 9 % from two devices to four, 15 % between one device, which exchanges nothing, and two."""
 
 
 class Fitting:
-    """Whether the steps of a configuration fit on a machine, for any shape and number of devices. `beside` is the
-    ratio of the whole run's memory to that of its steps."""
+    """Tells whether the steps of a configuration fit on a machine, for any shape and number of devices. `beside` is
+    the ratio of the whole run's memory to the memory of its steps."""
 
     def __init__(self, config: RunConfig, machine: Machine, beside: float = 1.0):
         self._config, self._machine, self._beside = config, machine, beside
@@ -40,7 +40,7 @@ class Fitting:
         """Memory of the last compiled step in multiples of its state, by the name of its transform."""
 
     def fits(self, devices: int, shape: tuple[int, ...] | None = None) -> bool:
-        """Whether a step fits; with `run.memory: auto` either the fast one or that of low memory."""
+        """Whether a step fits; with `run.memory: auto`, whether the fast or the low-memory step fits."""
         config = self._config if shape is None else with_shape(self._config, shape)
         try:
             share = self._share(_step(config, self._machine, devices))
@@ -51,7 +51,7 @@ class Fitting:
         return self._share(_step(with_memory(config, "low"), self._machine, devices)) <= 1
 
     def _share(self, step: Step) -> float:
-        """The fraction of the available memory that a step takes; estimated if it is clearly above or below 1."""
+        """The fraction of the available memory that a step takes; an estimate if it is clearly above or below 1."""
         if surely_fits(step, self._machine):
             return 0.0
         limit, name = usable(self._machine) / self._beside, step.simulation.transform.name
@@ -68,7 +68,7 @@ def usable(machine: Machine) -> float:
 
 
 def surely_fits(step: Step, machine: Machine) -> bool:
-    """Whether a step fits judging by the size of its state alone."""
+    """Whether a step fits because its state is so small that every program of such a state fits."""
     return ROOM * step.state <= usable(machine)
 
 
@@ -82,7 +82,8 @@ def _step(config: RunConfig, machine: Machine, devices: int) -> Step:
 
 
 def step_on(config: RunConfig, machine: Machine, devices: int) -> Step:
-    """The step of a run on these devices: with `run.memory: auto` that of low memory if the fast one is too large."""
+    """The step of a run on these devices: with `run.memory: auto` the low-memory step if the fast step does not
+    fit."""
     step = _step(config, machine, devices)
     if not may_be_low(config) or surely_fits(step, machine) or step.memory <= usable(machine):
         return step
@@ -95,7 +96,7 @@ def fits(config: RunConfig, machine: Machine, devices: int) -> bool:
 
 
 def fewest_devices(config: RunConfig, machine: Machine, above: int = 0, beside: float = 1.0) -> int | None:
-    """The smallest power of two above `above` that is a number of devices on which a run fits."""
+    """The smallest power of two above `above` such that a run fits on that many devices; None if there is none."""
     counts = [n for n in POWERS if n > above and _shareable(config, n)]
     if not counts:
         return None
@@ -119,7 +120,7 @@ def _shareable(config: RunConfig, devices: int) -> bool:
 
 
 def largest_shape(config: RunConfig, machine: Machine, devices: int, beside: float = 1.0) -> tuple[int, ...] | None:
-    """The largest grid with the configuration's proportions that fits; sides are products of 2, 3 and 5."""
+    """The largest grid with the configuration's proportions that fits; its sides are products of 2, 3 and 5."""
     need = beside * _step(config, machine, devices).memory
     if may_be_low(config):
         config, need = with_memory(config, "low"), USUAL_SHARE[machine.platform] * need

@@ -1,7 +1,7 @@
-"""The rates of devices: a table of known ones, and this machine as measured.
+"""The memory and the rates of known devices, and XLA's descriptions of GPUs that are not present.
 
-The table, `devices.yaml`, holds peaks from the vendors' data sheets; `EFFICIENCY` is the fraction of them with which
-a step is planned. A device is what a run calls one: a GPU, half of an MI250X, a core of a processor.
+The table, `devices.yaml`, holds peak rates from the vendors' data sheets; a step is planned with the fractions
+`EFFICIENCY` of the peaks. A device is a GPU, half of an MI250X, or a core of a processor, as in a run.
 """
 
 import os
@@ -21,7 +21,7 @@ from simulator.plan.abstract_run import Platform
 GB = 1e9
 DEVICES = Path(__file__).with_name("devices.yaml")
 START, EXCHANGE_LATENCY = 5e-6, 20e-6
-"""Seconds from one kernel of a GPU to the next, and of an all-to-all of short messages."""
+"""Seconds from one kernel of a GPU to the next, and seconds of an all-to-all of short messages."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Machine:
     start: float = START
     """Seconds from one kernel to the next."""
     exchange_latency: float = EXCHANGE_LATENCY
-    """Seconds of an all-to-all of short messages, without those for each participating device."""
+    """Seconds of an all-to-all of short messages, without PEER_LATENCY for each participating device."""
     program: Mapping[str, Any] | None = field(default=None, repr=False)
-    """XLA's description of the device, for compilation without one."""
+    """XLA's description of the device, for compilation without such a device."""
 
 
 def _known() -> dict[str, Machine]:
@@ -66,8 +66,8 @@ def _gpu(
 
 
 def _processor(name: str, *, cores: int, memory: float, bandwidth: float, source: str) -> Machine:
-    """A node with two processors; a device is a core. Transforms, and blocks that stay in a core's cache, move
-    10 GB/s: measured on cores of that kind."""
+    """A node with two processors; a device is a core. Transforms, and blocks that stay in a core's cache, move 10
+    GB/s (measured on such cores)."""
     each = bandwidth * GB / cores
     return Machine(name, "cpu", memory * GB / cores, each, cores, each / 2, 25 * GB, source, cache=10 * GB, start=0.0)
 
@@ -75,18 +75,18 @@ def _processor(name: str, *, cores: int, memory: float, bandwidth: float, source
 KNOWN = _known()
 
 USABLE_MEMORY = {"gpu": 0.9, "cpu": 0.9}
-"""The fraction of a device's memory that a run may use: on GPUs that of XLA's pool."""
+"""The fraction of a device's memory that a run may use: on GPUs the share of XLA's pool."""
 EFFICIENCY = {"bandwidth": 0.8, "link": 0.6, "network": 0.6}
-"""The fraction of the table's peak with which a step is planned."""
+"""The fraction of each peak rate of the table with which a step is planned."""
 PEER_LATENCY = 1e-6
 """Seconds of an all-to-all for each participating device."""
 
 
 def machine(name: str, where: str = "--device") -> Machine:
-    """The device of the table, by its name. Raises UserError, blaming `where`, if there is none."""
+    """The device `name` of the table. Raises UserError, blaming `where`, if the table has no such device."""
     word = name.strip().lower().replace("_", "-").removeprefix("nvidia-").removeprefix("amd-")
     if word not in KNOWN:
-        raise UserError(f"{where}: {name} is not known; {', '.join(KNOWN)} are, others can be described in {DEVICES}")
+        raise UserError(f"{where}: unknown device {name}; known: {', '.join(KNOWN)}; describe others in {DEVICES}")
     peak = KNOWN[word]
     return replace(peak, **{name: fraction * getattr(peak, name) for name, fraction in EFFICIENCY.items()})
 
@@ -96,10 +96,10 @@ def machine(name: str, where: str = "--device") -> Machine:
 MOST = 512
 """The largest number of devices for which programs are compiled."""
 SKIP_CHECKS = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"
-"""Environment variable: with it, loading the plugin does not query a driver for its version."""
+"""Environment variable: if it is set, loading the plugin does not query a driver for its version."""
 OPTIONS = {"xla_gpu_enable_latency_hiding_scheduler": True, "xla_backend_optimization_level": 0}
-"""The schedule of a run on GPUs (see `cluster.environment`); the code of kernels, which is generated after memory
-and schedule are settled, in less time."""
+"""Compiler options: the scheduler of a run on GPUs (see `cluster.environment`), and no optimization of the kernels'
+code, which XLA generates after it has fixed memory and schedule."""
 
 _COMMON = {
     "threads_per_block_limit": 1024,
@@ -115,7 +115,7 @@ _COMMON = {
 
 
 def missing(machine: Machine) -> str | None:
-    """Why programs cannot be compiled for a GPU here, with a remedy; None if they can."""
+    """Why programs cannot be compiled here for the GPU `machine`, with a remedy; None if they can be compiled."""
     if machine.measured:
         return None
     if machine.program is None:
@@ -127,14 +127,14 @@ def missing(machine: Machine) -> str | None:
 
 
 def target_of(machine: Machine) -> str | None:
-    """The name of the described device for which programs are compiled; None: virtual processors."""
+    """The name of the described GPU for which programs are compiled; None if they are compiled for virtual CPUs."""
     described = machine.platform == "gpu" and KNOWN.get(machine.name) is not None and not machine.measured
     return machine.name if described and missing(machine) is None else None
 
 
 @lru_cache(maxsize=64)
 def described_devices(name: str, count: int) -> tuple[Any, ...]:
-    """`count` devices of that name, which cannot compute, on nodes of their usual size."""
+    """`count` described devices, which cannot compute, on nodes of the usual size."""
     from jax.experimental import topologies
 
     os.environ.setdefault(SKIP_CHECKS, "1")

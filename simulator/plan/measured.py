@@ -1,4 +1,4 @@
-"""The rate of a run's own steps on this machine, measured on a grid of at most 128 points along an axis."""
+"""Measures the rate of a run's own steps on this machine, on a grid of at most 128 points along an axis."""
 
 import os
 import time
@@ -23,15 +23,15 @@ from simulator.simulation.advance import Until
 from simulator.simulation.simulation import Simulation
 
 LARGEST = 128
-"""Points along the longest side of the grid that is measured. More do not fit a processor's cache either."""
+"""Points along the longest side of the measured grid, whose arrays exceed a processor's cache, as larger grids do."""
 SHORTEST, WHOLE = 0.02, 1.0
-"""Seconds of one timed call and of the timing."""
+"""Seconds of one timed call, and of all timed calls together."""
 
 Clock = Callable[[], float]
 
 
 class TimedSteps:
-    """Steps from the start of a simulation, which is repeated where a run on so few points ends early."""
+    """Takes steps of a simulation from its initial state, and starts again if the run ends early on so few points."""
 
     def __init__(self, simulation: Simulation, clock: Clock = time.perf_counter):
         self.compiled = simulation.compiled_loop()
@@ -41,7 +41,7 @@ class TimedSteps:
         self._count = max(1, round(SHORTEST / self._take(1)))
 
     def time(self, seconds: float = WHOLE) -> float:
-        """Takes steps for so many seconds; returns the shortest time of one so far."""
+        """Takes steps for about `seconds`; returns the shortest time per step so far."""
         end = time.perf_counter() + seconds
         while True:
             self.shortest = min(self.shortest, self._take(self._count))
@@ -49,7 +49,7 @@ class TimedSteps:
                 return self.shortest
 
     def _take(self, count: int) -> float:
-        """Seconds of one of `count` steps; infinite if the run ends within them."""
+        """Takes `count` steps; returns the seconds per step, infinite if the run ends within these steps."""
         state: Any = self._state if self._state is not None else jax.tree.map(lambda a: a.copy(), self._start)
         before = int(state.step)
         began = self._clock()
@@ -71,11 +71,11 @@ def _work(shape: tuple[int, ...]) -> float:
 def this_machine(
     config: RunConfig, devices: int | None = None, clock: Clock = time.perf_counter, largest: int = LARGEST
 ) -> Machine:
-    """The devices that a run would take here, with the rate of its own steps. Starts JAX on them.
+    """The devices that a run would take here, with the rate of the run's own steps. Starts JAX on these devices.
 
-    devices: number of devices of the run; by default all. clock: seconds of a device at work; where others work on
-    the same cores, those that this process had of them. largest: points along the longest side of the measured grid.
-    Raises UserError where the run cannot start on that grid.
+    devices: the number of devices of the run; by default all. clock: returns seconds; on cores that other programs
+    use too, the processor time of this process. largest: points along the longest side of the measured grid. Raises
+    UserError if the run cannot start on the measured grid.
     """
     jax.config.update("jax_enable_x64", True)  # as in every run
     prepare_virtual_devices(gpus=True)
@@ -96,7 +96,7 @@ def this_machine(
             f"--device here: a step on {text} points is measured, and there the run cannot start: {error}; "
             "name a device instead, e.g. --device epyc-7763"
         ) from None
-    # A step's time goes with N log N of its points, its bytes with N; the rate is that of the run's own grid.
+    # For N points the time of a step is proportional to N log N, its bytes to N; the rate belongs to the run's grid.
     took = steps.time() * _work(config.grid.shape) / _work(shape)
     moved = Step(config, len(used), platform).traffic
     rate = (moved.bytes + moved.sent) / took

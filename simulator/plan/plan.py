@@ -1,5 +1,5 @@
-"""The needs of a run on given devices: memory, files and time; alternatives that fit; the request to Slurm; and
-predicted scaling: the same grid on more devices (strong), and the same number of points per device (weak)."""
+"""Predicts memory, files and duration of a run on given devices, alternatives that fit, the request to Slurm, and the
+scaling: of the same grid over more devices (strong), and of the same number of points per device (weak)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -69,10 +69,10 @@ class Seconds:
     """The duration of one step, by part."""
 
     arrays: float
-    """Arrays are read and written, and transformed."""
+    """Seconds in which a device reads, writes and transforms arrays."""
     exchange: float
     starts: float
-    """Time between one kernel and the next."""
+    """Seconds between one kernel and the next."""
 
     @property
     def all(self) -> float:
@@ -80,8 +80,9 @@ class Seconds:
 
 
 def seconds(moved: Traffic, machine: Machine, devices: int) -> Seconds:
-    """Assumes that a device does one thing after the other: it reads and writes at its bandwidth (on a processor,
-    CACHED of the bytes at that of its cache), and sends to devices on its own node and on others at the same time."""
+    """The duration of a step, if a device reads and writes at its bandwidth (a processor: the fraction CACHED of the
+    bytes at the bandwidth of its cache), then sends to devices on its own node and on other nodes at the same
+    time."""
     cached = CACHED if machine.cache else 0.0
     arrays = moved.bytes * (cached / (machine.cache or 1.0) + (1 - cached) / machine.bandwidth)
     return Seconds(arrays, _exchange(moved, machine, devices), moved.kernels * machine.start)
@@ -92,10 +93,10 @@ def _exchange(moved: Traffic, machine: Machine, devices: int) -> float:
         return 0.0
     inside = min(devices, machine.per_node)
     near, far = (inside - 1) / devices, (devices - inside) / devices
-    # Sent bytes as if they were distributed evenly over all devices, including the device itself.
+    # The bytes that a device would send if it sent to itself as many bytes as to every other device.
     sent = moved.sent * devices / (devices - 1)
     on_node = sent * near / machine.link
-    # A pencil's exchanges involve fewer devices; those of a row may all be on one node, which is neglected here.
+    # A pencil's exchanges involve fewer devices; that the devices of a row may share a node is neglected here.
     off_node = sent * far / (machine.network / machine.per_node)
     return max(on_node, off_node) + moved.exchanges * (machine.exchange_latency + devices**0.5 * PEER_LATENCY)
 
@@ -105,7 +106,7 @@ def _exchange(moved: Traffic, machine: Machine, devices: int) -> float:
 
 @dataclass(frozen=True)
 class OutputSize:
-    """Bytes of a snapshot and of a checkpoint, without compression, and their numbers at the end of a run."""
+    """Bytes of a snapshot and of a checkpoint, without compression, and the numbers of both at the end of a run."""
 
     snapshot: float
     checkpoint: float
@@ -122,7 +123,7 @@ class OutputSize:
 
 
 def files_of(step: Step, steps: int | None) -> OutputSize:
-    """The files of a run with this step; `steps` is the number of its steps."""
+    """The files of a run of `steps` steps."""
     config, simulation = step.config, step.simulation
     wanted = config.output.snapshots
     single = "single" in (wanted.precision, config.precision)
@@ -151,7 +152,7 @@ def files_of(step: Step, steps: int | None) -> OutputSize:
 
 
 def snapshots_of(config: RunConfig, steps: int | None) -> int | None:
-    """The number of snapshots: the first and the last state, and those due in between; None if it is unknown."""
+    """The number of snapshots: the first and the last state, and the states due in between; None if it is unknown."""
     wanted: Cadence = config.output.snapshots
     if wanted.every_wall is not None or (wanted.every_steps is not None and steps is None):
         return None
@@ -168,8 +169,7 @@ def snapshots_of(config: RunConfig, steps: int | None) -> int | None:
 
 @dataclass
 class Plan:
-    """The plan of a configuration on `devices` devices. Raises UserError if the grid cannot be distributed over
-    them."""
+    """The plan of a configuration on `devices` devices. Raises UserError if the devices cannot share the grid."""
 
     config: RunConfig
     machine: Machine
@@ -205,7 +205,7 @@ class Plan:
 
     @cached_property
     def largest_shape(self) -> tuple[int, ...] | None:
-        """The largest grid of the same proportions that fits on these devices."""
+        """The largest grid with the configuration's proportions that fits on these devices."""
         return largest_shape(self.config, self.machine, self.devices, self.beside)
 
     @property
@@ -221,21 +221,21 @@ class Plan:
         return Ask(nodes, self.devices, each if gpu else None, each if gpu else 1, None if gpu else each, time)
 
     def refuse(self) -> None:
-        """Raises UserError if the run does not fit, stating the excess and the alternatives that fit."""
+        """Raises UserError, with the missing memory and the alternatives that fit, if the run does not fit."""
         if self.fits:
             return
         short = self.step.largest - self.available
         shape = " x ".join(map(str, self.config.grid.shape))
         cures = []
         if smaller := self.largest_shape:
-            cures.append(f"{' x '.join(map(str, smaller))} would fit on these")
+            cures.append(f"{' x '.join(map(str, smaller))} would fit on these devices")
         if (more := fewest_devices(self.config, self.machine, self.devices, self.beside)) is not None:
-            cures.append(f"{more} devices would do for this shape")
+            cures.append(f"{more} devices would suffice for this shape")
         raise self.config.error(
             "grid.shape",
             f"{shape} in {self.config.precision} precision needs {size(self.step.largest)} on each of "
-            f"{self.devices} {counted(self.machine, self.devices)}, {size(short)} more than the "
-            f"{size(self.available)} there are; {', or '.join(cures) or 'no number of devices would do'}",
+            f"{self.devices} {counted(self.machine, self.devices)}, {size(short)} more than the available "
+            f"{size(self.available)}; {', or '.join(cures) or 'no number of devices would suffice'}",
         )
 
 
@@ -245,7 +245,7 @@ def counted(machine: Machine, devices: int) -> str:
 
 
 def slurm_time(duration: float) -> str:
-    """A time limit, rounded up to minutes, and above an hour to quarters of an hour."""
+    """A duration (seconds) as a time limit, rounded up to minutes, and above an hour to quarters of an hour."""
     unit = 60 if duration <= 3600 else 900
     minutes = ceil(duration / unit) * unit // 60
     return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
@@ -262,7 +262,7 @@ class Point:
     seconds: float
     """Duration of a step."""
     exchange: float
-    """The part of it that exchanges take."""
+    """Duration of the exchanges of a step."""
     efficiency: float
     """Points per second and device, relative to the first row."""
 
@@ -273,8 +273,8 @@ def strong(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> lis
 
 
 def weak(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
-    """The configuration's grid on one device, or the largest with its proportions that fits there, and grids with the
-    same number of points per device on 8, 64, 512, ... devices (two-dimensional ones on 4, 16, 64, ...)."""
+    """The configuration's grid on one device, or the largest grid with its proportions that fits there, and grids
+    with the same number of points per device on 8, 64, 512, ... devices (in two dimensions on 4, 16, 64, ...)."""
     shape = config.grid.shape if fits(config, machine, 1) else largest_shape(config, machine, 1)
     base = shape or config.grid.shape
     more, cases = 2 ** len(base), []

@@ -1,5 +1,5 @@
-"""The lines of `simulator plan`, and the same as JSON; the suggestions of `simulator submit` for resources that
-nobody specified, which need only a login node."""
+"""Writes a plan as the lines or the JSON of `simulator plan`, and suggests to `simulator submit` the resources that
+the user has not specified, which needs only a login node."""
 
 import json
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def lines_of(plan: Plan) -> list[str]:
         _row("a step", step.memory),
         _row("a row of diagnostics", step.diagnostics_memory),
         _row("a snapshot", step.output_memory),
-        _row("there is", plan.available),
+        _row("available", plan.available),
     ]
     if (largest := plan.largest_shape) is not None:
         lines.append(f"  the largest grid of these proportions that fits: {' x '.join(map(str, largest))}")
@@ -52,7 +52,7 @@ def lines_of(plan: Plan) -> list[str]:
 
 
 def _basis(plan: Plan) -> list[str]:
-    """The source of memory and bytes, for a GPU."""
+    """The origin of the predicted memory and bytes, for a GPU."""
     if plan.machine.platform != "gpu":
         return []
     if plan.step.target is not None:
@@ -78,8 +78,8 @@ def _run(plan: Plan) -> list[str]:
 
 
 def as_json(plan: Plan) -> str:
-    """A plan as JSON. Bytes and seconds are those of one device; `memory_per_point` is the number of values of the
-    run's precision per grid point."""
+    """A plan as JSON, with bytes and seconds of one device; `memory_per_point` is the number of values of the run's
+    precision per grid point."""
     config, step, moved, took = plan.config, plan.step, plan.step.traffic, plan.seconds
     points = prod(config.grid.shape)
     content = {
@@ -152,8 +152,8 @@ def _seconds(value: float) -> str:
 
 
 def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunConfig, list[str]]:
-    """The configuration with nodes, GPUs or cores, and time, if neither it nor the site's file sets them, planned for
-    devices of the given name; and lines that state the suggestion, or that the settings are too small."""
+    """The configuration with the missing ones of nodes, GPUs or cores, and time, planned for the device `device`; and
+    lines that state the suggestion, or that given settings are too small. `site` holds the settings of the site."""
     given = site.model_dump(exclude_none=True) | config.slurm.model_dump(exclude_none=True)
     found = machine(device, "device")
     devices = _devices(config, found, given)
@@ -171,7 +171,7 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
     lines = []
     if not plan.fits:
         more = fewest_devices(config, found, devices, plan.beside)
-        cure = f"{more} would do" if more is not None else "no number of devices would do"
+        cure = f"{more} would suffice" if more is not None else "no number of devices would suffice"
         lines.append(
             f"warning: {config.name} needs {size(plan.step.largest)} on each of {devices} "
             f"{counted(found, devices)}, which have {size(plan.available)}; {cure} (simulator plan)"
@@ -202,7 +202,7 @@ def _devices(config: RunConfig, found: Machine, given: dict[str, object]) -> int
 
 
 def _wanted(plan: Plan, given: dict[str, object]) -> dict[str, object]:
-    """Suggestions for the keys of the block `slurm` that are not set."""
+    """Suggested values for the keys of the block `slurm` that are not set."""
     ask = plan.ask()
     wanted: dict[str, object] = {}
     sized = {"nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"} & given.keys()

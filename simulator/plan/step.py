@@ -1,7 +1,7 @@
-"""The needs of a step on a device, read from its compiled programs; nothing is allocated.
+"""The memory of a step on a device, read from compiled programs without allocating their arrays, and its traffic.
 
-They are compiled for a described GPU if JAX's plugin for it is installed, else for virtual CPU devices. This takes
-one or a few seconds, whatever the size of the grid.
+The programs are compiled for a described GPU if JAX's plugin for it is installed, else for virtual CPU devices. This
+takes one or a few seconds, whatever the size of the grid.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from simulator.plan.abstract_run import Platform, paper_simulation, virtual_devi
 from simulator.plan.machines import MOST, OPTIONS, described_devices
 from simulator.plan.steps import fixed_steps
 from simulator.plan.traffic import Traffic, traffic
-from simulator.simulation.compiling import ROOM, Memory
+from simulator.simulation.compiling import Memory
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.collectives import largest_transform
@@ -28,17 +28,15 @@ CompiledProgram = Literal["loop", "diagnostics", "output"]
 """The loop over steps; a row of diagnostics; the values of a snapshot's largest field."""
 
 _QUICK = {"xla_backend_optimization_level": 0}
-"""Skips the optimization of a processor's code, which comes after the memory layout: the same answer in less time."""
+"""Skips the optimization of a CPU's code, which follows the assignment of memory: the same memory in less time."""
 
 
 def needs(
     config: RunConfig, devices: int, platform: Platform, program: CompiledProgram, target: str | None = None
 ) -> int:
-    """Bytes that a compiled program holds on one of `devices` devices, including the state and, on GPUs, as much
-    again as the largest local transform: on the described GPUs `target`, else a platform's program on virtual
-    processors, of which there are at most as many as `virtual_devices`.
-
-    Raises UserError if the grid cannot be distributed over them.
+    """Bytes that a compiled program holds on one of `devices` devices, including the state and, on GPUs, a workspace
+    of the size of the largest local transform. The program is compiled for the described GPU `target`, else for as
+    many of the `virtual_devices`. Raises UserError if the grid cannot be distributed over the devices.
     """
     return _needs(Programs(config), devices, platform, program, target)
 
@@ -53,7 +51,7 @@ def _simulation(key: Programs, devices: int, platform: Platform, target: str | N
 def _needs(key: Programs, devices: int, platform: Platform, program: CompiledProgram, target: str | None) -> int:
     simulation = _simulation(key, devices, platform, target)
     compiled = _lowered(simulation, program).compile(compiler_options=OPTIONS if target else _QUICK)
-    # The GPU's FFT library allocates its workspace when it runs: at most as much again.
+    # The GPU's FFT library allocates a workspace when it runs, which is at most as large as the transformed array.
     scratch = largest_transform(compiled) if platform == "gpu" else 0
     return Memory.of(compiled).total + scratch
 
@@ -78,13 +76,13 @@ def _size(function: Any, state: Any) -> int:
 
 @dataclass
 class Step:
-    """A configuration's step on one of its devices. Raises UserError if grid and devices are incompatible."""
+    """The step of a configuration on one of its devices. Raises UserError if grid and devices are incompatible."""
 
     config: RunConfig
     devices: int = 1
     platform: Platform = "cpu"
     target: str | None = None
-    """The described GPU for which the programs are compiled; None: they are compiled for virtual processors."""
+    """The described GPU for which the programs are compiled; None if they are compiled for virtual CPUs."""
     simulation: Simulation = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -125,9 +123,9 @@ class Step:
         return max(self.memory, self.output_memory, self.diagnostics_memory)
 
     def held(self, program: CompiledProgram) -> float:
-        """Bytes that a compiled program holds on a device, as XLA states them. Beyond the number of devices for which
-        programs are compiled, those of fewer devices with as many points each, scaled by the ratio of the states,
-        which padding may change."""
+        """Bytes that a compiled program holds on a device, as XLA states them. For more devices than programs are
+        compiled for, the bytes of fewer devices with as many points each, times the ratio of the states, which differ
+        by padding."""
         if self.devices <= self._most:
             return needs(self.config, self.devices, self.platform, program, self.target)
         counterpart, config = self._counterpart, self.config
@@ -144,9 +142,9 @@ class Step:
 
     @cached_property
     def _counterpart(self) -> "Step":
-        """The step on as many devices as programs are compiled for, with the same physical space per device."""
+        """The step on the most devices for which programs are compiled, with the same physical space per device."""
         count, config, transform = self._most, self.config, self.simulation.transform
-        if config.fft.backend == JAXDECOMP:  # it does not pad: every side must be divisible for all its meshes
+        if config.fft.backend == JAXDECOMP:  # jaxDecomp does not pad, so every side must be divisible for all meshes
             scale = (count / self.devices) ** (1 / len(config.grid.shape))
             shape = tuple(max(1, round(n * scale / count)) * count for n in config.grid.shape)
         else:  # more devices may need pencils where fewer do not
@@ -163,21 +161,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The needs of a run on one device, before anything is known about the machine."""
+    """The needs of a run on one device, known without a device and without compiled programs."""
 
     columns: tuple[str, ...] = field(repr=False)
     """Columns of diagnostics.csv."""
-    room: int
-    """An upper bound of the memory of all its programs, in bytes."""
+    state: int
+    """Bytes of the state."""
     points: int
     steps: int | None
     """None if dt follows from the CFL number."""
-    _programs: Programs = field(repr=False)
-
-    @property
-    def bytes(self) -> int:
-        """Memory in bytes. Programs are compiled for this."""
-        return _bytes(self._programs)
 
     @property
     def cost(self) -> float | None:
@@ -186,21 +178,15 @@ class Estimate:
 
 
 def estimate(config: RunConfig) -> Estimate:
-    """The needs of a run. Raises UserError if model, grid and initial condition are incompatible."""
-    programs = Programs(config)
-    columns, room = _measured(programs)
+    """The estimate of a run. Raises UserError if model, grid and initial condition are incompatible."""
+    columns, state = _traced(Programs(config))
     steps = fixed_steps(config).count if config.time.dt is not None else None
-    return Estimate(columns, room, prod(config.grid.shape), steps, programs)
+    return Estimate(columns, state, prod(config.grid.shape), steps)
 
 
 @lru_cache(maxsize=1024)
-def _measured(given: Programs) -> tuple[tuple[str, ...], int]:
-    """(columns of diagnostics.csv, an upper bound of the memory of all programs in bytes)."""
+def _traced(given: Programs) -> tuple[tuple[str, ...], int]:
+    """(columns of diagnostics.csv, bytes of the state)."""
     step = Step(given.config)
     names = tuple(name for name in step.simulation.columns if name != "rate")
-    return ("step", "time", "dt", *names, "cfl"), round(ROOM * step.state)
-
-
-@lru_cache(maxsize=1024)
-def _bytes(given: Programs) -> int:
-    return round(Step(given.config).memory)
+    return ("step", "time", "dt", *names, "cfl"), round(step.state)

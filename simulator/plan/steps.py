@@ -26,7 +26,7 @@ class Steps:
 
 
 def fixed_steps(config: RunConfig) -> Steps:
-    """The number of steps if the configuration determines it; otherwise unknown."""
+    """The number of steps if the configuration determines it, else an unknown number."""
     time = config.time
     if time.dt is None:
         return Steps(time.max_steps, "at most, by time.max_steps" if time.max_steps else "dt follows from the flow")
@@ -34,25 +34,25 @@ def fixed_steps(config: RunConfig) -> Steps:
 
 
 def estimated_steps(config: RunConfig) -> Steps:
-    """The number of steps, also if dt follows from the CFL number: from the initial dt. The initial condition is
-    built on grids of 16 and 32 points along the longest side, and the growth of the rate between them is extrapolated
-    to the run's own grid. A flow that speeds up takes more steps, one that decays fewer."""
+    """The number of steps; if dt follows from the CFL number, an estimate from the initial dt. The initial condition
+    is built on grids of 16 and 32 points along the longest side, and the increase of 1/dt between these grids is
+    extrapolated to the run's grid. A flow that speeds up takes more steps, a decaying flow fewer."""
     known = fixed_steps(config)
     if config.time.dt is not None:
         return known
     try:
         rates = [_rate(config, shape) for shape in _coarse_shapes(config)]
     except (UserError, OSError):
-        return Steps(config.time.max_steps, "the start cannot be built on a coarse grid; give --steps")
+        return Steps(config.time.max_steps, "the initial condition cannot be built on a coarse grid; give --steps")
     if not all(isfinite(r) for r in rates):
-        return Steps(config.time.max_steps, "the start's time step is unknown; give --steps")
+        return Steps(config.time.max_steps, "the initial time step is unknown; give --steps")
     rate = _extrapolated(config, rates)
     cfl, largest = config.time.cfl or 0.5, config.time.max_dt
     dt = cfl / rate if rate else largest
     if dt is None:
-        return Steps(config.time.max_steps, "the start is at rest; give --steps")
+        return Steps(config.time.max_steps, "the initial state is at rest; give --steps")
     dt = min(dt, largest) if largest else dt
-    return Steps(_limited(config, ceil(config.time.stop / dt)), f"of the start's dt = {dt:.3g}")
+    return Steps(_limited(config, ceil(config.time.stop / dt)), f"of the initial dt = {dt:.3g}")
 
 
 def _limited(config: RunConfig, count: int) -> int:
@@ -74,13 +74,13 @@ def _extrapolated(config: RunConfig, rates: list[float]) -> float:
 
 
 def _rate(config: RunConfig, shape: tuple[int, ...]) -> float:
-    """The largest rate (1/time) of the initial state on a grid of this shape."""
+    """The rate (1/time) of the initial state that limits dt, on a grid of this shape."""
     jax.config.update("jax_enable_x64", True)
     changed = {"fft": FftSettings(), "devices": DeviceSettings(count=1)}
     config = with_memory(with_shape(config, shape), "fast")
     device = jax.local_devices(backend="cpu")[0]
     quiet: Callable[[str], None] = lambda line: None  # noqa: E731
-    cluster = PaperCluster(devices=(device,))  # type: ignore[arg-type] - one that can compute
+    cluster = PaperCluster(devices=(device,))  # type: ignore[arg-type] - a device that can compute
     simulation = Simulation(config.model_copy(update=changed), cluster=cluster, report=quiet)  # type: ignore[arg-type]
     with _compiled_quickly():
         return float(jax.jit(lambda s: rate_of(simulation.model, s))(simulation.state))
@@ -88,7 +88,7 @@ def _rate(config: RunConfig, shape: tuple[int, ...]) -> float:
 
 @contextlib.contextmanager
 def _compiled_quickly() -> Iterator[None]:
-    """Disables most optimizations: for programs that run once, on few points, they take longer than the run."""
+    """Disables most optimizations, which take longer than the execution of a program that runs once on few points."""
     name = "jax_disable_most_optimizations"
     before = jax.config.values[name]
     jax.config.update(name, True)

@@ -1,7 +1,7 @@
-"""The work of a step, read from its trace: its transforms, their exchanges, and from them the traffic of memory.
+"""Counts the transforms and exchanges in the trace of a step, and estimates the step's memory traffic from them.
 
 This works for any model and integrator, on devices that exist only by name: every part of a transform is a `Program`
-in the traced step, and loops state how often they run.
+in the traced step, and every loop states its number of iterations.
 """
 
 import math
@@ -43,7 +43,7 @@ class Anatomy(NamedTuple):
     """How often each part occurs in a step."""
     exchanges: Counter[TimedExchange]
     ffts: int
-    """Local Fourier transforms of one device; those of the native kernels are not among them."""
+    """Number of local Fourier transforms of one device, without the transforms of the native kernels."""
 
 
 @dataclass(frozen=True)
@@ -61,21 +61,21 @@ class Traffic:
 
 
 ACCESSES = {"gpu": (8.0, 10.0, 14.0), "cpu": (5.0, 6.0, 8.0)}
-"""How often a step reads or writes each component that it transforms, where no axis, one, or two are distributed:
-products at the points, stages of the integrator and copies for exchanges are included. The numbers are means over the
-compiled programs of all models, which lie within a factor of 1.5 of them."""
+"""How often a step reads or writes each component that it transforms, if no axis, one axis or two axes are
+distributed; products at the points, stages of the integrator and copies for exchanges are included. The numbers are
+means over the compiled programs of all models, which differ from them by factors of up to 1.7."""
 PARTICLES = 200.0
-"""How often a step reads or writes the bytes of its particles, counted likewise for cold dark matter."""
+"""How often a step reads or writes the bytes of its particles, from compiled programs of cold dark matter."""
 PER_FFT, PER_EXCHANGE = 2, 3
-"""Kernels of a GPU for each local transform and each exchange, counted likewise."""
+"""Number of GPU kernels for each local transform and each exchange, from compiled programs."""
 
 
 def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
-    """The traffic of a step of this simulation, whose devices need not exist."""
-    found = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
+    """The traffic of a step of `simulation`, whose devices need not exist."""
+    counts = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
     layout, devices = simulation.transform.layout, len(simulation.cluster.devices)
     moved = 0.0
-    for part, count in found.parts.items():
+    for part, count in counts.parts.items():
         transform = part.transform
         values = math.prod(transform.physical.shape) * (1 if transform.layout.real else 2)
         moved += count * (part.given + part.made) * values * np.dtype(transform.dtype).itemsize / devices
@@ -86,15 +86,15 @@ def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
         if array.shape[-3:] != layout.shape
     )
     sent = 0.0
-    for exchange, count in found.exchanges.items():
+    for exchange, count in counts.exchanges.items():
         extent = exchange.transform.layout.mesh.shape[exchange.axis]
         sent += count * _bytes(exchange, exchange.shape) * (extent - 1) / extent
-    exchanges = sum(found.exchanges.values())
+    exchanges = sum(counts.exchanges.values())
     return Traffic(
         ACCESSES[platform][cut] * moved + PARTICLES * particles,
         sent,
         exchanges,
-        PER_FFT * found.ffts + PER_EXCHANGE * exchanges,
+        PER_FFT * counts.ffts + PER_EXCHANGE * exchanges,
     )
 
 
@@ -123,7 +123,7 @@ def anatomy(step: Callable[..., Any], *arguments: Any) -> Anatomy:
 
 
 def _equations(jaxpr: Jaxpr, times: int) -> Iterator[tuple[Any, int]]:
-    """All equations of a program with the number of times they run; a `while`'s body counts once."""
+    """All equations of a jaxpr, each with the number of times that it runs; the body of a `while` counts once."""
     for equation in jaxpr.eqns:
         yield equation, times
         if equation.primitive is program_p:

@@ -19,9 +19,9 @@ from simulator.stopwatch import Stopwatch
 
 @contextlib.contextmanager
 def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
-    """The place of this process in the run, valid while the context is open; None for the launcher of `--processes`.
+    """The allocation of this process, valid while the context is open; None for the launcher of `--processes`.
 
-    If several processes find the same mistake, only the first one reports it (`failure.contained`).
+    If several processes find the same mistake, only process 0 reports it (`failure.contained`).
     """
     if args.processes is not None:
         _check_processes(args)
@@ -46,11 +46,11 @@ def _check_processes(args: argparse.Namespace) -> None:
 def run_config(
     config: RunConfig, args: argparse.Namespace, allocation: Allocation | None, allow: Sequence[str] = ()
 ) -> int:
-    """Runs `config` as one process of a run, or launches the processes that `--processes` asks for.
+    """Runs `config` as one process of a run, or launches as many processes as `--processes` requests.
 
-    `args.arguments` is the command line, for provenance and for the processes. `args.spent` has counted since the
-    command began. `allocation` comes from `allocated`. `allow` names frozen keys that may differ from
-    those of the run in the folder.
+    `args.arguments` is the command line, for provenance and for the launched processes. `args.spent` has counted the
+    time since the command began. `allocation` comes from `allocated`. `allow` names frozen keys whose values may
+    differ from those of the run in the folder.
     """
     from simulator.run.prepare import Choices
     from simulator.run.refusals import may_run
@@ -58,7 +58,7 @@ def run_config(
     choices = Choices(getattr(args, "overwrite", False), tuple(allow), ("simulator", *args.arguments))
     folder = Path(config.output.directory)
     processes = args.processes if allocation is None else allocation.num_processes
-    # Everything that can be refused without a device is refused before anything starts.
+    # A refusal that needs no device comes before any process or device starts.
     decision = may_run(config, processes, overwrite=choices.overwrite, allow=choices.allow)
     if decision.action is Action.FINISHED:
         for line in decision.lines if allocation is None or allocation.process_id == 0 else ():

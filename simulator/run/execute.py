@@ -1,4 +1,4 @@
-"""One start of a run: claim the folder, start or continue, loop over the steps, and leave complete files behind."""
+"""Executes one start of a run: claims the folder, starts or continues, takes the steps, completes the files."""
 
 import contextlib
 import os
@@ -52,12 +52,12 @@ def execute(
 ) -> int:
     """Runs `simulation` in its output directory. Returns the exit code: 0 finished, 3 stopped early.
 
-    `signals`: the caller's signal flags; by default this function installs its own while the run goes on. `claimed`
-    is called once this process holds the folder, so that the caller may write there too. `spent` has counted
-    since the program began, for the summary at the end.
+    `signals`: the caller's signal flags; by default this function installs flags while the run goes on. `claimed` is
+    called when process 0 holds the folder, so that the caller may write there too. `spent` has counted the time since
+    the program began, for the summary at the end.
 
-    Every process calls this; process 0 holds the folder and decides. Raises UserError if the folder is refused
-    (nothing was written then) and RunFailure if the run fails.
+    Every process calls this; process 0 holds the folder and decides. Raises UserError if the folder is refused,
+    before anything is written, and RunFailure if the run fails.
     """
     cluster = simulation.cluster
     log = log or RunLog(quiet=not cluster.is_first)
@@ -91,7 +91,7 @@ class _Run:
             check_memory(self.simulation)
             series_of(self.simulation)
         if decision.action is Action.START:
-            # Before the folder is touched: a refused initial condition writes nothing.
+            # Before the folder is claimed, because a refused initial condition must write nothing.
             with self.spent.on("initial condition"):
                 self.simulation.check_start()
         decision = self._decision(self._claim)
@@ -105,7 +105,7 @@ class _Run:
             claimed()
             return self._locked(decision)
         except (RunFailure, OSError) as error:
-            self._check()  # the error may only be that another start took the run over and removed files: say that
+            self._check()  # raises another error if another start has taken the run over and removed files
             self._failed(reason(error))
             raise RunFailure(reason(error)) from error
         except Exception as error:
@@ -118,11 +118,11 @@ class _Run:
 
     @property
     def journal(self) -> Journal:
-        """The ledger, on process 0."""
+        """The ledger on process 0; on the other processes a journal that ignores changes."""
         return self.ledger or UNRECORDED
 
     def _together(self, action: Callable[[], Any]) -> Any:
-        """Runs `action` on process 0 and returns its JSON value, or raises its error, on every process."""
+        """Runs `action` on process 0; returns its JSON value, or raises its error, on every process."""
         answer: dict[str, Any] = {}
         if self.cluster.is_first:
             try:
@@ -234,8 +234,7 @@ class _Run:
     # ---- during and after the loop -----------------------------------------------------------------------
 
     def _check(self) -> None:
-        """Raises RunFailure if another start has taken the folder over: this process must not write there any
-        more."""
+        """Raises RunFailure if another start has taken over the folder, where this process must not write then."""
         if self.lock is not None:
             self.lock.check()
 
@@ -250,8 +249,8 @@ class _Run:
         self.journal.writing(target / MANIFEST, size, digest)
 
     def _settle(self, ended: str) -> None:
-        """Writes the ledger for the last time of this start. After it only the state file, which refers to it, is
-        written."""
+        """Writes the ledger for the last time in this start; only the state file, which counts its versions, is
+        written afterwards."""
         if self.ledger is not None:
             self.ledger.mark(ended=ended)
 
@@ -260,7 +259,7 @@ class _Run:
             return
         with contextlib.suppress(OSError):
             self.log.note(reason)
-            with contextlib.suppress(OSError, RunFailure):  # the state matters more
+            with contextlib.suppress(OSError, RunFailure):  # the state file is written in any case
                 self._settle("failed")
             self.state_file.failed(reason)
 
@@ -296,7 +295,7 @@ class _Run:
 
 
 EVERY = 2.0
-"""Seconds between two writes while the run goes on."""
+"""Seconds between two writes of the state file while the run goes on."""
 How = Literal["running", "finished", "stopped", "failed"]
 
 
@@ -304,16 +303,16 @@ class StateFile:
     """Writes `state.json` for one start of a run, on process 0."""
 
     def __init__(self, folder: Path, stop: float):
-        """`stop` is the time at which the run ends."""
+        """`stop` is the simulation time at which the run ends."""
         self._folder, self._stop = folder, stop
         self._began, self._before, self._last = time.monotonic(), 0.0, 0.0
         self._first_time, self._first_step = 0.0, 0
         self._checkpoint: tuple[int, float] | None = None
         self.ledger: Ledger | None = None
-        """The run's ledger, once it is open; the state records how often it was written."""
+        """The run's ledger, once it is open; the state file records how often the ledger was written."""
 
     def continues(self) -> None:
-        """Add the wall time of the earlier starts, read from the existing state."""
+        """Add the wall time of earlier starts, read from the existing state file."""
         if (state := read_state(self._folder)) is not None:
             self._before = state.seconds
 
@@ -322,13 +321,13 @@ class StateFile:
         self._first_time, self._first_step = first_time, first_step
 
     def committed(self, folder: Path) -> None:
-        """A snapshot or checkpoint was committed."""
+        """Record a committed checkpoint; `folder` may also be a snapshot."""
         if folder.parent.name == "checkpoints":
             self._checkpoint = int(folder.name), open_snapshot(folder).time
             self._last = 0.0
 
     def running(self, moment: Moment) -> None:
-        """The run goes on; writes at most every two seconds."""
+        """Write the state of a run that goes on, at most every two seconds."""
         if time.monotonic() - self._last < EVERY:
             return
         if self.ledger is not None:
@@ -365,7 +364,7 @@ class StateFile:
             self.ledger.state_written()
 
     def failed(self, reason: str) -> None:
-        """The run has failed; its position is that of the last state."""
+        """Write the state of a run that has failed, with the position in the existing state file."""
         state = read_state(self._folder)
         moment = Moment(state.step, state.time, state.dt, 0.0) if state else Moment(0, 0.0, 0.0, 0.0)
         self.write("failed", moment, reason)

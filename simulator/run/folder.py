@@ -1,4 +1,4 @@
-"""The contents of a run folder, how `run` treats them, and which of them may be removed.
+"""Classifies the contents of a run folder, decides what `run` does with the folder, and removes an earlier run.
 
 `decide` is the decision table as a pure function. `claim` decides, takes the lock and decides again, so that a
 refused start writes nothing.
@@ -31,32 +31,32 @@ from simulator.run.lock import RunLock
 
 _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
 _INDICES = ("snapshots.vtkhdf", "report.html")
-"""Files derived from the others; the ledger does not record them."""
+"""Files derived from other files; the ledger does not record them."""
 _ARRAYS = ("snapshots", "checkpoints")
 _SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf)?|{re.escape(TEMPORARY)}.*")
 _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
 _BEFORE_CONFIG = (LEDGER, "run.log", "inputs")
-"""Files that a start which was killed before it wrote `config.yaml` may have left."""
+"""Files that a start may have written if it was killed before it wrote `config.yaml`."""
 # Entries that a folder may have before a run writes anything: start-up files, job scripts, Slurm's output.
 _AROUND = re.compile(
     r"lock(\.takeover)?|logs|stop|checkpoint|.*\.(sbatch|sh|out|err)"
-    # Hidden files: ours, and those of file systems. Any other belongs to somebody, as in a home folder.
+    # Hidden files of this program and of file systems. Other hidden files belong to somebody, as in a home folder.
     r"|\.(tmp-|lock-|coordinator-|nfs|fuse_hidden).*|\.(job|snapshot|DS_Store|gitignore|gitkeep)"
 )
 PLAN = "plan.json"
 SWEEP = "simulator sweep"
-"""The file in the folder of a sweep, which may lie beside a run's own files, and the program that it names."""
+"""The file that marks the folder of a sweep, which may lie beside a run's own files, and the program named in it."""
 
 
 def own_names(series: Iterable[str]) -> frozenset[str]:
-    """The names of everything that a run with these series writes into its folder."""
+    """The names of all files and folders that a run with these series writes into its folder."""
     folders = (*_ARRAYS, "plots", "inputs", "logs", "analysis")
     files = (CONFIG, STATE, LEDGER, *_WRITTEN, *_INDICES, *folders)
     return frozenset({*files, *(f"{name}{end}" for name in series for end in (".h5", ".parts"))})
 
 
 class Found(StrEnum):
-    """The contents of the run's path."""
+    """The kind of content at the path of a run folder."""
 
     ABSENT = "absent"
     EMPTY = "empty"
@@ -68,7 +68,7 @@ class Found(StrEnum):
 
 
 class Action(StrEnum):
-    """The action of `run`."""
+    """What `run` does."""
 
     START = "start"
     CONTINUE = "continue"
@@ -78,7 +78,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """An action, and the lines that explain it; with `clear` the earlier run is removed first."""
+    """An action, and the lines that explain the action; with `clear` the earlier run is removed first."""
 
     action: Action
     lines: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ def decide(
     overwrite: bool = False,
     allow: Collection[str] = (),
 ) -> Decision:
-    """The decision table. `stop` is the new `time.stop`; `allow` names frozen keys that may change nevertheless."""
+    """The decision table. `stop` is the new `time.stop`; `allow` names frozen keys that may change all the same."""
     changed = [difference for difference in differences if difference[3] != "free"]
     frozen = _frozen(differences, allow)
     lines = tuple(f"{key}: {in_words(old)} -> {in_words(new)}" for key, old, new, _ in changed)
@@ -114,8 +114,8 @@ def decide(
         return Decision(Action.START, (f"removing the earlier run in {path}",), clear=True)
     if frozen:
         line = (
-            f"{path}: holds a run with another {_compared(frozen)}; give this one its own folder with --output DIR, "
-            f"replace that one with --overwrite, continue it as it is (simulator resume {path}), or accept the "
+            f"{path}: holds a run with another {_compared(frozen)}; give this run its own folder with --output DIR, "
+            f"replace that run with --overwrite, continue it as it is (simulator resume {path}), or accept the "
             f"change with {_allowing(frozen)}"
         )
         return Decision(Action.REFUSE, (line,))
@@ -146,7 +146,7 @@ class RunFolder:
     path: Path
 
     def found(self) -> Found:
-        """Classifies the present contents."""
+        """The kind of the present contents."""
         if not os.path.exists(self.path):
             return Found.ABSENT
         if not self.path.is_dir() or _is_home(self.path):
@@ -173,14 +173,14 @@ class RunFolder:
         return Found.UNFINISHED if names & results else Found.PREPARED
 
     def create(self) -> None:
-        """Make the folder if it is missing. Raises UserError if that is impossible."""
+        """Make the folder if it is missing. Raises UserError if the folder cannot be made."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"output.directory: {self.path}: {error.strerror}") from None
 
     def recorded(self) -> Iterator[Path]:
-        """The files that a run's ledger records; of a snapshot or checkpoint the manifest."""
+        """The existing files that a run's ledger records; for a snapshot or checkpoint the manifest."""
         for name in (CONFIG, *_WRITTEN, *(f"{name}.h5" for name in KINDS)):
             if (path := self.path / name).is_file():
                 yield path
@@ -198,14 +198,14 @@ class RunFolder:
 
         `inputs/` stays, because the new configuration may read from it; `plots/` and `logs/` stay too.
         """
-        # If the removal is interrupted, the remainder must be recognized as an unfinished run of this program:
-        # config.yaml goes last.
+        # If the removal is interrupted, the remaining files must be recognized as an unfinished run of this program.
+        # Therefore config.yaml is removed last.
         if (self.path / STATE).exists():
             write_state(self.path, RunState("stopped", 0, 0.0, 0.0, 0.0, 0.0, 0.0, reason="removal was cut short"))
         ledger = read_ledger(self.path)
         recorded = (Path(name) for name in ledger.files) if ledger else ()
         series = {*KINDS, *(file.stem for file in recorded if len(file.parts) == 1 and file.suffix == ".h5")}
-        # The ledger goes first, else it would report the files removed below as missing.
+        # The ledger is removed first, because `verify` would report the files removed below as missing.
         (self.path / LEDGER).unlink(missing_ok=True)
         for name in _ARRAYS:
             _remove_entries(self.path / name, _SAVED)
@@ -248,7 +248,7 @@ def claim(
 
 
 def _reached(found: Found, state: RunState | None) -> float | None:
-    """The time before which the run can no longer end."""
+    """The simulation time that the run has reached, before which it cannot end any more."""
     if state is None:
         return None
     return state.time if found is Found.FINISHED else state.last_checkpoint_time
@@ -263,7 +263,7 @@ def _continuing(path: Path, state: RunState | None) -> str:
 
 
 def _is_sweep(path: Path) -> bool:
-    """Whether `path` is the folder of a parameter study, which may lie beside a run and is no part of it."""
+    """Whether `path` is the folder of a parameter study, which may lie in a run folder but is no part of the run."""
     try:
         return json.loads((path / PLAN).read_text())["program"] == SWEEP
     except (OSError, ValueError, KeyError, TypeError):
@@ -277,12 +277,12 @@ def _is_home(path: Path) -> bool:
 
 
 def within(key: str, allowed: str) -> bool:
-    """Whether a key is `allowed`, or lies below it."""
+    """Whether `key` is the key `allowed` or lies below it."""
     return key == allowed or key.startswith(allowed + ".")
 
 
 def in_words(value: Any) -> str:
-    """The value of a key as messages tell it."""
+    """The value of a key as text for messages."""
     return "nothing" if value is None else str(value)
 
 
@@ -300,8 +300,8 @@ def _remove_entries(folder: Path, pattern: re.Pattern[str]) -> None:
 
 
 # ---- the configuration with which the checkpoints were computed ------------------------------------------
-# Every checkpoint and snapshot carries the resolved configuration in its manifest, under the manifest's checksum.
-# Anybody can edit `RUN/config.yaml`; the blocks that may not change are therefore taken from the manifest.
+# The manifest of every checkpoint and snapshot contains the resolved configuration, protected by its checksum.
+# Anybody can edit `RUN/config.yaml`; therefore the blocks that may not change are taken from the manifest.
 
 
 def stored_config(checkpoint: Path) -> RunConfig | None:
@@ -322,7 +322,7 @@ def computed_with(config_file: Path) -> RunConfig:
     for checkpoint in reversed(committed(config_file.parent / "checkpoints")):
         try:
             stored = stored_config(checkpoint)
-        except (RunFailure, UserError):  # damaged or of another version: the run does not continue from it
+        except (RunFailure, UserError):  # damaged or of another version, so no run continues from it
             continue
         frozen = {} if stored is None else {block: getattr(stored, block) for block in FROZEN}
         return config.model_copy(update=frozen)
@@ -334,7 +334,7 @@ def check_restored(checkpoint: Path, now: RunConfig, allow: Collection[str]) -> 
     stored = stored_config(checkpoint)
     if stored is not None and (wrong := _frozen(diff_configs(stored, now), allow)):
         raise UserError(
-            f"{checkpoint}: was computed with another {_compared(wrong)}; continue with its value, or allow the "
+            f"{checkpoint}: was computed with another {_compared(wrong)}; continue with that value, or allow the "
             f"change: {_allowing(wrong)}"
         )
 

@@ -1,13 +1,13 @@
 """One writer per run folder: `RUN/lock`.
 
-The lock is a small file whose inode belongs to its owner: it is created by a hard link (atomic on NFS too), its owner
-renews it by touching the inode through an open descriptor, and a takeover renames another inode over the name. A
-frozen owner that wakes up later therefore touches its own inode, which has no name any more, and cannot disturb the
-new owner; it notices by `still_mine`, which is called before every commit. Ages are differences of two times stamped
-by the file system, so the clocks of the nodes do not matter.
+The lock is a small file whose inode belongs to the lock's owner. A hard link creates the lock (atomically, on NFS
+too), the owner renews it by touching the inode through an open descriptor, and a takeover renames another inode over
+the name. An owner that was frozen and wakes up later therefore touches its own inode, which has no name any more, and
+cannot disturb the new owner; it notices the takeover by `still_mine`, which is called before every commit. Ages are
+differences of two times stamped by the file system, so the clocks of the nodes do not matter.
 
-Locks of the operating system (`flock`, and packages such as filelock that wrap it) are often not kept between nodes
-of a network file system, and packages with lock files do not detect a takeover.
+Locks of the operating system (`flock`, and packages such as filelock that wrap it) often do not work between the
+nodes of a network file system, and packages with lock files do not detect a takeover.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, er
 
 
 class RunLock:
-    """A held lock. `acquire` makes it; `release` or the end of a `with` block gives it back."""
+    """A lock that this process holds: `acquire` takes the lock, `release` or the end of a `with` block removes it."""
 
     def __init__(self, path: Path, holder: Holder, descriptor: int, takeover: str | None, every: float) -> None:
         self.path, self.holder, self.takeover = path, holder, takeover
@@ -51,10 +51,10 @@ class RunLock:
         renew_every: float = RENEW_EVERY,
         stale_after: float = STALE_AFTER,
     ) -> Self:
-        """Hold `folder/lock`.
+        """Take the lock `folder/lock`.
 
         A lock whose holder is known to be dead, or that was not renewed for `stale_after` seconds, is taken over, and
-        `takeover` then holds a line that says so. `job_is_gone(job_id)` asks the scheduler (by default with
+        the attribute `takeover` is then a line about this. `job_is_gone(job_id)` asks the scheduler (default:
         `squeue`).
 
         Raises UserError, naming the holder, if the lock is live; OSError if the folder is not writable.
@@ -87,7 +87,7 @@ class RunLock:
         return cls(path, mine, descriptor, takeover, renew_every)
 
     def still_mine(self) -> bool:
-        """Whether this process still holds the lock; to be asked before each commit."""
+        """Whether this process still holds the lock. Every commit asks this first."""
         if self._released.is_set():
             return False
         holder = read_holder(self.path.parent)  # opening the file makes an NFS client refresh its attributes
@@ -102,7 +102,7 @@ class RunLock:
             )
 
     def release(self) -> None:
-        """Stop renewing and remove the lock if this process still holds it."""
+        """Stop renewing the lock, and remove it if this process still holds it."""
         if self._released.is_set():
             return
         mine = self.still_mine()
@@ -120,13 +120,13 @@ class RunLock:
 
     def _renew(self, every: float) -> None:
         while not self._released.wait(every):
-            # A file system that fails now and then is noticed by the commits.
+            # If the file system fails for a longer time, the commits fail too and report it.
             with contextlib.suppress(OSError):
                 os.utime(self._descriptor)
 
 
 def _appear(beside: Path, path: Path) -> bool:
-    """Give the file `beside` the additional name `path`; False if `path` exists. Atomic."""
+    """Atomically gives the file `beside` the additional name `path`; False if `path` exists."""
     try:
         os.link(beside, path)
     except FileExistsError:
@@ -142,8 +142,8 @@ def _appear(beside: Path, path: Path) -> bool:
 
 
 def _replace(path: Path, stale: Holder | None, beside: Path, stale_after: float) -> bool:
-    """Rename `beside` over the stale lock; False if another start did so first."""
-    # Two starts may see the same stale lock: the second must not replace the lock that the first has just written.
+    """Rename `beside` over the stale lock; False if another start has replaced that lock already."""
+    # Two starts may see the same stale lock; the second must not replace the lock that the first has just written.
     guard = path.with_name(LOCK + ".takeover")
     while not _appear(beside, guard):
         age = _age(guard, beside)
@@ -161,7 +161,7 @@ def _replace(path: Path, stale: Holder | None, beside: Path, stale_after: float)
 
 
 def _remove_abandoned(folder: Path, stale_after: float) -> None:
-    """Remove the files of starts that were killed while they asked for the lock."""
+    """Remove the files of starts that were killed while they tried to take the lock."""
     now = (folder / LOCK).stat().st_mtime
     for path in folder.glob(f"{_BESIDE}*"):
         with contextlib.suppress(FileNotFoundError):
@@ -170,7 +170,7 @@ def _remove_abandoned(folder: Path, stale_after: float) -> None:
 
 
 def _age(path: Path, beside: Path) -> float | None:
-    """Seconds since `path` was touched, by the file system's own clock; None if it is gone."""
+    """Seconds since `path` was touched, by the clock of the file system; None if `path` does not exist."""
     os.utime(beside)
     try:
         return beside.stat().st_mtime - path.stat().st_mtime
@@ -186,7 +186,7 @@ def _same_file(path: Path, descriptor: int) -> bool:
 
 
 def _in_use(path: Path, holder: Holder | None, beside: Path) -> str:
-    """Why the lock is refused, and the cure. A loop that stands still does not see the file `stop`."""
+    """The message that another process holds the lock, with the cure. A stuck loop does not see the file `stop`."""
     renewed, moved = _age(path, beside) or 0.0, _age(path.parent / STATE, beside)
     loop = "has not moved yet" if moved is None else f"last moved {max(moved, 0):.0f} s ago"
     cure = f"touch {path.parent / 'stop'}"

@@ -1,4 +1,4 @@
-"""Lines for people, on the console and, with their time, in `RUN/run.log`."""
+"""Prints the messages of a run on the console and, with the time, into `RUN/run.log`."""
 
 import contextlib
 import os
@@ -14,11 +14,11 @@ from simulator.files import UNRECORDED, AppendedFile, Journal
 
 
 class LastingConsole(Console):
-    """stdout, for lines of plain text. If its reader has gone (`| head`, a lost connection) or its disk is full,
-    further lines are dropped and the run goes on: RUN/run.log has them."""
+    """A console for lines of plain text on stdout. If the reader of stdout has gone (`| head`, a lost connection) or
+    its disk is full, further lines are dropped and the run goes on; RUN/run.log has all lines."""
 
     def __init__(self, file: TextIO | None = None, **options: Any) -> None:
-        # Plain lines in a notebook, too, where rich would make a display of each.
+        # In a notebook rich would otherwise make a display of each line.
         options = {"highlight": False, "soft_wrap": True, "markup": False, "force_jupyter": False} | options
         super().__init__(file=file or sys.stdout, **options)
 
@@ -38,10 +38,10 @@ class LastingConsole(Console):
 
 
 class RunLog:
-    """The messages of the first process. Lines said before `open` are kept and written by `open`.
+    """The messages of a run. `open` first writes the lines that were printed before the file was opened.
 
-    Only the process that holds the run's lock opens the file. A full disk does not end a run here: the console still
-    gets the lines, and the writers of results raise their own errors.
+    Only the process that holds the run's lock opens the file. If the disk is full, the log still prints to the
+    console and the run goes on; the writers of results raise their own errors.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RunLog:
         self._pending.clear()
 
     def say(self, text: str) -> None:
-        """Writes one or several lines to console and file."""
+        """Prints the lines of `text` on the console and writes them to the file."""
         for line in text.splitlines():
             if not self._quiet:
                 self.console.print(line)
@@ -72,17 +72,16 @@ class RunLog:
                 self._write(stamped)
 
     def note(self, text: str) -> None:
-        """Writes lines to the file alone."""
+        """Writes the lines of `text` to the file only."""
         quiet, self._quiet = self._quiet, True
         self.say(text)
         self._quiet = quiet
 
     def warn(self, text: str) -> None:
-        """Says a line that begins with `warning:`."""
+        """Prints and records `text` as a warning."""
         self.say(f"warning: {text}")
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

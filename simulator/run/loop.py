@@ -1,4 +1,4 @@
-"""The loop of a run: advance on the device, wake for events and about once a second, agree, act.
+"""The loop of a run: advance on the devices; wake for events, and about once a second; agree; act.
 
 Conditions that only one process knows (clock, signal, stop file, a slow disk) go into one vector of flags. All
 processes act on its maximum over the processes, so that they take the same decision at the same step.
@@ -29,7 +29,7 @@ WAKE = 1.0
 
 
 class Moment(NamedTuple):
-    """The position of the run: the values of its clock on the host."""
+    """The position of the run: the values of the state's clock, on the host."""
 
     step: int
     time: float
@@ -43,15 +43,15 @@ class Outcome:
     reason: str | None
     """Why the run ended early."""
     steps: int
-    """Number of steps that this start took."""
+    """Number of steps that this start of the run took."""
     seconds: float
     """Wall time of these steps, without output."""
     moment: Moment
 
 
 class Calls(NamedTuple):
-    """The functions that the loop calls: `progress` at every wake, `committed` for every snapshot and checkpoint, and
-    `alive` for a watchdog."""
+    """The functions that the loop calls: `progress` and `alive` (for a watchdog) at every wake, `committed` after the
+    commit of a snapshot or checkpoint."""
 
     progress: Callable[[Moment], None]
     committed: Callable[[Path], None]
@@ -59,7 +59,7 @@ class Calls(NamedTuple):
 
 
 class Loop:
-    """Runs a simulation from its current state to the end, or until it is asked to stop."""
+    """Runs a simulation from its current state to the end, or until a request to stop."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Loop:
         self._fail(f"step {moment.step}, t = {moment.time:g}: {what}; all earlier output is intact. {cure} may help")
 
     def _fail(self, line: str) -> NoReturn:
-        """Ends the run for a reason that every process sees; a save in progress is finished first."""
+        """Finishes a save in progress, then ends the run for a reason that all processes know."""
         self._output.flush()
         self._finish_save()
         raise RunFailure(line)
@@ -133,8 +133,8 @@ class Loop:
             self._calls.committed(folder)
 
     def _take(self, names: tuple[str, ...], moment: Moment) -> None:
-        """Takes events."""
-        # A step checks the state that it starts from, so the state to be written may be the first bad one.
+        """Writes the output of the events `names`."""
+        # A step checks its initial state, so the present state may be the first one that is not finite.
         if names and self._simulation.nonfinite():
             self._cannot_go_on(moment)
         for name in names:
@@ -163,12 +163,12 @@ class Loop:
         return steps, tuple(n for n, d in zip(self._wall.names, agreed[len(Flag) :], strict=True) if d)
 
     def _raise_trouble(self) -> None:
-        """Raises, on every process, the first error that any process met while writing a file."""
+        """Raises, on every process, the first error of any process in writing a file."""
         for line in filter(None, self._simulation.cluster.gather(self._output.trouble)):
             raise RunFailure(line)
 
     def _advance(self, moment: Moment, steps: int) -> float:
-        """Takes up to `steps` steps and returns the seconds they took."""
+        """Takes up to `steps` steps; returns their duration in seconds."""
         until = Until(
             np.float64(self._schedule.next_aligned(moment.dt)),
             np.float64(self._schedule.next_soft()),
@@ -190,8 +190,8 @@ class Loop:
         return seconds
 
     def _make_room(self, state: State) -> bool:
-        """Grows buffers of particles that are too small, and from here on takes programs for the larger ones. Whether
-        there were any."""
+        """Enlarges buffers of particles that are too small; later steps use programs for the larger buffers. Returns
+        whether a buffer was too small."""
         simulation = self._simulation
         name = crowded(state.particles)
         if name is None:

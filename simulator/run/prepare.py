@@ -1,5 +1,4 @@
-"""The work of a run between claiming its folder and the first step: choose the starting state and repair the
-folder."""
+"""Prepares a run between the claim of its folder and its first step: repairs files, chooses the first state."""
 
 import contextlib
 import os
@@ -35,16 +34,16 @@ class Choices:
 
     overwrite: bool = False
     allow: tuple[str, ...] = ()
-    """Frozen keys that may differ nevertheless."""
+    """Frozen keys whose values may differ from those of the earlier start."""
     command: Sequence[str] = ()
 
 
 def find_start(config: RunConfig, choices: Choices, log: RunLog) -> str | None:
-    """The newest intact checkpoint of the run, from which it continues; None if none was ever written: the run then
-    begins anew, in a folder that was cleared for it.
+    """The newest intact checkpoint, from which the run continues. If no checkpoint was ever written, clears the
+    folder and returns None: the run then begins anew.
 
-    Raises RunFailure if there are checkpoints but none is intact, UserError if the checkpoint was computed with
-    another configuration.
+    Raises RunFailure if there are checkpoints but none of them is intact, UserError if the checkpoint was computed
+    with another configuration.
     """
     folder = config.output.directory
     for kind in ("snapshots", "checkpoints"):
@@ -67,8 +66,8 @@ def find_start(config: RunConfig, choices: Choices, log: RunLog) -> str | None:
 def prepare_folder(simulation: Simulation, choices: Choices, log: RunLog, check: Callable[[], None]) -> Ledger:
     """Opens ledger and log, writes the files that precede the first step, and repairs the traces of a killed start.
 
-    Warns of files that were lost or altered since the last start. `check` raises if the folder is no longer this
-    run's.
+    Warns of files that were lost or altered since the last start. `check` raises if another process has taken over
+    the folder.
     """
     path = simulation.config.output.directory
     changed = _changed(path)
@@ -116,15 +115,15 @@ def _record_provenance(simulation: Simulation, choices: Choices, journal: Journa
 
 
 def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
-    """The run's schedule. With a checkpoint, the schedule is the stored one and the simulation takes the checkpoint's
-    state. All processes call this."""
+    """The schedule of the run. If a checkpoint is `chosen`, the schedule and the state of the simulation are restored
+    from the checkpoint. All processes call this."""
     settings, planned = simulation.config.time, events(simulation.config.output)
     if chosen is None:
         return Schedule(planned, settings.stop, max_steps=settings.max_steps)
     state = restored(simulation, chosen)
     stored = open_snapshot(chosen).attributes
     if stored["fixed_dt"] != (simulation.time_step.fixed or 0.0):
-        # With a fixed dt the time is origin + since * dt: another dt counts from here.
+        # With a fixed dt the time is origin + since * dt; with another dt the steps are counted from this time on.
         state = replace(state, origin=state.time + 0, since=state.since * 0)
     simulation.state = state
     time, dt = float(state.time), float(state.dt)
@@ -132,10 +131,10 @@ def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
 
 
 def forget_after(folder: Path, output: Output, step: int, journal: Journal, log: RunLog) -> None:
-    """Removes everything that the interrupted run wrote after the checkpoint; the continued run writes it again.
+    """Removes the output later than the checkpoint at `step`; the continued run writes this output again.
 
-    Later checkpoints are damaged, else the run would continue from them. If they become readable again, a later start
-    must not continue from a past that this run no longer has.
+    Later checkpoints, which exist only if they are damaged, are removed too: if one of them became readable again, a
+    later start would continue from a state that this run no longer has.
     """
     removed = output.truncate(step)
     for name in ("snapshot", "checkpoint"):
@@ -172,7 +171,7 @@ def _changed(folder: Path) -> list[str]:
 
 
 def _indices_made(parent: Path) -> list[str]:
-    """Makes the indices that a killed run could not make; returns a line for each."""
+    """Makes the indices that a killed run has not made; returns a line for each index."""
     lines: list[str] = []
     for folder in committed(parent):
         with contextlib.suppress(UserError, RunFailure):  # `verify` reports a damaged snapshot

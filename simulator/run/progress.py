@@ -1,5 +1,5 @@
-"""Progress of the run: a bar on a terminal or in a notebook, else a line every half minute; and the summary at the
-end."""
+"""Shows the progress of a run by a bar on a terminal or in a notebook, else by a line every half minute; composes the
+summary at the end."""
 
 import math
 import os
@@ -28,15 +28,15 @@ from simulator.run.log import RunLog
 from simulator.words import duration, size
 
 LINE_EVERY = 30.0
-"""Seconds between two lines if there is no terminal."""
+"""Seconds between two lines of progress if stdout is no terminal."""
 _WINDOW = 30.0
 
 
 class Progress:
     """Shows step, t, dt, steps/s and the time to the end.
 
-    The speed is the mean over the last half minute, so that compilation and slow starts soon drop out. The time to
-    the end follows from the speed in simulation time, because dt changes.
+    The speed is the mean over the last half minute, so that compilation and slow starts soon no longer count. The
+    time to the end follows from the speed in simulation time, because dt changes.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Progress:
             self._bar.start()
 
     def update(self, step: int, time: float, dt: float) -> None:
-        """Report the state after the latest step. Cheap enough for every pause of the device loop."""
+        """Show the position after the latest step. Cheap enough for every pause of the device loop."""
         now = self._clock()
         self._first_step = step if self._first_step is None else self._first_step
         self._seen.append((now, step, time))
@@ -86,7 +86,7 @@ class Progress:
             self._log.say(f"{100 * self.fraction(step, time):3.0f} %  {self._words(step, time, dt)}")
 
     def fraction(self, step: int, time: float) -> float:
-        """The fraction of the run that is done, by simulation time or by steps, whichever ends it first."""
+        """The completed fraction of the run by simulation time or by steps, whichever is larger."""
         parts = [0.0]
         if math.isfinite(self._stop):
             parts.append((time - self._start) / (self._stop - self._start) if self._stop > self._start else 1.0)
@@ -96,7 +96,7 @@ class Progress:
 
     @property
     def steps_per_second(self) -> float:
-        """Speed over the last half minute; 0 before there are two states."""
+        """Mean speed over the last half minute; 0 before the second state."""
         (before, first_step, _), (now, last_step, _) = self._ends()
         return (last_step - first_step) / (now - before) if now > before else 0.0
 
@@ -132,10 +132,10 @@ class Progress:
 
 
 def notebook_line() -> Callable[[float, str], None] | None:
-    """Shows a fraction and words in the output of the notebook's cell that runs, in the place of those before; None
-    where no notebook runs this program."""
-    found: Any = sys.modules.get("IPython")
-    shell = None if found is None else found.get_ipython()
+    """A function (fraction, words) that shows its arguments in the output of the running notebook cell and replaces
+    the earlier ones; None outside of a notebook."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
     if getattr(shell, "kernel", None) is None:
         return None
     display: Any = sys.modules["IPython"].display
@@ -161,13 +161,13 @@ class _Words(ProgressColumn):
 
 
 def program() -> list[str]:
-    """The command that starts this program: its console script if that lies beside the interpreter."""
+    """The words that start this program: its console script if it lies beside the interpreter, else `python -m`."""
     beside = Path(sys.executable).with_name("simulator")
     return [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-m", "simulator"]
 
 
 def typed() -> tuple[str, ...]:
-    """The words that start this program in a shell: its name if the shell finds it, else its path."""
+    """The words with which a user starts this program: its name if the shell finds it on PATH, else its path."""
     path, *module = program()
     on_path = shutil.which("simulator")
     if not module and on_path is not None and os.path.samefile(on_path, path):
@@ -188,12 +188,12 @@ def summary(
     next_commands: Iterable[Sequence[str]],
     spent: Mapping[str, float] = MappingProxyType({}),
 ) -> list[str]:
-    """The lines at a run's end.
+    """The lines at the end of a run.
 
-    `outcome` says how it ended; `stepping` is the time in the device loop, in seconds; `points` is the number of grid
-    points, shared by `devices` devices; `spent` maps each activity of this start to its seconds, which add up to the
-    whole (`Stopwatch.parts`). The contents of `folder` are listed with their sizes. `next_commands` are lists of
-    words, shown as they would be typed.
+    `outcome` tells how the run ended; `stepping` is the time in the device loop, in seconds; `points` is the number
+    of grid points, shared by `devices` devices; `spent` maps each activity of this start to its seconds, which add up
+    to the whole (`Stopwatch.parts`). The lines list the contents of `folder` with their sizes. `next_commands` are
+    lists of words, shown as a user types them.
     """
     lines = [outcome]
     if steps and stepping > 0:
@@ -215,11 +215,10 @@ def summary(
 
 
 def _wall_time(spent: Mapping[str, float]) -> str:
-    """`12.3 s in all: steps 8.1 s, compilation 3.0 s, ...`, the largest first. Activities that round to zero are left
-    out."""
+    """`12.3 s in all: steps 8.1 s, compilation 3.0 s, ...`, the largest first, without activities that round to 0."""
     tenths = {name: int(10 * seconds + 0.5) for name, seconds in spent.items()}
     parts = sorted(((n, t) for n, t in tenths.items() if t), key=lambda part: -part[1])
-    # The sum is the sum of the rounded parts, so that the line adds up.
+    # The total is the sum of the rounded parts, so that the numbers in the line add up.
     return f"{sum(tenths.values()) / 10:.1f} s in all: " + ", ".join(f"{n} {t / 10:.1f} s" for n, t in parts)
 
 
@@ -245,7 +244,7 @@ def _contents(folder: Path) -> list[tuple[str, str]]:
         if path.exists():
             whole = size(_bytes(path) + _bytes(path.with_suffix(".parts")))
             if path.suffix == ".csv":
-                with path.open("rb") as file:  # line by line: a long run's table does not fit in memory
+                with path.open("rb") as file:  # read line by line, because the table of a long run may be large
                     rows = sum(1 for _ in file) - 1
                 whole = f"{rows} row{'s' * (rows != 1)}, {whole}"
             contents.append((name, whole))

@@ -1,7 +1,8 @@
-"""May this run? All checks of `run`, for a login node and for every command alike.
+"""Checks whether `run` may start a run, for all commands, also on a login node.
 
-An abstract simulation is built, with devices that cannot compute: model, forcing, outputs and initial condition raise
-the same errors as in a run. Checks that depend on values, such as a start at rest, are left to the run.
+The checks build an abstract simulation, on devices that cannot compute: model, forcing, outputs and initial condition
+raise the same errors as in a run. Checks that depend on values, such as an initial state at rest, are left to the
+run.
 """
 
 import contextlib
@@ -43,9 +44,9 @@ def may_run(
     allow: Collection[str] = (),
     growth: bool = False,
 ) -> Decision:
-    """Whether `run` starts or continues the run, or finds it finished. Raises UserError, with the place, if it would
-    refuse the folder, or the configuration on any devices. No device is needed, and nothing is written. For `growth`
-    see `check`."""
+    """Whether `run` would start or continue the run, or find it finished. Raises UserError, with the place, if `run`
+    would refuse the folder, or the configuration on any devices. Needs no device and writes nothing. For `growth` see
+    `check`."""
     decision = decision_of(config, overwrite=overwrite, allow=allow)
     decision.raise_if_refused()
     if decision.action is not Action.FINISHED:
@@ -59,7 +60,7 @@ def may_run(
 
 
 def decision_of(config: RunConfig, *, overwrite: bool = False, allow: Collection[str] = ()) -> Decision:
-    """How `run` treats the folder of `config` in its present state."""
+    """The decision of `run` for `config` and the present contents of its folder."""
     folder = RunFolder(Path(config.output.directory))
     found, file = folder.found(), folder.path / CONFIG
     old = found in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED) and not overwrite
@@ -71,9 +72,9 @@ def decision_of(config: RunConfig, *, overwrite: bool = False, allow: Collection
 def check(config: RunConfig, processes: int = 1, copies: Path | None = None, growth: bool = False) -> None:
     """Raises UserError, with the place, if `run` would refuse the configuration on any devices.
 
-    `copies` is the folder with a continued run's copies of its input files. `growth`: also if a user's equation has
-    modes that grow faster than the fixed dt follows. That takes the values of the linear term, on a virtual device of
-    this processor: it is for commands that start no run, since a run refuses the same before its folder is made.
+    `copies` is the folder with a continued run's copies of its input files. `growth`: also raises UserError if a
+    user's equation has modes that grow too fast for the fixed dt. This check computes the linear term on a virtual
+    CPU device; it is for commands that start no run, because a run makes the same check before it makes its folder.
     """
     count, fft = config.devices.count, config.fft
     check_devices(config, count, processes)
@@ -81,7 +82,7 @@ def check(config: RunConfig, processes: int = 1, copies: Path | None = None, gro
         config, count if count != "auto" and fft.backend == NAME else 1, inputs=_InputsOnPaper(copies)
     )
     series_of(simulation)
-    # The construction may reach a decision that needs values.
+    # The initial condition may reach a branch that depends on values.
     with contextlib.suppress(jax.errors.JAXTypeError):
         jax.eval_shape(simulation.start)
     if growth:
@@ -98,11 +99,8 @@ def _check_growth(paper: Simulation) -> None:
 
 
 def check_memory(simulation: Simulation) -> None:
-    """Raises UserError if the run's steps need more memory than its devices have free, before any is allocated. All
-    processes call this.
-
-    Free memory is that of this moment; if it is unknown, nothing is refused.
-    """
+    """Raises UserError, before any array is allocated, if the steps need more memory than the devices have free now.
+    If the free memory is unknown, no run is refused. All processes call this."""
     config, devices = simulation.config, len(simulation.cluster.devices)
     if (short := simulation.shortage()) is None:
         return
@@ -123,14 +121,14 @@ def check_memory(simulation: Simulation) -> None:
 
 
 def _check_particles(simulation: Simulation, state: float, needs: float, free: float) -> None:
-    """Raises UserError if the particles are most of a device's `state` (bytes), with the number that would fit."""
+    """Raises UserError, with the number of particles that would fit, if particles are most of the `state` (bytes)."""
     sets = simulation.template.particles
     held = {name: bytes_of(particles) / sets[name].devices for name, particles in sets.items()}
     if 2 * sum(held.values()) < state:
         return
     name = max(held, key=lambda name: held[name])
     count = simulation.populations[name].count
-    # A step needs memory in proportion to what it advances.
+    # The memory of a step is proportional to the arrays that it advances.
     fit = int(count * (free * state / needs - (state - held[name])) / held[name])
     cures = [f"count: {fit}"] if fit > 0 else []
     devices = len(simulation.cluster.devices)
@@ -149,7 +147,7 @@ def _counted(devices: int) -> str:
 
 
 class _InputsOnPaper(RunInputs):
-    """Reads the input files of a configuration, but no arrays."""
+    """Reads the input files of a configuration without the arrays of snapshots."""
 
     def snapshot(self, path: str) -> Any:
         return _Shapes(super().snapshot(path))
@@ -159,7 +157,7 @@ class _InputsOnPaper(RunInputs):
 
 
 class _Shapes:
-    """The grid and shapes of fields on disk, without their values."""
+    """The grid and the shapes of stored fields, with zeros for values."""
 
     def __init__(self, stored: Any):
         self.grid: Grid = stored.grid
@@ -171,7 +169,7 @@ class _Shapes:
 
 
 class _Places:
-    """The number and records of particles on disk, without their values."""
+    """The number and the records of stored particles, with zeros for values."""
 
     def __init__(self, stored: Any):
         self.count, self.records = stored.count, stored.records

@@ -1,4 +1,4 @@
-"""Whether a run is alive, judged from its lock, its process and its job. `status`, sweeps and the lock ask this."""
+"""Judges from lock, process and job whether a run is alive, for `status`, for sweeps and for the lock itself."""
 
 import contextlib
 import json
@@ -23,14 +23,13 @@ RENEW_EVERY = 10.0
 STALE_AFTER = 60.0
 """Seconds without renewal after which a lock is stale."""
 DOUBTFUL_AFTER = 2.5 * RENEW_EVERY
-"""Seconds without renewal after which an answer of Slurm that the holder's job has ended is trusted: another cluster
-may share the file system and know nothing of the job."""
+"""Seconds without renewal after which Slurm's answer that the holder's job has ended is trusted; the Slurm of another
+cluster with the same file system does not know the job."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The holder of a lock. `machine` distinguishes boots and containers, `started` two processes with the same
-    pid."""
+    """The holder of a lock. `machine` distinguishes boots and containers, `started` processes with the same pid."""
 
     host: str
     pid: int
@@ -42,7 +41,7 @@ class Holder:
 
     @classmethod
     def this_process(cls, environ: Mapping[str, str]) -> Self:
-        """This process, as one start of one job."""
+        """This process as the holder of a lock."""
         return cls(
             host=socket.gethostname(),
             pid=os.getpid(),
@@ -55,7 +54,7 @@ class Holder:
 
     @property
     def cure(self) -> str:
-        """The command that ends it."""
+        """The command that ends the holder."""
         return f"scancel {self.job_id}" if self.job_id else f"kill {self.pid} (on {self.host})"
 
     def __str__(self) -> str:
@@ -64,7 +63,7 @@ class Holder:
 
 
 def read_holder(folder: Path) -> Holder | None:
-    """The holder of the lock of `folder`, alive or not; None if there is no lock or it cannot be read."""
+    """The holder of the lock of `folder`, alive or not; None if there is no readable lock."""
     try:
         return Holder(**json.loads((folder / LOCK).read_text()))
     except (OSError, ValueError, TypeError):
@@ -96,8 +95,8 @@ def why_dead(
 
 
 def is_written(folder: Path, now: float | None = None) -> bool:
-    """Whether a process writes the run in `folder`. The lock is not touched, and because nothing is taken over,
-    Slurm's answer is trusted at once. `now` is in seconds since the epoch."""
+    """Whether a process writes the run in `folder`. This function takes no lock over, so it trusts Slurm's answer at
+    once. `now` is in seconds since the epoch."""
     try:
         age = (time.time() if now is None else now) - (folder / LOCK).stat().st_mtime
     except OSError:
@@ -107,14 +106,14 @@ def is_written(folder: Path, now: float | None = None) -> bool:
 
 
 def process_lives(host: str, pid: int, job_id: str | None) -> bool:
-    """Whether the process recorded as `host` and `pid` is alive; on another host, whether its job is."""
+    """Whether the process `pid` on `host` is alive; for another host, whether the job of the process is alive."""
     if host == socket.gethostname():
         return _start_time(pid) is not None
     return job_id is not None and not job_is_gone(job_id)
 
 
 def _machine() -> str:
-    """An identifier of the boot and the pid namespace, within which pids can be compared."""
+    """An identifier of the boot and of the pid namespace; pids with the same identifier can be compared."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -122,7 +121,7 @@ def _machine() -> str:
 
 
 def _start_time(pid: int) -> int | None:
-    """The start time of a process in ticks after boot; None if it is dead or a zombie, or if there is no /proc."""
+    """The start time of a process in ticks after boot; None for a dead process or a zombie, and without /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -175,7 +174,7 @@ class RunStatus:
 
     @property
     def ends(self) -> datetime | None:
-        """The expected time of the run's end, from its last speed; None if that is unknown."""
+        """The expected time of the run's end, from its last speed; None if the speed is unknown."""
         state = self.state
         if state is None or state.state != "running" or not self.writing or state.steps_per_second * state.dt <= 0:
             return None
@@ -209,7 +208,7 @@ class RunStatus:
 def look_at(folder: Path, now: datetime) -> RunStatus:
     """The status of the run in `folder`."""
     state = read_state(folder)
-    # The job in the state file has run; a job that was submitted later may still wait.
+    # The job in the state file has started; a job that was submitted later may still wait.
     job = submitted_job(folder) or (state.job_id if state else None)
     began = (folder / LOCK).exists() or (folder / LOG).exists()
     writing = is_written(folder, now.timestamp())

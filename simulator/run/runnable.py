@@ -1,4 +1,4 @@
-"""The simulation in a script or a notebook: it runs, with all the output of its configuration."""
+"""A simulation for scripts and notebooks, which can run with all the output of its configuration."""
 
 import inspect
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class RunnableSimulation(Simulation):
             time={"stop": 1},
         )
         simulation.fields["velocity"]         # values (3, x, y, z) on the grid
-        simulation.every(0.1, function)       # a series of one's own
+        simulation.every(0.1, function)       # a series of your own
         simulation.run()                      # runs to the end, with all output; interrupted, it continues
 
     `model`, or its key `equation`, may also be the class of an equation.
@@ -59,12 +59,12 @@ class RunnableSimulation(Simulation):
         super().__init__(config, cluster=cluster, inputs=inputs, report=report, members=members)
 
     def every(self, interval: float, function: Callable[..., Any], name: str | None = None) -> None:
-        """Calls `function(fields, time)` every `interval` of simulation time during `run`. The numbers and small
-        arrays that it returns by name go to the series RUN/NAME.h5 (by default named after the function), which
-        `plot` draws.
+        """Calls `function(fields, time)` every `interval` of simulation time during `run`. The function returns
+        numbers and small arrays by name, which the run writes to the series RUN/NAME.h5 (`name`: by default the name
+        of the function), and `plot` draws.
 
-        `fields["velocity"]` holds values on the devices, traced by JAX: the function is compiled once. In a file
-        this is the key `output.python`. The source file of the function is kept with the run.
+        `fields["velocity"]` holds values on the devices, traced by JAX: the function is compiled once. The key
+        `output.python` of a file does the same. The run keeps a copy of the function's source file.
         """
         path = _source(function)
         self.inputs.give(path, function.__name__, function)
@@ -77,8 +77,8 @@ class RunnableSimulation(Simulation):
         self.config = self.config.model_copy(update={"output": output})
 
     def run(self, **options: Any) -> int:
-        """Runs to the end with all output. Returns the exit code: 3 if it was interrupted; calling it again
-        continues. For the options see `simulator.run.execute.execute`."""
+        """Runs to the end with all output. Returns the exit code, which is 3 if the run was interrupted; another call
+        then continues the run. For the options see `simulator.run.execute.execute`."""
         if (members := self.placement.members) > 1:
             raise UserError(
                 f"run: runs one simulation on all devices, and members={members} divides them; leave members out, or "
@@ -115,7 +115,7 @@ def _named(model: Any, inputs: RunInputs) -> Any:
 
 
 def _source(thing: Any) -> str:
-    """The source file of a class or a function; a placeholder for those defined in a notebook."""
+    """The source file of a class or a function; a placeholder for an object defined in a notebook."""
     try:
         path = inspect.getsourcefile(thing)
     except TypeError:  # a class of __main__ that has no file

@@ -22,10 +22,10 @@ from simulator.measure import requested
 class Event:
     """One kind of event with all its conditions.
 
-    `every` is simulation time, `every_steps` counts steps from the first, `every_wall` is in seconds; any of them may
-    be combined. With `align` the steps are cut so that one ends exactly at each time of `every`; without, the event
-    is taken after the first step at or beyond it. `first` and `last`: the event is due at the first state, at the
-    run's end.
+    `every` is simulation time, `every_steps` counts steps from the first state, `every_wall` is in seconds; they may
+    be combined. With `align` steps are shortened so that a step ends exactly at each time of `every`; otherwise the
+    event comes after the first step at or beyond that time. `first` and `last`: the event is due at the first state,
+    at the run's end.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Schedule:
     def due(self, step: int, time: float, dt: float) -> tuple[str, ...]:
         """Names of the events due by step or simulation time at the end of a step of length `dt`.
 
-        Take them in this order, then continue with `passed`.
+        Take the events in this order, then continue with the schedule `passed`.
         """
         first, last = step == self.start_step, self.finished(step, time, dt)
         return tuple(
@@ -93,7 +93,7 @@ class Schedule:
         )
 
     def passed(self, time: float, dt: float) -> Self:
-        """The schedule after the events due at this state: each next event by time lies beyond the state."""
+        """The schedule after the events due at this state: the next time of each event lies beyond the state."""
         counts = tuple(
             count if event.every is None else self._count_beyond(event.every, count, time + EVENT_TOLERANCE * dt)
             for event, count in zip(self.events, self.counts, strict=True)
@@ -101,16 +101,17 @@ class Schedule:
         return replace(self, counts=counts)
 
     def next_aligned(self, dt: float) -> float:
-        """The time at which a step has to end exactly: that of the next aligned event, or the run's end."""
+        """The time at which a step has to end exactly: the time of the next aligned event, or the run's end."""
         target = min(self._next_times(aligned=True), default=math.inf)
         return target if target < self.stop_time - EVENT_TOLERANCE * dt else self.stop_time
 
     def next_soft(self) -> float:
-        """The time at or beyond which the device loop has to pause without cutting a step; inf if there is none."""
+        """The time of the next event that is not aligned: the device loop pauses after the first step at or beyond
+        this time; inf if there is none."""
         return min(self._next_times(aligned=False), default=math.inf)
 
     def steps_until_due(self, step: int) -> int | None:
-        """Steps until the next event by `every_steps` or the end by `max_steps`; None if there is neither."""
+        """Number of steps until the next event by `every_steps` or the end by `max_steps`; None without both."""
         taken = step - self.start_step
         waits = [event.every_steps - taken % event.every_steps for event in self.events if event.every_steps]
         if self.max_steps is not None:
@@ -118,7 +119,7 @@ class Schedule:
         return min(waits, default=None)
 
     def state(self) -> dict[str, Any]:
-        """The part that a checkpoint stores; JSON preserves every bit of it."""
+        """The part of the schedule that a checkpoint stores; JSON preserves every bit of the numbers."""
         counts = {
             event.name: [event.every, count]
             for event, count in zip(self.events, self.counts, strict=True)
@@ -138,8 +139,8 @@ class Schedule:
     ) -> Self:
         """The schedule of a run that continues at `time`, after the events of that state.
 
-        An event whose `every` is the stored one decides exactly as in the uninterrupted run; a new or changed event
-        counts from the run's start and continues beyond `time`.
+        An event whose `every` equals the stored value is due exactly as in the uninterrupted run; a new or changed
+        event counts from the run's start and is next due beyond `time`.
         """
         fresh = cls(tuple(events), stop_time, float(state["start_time"]), int(state["start_step"]), max_steps)
         fresh = fresh.passed(time, dt)
@@ -168,9 +169,9 @@ class Schedule:
 
 
 class WallTimer:
-    """Events by wall clock. One process reads its clock; all processes agree on the answer before acting.
+    """Events by wall clock. Every process reads its clock, and the processes agree on the answer before they act.
 
-    A restarted run counts from its restart: wall-clock events never change a step.
+    A restarted run counts from its restart. Wall-clock events never change a step.
     """
 
     def __init__(self, events: Sequence[Event], clock: Callable[[], float]) -> None:
@@ -189,6 +190,6 @@ class WallTimer:
         return tuple(now - self._last[name] >= every for name, every in self._every.items())
 
     def reset(self, name: str) -> None:
-        """Count from now on, because the event was just taken for whatever reason."""
+        """Count from now on, because the event was just taken, for any reason."""
         if name in self._last:
             self._last[name] = self._clock()

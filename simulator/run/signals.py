@@ -1,7 +1,7 @@
 """The requests to stop or to checkpoint: signals, files in the run folder, the end of the job.
 
-Nothing in this module acts. All requests end in one small vector of flags, on whose maximum the processes agree
-(`Cluster.any`), so that all of them act at the same step.
+The functions of this module only collect requests in one small vector of flags. The processes agree on the maximum of
+this vector (`Cluster.any`), so that all of them act at the same step.
 """
 
 import faulthandler
@@ -19,15 +19,14 @@ from typing import Any, Self
 import numpy as np
 
 from simulator.cluster import failure
+from simulator.cluster.launcher import SECOND_INTERRUPT_AFTER
 from simulator.cluster.queue import time_left
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-SECOND_INTERRUPT_AFTER = 0.5
-"""Seconds within which a second SIGINT is taken for the same key press (`SIGINT` may reach a process twice)."""
 
 
 class Flag(IntEnum):
-    """Places in the vector of flags; 0 means no, a positive value yes."""
+    """The positions in the vector of flags. The value 0 means no, a positive value yes."""
 
     SIGNAL = 0
     """The signal's number."""
@@ -42,10 +41,10 @@ class Flag(IntEnum):
 class SignalFlags:
     """SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 set a flag; a second SIGINT ends the process at once.
 
-    Install it after `jax.distributed.initialize`, which replaces handlers, and in the main thread only. The
+    Call `install` after `jax.distributed.initialize`, which replaces handlers, and in the main thread only. The
     interpreter's C handler writes each signal to a pipe that a thread of this class reads, so that a second SIGINT
-    also ends a process whose main thread is inside a long compilation. So does the first signal, after the stacks of
-    all threads, if it is not `answered` `within` so many seconds (None: whenever that may be).
+    also ends a process whose main thread is inside a long compilation. If `answered` is not called `within` so many
+    seconds after the first signal, the process writes the stacks of all threads and ends (None: no limit).
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class SignalFlags:
         self._previous_wakeup = -1
 
     def install(self) -> Self:
-        """Begin to listen."""
+        """Replace the signal handlers, and start the thread that reads the signals."""
         if threading.current_thread() is not threading.main_thread():
             return self
         self._read_end, self._write_end = os.pipe()
@@ -101,7 +100,7 @@ class SignalFlags:
                     self._note(number)
 
     def answered(self) -> None:
-        """The processes have agreed to stop."""
+        """Cancel the limit `within`, because the processes have agreed to stop."""
         if self._limit is not None:
             self._limit.cancel()
 
@@ -133,8 +132,8 @@ class SignalFlags:
 class Watch:
     """The requests to this process, polled between two calls of the device loop.
 
-    `folder` and `deadline` are for the first process and None on the others. `deadline` is the end of the job in
-    seconds since the epoch, as `clock` gives them; the run stops `lead` seconds before it.
+    `folder` and `deadline` are None on all processes but the first. `deadline` is the end of the job in seconds since
+    the epoch, the unit of `clock`; the run stops `lead` seconds before the deadline.
     """
 
     def __init__(
@@ -149,8 +148,8 @@ class Watch:
         self._clock = clock
 
     def poll(self, *, failed: bool = False, wall: Sequence[bool] = ()) -> np.ndarray:
-        """This process's flags, int32, in the order of `Flag`, followed by `wall` (`WallTimer.due`); the processes
-        reduce them by the maximum."""
+        """The flags of this process, int32, in the order of `Flag`, followed by `wall` (`WallTimer.due`). The caller
+        takes the maximum over all processes."""
         left = None if self._deadline is None else self._deadline - self._clock()
         flags = [
             self._signals.received,
@@ -163,12 +162,12 @@ class Watch:
         return np.array(flags, dtype=np.int32)
 
     def agreed(self, flags: np.ndarray) -> None:
-        """Take note of what the processes have agreed on."""
+        """Take note of the `flags` on which the processes have agreed."""
         if stop_reason(flags) is not None:
             self._signals.answered()
 
     def obey(self, flags: np.ndarray) -> None:
-        """Remove the request files that have been obeyed; done by the first process."""
+        """On the first process, remove the request files that the processes obey."""
         for flag, name in ((Flag.STOP_FILE, "stop"), (Flag.CHECKPOINT_FILE, "checkpoint")):
             if flags[flag] and self._folder is not None:
                 with suppress(OSError):
@@ -192,10 +191,10 @@ def stop_reason(flags: np.ndarray) -> str | None:
 
 
 def job_deadline(environ: Mapping[str, str], now: float) -> tuple[float, float] | None:
-    """When this Slurm job ends, in seconds since the epoch, and its time limit in seconds.
+    """The end of this Slurm job, in seconds since the epoch, and its time limit in seconds; None outside of a job, or
+    without a limit.
 
-    None outside of a job, or without a limit. The time comes from Slurm's variables, else (before version 23) from
-    `squeue`. Only one process should ask.
+    The end comes from Slurm's variables, else (before version 23) from `squeue`, which only one process should ask.
     """
     if end := environ.get("SLURM_JOB_END_TIME"):
         with suppress(ValueError):
@@ -209,13 +208,10 @@ def job_deadline(environ: Mapping[str, str], now: float) -> tuple[float, float] 
 
 
 def lead(limit: float) -> float:
-    """Seconds before the end of a job with time limit `limit` at which the run stops if no signal came earlier.
-
-    The job script asks for its signal at 120 s, or a quarter of the limit (`SlurmSettings.lead`); this is half of
-    that.
-    """
+    """Seconds before the end of a job with time limit `limit` at which the run stops if no signal came earlier: half
+    of the 120 s, or quarter of the limit, at which the job script requests its signal (`SlurmSettings.lead`)."""
     return min(60.0, limit / 8)
 
 
 def _leave_to_the_thread(number: int, frame: FrameType | None) -> None:
-    """The handler in Python, which does nothing: `SignalFlags` reads the signal from its pipe."""
+    """A handler that does nothing, because the thread of `SignalFlags` reads the signal from the pipe."""

@@ -1,4 +1,4 @@
-"""Submits a configuration as a job to Slurm's queue. Starts no JAX: this runs on a login node."""
+"""Submits a configuration as a job to Slurm's queue, from a login node."""
 
 import json
 import os
@@ -29,18 +29,18 @@ CORES_PER_GPU = 4
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """A job as `submit` would hand it in. `script` is None if there is nothing to do; `lines` say why."""
+    """A job, ready for `submit`. `script` is None if the run needs no job; `lines` say why."""
 
     folder: Path
     script: str | None
     lines: tuple[str, ...] = ()
     fresh: bool = True
-    """The folder holds no run yet, so the configuration is written beside the script."""
+    """Whether the folder holds no run yet, so that `submit` writes the configuration beside the script."""
 
 
 def site_settings(environ: Mapping[str, str] = os.environ) -> SlurmSettings:
-    """The user's slurm.yaml, with the defaults of every block `slurm`; empty if there is none. Raises UserError, with
-    the line, for mistakes in it."""
+    """The user's slurm.yaml, which has the defaults of every block `slurm`; empty if the file does not exist. Raises
+    UserError, with the line, for mistakes in the file."""
     base = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     path = Path(base) / "simulator" / "slurm.yaml"
     if not path.exists():
@@ -85,9 +85,9 @@ def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
 
 
 def submit(config: RunConfig, job: PreparedJob) -> str:
-    """Writes the script (and a new run's configuration) and hands it to sbatch. Returns the job's id.
+    """Writes the script, and a new run's configuration, and submits the script. Returns the job's id.
 
-    Raises RunFailure with sbatch's own words if it refuses.
+    Raises RunFailure with sbatch's message if sbatch refuses the script.
     """
     needs_sbatch()
     assert job.script is not None
@@ -102,8 +102,8 @@ def submit(config: RunConfig, job: PreparedJob) -> str:
 
 
 def wishes(own: SlurmSettings, site: SlurmSettings) -> tuple[SlurmSettings, str]:
-    """The resources of a job, and the shell lines before it. The configuration (with the command line) overrides the
-    site; each GPU gets one task and four cores by default."""
+    """The resources of a job, and the shell lines of its prologue. `own`, from configuration and command line,
+    overrides the settings of the site; each GPU gets one task and four cores by default."""
     merged = site.model_dump(exclude_none=True) | own.model_dump(exclude_none=True)
     prologue = merged.pop("prologue", "")
     merged.pop("device", None)
@@ -116,7 +116,7 @@ def wishes(own: SlurmSettings, site: SlurmSettings) -> tuple[SlurmSettings, str]
 
 
 def _changes(folder: Path, config: RunConfig) -> list[str]:
-    """The differences from the configuration in the folder, as overrides."""
+    """The keys in which `config` differs from the configuration in the folder, as overrides."""
     different = {
         key: new
         for key, _, new, _ in diff_configs(load_config(folder / CONFIG, check_files=False), config)
@@ -124,7 +124,7 @@ def _changes(folder: Path, config: RunConfig) -> list[str]:
     }
     for key, other in (("time.cfl", "time.dt"), ("time.dt", "time.cfl")):
         if different.get(key, "") is None and different.get(other) is not None:
-            del different[key]  # setting one removes the other
+            del different[key]  # setting one of the two keys removes the other
     return [f"{key}={json.dumps(value)}" for key, value in different.items()]
 
 

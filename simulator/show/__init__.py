@@ -1,6 +1,6 @@
-"""Pictures of runs, from the files in their folders; no JAX, no display."""
+"""Draws pictures of runs from the files in their folders, without JAX and without a display."""
 
 from simulator.show.choice import Selection
-from simulator.show.runs import Plotted, plot_run, plot_runs
+from simulator.show.runs import plot_run, plot_runs
 
-__all__ = ["Plotted", "Selection", "plot_run", "plot_runs"]
+__all__ = ["Selection", "plot_run", "plot_runs"]

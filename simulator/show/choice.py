@@ -1,4 +1,4 @@
-"""The choice of what is drawn, at which times, and into which files."""
+"""The choice of the drawn series, fields, times and file formats."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ Format = Literal["png", "pdf", "svg"]
 
 @dataclass(frozen=True)
 class Selection:
-    """`what`: series and `diagnostics` (None: all). `fields`: draw only these. `time`: first and last time, infinite
-    at an open end. `compensate`: spectra are multiplied by k to this power. `average`: means over time instead of
-    single times."""
+    """`what`: the drawn series and `diagnostics` (None: all). `fields`: the only drawn fields. `time`: first and last
+    time, infinite at an open end. `compensate`: the power of k that multiplies spectra. `average`: draw means over
+    time instead of single times."""
 
     what: tuple[str, ...] | None = None
     fields: tuple[str, ...] = ()
@@ -35,24 +35,24 @@ class Selection:
         return self.what is None or kind in self.what
 
     def shows(self, name: str) -> bool:
-        """Whether a picture or variable of this name is chosen: if fields are named, its name must end with one."""
+        """Whether the picture or variable `name` is chosen: if fields are given, `name` must end with one of them."""
         return not self.fields or any(_is(name, field) for field in self.fields)
 
     def refuse_unknown(self, drawn: Collection[str], known: Iterable[str]) -> None:
-        """Raises UserError if a named field has none of the pictures `drawn`; `known` are the names that exist."""
+        """Raises UserError if none of the pictures `drawn` shows a given field; `known` are the names that exist."""
         unknown = [field for field in self.fields if not any(_is(name, field) for name in drawn)]
         if unknown:
             there = ", ".join(sorted(set(known)))
             raise UserError(f"--field: nothing of {', '.join(unknown)} to draw; there are: {there}")
 
     def rows(self, time: Sequence[float] | np.ndarray) -> np.ndarray:
-        """The indices of the chosen times; either end is widened by its round-off."""
+        """The indices of the chosen times; round-off at both ends of the interval is allowed for."""
         time = np.asarray(time)
         low, high = self.time or (-np.inf, np.inf)
         return np.flatnonzero((time >= low - 1e-9 * abs(low)) & (time <= high + 1e-9 * abs(high)))
 
     def chosen_rows(self, time: Sequence[float] | np.ndarray, where: object) -> np.ndarray:
-        """The indices of the chosen times. Raises UserError if there are none."""
+        """The indices of the chosen times. Raises UserError if no row has a chosen time."""
         rows = self.rows(time)
         if self.time is not None and not len(rows):
             low, high = self.time
@@ -62,12 +62,12 @@ class Selection:
 
 
 def _is(name: str, field: str) -> bool:
-    """Whether a picture or variable shows this field."""
+    """Whether the picture or variable `name` shows `field`."""
     return name == field or name.endswith(f"_{field}")
 
 
 class Window(SeriesReader):
-    """Some rows of a series, as a series."""
+    """A series that consists of some rows of another series."""
 
     def __init__(self, base: SeriesReader, rows: np.ndarray) -> None:
         self._base, self._rows = base, rows
@@ -86,7 +86,7 @@ class Window(SeriesReader):
 
 
 def window(series: SeriesReader, choice: Selection) -> SeriesReader:
-    """The chosen rows of a series. Raises UserError if there are none."""
+    """The chosen rows of a series. Raises UserError if no row is chosen."""
     if choice.time is None:
         return series
     return Window(series, choice.chosen_rows(series.time, series.path))

@@ -1,4 +1,4 @@
-"""Planes of a field at many times: from a run's slices or projections, or cut out of its snapshots."""
+"""Reads planes of a field at many times from a run's slices, projections or snapshots."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from simulator.show.slices import near
 from simulator.show.style import is_density
 
 PLANE = {"x": "yz", "y": "xz", "z": "xy"}
-"""The plane that remains of the box, by the axis that is cut or summed over."""
+"""The axes of the plane, by the axis across which it cuts the box or along which it sums."""
 _PART = 2**24
 """Largest part of a snapshot held at once, in bytes."""
 
@@ -35,22 +35,22 @@ class Frames:
     place: float | None
     """Position of the plane along the axis that it cuts; None for a projection."""
     source: str
-    """The file or folder of their origin."""
+    """The file or folder from which the frames are read."""
     particles: Callable[[int], list[np.ndarray]] = lambda i: []
-    """The places (2, particles) of each species next to the plane of frame i."""
+    """The positions (2, particles) of each species next to the plane of frame i."""
 
     def __len__(self) -> int:
         return len(self.times)
 
 
 def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) -> Frames:
-    """The frames of a field of a run: mid-planes across `axis`, or projections along it, which are integrals of
-    densities and means of all other fields. If two sources have the field, the one with more frames is taken.
+    """The frames of a field of a run: mid-planes across `axis`, or projections along `axis`, which are integrals of
+    densities and means of all other fields. If two sources have the field, the source with more frames is taken.
 
-    Raises UserError if no source has the field (listing the available names), or if there are fewer than two frames.
+    Raises UserError if no source has the field, with the available names, or if there are fewer than two frames.
     """
     if projected and field == "phase":
-        raise UserError("--projection: a mean of phases says nothing; take --slice, or another field")
+        raise UserError("--projection: a mean of phases has no meaning; take --slice, or another field")
     found, known = [], dict[str, None]()
     for source in (_of_series, _of_snapshots):
         one = source(run, field, axis, projected, known)
@@ -72,8 +72,7 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
 
 
 def volume_frames(run: Run) -> Frames:
-    """The volume pictures of a run, (row, column, channel) of 8 bits. Raises UserError if there are fewer than
-    two."""
+    """The volume pictures of a run, (row, column, channel) of 8 bits. Raises UserError for fewer than two."""
     if not (run.path / "render.h5").exists():
         raise UserError(
             f"{run.path}: no volume pictures; output.render: {{every: TIME}} in the run's file makes them"
@@ -129,8 +128,8 @@ def _middle(series: SeriesReader, axis: str) -> float | None:
 
 
 def readable(snapshot: Snapshot) -> dict[str, Read]:
-    """The real scalar fields that a snapshot holds or that follow from one of its fields at a point: components
-    (`velocity_x`) and magnitudes (`speed`, `NAME_magnitude`) of vectors, `density` and `phase` of a wave function."""
+    """Functions that read the real scalar fields of a snapshot, by name: stored scalars, components (`velocity_x`)
+    and magnitudes (`speed`, `NAME_magnitude`) of vectors, `density` and `phase` of a wave function."""
     found: dict[str, Read] = {}
     for name, stored in snapshot.items():
         lead = stored.entry.components
@@ -156,8 +155,8 @@ def _length(stored: StoredField, bounds: Bounds) -> np.ndarray:
 
 
 def samples(found: Frames, most: int = 24, points: int = 256) -> list[np.ndarray]:
-    """Values that represent the range of all frames: from up to `most` frames up to `points` values along each axis,
-    together with the extremes."""
+    """Values that represent the range of all frames: of up to `most` frames, up to `points` values along each axis,
+    the smallest and the largest value."""
     result = []
     count = len(found)
     for i in sorted({round(p) for p in np.linspace(0, count - 1, min(count, most))}):
@@ -170,7 +169,7 @@ def samples(found: Frames, most: int = 24, points: int = 256) -> list[np.ndarray
 
 
 class SnapshotPlanes(SeriesReader):
-    """The three mid-planes of a field in each snapshot of a run, read when they are drawn."""
+    """The mid-planes of a field in each snapshot of a run, as a series that is read when it is drawn."""
 
     def __init__(self, run: Run, field: str) -> None:
         self._field = field
@@ -199,7 +198,7 @@ class SnapshotPlanes(SeriesReader):
         return self._values(index)(tuple(bounds)).squeeze(cut)
 
     def projection(self, axis: str, index: int) -> np.ndarray:
-        """The integral of a density along an axis, or the mean of another field, read a few planes at a time."""
+        """The integral of a density, or the mean of another field, along `axis`, from a few planes at a time."""
         read, cut = self._values(index), list(self.coordinates).index(axis)
         nx, ny, nz = (len(points) for points in self.coordinates.values())
         planes = max(1, _PART // (8 * ny * nz))
@@ -218,7 +217,7 @@ class SnapshotPlanes(SeriesReader):
 
 
 def fields_in_snapshots(run: Run) -> dict[str, str]:
-    """The scalar fields that the last snapshot can show, each with the stored field that it comes from."""
+    """The scalar fields in the last snapshot, each with the stored field from which it is computed."""
     try:
         snapshot = run.snapshots[-1]
     except (IndexError, UserError):
@@ -235,7 +234,7 @@ def _source(name: str, stored: Mapping[str, object]) -> str:
 
 
 def usual(run: Run, drawn: list[str]) -> list[str]:
-    """The fields of the default set that the slices lack: every stored scalar, and the magnitudes of vectors."""
+    """The fields drawn by default, that is, stored scalars and magnitudes of stored vectors, except `drawn`."""
     found = fields_in_snapshots(run)
     lengths = {f"{source}_magnitude" for source in found.values()}
     return [

@@ -1,4 +1,4 @@
-"""Checks of whether a run can be trusted: resolution, budget, conservation, and its end."""
+"""Checks whether a run can be trusted: its resolution, energy budget, conserved quantities, and its end."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,15 +11,15 @@ from simulator.show.page import Verdict
 from simulator.show.runs import table_of
 
 LARGE_RESIDUAL = 1e-2
-"""The residual of a budget, as a fraction of the dissipation, above which a run is warned about."""
+"""The residual of the energy budget, as a fraction of the dissipation, above which the check warns."""
 _WARNING = re.compile(r"^\S+ \S+ warning: (.*)$", re.MULTILINE)
 _LOSS = {"double": 1e-9, "single": 1e-4}
-"""Relative changes of conserved quantities that exceed the round-off of many steps."""
+"""The relative change of conserved quantities, by precision, that exceeds the round-off of many steps."""
 
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """One line: the subject, the verdict, the number, and its meaning."""
+    """The result of one check: its subject, verdict and number, and the meaning of the number."""
 
     name: str
     verdict: Verdict
@@ -48,7 +48,7 @@ def checks(run: Run) -> list[HealthCheck]:
 
 
 def worst(found: list[HealthCheck]) -> Verdict:
-    """`bad` before `warn` before `good`."""
+    """The worst verdict: `bad` before `warn` before `good`."""
     verdicts = {check.verdict for check in found}
     return "bad" if "bad" in verdicts else "warn" if "warn" in verdicts else "good"
 
@@ -93,7 +93,7 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
             "energy budget",
             "good" if most <= LARGE_RESIDUAL else "warn",
             f"{most:.2g} at the most",
-            "what energy change, gain and dissipation miss, over the dissipation",
+            "largest residual of energy change, gain and dissipation, over the dissipation",
         )
     loss = _LOSS.get(precision, _LOSS["single"])
     for name, values in columns.items():

@@ -1,4 +1,4 @@
-"""The pictures of the kinds of series. Kinds that are not in `PICTURES` are drawn as `Kind.curves` says."""
+"""Draws the pictures of each kind of series; `Kind.curves` describes those of kinds that `PICTURES` lacks."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -49,7 +49,7 @@ from simulator.show.style import (
 Diagnostics = Mapping[str, np.ndarray]
 """The columns of the run's table."""
 TURBULENT = 20.0
-"""Taylor-scale Reynolds number above which lines of Kolmogorov's theory are drawn."""
+"""Taylor-scale Reynolds number above which pictures show Kolmogorov's scaling laws."""
 KOLMOGOROV_AXES = r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$"
 """The labels of both axes for energy spectra in Kolmogorov units."""
 _DENSITY = "probability density"
@@ -72,7 +72,7 @@ def over(series: SeriesReader, *dimensions: str) -> list[str]:
 
 
 def after(prefix: str, series: SeriesReader) -> list[str]:
-    """What follows `prefix` in the names of variables."""
+    """The parts of the names of variables after `prefix`."""
     return [name.removeprefix(prefix) for name in series.variables if name.startswith(prefix)]
 
 
@@ -84,8 +84,8 @@ def _words(name: str) -> str:
 
 
 def wavenumbers(series: SeriesReader) -> np.ndarray:
-    """The positions of the shells: their centres n dk; for the shell about k = 0 the mean wavenumber of its modes (0
-    if it holds only the mean flow)."""
+    """The wavenumber of each shell: the centre n dk; for the shell about k = 0 the mean wavenumber of its modes (0 if
+    the mean flow is its only mode)."""
     k = series.coordinates["k"]
     return np.where(k > 0, k, series.coordinates.get("k_mean", k))
 
@@ -101,8 +101,8 @@ def _spectra(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> 
 
 
 def spectrum(series: SeriesReader, name: str, labels: Labels = PLAIN, *, guide: bool = True) -> Figure:
-    """E(k) of one quantity, log-log, at up to six times; with `guide` also a line of slope -5/3 if a range could have
-    that slope."""
+    """E(k) of one quantity, log-log, at up to six times; with `guide` also a line of slope -5/3 if the last spectrum
+    has about that slope."""
     k = wavenumbers(series)
     each = at_times(series, name, k, labels)
     result, axes, shown = plotted(each, r"wavenumber $k$", spectrum_of(name), "xy")
@@ -120,9 +120,8 @@ def spectrum(series: SeriesReader, name: str, labels: Labels = PLAIN, *, guide: 
 
 
 def _guide(axes: Axes, k: np.ndarray, last: np.ndarray, envelope: np.ndarray) -> float:
-    """A line of slope -5/3 above all spectra, whose largest values are the `envelope`; returns its highest value.
-
-    It is drawn only if the `last` spectrum extends well beyond the range of the line, and has roughly that slope."""
+    """Draws a line of slope -5/3 above all spectra, whose largest values are the `envelope`, if the `last` spectrum
+    extends well beyond the range of the line and has about that slope. Returns the highest value of the line."""
     first = k[k > 0][0]
     ends = np.array([2.5, 12]) * first
     inside = (k >= ends[0]) & (k <= ends[1])
@@ -141,8 +140,8 @@ def _guide(axes: Axes, k: np.ndarray, last: np.ndarray, envelope: np.ndarray) ->
 
 
 def power(series: SeriesReader, labels: Labels, name: str = "density_power") -> Figure:
-    """P(k) at up to six times; in an expanding background with the linear prediction, the first P(k) times
-    (D(a) / D(a_first))^2, dashed in the colour of its time."""
+    """P(k) at up to six times; in an expanding background also, dashed in the colour of each time, the prediction of
+    linear theory: the first P(k) times (D(a) / D(a_first))^2."""
     k, first = wavenumbers(series), series.one(name, 0)
     words = labels.axis(r"wavenumber $k$", "wavenumber"), labels.axis(r"power spectrum $P(k)$", "volume")
     result, axes, shown = plotted(at_times(series, name, k, labels), *words, "xy")
@@ -171,7 +170,7 @@ def may_be_turbulent(series: SeriesReader, diagnostics: Diagnostics) -> bool:
 
 
 def kolmogorov(diagnostics: Diagnostics, times: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Dissipation and Kolmogorov scale at these times; None if the run has no such columns."""
+    """Dissipation and Kolmogorov scale at `times`; None if the run lacks these columns."""
     rate = diagnostics.get("viscous_dissipation", diagnostics.get("dissipation"))
     if rate is None or "kolmogorov_scale" not in diagnostics:
         return None
@@ -180,7 +179,7 @@ def kolmogorov(diagnostics: Diagnostics, times: Any) -> tuple[np.ndarray, np.nda
 
 
 def kolmogorov_scales(series: SeriesReader, diagnostics: Diagnostics) -> tuple[float, float] | None:
-    """Both at the last spectrum's time; None also if the flow is laminar."""
+    """Dissipation and Kolmogorov scale at the time of the last spectrum; None also if the flow is laminar."""
     if "kinetic_energy" not in series.variables or not may_be_turbulent(series, diagnostics):
         return None
     found = kolmogorov(diagnostics, series.time[-1])
@@ -197,7 +196,7 @@ def compensated(series: SeriesReader, rate: float, eta: float) -> Figure:
 
 
 def directional(series: SeriesReader, name: str) -> Figure:
-    """Spectra across and along the axis, at the last time."""
+    """Spectra across and along the axis of the series, at the last time."""
     axis = series.attributes.get("axis", "z")
     each = [
         DrawnCurve(
@@ -236,7 +235,7 @@ def spectral_map(series: SeriesReader, name: str, labels: Labels) -> Figure:
 
 
 def transfer(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
-    """T(k), and the flux Pi(k) below it, at up to six times."""
+    """Two panels with k T(k) and the flux Pi(k), at up to six times."""
     k = wavenumbers(series)
     inside = (k > 0) & (series.coordinates.get("modes", k) > 0)
     title = f"{_words(name)}: transfer between scales"
@@ -262,8 +261,8 @@ def _structure_functions(series: SeriesReader, labels: Labels, diagnostics: Diag
 
 
 def structure(series: SeriesReader) -> Figure:
-    """Even orders, longitudinal and transverse, averaged over the axes, at the last time; below them the third order,
-    compensated: -S_3 / r is 4/5 of the dissipation in an inertial range (Kolmogorov 1941)."""
+    """Structure functions of even orders, longitudinal and transverse, averaged over the axes, at the last time; in a
+    second panel -S_3 / r, which is 4/5 of the dissipation in an inertial range (Kolmogorov 1941)."""
     r, last = series.coordinates["r"], series.at(len(series) - 1)
     third = [r"$-\langle \delta u_\parallel^3 \rangle / r$"] * ("longitudinal_3" in last)
     result, grid = panels(
@@ -286,8 +285,8 @@ def structure(series: SeriesReader) -> Figure:
 
 
 def mixed(series: SeriesReader, name: str, labels: Labels, diagnostics: Diagnostics) -> Figure:
-    """A third moment over -r, averaged over the axes, at up to six times; and, dashed, its value in an isotropic
-    inertial range at the last of them: 4/3 of the dissipation of energy, 2/3 of that of the variance of a scalar."""
+    """A third moment over -r, averaged over the axes, at up to six times; dashed, its value in an isotropic inertial
+    range at the last time: 4/3 of the dissipation of energy, 2/3 of the dissipation of a scalar's variance."""
     first, second = {
         "velocity": ("u", r"|\delta\mathbf{u}|^2"),
         "elsasser_plus": ("z^-", r"|\delta\mathbf{z}^+|^2"),
@@ -316,7 +315,7 @@ def _histograms(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) 
 
 
 def histogram(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
-    """Probability density in units of the standard deviation, at up to six times, with a Gaussian."""
+    """The probability density in units of the standard deviation, at up to six times, and a Gaussian."""
     sigma = series.coordinates["sigma"]
     words = _words(name)
     gauss = np.exp(-(sigma**2) / 2) / np.sqrt(2 * np.pi)
@@ -333,7 +332,7 @@ def histogram(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure
 
 
 def log_histogram(series: SeriesReader, name: str, labels: Labels) -> Figure:
-    """Shares of the volume per decade of density at up to six times, and of the mass at the last (dashed)."""
+    """The fraction of the volume per decade of density at up to six times; dashed, of the mass at the last time."""
     words = _words(name.removeprefix("log_"))
     x, step = series.coordinates["contrast"], {"marker": None, "drawstyle": "steps-mid"}
     each = at_times(series, name, x, labels, **step)
@@ -355,8 +354,8 @@ _INVARIANTS = {"Q": r"$Q / Q_\omega$", "R": r"$R / Q_\omega^{3/2}$"}
 
 
 def joint_histogram(series: SeriesReader, pair: str, labels: Labels) -> Figure:
-    """The logarithm of the density at the last time, as far as it reaches, with the mean of one quantity where the
-    other has a value, and of Q and R the line between the flows with and without vortices."""
+    """The logarithm of the joint probability density at the last time, where it is not zero, with the conditional
+    mean of the second quantity; for Q and R also the line that separates strain from vortices."""
     first, second = pair.split(" ")
     density = np.asarray(series.one(f"{first}_{second}", -1))
     x, y = series.coordinates["first"], series.coordinates["second"]
@@ -406,8 +405,8 @@ def _strain(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> P
 
 
 def _three(series: SeriesReader, variable: str, coordinate: str, words: str, labels: Labels) -> Figure:
-    """The densities of one quantity of each eigenvalue at the last time. A vector without preferred direction has the
-    density 1 of cosines."""
+    """The probability densities of one quantity for each of the three eigenvalues, at the last time. The cosines of a
+    vector without preferred direction have the density 1."""
     x, cosine = series.coordinates[coordinate], coordinate == "cosine"
     each = [(symbol, series.one(variable.format(e), -1)) for e, symbol in _SYMBOLS.items()]
     how = {"marker": None}
@@ -425,8 +424,8 @@ def _three(series: SeriesReader, variable: str, coordinate: str, words: str, lab
 
 
 def profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
-    """Density against the distance from the densest point at up to six times; for waves with the soliton fitted to
-    the last core, if one fits."""
+    """The density against the distance from the densest point at up to six times; for waves also the soliton that
+    fits the last core, if one fits."""
     words = labels.axis(r"radius $r$", "length"), labels.axis(rf"{_words(name)} $\rho$", "density")
     curves = [
         DrawnCurve(series.one("radius", row), series.one(name, row), label, colour)
@@ -469,9 +468,9 @@ class Core:
 
 
 def fitted_core(radius: np.ndarray, density: np.ndarray, hbar: float, gravity: float) -> Core | None:
-    """The isolated ground state that fits a profile best. Its only free parameter is the central density, since
-    length^4 = hbar^2 / (G central). Least squares of ln(density) over the shells within 2.5 core radii; None if fewer
-    than three shells hold any mass."""
+    """The isolated ground state that fits a profile best, by least squares of ln(density) over the shells within 2.5
+    core radii. The only free parameter is the central density, because length^4 = hbar^2 / (G central). None if fewer
+    than three shells hold mass."""
     from simulator.physics.initial.soliton import radial_ground_state
 
     usable = np.isfinite(density) & (density > 0) & np.isfinite(radius)
@@ -493,7 +492,7 @@ def fitted_core(radius: np.ndarray, density: np.ndarray, hbar: float, gravity: f
 
 
 def _solitons(model: Mapping[str, Any]) -> tuple[float, float] | None:
-    """hbar / m and G of a model whose cores are ground states: waves under their own gravity alone."""
+    """hbar / m and G of waves under their own gravity alone, whose cores are ground states; None for other models."""
     if model.get("kind") != "schrodinger_poisson" or model.get("self_interaction"):
         return None
     if model.get("external_potential"):
@@ -513,7 +512,7 @@ def _render(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> P
 
 
 def volume_picture(image: np.ndarray, words: str) -> Figure:
-    """A picture (row, column, channel) of 8 bits, pixel by pixel, with `words` in its lower left corner."""
+    """A figure that shows `image` (row, column, channel), of 8 bits, pixel by pixel, with `words` in a corner."""
     rows, columns = image.shape[:2]
     result = figure(columns / DPI, rows / DPI)
     axes = result.add_axes((0, 0, 1, 1))
@@ -527,14 +526,14 @@ def volume_picture(image: np.ndarray, words: str) -> Figure:
 
 
 def species(series: SeriesReader, variable: str = "") -> list[str]:
-    """Names of the particles in a series, or of those with a variable."""
+    """The names of the particles in a series; with `variable`, only of particles that have this variable."""
     names = dict.fromkeys(name.partition("/")[0] for name in series.variables)
     return [name for name in names if not variable or f"{name}/{variable}" in series]
 
 
 def paths(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
-    """Paths of up to 60 particles, seen along z, with a dot at the last position. They continue through the faces of
-    the box."""
+    """The paths of up to 60 particles, seen along z, with a dot at the last position. Paths continue through the
+    faces of the box."""
     few = evenly(len(series.coordinates[f"{name}_id"]), 60)
     ways = [_way(series, name, axis, few) for axis in "xy"]
     title = f"{name}: {len(few)} paths, $t = {series.time[0]:.4g}$ to ${series.time[-1]:.4g}$"
@@ -547,8 +546,8 @@ def paths(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
 
 
 def _way(series: SeriesReader, name: str, axis: str, few: list[int]) -> np.ndarray:
-    """One coordinate of some particles (row, particle), continued through the faces of the box. Where no displacement
-    is stored, a particle is taken to move by less than half the box between two rows."""
+    """One coordinate (row, particle) of the particles `few`, continued through the faces of the box. Without a stored
+    displacement, a particle is assumed to move by less than half the box between two rows."""
     position = series[f"{name}/position_{axis}"][:, few]
     if f"{name}/displacement_{axis}" in series:
         way = series[f"{name}/displacement_{axis}"][:, few]
@@ -566,7 +565,7 @@ def _particle_statistics(series: SeriesReader, labels: Labels, diagnostics: Diag
 
 
 def settling(series: SeriesReader) -> Figure:
-    """The mean velocity along gravity of the species that feel one, against time."""
+    """The mean velocity along gravity, of each species on which gravity acts, against time."""
     each = [
         DrawnCurve(series.time, series[f"{name}/settling_velocity"], name, how={"marker": None})
         for name in species(series, "settling_velocity")
@@ -575,7 +574,7 @@ def settling(series: SeriesReader) -> Figure:
 
 
 def dispersion(series: SeriesReader) -> Figure:
-    """Mean squared displacement since the start, and the autocorrelation of the velocity, against time."""
+    """The mean squared displacement since the first row, and the autocorrelation of the velocity, against time."""
     words = r"$\langle |x(t) - x(0)|^2 \rangle$", r"$\langle v(t) \cdot v(0) \rangle$, normalised"
     result, (above, below) = panels("time since the start", *words, height=5.2)
     names, how = species(series, "dispersion_x"), {"marker": None}
@@ -592,14 +591,14 @@ def dispersion(series: SeriesReader) -> Figure:
 
 
 def acceleration(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
-    """Probability density of the acceleration's components over their root mean square, at up to six times."""
+    """The probability density of the acceleration's components over their root mean square, at up to six times."""
     curves = at_times(series, f"{name}/acceleration", series.coordinates["sigma"], labels, marker=".")
     words = r"acceleration $a / a_{\mathrm{rms}}$", _DENSITY
     return plotted(curves, *words, "y", "nothing is accelerated yet", title=name)[0]
 
 
 def pair_correlation(series: SeriesReader, labels: Labels = PLAIN) -> Figure:
-    """The radial distribution function of each species at up to six times, the last one bold with its error."""
+    """The radial distribution function of each species at up to six times; the last time is bold, with error bars."""
     result, (axes,) = panels("$r$", "radial distribution function $g(r)$", right=0.97)
     r, curves = series.coordinates["r"], list[DrawnCurve]()
     for number, name in enumerate(species(series)):
@@ -645,7 +644,7 @@ def record(series: SeriesReader, name: str, labels: Labels) -> Figure:
 
 
 def _spectrum(axes: Axes, series: SeriesReader, name: str) -> Any:
-    """The spectrum in frequency; None and a note where there is none."""
+    """The spectrum of a variable of probes; if it cannot be computed, None and a note on the axes."""
     try:
         found: FrequencySpectrum | WaveSpectrum = probe_spectrum(series, name)
     except UserError:
@@ -687,8 +686,8 @@ def space_time(series: SeriesReader, name: str, labels: Labels) -> Figure:
 
 
 def waves(series: SeriesReader, name: str, labels: Labels) -> Figure:
-    """log E(omega, k) of a quantity on a line, over five decades: of waves along the axis at k > 0, of those against
-    it at k < 0."""
+    """log E(omega, k) of a quantity on a line, over five decades; waves with k > 0 travel along the axis, waves with
+    k < 0 against it."""
     axis = series.variables[name][0][-1]
     result, (axes,) = panels(rf"wavenumber $k_{axis}$", r"angular frequency $\omega$", right=0.83)
     axes.grid(False)
@@ -699,7 +698,7 @@ def waves(series: SeriesReader, name: str, labels: Labels) -> Figure:
     mesh = axes.pcolormesh(
         found.k, found.omega, logs, vmin=high - 5, vmax=high, cmap="magma", shading="nearest", rasterized=True
     )
-    # Frequencies that hold next to nothing would take most of the picture.
+    # Without a limit, frequencies with almost no energy would take most of the picture.
     held = np.cumsum(found.energy.sum(1))
     last = int(np.searchsorted(held, (1 - 1e-4) * held[-1]))
     axes.set_ylim(0, found.omega[min(2 * last + 4, len(found.omega) - 1)])
@@ -712,7 +711,7 @@ Builder = Callable[[SeriesReader, Labels, Diagnostics], Pictures]
 
 
 def _each(stem: str, names: Callable[[SeriesReader], Iterable[str]], build: Callable[..., Figure]) -> Builder:
-    """One picture for each of some names."""
+    """A function that yields a picture for each of `names(series)`."""
     return lambda series, labels, diagnostics: (
         (f"{stem}_{name}", partial(build, series, name, labels)) for name in names(series)
     )
@@ -741,4 +740,4 @@ PICTURES: dict[str, Builder] = {
     "cospectra": _cospectra,
     "strain": _strain,
 }
-"""The kinds with pictures of their own."""
+"""The functions that yield the pictures, by the kind of series."""

@@ -1,4 +1,4 @@
-"""Curves in panels, of any series: against a coordinate at several times, against time, and planes."""
+"""Draws curves in panels from any series: against a coordinate at several times, or against time; and images."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,16 +19,16 @@ Pictures = Iterator[tuple[str, Callable[[], Figure]]]
 """Names of files without their endings, and functions that build the figures."""
 MOST_CURVES, MOST_PLANES, MOST_PANELS = 6, 4, 5
 PANELS = ("energy", "dissipation", "enstrophy", "virial_ratio", "max_density", "vortex_faces")
-"""The columns of the diagnostics that are drawn."""
+"""The columns of the diagnostics that are drawn by default."""
 _CLOCK = ("step", "time", "dt", "cfl")
 _FEW = 48
-"""Curves of at most so many points have a mark at each."""
+"""A curve of at most so many points has a mark at each point."""
 _ROUND_OFF = 1e-11
-"""Values below this fraction of the largest are not shown on a logarithmic axis."""
+"""A logarithmic axis does not show values below this fraction of the largest value."""
 _STEADY = 2e-3
-"""The smallest change that an axis of time series shows, relative to the value."""
+"""The smallest extent of an axis of time series, relative to the largest value."""
 _WIDE = 30.0
-"""A density or virial ratio that varies by more than this factor gets a logarithmic axis."""
+"""The axis of a density or virial ratio that varies by more than this factor is logarithmic."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class DrawnCurve:
 
 
 def panels(x: str, *ys: str, title: str = "", height: float = 4.2, right: float = 0.78) -> tuple[Figure, list[Axes]]:
-    """Panels above one another with a common horizontal axis; legends have room beside them."""
+    """Panels above one another with a common horizontal axis, and room for legends beside the panels."""
     result = style.figure(style.WIDTH, height)
     grid = list(result.subplots(len(ys), 1, sharex=True, squeeze=False, gridspec_kw={"hspace": 0.08}).flat)
     top = 0.36 if title else 0.29  # inches; a power of ten may stand above
@@ -73,8 +73,9 @@ def logarithmic(axes: Axes, log: str) -> None:
 def drawn(
     axes: Axes, curves: Sequence[DrawnCurve], log: str = "", empty: str = "nothing above zero yet"
 ) -> list[np.ndarray]:
-    """Draw curves, with gaps where they have no value, or one that a logarithmic axis does not show (round-off).
-    Returns the values shown, nan in gaps; an empty list, and a note on the axes, if there are none."""
+    """Draw curves, with gaps at values that are not finite or that a logarithmic axis does not show. Returns the
+    shown values, nan in gaps; if there are no values, writes the note `empty` on the axes and returns an empty
+    list."""
     top = max((float(np.nanmax(c.y[np.isfinite(c.y)], initial=0)) for c in curves), default=0.0)
     shown = []
     for c in curves:
@@ -107,7 +108,7 @@ def plotted(
     curves: Sequence[DrawnCurve], x: str, y: str, log: str = "", empty: str = "nothing above zero yet",
     levels: Sequence[tuple[float, str | None]] = (), **layout: Any,
 ) -> tuple[Figure, Axes, list[np.ndarray]]:  # fmt: skip
-    """One panel with curves over horizontal `levels`; also returns the values shown. `layout` as for `panels`."""
+    """One panel with lines at `levels` and curves; also returns the shown values. `layout` as for `panels`."""
     result, (axes,) = panels(x, y, **layout)
     for value, label in levels:
         level(axes, value, label)
@@ -117,7 +118,7 @@ def plotted(
 def moments(
     series: SeriesReader, labels: style.Labels = style.PLAIN, most: int = MOST_CURVES
 ) -> Iterator[tuple[int, Any, str]]:
-    """The rows to draw, each with its colour and the words for its time."""
+    """The rows to draw, each with its colour and its time as text."""
     rows = labels.rows(series.time, most)
     for row, colour in zip(rows, style.sequence_colours(len(rows)), strict=True):
         yield row, colour, labels.moment(series.time[row])
@@ -134,7 +135,7 @@ def at_times(
 
 
 def level(axes: Axes, value: float = 0.0, label: str | None = None) -> None:
-    """A horizontal line: of theory and dashed if it has a label, else a thin one of reference."""
+    """A horizontal line at `value`: with a label, dashed, for a theoretical value; else thin, for reference."""
     if label is None:
         axes.axhline(value, color="#888888", linewidth=0.7)
     else:
@@ -145,7 +146,7 @@ def level(axes: Axes, value: float = 0.0, label: str | None = None) -> None:
 
 
 def described(series: SeriesReader, labels: style.Labels, by: Curves) -> Pictures:
-    """The pictures that follow from the dimensions of the variables alone: NAME for all numbers against time,
+    """The pictures of any series, by the dimensions of its variables: NAME with all numbers against time,
     NAME_VARIABLE for each variable with one or two dimensions."""
     name = series.path.stem
     yield from numbers(series, labels, by)
@@ -156,7 +157,7 @@ def described(series: SeriesReader, labels: style.Labels, by: Curves) -> Picture
 
 
 def numbers(series: SeriesReader, labels: style.Labels, by: Curves) -> Pictures:
-    """The variables that are single numbers, up to five in a figure."""
+    """Figures of the variables that are single numbers at each time, with up to five panels each."""
     names = [variable for variable, dimensions in series.variables.items() if not dimensions]
     for page in range(0, len(names), MOST_PANELS):
         stem = series.path.stem + (f"_{page // MOST_PANELS + 1}" if page else "")
@@ -194,7 +195,7 @@ def curves(series: SeriesReader, variable: str, labels: style.Labels, by: Curves
 
 
 def planes(series: SeriesReader, variable: str, labels: style.Labels, by: Curves) -> Figure:
-    """A variable with two dimensions as images, one for each of up to four times, all on one colour scale."""
+    """A variable with two dimensions as images at up to four times, all on one colour scale."""
     horizontal, vertical = series.variables[variable]
     rows = labels.rows(series.time, MOST_PLANES)
     scale = style.scale_of(variable, [np.asarray(series.one(variable, row)) for row in rows])
@@ -241,7 +242,8 @@ def colour_bar(result: Figure, mesh: Any, words: str, extend: str = "neither") -
 
 
 def chosen_panels(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
-    """The usual quantities; if there are none, as for a user's own equation, the first columns. None without rows."""
+    """The columns to draw: those of PANELS; if the run has none of them, as with a user's equation, the first
+    columns. Empty without rows."""
     if not len(diagnostics.get("time", ())):
         return []
     found = [name for name in PANELS if name in diagnostics]
@@ -249,10 +251,11 @@ def chosen_panels(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
-    """One panel each for energy (with its parts if there are several), dissipation, enstrophy, virial ratio, maximum
-    density and vortices, against the scale factor if the background expands, else against time.
+    """A panel each for energy (with its parts if it has several), dissipation, enstrophy, virial ratio, maximum
+    density and vortices, without missing quantities, against the scale factor in an expanding background, else
+    against time.
 
-    `diagnostics` as from `open_run`: arrays of shape (row,) by name. Missing quantities are left out.
+    `diagnostics` as from `open_run`: arrays of shape (row,) by name.
     """
     chosen = chosen_panels(diagnostics)
     names = [n for n in chosen if n == "energy" or np.any(diagnostics[n])] or chosen[:1]
@@ -303,26 +306,26 @@ def _wide(values: np.ndarray) -> bool:
 
 
 def _positive(values: np.ndarray) -> np.ndarray:
-    """The positive values, if none is negative: a logarithmic axis may leave out only zeros, as at a start."""
+    """The positive values if no value is negative, else none: a logarithmic axis may leave out zeros only."""
     finite = values[np.isfinite(values)]
     return finite[finite > 0] if (finite >= 0).all() else finite[:0]
 
 
 def _parts(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
-    """The energies that add up to the total, without fractions and without those of a composite's components."""
+    """The energies that add up to the total energy, without those of the components of a composite."""
     owners = tuple(name.removesuffix("mass") for name in diagnostics if name.endswith("_mass"))
     parts = [
         name
         for name, values in diagnostics.items()
         if name.endswith("_energy") and name != "edge_energy" and not name.startswith(owners)
-        # Parts that a run does not have are zero throughout.
+        # An energy that the run's model does not have is zero in all rows.
         if np.any(np.isfinite(values) & (values != 0))
     ]
     return parts if len(parts) > 1 else []
 
 
 def _power_of_ten(curves: Mapping[str, np.ndarray]) -> int:
-    """The power of ten by which the tick labels are multiplied, so that they stay short; 0 for ordinary numbers."""
+    """The power of ten in the axis label that keeps the tick labels short; 0 for ordinary numbers."""
     most = max(
         (float(np.nanmax(np.abs(values))) for values in curves.values() if np.isfinite(values).any()),
         default=0,
@@ -332,7 +335,7 @@ def _power_of_ten(curves: Mapping[str, np.ndarray]) -> int:
 
 
 def limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
-    """Starts at zero, which shows the relative change, unless the change is a small part of the whole."""
+    """Sets the limits of the vertical axis: from zero, to show the relative change, unless that change is small."""
     values = values[np.isfinite(values)]
     if len(values) and values.min() >= 0 and values.max() > 0 and (single or np.ptp(values) > 0.15 * values.max()):
         panel.set_ylim(0, 1.08 * values.max())

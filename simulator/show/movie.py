@@ -1,4 +1,4 @@
-"""`simulator movie RUN`: a plane of a field through time, as mp4, or as GIF and frames if there is no ffmpeg."""
+"""`simulator movie RUN`: a movie of a plane of a field as mp4 or, without ffmpeg, as GIF and frames."""
 
 import importlib
 import os
@@ -24,11 +24,11 @@ from simulator.show.frames import PLANE, Frames, frames, samples, volume_frames
 from simulator.show.kinds import volume_picture
 from simulator.show.slices import PlaneAxis, bar_beside, dots, plane_image, repeated
 
-INSTALL = "no ffmpeg here, so no mp4: pip install imageio-ffmpeg, or a system's ffmpeg, brings it"
+INSTALL = "without ffmpeg there is no mp4: install the system's ffmpeg, or pip install imageio-ffmpeg"
 SUFFIXES = (".mp4", ".gif")
 _PANEL = 5.0
 _SMALLER = 2 / 3
-"""Size of a GIF relative to an mp4, because it compresses badly."""
+"""The width of a GIF relative to that of an mp4, because GIFs compress badly."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.75, 1.15, 0.45, 0.6
 
 
@@ -37,31 +37,31 @@ class Movie:
     path: Path
     frames: int
     source: str
-    """The origin of the frames."""
+    """The file or folder from which the frames were read."""
     note: str | None = None
-    """Notes for the user."""
+    """A note for the user."""
 
 
 def ffmpeg() -> str | None:
-    """The path of ffmpeg: the system's, else that of the package imageio-ffmpeg."""
-    if found := shutil.which("ffmpeg"):
-        return found
+    """The path of the system's ffmpeg, else of the ffmpeg in the package imageio-ffmpeg; None if there is neither."""
+    if path := shutil.which("ffmpeg"):
+        return path
     try:
         return importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
     except (ImportError, RuntimeError):
         return None
 
 
-def movie(
+def movie(  # many parameters: the options of `simulator movie`
     path: str | Path, field: str | None, *, axis: str = "z", projected: bool = False, fps: float = 15,
     output: Path | None = None, keep: Path | None = None, encoder: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Movie:  # fmt: skip
-    """Write a movie of a field of the run in `path`, with one frame in memory at a time; without a field, a movie of
-    its volume pictures (`output.render`).
+    """Write a movie of a field of the run in `path`, with one frame in memory at a time; without `field`, a movie of
+    the run's volume pictures (`output.render`).
 
-    `output` ends in .mp4 or .gif; by default it is `RUN/plots/FIELD_slice_AXIS.mp4`. Without ffmpeg (`encoder`, its
-    path) an mp4 becomes a GIF, with a folder of its frames. `keep` is a folder for the frames as PNG. Raises
+    `output` ends in .mp4 or .gif; by default it is `RUN/plots/FIELD_slice_AXIS.mp4`. Without ffmpeg, whose path is
+    `encoder`, a GIF and a folder of its frames replace an mp4. `keep` is a folder for the frames as PNG. Raises
     UserError if there is nothing to show, RunFailure if the file cannot be written.
     """
     run = open_run(path)
@@ -83,7 +83,7 @@ def movie(
         target.parent.mkdir(exist_ok=True)
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
-            for old in keep.glob("frame_*.png"):  # of an earlier, longer movie
+            for old in keep.glob("frame_*.png"):  # frames of an earlier, longer movie
                 old.unlink()
         with matplotlib.rc_context(context), _replacing(target) as file:
             if field is None:
@@ -122,7 +122,7 @@ def _last_line(text: Any) -> str:
 def _shown(
     picture: "_Picture | _Volume", shown: Frames, keep: Path | None, progress: Callable[[int, int], None]
 ) -> Iterator[None]:
-    """Draws one frame after the other."""
+    """Draws the frames one after the other, and yields when a frame is drawn."""
     for i in range(len(shown)):
         picture.show(shown.read(i), float(shown.times[i]), shown.particles(i))
         if keep is not None:
@@ -133,7 +133,7 @@ def _shown(
 
 
 def _write_mp4(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> None:
-    """H.264 by ffmpeg, in the colour format that every player supports."""
+    """Writes H.264 with ffmpeg, in the colour format that every player supports."""
     quality = ["-pix_fmt", "yuv420p", "-crf", "18", "-movflags", "+faststart"]
     writer = FFMpegWriter(fps=fps, codec="h264", extra_args=quality)  # pyright: ignore[reportArgumentType]
     with writer.saving(drawn, str(path), style.DPI):
@@ -142,7 +142,7 @@ def _write_mp4(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> N
 
 
 def _write_gif(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> None:
-    """An animated GIF that repeats for ever; most programs show delays below 20 ms slowly."""
+    """Writes an animated GIF that repeats for ever; programs show delays below 20 ms slowly, so none is shorter."""
 
     def images() -> Iterator[Image.Image]:
         for _ in each:
@@ -150,9 +150,10 @@ def _write_gif(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> N
             size = (round(picture.width * _SMALLER), round(picture.height * _SMALLER))
             yield style.fewer_colours(picture.resize(size, Image.Resampling.LANCZOS), style.colour_map(drawn))
 
-    found = images()
+    drawn_images = images()
     delay = 10 * max(2, round(100 / fps))
-    next(found).save(path, "gif", save_all=True, append_images=found, duration=delay, loop=0, optimize=False)
+    first = next(drawn_images)
+    first.save(path, "gif", save_all=True, append_images=drawn_images, duration=delay, loop=0, optimize=False)
 
 
 class _Picture:
@@ -195,7 +196,7 @@ class _Picture:
 
 
 class _Volume:
-    """A picture that the run has rendered, pixel by pixel, with the time in a corner."""
+    """A volume picture of the run, pixel by pixel, with the time in a corner."""
 
     def __init__(self, shown: Frames, labels: style.Labels) -> None:
         self._labels = labels

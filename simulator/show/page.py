@@ -1,7 +1,8 @@
-"""Pieces of a self-contained HTML page: its frame, tables, pictures with captions, and word-sized curves.
+"""Composes a self-contained HTML page: its frame, tables, pictures with captions, and word-sized curves.
 
-Nothing is loaded from elsewhere: styles and pictures are embedded. The texts of a run may come from anybody, so all
-text is escaped here, and browsers are told to execute nothing; functions take plain text unless they mention HTML.
+The page loads no other file: styles and pictures are embedded. Anybody may have written the texts of a run, so these
+functions escape all text, and a policy forbids browsers to execute code. Arguments are plain text unless the
+docstring mentions HTML.
 """
 
 import base64
@@ -72,7 +73,7 @@ svg.spark { display: block; width: 120px; height: 26px; }
 
 
 def page(title: str, body: Iterable[str], refresh: int | None = None) -> str:
-    """The whole document. `refresh`: seconds after which a browser reloads it."""
+    """The whole document. `refresh`: seconds after which a browser reloads the page."""
     again = f'<meta http-equiv="refresh" content="{refresh}">' if refresh else ""
     text = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -119,8 +120,8 @@ def marked(verdict: Verdict, text: str) -> Cell:
 def table(
     header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = (), *, close: bool = False
 ) -> str:
-    """Rows of cells. Columns in `numbers` are aligned to the right. `close`: each row is one line, and a table that
-    is too wide is scrolled."""
+    """A table of rows of cells. Columns in `numbers` are aligned to the right. `close`: cells do not wrap, so that
+    each row is one line, and a wide table scrolls."""
     right = set(numbers)
 
     def kind(i: int) -> str:
@@ -166,7 +167,7 @@ def shares(parts: Mapping[str, float], unit: str) -> str:
 
 
 def folded(title: str, text: str) -> str:
-    """Plain text that is shown after a click."""
+    """Plain text that the page shows after a click on the title."""
     return f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>" if text else ""
 
 

@@ -48,10 +48,7 @@ _KINDS = (
 
 
 def sweep_at(path: Path) -> Sweep | None:
-    """The sweep of a file, or of the folder into which one was planned; None for a run's folder.
-
-    Raises UserError if `path` is neither.
-    """
+    """The sweep of a sweep's file or folder; None for a run's folder. Raises UserError for any other `path`."""
     if path.is_file():
         return open_sweep(path)
     if (path / CONFIG).is_file():
@@ -68,7 +65,7 @@ def sweep_at(path: Path) -> Sweep | None:
 
 
 def is_going_on(folders: Sequence[Path]) -> bool:
-    """Whether any of the runs is being computed, or waits for its job."""
+    """Whether any of the runs in `folders` is being computed or waits in Slurm's queue."""
     there = [folder for folder in folders if folder.is_dir()]
     return any(map(_goes_on, statuses_of(there)))
 
@@ -78,7 +75,7 @@ def _goes_on(status: MemberStatus) -> bool:
 
 
 def caption(stem: str) -> str:
-    """`spectrum_kinetic_energy` in words."""
+    """The caption of the picture with the file name `stem`, e.g. `spectrum_kinetic_energy`."""
     if stem == "diagnostics":
         return "Energy, dissipation and other box means against time"
     for start, words in _KINDS:
@@ -94,10 +91,11 @@ def caption(stem: str) -> str:
 
 
 def report_run(path: str | Path, output: Path | None = None, *, refresh: int | None = None) -> Path:
-    """Draw the pictures of the run in `path` again and write its page to `output` (default RUN/report.html); returns
-    the file. `refresh`: seconds after which a browser reloads the page while the run goes on.
+    """Draw the pictures of the run in `path` again and write the page of the run to `output` (default
+    RUN/report.html); returns the file. `refresh`: seconds after which a browser reloads the page while the run goes
+    on.
 
-    Raises UserError if there is no run, RunFailure or OSError if the page cannot be written.
+    Raises UserError if `path` is not a run, RunFailure or OSError if the page cannot be written.
     """
     run = open_run(path)
     status = look_at(run.path, datetime.now(UTC))
@@ -237,11 +235,8 @@ def _links(run: Run) -> str:
 
 
 def report_sweep(sweep: Sweep, output: Path | None = None, *, refresh: int | None = None) -> Path:
-    """Draw the pictures of the sweep again and write its page to `output` (default SWEEP/report.html); returns the
-    file.
-
-    Raises UserError if no run has written anything yet.
-    """
+    """Draw the pictures of the sweep again and write the page of the sweep to `output` (default SWEEP/report.html);
+    returns the file. Raises UserError if no run has written anything yet."""
     statuses = statuses_of([run.folder for run in sweep.runs])
     target = output or sweep.folder / NAME
     try:

@@ -1,4 +1,4 @@
-"""`simulator plot RUN...`: the pictures of a run, finished or not; several runs in one picture; means over time."""
+"""`simulator plot RUN...`: draws the pictures of a run, of several runs together, and means over time."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,9 +29,9 @@ ALL = Selection()
 _TELLING = ("model", "grid", "initial", "forcing", "time", "precision")
 _MOST_TOLD = 2
 _BESIDE = 15
-"""Characters of a label that have room beside the axes; longer ones stand above them."""
+"""The largest number of characters of a label beside the axes; longer labels stand above the axes."""
 KOLMOGOROV = 5 / 3
-"""The compensation for which energy spectra are drawn in Kolmogorov units."""
+"""The power of k with which compensated energy spectra are drawn in Kolmogorov units."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _drawn(
 def _of_run(
     run: Run, choice: Selection, labels: Labels, diagnostics: Mapping[str, np.ndarray], missing: list[str]
 ) -> lines.Pictures:
-    """The chosen pictures of the table and of the series."""
+    """The chosen pictures of the diagnostics and of the series."""
     if lines.chosen_panels(diagnostics) and choice.takes("diagnostics") and not choice.fields:
         yield "diagnostics", partial(lines.time_series, diagnostics)
     for name in series_names(run.path):
@@ -99,7 +99,7 @@ def _of_run(
 
 
 def _diagnostics(run: Run, choice: Selection, missing: list[str]) -> Mapping[str, np.ndarray]:
-    """The chosen rows of the table; a line in `missing` if there are none."""
+    """The chosen rows of the diagnostics; adds a line to `missing` if there are none."""
     try:
         columns = run.diagnostics
     except UserError as error:
@@ -113,7 +113,7 @@ def _diagnostics(run: Run, choice: Selection, missing: list[str]) -> Mapping[str
 
 
 def _if_any(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
-    """The series, if it has rows. If a series that every run writes has none, a line is added to `missing`."""
+    """The series `name`; None if it has no rows. Adds a line to `missing` if every run writes such a series."""
     kind = KINDS.get(name)
     always = kind is not None and (kind.default is not None or kind.with_snapshots)
     if not always and not (run.path / f"{name}.h5").exists():
@@ -134,7 +134,7 @@ def _if_any(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
 
 def plot_runs(paths: Sequence[str | Path], choice: Selection = ALL, output: Path | None = None) -> Plotted:
     """Draw several runs together, or means over time, into `output` (default: `plots/` in the run's folder; for
-    several runs beside the first one). One run without means or compensation is drawn by `plot_run`."""
+    several runs beside the folder of the first run). `plot_run` draws one run without means or compensation."""
     runs = [run for path in paths for run in _runs_in(Path(path))]
     if len(runs) == 1 and not choice.average and choice.compensate is None:
         return plot_run(runs[0].path, choice, output)
@@ -158,15 +158,15 @@ def _runs_in(path: Path) -> list[Run]:
 
 @dataclass(frozen=True)
 class Looks:
-    """How the curves of several runs are told apart: for each run further fields of its `DrawnCurve`, and a function
-    that adds the legends to a picture with all curves."""
+    """How the curves of several runs are distinguished: for each run further fields of its `DrawnCurve`, and a
+    function that adds the legends to a picture with all curves."""
 
     runs: Sequence[Mapping[str, Any]]
     add_legends: Callable[[Figure, Axes], None] = lambda figure, axes: None
 
 
 def labelled(labels: Sequence[str]) -> Looks:
-    """A colour and a label for each run. Long labels stand above the axes, because they have no room beside them."""
+    """A colour and a label for each run. Long labels stand above the axes, because the room beside them is small."""
     colours = [*COLOURS] if len(labels) <= len(COLOURS) else [*sequence_colours(len(labels))]
 
     def add_legends(figure: Figure, axes: Axes) -> None:
@@ -200,8 +200,8 @@ def overlays(runs: Sequence[Run], choice: Selection = ALL, looks: Looks | None =
 
 
 def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """The runs and their labels: the one or two values of physics in which their configurations differ, else their
-    folders. A study of one number is in its order, because the folders of a sweep have none."""
+    """The runs and their labels: the one or two values of physics in which their configurations differ, else the
+    names of their folders. Runs that differ in one number are sorted by this number."""
     values = [flat(run.config) for run in runs]
     differ = [
         key
@@ -227,7 +227,7 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 
 def known(read: Callable[[], T], otherwise: T) -> T:
-    """What can be read of a run; `otherwise` if it is missing or cannot be read."""
+    """The result of `read`; `otherwise` if `read` raises UserError, because a file is missing or cannot be read."""
     try:
         return read()
     except UserError:
@@ -247,7 +247,7 @@ def _columns(tables: Sequence[Mapping[str, np.ndarray]], choice: Selection) -> l
 
 
 def series_of(run: Run, kind: str) -> SeriesReader | None:
-    """A series of a run; None without rows."""
+    """A series of a run; None if it is missing or has no rows."""
     found = known(lambda: run.series(kind), None)
     return found if found is not None and len(found) else None
 
@@ -288,7 +288,7 @@ def _curves(
     runs: Sequence[Run], read: Sequence[SeriesReader | None], looks: Looks, kind: str, name: str,
     choice: Selection,
 ) -> Figure:  # fmt: skip
-    """A variable of each run at its last time, or its mean over time with the standard error."""
+    """A variable of each run at the run's last time, or its mean over time with the standard error."""
     (dimension,) = next(s.variables[name] for s in read if s is not None and name in s.variables)
     scaled = choice.compensate is not None and dimension == "k"
     power = float(choice.compensate or 0) if scaled else 0.0
@@ -319,7 +319,7 @@ def _curves(
 def _last_or_mean(
     shown: SeriesReader, name: str, steps: slice, power: float, units: tuple[np.ndarray, np.ndarray] | None
 ) -> lines.DrawnCurve:
-    """The mean over some rows, multiplied by k to a power; in Kolmogorov units, if these are given for each row."""
+    """The mean over the rows `steps`, multiplied by k to a power; in Kolmogorov units if `units` has them by row."""
     (dimension,) = shown.variables[name]
     x = wavenumbers(shown) if dimension == "k" else shown.coordinates[dimension]
     values = np.stack([shown.one(name, row) for row in range(len(shown))[steps]])
@@ -333,6 +333,6 @@ def _last_or_mean(
 
 
 def _has_range(curve: lines.DrawnCurve) -> bool:
-    """Whether a spectrum in Kolmogorov units comes near the level of an inertial range; a laminar one does not."""
+    """Whether a spectrum in Kolmogorov units comes near the level of an inertial range, unlike a laminar spectrum."""
     inside = (curve.x > 0.01) & (curve.x < 0.3)
     return bool(inside.any() and 0.5 < np.nanmax(curve.y[inside]) < 4)

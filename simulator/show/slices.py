@@ -1,4 +1,4 @@
-"""Mid-planes of a field, or projections of a density, at several times."""
+"""Draws mid-planes of a field, or projections of a density, at several times."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,24 +26,24 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 0.9, 0.9, 0.42, 0.52
 _GAP_X, _GAP_Y = 0.56, 0.16
 _TALLEST = 9.0
 _THINNEST = 0.42
-"""Smallest width and height of a plane; planes of flat boxes are stretched to it, so that they can be seen."""
+"""Smallest width and height of a plane, to which planes of flat boxes are stretched."""
 _SHOWN = 300
-"""Points along a plane above which the pixels limit the resolution."""
+"""Number of points along a plane above which the pixels limit the resolution."""
 
 
 def fields(series: SeriesReader) -> list[str]:
-    """The fields with all planes, `FIELD/xy`, `FIELD/xz` and `FIELD/yz`; in two dimensions `FIELD/xy`."""
+    """The fields that have all planes: `FIELD/xy`, `FIELD/xz` and `FIELD/yz`; in two dimensions `FIELD/xy`."""
     found = [name.removesuffix("/xy") for name in series.variables if name.endswith("/xy")]
     return [name for name in found if all(f"{name}/{a}{b}" in series for a, b, _ in planes_of(series))]
 
 
 def planes_of(series: SeriesReader) -> tuple[Plane, ...]:
-    """The planes of a run: three, or a single one in two dimensions."""
+    """The planes of a run: three in three dimensions, one in two dimensions."""
     return PLANES if "z" in series.coordinates else PLANES[:1]
 
 
 def near(series: SeriesReader, plane: str, index: int) -> Iterator[tuple[str, np.ndarray]]:
-    """The species that a row of slices has in a plane `xy`, and where they are, (2, particles)."""
+    """The species with particles near the plane `plane` in a row of slices, and their positions (2, particles)."""
     for variable in series.variables:
         name, _, rest = variable.rpartition("/")
         if rest == f"near_{plane}_{plane[0]}":
@@ -53,8 +53,7 @@ def near(series: SeriesReader, plane: str, index: int) -> Iterator[tuple[str, np
 
 
 def dots(number: int) -> dict[str, Any]:
-    """How the particles of the species with this number are drawn over a field: light and dark at once, to be seen on
-    any colour."""
+    """The look of the dots for particles of species `number`: light and dark, to be visible on any colour."""
     fill = ("white", "black", "#ffd700", "#00e5ff")[number % 4]
     edge = "white" if fill == "black" else "black"
     return {"s": 2.5, "c": fill, "edgecolors": edge, "linewidths": 0.25, "zorder": 3}
@@ -62,7 +61,7 @@ def dots(number: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Sizes in inches: one scale for all planes, so that boxes of any shape keep their proportions."""
+    """The sizes of planes in inches, with one scale for all, so that boxes keep their proportions."""
 
     widths: tuple[float, ...]
     heights: tuple[float, ...]
@@ -99,8 +98,8 @@ class _Layout:
 
 
 def slices(series: SeriesReader, field: str, labels: Labels = PLAIN) -> Figure:
-    """The three mid-planes of `field`, one row for each of up to four times, all on one colour scale; for a
-    two-dimensional run the plane at these times."""
+    """The three mid-planes of `field`, a row for each of up to four times, all on one colour scale; in two dimensions
+    the plane at these times."""
     words = quantity(field)
     unit = labels.unit("density") if field == "density" else ""
     return _planes(series, field, labels, f"{words} (${unit}$)" if unit else words, _cut)
@@ -162,7 +161,7 @@ def _planes(
 
 
 def _name_dots(result: Figure, names: list[str]) -> None:
-    """A legend of the particles over the planes, above the colour bar."""
+    """Adds a legend with the names of the particles over the planes."""
     handles = [
         Line2D(
             [], [], linestyle="", marker="o", markersize=3, color=look["c"],
@@ -177,8 +176,9 @@ def _name_dots(result: Figure, names: list[str]) -> None:
 
 
 def interpolation(shape: tuple[int, ...], *, smooth: bool) -> str:
-    """Fields are band-limited, that is, smooth between points. They are not interpolated if the pixels limit the
-    resolution, or if values jump from one end of their scale to the other."""
+    """The interpolation of an image. Fields are band-limited, that is, smooth between points; they are not
+    interpolated if the pixels limit the resolution, or if values jump from one end of the scale to the other (not
+    `smooth`)."""
     if not smooth:
         return "nearest"
     return "bicubic" if min(shape) < _SHOWN else "antialiased"
@@ -199,12 +199,12 @@ def _lay_out(extent: dict[str, float], planes: tuple[Plane, ...], rows: int, gap
 
 
 def repeated(plane: np.ndarray, scale: Scale) -> np.ndarray:
-    """The values (b + 1, a + 1) to be drawn of a periodic plane (a, b)."""
+    """The values (b + 1, a + 1) to draw for a periodic plane (a, b), whose first row and column follow the last."""
     return scale.shown(np.pad(plane, (0, 1), mode="wrap")).T
 
 
 def plane_image(axes: Axes, plane: np.ndarray, along: tuple["PlaneAxis", "PlaneAxis"], scale: Scale) -> AxesImage:
-    """Draw a periodic plane (a, b), every pixel about its grid point, on axes of the plane's proportions."""
+    """Draw a periodic plane (a, b) on axes of the same proportions, with each pixel centred on its grid point."""
     first, second = along
     image = axes.imshow(
         repeated(plane, scale), origin="lower", extent=(*first.cells, *second.cells), aspect="auto",
@@ -227,14 +227,14 @@ def _label(
     lengths(axes.yaxis, along[1].low, along[1].high, intervals)
     axes.tick_params(labelbottom=last)
     axes.set_ylabel(f"${names[1]}$", labelpad=8, rotation=0, va="center")
-    if intervals < 2:  # between the ticks at the ends, because their labels may be as wide as the gap
+    if intervals < 2:  # the label stands between the ticks at the ends, whose labels may be as wide as the gap
         axes.yaxis.set_label_coords(-0.12 / inches[0], 0.5)
     if last:
         axes.set_xlabel(f"${names[0]}$", labelpad=2)
 
 
 def _intervals(inches: float, each: float) -> int:
-    """The number of intervals between ticks that have room: 0, 1, 2 or 4."""
+    """The number of intervals between ticks for which there is room: 0, 1, 2 or 4."""
     return next(number for number in (4, 2, 1, 0) if number * each <= inches)
 
 
@@ -250,8 +250,7 @@ def bar_beside(
     result: Figure, image: AxesImage, place: tuple[float, float, float, float], label: str, extend: str,
     room: int,
 ) -> None:  # fmt: skip
-    """A colour bar at a `place` of the figure with at most `room` intervals between short numbers, because the label
-    is beside them."""
+    """A colour bar at `place` with at most `room` intervals between short numbers, and a label beside them."""
     axes = result.add_axes(place)
     bar = result.colorbar(image, cax=axes, extend=extend, ticks=MaxNLocator(room, steps=[1, 2, 5, 10]))
     bar.set_label(label, labelpad=4)
@@ -263,7 +262,7 @@ def bar_beside(
 
 @dataclass(frozen=True)
 class PlaneAxis:
-    """A uniform periodic axis: the box from `low` to `high`, and the `cells` around its points and one more."""
+    """A uniform periodic axis: the box from `low` to `high`; `cells` are the ends of the pixels of `repeated`."""
 
     low: float
     high: float

@@ -1,6 +1,6 @@
-"""`simulator sweep plot`: a quantity against a parameter, and series and spectra of all runs of a sweep.
+"""`simulator sweep plot`: draws quantities against a parameter, and series and spectra of all runs of a sweep.
 
-A run is a mark or a curve; its colour encodes one parameter and its line style another.
+A run is a mark or a curve, whose colour encodes one parameter and whose line style encodes another.
 """
 
 import math
@@ -35,7 +35,7 @@ from simulator.words import brief
 LINES = ("-", "--", ":", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P")
 _MOST_NAMED = 8
-"""The largest number of values in a legend; for more, a colour bar is drawn."""
+"""The largest number of values in a legend; a colour bar shows more values."""
 _PARAMETERS = {
     "viscosity": r"viscosity $\nu$", "diffusivity": r"diffusivity $\kappa$",
     "resistivity": r"resistivity $\eta$", "rotation": r"rotation $\Omega$",
@@ -79,11 +79,11 @@ class Parameter:
 
     @property
     def positions(self) -> np.ndarray:
-        """The coordinate of each run along an axis: its value, or the place of its word."""
+        """The coordinate of each run along an axis: its value, or for text the index from `place`."""
         return np.array(self.values if self.numeric else [self.place(v) for v in self.values], float)
 
     def place(self, value: Any) -> int:
-        """The index of a value among the distinct ones."""
+        """The index of a value among the distinct values."""
         return [_text(v) for v in self.distinct].index(_text(value))
 
 
@@ -151,7 +151,7 @@ def _expression(sweep: Sweep, text: str, option: str = "--y") -> collect.Express
 
 
 def _is_expression(text: str) -> bool:
-    """Whether it is a quantity that runs have, and not a key."""
+    """Whether `text` is an expression of collected quantities, and not a key."""
     try:
         collect.parse(text)
     except ValueError:
@@ -165,8 +165,8 @@ def _against(
     hue: Parameter | None,
     expressions: Sequence[collect.Expression],
 ) -> Pictures:
-    """Pictures of quantities of all runs against a parameter, or against another quantity: then the means have their
-    standard errors."""
+    """Pictures of quantities of all runs against a parameter, or against another quantity; in the latter, means have
+    error bars."""
     across = () if isinstance(x, Parameter) else (x,)
     wanted = [e for y in (*across, *expressions) for e in (y, None if not across else y.error) if e]
     statuses = statuses_of([run.folder for run in sweep.runs])
@@ -186,7 +186,7 @@ def _against(
 
 
 def opened(folder: Path) -> Run | None:
-    """The run in a folder; None if there is none yet."""
+    """The run in a folder; None if `folder` holds no run yet."""
     return known(lambda: open_run(folder), None)
 
 
@@ -217,10 +217,10 @@ class RunQuantity:
 def against(
     x: Parameter | RunQuantity, y: RunQuantity, hue: Parameter | None = None, *, joined: bool = False
 ) -> Figure:
-    """A quantity of every run against a parameter or another quantity, with error bars of means and one colour for
-    each value of `hue`. nan is left out.
+    """A quantity of every run against a parameter or another quantity, with error bars of means and a colour for each
+    value of `hue`, without values that are nan.
 
-    `joined`: points of one colour form a curve, because the runs differ in nothing else.
+    `joined`: points of one colour form a curve, because the runs differ in no other parameter.
     """
     result, (axes,) = panels(x.label, y.label, height=4.0, right=0.97)
     across, up = x.positions, y.positions
@@ -260,7 +260,7 @@ def against(
 
 
 def coded(colour: Parameter, line: Parameter | None) -> Looks:
-    """One parameter is encoded by the colour, another by the line style."""
+    """The looks of runs if colours encode one parameter and line styles another."""
     shades = _shades(colour)
 
     def look(i: int) -> dict[str, Any]:
@@ -271,7 +271,7 @@ def coded(colour: Parameter, line: Parameter | None) -> Looks:
 
 
 def _line(number: int) -> dict[str, Any]:
-    """A wider line below a dashed one, so that both are visible if they coincide."""
+    """A line style; the first one is wide and pale, so that it is visible below a coinciding curve."""
     wide = {"linewidth": 1.3, "alpha": 1.0} if number else {"linewidth": 2.2, "alpha": 0.45}
     return {"linestyle": LINES[number % len(LINES)], **wide}
 
@@ -294,7 +294,7 @@ def reduced(expression: str) -> str:
 
 
 def _formula(expression: str) -> str:
-    """An expression of columns in mathematical text, with their symbols where they have common ones."""
+    """An expression of columns as mathematical text, with symbols for the columns that have a common one."""
 
     def symbol(name: re.Match[str]) -> str:
         words = name[0].replace("_", r"\ ")
@@ -308,7 +308,7 @@ def _formula(expression: str) -> str:
 
 
 def _shades(parameter: Parameter) -> Callable[[Any], Any]:
-    """The colour of a value: from a colour map for numbers, else one of a few that are easily distinguished."""
+    """A function from a value to its colour: from a colour map for numbers, else from a few distinct colours."""
     distinct = parameter.distinct
     if not parameter.numeric or len(distinct) <= 2:
         return lambda value: COLOURS[parameter.place(value) % len(COLOURS)]
@@ -326,7 +326,7 @@ def _mappable(parameter: Parameter) -> ScalarMappable:
 
 
 def _legends(colour: Parameter, line: Parameter | None, result: Figure, axes: Axes) -> None:
-    """Beside the axes, because curves may pass through any corner."""
+    """Adds the legends beside the axes, because curves may pass through any corner."""
     shades = _shades(colour)
     beside: Any = {"loc": "upper left", "labelspacing": 0.35, "alignment": "left", "handlelength": 1.8}
     top = 0.3
@@ -349,7 +349,7 @@ def _legends(colour: Parameter, line: Parameter | None, result: Figure, axes: Ax
 
 
 def _parameter_axis(axes: Axes, x: Parameter, positions: np.ndarray) -> None:
-    """Ticks at the values themselves, if they are few."""
+    """Sets the ticks of the horizontal axis: at the values themselves if they are few."""
     distinct = x.distinct
     if not x.numeric:
         axes.set_xticks(range(len(distinct)), [_text(value) for value in distinct])

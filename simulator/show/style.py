@@ -22,7 +22,7 @@ from simulator.files import replace_file
 
 DPI = 144
 WIDTH = 6.4
-"""Inches. At DPI this is about the width of a page of documentation, so that pictures are shown at their size."""
+"""The width of figures in inches: about that of a documentation page, which then shows pictures unscaled."""
 
 # Okabe and Ito (2008): distinguishable with every kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -109,8 +109,8 @@ def spectrum_of(name: str) -> str:
 
 
 def draw(build: Callable[[], Figure], path: Path, style: str = "screen") -> Path:
-    """Build a figure in a style and write it to `path`, atomically; returns `path`. Its suffix is the format: .png,
-    or .pdf and .svg, in which text stays text."""
+    """Build a figure in a style and write it to `path` atomically; returns `path`. The suffix is the format: .png, or
+    .pdf and .svg, in which text stays text."""
     data = io.BytesIO()
     with matplotlib.rc_context(RC | STYLES[style]):
         built = build()
@@ -137,8 +137,8 @@ def colour_map(drawn: Figure) -> str | None:
 
 
 def fewer_colours(picture: Image.Image, colours: str | None) -> Image.Image:
-    """The picture with at most 256 colours, a third of the bytes and visually the same; if it has a colour map, most
-    colours are from that map."""
+    """The picture with at most 256 colours, which looks the same with a third of the bytes; most colours are from the
+    colour map `colours`, if given."""
     if colours is None:
         return picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     table = np.concatenate([colormaps[colours](np.linspace(0, 1, 216))[:, :3], _GREYS])
@@ -153,7 +153,7 @@ def figure(width: float, height: float) -> Figure:
 
 
 def sequence_colours(count: int) -> np.ndarray:
-    """Colours (count, 4) for a sequence of curves, dark to light; a single one gets the last colour."""
+    """Colours (count, 4) for a sequence of curves, from dark to light; a single curve gets the last colour."""
     return colormaps["viridis"](np.linspace(0.0, 0.88, max(count, 2)))[max(2 - count, 0) :]
 
 
@@ -165,10 +165,8 @@ def evenly(count: int, most: int) -> list[int]:
 
 
 def lengths(axis: Any, low: float, high: float, most: int) -> None:
-    """At most `most` intervals between the ticks of a length; multiples of pi if the extent is one.
-
-    With `most` = 0 there is room for one tick, at the upper end.
-    """
+    """Sets at most `most` intervals between the ticks of a length: at multiples of pi if the extent is a multiple of
+    pi. With `most` = 0 there is one tick, at the upper end."""
     ratio = (high - low) / math.pi
     if most and low == 0 and 0.45 < ratio < 33 and abs(ratio * 4 - round(ratio * 4)) < 1e-6:
         step = next((size for size in (0.25, 0.5, 1, 2, 4, 8, 16) if ratio / size <= most), ratio)
@@ -181,7 +179,7 @@ def lengths(axis: Any, low: float, high: float, most: int) -> None:
 
 
 def powers_of_ten(axis: Any) -> None:
-    """Few and plain ticks along a logarithmic axis: 1, 2 and 5 if it spans less than two decades."""
+    """Sets few and plain ticks along a logarithmic axis, also at 2 and 5 if the axis spans less than two decades."""
     low, high = axis.get_view_interval()
     short = high < 60 * low
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if short else (1.0,), numticks=12))
@@ -232,7 +230,7 @@ _ASTRONOMICAL = {
 
 @dataclass(frozen=True)
 class Labels:
-    """`model` is the block of a run's resolved configuration. Dimensionless runs have no units to show."""
+    """The labels of a run, whose resolved configuration has the block `model`; dimensionless runs have no units."""
 
     model: Mapping[str, Any]
 
@@ -294,7 +292,7 @@ Extend = Literal["neither", "min", "max", "both"]
 
 @dataclass(frozen=True)
 class Scale:
-    """Colours from `low` to `high`, of the values or of their decimal logarithm."""
+    """A colour scale from `low` to `high`, of the values or of their decimal logarithm."""
 
     low: float
     high: float
@@ -319,9 +317,9 @@ def is_density(field: str) -> bool:
 
 
 def scale_of(field: str, samples: Sequence[np.ndarray]) -> Scale:
-    """The scale for all of `samples`: cyclic for phases, symmetric about zero for values of both signs, logarithmic
-    for densities with a large range, else starting at zero. A few extreme values are cut off, so that they do not
-    darken the rest."""
+    """The colour scale for all of `samples`: cyclic for phases, symmetric about zero for values of both signs,
+    logarithmic for densities with a large range, else starting at zero. A few extreme values are cut off, because the
+    other values would get almost the same colour."""
     colours = _MAPS.get(field, "magma")
     if field == "phase":
         return Scale(-math.pi, math.pi, "twilight", smooth=False)

@@ -42,7 +42,7 @@ class Choice:
     mesh: list[int] | None = None  # The winner's arrangement of devices.
 
 
-def measured(
+def measured(  # many parameters: the measurement depends on all of them, and `broadcast` and `report` belong to a run
     modes: Modes,
     devices: Devices,
     dtype: Any,

@@ -1,9 +1,9 @@
-"""Runs that are stepped together: groups of them, and one compiled step for each group.
+"""Divides runs into groups that are stepped together, and compiles one step for each group.
 
-Runs of a group share shapes and physics and differ only in numbers of the configuration. These become arrays, batched
-with `vmap`: the simulation is rebuilt inside the traced function, from settings with arrays in place of numbers.
-Models and forcings need no code for this as long as they do not branch on the values of their numbers. The runs of a
-model that does cannot be compiled together, and run alone.
+The runs of a group share shapes and physics and differ only in numbers of the configuration. These numbers become
+arrays, batched with `vmap`: the simulation is rebuilt inside the traced function, from settings with arrays in the
+place of numbers. Models and forcings need no code for this as long as they do not branch on the values of their
+numbers. If a model branches, its runs cannot be compiled together, and run alone.
 """
 
 import json
@@ -21,6 +21,7 @@ from simulator.config import RunConfig, as_mapping
 from simulator.config.compare import TIME_STEP, VARIED, leaves, programs
 from simulator.physics.models import State
 from simulator.simulation.advance import Until
+from simulator.simulation.compiling import ROOM
 from simulator.simulation.simulation import Simulation
 from simulator.study.runs import Group, SweepRun
 
@@ -33,11 +34,11 @@ MOST_MEMBERS = 64
 def groups(runs: Sequence[SweepRun], parts: int = 1) -> list[Group]:
     """All runs in groups, ordered by their first run.
 
-    Groups are divided so that they keep `parts` processes busy and fit in the memory.
+    Large groups are divided so that the groups keep `parts` processes busy and fit in the memory.
     """
     alike: dict[str, list[SweepRun]] = defaultdict(list)
     for run in runs:
-        # A transform that is chosen by measurement may differ from run to run.
+        # The measurement of fft.backend: auto may choose another transform for each run.
         alone = str(run.config.output.directory) if run.config.fft.backend == "auto" else None
         alike[json.dumps([programs(run.config), alone])].append(run)
     divided = [Group(part, _differing(part)) for members in alike.values() for part in _divided(members, parts)]
@@ -63,7 +64,7 @@ def _differing(members: Sequence[SweepRun]) -> tuple[str, ...]:
 
 
 def _divided(group: Sequence[SweepRun], parts: int) -> list[tuple[SweepRun, ...]]:
-    needed = max(run.estimate.room for run in group)
+    needed = max(ROOM * run.estimate.state for run in group)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     most = max(1, min(MOST_MEMBERS, memory // (parts * needed), -(-len(group) // parts)))
     number = -(-len(group) // most)
@@ -71,7 +72,7 @@ def _divided(group: Sequence[SweepRun], parts: int) -> list[tuple[SweepRun, ...]
 
 
 class BatchedStep:
-    """The functions of `simulation` for other values of `keys`, which are their first argument."""
+    """The functions of `simulation` for other values of the configuration's `keys`, their first argument."""
 
     def __init__(self, simulation: Simulation, keys: Sequence[str]):
         self._simulation, self.keys = simulation, tuple(keys)
@@ -83,12 +84,12 @@ class BatchedStep:
         return {key: np.asarray(numbers[key], np.float64 if key.startswith("time.") else dtype) for key in self.keys}
 
     def advance(self, values: Values, state: State, until: Until) -> State:
-        """The loop over steps of one run, to be batched by `vmap`."""
+        """The loop over steps of one run, which `together` batches by `vmap`."""
         return self._simulation.varied(values).advance(state, until)
 
     @cached_property
     def together(self) -> Callable[..., tuple[State, ...]]:
-        """Compiled: the new states of all runs from (values, states, untils), each a tuple over the runs."""
+        """The compiled function from (values, states, untils), each a tuple over the runs, to the new states."""
 
         def advance_together(
             values: tuple[Values, ...], states: tuple[State, ...], untils: tuple[Until, ...]
@@ -102,8 +103,8 @@ class BatchedStep:
         return jax.jit(advance_together)
 
     def measure(self, name: str) -> Measure | None:
-        """Compiled: the diagnostics, the spectra, or the values of the field `name`; None if one program cannot serve
-        all runs, because it cannot be traced with arrays for `keys`."""
+        """The compiled function that computes the diagnostics, the spectra, or the values of the field `name`; None
+        if one program cannot serve all runs, because it cannot be traced with arrays for `keys`."""
         if name not in self._measures:
 
             def measured(values: Values, state: State) -> Any:

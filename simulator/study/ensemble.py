@@ -1,8 +1,8 @@
 """Steps many runs in one program: the process that `sweep run --batch auto` starts.
 
 Every run is an ordinary run in its own thread, with its own folder, lock, schedule and files; the runs share only
-`advance`. The threads take turns: only one runs at a time, and it yields only while it waits for the others to
-request their steps too. Therefore the code of a run need not be thread-safe.
+`advance`. The threads take turns: one thread executes at a time, until it waits for the other threads to request
+their steps too. Therefore the code of a run need not be thread-safe.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from simulator.study.study_status import ended, last_line, outcome, read_record
 
 
 class Ensemble:
-    """What the runs share: one compiled step, and the synchronization of the runs before it."""
+    """The compiled step that all runs share, and the synchronization of the runs before each call of the step."""
 
     def __init__(self, configs: Sequence[RunConfig], keys: Sequence[str], cluster: Cluster):
         self.simulation = Simulation(configs[0], cluster=cluster)
@@ -52,18 +52,16 @@ class Ensemble:
         self._latest: dict[int, State] = {}
 
     def compile(self) -> None:
-        """Compiles the step for all runs, before anything is written, by a call that takes no steps. Exceptions of
-        the compilation propagate."""
+        """Compiles the program for all runs by a call that takes no steps, before any run writes a file. Exceptions
+        of the compilation propagate."""
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.simulation.template)
         idle = self.simulation.placed(zeros)
         self._latest = dict.fromkeys(self._working, idle)
         jax.block_until_ready(self._stepped())
 
     def advance(self, number: int, state: State, until: Until) -> State:
-        """The steps of one run: waits until all active runs have requested theirs, which are then taken together.
-
-        Called by the thread that holds `turn`.
-        """
+        """The state of one run after its steps: waits until all active runs have requested their steps, which are
+        then taken together. The calling thread holds `turn`."""
         self._requests[number] = (state, until)
         self._step_if_all_requested()
         while number not in self._results:
@@ -74,7 +72,7 @@ class Ensemble:
         return result
 
     def leave(self, number: int) -> None:
-        """A run has ended: the others no longer wait for it."""
+        """Called when a run has ended: the other runs no longer wait for this run."""
         self._working.discard(number)
         self._step_if_all_requested()
 
@@ -91,8 +89,8 @@ class Ensemble:
         self.turn.notify_all()
 
     def _stepped(self) -> Sequence[State]:
-        """The states of all runs after the requested steps. Runs that have ended stay in the batch without taking
-        steps, so that nothing is recompiled."""
+        """The states of all runs after the requested steps. A run that has ended stays in the batch but takes no
+        steps, so that the program is not compiled again."""
         none = Until(np.float64(0), np.float64(0), np.int64(0))
         places = range(len(self.values))
         untils = tuple(self._requests[i][1] if i in self._requests else none for i in places)
@@ -100,8 +98,8 @@ class Ensemble:
 
 
 class Member(Simulation):
-    """One run of an ensemble: its steps are taken together with those of the others, and measurements are compiled
-    once for all runs if possible."""
+    """One run of an ensemble: its steps are taken together with the steps of the other runs, and measurements are
+    compiled once for all runs if possible."""
 
     def __init__(
         self, config: RunConfig, ensemble: Ensemble, number: int, inputs: RunInputs,
@@ -111,7 +109,8 @@ class Member(Simulation):
         super().__init__(config, cluster=ensemble.simulation.cluster, inputs=inputs, report=report)
 
     def _shared(self, name: str) -> Any:
-        """The program that measures `name` for all runs, with this run's values; None if there is none."""
+        """The program that measures `name`, shared by all runs, with this run's values; None if no program can be
+        shared."""
         measure = self._ensemble.step.measure(name)
         return measure and partial(measure, self._ensemble.values[self._number])
 
@@ -138,11 +137,8 @@ class Member(Simulation):
 
 
 def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
-    """Runs the frozen configurations in `folders` together, on `devices.count` devices or one, and records in each
-    folder how its run ended.
-
-    Returns CANNOT if the step cannot be compiled for all of them, else 0.
-    """
+    """Runs the frozen configurations in `folders` together, on `devices.count` devices (`auto`: one), and records in
+    each folder how its run ended. Returns CANNOT if no step can be compiled for all runs together, else 0."""
     configs = [load_config(folder / CONFIG, check_files=False) for folder in folders]
     devices = configs[0].devices
     if devices.count == "auto":
@@ -174,7 +170,7 @@ def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlag
     """One run from start to end."""
     with ensemble.turn:
         code, said = 1, ""
-        # The run prints to its run.log only, because the lines of several runs would mix.
+        # The run writes its lines to its run.log only, because on the console the lines of several runs would mix.
         with contextlib.closing(RunLog(quiet=True)) as log:
             try:
                 if signals.received:

@@ -1,4 +1,4 @@
-"""Expands the blocks of a sweep's file into one set of values per run."""
+"""Expands the blocks of a sweep's file into a set of values for each run."""
 
 import hashlib
 import itertools
@@ -30,7 +30,7 @@ _EXCLUSIVE = ("time.cfl", "time.dt")
 
 @dataclass(frozen=True)
 class Value:
-    """A value of a run, and its origin in the sweep's file."""
+    """A value of a run, and the origin of the value in the sweep's file."""
 
     value: Any
     path: Path
@@ -53,11 +53,8 @@ def keys(blocks: Blocks) -> list[str]:
 
 
 def expand(blocks: Blocks, places: Places) -> list[Values]:
-    """The values of every run: the product of grid, zip, list and sample (the first changes slowest), without the
-    runs that `exclude` matches.
-
-    Raises UserError, a line for each mistake: `sweep.yaml:5: sweep.zip.time.cfl: ...`.
-    """
+    """The values of every run: the product of grid, zip, list and sample (the first varies slowest), without the runs
+    that `exclude` matches. Raises UserError with a line for each mistake: `sweep.yaml:5: sweep.zip.time.cfl: ...`."""
     expansion = _Expansion(places)
     factors = list(expansion.factors(blocks))
     if not factors:
@@ -75,7 +72,7 @@ def expand(blocks: Blocks, places: Places) -> list[Values]:
 
 
 class _Expansion:
-    """Expands the blocks and collects the mistakes of all of them."""
+    """Expands the blocks and collects the mistakes in all blocks."""
 
     def __init__(self, places: Places):
         self._places = places
@@ -94,7 +91,7 @@ class _Expansion:
     # ---- the blocks --------------------------------------------------------------------------------------
 
     def factors(self, blocks: Blocks) -> Iterator[list[Values]]:
-        """The sets of values that each of the blocks gives."""
+        """For each block, the sets of values that the block generates."""
         if blocks.grid is not None:
             yield self._combinations(blocks.grid)
         if blocks.zip is not None:
@@ -201,7 +198,7 @@ def _matches(run: Values, entry: Mapping[str, Any]) -> bool:
 
 
 def normal(value: Any) -> Any:
-    """A form of `value` that is equal for different ways to write it: 1 and 1.0, 1/1600 and 6.25e-4."""
+    """A form of `value` that is equal for different notations of the value: 1 and 1.0, 1/1600 and 6.25e-4."""
     match value:
         case bool():
             return ("flag", value)
@@ -220,8 +217,8 @@ def normal(value: Any) -> Any:
 
 
 def draw(settings: SampleSettings) -> list[dict[str, Any]]:
-    """`settings.n` points, each with a value for every key. They depend on the seed only, and the values of a
-    parameter do not depend on the other parameters."""
+    """`settings.n` points, each with a value for every key. The values of a parameter depend on the seed, not on the
+    other parameters."""
     columns = {
         key: [_value(distribution, u) for u in _uniform(settings, key)]
         for key, distribution in settings.parameters.items()

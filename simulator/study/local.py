@@ -41,8 +41,8 @@ def run_missing(sweep: Sweep, **how: Any) -> int:
 
 
 def run_again(sweep: Sweep, *, failed: bool = False, indices: Sequence[int] | None = None, **how: Any) -> int:
-    """Runs again the failed and the interrupted runs, only the `failed` ones, or the unfinished runs among those with
-    the numbers `indices`. Returns the exit code. `how`: the arguments of `_run`."""
+    """Runs the failed and the interrupted runs again; with `failed` only the failed runs, with `indices` the
+    unfinished runs with these numbers. Returns the exit code. `how`: the arguments of `_run`."""
     if indices is not None and failed:
         raise UserError("simulator sweep retry: --index names runs; leave --failed out")
     statuses = _statuses(sweep)
@@ -113,9 +113,9 @@ def _say(line: str) -> None:
 
 
 def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """`simulator run` of the frozen configuration in `folder`, by every process of a Slurm step or by this one alone.
+    """Runs the frozen configuration in `folder`, in every process of a Slurm step or in this process alone.
 
-    `arguments` is the command line. Returns the run's exit code; errors are recorded for the sweep and raised.
+    `arguments` is the command line. Returns the run's exit code; records errors for the sweep and raises them.
     """
     args = argparse.Namespace(
         processes=None, coordinator=None, num_processes=None, process_id=None, arguments=list(arguments),
@@ -144,6 +144,6 @@ def _noted(run: Callable[[], int], folder: Path, environ: Mapping[str, str]) -> 
 
 
 def _log(sweep: Path, environ: Mapping[str, str]) -> Path:
-    """The task's log, as `sweep submit` names it."""
+    """The log of the array task, which `sweep submit` has named."""
     job, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
     return sweep / "logs" / f"slurm-{job}_{task}.out" if job and task else Path(os.devnull)

@@ -1,4 +1,4 @@
-"""The lines of `simulator sweep plan` and `status`."""
+"""Composes the lines of `simulator sweep plan`, `status` and `table`, and shows the progress of `sweep run`."""
 
 import shlex
 import time
@@ -20,28 +20,28 @@ from simulator.words import duration, short, size
 
 
 def plan_lines(sweep: Sweep) -> list[str]:
-    """The table of runs and their totals."""
+    """The table of the runs, and a line with the totals."""
     table = [
         {
             "index": run.index,
             **{key: run.values.get(key) for key in sweep.varied},
             "folder": run.hash,
-            "memory": size(run.estimate.bytes),
+            "state": size(run.estimate.state),
             "steps": run.estimate.steps,
             "cost": run.estimate.cost,
         }
         for run in sweep.runs
     ]
-    needs = [run.estimate for run in sweep.runs]
-    known = [needed.cost for needed in needs if needed.cost is not None]
+    estimates = [run.estimate for run in sweep.runs]
+    known = [estimate.cost for estimate in estimates if estimate.cost is not None]
     if not known:
         cost = "cost unknown (dt follows from the CFL number)"
     else:
         cost = f"cost {sum(known):.3g} points x steps"
-        cost += f" of the {len(known)} runs with fixed dt" if len(known) < len(needs) else ""
+        cost += f" of the {len(known)} runs with fixed dt" if len(known) < len(estimates) else ""
     total = (
-        f"{len(sweep.runs)} runs in {short(sweep.folder)}, the largest needs about "
-        f"{size(max(needed.bytes for needed in needs))} of memory, {cost}"
+        f"{len(sweep.runs)} runs in {short(sweep.folder)}, the largest state has "
+        f"{size(max(estimate.state for estimate in estimates))} (a step takes 3 to 20 times as much), {cost}"
     )
     lines = [*as_text(table), *_common(sweep), "", total]
     if sweep.earlier:
@@ -97,7 +97,7 @@ def write_text(path: str, text: str) -> None:
 
 
 class Display:
-    """Shows the progress of runs. `say` prints lasting lines; a bar disappears when its run ends."""
+    """Shows the progress of runs, on a terminal by bars that end with their runs. `say` prints lasting lines."""
 
     def __init__(self, sweep: Sweep, number: int, say: Callable[[str], None], console: Console | None = None):
         self._sweep, self._number, self._say, self._ended = sweep, number, say, 0
@@ -120,7 +120,7 @@ class Display:
             self._bars.stop()
 
     def begin(self, run: SweepRun) -> None:
-        """A run has been started."""
+        """Shows that a run has been started."""
         self._last_line[run.hash] = time.monotonic()
         if self._bars is not None:
             self._tasks[run.hash] = self._bars.add_task(f"{self._name(run)}", total=100, words="starting")
@@ -135,7 +135,7 @@ class Display:
             self._say(f"        {self._name(run)}: {status.detail}")
 
     def end(self, run: SweepRun, text: str, seconds: float) -> None:
-        """A run has ended; `text` says how."""
+        """Prints that a run has ended, with the outcome `text`."""
         self._ended += 1
         width = len(str(self._number))
         line = f"[{self._ended:{width}}/{self._number}] {self._name(run)}: {text} ({duration(seconds)})"

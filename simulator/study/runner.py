@@ -1,4 +1,4 @@
-"""Runs the runs of a sweep on this machine, each in its own process, one after another or several at once.
+"""Executes the runs of a sweep on this machine, each in its own process, one after another or several at once.
 
 Each process is a `simulator run HASH/config.yaml`, which handles signals, the lock, restart and exit codes. Runs
 that are stepped together share a process (`simulator.study.ensemble`).
@@ -38,7 +38,7 @@ from simulator.study.study_status import (
 from simulator.study.sweep import Sweep
 
 CANNOT = 4
-"""Exit code of a batch that cannot be compiled: nothing was written, and its runs must run alone."""
+"""Exit code of a batch that cannot be compiled: no run has written anything, and each run has to run alone."""
 _POLL = 0.05
 _LOOK = 1.0
 """Interval in seconds at which stop files and the progress of the runs are polled."""
@@ -58,8 +58,8 @@ def run_all(
     sweep: Sweep, jobs: Sequence[Group], *, at_once: int = 1, environ: Mapping[str, str],
     say: Callable[[str], None] = print,
 ) -> int:  # fmt: skip
-    """Runs all of `jobs`, several at once. Returns 0 if all are done, 1 if one failed, 3 if they were interrupted by
-    a signal, which is forwarded to every run, or by the file OUTPUT/NAME/stop.
+    """Executes `jobs`, several at once. Returns 0 if all runs are done, 1 if a run failed, 3 if the runs were
+    interrupted by a signal, which is forwarded to every run, or by the file OUTPUT/NAME/stop.
 
     The sweep must be prepared and locked.
     """
@@ -72,7 +72,7 @@ def run_all(
 
 
 class _Running:
-    """The processes of a sweep: those that wait, those that run, and how the runs have ended."""
+    """The waiting jobs of a sweep, its running processes, and the states of the ended runs."""
 
     def __init__(
         self, sweep: Sweep, jobs: Sequence[Group], free: Sequence["Slot"], environ: Mapping[str, str],
@@ -85,7 +85,7 @@ class _Running:
         self._stopping = False
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Makes every run stop. Instead of SIGHUP they get SIGTERM, because a run ignores SIGHUP."""
+        """Sends the signal `number` to every run, so that it stops; SIGTERM for SIGHUP, which runs ignore."""
         self._stopping = True
         number = signal.SIGTERM if number == signal.SIGHUP else number
         for child in self._children:
@@ -93,7 +93,7 @@ class _Running:
                 os.kill(child.process.pid, number)
 
     def to_the_end(self) -> int:
-        """Starts every job when there is a free slot, until all have ended; returns the exit code."""
+        """Starts each job when a slot is free, until all jobs have ended; returns the exit code."""
         looked = float("-inf")
         try:
             while self._children or (self._waiting and not self._stopping):
@@ -108,7 +108,7 @@ class _Running:
                     for run in (run for child in self._children for run in child.job.runs):
                         self._display.update(run, status_of(run.folder))
         finally:
-            for child in self._children:  # left only if this process fails
+            for child in self._children:  # children are left only if this process fails
                 child.process.kill()
                 child.process.wait()
         if self._stopping:
@@ -123,11 +123,11 @@ class _Running:
             self._children.append(_start(self._sweep, job, self._free.popleft(), self._environ))
             for run in job.runs:
                 self._display.begin(run)
-            if self._stopping:  # while it was being started
+            if self._stopping:  # a signal came while the process was being started
                 self.stop()
 
     def _ended(self, child: _Child) -> None:
-        """Takes note of the end of a process, and of how each of its runs ended."""
+        """Records the end of a process and of each of its runs."""
         self._children.remove(child)
         self._free.append(child.slot)
         child.output.close()
@@ -143,7 +143,7 @@ class _Running:
 
 
 def _stop_file(folder: Path) -> bool:
-    """Whether there is a file `stop`, which is removed."""
+    """Removes the file `stop`; returns whether it existed."""
     path = folder / "stop"
     exists = path.exists()
     path.unlink(missing_ok=True)
@@ -181,7 +181,7 @@ def _start(sweep: Sweep, job: Group, slot: "Slot", environ: Mapping[str, str]) -
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that a terminal's Ctrl-C reaches it only once, forwarded
+            start_new_session=True,  # a terminal's Ctrl-C then reaches the run only by forwarding
         )
     for run in job.runs:
         begun(run.folder, process.pid, log, {})
@@ -190,7 +190,7 @@ def _start(sweep: Sweep, job: Group, slot: "Slot", environ: Mapping[str, str]) -
 
 @contextlib.contextmanager
 def _bound_to(cores: frozenset[int]):
-    """Binds processes that are started inside the context to `cores`, by inheritance."""
+    """Binds the processes that are started inside the context to `cores`, which they inherit."""
     if not cores:
         yield
         return
@@ -206,7 +206,7 @@ def _finish(child: _Child, run: SweepRun, *, stopping: bool) -> tuple[MemberStat
     """Records the end of a run; returns its status and its duration in seconds."""
     code, seconds = child.process.returncode, time.monotonic() - child.began
     record = read_record(run.folder)
-    if record is not None and record.code is None:  # a batch has recorded the ends of its runs itself
+    if record is not None and record.code is None:  # a batch records the ends of its runs itself
         said = last_line(child.log)
         if code < 0:
             said = f"killed by {signal.Signals(-code).name}" + (f"; {said}" if said else "")
@@ -221,7 +221,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Slot:
-    """The resources of one run at a time: cores to bind to (empty: no binding) and environment variables for GPUs."""
+    """A share of the machine for one run at a time: the cores to bind to (empty: no binding), and environment
+    variables for GPUs."""
 
     cores: frozenset[int] = frozenset()
     environ: Mapping[str, str] = field(default_factory=dict)

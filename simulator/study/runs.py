@@ -1,4 +1,4 @@
-"""One run of a sweep, and how values and paths are shown."""
+"""One run of a sweep, a group of runs, and the hash that identifies a run."""
 
 import hashlib
 import json
@@ -27,8 +27,7 @@ class SweepRun:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one process: one, or several that are stepped together and differ in the numbers `keys` inside the
-    step."""
+    """The runs of one process: one run, or runs that are stepped together and differ only in the numbers `keys`."""
 
     runs: tuple[SweepRun, ...]
     keys: tuple[str, ...] = ()
@@ -42,13 +41,14 @@ DIGITS = 12
 
 
 def identity(config: RunConfig, varied: Iterable[str]) -> str:
-    """The hash of a run: the first hexadecimal digits of the SHA-256 of canonical JSON, which has sorted keys, no
-    spaces, and every number in its shortest exact form, and covers the content of the input files.
+    """The hash of a run: the first hexadecimal digits of the SHA-256 of the configuration and of the contents of its
+    input files as canonical JSON, with sorted keys, no spaces, and every number in its shortest exact form.
 
     `varied`: the keys that the sweep sets.
     """
     whole = as_mapping(config)
-    # An empty block counts as none, so that a version with a new kind of block finds the runs of the one before.
+    # Empty blocks are left out, so that a version of the program with a new kind of block finds the runs of older
+    # ones.
     covered = {name: value for name, value in whole.items() if is_compared(name) and value != []}
     others = {key: value_at(whole, path_of(key)) for key in varied if not is_compared(key.partition(".")[0])}
     inputs = {
@@ -67,7 +67,7 @@ def is_compared(block: str) -> bool:
 
 
 def _checksum(path: Path) -> str:
-    """The SHA-256 of a file; for a folder, that of its manifest (which covers the other files), or of all files."""
+    """The SHA-256 of a file; for a folder, of its manifest, which covers the other files, else of all its files."""
     if (path / "manifest.json").is_file():
         path = path / "manifest.json"
     if path.is_file():

@@ -14,7 +14,8 @@ from simulator.settings import Count, InputPath, Integer, Real, Settings, entrie
 
 
 def _filled(kind: type | UnionType, needed: str, empty: str) -> BeforeValidator:
-    """Refuses values of another `kind`, and empty ones. Dots in `needed` stand for the value in an example."""
+    """A validator that refuses values of another type than `kind`, and empty values. The message replaces the dots in
+    `needed` by the value."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, kind):
@@ -40,7 +41,7 @@ _entries = _filled(
 
 def _usable_name(name: str) -> str:
     if usable_name(name) in own_names(KINDS):
-        raise ValueError(f"{shown(name)} is what a run writes itself; give the sweep another name")
+        raise ValueError(f"{shown(name)} is the name of a file of every run; give the sweep another name")
     return name
 
 
@@ -82,7 +83,7 @@ class SampleSettings(Settings):
 
     method: Literal["latin_hypercube", "random"] = "latin_hypercube"
     """latin_hypercube: each of n intervals of equal probability of every parameter contains one point (McKay, Beckman
-    & Conover, Technometrics 21, 239 (1979)); random: independent points, of which a larger n keeps the first ones."""
+    & Conover, Technometrics 21, 239 (1979)); random: independent points, to which a larger n adds further points."""
     n: Count
     """Number of points."""
     seed: Annotated[Integer, Field(ge=0)] = 0
@@ -99,13 +100,13 @@ class Blocks(Settings):
     """Lists of equal length: the first values of all keys belong together, then the second ones, and so on."""
     sample: SampleSettings | None = None
     exclude: tuple[Assignment, ...] = ()
-    """Combinations to leave out: runs in which all keys of an entry have its values."""
+    """Combinations to leave out: a run is left out if all keys of an entry have the values of that entry."""
     list: Annotated[tuple[Assignment, ...], _entries] | None = None
     """Each entry is a set of values."""
 
 
 class SweepSlurmSettings(SlurmSettings):
-    """Resources of each task of the array; the base's `slurm` block supplies the others."""
+    """Resources of each task of the array; the base's `slurm` block gives the resources that are missing here."""
 
     throttle: Count | None = None
     """Largest number of runs that Slurm runs at a time."""
@@ -117,7 +118,7 @@ class SweepSettings(Settings):
     base: InputPath
     """The base configuration, relative to this file."""
     name: Annotated[str, AfterValidator(_usable_name)]
-    """Names the folder of the runs, below the base's output.directory; by default the file's name."""
+    """Name of the folder of the runs, below the base's output.directory; by default the file's name."""
     sweep: Blocks
     collect: tuple[str, ...] = ()
     """Columns of the table: final.energy, max.dissipation, mean.enstrophy[time>0.5], wall_time, ..."""

@@ -1,4 +1,4 @@
-"""The progress of the runs of a sweep, from their folders and, for submitted runs, Slurm's queue."""
+"""The progress of the runs of a sweep, read from their folders and, for submitted runs, from Slurm's queue."""
 
 import json
 import os
@@ -17,8 +17,8 @@ from simulator.files import replace_json
 from simulator.run.run_status import is_written, job_of, process_lives, submitted_job
 
 NAME = "sweep.json"
-"""The record of a run's starts, in `HASH/logs`: how a run ended that was refused or died before its first step, and
-therefore has no state.json."""
+"""The record of a run's latest start, in `HASH/logs`. It tells how a run ended that has no state.json, because the
+run was refused or died before its first step."""
 LOG = "sweep.log"
 """The output of a run that `sweep run` started."""
 
@@ -33,7 +33,7 @@ class Record:
     log: str
     code: int | None = None
     last: str = ""
-    """The last line of its output."""
+    """The last line of the run's output."""
 
 
 def read_record(folder: Path) -> Record | None:
@@ -70,7 +70,7 @@ def outcome(error: BaseException) -> tuple[int, str]:
 
 
 def last_line(log: Path) -> str:
-    """The last line in a log that is not blank."""
+    """The last line of a log that is not blank."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 16_384))
@@ -90,10 +90,10 @@ class MemberState(StrEnum):
 
     WAITING = "waiting"
     QUEUED = "queued"
-    """Submitted to Slurm but not started."""
+    """The run was submitted to Slurm and has not started."""
     RUNNING = "running"
     INTERRUPTED = "interrupted"
-    """Ended early; can be continued."""
+    """The run has ended early and can be continued."""
     FAILED = "failed"
     DONE = "done"
 
@@ -107,7 +107,7 @@ class MemberStatus:
 
 
 def status_of(folder: Path, queued: str | None = None) -> MemberStatus:
-    """The status of the run in `folder`. `queued` is the id of its task in Slurm's queue, if it is there."""
+    """The status of the run in `folder`. `queued` is the id of the run's task if the task waits in Slurm's queue."""
     state, record = read_state(folder), read_record(folder)
     if is_written(folder):
         return MemberStatus(MemberState.RUNNING, state, _progress(state) if state else "starting")

@@ -19,7 +19,7 @@ from simulator.study.sweep import Sweep, SweepRun
 
 @dataclass(frozen=True)
 class Chunk:
-    """One array, the runs of its tasks, and its script. The number of a run is that of its task plus `offset`."""
+    """One array: the runs of its tasks, and its script. A run's number is its task's number plus `offset`."""
 
     offset: int
     runs: tuple[SweepRun, ...]
@@ -31,10 +31,8 @@ class Chunk:
 
 def plan_submission(sweep: Sweep, runs: Sequence[SweepRun], largest: int) -> list[Chunk]:
     """The arrays for `runs`, which `sweep submit` submits one after another. `largest` is one more than the largest
-    possible task number.
-
-    `slurm.throttle` limits all of them together, because a chunk waits until the previous one has ended.
-    """
+    possible task number. `slurm.throttle` limits all arrays together, because an array waits for the end of the
+    previous one."""
     by_chunk: dict[int, list[SweepRun]] = {}
     for run in runs:
         by_chunk.setdefault(run.index // largest * largest, []).append(run)
@@ -70,10 +68,8 @@ def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
 
 
 def submit(sweep: Sweep, chunks: Sequence[Chunk]) -> list[str]:
-    """Freezes the runs, writes the scripts and submits them; returns the ids of the arrays.
-
-    Raises RunFailure with sbatch's message if it refuses.
-    """
+    """Freezes the runs, writes the scripts and submits them; returns the ids of the arrays. Raises RunFailure with
+    sbatch's message if sbatch refuses a script."""
     needs_sbatch()
     sweep.folder.mkdir(parents=True, exist_ok=True)
     jobs: list[str] = []
@@ -91,6 +87,6 @@ def submit(sweep: Sweep, chunks: Sequence[Chunk]) -> list[str]:
 
 
 def to_submit(sweep: Sweep, statuses: Sequence[MemberStatus], *, failed: bool = False) -> list[SweepRun]:
-    """The waiting and the interrupted runs; with `failed` also the failed ones."""
+    """The waiting and the interrupted runs; with `failed` also the failed runs."""
     wanted = {MemberState.WAITING, MemberState.INTERRUPTED} | ({MemberState.FAILED} if failed else set())
     return [run for run, status in zip(sweep.runs, statuses, strict=True) if status.stage in wanted]

@@ -38,7 +38,7 @@ from simulator.words import brief, short
 
 @dataclass(frozen=True)
 class Sweep:
-    """The runs that a sweep's file describes; nothing has been written."""
+    """The runs that a sweep's file describes."""
 
     file: Path
     settings: SweepSettings
@@ -88,9 +88,9 @@ class Sweep:
         raise UserError(f"--index: {self.file} has no run {index}; it has {text}")
 
     def check(self, runs: Sequence[SweepRun] | None = None) -> None:
-        """Raises UserError with one line for each mistake that would make a run of `runs` (default: all) refuse.
+        """Raises UserError with a line for each mistake for which `run` would refuse one of `runs` (default: all).
 
-        Takes about a second per run, because the user's files are loaded and called. Nothing is written.
+        Takes about a second per run, because the user's files are loaded and called. Writes nothing.
         """
         mistakes: dict[str, None] = {}
         for run in self.runs if runs is None else runs:
@@ -102,10 +102,10 @@ class Sweep:
             raise UserError("\n".join(mistakes))
 
     def prepare(self) -> list[str]:
-        """Writes every configuration into its run's folder, and plan.json; returns lines about changed keys.
+        """Writes plan.json, and every configuration into its run's folder; returns lines about changed keys.
 
-        A run that has started keeps its configuration, except for keys of `output`, which follow the file
-        until the run is finished.
+        A run that has started keeps its configuration, except for keys of `output`, which follow the file until the
+        run is finished.
         """
         lines: list[str] = []
         try:
@@ -133,8 +133,8 @@ class Sweep:
         return rows(self.runs, statuses, self.swept, self.collected)
 
     def table(self) -> Any:
-        """The swept values and the collected quantities, one row per run: a pandas frame if pandas is
-        installed, else a dict of arrays by column. `state` marks unfinished runs, whose quantities are nan."""
+        """The swept values and the collected quantities, one row per run, as a pandas frame if pandas is installed,
+        else as a dict of arrays by column. `state` marks unfinished runs, whose quantities are nan."""
         return frame(self.rows())
 
 
@@ -168,7 +168,7 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
 
 
 def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path) -> list[tuple[RunConfig, Estimate]]:
-    """The configuration and the estimate of every run. Raises the mistakes of all of them together."""
+    """The configuration and the estimate of every run. Raises UserError with the mistakes in all of them."""
     resolved: list[tuple[RunConfig, Estimate]] = []
     mistakes: dict[str, None] = {}
     base = str(short(settings.base))
@@ -184,7 +184,7 @@ def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path)
 
 
 def _overrides(base: str, assignment: Values, file: Path) -> list[Override]:
-    """The run's values as overrides of the base; input paths among them start at the sweep's folder."""
+    """The run's values as overrides of the base; input paths in them start at the folder of the sweep's file."""
     overrides = {key: override(key, item) for key, item in assignment.items()}
     texts = [key for key, item in assignment.items() if isinstance(item.value, str)]
     if texts and file.parent != Path(os.path.abspath(base)).parent:
@@ -237,7 +237,7 @@ def _number(
 
 
 def _same(one: Values, other: Values, places: Places) -> str:
-    """The message for two runs with the same configuration, at the value that gives the second one."""
+    """The message for two runs with the same configuration, at the value that generates the second run."""
     differing = [item for key, item in other.items() if key not in one or one[key] != item]
     blamed = differing[-1] if differing else Value(None, ("sweep",), places.of(("sweep",)))
     label = ", ".join(f"{key}: {brief(item.value)}" for key, item in one.items())
@@ -270,8 +270,8 @@ def _collected(settings: SweepSettings, runs: Sequence[SweepRun], places: Places
 
 
 def read_plan(folder: Path) -> list[Mapping[str, Any]]:
-    """The entries of `folder`/plan.json: `index`, `hash`, `values`. Raises UserError if the folder is not that of a
-    sweep."""
+    """The entries of `folder`/plan.json: `index`, `hash`, `values`. Raises UserError if another program or a user has
+    written into `folder`."""
     path = folder / PLAN
     try:
         content = json.loads(path.read_text())
@@ -289,8 +289,8 @@ def read_plan(folder: Path) -> list[Mapping[str, Any]]:
 
 
 def planned_folder(folder: Path, index: int) -> Path:
-    """The folder of run `index` of the sweep in `folder`, from plan.json alone: fast, and independent of the sweep's
-    file, which may have changed."""
+    """The folder of run `index` of the sweep in `folder`, from plan.json alone: quickly, and independently of the
+    file of the sweep, which may have changed."""
     for entry in read_plan(folder):
         if entry["index"] == index:
             return folder / entry["hash"]
@@ -298,7 +298,7 @@ def planned_folder(folder: Path, index: int) -> Path:
 
 
 def _freeze(run: SweepRun) -> list[str]:
-    """Writes the run's configuration unless it is finished; returns lines about keys that have changed."""
+    """Writes the run's configuration unless the run is finished; returns lines about changed keys."""
     stage = RunFolder(run.folder).found()
     if stage is Found.FOREIGN:
         raise UserError(f"{run.folder}: not a run of this program; move it away")

@@ -1,7 +1,7 @@
 """The table of a sweep: swept values and collected quantities, one row per run.
 
-Expressions name what a table collects from each run: `final.energy`, `mean.enstrophy[time>0.5]`, `wall_time`, and
-reductions of formulas such as `mean.(dissipation * integral_scale / u_rms**3)[time>2]`.
+Expressions name the quantities that a table collects from each run: `final.energy`, `mean.enstrophy[time>0.5]`,
+`wall_time`, and reductions of formulas such as `mean.(dissipation * integral_scale / u_rms**3)[time>2]`.
 """
 
 import ast
@@ -42,20 +42,20 @@ _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _integral(time: np.ndarray, values: np.ndarray) -> float:
-    """Integral by the trapezoidal rule; rows need not be evenly spaced."""
+    """The integral over time by the trapezoidal rule; rows need not be evenly spaced."""
     return float((np.diff(time) * (values[1:] + values[:-1]) / 2).sum())
 
 
 def _mean(time: np.ndarray, values: np.ndarray) -> float:
-    """Average over time; the mean of the rows if they all have the same time."""
+    """The average over time; the mean of the rows if all rows have the same time."""
     if time[-1] == time[0]:
         return float(values.mean())
     return _integral(time, values) / float(time[-1] - time[0])
 
 
 def _sem(time: np.ndarray, values: np.ndarray) -> float:
-    """Standard error of the mean of rows that are correlated: the largest estimate from means of blocks of 1, 2,
-    4, ... rows, of which there are at least eight (Flyvbjerg and Petersen 1989); nan for fewer rows."""
+    """The standard error of the mean of correlated rows: the largest estimate from the means of at least eight blocks
+    of 1, 2, 4, ... rows (Flyvbjerg and Petersen 1989); nan for fewer than eight rows."""
     errors = []
     while len(values) >= _FEWEST_BLOCKS:
         errors.append(float(values.std(ddof=1)) / len(values) ** 0.5)
@@ -64,9 +64,9 @@ def _sem(time: np.ndarray, values: np.ndarray) -> float:
 
 
 def _reduction(name: str) -> Callable[[np.ndarray, np.ndarray], float] | None:
-    """The reduction of a name; `p95` is the 95th percentile of the rows."""
-    if (found := re.fullmatch(r"p(\d{1,2})", name)) is not None:
-        return lambda time, values: float(np.percentile(values, float(found[1])))
+    """The reduction with this name; `p95` is the 95th percentile of the rows."""
+    if (percentile := re.fullmatch(r"p(\d{1,2})", name)) is not None:
+        return lambda time, values: float(np.percentile(values, float(percentile[1])))
     return _REDUCTIONS.get(name)
 
 
@@ -120,7 +120,7 @@ class Expression:
 
 
 def parse(text: str) -> Expression:
-    """Parses an expression. Raises ValueError with the cure.
+    """Parses an expression. Raises ValueError, with the cure in the message.
 
     mean is the average over time, integral the integral over time, both by the trapezoidal rule. Conditions are
     comparisons with <, <=, >, >= or ==, separated by commas.
@@ -149,7 +149,7 @@ def parse(text: str) -> Expression:
 
 
 def _parsed(text: str) -> list[ast.expr]:
-    """The formulas in a text, which commas separate."""
+    """The formulas in `text`, in which commas separate them."""
     tree = ast.parse(f"({text},)", mode="eval").body if text else ast.Tuple([])
     assert isinstance(tree, ast.Tuple)
     return tree.elts
@@ -168,7 +168,7 @@ def _value(node: ast.expr, columns: Mapping[str, np.ndarray]) -> Any:
 
 
 def unknown_column(expression: Expression, known: Iterable[str]) -> str | None:
-    """The message about a column of the expression that the runs do not write; None if they write all of them."""
+    """The message about a column of the expression that the runs do not write; None if they write all columns."""
     known = list(known)
     for column in expression.columns:
         if column not in known:
@@ -183,7 +183,7 @@ def rows(
     swept: Sequence[str],
     expressions: Sequence[Expression],
 ) -> list[dict[str, Any]]:
-    """`Sweep.rows`. A swept key that a run does not have is None; the quantities of an unfinished run are nan."""
+    """The rows of `Sweep.rows`. A key that a run lacks is None; quantities of unfinished runs are nan."""
     return [
         {
             "index": run.index,
@@ -236,7 +236,7 @@ def _array(values: Sequence[Any]) -> np.ndarray:
 
 
 def frame(table: Sequence[Mapping[str, Any]]) -> Any:
-    """`Sweep.table`: the rows as a pandas frame if pandas is installed, else as arrays by column."""
+    """The table of `Sweep.table`: the rows as a pandas frame if pandas is installed, else as arrays by column."""
     arrays = columns(table)
     try:
         import pandas  # pyright: ignore[reportMissingImports] - optional

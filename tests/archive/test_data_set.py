@@ -76,6 +76,18 @@ def test_a_run_is_one_lazy_data_set(folder, monkeypatch):
     assert list(data["component"].values) == ["x", "y", "z"] and "count" not in data
 
 
+def test_a_chunk_is_a_component_of_the_block_of_a_shard(folder, monkeypatch):
+    pytest.importorskip("dask")
+    x, _, z = SHAPE
+    data = open_run(folder).to_xarray()
+    assert data["velocity"].chunks == ((1,) * 3, (1,) * 3, (x,), (3, 2), (z,))
+    assert data["pressure"].chunks == ((1,) * 3, (x,), (5,), (z,))  # written by one process
+    monkeypatch.setattr("simulator.archive.open_run._CHUNK_BYTES", 2 * 3 * z * 8)
+    divided = open_run(folder).to_xarray()
+    assert divided["velocity"].chunks[2] == tuple(min(2, x - i) for i in range(0, x, 2))
+    check(divided)
+
+
 def test_a_field_that_a_snapshot_lacks_is_nan_there(folder):
     pytest.importorskip("dask")
     axes = tuple(Axis.uniform(n, size, 0.5) for n, size in zip("xyz", SHAPE, strict=True))

@@ -133,7 +133,7 @@ def test_a_mistake_in_the_users_file_names_its_line(site):
 
 
 def test_without_sbatch_nothing_is_written(tmp_path):
-    with pytest.raises(UserError, match="sbatch is not here"):
+    with pytest.raises(UserError, match="sbatch is not installed here"):
         command("submit", "case.yaml")
     assert not (tmp_path / "outputs").exists()
 

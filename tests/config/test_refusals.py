@@ -43,7 +43,7 @@ ADDED = [
     ("slurm: {time: soon}", "4: slurm.time: a time in Slurm's format is needed, e.g. 00:30:00 or 2-12:00:00, not 'soon'"),
     ("slurm: {account: 17}", "4: slurm.account: text is needed (in quotes, where it looks like something else), not 17"),
     ("slurm: {sbatch: \"a\\nb\"}", "4: slurm.sbatch: one line of text is needed"),
-    ("name: a/b", "4: name: a name of folders and jobs consists of letters, digits and _ . + -, unlike 'a/b'"),
+    ("name: a/b", "4: name: the name of a folder and a job has letters, digits and _ . + - only, unlike 'a/b'"),
     ("time: {stop: 2}", "4: time: given twice, first on line 3; keep one of them"),
 ]  # fmt: skip
 
@@ -57,7 +57,7 @@ FILES = [
         [
             "1: model.kind: missing; one of viscous, stratified",
             "1: initial.kind: missing; one of vortex, python",
-            "1: time.stop: missing; it is required (The simulation time at which the run ends, exactly)",
+            "1: time.stop: missing; it is required (The simulation time at which the run ends exactly)",
         ],
     ),
     (
@@ -65,7 +65,7 @@ FILES = [
         [
             "2: model.kind: unknown kind 'viscos', did you mean viscous? known: viscous, stratified",
             "3: initial: a block of keys is needed, e.g. {kind: vortex}, not 'vortx'",
-            "4: time.stop: missing; it is required (The simulation time at which the run ends, exactly)",
+            "4: time.stop: missing; it is required (The simulation time at which the run ends exactly)",
         ],
     ),
     (

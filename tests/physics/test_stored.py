@@ -86,7 +86,7 @@ def test_a_lost_particle_is_noticed_when_a_checkpoint_is_written(saved):
     tracers = later.particles["tracers"]
     for ids in (jnp.where(tracers.id == 7, -1, tracers.id), jnp.where(tracers.id == 7, 8, tracers.id)):
         broken = replace(later, particles={"tracers": replace(tracers, id=ids)})
-        with pytest.raises(RunFailure, match=r"tracers: .* some are lost or doubled"):
+        with pytest.raises(RunFailure, match=r"tracers: .* particles are lost or duplicated"):
             states.datasets(broken, run.model, run.populations)
 
 

@@ -84,9 +84,9 @@ def test_what_does_not_fit_says_by_how_much_and_what_would(proportional) -> None
     with pytest.raises(UserError) as refusal:
         plan.refuse()
     said = str(refusal.value)
-    assert f"{' x '.join(map(str, largest or ()))} would fit on these" in said
-    assert f"{fewest} devices would do for this shape" in said
-    assert re.search(r"needs (\S+) MB on each of 1 tiny device, (\S+) MB more than the 36 MB there are", said)
+    assert f"{' x '.join(map(str, largest or ()))} would fit on these devices" in said
+    assert f"{fewest} devices would suffice for this shape" in said
+    assert re.search(r"needs (\S+) MB on each of 1 tiny device, (\S+) MB more than the available 36 MB", said)
     assert plan.step.largest - usable(TINY) > 0
 
 
@@ -97,7 +97,7 @@ def test_the_command_prints_a_plan(capsys, proportional) -> None:
     said = capsys.readouterr().out
     for text in ("on 2 a100-80 devices", "a step", "steps: 1000 given", "--nodes 1 --gpus-per-node 2 --time 00:"):
         assert text in said
-    with pytest.raises(UserError, match=r"--device: b7 is not known; v100, a100-40"):
+    with pytest.raises(UserError, match=r"--device: unknown device b7; known: v100, a100-40"):
         run(file, "--device", "b7")
     with pytest.raises(UserError, match=r"--devices: must be at least 1, not 0"):
         run(file, "--devices", "0")
@@ -137,7 +137,9 @@ def test_suggestions_never_override(proportional) -> None:
     large = config_of("navier_stokes", "grid.shape=1024,1024,1024", "slurm.nodes=1", "slurm.gpus_per_node=1")
     _, (warning, *_) = suggested(large, SlurmSettings(), "v100")
     # 3 x 683 x 683 x 342 complex numbers, 7.66 GB; of low memory 11 times that, 21 GB on each of four.
-    assert re.match(r"warning: \S+ needs \S+ GB on each of 1 v100 device, which have 28.8 GB; 4 would do", warning)
+    assert re.match(
+        r"warning: \S+ needs \S+ GB on each of 1 v100 device, which have 28.8 GB; 4 would suffice", warning
+    )
 
 
 def test_the_table_of_devices_is_plausible() -> None:

@@ -12,8 +12,18 @@ import numpy as np
 import pytest
 
 from simulator.cluster.jobscript import SlurmSettings
+from simulator.cluster.launcher import Forwarding
 from simulator.cluster.queue import seconds
-from simulator.run.signals import SIGNALS, Flag, SignalFlags, Watch, job_deadline, lead, stop_reason
+from simulator.run.signals import (
+    SECOND_INTERRUPT_AFTER,
+    SIGNALS,
+    Flag,
+    SignalFlags,
+    Watch,
+    job_deadline,
+    lead,
+    stop_reason,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,6 +70,15 @@ def test_two_interrupts_of_one_key_press_count_once():
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.05)
         assert flags.received == signal.SIGINT
+
+
+def test_the_launcher_forwards_a_second_interrupt_when_a_run_counts_it(monkeypatch):
+    now, sent = [0.0], []
+    monkeypatch.setattr("simulator.cluster.launcher.time.monotonic", lambda: now[0])
+    with Forwarding(sent.append):
+        for now[0] in (0.0, 0.8 * SECOND_INTERRUPT_AFTER, SECOND_INTERRUPT_AFTER):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert sent == [signal.SIGINT] * 2
 
 
 def test_a_second_interrupt_ends_a_process_that_is_busy_in_c():

@@ -109,7 +109,7 @@ def test_an_ffmpeg_that_fails_ends_with_one_line(folder):
 def test_what_cannot_be_shown_is_refused(folder):
     with pytest.raises(UserError, match=r"no slice of a field 'densty', did you mean density\? there are: density"):
         movie(folder, "densty")
-    with pytest.raises(UserError, match=r"a mean of phases says nothing"):
+    with pytest.raises(UserError, match=r"a mean of phases has no meaning"):
         movie(folder, "phase", projected=True)
     with pytest.raises(UserError, match=r"--output: .*a\.avi: ends in \.avi; \.mp4 or \.gif are made"):
         movie(folder, "density", output=folder / "a.avi")

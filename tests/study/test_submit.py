@@ -79,7 +79,7 @@ def test_without_slurm_it_says_where(study, monkeypatch: pytest.MonkeyPatch, cap
     study(STUDY)
     monkeypatch.setenv("PATH", "")
     assert main(["sweep", "submit", "study.yaml"]) == 2
-    assert "sbatch is not here" in capsys.readouterr().err
+    assert "sbatch is not installed here" in capsys.readouterr().err
     assert not Path("out").exists()
 
 

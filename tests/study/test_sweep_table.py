@@ -128,13 +128,13 @@ def test_which_runs_are_run(half_done, monkeypatch, line: str, expected: list[in
 def test_the_commands_of_login_nodes_start_no_device(half_done) -> None:
     """They import JAX at most."""
     run = str(half_done.runs[0].folder)
-    lines = [f"sweep {name} study.yaml" for name in ("status", "table", "submit --dry-run")]
+    lines = [f"sweep {name} study.yaml" for name in ("plan", "status", "table", "submit --dry-run")]
     lines += [
         "check base.yaml", "submit base.yaml --dry-run", f"status {run}", f"plot {run}", f"verify {run}",
     ]  # fmt: skip
     code = (
         "from simulator.cli import main; import jax\n"
-        f"codes = [main(line.split()) for line in {lines}]; assert codes == [0] * 8, codes\n"
+        f"codes = [main(line.split()) for line in {lines}]; assert codes == [0] * 9, codes\n"
         "jax.config.update('jax_num_cpu_devices', 3)\n"  # raises once devices have started
         "assert len(jax.devices('cpu')) == 3\n"
     )
@@ -143,13 +143,14 @@ def test_the_commands_of_login_nodes_start_no_device(half_done) -> None:
 
 
 def test_the_plan_as_text(study) -> None:
-    """Memory as `simulator plan` has it; five steps of 512 points."""
+    """The state as `simulator plan` has it; five steps of 512 points."""
     found = study(STUDY)
     lines = plan_lines(found)
-    needed = size(Step(found.runs[0].config).memory)
-    assert lines[1].split()[3:] == [*needed.split(), "5", "2560"]
-    assert (
-        lines[-1] == f"4 runs in out/study, the largest needs about {needed} of memory, cost 1.02e+04 points x steps"
+    state = size(Step(found.runs[0].config).state)
+    assert lines[1].split()[3:] == [*state.split(), "5", "2560"]
+    assert lines[-1] == (
+        f"4 runs in out/study, the largest state has {state} (a step takes 3 to 20 times as much), "
+        "cost 1.02e+04 points x steps"
     )
 
 
