@@ -100,6 +100,18 @@ def slurm() -> Iterator[Slurm]:
 
 
 @pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with an environment whose `simulator` is this one."""
+    folder = tmp_path / "checkout"
+    (folder / "scripts").mkdir(parents=True)
+    (folder / "bin").mkdir()
+    for path, text in (("scripts/run", ""), ("bin/simulator", f'exec {sys.executable} -m simulator "$@"\n')):
+        (folder / path).write_text("#!/bin/sh\n" + text)
+        (folder / path).chmod(0o755)
+    return folder
+
+
+@pytest.fixture
 def wait_until():
     """Polls until a condition holds."""
 

@@ -92,24 +92,11 @@ def run(slurm, tmp_path, wait_until):
         slurm.run("scancel", one.job)
 
 
-def test_a_run_that_finishes_ends_the_job(run):
-    job = run(stops=0).ends()
-    assert (job["JobState"], job["ExitCode"], job["Restarts"]) == ("COMPLETED", "0:0", "0")
-
-
-def test_a_warning_before_the_program_listens_is_repeated(run):
-    job = run(stops=1, deaf=3)
+@pytest.mark.parametrize("plan", [{"deaf": 3}, {"setup": ["sleep 3"]}], ids=["program", "step"])
+def test_a_warning_before_the_program_listens_or_the_step_runs_is_not_lost(run, plan):
+    job = run(stops=1, **plan)
     job.wait_until(lambda: job.slurm.job(job.job)["JobState"] == "RUNNING", 30, "start of the job")
     time.sleep(1)
-    job.tell("scancel", "-b", "-s", "USR2")
-    ended = job.ends()
-    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1")
-    assert "left: SIGUSR2" in job.log
-
-
-def test_a_warning_before_the_step_runs_is_kept_for_it(run):
-    job = run(stops=1, setup=["touch preparing", "sleep 3"])
-    job.wait_until((job.folder / "preparing").exists, 30, "start of the script")
     job.tell("scancel", "-b", "-s", "USR2")
     ended = job.ends()
     assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), job.log
@@ -155,36 +142,6 @@ def test_it_does_not_come_back(run, plan):
     job.tell("scancel", "-b", "-s", "USR2")
     ended = job.ends()
     assert (ended["ExitCode"], ended["Restarts"]) == (f"{plan.get('code', 3)}:0", "0")
-
-
-def test_a_cancelled_job_stays_cancelled_and_had_its_time_to_stop(run):
-    job = run(stops=1)
-    job.has_started(1)
-    job.tell("scancel")
-    ended = job.ends()
-    assert (ended["JobState"], ended["Restarts"]) == ("CANCELLED", "0")
-    assert "left: SIGTERM" in job.log
-    time.sleep(2)
-    assert job.slurm.job(job.job)["JobState"] == "CANCELLED"
-
-
-def test_scontrol_requeue_brings_it_back_once(run):
-    job = run(stops=1)
-    job.has_started(1)
-    job.tell("scontrol", "requeue")
-    ended = job.ends()
-    assert (ended["JobState"], ended["Restarts"], job.starts) == ("COMPLETED", "1", 2)
-
-
-def test_a_preempted_job_comes_back_once(run, slurm, tmp_path):
-    job = run(stops=1, options=["--partition=scavenge", "--exclusive"])
-    job.has_started(1)
-    (tmp_path / "urgent").write_text("#!/bin/bash\nsleep 1\n")
-    urgent = slurm.sbatch(["-N4", "--exclusive", "-o", "/dev/null"], tmp_path / "urgent", cwd=tmp_path)
-    assert slurm.wait(urgent)["JobState"] == "COMPLETED"
-    ended = job.ends()
-    assert (ended["JobState"], ended["Restarts"], job.starts) == ("COMPLETED", "1", 2)
-    assert "left: SIGTERM" in job.log
 
 
 def test_array_tasks_come_back_each_for_itself(slurm, tmp_path, wait_until):

@@ -319,43 +319,21 @@ def test_a_frozen_process_ends_the_job_and_the_next_start_continues(submit) -> N
     job.stops()
 
 
-def checkout(folder: Path) -> Path:
-    """A checkout with an environment whose `simulator` is this one."""
-    (folder / "scripts").mkdir(parents=True)
-    (folder / "bin").mkdir()
-    for path, text in (("scripts/run", ""), ("bin/simulator", f'exec {sys.executable} -m simulator "$@"\n')):
-        (folder / path).write_text("#!/bin/sh\n" + text)
-        (folder / path).chmod(0o755)
-    return folder
-
-
-def test_an_array_of_the_shipped_script_has_an_output_for_each_task(slurm, tmp_path, alone) -> None:
-    here = checkout(tmp_path / "checkout")
-    (here / "c.yaml").write_text(CONFIG)
+def test_an_array_of_the_shipped_script_has_an_output_for_each_task(slurm, checkout: Path, alone) -> None:
+    (checkout / "c.yaml").write_text(CONFIG)
     array = slurm.sbatch(
         ["--array=0-3", "--nodes=1", "--ntasks-per-node=1"],
         ROOT / "slurm" / "run_cpu.sbatch",
         *("c.yaml", "devices.count=1", "output.directory=runs/$SLURM_ARRAY_TASK_ID"),
-        cwd=here, SIMULATOR_VENV=str(here),
+        cwd=checkout, SIMULATOR_VENV=str(checkout),
     )  # fmt: skip
     ended = [slurm.wait(f"{array}_{task}", PATIENCE) for task in range(4)]
-    said = "".join(path.read_text() for path in here.glob("slurm-*.out"))
+    said = "".join(path.read_text() for path in checkout.glob("slurm-*.out"))
     assert [job["ExitCode"] for job in ended] == ["0:0"] * 4, said
     for task in range(4):
-        run = here / "runs" / str(task)
+        run = checkout / "runs" / str(task)
         assert read_state(run).job_id == f"{array}_{task}"
         same(run, alone, tolerance=0)
-
-
-def test_two_steps_at_once_in_one_allocation(slurm, tmp_path, alone) -> None:
-    (tmp_path / "c.yaml").write_text(CONFIG)
-    step = "srun --exact --nodes=2 --ntasks=2 --cpus-per-task=1 --mem=0 --overlap"
-    run = f"{step} {' '.join(SIMULATOR)} run c.yaml devices.count=2 --output"
-    script = f"{run} one & one=$!; {run} two & wait $! && wait $one"
-    done = slurm.run("salloc", "-N2", "--ntasks-per-node=2", "sh", "-c", script, cwd=tmp_path, timeout=PATIENCE)
-    assert done.returncode == 0, done.stdout + done.stderr
-    for name in ("one", "two"):
-        same(tmp_path / name, alone)
 
 
 @pytest.mark.slow
