@@ -109,16 +109,3 @@ def checkout(tmp_path: Path) -> Path:
         (folder / path).write_text("#!/bin/sh\n" + text)
         (folder / path).chmod(0o755)
     return folder
-
-
-@pytest.fixture
-def wait_until():
-    """Polls until a condition holds."""
-
-    def wait(condition, timeout: float = 60, what: str = "condition") -> None:
-        end = time.monotonic() + timeout
-        while not condition():
-            assert time.monotonic() < end, f"{what} did not come true in {timeout} s"
-            time.sleep(0.05)
-
-    return wait

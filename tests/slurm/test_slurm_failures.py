@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from run_support import is_gone, wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -41,7 +42,7 @@ with failure.contained(allocation):
 class Loop:
     """The loop on two nodes with two tasks each, once every process turns."""
 
-    def __init__(self, slurm, folder: Path, wait_until, watchdog: float = 600) -> None:
+    def __init__(self, slurm, folder: Path, watchdog: float = 600) -> None:
         self.folder, self.output = folder, folder / "out"
         script = folder / "loop.py"
         script.write_text(LOOP)
@@ -60,26 +61,19 @@ class Loop:
         finally:
             if self.step.poll() is None:
                 self.step.kill()
-        assert not [i for i in range(4) if alive(self.pid(i))]
+        assert all(is_gone(self.pid(i)) for i in range(4))
         return code
 
     def last_lines(self, number: int = 12) -> str:
         return "\n".join(self.output.read_text().splitlines()[-number:])
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 @pytest.fixture
-def loop(slurm, tmp_path, wait_until):
+def loop(slurm, tmp_path):
     loops = []
 
     def start(**options) -> Loop:
-        loops.append(Loop(slurm, tmp_path, wait_until, **options))
+        loops.append(Loop(slurm, tmp_path, **options))
         return loops[-1]
 
     yield start
@@ -87,7 +81,7 @@ def loop(slurm, tmp_path, wait_until):
         if made.step.poll() is None:
             made.step.kill()
         for i in range(4):
-            if (made.folder / f"{i}.pid").exists() and alive(made.pid(i)):
+            if (made.folder / f"{i}.pid").exists() and not is_gone(made.pid(i)):
                 os.kill(made.pid(i), signal.SIGKILL)
 
 
@@ -152,13 +146,6 @@ def node(slurm, number: int) -> str:
     """The name of the number-th node: a step takes the first ones of an idle cluster."""
     names = slurm.run("sinfo", "-h", "-N", "-p", "test", "-o", "%N").stdout.split()
     return re.escape(sorted(names)[number])
-
-
-def test_a_late_process_is_named_with_its_host_while_the_others_wait(slurm, late):
-    code, said = late("3", "20", "40")
-    assert code == 0, said
-    assert re.fullmatch(rf"simulator: waiting for 1 of 4 processes, .* left: 3 \({node(slurm, 1)}\)", said[0])
-    assert re.fullmatch(r"simulator: all 4 processes are here after \d+ s", said[-1])
 
 
 def test_a_first_process_that_never_comes_is_named_with_its_host(slurm, late):

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from run_support import ROOT, wait_until
 
 from simulator.archive.state import read_state
 from simulator.study import Sweep, open_sweep
@@ -102,7 +103,7 @@ def test_an_array_of_eight_with_one_that_fails_and_is_retried(slurm, tmp_path: P
     assert [row["state"] for row in study.table()] == ["done"] * 8
 
 
-def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(slurm, tmp_path: Path, wait_until) -> None:
+def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(slurm, tmp_path: Path) -> None:
     study = Study(slurm, tmp_path, [1, 2], stop=1e6)
     array = study.submit()
     first, second = (run.folder for run in study.sweep.runs)
@@ -143,7 +144,7 @@ def test_chunks_where_arrays_may_not_be_large(slurm, tmp_path: Path, monkeypatch
 def test_the_script_for_hands(slurm, tmp_path: Path, checkout: Path) -> None:
     """slurm/sweep_array.sbatch without `submit`, from a checkout with an environment."""
     study = Study(slurm, tmp_path, [1, 2])
-    script = Path(__file__).parents[2] / "slurm" / "sweep_array.sbatch"
+    script = ROOT / "slurm" / "sweep_array.sbatch"
     array = slurm.sbatch(
         ["--array=0-1", "--cpus-per-task=1"], script, "../study.yaml", cwd=checkout,
         SIMULATOR_VENV=str(checkout),
