@@ -43,10 +43,3 @@ def test_a_wrong_set_up_is_named_with_its_cure(slurm, options, environ, problem,
     code, out, err = examine(slurm, options, "--platform=cpu", **environ)
     assert code == 1, out + err
     assert any(problem in line and cure in line for line in out.splitlines()), out
-
-
-def test_gpus_without_a_gpu_version_of_jax_are_the_users_mistake(slurm):
-    code, _, err = examine(slurm, "-n2 --gpus-per-task=1")
-    assert code == 2
-    assert "./scripts/run --setup cuda12" in err
-    assert "Traceback" not in err

@@ -114,44 +114,25 @@ import os, signal, sys, time
 from pathlib import Path
 from simulator.cluster import discover, failure
 from simulator.cluster.start import start
-late, pause, wait = int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
 allocation = discover(os.environ)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as in job scripts; srun sends it when the first one gives up
-if allocation.process_id == late:
+if allocation.process_id == 0:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    time.sleep(pause)
+    time.sleep(60)
 with failure.contained(allocation):
-    cluster = start(allocation, platform="cpu", count=4, folder=Path(sys.argv[1]), wait=wait)
-    cluster.close()
+    start(allocation, platform="cpu", count=4, folder=Path(sys.argv[1]), wait=12).close()
 """
 
 
-@pytest.fixture
-def late(slurm, tmp_path):
-    script = tmp_path / "late.py"
-    script.write_text(LATE)
+def test_a_first_process_that_never_comes_is_named_with_its_host(slurm, tmp_path):
+    (script := tmp_path / "late.py").write_text(LATE)
     (tmp_path / "run").mkdir()
-
-    def step(*arguments: str):
-        step = "-N2 --ntasks-per-node=2 --kill-on-bad-exit=1"
-        done = slurm.srun(step, sys.executable, str(script), str(tmp_path / "run"), *arguments)
-        ours = [line for line in done.stderr.splitlines() if line.startswith("simulator: ")]
-        assert "Check failure" not in done.stderr, "no stack of C++"
-        return done.returncode, ours
-
-    return step
-
-
-def node(slurm, number: int) -> str:
-    """The name of the number-th node: a step takes the first ones of an idle cluster."""
-    names = slurm.run("sinfo", "-h", "-N", "-p", "test", "-o", "%N").stdout.split()
-    return re.escape(sorted(names)[number])
-
-
-def test_a_first_process_that_never_comes_is_named_with_its_host(slurm, late):
-    code, said = late("0", "60", "12")
-    assert code == 1
-    final = [line for line in said if "did not come" in line]
-    assert 1 <= len(final) <= 2, "process 1, and at most the first one of the other node"
-    assert re.match(rf"simulator: process 0 of 4 \({node(slurm, 0)}\) did not come within 12 s", final[0])
-    assert "published no address" in final[0]
+    step = "-N2 --ntasks-per-node=2 --kill-on-bad-exit=1"
+    done = slurm.srun(step, sys.executable, str(script), str(tmp_path / "run"))
+    assert done.returncode == 1 and "Check failure" not in done.stderr, "no stack of C++"
+    said = [line for line in done.stderr.splitlines() if line.startswith("simulator: ") and "did not come" in line]
+    assert 1 <= len(said) <= 2, "process 1, and at most the first one of the other node"
+    # A step takes the first nodes of an idle cluster.
+    first = min(slurm.run("sinfo", "-h", "-N", "-p", "test", "-o", "%N").stdout.split())
+    assert re.match(rf"simulator: process 0 of 4 \({re.escape(first)}\) did not come within 12 s", said[0])
+    assert "published no address" in said[0]
