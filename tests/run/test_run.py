@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import sys
 
 import h5py
@@ -275,23 +274,18 @@ output: {diagnostics: {every_steps: 1}, spectra: {every: 0.1}, snapshots: {field
 """
 
 
-def test_restart_bit_for_bit_and_on_other_devices(tmp_path):
-    """A run that was interrupted after 3 steps ends as the one that was not; on 4 devices to 1e-12."""
+def test_restart_bit_for_bit(tmp_path):
+    """A run of split steps that was interrupted after 3 steps ends as the one that was not."""
     config = write_case(tmp_path, WAVE)
     assert simulate(config, tmp_path / "whole") == 0
-    assert simulate(config, tmp_path / "same", "time.max_steps=3") == 0
-    shutil.copytree(tmp_path / "same", tmp_path / "other")
-    for name, count in (("same", 2), ("other", 4)):
-        assert simulate(config, tmp_path / name, f"devices.count={count}") == 0
-    whole, same, other = (open_run(tmp_path / n) for n in ("whole", "same", "other"))
-    assert len(whole.diagnostics["step"]) > 5
+    assert simulate(config, tmp_path / "parts", "time.max_steps=3") == 0
+    assert simulate(config, tmp_path / "parts") == 0
+    whole, parts = (open_run(tmp_path / name) for name in ("whole", "parts"))
+    assert len(whole.diagnostics["step"]) > 5 and "density/xy" in whole.slices.variables
     for column, values in whole.diagnostics.items():
-        assert np.array_equal(same.diagnostics[column], values), column
-    a, b, c = (np.asarray(r.snapshots[-1]["psi"][...]) for r in (whole, same, other))
-    assert np.array_equal(a, b)
-    assert np.abs(a - c).max() < 1e-12 * np.abs(a).max()
-    assert np.asarray(whole.spectra["density_power"]).shape[0] >= 5
-    assert "density/xy" in whole.slices.variables
+        np.testing.assert_array_equal(parts.diagnostics[column], values, err_msg=column)
+    assert len(whole.spectra["density_power"]) >= 5
+    np.testing.assert_array_equal(parts.snapshots[-1]["psi"][...], whole.snapshots[-1]["psi"][...])
 
 
 def test_an_under_resolved_wave_warns_once(tmp_path, capsys):
