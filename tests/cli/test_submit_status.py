@@ -146,12 +146,6 @@ def run(tmp_path) -> Path:
     return folder
 
 
-def test_a_foreign_folder_is_refused_before_anything_is_written(run):
-    (run / "config.yaml").rename(run / "thesis.tex")
-    with pytest.raises(UserError, match="not a run of this program"):
-        command("submit", "case.yaml")
-
-
 def test_an_unfinished_run_is_continued_with_what_changed(run, tmp_path, capsys):
     write_state(run, state(state="stopped"))
     script = dry(capsys, "time.stop=3", "devices.count=4", "time.dt=0.5")
@@ -161,16 +155,17 @@ def test_an_unfinished_run_is_continued_with_what_changed(run, tmp_path, capsys)
         dry(capsys, "model.viscosity=2")
 
 
-def test_a_finished_run_needs_no_job(run, capsys):
+def test_a_finished_run_one_that_is_being_written_and_a_foreign_folder_get_no_job(run, capsys):
     write_state(run, state(state="finished", time=1.0))
     assert "already finished" in dry(capsys)
-
-
-def test_a_run_that_is_being_written_gets_no_second_job(run):
     write_state(run, state())
     (run / "lock").write_text("{}")
     with pytest.raises(UserError, match="a process is writing this run"):
-        command("submit", "case.yaml", "--dry-run")
+        dry(capsys)
+    (run / "lock").unlink()
+    (run / "config.yaml").rename(run / "thesis.tex")
+    with pytest.raises(UserError, match="not a run of this program"):
+        command("submit", "case.yaml")
 
 
 NOW = datetime.now().astimezone()
