@@ -54,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update("jax_num_cpu_devices", 8)
     jax.config.update("jax_enable_x64", True)
     jax.devices()  # at once: else a test that starts a run of one device would decide for all
+    os.fsync = lambda fd: None  # nothing waits for the disk: tests kill processes, not the machine
     _share_compiled_programs(config)
     # Random tests are the same every day; with --slow they are drawn anew, and a failure says how to repeat it.
     hypothesis.settings.register_profile("same", deadline=None, derandomize=True)

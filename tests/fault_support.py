@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import resource
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
+from run_support import free_port
 
 from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
@@ -85,13 +85,20 @@ class Started:
         self.process.join()
 
 
-def start(arguments: Sequence[object], place: Path, harm: Harm = NONE, name: str = "said") -> Started:
-    """`simulator ARGUMENTS` in a process forked from one that has imported everything and started nothing."""
+def start(
+    arguments: Sequence[object],
+    place: Path,
+    harm: Harm = NONE,
+    name: str = "said",
+    run: Callable[[list[str]], int] = main,
+) -> Started:
+    """`simulator ARGUMENTS`, or what `run` makes of them, in a process forked from one that has imported everything
+    and started nothing."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["simulator.archive.writer", "storage_support", "simulator.run.execute", __name__])
     said = place / f"{name}.{time.monotonic_ns()}"
     said.touch()
-    process = context.Process(target=_child, args=([str(a) for a in arguments], said, harm))
+    process = context.Process(target=_child, args=([str(a) for a in arguments], said, harm, run))
     process.start()
     return Started(process, said)
 
@@ -105,14 +112,11 @@ def start_all(
     arguments: Sequence[object], place: Path, count: int, harm: Harm = NONE, victim: int = 0
 ) -> list[Started]:
     """`count` processes that form one run; `harm` befalls the `victim`."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        where = f"127.0.0.1:{free.getsockname()[1]}"
-    many = ["--coordinator", where, "--num-processes", count, "--process-id"]
+    many = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", count, "--process-id"]
     return [start([*arguments, *many, i], place, harm if i == victim else NONE, f"said.{i}") for i in range(count)]
 
 
-def _child(arguments: list[str], said: Path, harm: Harm) -> None:
+def _child(arguments: list[str], said: Path, harm: Harm, run: Callable[[list[str]], int]) -> None:
     descriptor = os.open(said, os.O_WRONLY | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -121,7 +125,7 @@ def _child(arguments: list[str], said: Path, harm: Harm) -> None:
     if harm.tame:
         _give_up_root()
     _hook(harm)
-    sys.exit(main(arguments))
+    sys.exit(run(arguments))
 
 
 def _hook(harm: Harm) -> None:

@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,6 +60,31 @@ def call(*arguments: str | Path, **variables: str) -> subprocess.CompletedProces
     )  # fmt: skip
 
 
+def fresh(code: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code in an interpreter whose malloc, flags and JAX nothing has touched, to its end."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments], env=kept | {"PYTHONPATH": str(ROOT)} | variables,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def install(folder: Path, name: str, entry_points: str) -> None:
+    """Make `folder`, once it is on the path, hold an installed package with these entry points."""
+    (info := folder / f"{name}-1.0.dist-info").mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(entry_points)
+
+
+def tool(folder: Path, name: str, script: str) -> Path:
+    """A program of the system, such as squeue, that is a shell script."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
 @contextlib.contextmanager
 def started(*arguments: str | Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
     """`simulator ...` in a process of its own, which is killed at the end if it still runs."""
@@ -73,12 +100,31 @@ def started(*arguments: str | Path, **variables: str) -> Iterator[subprocess.Pop
         process.communicate()
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "this") -> None:
     """Returns when the condition holds."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "this took too long"
+        assert time.monotonic() < end, f"{what} did not come true in {seconds} s"
         time.sleep(0.002)
+
+
+def free_port() -> int:
+    """A port of this machine on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def rows(folder: Path) -> int:

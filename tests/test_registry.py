@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from run_support import install
 
-from simulator.errors import UserError
 from simulator.registry import Registry, declared, subclass_of
 
 KIND = '''
@@ -127,11 +127,7 @@ output: {directory: out, diagnostics: {every_steps: 1}, cubes: {every_steps: 1},
 def package(tmp_path: Path) -> Path:
     """A folder of installed packages with one that adds a kind of output."""
     folder = tmp_path / "packages"
-    (folder / "cubes-1.0.dist-info").mkdir(parents=True)
-    (folder / "cubes-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: cubes\nVersion: 1.0\n")
-    (folder / "cubes-1.0.dist-info/entry_points.txt").write_text(
-        "[simulator.outputs]\ncubes = cubes:Cubes\nmeans = cubes:Means\n"
-    )
+    install(folder, "cubes", "[simulator.outputs]\ncubes = cubes:Cubes\nmeans = cubes:Means\n")
     (folder / "cubes.py").write_text(KIND)
     (tmp_path / "run.yaml").write_text(CONFIG)
     return folder
@@ -197,11 +193,5 @@ def test_own_parts_need_no_look_at_other_packages(monkeypatch: pytest.MonkeyPatc
     assert registry["flag"] is bool
     with pytest.raises(AssertionError):
         list(registry)
-
-
-def test_classes_of_another_sort_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulator.registry.declared", lambda group: {"text": str})
-    registry = Registry[type[int]]("simulator.numbers", {"flag": bool}, subclass_of(int))
-    with pytest.raises(UserError, match=r"text in simulator\.numbers: a subclass of builtins\.int is needed"):
-        list(registry)
-    assert declared("simulator.numbers.absent") == {}
+    monkeypatch.undo()
+    assert declared("simulator.numbers") == {}

@@ -33,7 +33,7 @@ def assemble(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
         ((8,), (None, None, None, None)),  # replicated
     ],
 )
-def test_every_entry_is_in_one_block_and_padding_in_none(devices, mesh, split):
+def test_every_entry_is_in_one_block_and_padding_in_none(mesh, split):
     values = random_field(3, 5, 6, 7)
     whole, count = assemble(Dataset("u", on_devices(values, mesh, split), grid(5, 6, 7), XYZ))
     np.testing.assert_array_equal(whole, values)
@@ -41,14 +41,14 @@ def test_every_entry_is_in_one_block_and_padding_in_none(devices, mesh, split):
 
 
 @pytest.mark.spmd
-def test_a_device_with_nothing_but_padding_stores_nothing(devices):
+def test_a_device_with_nothing_but_padding_stores_nothing():
     values = random_field(9, 2, 2)  # 8 devices, 2 planes each: the last three hold padding only
     blocks = own_blocks(Dataset("p", on_devices(values, (8,), (0, None, None)), grid(9, 2, 2)), 0)
     assert [b.start[0] for b in blocks] == [0, 2, 4, 6, 8]
     assert sum(len(b.data) for b in blocks) == 9
 
 
-def test_the_buffers_can_be_donated_right_after(devices):
+def test_the_buffers_can_be_donated_right_after():
     array = on_devices(np.arange(100_000.0), (2,), (0,))
     array = jax.jit(lambda a: a + 1)(array)  # now its memory is JAX's own
     before = [shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards]

@@ -13,7 +13,7 @@ ATTRIBUTES = {"time": 0.25, "dt": 1e-3, "config": TEXT, "author": "", "run": {"s
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory, devices):
+def saved(tmp_path_factory):
     values = random_field(3, 6, 5, 4)
     sharded, psi = on_devices(values, (2, 2), (None, 0, 1, None)), random_field(6, 5, 4, dtype=np.complex128)
     datasets = [

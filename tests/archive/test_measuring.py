@@ -84,8 +84,6 @@ def test_all_kinds_through_a_run_and_its_continuation(tmp_path, capsys):
     assert abs(one.diagnostics["budget_residual"]).max() < 1e-2
     drawn = {path.name for path in plot_run(whole).files}
     assert drawn >= {
-        "transfer_kinetic_energy.png",
-        "structure_functions.png",
-        "histogram_vorticity.png",
+        "transfer_kinetic_energy.png", "structure_functions.png", "histogram_vorticity.png",
         "spectrum_directional_kinetic_energy.png",
-    }
+    }  # fmt: skip

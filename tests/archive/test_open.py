@@ -1,11 +1,8 @@
 """open_run: everything that a run has written, by name."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from run_support import fresh
 from storage_support import save
 
 from simulator.archive.manifest import Axis
@@ -17,7 +14,6 @@ from simulator.errors import UserError
 
 pytestmark = pytest.mark.smoke
 
-ROOT = Path(__file__).parents[2]
 K = np.arange(4.0)
 
 
@@ -70,11 +66,11 @@ def test_what_is_missing_is_said_in_a_line(folder):
 
 
 def test_reading_a_run_needs_no_jax(folder):
-    program = f"""
-import sys
-from simulator.archive.open_run import open_run
-run = open_run({str(folder)!r})
-run.config, run.diagnostics, run.spectra, run.state, run.provenance
-assert "jax" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+    done = fresh(f"""
+        import sys
+        from simulator.archive.open_run import open_run
+        run = open_run({str(folder)!r})
+        run.config, run.diagnostics, run.spectra, run.state, run.provenance
+        assert "jax" not in sys.modules
+    """)
+    assert done.returncode == 0, done.stderr

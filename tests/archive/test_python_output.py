@@ -150,17 +150,11 @@ def test_what_cannot_be_a_row_is_refused_with_its_line(configured, tmp_path, fun
     ("text", "said"),
     [
         ("{path: mine.py, function: absent, every: 1}", "has no function 'absent'; it has helical"),
-        (
-            "{path: other.py, function: helical, every: 1}",
-            r"output\.python\.path: .*other\.py does not exist",
-        ),
+        ("{path: other.py, function: helical, every: 1}", r"output\.python\.path: .*other\.py does not exist"),
         ("{path: mine.py, function: helical}", r"output\.python: has no interval"),
         ("{path: mine.py, function: helical, evry: 1}", r"python\.evry: unknown key, did you mean .*\.every"),
         ("[{path: mine.py, every: 1}]", r"output\.python\[?\.?0\]?\.function: missing"),
-        (
-            "{path: mine.py, function: helical, name: slices, every: 1}",
-            "slices is the name of another output",
-        ),
+        ("{path: mine.py, function: helical, name: slices, every: 1}", "slices is the name of another output"),
         (TWO.replace(", name: squares", ", name: helical"), r"two functions write helical\.h5"),
     ],
 )

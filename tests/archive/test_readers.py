@@ -28,7 +28,7 @@ time: {stop: 1, dt: 0.1}
 
 
 @pytest.fixture(scope="module")
-def matter(tmp_path_factory, devices):
+def matter(tmp_path_factory):
     """Eight particles that are matter, as a run on two devices stores them, beside their density."""
     place = tmp_path_factory.mktemp("matter")
     (place / "run.yaml").write_text(MATTER)
@@ -77,7 +77,7 @@ def test_matter_in_yt(matter):
 
 
 @pytest.fixture(scope="module")
-def abc(tmp_path_factory, devices):
+def abc(tmp_path_factory):
     """A snapshot of an ABC flow, whose helicity is A^2 + B^2 + C^2 = 3: curl u = u. Its mirror image has -3."""
     transform = make_transform(Grid((12, 16, 20)), jax.devices()[:2])
     start = AbcStart(AbcStartSettings()).build(transform, {"velocity": (3,)}, Inputs())
@@ -149,21 +149,3 @@ def with_openpmd(folder):
 def test_helicity_in_the_frame_of_the_reader(abc, read):
     u, points = read(abc)
     assert helicity(u, points) == pytest.approx(3.0, rel=1e-5)  # VTK's and yt's points may be single precision
-
-
-def test_vtk_filters_take_derivatives_in_that_frame(abc):
-    """As ParaView's Gradient filter: central differences take sin(h) / h of each wave, 0.95 to 0.98 with these
-    spacings; at the edges one-sided ones are right to first order."""
-    general = pytest.importorskip("vtkmodules.vtkFiltersGeneral")
-    hdf = pytest.importorskip("vtkmodules.vtkIOHDF")
-    numpy = pytest.importorskip("vtkmodules.util.numpy_support").vtk_to_numpy
-    reader = hdf.vtkHDFReader()
-    reader.SetFileName(str(abc.with_suffix(".vtkhdf")))
-    gradient = general.vtkGradientFilter()
-    gradient.SetInputConnection(reader.GetOutputPort())
-    gradient.SetInputScalars(0, "velocity")
-    gradient.ComputeVorticityOn()
-    gradient.Update()
-    data = gradient.GetOutput().GetPointData()
-    u, omega = (numpy(data.GetArray(name)) for name in ("velocity", "Vorticity"))
-    assert (u * omega).sum(1).mean() == pytest.approx(3.0, rel=0.1)

@@ -71,9 +71,9 @@ def place(layout: tuple) -> tuple[tuple[Axis, ...], tuple[int, ...], tuple[int |
     return spectral_axes(limits, half, tuple(order)), mesh, tuple(split)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(LAYOUTS, LAYOUTS)
-def test_any_layout_to_any_other_mode_by_mode(devices, tmp_path_factory, stored, wanted):
+def test_any_layout_to_any_other_mode_by_mode(tmp_path_factory, stored, wanted):
     full = hermitian_modes(4)
     full_axes = spectral_axes({"kx": 4, "ky": 4, "kz": 4}, None, ("kx", "ky", "kz"))
     everything = modes(full, full_axes)
@@ -111,7 +111,7 @@ def test_any_layout_to_any_other_mode_by_mode(devices, tmp_path_factory, stored,
 @pytest.mark.parametrize(
     ("mesh", "split"), [((1,), (0, None, None)), ((3,), (0, None, None)), ((2, 4), (1, None, 0))]
 )
-def test_physical_fields_of_several_files(devices, tmp_path, parts, mesh, split):
+def test_physical_fields_of_several_files(tmp_path, parts, mesh, split):
     values = random_field(6, 5, 7)
     folder = write_sharded(tmp_path, 1, {"p": (values, grid(6, 5, 7))}, parts)
     count = [mesh[m] if m is not None else 1 for m in split]

@@ -11,6 +11,7 @@ import pytest
 
 from simulator.archive.series import Series, SeriesReader
 from simulator.errors import UserError
+from simulator.files import replace_file
 
 ROOT = Path(__file__).parents[2]
 K = np.arange(5.0)
@@ -79,16 +80,13 @@ def test_truncation_to_any_step_then_reopening_and_going_on(tmp_path, limits, ro
 
 
 def test_bytes_written_grow_with_the_length_not_with_its_square(tmp_path, monkeypatch):
-    from simulator.archive import series as module
-
     written = []
 
     def counting(path, data, journal):
         written.append(len(data))
-        module_replace(path, data)
+        replace_file(path, data)
 
-    module_replace = module.replace_file
-    monkeypatch.setattr(module, "replace_file", counting)
+    monkeypatch.setattr("simulator.archive.series.replace_file", counting)
     plane = np.zeros((64, 64))
     axis = np.arange(64.0)
     series = Series(
@@ -146,19 +144,15 @@ def test_wrong_rows_and_another_grid_are_refused(tmp_path):
         Series(series.path, {"k": K + 1}, {"kinetic": ("k",)})
 
 
-def test_a_foreign_or_missing_file_is_an_os_error(tmp_path):
+def test_a_foreign_or_missing_file_or_part_is_an_os_error(tmp_path):
     with pytest.raises(OSError, match=r"none\.h5"):
         SeriesReader(tmp_path / "none.h5")
     with h5py.File(tmp_path / "other.h5", "w"):
         pass
     with pytest.raises(OSError, match="not a series"):
         SeriesReader(tmp_path / "other.h5")
-
-
-def test_a_part_that_is_gone_is_an_error_not_nan(tmp_path):
     series = opened(tmp_path / "spectra.h5", **SMALL)
-    for step in range(8):
-        series.append(step, step * 0.1, spectrum(step))
+    series.extend((step, step * 0.1, spectrum(step)) for step in range(8))
     (tmp_path / "spectra.parts" / "00000003.h5").unlink()
     with pytest.raises(OSError, match="00000003"):
         SeriesReader(series.path)

@@ -11,7 +11,14 @@ import pytest
 from fault_support import cut, flip
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from storage_support import XYZ, grid, in_child, on_devices, random_field, save
 
 from simulator.archive.index import make_derived
@@ -122,13 +129,10 @@ class Storage(RuleBasedStateMachine):
             shutil.rmtree(self.parent)
 
 
-Storage.TestCase.settings = settings(
-    max_examples=8, stateful_step_count=10, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-
-
 @pytest.mark.spmd
-class TestStorage(Storage.TestCase):
-    @pytest.fixture(autouse=True)
-    def _devices(self, devices):
-        return devices
+@pytest.mark.parametrize("histories", [4, pytest.param(40, marks=pytest.mark.slow)])
+def test_any_history_of_a_folder(histories: int) -> None:
+    quiet = [HealthCheck.too_slow]
+    run_state_machine_as_test(
+        Storage, settings=settings(max_examples=histories, stateful_step_count=10, suppress_health_check=quiet)
+    )

@@ -2,7 +2,6 @@
 
 import resource
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +11,6 @@ from hypothesis import strategies as st
 from simulator.archive.series import Table, read_table
 
 pytestmark = pytest.mark.smoke
-
-ROOT = Path(__file__).parents[2]
 
 
 def filled(path, steps=5):

@@ -1,6 +1,5 @@
 import ctypes
 import os
-import resource
 import threading
 import time
 
@@ -93,16 +92,13 @@ def test_compressed_or_not_the_bits_are_the_same(tmp_path, compression):
     np.testing.assert_array_equal(open_snapshot(folder)["u"][1, ::3, 5], values[1, ::3, 5])
 
 
-def test_options_that_do_not_exist_are_refused():
-    with pytest.raises(UserError, match="one of none, gzip, blosc2"):
-        Options(compression="zip")
-
-
-def test_attributes_that_json_lacks_are_refused_at_once(tmp_path):
+def test_attributes_that_json_lacks_and_unknown_options_are_refused_at_once(tmp_path):
     for bad in (np.zeros(3), float("nan")):
         with pytest.raises((TypeError, ValueError)):
             save(tmp_path, 1, tiny(1), {"time": 0.0, "bad": bad})
     assert not list(tmp_path.iterdir())
+    with pytest.raises(UserError, match="one of none, gzip, blosc2"):
+        Options(compression="zip")
 
 
 def _fill_a_small_disk(parent):
@@ -129,18 +125,6 @@ def test_a_small_disk_that_fills(tmp_path):
     if code == 77:
         pytest.skip("mounting a tmpfs needs root")
     assert code == 0
-
-
-def _save_with_a_limit(parent):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))
-    save(parent, 1, tiny(1, n=4), options=Options(index=False))
-    with pytest.raises(RunFailure, match=r"^\S+/00000002 was not written: process 0 on \S+ File too large; "):
-        save(parent, 2, tiny(2, n=7))
-
-
-def test_a_limit_of_the_size_of_files_is_one_line(tmp_path):
-    assert in_child(_save_with_a_limit, tmp_path) == 0
-    assert os.listdir(tmp_path) == ["00000001"]
 
 
 def test_a_parent_that_cannot_be_made_is_one_line(tmp_path):

@@ -26,29 +26,16 @@ MODELS: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
     ),
     (
         GAS,
-        [
-            {"kind": "jeans_wave", "amplitude": 0.01},
-            {"kind": "uniform", "velocity": [0.1, 0, 0]},
-            {"kind": "zeldovich_wave"},
-        ],
+        [{"kind": "jeans_wave", "amplitude": 0.01}, {"kind": "uniform", "velocity": [0.1, 0, 0]},
+         {"kind": "zeldovich_wave"}],
     ),
     (
         WAVE,
-        [
-            {"kind": "jeans_wave"},
-            {"kind": "uniform"},
-            {"kind": "soliton", "core_radius": 1.0},
-            {"kind": "soliton_merger", "count": 2},
-        ],
+        [{"kind": "jeans_wave"}, {"kind": "uniform"}, {"kind": "soliton", "core_radius": 1.0},
+         {"kind": "soliton_merger", "count": 2}],
     ),
     (
-        {
-            "kind": "composite",
-            "components": [
-                {"kind": "self_gravitating_gas", "sound_speed": 1.0},
-                {"kind": "schrodinger_poisson", "hbar_over_m": 0.1},
-            ],
-        },
+        {"kind": "composite", "components": [{"kind": "self_gravitating_gas", "sound_speed": 1.0}, WAVE]},
         [{"kind": "composite", "components": {"gas": {"kind": "uniform"}, "waves": {"kind": "jeans_wave"}}}],
     ),
 ]  # fmt: skip

@@ -38,10 +38,9 @@ def test_a_pencil_has_two_ranges_on_each_side(capsys):
     assert main(["doctor", CONFIG, *arguments]) == 0
     shown = capsys.readouterr().out.splitlines()
     at = next(i for i, line in enumerate(shown) if line.startswith("device  process"))
-    header, *rows = shown[at : at + 5]
-    assert len(header.split()) == 8 and len(rows) == 4
+    assert len(shown[at].split()) == 8
     # A quarter of 64^3 numbers of 4 bytes each.
-    assert all("262 kB" in row for row in rows)
+    assert sum("262 kB" in row for row in shown[at + 1 : at + 5]) == 4
 
 
 def test_without_a_file_and_inside_a_job(capsys, monkeypatch):

@@ -2,12 +2,12 @@
 
 import json
 import os
-import re
 import shlex
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from run_support import tool
 
 from simulator.archive.state import RunState, write_state
 from simulator.cli import build_parser
@@ -110,32 +110,27 @@ def test_a_gpu_gets_four_cores_where_nobody_says_how_many(capsys, arguments, cor
     assert found == ([] if cores is None else [cores])
 
 
-def test_a_folder_with_a_line_break_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(UserError, match=r"output.directory: .* another name"):
-        command("submit", "case.yaml", "--output", "a\nb")
-    assert not (tmp_path / "a\nb").exists()
-
-
-def test_mistakes_are_refused():
-    for arguments, message in (
-        (("--nodes", "none"), "command line: slurm.nodes: "),
-        (("--time", "tomorrow"), "command line: slurm.time: "),
-        (("grid.shap=1",), "did you mean grid.shape?"),
-    ):
-        with pytest.raises(UserError, match=re.escape(message)):
-            command("submit", "case.yaml", *arguments)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--nodes", "none"], r"command line: slurm\.nodes: "),
+        (["--time", "tomorrow"], r"command line: slurm\.time: "),
+        (["grid.shap=1"], r"did you mean grid\.shape\?"),
+        (["--output", "a\nb"], r"output\.directory: .* another name"),
+        ([], "sbatch is not here"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_is_written(tmp_path, arguments, message):
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match=message):
+        command("submit", "case.yaml", *arguments)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_mistake_in_the_users_file_names_its_line(site):
     path = site("account: a\npartitoin: b\n")
     with pytest.raises(UserError, match=rf"{path}:2: partitoin: unknown key, did you mean partition\?"):
         command("submit", "case.yaml", "--dry-run")
-
-
-def test_without_sbatch_nothing_is_written(tmp_path):
-    with pytest.raises(UserError, match="sbatch is not installed here"):
-        command("submit", "case.yaml")
-    assert not (tmp_path / "outputs").exists()
 
 
 def state(**changes) -> RunState:
@@ -151,12 +146,6 @@ def run(tmp_path) -> Path:
     return folder
 
 
-def test_a_foreign_folder_is_refused_before_anything_is_written(run):
-    (run / "config.yaml").rename(run / "thesis.tex")
-    with pytest.raises(UserError, match="not a run of this program"):
-        command("submit", "case.yaml")
-
-
 def test_an_unfinished_run_is_continued_with_what_changed(run, tmp_path, capsys):
     write_state(run, state(state="stopped"))
     script = dry(capsys, "time.stop=3", "devices.count=4", "time.dt=0.5")
@@ -166,16 +155,17 @@ def test_an_unfinished_run_is_continued_with_what_changed(run, tmp_path, capsys)
         dry(capsys, "model.viscosity=2")
 
 
-def test_a_finished_run_needs_no_job(run, capsys):
+def test_a_finished_run_one_that_is_being_written_and_a_foreign_folder_get_no_job(run, capsys):
     write_state(run, state(state="finished", time=1.0))
     assert "already finished" in dry(capsys)
-
-
-def test_a_run_that_is_being_written_gets_no_second_job(run):
     write_state(run, state())
     (run / "lock").write_text("{}")
     with pytest.raises(UserError, match="a process is writing this run"):
-        command("submit", "case.yaml", "--dry-run")
+        dry(capsys)
+    (run / "lock").unlink()
+    (run / "config.yaml").rename(run / "thesis.tex")
+    with pytest.raises(UserError, match="not a run of this program"):
+        command("submit", "case.yaml")
 
 
 NOW = datetime.now().astimezone()
@@ -214,16 +204,11 @@ def test_a_job_that_was_cancelled_while_it_compiled_is_not_starting(run, tmp_pat
         )
     )  # fmt: skip
     assert look_at(run, NOW).word == "starting"  # without Slurm nobody knows
-    folder = tmp_path / "nothing"
-    folder.mkdir()
-    squeue = folder / "squeue"
-    squeue.write_text('#!/bin/sh\ncase "$*" in *--job=17*--states=all*) echo CANCELLED;; esac\n')
-    squeue.chmod(0o755)
+    tool(tmp_path / "nothing", "squeue", 'case "$*" in *--job=17*--states=all*) echo CANCELLED;; esac')
     found = look_at(run, NOW)
     assert found.cells(NOW)[1:3] == ("17", "cancelled before its first step")
     assert not found.job_lives and not found.writing
-    squeue.write_text("#!/bin/sh\nexit 1\n")  # it forgets a job after some minutes
-    squeue.chmod(0o755)
+    tool(tmp_path / "nothing", "squeue", "exit 1")  # it forgets a job after some minutes
     os.utime(run / "lock", (NOW.timestamp() - 100,) * 2)
     assert look_at(run, NOW).word == "ended before its first step"
 

@@ -51,22 +51,19 @@ def test_each_task_takes_its_own_gpus(case):
     assert len({a.rendezvous for a in found}) == len({a.port for a in found}) == 1
 
 
-@pytest.mark.parametrize(
-    ("case", "tells"),
-    [("tasks share a gpu", "--ntasks-per-node=1 or --gpus-per-node=2"), ("single shared", "--gpus-per-task=1")],
-)  # fmt: skip
-def test_tasks_that_would_meet_on_a_gpu_are_told_the_flag(case, tells):
-    problems = {discover(environment(case, i)).gpus.problem for i in range(len(RECORDED[case]["tasks"]))}
-    assert len(problems) == 1 and tells in (problems.pop() or "")
-
-
-def test_bindings_that_overlap_are_told():
+def test_tasks_that_would_meet_on_a_gpu_are_told_the_flag():
+    for case, tells in (
+        ("tasks share a gpu", "--ntasks-per-node=1 or --gpus-per-node=2"),
+        ("single shared", "--gpus-per-task=1"),
+    ):
+        problems = {discover(environment(case, i)).gpus.problem for i in range(len(RECORDED[case]["tasks"]))}
+        assert len(problems) == 1 and tells in (problems.pop() or "")
     # 4 GPUs at 2 sockets, 4 tasks: each sees the 2 of its socket; and the prefix of newer Slurms
-    for found in (
+    for overlapping in (
         environment("gpu-bind closest", CUDA_VISIBLE_DEVICES="0,1"),
         environment("gpus-per-node", SLURMD_TRES_BIND="gres/gpu:verbose,single:1"),
     ):
-        assert "some share one" in (discover(found).gpus.problem or "")
+        assert "some share one" in (discover(overlapping).gpus.problem or "")
 
 
 def test_gpus_that_do_not_divide_are_named_idle():
@@ -99,20 +96,15 @@ def test_cyclic_distribution_keeps_slurms_numbers():
     ]  # fmt: skip
 
 
-def test_steps_at_once_and_array_tasks_never_meet():
+def test_steps_at_once_array_tasks_and_requeued_jobs_never_meet():
     for case in ("two steps at once", "array"):
         first, second = (discover(environment(case, i)) for i in range(2))
         assert (first.source, first.num_processes) == ("slurm", 1)
         assert first.rendezvous != second.rendezvous
         assert first.port != second.port
     assert discover(environment("array")).job.array[1] == "3"
-
-
-def test_a_requeued_job_meets_elsewhere():
-    before = discover(environment("cpu"))
-    after = discover(environment("cpu", SLURM_RESTART_COUNT="1"))
-    assert before.rendezvous != after.rendezvous
-    assert after.job.restarts == 1
+    before, after = (discover(environment("cpu", **changes)) for changes in ({}, {"SLURM_RESTART_COUNT": "1"}))
+    assert before.rendezvous != after.rendezvous and after.job.restarts == 1
 
 
 # salloc with LaunchParameters=use_interactive_step: a step whose SLURM_NTASKS is the allocation's
@@ -147,12 +139,6 @@ def test_a_half_set_or_contradictory_step_is_one_process_with_a_warning(name, va
     assert (name if value == "unset" else "contradict") in allocation.warnings[0]
 
 
-def test_rank_variables_without_a_job_are_not_believed():
-    allocation = discover({"SLURM_PROCID": "1", "SLURM_NTASKS": "4"})
-    assert (allocation.num_processes, allocation.job) == (1, None)
-    assert "SLURM_PROCID" in allocation.warnings[0]
-
-
 def test_heterogeneous_jobs_are_refused():
     for task in range(2):
         with pytest.raises(UserError, match="heterogeneous"):
@@ -163,6 +149,8 @@ def test_nothing_set_is_one_local_process():
     allocation = discover({})
     assert (allocation.source, allocation.process_id, allocation.num_processes) == ("local", 0, 1)
     assert allocation.warnings == () and allocation.rendezvous is None and allocation.cores is None
+    allocation = discover({"SLURM_PROCID": "1", "SLURM_NTASKS": "4"})  # without a job they are not believed
+    assert (allocation.num_processes, allocation.job) == (1, None) and "SLURM_PROCID" in allocation.warnings[0]
 
 
 BY_HAND = {"SIMULATOR_COORDINATOR": "head:4000", "SIMULATOR_NUM_PROCESSES": "4", "SIMULATOR_PROCESS_ID": "3"}
@@ -179,17 +167,16 @@ def test_by_hand_wins_over_slurm_and_flags_over_both():
     )  # fmt: skip
     assert discover(environ, process_id=2).process_id == 2
     assert discover({}, num_processes=1, process_id=0).num_processes == 1  # needs no coordinator
+    allocation = discover(environment("cpu", 2), coordinator="node1:7000")  # alone, it joins the step
+    assert (allocation.source, allocation.coordinator, allocation.process_id) == ("slurm", "node1:7000", 2)
+    allocation = discover(BY_HAND | {"SIMULATOR_SECRET": "known to few people"})
+    assert allocation.secret == "known to few people" and "few" not in repr(allocation)
 
 
 def test_by_hand_with_slurms_own_numbers_keeps_the_steps_binding():
     environ = environment("gpus-per-node", 1) | BY_HAND
     allocation = discover(environ, num_processes=4, process_id=1)
     assert (allocation.coordinator, taken(allocation)) == ("head:4000", "2,3")
-
-
-def test_a_coordinator_alone_joins_a_slurm_step():
-    allocation = discover(environment("cpu", 2), coordinator="node1:7000")
-    assert (allocation.source, allocation.coordinator, allocation.process_id) == ("slurm", "node1:7000", 2)
 
 
 @pytest.mark.parametrize(
@@ -212,12 +199,6 @@ def test_half_or_wrong_descriptions_by_hand_are_refused(environ, flags, message)
         discover(environ, **flags)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
-
-
-def test_the_secret_is_not_shown_with_the_rest():
-    allocation = discover(BY_HAND | {"SIMULATOR_SECRET": "known to few people"})
-    assert allocation.secret == "known to few people"
-    assert "few" not in repr(allocation)
 
 
 def test_local_processes_of_the_launcher_divide_gpus_and_cores():

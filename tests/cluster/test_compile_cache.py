@@ -2,17 +2,12 @@
 
 import os
 import re
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
+from run_support import ROOT, fresh
 
-import simulator
 from simulator.cluster import compile_cache
-
-ROOT = Path(simulator.__file__).parents[1]
 
 # A program whose result shows which partitioning rule it was compiled with.
 PROGRAM = """
@@ -56,21 +51,12 @@ PROGRAM = """
 """
 
 
-def run(cache_folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(PROGRAM), *arguments],
-        env=keep | {"PYTHONPATH": str(ROOT), "SIMULATOR_CACHE": str(cache_folder)} | environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def answer(cache_folder: Path, *arguments: str) -> list[str]:
+    """The first entry that a fresh process computes with this cache, whether the cache had its program, and what the
+    process said of that."""
+    done = fresh(PROGRAM, *arguments, SIMULATOR_CACHE=str(cache_folder))
     assert done.returncode == 0, done.stderr
-    return done
-
-
-def answer(cache_folder: Path, *arguments: str, **environ: str) -> list[str]:
-    return run(cache_folder, *arguments, **environ).stdout.split()
+    return [*done.stdout.split(), done.stderr]
 
 
 def test_a_second_process_hits_a_changed_rule_misses_and_damage_is_no_failure(tmp_path):
@@ -78,10 +64,9 @@ def test_a_second_process_hits_a_changed_rule_misses_and_damage_is_no_failure(tm
     (sources / "spectral").mkdir(parents=True)
     (sources / "spectral" / "rule.py").write_text("factor = 2\n")
     assert answer(tmp_path, "2", str(sources))[:2] == ["2.0", "miss"]
-    assert answer(tmp_path, "2", str(sources))[:2] == ["2.0", "hit"]
-    # what the name of the folder is for: JAX's own key does not see that the rule has changed ...
+    # What the name of the folder is for: JAX's own key does not see that the rule has changed ...
     assert answer(tmp_path, "3", str(sources))[:2] == ["2.0", "hit"]
-    # ... but a changed rule is a changed source
+    # ... but a changed rule is a changed source.
     (sources / "spectral" / "rule.py").write_text("factor = 3\n")
     assert answer(tmp_path, "3", str(sources))[:2] == ["3.0", "miss"]
     for path in tmp_path.rglob("*-cache"):
@@ -145,10 +130,9 @@ def test_the_oldest_files_go_first_and_only_ours(tmp_path):
 @pytest.mark.smoke
 def test_an_unusable_cache_is_one_warning(tmp_path):
     (tmp_path / "file").write_text("")
-    done = run(tmp_path / "file", "2")
-    assert done.stdout.split() == ["2.0", "miss"]
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith("simulator: warning: compiled programs are not kept")
+    *found, said = answer(tmp_path / "file", "2")
+    assert found == ["2.0", "miss"]
+    assert said.count("\n") == 1 and said.startswith("simulator: warning: compiled programs are not kept")
 
 
 def test_programs_that_others_could_have_written_are_not_executed(tmp_path):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from run_support import tool
 
 from simulator.cluster import Allocation, discover
 from simulator.cluster.doctor import Facts, collect, own_findings, shared_findings
@@ -21,26 +22,28 @@ def facts(process: int = 0, **changes) -> Facts:
     return replace(right, **changes)
 
 
-def everyone(**changes) -> list[Facts]:
-    """All four, the last one changed."""
-    return [facts(0), facts(1), facts(2), facts(3, **changes)]
-
-
 def test_nothing_is_found_where_nothing_is_wrong():
-    assert shared_findings(everyone()) == []
+    assert shared_findings([facts(i) for i in range(4)]) == []
     own = replace(facts(), host="localhost")
     assert own_findings(Allocation(), own, {}, gpu_plugin=True) == []
+    hyperthreads = {"SLURM_CPUS_PER_TASK": "4"}  # these are 2 cores
+    assert own_findings(Allocation(source="slurm"), own, hyperthreads, gpu_plugin=True) == []
+
+
+OTHER_JAX = {"gpus_on_node": None, "versions": ("jax 0.11.2",)}
 
 
 @pytest.mark.parametrize(
-    ("changes", "problem", "cure"),
+    ("processes", "problem", "cure"),
     [
-        ({"gpus_taken": ("GPU-a",)}, "processes 2 and 3 use the same GPU GPU-a of node2", "--gpus-per-task=1"),
-        ({"gpus_on_node": None, "versions": ("jax 0.11.2",)}, "node2 has jax 0.11.2", "one environment"),
+        ([facts(2), facts(3, gpus_taken=("GPU-a",))], "2 and 3 use the same GPU GPU-a of node2", "--gpus-per-task=1"),
+        ([facts(0), facts(3, **OTHER_JAX)], "node2 has jax 0.11.2", "one environment"),
+        ([facts(0), facts(2, gpus_taken=("GPU-a", "GPU-b"))], "take 1 to 2 GPUs", ""),
+        ([facts(0, cpus=(0,)), facts(1, cpus=(0,))], "2 processes of node1 share 1 CPUs", "--cpus-per-task"),
     ],
-)  # fmt: skip
-def test_what_is_wrong_between_processes_is_named_with_its_cure(changes, problem, cure):
-    found = shared_findings(everyone(**changes))
+)
+def test_what_is_wrong_between_processes_is_named_with_its_cure(processes, problem, cure):
+    found = shared_findings(processes)
     assert any(problem in finding.problem and cure in finding.cure for finding in found)
 
 
@@ -51,22 +54,11 @@ def test_idle_gpus_are_named():
     assert found[0].cure == "ask for --gpus-per-node=2, or start --ntasks-per-node=4"
 
 
-def test_unequal_numbers_of_gpus_are_named():
-    found = shared_findings([facts(0), replace(facts(2), gpus_taken=("GPU-a", "GPU-b"))])
-    assert any("take 1 to 2 GPUs" in finding.problem for finding in found)
-
-
 def test_numbers_that_control_groups_start_anew_are_not_one_gpu():
     bound = [replace(facts(i), gpus_seen=("0",), gpus_taken=("0",)) for i in range(4)]
     assert shared_findings(bound) == []
     shared = [replace(facts(i), gpus_seen=("0", "1"), gpus_taken=("0",)) for i in range(2)]
     assert any("same GPU 0" in finding.problem for finding in shared_findings(shared))
-
-
-def test_processes_that_share_a_cpu_are_named():
-    found = shared_findings([replace(facts(i), cpus=(0,)) for i in range(2)])
-    assert found[0].problem == "2 processes of node1 share 1 CPUs"
-    assert "--cpus-per-task" in found[0].cure
 
 
 @pytest.mark.parametrize(
@@ -88,12 +80,6 @@ def test_what_a_process_sees_itself(environ, changes, plugin, problem, cure):
     assert problem in found[0].problem and cure in found[0].cure
 
 
-def test_a_hyperthread_count_is_no_missing_core():
-    own = replace(facts(), host="localhost")
-    environ = {"SLURM_CPUS_PER_TASK": "4"}  # 4 hyperthreads are 2 cores
-    assert own_findings(Allocation(source="slurm"), own, environ, gpu_plugin=True) == []
-
-
 def test_facts_of_this_process():
     found = collect(discover({}), {})
     assert found.cores >= 1
@@ -102,9 +88,7 @@ def test_facts_of_this_process():
 
 
 def test_gpus_are_known_by_their_uuid(tmp_path, monkeypatch):
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\nprintf 'GPU-111\\nGPU-222\\n'\n")
-    tool.chmod(0o755)
+    tool(tmp_path, "nvidia-smi", "printf 'GPU-111\\nGPU-222\\n'")
     monkeypatch.setenv("PATH", str(tmp_path))
     environ = {"CUDA_VISIBLE_DEVICES": "1"}
     assert collect(discover(environ), environ).gpus_taken == ("GPU-222",)

@@ -1,27 +1,18 @@
 """What is set for speed, that the user's settings are left alone, and that it has its effect."""
 
 import os
-import subprocess
 import sys
-import textwrap
-from pathlib import Path
 
 import jax
 import pytest
+from run_support import fresh, tool
 
-import simulator
 from simulator.cluster import environment, hardware
 
-ROOT = str(Path(simulator.__file__).parents[1])
 
-
-def python(body: str, **environ: str) -> str:
-    """Standard output of a fresh interpreter, whose malloc, flags and JAX nothing has touched."""
-    keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(body)], env=keep | {"PYTHONPATH": ROOT} | environ,
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+def python(code: str, **environ: str) -> str:
+    """Standard output of a fresh interpreter."""
+    done = fresh(code, **environ)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -67,9 +58,13 @@ def test_the_users_allocator_settings_are_left_alone(tmp_path):
 GPU = """
     import os
     from simulator.cluster import environment
-    done = environment.apply("gpu", print)
-    print(sorted(done.made))
-    print(os.environ.get("XLA_FLAGS"), os.environ.get("XLA_CLIENT_MEM_FRACTION"))
+    mine = {"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=false", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}
+    for user in ({}, mine):
+        os.environ.pop("XLA_CLIENT_MEM_FRACTION", None)
+        os.environ.pop("XLA_FLAGS", None)
+        os.environ |= user
+        print(sorted(environment.apply("gpu", print).made))
+        print(os.environ.get("XLA_FLAGS"), os.environ.get("XLA_CLIENT_MEM_FRACTION"))
 """
 
 
@@ -83,12 +78,10 @@ def test_hundreds_of_gpus_have_several_nccl_roots(devices, roots):
 
 @pytest.mark.smoke
 def test_gpu_settings_are_made_and_recorded_and_the_users_are_left_alone(tmp_path):
-    lines = python(GPU, SIMULATOR_CACHE=str(tmp_path)).splitlines()
-    assert lines[0] == "['XLA_CLIENT_MEM_FRACTION', 'XLA_FLAGS']"
-    assert lines[1] == "--xla_gpu_enable_latency_hiding_scheduler=true 0.9"
-    flags = "--xla_gpu_enable_latency_hiding_scheduler=false"
-    mine = {"XLA_FLAGS": flags, "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}
-    assert python(GPU, SIMULATOR_CACHE=str(tmp_path), **mine).splitlines() == ["[]", f"{flags} None"]
+    assert python(GPU, SIMULATOR_CACHE=str(tmp_path)).splitlines() == [
+        "['XLA_CLIENT_MEM_FRACTION', 'XLA_FLAGS']", "--xla_gpu_enable_latency_hiding_scheduler=true 0.9",
+        "[]", "--xla_gpu_enable_latency_hiding_scheduler=false None",
+    ]  # fmt: skip
 
 
 def test_the_users_flags_are_left_alone_on_the_cpu_too():
@@ -142,9 +135,7 @@ def test_gpus_are_counted_without_cuda(tmp_path, monkeypatch):
         (tmp_path / "dev").mkdir(exist_ok=True)
         (tmp_path / "dev" / name).write_text("")
     assert hardware.present_gpus(tmp_path) == 2
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H100 (UUID: GPU-1)'\necho '  MIG 1g.10gb Device 0: x'\n")
-    tool.chmod(0o755)
+    tool(tmp_path, "nvidia-smi", "echo 'GPU 0: NVIDIA H100 (UUID: GPU-1)'\necho '  MIG 1g.10gb Device 0: x'")
     assert hardware.present_gpus(tmp_path) == 1
 
 
@@ -182,9 +173,7 @@ def test_a_plugin_of_another_version_is_named_with_the_cure(monkeypatch):
 @pytest.mark.smoke
 def test_every_option_that_is_set_exists_in_this_jax():
     for name in (
-        "jax_threefry_partitionable",
-        "jax_cpu_collectives_implementation",
-        "jax_remove_custom_partitioning_ptr_from_cache_key",
-        "jax_persistent_cache_min_compile_time_secs",
-    ):
-        assert hasattr(jax.config, name)
+        "threefry_partitionable", "cpu_collectives_implementation", "remove_custom_partitioning_ptr_from_cache_key",
+        "persistent_cache_min_compile_time_secs",
+    ):  # fmt: skip
+        assert hasattr(jax.config, f"jax_{name}")

@@ -10,27 +10,21 @@ pytestmark = pytest.mark.smoke
 @pytest.mark.parametrize(
     ("hostlist", "names"),
     [
-        ("node1", ["node1"]),
-        ("node[1-3]", ["node1", "node2", "node3"]),
-        ("gpu-[1-4]-ib", ["gpu-1-ib", "gpu-2-ib", "gpu-3-ib", "gpu-4-ib"]),
-        ("a[1-2]b[3-4]", ["a1b3", "a1b4", "a2b3", "a2b4"]),
-        ("tux[01-03].cluster.org", ["tux01.cluster.org", "tux02.cluster.org", "tux03.cluster.org"]),
-        ("n[098-101]", ["n098", "n099", "n100", "n101"]),
-        ("n[8-11]", ["n8", "n9", "n10", "n11"]),
-        ("n[1,3-4,07]", ["n1", "n3", "n4", "n07"]),
-        ("a1,b[2-3],c", ["a1", "b2", "b3", "c"]),
-        ("a[1,2],a[5-6]x,login", ["a1", "a2", "a5x", "a6x", "login"]),
-        ("[1-2]", ["1", "2"]),
-        ("", []),
+        ("node1", "node1"), ("node[1-3]", "node1 node2 node3"), ("gpu-[1-2]-ib", "gpu-1-ib gpu-2-ib"),
+        ("a[1-2]b[3-4]", "a1b3 a1b4 a2b3 a2b4"), ("tux[01-02].cluster.org", "tux01.cluster.org tux02.cluster.org"),
+        ("n[098-101]", "n098 n099 n100 n101"), ("n[8-11]", "n8 n9 n10 n11"), ("n[1,3-4,07]", "n1 n3 n4 n07"),
+        ("a1,b[2-3],c", "a1 b2 b3 c"), ("a[1,2],a[5-6]x,login", "a1 a2 a5x a6x login"), ("[1-2]", "1 2"), ("", ""),
     ],
-)
+)  # fmt: skip
 def test_every_bracket_form(hostlist, names):
-    assert expand(hostlist) == names
+    assert expand(hostlist) == names.split()
 
 
-@pytest.mark.parametrize("hostlist", ["a[1-2", "a1]", "a[2-1]", "a[]", "a[x-y]", "a[[1]]"])
-def test_what_is_no_host_list_is_refused(hostlist):
-    with pytest.raises(ValueError, match="host list"):
+@pytest.mark.parametrize(
+    "hostlist", ["a[1-2", "a1]", "a[2-1]", "a[]", "a[x-y]", "a[[1]]", "n[²]", "n[1-1000000000]", "n[0-9999][0-9999]"]
+)
+def test_what_is_no_host_list_or_too_long_to_write_out_is_refused(hostlist):
+    with pytest.raises(ValueError, match=r"host list|names more than 1048576 nodes"):
         expand(hostlist)
 
 
@@ -46,18 +40,6 @@ def test_ranges_expand_to_what_they_were_made_of(parts):
 def test_tasks_per_node():
     assert tasks_per_node("2(x3),1") == [2, 2, 2, 1]
     assert tasks_per_node("4") == [4]
-    for text in ("", "2x", "(x2)"):
-        with pytest.raises(ValueError, match="tasks per node"):
+    for text in ("", "2x", "(x2)", "²", "1(x1000000000)", "1(x99999999999999999999999)"):
+        with pytest.raises(ValueError, match=r"tasks per node|names more than 1048576 nodes"):
             tasks_per_node(text)
-
-
-@pytest.mark.parametrize("text", ["n[1-1000000000]", "n[0-9999][0-9999]", "n[1-99999999999999999999999]", "n[²]"])
-def test_lists_that_nobody_could_write_out_are_refused(text: str) -> None:
-    with pytest.raises(ValueError):
-        expand(text)
-
-
-@pytest.mark.parametrize("text", ["1(x1000000000)", "1(x99999999999999999999999)", "²"])
-def test_tasks_of_more_nodes_than_there_are(text: str) -> None:
-    with pytest.raises(ValueError):
-        tasks_per_node(text)

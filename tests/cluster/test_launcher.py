@@ -7,11 +7,10 @@ import subprocess
 import sys
 import textwrap
 import time
-from pathlib import Path
 
 import pytest
+from run_support import ROOT, is_gone, wait_until
 
-import simulator
 from simulator.cluster import launcher
 from simulator.cluster.launcher import launch
 
@@ -40,7 +39,7 @@ def script(tmp_path):
 
 
 def environ(tmp_path):
-    return os.environ | {"HERE": str(tmp_path), "PYTHONPATH": str(Path(simulator.__file__).parents[1])}
+    return os.environ | {"HERE": str(tmp_path), "PYTHONPATH": str(ROOT)}
 
 
 def run(command, n, tmp_path, **options):
@@ -52,36 +51,22 @@ def little_grace(monkeypatch):
     monkeypatch.setattr(launcher, "GRACE", 1.0)
 
 
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def test_each_process_is_told_its_place(script, tmp_path):
+def test_each_process_is_told_its_place_and_a_secret_of_this_launch(script, tmp_path, monkeypatch):
+    monkeypatch.setenv("SIMULATOR_SECRET", "of the shell around the launcher")
     command = script("""
-        names = ["COORDINATOR", "NUM_PROCESSES", "PROCESS_ID", "LOCAL_RANK", "LOCAL_PROCESSES"]
+        names = ["COORDINATOR", "NUM_PROCESSES", "PROCESS_ID", "LOCAL_RANK", "LOCAL_PROCESSES", "SECRET"]
         (here / f"{me}.txt").write_text(" ".join(os.environ["SIMULATOR_" + name] for name in names))
         assert os.getsid(0) == os.getpid()
     """)
-    assert run(command, 3, tmp_path) == 0
-    places = [(tmp_path / f"{i}.txt").read_text().split() for i in range(3)]
-    assert len({place[0] for place in places}) == 1
-    assert places[0][0].startswith("127.0.0.1:")
-    assert [place[1:] for place in places] == [["3", str(i), str(i), "3"] for i in range(3)]
-
-
-def test_all_processes_share_a_secret_that_every_launch_draws_anew(script, tmp_path, monkeypatch):
-    monkeypatch.setenv("SIMULATOR_SECRET", "of the shell around the launcher")
-    command = script('(here / f"{me}.txt").write_text(os.environ["SIMULATOR_SECRET"])')
-    secrets = []
+    secrets = set()
     for _ in range(2):
-        assert run(command, 2, tmp_path) == 0
-        secrets.append({(tmp_path / f"{i}.txt").read_text() for i in range(2)})
-    assert [len(each) for each in secrets] == [1, 1] and not secrets[0] & secrets[1]
-    assert all(len(secret) == 32 for each in secrets for secret in each)
+        assert run(command, 3, tmp_path) == 0
+        places = [(tmp_path / f"{i}.txt").read_text().split() for i in range(3)]
+        ((coordinator, secret),) = {(place[0], place[5]) for place in places}
+        assert coordinator.startswith("127.0.0.1:") and len(secret) == 32
+        assert [place[1:5] for place in places] == [["3", str(i), str(i), "3"] for i in range(3)]
+        secrets.add(secret)
+    assert len(secrets) == 2
 
 
 def test_only_the_first_ones_output_is_shown(script, tmp_path, capfd):
@@ -91,8 +76,7 @@ def test_only_the_first_ones_output_is_shown(script, tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    ("codes", "expected"),
-    [((0, 0), 0), ((3, 0), 3), ((0, 3), 3), ((3, 3), 3), ((0, 2), 2), ((2, 3), 2), ((0, 5), 5)],
+    ("codes", "expected"), [((0, 0), 0), ((3, 0), 3), ((0, 3), 3), ((3, 3), 3), ((0, 2), 2), ((2, 3), 2), ((0, 5), 5)]
 )
 def test_exit_code_of_the_whole(script, tmp_path, codes, expected):
     assert run(script(f"sys.exit({codes}[me])"), 2, tmp_path) == expected
@@ -112,7 +96,7 @@ def test_the_first_failure_decides_and_ends_the_others(script, tmp_path, capfd):
     began = time.monotonic()
     assert run(command, 3, tmp_path) == 2
     assert time.monotonic() - began < 15
-    assert not any(alive(int((tmp_path / f"{i}.pid").read_text())) for i in range(3))
+    assert all(is_gone(int((tmp_path / f"{i}.pid").read_text())) for i in range(3))
     assert capfd.readouterr().err.splitlines()[-2:] == [
         "disk is full of cats",
         "simulator: process 1 of 3 failed with exit code 2",
@@ -139,22 +123,17 @@ def test_a_neighbour_that_aborts_later_is_not_the_cause(script, tmp_path):
 def test_a_killed_process_gives_code_1_and_its_logs_end(script, tmp_path, capfd):
     logs = tmp_path / "logs"
     logs.mkdir()
+    (logs / "p00002.log").write_text("yesterday\\n")
+    os.utime(logs / "p00002.log", (1, 1))
     command = script("""
         if me == 1:
             (here / "logs" / "p00001.log").write_text("step 7\\n")
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(60)
     """)
-    assert run(command, 2, tmp_path, logs=logs) == 1
+    assert run(command, 3, tmp_path, logs=logs) == 1
     shown = capfd.readouterr().err
-    assert "process 1 of 2 was killed by SIGKILL" in shown and "step 7" in shown
-
-
-def test_an_older_log_is_not_shown(script, tmp_path, capfd):
-    (tmp_path / "p00001.log").write_text("yesterday\n")
-    os.utime(tmp_path / "p00001.log", (1, 1))
-    assert run(script("sys.exit(me)"), 2, tmp_path, logs=tmp_path) == 1
-    assert "yesterday" not in capfd.readouterr().err
+    assert "process 1 of 3 was killed by SIGKILL" in shown and "step 7" in shown and "yesterday" not in shown
 
 
 LAUNCH = """
@@ -180,10 +159,7 @@ def launched(command, tmp_path):
         [sys.executable, "-c", LAUNCH, "2", *command], env=environ(tmp_path), start_new_session=True
     )
     try:
-        end = time.monotonic() + 30
-        while not all((tmp_path / f"{i}.ready").exists() for i in range(2)):
-            assert time.monotonic() < end and process.poll() is None
-            time.sleep(0.01)
+        wait_until(lambda: all((tmp_path / f"{i}.ready").exists() for i in range(2)), 30)
         time.sleep(0.05)
         yield process
     finally:
@@ -222,7 +198,4 @@ def test_children_stop_when_the_launcher_is_killed(script, tmp_path):
     with launched(script(FOLLOWING), tmp_path) as parent:
         parent.kill()
         parent.wait()
-        end = time.monotonic() + 10
-        while not all((tmp_path / f"{i}.term").exists() for i in range(2)):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_until(lambda: all((tmp_path / f"{i}.term").exists() for i in range(2)), 10)

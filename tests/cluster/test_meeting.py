@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from run_support import ROOT, free_port
 
-import simulator
 from simulator.cluster import Allocation, discover, launcher, meeting
 from simulator.cluster.allocation import COORDINATOR, NUM_PROCESSES, PROCESS_ID, SECRET
 from simulator.cluster.launcher import launch
@@ -97,14 +97,18 @@ class Guest(threading.Thread):
             self.found = error
 
 
-@pytest.mark.smoke
-def test_all_that_come_are_sent_to_the_same_port_and_nothing_is_said():
-    room = Room()
-    guests = [Guest(room, process(i)) for i in (3, 1, 2)]
-    for guest in guests:
+def all_come(room: Room) -> None:
+    """The others come, and all are sent to the same port."""
+    for guest in [Guest(room, process(i)) for i in (3, 1, 2)]:
         guest.join()
         assert guest.found == "127.0.0.1:4321"
     room.ends()
+
+
+@pytest.mark.smoke
+def test_all_that_come_are_sent_to_the_same_port_and_nothing_is_said():
+    room = Room()
+    all_come(room)
     assert room.said == []
 
 
@@ -163,12 +167,8 @@ def test_without_process_0_one_of_each_node_says_so():
 
 @pytest.mark.smoke
 def test_an_address_that_nobody_answers_is_named():
-    with (
-        socket.socket() as unused,
-        pytest.raises(meeting.NotAllCame, match=r"127.0.0.1:\d+: Connection refused"),
-    ):
-        unused.bind(("127.0.0.1", 0))
-        place = Place(f"127.0.0.1:{unused.getsockname()[1]}", OURS)
+    place = Place(f"127.0.0.1:{free_port()}", OURS)
+    with pytest.raises(meeting.NotAllCame, match=r"127.0.0.1:\d+: Connection refused"):
         meeting.attend(lambda: place, process(1), 0.3, lambda line: None)
 
 
@@ -188,38 +188,20 @@ def test_strangers_disturb_nobody():
     room = Room(seconds=20)
     host, _, port = room.address.partition(":")
     brackets = b"[" * 4090 + b"\n"  # no parser survives them
-    for text in (
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"\x00" * 5000,
-        b"[1]\n",
-        b'{"run": 3}\n',
-        b"half a li",
-        brackets,
-    ):
+    for text in (b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 5000, b"[1]\n", b'{"run": 3}\n', b"half a li", brackets):
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(text)
     silent = socket.create_connection((host, int(port)))
     silent.settimeout(10)
     time.sleep(0.3)  # it is accepted before all have come
-    guests = [Guest(room, process(i)) for i in (1, 2, 3)]
     other = Guest(room, process(1), seconds=1, secret="of another run, sent here by mistake")
-    for guest in guests:
-        guest.join()
-        assert guest.found == "127.0.0.1:4321"
-    room.ends()
+    all_come(room)
     other.join()
     assert isinstance(other.found, meeting.NotAllCame)
     assert any(line.endswith(": that is no process of this run") for line in room.said)
     assert len(room.said) >= 4 and all("warning: refused a connection from " in line for line in room.said)
     with silent:
         assert silent.recv(1) == b""  # who says nothing is not kept waiting
-
-
-def all_come(room: Room) -> None:
-    for guest in [Guest(room, process(i)) for i in (1, 2, 3)]:
-        guest.join()
-        assert guest.found == "127.0.0.1:4321"
-    room.ends()
 
 
 json_values = st.recursive(
@@ -254,14 +236,8 @@ def test_no_bytes_disturb_the_meeting_or_take_a_place():
 @pytest.mark.smoke
 def test_a_field_of_another_type_takes_no_place_and_without_the_secret_nothing_is_told():
     room = Room(seconds=20)
-    for wrong in (
-        {"process": True},
-        {"process": 1.0},
-        {"process": "1"},
-        {"processes": 4.0},
-        {"pid": None},
-        {"secret": 1},
-    ):
+    wrongs = ({"process": True}, {"process": 1.0}, {"process": "1"}, {"processes": 4.0}, {"pid": None}, {"secret": 1})
+    for wrong in wrongs:
         assert room.send(json.dumps(HELLO | {"process": 1} | wrong).encode() + b"\n") == b""
     for secret in ("", "7.0.0.9", OURS[:-1], OURS + "0", "\ud800"):
         answer = room.send(json.dumps(HELLO | {"secret": secret}).encode() + b"\n")
@@ -351,11 +327,8 @@ def connected(port: int) -> socket.socket:
 @pytest.mark.spmd
 def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
     """Process 0 of two, in a terminal of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    root = str(Path(simulator.__file__).parents[1])
-    environ = {"PYTHONPATH": root, "SIMULATOR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    port = free_port()
+    environ = {"PYTHONPATH": str(ROOT), "SIMULATOR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
     environ |= {COORDINATOR: f"127.0.0.1:{port}", NUM_PROCESSES: "2", PROCESS_ID: "0", SECRET: OURS}
     command = [sys.executable, "-c", textwrap.dedent(BY_HAND)]
     with subprocess.Popen(command, env=environ, stdout=-1, stderr=-1, text=True) as first:
@@ -373,8 +346,7 @@ def test_a_process_that_jax_waits_for_in_vain_is_named_without_a_stack_of_c(tmp_
     monkeypatch.setattr(launcher, "GRACE", 0.1)
     path = tmp_path / "child.py"
     path.write_text(textwrap.dedent(CHILD))
-    root = str(Path(simulator.__file__).parents[1])
-    environ = {"PYTHONPATH": root, "SIMULATOR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    environ = {"PYTHONPATH": str(ROOT), "SIMULATOR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
     assert launch([sys.executable, str(path)], 2, environ=environ) == 1
     *waiting, last = capfd.readouterr().err.splitlines()
     here = socket.gethostname()

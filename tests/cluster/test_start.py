@@ -10,10 +10,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import jax
 import pytest
+from run_support import ROOT
 
-import simulator
 from simulator.cluster import Allocation, discover, launcher
 from simulator.cluster import start as start_module
 from simulator.cluster.hardware import GpuShare
@@ -41,8 +40,7 @@ def little_grace(monkeypatch):
 
 
 def environ(tmp_path: Path, **more: str) -> dict[str, str]:
-    root = str(Path(simulator.__file__).parents[1])
-    return os.environ | {"HERE": str(tmp_path), "PYTHONPATH": root, "SIMULATOR_CACHE": str(tmp_path)} | more
+    return os.environ | {"HERE": str(tmp_path), "PYTHONPATH": str(ROOT), "SIMULATOR_CACHE": str(tmp_path)} | more
 
 
 def run(tmp_path: Path, n: int, body: str, **more: str) -> list:
@@ -232,14 +230,6 @@ def test_a_mig_device_is_made_the_first_one(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b")
     assert start_module.gpu_ids(replace(LOCAL, gpus=GpuShare(("MIG-a", "MIG-b"), 1, 2))) == [0]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-b"
-
-
-@pytest.mark.smoke
-def test_options_of_distributed_exist_in_this_jax():
-    import inspect
-
-    names = inspect.signature(jax.distributed.initialize).parameters
-    assert {"heartbeat_timeout_seconds", "shutdown_timeout_seconds", "coordinator_bind_address"} <= set(names)
 
 
 CONTAINED = """

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from simulator.config import load_config
+from simulator.errors import UserError
+
 BASE = "model: {kind: viscous, viscosity: 1/1600}\ninitial: {kind: vortex}\ntime: {stop: 1}\n"
 
 # What is added to BASE from line 4 on, and the refusal.
@@ -97,19 +100,13 @@ FILES = [
 TIMES = [
     ("{stop: 1, cfl: 0.5, dt: 0.1}", "time.dt: excludes time.cfl; keep one of the two"),
     ("{stop: 1, cfl: 2}", "time.cfl: must be at most 1.5 with rk4 and grid.dealias: two_thirds, not 2"),
-    (
-        "{stop: 1, cfl: 1, integrator: rk2}",
-        "time.cfl: must be at most 0.75 with rk2 and grid.dealias: two_thirds, not 1",
-    ),
+    ("{stop: 1, cfl: 1, integrator: rk2}", "time.cfl: must be at most 0.75 with rk2 and grid.dealias: two_thirds, not 1"),
     ("{stop: 1, dt: 0.2, max_dt: 0.1}", "time.dt: must be at most time.max_dt = 0.1, not 0.2"),
-    (
-        "{stop: 1, integrator: rk5}",
-        "time.integrator: unknown choice 'rk5', did you mean rk4? known: rk4, rk2",
-    ),
+    ("{stop: 1, integrator: rk5}", "time.integrator: unknown choice 'rk5', did you mean rk4? known: rk4, rk2"),
     ("{stop: true}", "time.stop: a number is needed, not true or false"),
     ("{stop: [1]}", "time.stop: a number is needed, not [1]"),
     ("{stop: .nan}", "time.stop: a finite number is needed, not nan"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("added", "message"), ADDED)
@@ -135,9 +132,6 @@ def test_mistakes_come_in_the_order_of_the_file(refused) -> None:
 
 
 def test_files_that_cannot_be_read(refused, config_class, tmp_path: Path) -> None:
-    from simulator.config import load_config
-    from simulator.errors import UserError
-
     (tmp_path / "latin.yaml").write_bytes("name: x\nmodel: é".encode("latin-1"))
     for name, message in [
         ("missing.yaml", "missing.yaml: no such file"),

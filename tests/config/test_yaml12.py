@@ -32,7 +32,9 @@ def test_scalars_are_those_of_the_core_schema(text: str, value: object) -> None:
     assert type(read) is type(value)
 
 
-def test_not_a_number() -> None:
+def test_aliases_repeat_values_an_empty_text_is_null_and_nan_is_a_number() -> None:
+    assert parse_yaml("a: &x {b: 1}\nc: *x", "x").value == {"a": {"b": 1}, "c": {"b": 1}}
+    assert parse_yaml("# only a comment\n", "x").value is None
     assert math.isnan(parse_yaml("a: .NaN", "x").value["a"])
 
 
@@ -45,14 +47,6 @@ def test_every_key_and_entry_has_its_line() -> None:
             ("b", "d", "e"): 5,
         },
     )  # fmt: skip
-
-
-def test_an_alias_repeats_a_value() -> None:
-    assert parse_yaml("a: &x {b: 1}\nc: *x", "x").value == {"a": {"b": 1}, "c": {"b": 1}}
-
-
-def test_an_empty_text_is_null() -> None:
-    assert parse_yaml("# only a comment\n", "x").value is None
 
 
 REFUSED = [
@@ -71,7 +65,8 @@ REFUSED = [
     ("a: b: c", "x:1: unreadable YAML: mapping values are not allowed here"),
     ("a: 1\n\tb: 2", "x:2: unreadable YAML: while scanning for the next token, found a tab (indent with spaces) that cannot start any token"),
     ("a: 1\nb: \x07", "x:2: unreadable YAML: a character that YAML does not allow"),
-    ("[" * 10_000, "x: unreadable YAML: nested too deeply"),
+    ("a: *\ufeff", "x:1: unreadable YAML: while scanning an alias, expected alphabetic or numeric character, but found a byte order mark (U+FEFF)"),
+    ("[" * 3_000, "x: unreadable YAML: nested too deeply"),
 ]  # fmt: skip
 
 
@@ -133,31 +128,12 @@ def _same(one: object, other: object) -> bool:
     return type(one) is type(other) and one == other
 
 
-@pytest.mark.parametrize("text", ["a: [" + 300_000 * "1, " + "]", "a:\n" + 300_000 * "- 1\n"], ids=["flow", "block"])
+@pytest.mark.parametrize("text", ["a: [" + 300_000 * "1, ", "a:\n" + 300_000 * "- 1\n" + "["], ids=["flow", "block"])
 def test_a_list_without_an_end_is_refused_while_it_is_scanned(monkeypatch, text: str) -> None:
+    """Before the end is seen, which is no YAML."""
     monkeypatch.setattr(yaml12, "_MOST_NODES", 100)
-    scanned = 0
-
-    def scan(loader):
-        nonlocal scanned
-        scanned += 1
-        return fetch(loader)
-
-    fetch = yaml12._Loader.fetch_more_tokens
-    monkeypatch.setattr(yaml12._Loader, "fetch_more_tokens", scan)
     with pytest.raises(UserError, match=r"x:\d+: unreadable YAML: more than 100 values"):
         parse_yaml(text, "x")
-    assert scanned < 1000
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [("\ta: 1", "found a tab (indent with spaces)"), ("a: *\ufeff", "found a byte order mark (U+FEFF)")],
-)
-def test_invisible_characters_are_named(text: str, named: str) -> None:
-    with pytest.raises(UserError) as refusal:
-        parse_yaml(text, "x")
-    assert named in str(refusal.value) and str(refusal.value).isprintable()
 
 
 @pytest.mark.parametrize("text", ['"a\\nb": 1\n"a\\nb": 2', "a: !<\x85> 1", '"\\e[2J": !!x 1'])

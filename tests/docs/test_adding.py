@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import yaml
+from run_support import install
 
 from simulator import open_run
 
@@ -24,10 +25,8 @@ def test_five_parts_of_another_package(tmp_path: Path) -> None:
             (package / text.split()[1]).write_text(text)
     points = tomllib.loads(groups)["project"]["entry-points"]
     assert len(points) == 5 == len(list(package.iterdir()))
-    (info := tmp_path / "my_parts-1.0.dist-info").mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my_parts\nVersion: 1.0\n")
     lines = (f"[{group}]\n{name} = {value}\n" for group, part in points.items() for name, value in part.items())
-    (info / "entry_points.txt").write_text("".join(lines))
+    install(tmp_path, "my_parts", "".join(lines))
     (config,) = [text for kind, text in blocks if kind == "yaml"]
     (tmp_path / "run.yaml").write_text(config)
     once, twice = ["run", "run.yaml", "--output", "once"], ["run", "run.yaml", "--output", "twice"]

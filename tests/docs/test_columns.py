@@ -191,7 +191,4 @@ def test_what_is_not_listed_is_noticed() -> None:
     known = listed("columns")
     assert undocumented(["energy", "colour", "mass_of"], known) == ["colour", "mass_of"]
     known = listed("series", "histograms.h5")
-    assert undocumented(["vorticity", "velocity", "colour", "log_x"], known, ["velocity"]) == [
-        "colour",
-        "log_x",
-    ]
+    assert undocumented(["vorticity", "velocity", "colour", "log_x"], known, ["velocity"]) == ["colour", "log_x"]

@@ -74,16 +74,9 @@ def test_an_equation_of_ones_own(somewhere: Path) -> None:
 CELLS = [block.text for block in blocks("python", [FOLDER / "tutorials" / "notebook.md"])]
 
 
-def test_the_cells_of_the_notebook_run_in_order(somewhere: Path) -> None:
-    space: dict = {}
-    for number, cell in enumerate(CELLS):
-        exec(compile(cell, f"cell {number}", "exec"), space)
-    assert space["run"].diagnostics["time"][-1] == 1.0
-
-
 def test_the_notebook_in_a_kernel(somewhere: Path) -> None:
-    """Its progress is one display, which is replaced in its place and ends at 100 %; a simulation is shown with its
-    picture."""
+    """Its cells run in order; progress is one display, which is replaced in its place and ends at 100 %; a simulation
+    is shown with its picture."""
     pytest.importorskip("ipykernel")
     client = pytest.importorskip("nbclient")
     from nbformat.v4 import new_code_cell, new_notebook

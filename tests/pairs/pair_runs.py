@@ -1,16 +1,15 @@
-"""Runs of one case in a process of its own, with four virtual devices, and what two runs have in common."""
+"""Commands of one case in processes of their own, and what two runs have in common."""
 
 import json
-import multiprocessing
 import os
 import re
-import sys
-import traceback
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fault_support import start
 
 from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
@@ -19,66 +18,25 @@ from simulator.cli import main
 from simulator.errors import UserError
 
 SECONDS = 400.0
-"""Time limit of everything that one process does for a case, on a machine that has other work too."""
+"""Time limit of one command, on a machine that has other work too."""
 
 
-def in_one_process(commands: list[list[str]], place: Path) -> list[tuple[int, str]]:
-    """Exit codes and messages of commands, in turn. Raises TimeoutError with the messages so far."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simulator.archive.writer", "simulator.run.execute", "fault_support", __name__])
-    results = place / "results.jsonl"
-    results.unlink(missing_ok=True)
-    process = context.Process(target=_child, args=(commands, place))
-    process.start()
-    process.join(SECONDS)
-    found = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-    if process.is_alive():
-        process.kill()
-        process.join()
-        raise TimeoutError(
-            f"{commands[len(found)]} did not end in {SECONDS:g} s: {(place / 'said').read_text()[-500:]}"
-        )
-    if len(found) < len(commands):
-        said = (place / "said").read_text()[-1000:]
-        raise RuntimeError(f"{commands[len(found)]} ended its process ({process.exitcode}): {said}")
-    return [tuple(each) for each in found]
+def in_one_process(command: list[str], place: Path) -> tuple[int, str]:
+    """Exit code and messages of a command in `place`. Raises TimeoutError with the messages so far."""
+    process = start(command, place, run=partial(_done, place))
+    process.timeout = SECONDS
+    return process.ended()
 
 
-def _child(commands: list[list[str]], place: Path) -> None:
-    import jax
-
-    from simulator.cluster import compile_cache
-
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", 4)
-    jax.config.update("jax_enable_x64", True)
-    jax.devices()
-    compile_cache.use(compile_cache.prepare(os.environ, "cpu"))
+def _done(place: Path, command: list[str]) -> int:
     os.chdir(place)
-    for command in commands:
-        with open(place / "said", "w+") as said:
-            os.dup2(said.fileno(), 1)
-            os.dup2(said.fileno(), 2)
-            code = _done(command)
-            text = (place / "said").read_text()
-        with open(place / "results.jsonl", "a") as results:
-            results.write(json.dumps([code, text[-3000:]]) + "\n")
-
-
-def _done(command: list[str]) -> int:
+    if command[0] != "gradient":
+        return main(command)
     try:
-        code = _gradient(*command[1:]) if command[0] == "gradient" else main(command)
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else 1
+        return _gradient(*command[1:])
     except UserError as error:
         print(error, flush=True)
-        code = 2
-    except BaseException:
-        traceback.print_exc()
-        code = 70
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return code
+        return 2
 
 
 def _gradient(config: str, count: str, out: str) -> int:

@@ -164,10 +164,7 @@ def _start(kind: str, **keys: Any) -> Callable[[dict[str, Any]], Fragment]:
         if kind in ("random", "taylor_green", "abc") and scalars:
             start["scalars"] = {name: {"variance": 0.5, "peak": 2} for name in scalars}
         if kind == "random" and model["kind"] in ("python", "schrodinger_poisson"):
-            start = {
-                "kind": kind,
-                "fields": {name: {"variance": 0.1, "peak": 2} for name in _evolved(config)},
-            }
+            start = {"kind": kind, "fields": {name: {"variance": 0.1, "peak": 2} for name in _evolved(config)}}
         if kind == "python":
             start |= {"path": PATH, "function": "fields", "parameters": {"names": _evolved(config)}}
         return {"initial": start}
@@ -257,6 +254,10 @@ _OF_PARTICLES = ("particle_statistics", "pair_correlation", "trajectories")
 _PLACES = {"kind": "python", "path": PATH, "function": "places"}
 _ORNSTEIN_UHLENBECK = {"rate": 0.1, "correlation_time": 0.1, "band": [1, 2]}
 
+INTEGRATORS = (
+    "rk4", "rk3", "rk2", "etdrk4", "drift_kick_drift", "kick_drift_kick", "composition4", "composition6",
+)  # fmt: skip
+
 FACTORS: dict[str, dict[str, Level]] = {
     "model": {
         "navier_stokes": _model_keys(kind="navier_stokes", viscosity=0.02),
@@ -275,10 +276,7 @@ FACTORS: dict[str, dict[str, Level]] = {
     },
     "grid": {
         "cube": {"grid": {"shape": [8, 8, 8]}},
-        "long": lambda config: {
-            "grid": {"shape": [16, 10, 9], "box": [8.0, 4.0, 4.0]},
-            **_counted(config, 128),
-        },
+        "long": lambda config: {"grid": {"shape": [16, 10, 9], "box": [8.0, 4.0, 4.0]}, **_counted(config, 128)},
         "plane": {"grid": {"shape": [16, 12], "box": [6.0, 5.0]}},
     },
     "scalars": {"none": {}, "dye": _dye},
@@ -331,33 +329,12 @@ FACTORS: dict[str, dict[str, Level]] = {
         "abc": {"forcing": {"kind": "abc", "amplitude": 0.1}},
         "python": _force,
     },
-    "integrator": {
-        name: ({"time": {"integrator": name}} if name else {})
-        for name in (
-            "",
-            "rk4",
-            "rk3",
-            "rk2",
-            "etdrk4",
-            "drift_kick_drift",
-            "kick_drift_kick",
-            "composition4",
-            "composition6",
-        )
-    },
-    "step": {
-        "fixed": {"time": {"dt": 0.01}},
-        "chosen": {"time": {"cfl": 0.02, "max_dt": 0.02}},
-    },
+    "integrator": {name: ({"time": {"integrator": name}} if name else {}) for name in ("", *INTEGRATORS)},
+    "step": {"fixed": {"time": {"dt": 0.01}}, "chosen": {"time": {"cfl": 0.02, "max_dt": 0.02}}},
     "dealias": {
         name: ({"grid": {"dealias": name}} if name else {}) for name in ("", "two_thirds", "spherical", "none")
     }
-    | {
-        "rogallo": lambda config: {
-            "grid": {"dealias": "rogallo"},
-            "time": {"integrator": "rk2"} | config["time"],
-        }
-    },
+    | {"rogallo": lambda config: {"grid": {"dealias": "rogallo"}, "time": {"integrator": "rk2"} | config["time"]}},
     "precision": {"double": {}, "single": {"precision": "single"}},
     "memory": {"auto": {}, "low": {"run": {"memory": "low"}}},
     "exchange": {name: {"fft": {"exchange": name}} for name in ("full", "single", "half_scaled")},

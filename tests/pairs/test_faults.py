@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from pair_runs import bits, difference
-from run_support import command, environment
+from run_support import children, command, environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.spmd]
 
@@ -83,10 +83,7 @@ class Subject:
         try:
             yield process
         finally:
-            for pid in [*descendants(process.pid), process.pid]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            process.wait()
+            kill(process)
 
     def ended(self, before: list[str] | None = None, **variables: str) -> int:
         """The exit code of a start to its end."""
@@ -122,9 +119,17 @@ def descendants(pid: int) -> list[int]:
     """The processes below `pid`, the deepest last."""
     found = []
     with contextlib.suppress(OSError):
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            found += [int(child), *descendants(int(child))]
+        for child in children(pid):
+            found += [child, *descendants(child)]
     return found
+
+
+def kill(process: subprocess.Popen[Any]) -> None:
+    """Ends what is left of a command."""
+    for pid in [*descendants(process.pid), process.pid]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
 
 
 def killed(subject: Subject, seconds: float, chance: random.Random) -> bool:
@@ -238,10 +243,7 @@ def test_a_closed_terminal(name: str, tmp_path: Path, undisturbed):
         os.close(leader)
         process.wait(LIMIT)
     finally:
-        for pid in [*descendants(process.pid), process.pid]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        process.wait()
+        kill(process)
     subject.finished()
     assert_same(subject, undisturbed(name))
 

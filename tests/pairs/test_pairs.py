@@ -109,7 +109,7 @@ class Trial:
                 yield from self._near(name)
             if self.follows:
                 yield from self._after()
-        except (TimeoutError, RuntimeError) as error:
+        except TimeoutError as error:
             yield str(error)
 
     def _run(self, folder: str, devices: int, kernels: str, *overrides: str) -> list[str]:
@@ -119,7 +119,7 @@ class Trial:
     def _done(self, commands: list[list[str]], processes: int) -> Iterator[str]:
         """Runs the commands, by so many processes each."""
         if processes == 1:
-            yield from _wrong(commands, in_one_process(commands, self.place))
+            yield from _wrong(commands, [in_one_process(command, self.place) for command in commands])
             return
         for command in commands:
             started = start_all(command, self.place, processes)
@@ -190,7 +190,7 @@ class Trial:
     def _gradients(self) -> Iterator[str]:
         counts = [devices for processes, devices in LAYOUTS if processes == 1]
         commands = [["gradient", str(self.file), str(n), str(self.place / f"slope{n}")] for n in counts]
-        wrong = list(_wrong(commands, in_one_process(commands, self.place)))
+        wrong = list(_wrong(commands, [in_one_process(command, self.place) for command in commands]))
         if self.config.get("particles") or '"particles"' in json.dumps(self.config["model"]):
             if [line for line in wrong if " (2): " in line] != wrong or len(wrong) < len(commands):
                 yield f"gradient through particles: not refused: {wrong}"

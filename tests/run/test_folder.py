@@ -127,14 +127,7 @@ def test_clear_removes_only_what_a_run_wrote(tmp_path):
         "snapshots/00000010.vtkhdf", "snapshots/.tmp-00000020/x", "checkpoints/00000010/manifest.json",
         ".tmp-state.json-9",
     ]  # fmt: skip
-    theirs = [
-        "notes.txt",
-        "mine.h5",
-        "snapshots/best/a.h5",
-        "inputs/fields.py",
-        "plots/mine.png",
-        "job.sbatch",
-    ]
+    theirs = ["notes.txt", "mine.h5", "snapshots/best/a.h5", "inputs/fields.py", "plots/mine.png", "job.sbatch"]
     make(tmp_path, *ours, *theirs)
     write_state(tmp_path, FINISHED)
     RunFolder(tmp_path).clear()
@@ -184,15 +177,6 @@ def test_claim_decides_under_the_lock_and_a_refusal_writes_nothing(tmp_path):
     lock, decision = claim(folder, {}, lambda: decided(folder, {"grid": "32"}, overwrite=True))
     assert lock is not None and not (folder.path / "config.yaml").exists() and lock.still_mine()
     lock.release()
-
-
-def test_a_finished_run_is_left_alone_without_a_lock(tmp_path):
-    make(tmp_path, "config.yaml")
-    write_state(tmp_path, FINISHED)
-    folder = RunFolder(tmp_path)
-    lock, decision = claim(folder, {}, lambda: decided(folder, {}))
-    assert lock is None and decision.action is Action.FINISHED
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.yaml", "state.json"]
 
 
 def test_state_is_replaced_whole_while_it_is_read(tmp_path):

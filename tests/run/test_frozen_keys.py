@@ -62,6 +62,7 @@ EDITS = {
     "model.viscosity": ("viscosity: 0.02", "viscosity: 0.5", "(there 0.02, now 0.5)"),
     "forcing.amplitude": ("amplitude: 0.1", "amplitude: 0.2", "(there 0.1, now 0.2)"),
     "grid.box": ("6.283185307179586", "3.0", "(there [6.283"),
+    "precision": ("precision: double", "precision: single", "(there double, now single)"),
 }
 
 

@@ -1,14 +1,8 @@
 """One run on any number of devices and processes; what its compiled step sends and how often it is compiled."""
 
-import os
-import signal
-import socket
-import time
-from pathlib import Path
-
 import numpy as np
 import pytest
-from run_support import CASE, call, largest_difference, rows, simulate, started, table, wait_until, write_case
+from run_support import CASE, call, free_port, largest_difference, simulate, started, table, write_case
 
 from simulator import Simulation, load_config, open_run
 from simulator.archive.manifest import committed
@@ -79,17 +73,11 @@ def test_the_same_run_on_two_processes(one_device, two_processes):
 
 def test_started_by_hand_on_two_processes(one_device, tmp_path):
     """Two shells and an address; the second by environment variables."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     config = one_device.parent / "case.yaml"
     arguments = ["run", config, "--output", tmp_path / "run", "devices.count=4"]
     flags = ["--coordinator", address, "--num-processes", "2", "--process-id", "0"]
-    by_environment = {
-        "SIMULATOR_COORDINATOR": address,
-        "SIMULATOR_NUM_PROCESSES": "2",
-        "SIMULATOR_PROCESS_ID": "1",
-    }
+    by_environment = {"SIMULATOR_COORDINATOR": address, "SIMULATOR_NUM_PROCESSES": "2", "SIMULATOR_PROCESS_ID": "1"}
     left = Place("127.0.0.1:1", "of a start that was killed")
     rendezvous.publish(tmp_path / "run", "by-hand", left)
     with started(*arguments, **by_environment) as second, started(*arguments, *flags) as first:
@@ -98,37 +86,6 @@ def test_started_by_hand_on_two_processes(one_device, tmp_path):
     assert "finished at" in shown[0][0] and shown[1][0] == ""
     assert not list((tmp_path / "run").glob(".coordinator*")), "the secret is gone"
     assert_alike(tmp_path / "run", one_device)
-
-
-@pytest.mark.slow
-def test_a_killed_process_ends_the_run_within_seconds_and_the_run_continues(one_device, tmp_path):
-    run, config = tmp_path / "run", one_device.parent / "case.yaml"
-    longer = [
-        "devices.count=4",
-        "time.max_steps=100000",
-        "time.stop=1000",
-        "output.checkpoints.every_steps=5",
-    ]
-    with started("run", config, "--output", run, "--processes", "2", *longer) as launcher:
-        wait_until(lambda: rows(run) > 8 and committed(run / "checkpoints"))
-        victim = _child(launcher.pid, "SIMULATOR_PROCESS_ID=1")
-        began = time.monotonic()
-        signal.pidfd_send_signal(victim, signal.SIGKILL)
-        _, shown = launcher.communicate(timeout=60)
-    assert time.monotonic() - began < 15
-    assert launcher.returncode == 1 and "process 1 of 2 was killed by SIGKILL" in shown
-    # What was committed before is whole, and on it the run goes on, here on one device of one process.
-    step = int(committed(run / "checkpoints")[-1].name)
-    assert simulate(config, run, "devices.count=1", f"time.max_steps={step + 2}", longer[2]) == 0
-    assert table(run)["step"][-1] == step + 2
-
-
-def _child(parent: int, variable: str) -> int:
-    """A handle on the child of `parent` that has this variable."""
-    for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-        if variable.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            return os.pidfd_open(int(pid))
-    raise AssertionError("no such child")
 
 
 # ---- the compiled program ---------------------------------------------------------------------------------

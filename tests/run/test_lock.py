@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 from datetime import datetime
-from pathlib import Path
 
 import pytest
+from run_support import ROOT, tool
 
 from simulator.cluster.queue import job_is_gone
 from simulator.errors import RunFailure, UserError
@@ -18,7 +18,6 @@ from simulator.run.lock import RunLock
 from simulator.run.run_status import Holder, is_written, look_at, read_holder
 from simulator.study.study_status import MemberState, status_of
 
-ROOT = Path(__file__).parents[2]
 CONTENDER = """
 import sys, time
 from pathlib import Path
@@ -185,9 +184,7 @@ def test_status_and_sweeps_see_what_a_takeover_sees(tmp_path, started, alive):
     ],
 )
 def test_what_squeue_says(tmp_path, monkeypatch, script, gone):
-    squeue = tmp_path / "squeue"
-    squeue.write_text(f"#!/bin/sh\n{script}\n")
-    squeue.chmod(0o755)
+    tool(tmp_path, "squeue", script)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert job_is_gone("12") is gone
     monkeypatch.setenv("PATH", "/nonexistent")

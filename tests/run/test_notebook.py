@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from run_support import ROOT, call, install, table
 
 from simulator import Simulation, load_config, open_run
 from simulator.config.discretization import GridSettings
@@ -77,28 +78,20 @@ def test_mistakes_name_the_key() -> None:
         Simulation(**{**BLOCKS, "model": dict})
 
 
-def test_a_package_declares_an_equation(tmp_path, monkeypatch, capsys) -> None:
+def test_a_package_declares_an_equation(tmp_path) -> None:
     """An entry point of `simulator.models` is a kind like the others; its parameters are keys of the block."""
     (tmp_path / "decays.py").write_text(
         "from simulator.equations import Equation, Positive\n\n\nclass Decay(Equation):\n"
         '    evolved = ("u",)\n    rate_of_decay: Positive\n\n'
         '    def products(self, values):\n        return {"u": -self.rate_of_decay * values["u"]}\n'
     )
-    info = tmp_path / "decays-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: decays\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[simulator.models]\ndecay = decays:Decay\n")
+    install(tmp_path, "decays", "[simulator.models]\ndecay = decays:Decay\n")
     (tmp_path / "case.yaml").write_text(
         "model: {kind: decay, rate_of_decay: 0.5}\ngrid: {shape: [8, 8]}\n"
         "initial: {kind: random, fields: {u: {mean: 1, peak: 2}}}\ntime: {stop: 1, dt: 0.1}\n"
         "devices: {platform: cpu, count: 1}\n"
     )
-    from run_support import call
-
-    path = f"{tmp_path}:{Path(__file__).parents[2]}"
-    ran = call("run", tmp_path / "case.yaml", "--output", tmp_path / "run", PYTHONPATH=path)
+    ran = call("run", tmp_path / "case.yaml", "--output", tmp_path / "run", PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert ran.returncode == 0, ran.stderr
-    rows = (tmp_path / "run" / "diagnostics.csv").read_text().splitlines()
-    mean = float(rows[-1].split(",")[rows[0].split(",").index("u_mean")])
     # RK4 with dt = 0.1: (0.5 dt)^5 / 120 a step.
-    assert abs(mean / np.exp(-0.5) - 1) < 1e-7
+    assert table(tmp_path / "run")["u_mean"][-1] == pytest.approx(np.exp(-0.5), rel=1e-7)

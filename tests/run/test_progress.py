@@ -71,6 +71,14 @@ def test_the_speed_forgets_the_compilation():
     assert progress.steps_per_second == pytest.approx(1.0)
 
 
+def test_a_run_by_number_of_steps_shows_their_share():
+    run_log, _ = log()
+    progress = Progress(run_log, 0.0, 100.0, max_steps=10)
+    progress.update(5, 0.0, 0.1)
+    assert progress.fraction(10, 0.5) == 0.5
+    assert Progress(run_log, 1.0, 1.0).fraction(0, 1.0) == 1.0
+
+
 def test_on_a_terminal_a_bar_that_leaves_nothing_behind():
     run_log, stream = log(terminal=True)
     now = [0.0]
@@ -81,14 +89,6 @@ def test_on_a_terminal_a_bar_that_leaves_nothing_behind():
     text = stream.getvalue()
     assert "step 40" in text and " 50 %" in text and "snapshot at t = 0.5" in text
     assert text.endswith("\x1b[2K"), "the bar's line is erased at the end"
-
-
-def test_a_run_by_number_of_steps_shows_their_share():
-    run_log, _ = log()
-    progress = Progress(run_log, 0.0, 100.0, max_steps=10)
-    progress.update(5, 0.0, 0.1)
-    assert progress.fraction(10, 0.5) == 0.5
-    assert Progress(run_log, 1.0, 1.0).fraction(0, 1.0) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -124,15 +124,10 @@ def test_the_summary_lists_what_is_there_and_commands_that_can_be_typed(tmp_path
     (folder / "snapshots" / "00000010.h5").write_bytes(bytes(500))
     (folder / "diagnostics.csv").write_text("step,time\n0,0.0\n1,0.1\n")
     lines = summary(
-        folder,
-        outcome="finished at t = 1, step 100",
-        steps=100,
-        stepping=10.0,
+        folder, outcome="finished at t = 1, step 100", steps=100, stepping=10.0, points=64**3, devices=2,
         spent={"start": 1.26, "steps": 10.0, "compilation": 1.26, "spectra": 0.04},
-        points=64**3,
-        devices=2,
         next_commands=[["simulator", "plot", str(folder)]],
-    )
+    )  # fmt: skip
     assert lines[1:3] == [
         "100 steps: 100 ms per step, 763 ns per point and step on each of 2 devices",
         "12.6 s in all: steps 10.0 s, start 1.3 s, compilation 1.3 s",

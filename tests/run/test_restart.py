@@ -10,17 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fault_support import assert_equal
-from run_support import (
-    CASE,
-    call,
-    largest_difference,
-    rows,
-    simulate,
-    started,
-    table,
-    wait_until,
-    write_case,
-)
+from run_support import CASE, call, largest_difference, rows, simulate, started, table, wait_until, write_case
 
 from simulator import open_run
 from simulator.archive.manifest import committed
@@ -58,15 +48,20 @@ def interrupted(config: Path, folder: Path, act: Callable[[], object], *argument
     return code
 
 
-def test_a_stop_file_ends_a_run_which_then_continues_bit_for_bit(config, undisturbed, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("way", "reason"), [("file", "the file stop in the run folder"), ("signal", "SIGINT")], ids=["file", "signal"]
+)
+def test_a_stopped_run_continues_bit_for_bit(config, undisturbed, tmp_path, capsys, way: str, reason: str):
     run = tmp_path / "run"
-    assert interrupted(config, run, (run / "stop").touch) == 3
+    stop = (run / "stop").touch if way == "file" else lambda: os.kill(os.getpid(), signal.SIGINT)
+    assert interrupted(config, run, stop) == 3
     step = int(table(run)["step"][-1])
     assert 20 <= step < 60 and not (run / "stop").exists()
     state = open_run(run).state
     assert state is not None and (state.state, state.step, state.last_checkpoint) == ("stopped", step, step)
-    assert state.reason == "the file stop in the run folder"
-    assert "stopped at t = " in (shown := capsys.readouterr().out) and "resume" in shown
+    assert state.reason == reason
+    shown = capsys.readouterr().out
+    assert "stopped at t = " in shown and reason in shown and "resume" in shown
     # An early stop writes a checkpoint and no snapshot.
     assert step not in open_run(run).snapshots.steps
     assert int(committed(run / "checkpoints")[-1].name) == step
@@ -76,16 +71,6 @@ def test_a_stop_file_ends_a_run_which_then_continues_bit_for_bit(config, undistu
     assert len(open_run(run).provenance["earlier"]) == 1
     finished = open_run(run).state
     assert finished is not None and finished.seconds > state.seconds > 0  # those of both starts
-
-
-def test_a_signal_stops_a_run_which_then_continues_bit_for_bit(config, undisturbed, tmp_path, capsys):
-    run = tmp_path / "run"
-    assert interrupted(config, run, lambda: os.kill(os.getpid(), signal.SIGINT)) == 3
-    assert "SIGINT" in capsys.readouterr().out
-    state = open_run(run).state
-    assert state is not None and (state.state, state.reason) == ("stopped", "SIGINT")
-    assert simulate(config, run) == 0
-    assert_equal(run, undisturbed)
 
 
 def test_killed_before_its_first_checkpoint(config, undisturbed, tmp_path, capsys):
@@ -116,8 +101,9 @@ def half(stopped, tmp_path) -> Path:
 
 
 @pytest.mark.spmd
-def test_it_continues_on_other_devices(half, undisturbed):
-    assert main(["resume", str(half), "devices.count=4"]) == 0
+@pytest.mark.parametrize("change", ["devices.count=4", pytest.param("fft.backend=jaxdecomp", marks=pytest.mark.slow)])
+def test_it_continues_on_other_devices_and_with_another_backend(half, undisturbed, change: str):
+    assert main(["resume", str(half), change]) == 0
     assert_alike(half, undisturbed)
 
 
@@ -126,13 +112,6 @@ def test_it_continues_on_two_processes(half, undisturbed):
     ended = call("resume", half, "--processes", "2")
     assert ended.returncode == 0, ended.stderr
     assert open_run(half).provenance["devices"]["processes"] == 2
-    assert_alike(half, undisturbed)
-
-
-@pytest.mark.spmd
-@pytest.mark.slow
-def test_it_continues_with_another_backend(half, undisturbed):
-    assert main(["resume", str(half), "fft.backend=jaxdecomp"]) == 0
     assert_alike(half, undisturbed)
 
 

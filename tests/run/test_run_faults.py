@@ -160,11 +160,7 @@ def test_a_full_disk_is_one_line_and_harms_nothing(
     [
         # Room for rows, not for spectra.h5, whose event is also a checkpoint's.
         (0, Harm("done", act=Limit(9000)), r"File too large: {run}/spectra.h5; all earlier output is intact"),
-        (
-            1,
-            Harm("copied", nth=2, act=Limit(30_000)),
-            r"{run}/snapshots/\d+ was not written: process 1 on .*",
-        ),
+        (1, Harm("copied", nth=2, act=Limit(30_000)), r"{run}/snapshots/\d+ was not written: process 1 on .*"),
     ],
 )
 def test_a_full_disk_of_one_of_two_processes_ends_both(
@@ -251,14 +247,9 @@ def test_an_orphan_that_wakes_up_writes_nothing(place: Path, tmp_path: Path):
 # ---- folders that are none of ours, or not of this configuration ---------------------------------------------
 
 
-def test_an_edited_configuration(place: Path, run: Path, capsys):
-    """Frozen keys are refused; changeable ones are printed; what a snapshot says of itself is what made it."""
+def test_an_edited_configuration(place: Path, run: Path):
+    """Changed keys are printed, and a snapshot tells with which configuration it was made."""
     arguments = ["run", place / "run.yaml", "--output", run]
-    before = everything(run)
-    for key in ("grid.shape=32,16,16", "precision=single", "initial.amplitude=2"):
-        assert main([*map(str, arguments), key]) == 2
-        assert key.partition("=")[0] in capsys.readouterr().err
-    assert everything(run) == before
     fields = "output.snapshots.fields=[velocity, pressure]"
     code, said = call([*arguments, "time.dt=0.01", "output.compression=gzip", fields], place)
     assert code == 0, said

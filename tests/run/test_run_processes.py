@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fault_support import CONFIG, assert_clean, assert_near, call, start_all, steps
-from run_support import rows, started, wait_until, write_case
+from run_support import children, is_gone, rows, started, wait_until, write_case
 
 from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
@@ -50,27 +50,17 @@ def test_a_stuck_run_ends_with_its_launcher(tmp_path: Path, number: int):
     endless = ("time.stop=1e6", "time.cfl=null", "time.dt=1e-3", "run.stop_within=2", "--processes", "2")
     with started("run", config, "--output", run, *endless) as launcher:
         wait_until(lambda: rows(run) > 5, 240)
-        children = [
-            int(pid) for pid in Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
-        ]
         first = read_holder(run).pid  # type: ignore[union-attr]
-        (frozen,) = {*children} - {first}
+        (frozen,) = {*children(launcher.pid)} - {first}
         try:
             os.kill(frozen, signal.SIGSTOP)
             launcher.send_signal(number)
-            wait_until(lambda: not Path(f"/proc/{first}/fd").exists() or _is_gone(first), 60)
+            wait_until(lambda: is_gone(first), 60)
             said = launcher.stderr.read() if number == signal.SIGTERM else ""  # type: ignore[union-attr]
             os.kill(frozen, signal.SIGCONT)
         except ProcessLookupError:
             pass  # the launcher has ended it
-        wait_until(lambda: _is_gone(frozen), 60)
+        wait_until(lambda: is_gone(frozen), 60)
         if number == signal.SIGTERM:
             assert "has not answered SIGTERM for 2 s (run.stop_within)" in said
             assert "Thread 0x" in said and launcher.wait(20) == 1
-
-
-def _is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True

@@ -46,13 +46,8 @@ REFUSED = [
     ("output: {", f"output: {{directory: {'a' * 256}, ", "7: output.directory: a file or folder name is 256 bytes"),
     ("output: {", f"output: {{directory: {'a/' * 2500}, ", "7: output.directory: "),
     ("0.02", "x" * 9000, "2: model.viscosity: 'xxx"),
-    ("peak:", "paek:", "4: initial.paek: unknown key, did you mean initial.peak?"),
     ("devices:", "name: x\ndevices:", "6: name: given twice, first on line 1; keep one of them"),
-    ("0.02", "[1]", "2: model.viscosity: a number is needed, not [1]"),
-    ("0.02", "-1", "2: model.viscosity: must be at least 0, not -1"),
-    ("[16, 12, 10]", "[16, 0, 10]", "3: grid.shape.1: must be at least 1, not 0"),
     ("cfl: 0.3", "cfl: 5", "5: time.cfl: must be at most 1.35 with rk4 and grid.dealias: two_thirds, not 5"),
-    ("case\n", "[1", "2: unreadable YAML: while parsing a flow sequence, expected ',' or ']'"),
     (RANDOM, "{kind: python, path: fields.py, function: f}", "4: initial.path: "),
     ("snapshots: {", "snapshots: {fields: [velocty], ", "7: output.snapshots.fields: unknown field 'velocty'"),
 ]  # fmt: skip
@@ -65,12 +60,7 @@ def test_every_command_refuses_alike(tmp_path, capsys, monkeypatch, old: str, ne
     write_case(tmp_path, text)
     (tmp_path / "sweep.yaml").write_text("base: case.yaml\nsweep: {grid: {initial.seed: [1]}}\n")
     said = []
-    for command in (
-        "check case.yaml",
-        "submit case.yaml --dry-run",
-        "run case.yaml",
-        "sweep plan sweep.yaml",
-    ):
+    for command in ("check case.yaml", "submit case.yaml --dry-run", "run case.yaml", "sweep plan sweep.yaml"):
         if new.startswith(("{kind: jeans", "{kind: python")) and command.startswith("sweep"):
             continue  # it has no seed
         assert main(command.split()) == 2
@@ -227,10 +217,7 @@ def refused(tmp_path, capsys, monkeypatch):
         ("--processes 3", "case.yaml:6: devices.count: 2 is not a multiple of 3 processes; 3 is"),
         ("--processes=2 --process-id 1", "--processes starts all processes of the run itself; leave out"),
         ("--coordinator x", "--coordinator: 'x' is not an address; write HOST:PORT, e.g. node1:12345"),
-        (
-            "--num-processes 2",
-            "processes started by hand need all three of their settings; missing: --coordinator",
-        ),
+        ("--num-processes 2", "processes started by hand need all three of their settings; missing: --coord"),
     ],
 )
 def test_a_mistake_on_the_command_line(refused, arguments, message):
@@ -295,25 +282,16 @@ NEEDED = "shape (3, 16, 12, 10) is needed"
         ("has_an_if", f":26: has_an_if: {NUMPY}"),
         ("wrong", ":29: wrong: KeyError: 'u'"),
         ("greedy", ":31: greedy: TypeError: greedy() missing 1 required positional argument: 'more'"),
+        ("infinite", "4: initial: velocity has values that are not finite"),
+        ("rest", "5: time.max_dt: is required: the initial state is at rest, so cfl gives no time step"),
     ],
 )
 def test_a_mistake_in_the_users_function(refused, tmp_path, name, message):
     (tmp_path / "fields.py").write_text(FIELDS)
     found = refused(CASE.replace(RANDOM, PYTHON.replace("NAME", name)))
     found = found.replace("DynamicJaxprTracer", "JitTracer")
-    assert found.startswith(f"case.yaml:4: initial: fields.py{message}")
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("infinite", "4: initial: velocity has values that are not finite"),
-        ("rest", "5: time.max_dt: is required: the initial state is at rest, so cfl gives no time step"),
-    ],
-)
-def test_a_start_that_cannot_be_stepped(refused, tmp_path, name, message):
-    (tmp_path / "fields.py").write_text(FIELDS)
-    assert refused(CASE.replace(RANDOM, PYTHON.replace("NAME", name))) == f"case.yaml:{message}"
+    place = "4: initial: fields.py" if message[0] == ":" else ""
+    assert found.startswith(f"case.yaml:{place}{message}")
 
 
 def test_a_file_that_is_no_python(refused, tmp_path):
@@ -328,20 +306,19 @@ def test_a_folder_that_cannot_be_made(tmp_path, capsys):
     assert capsys.readouterr().err == f"output.directory: {tmp_path}/file/out: Not a directory\n"
 
 
-def test_files_and_folders_that_are_not_there(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("empty").mkdir()
-    for arguments, message in [
-        (["run", "nowhere.yaml"], "nowhere.yaml: no such file"),
-        (["resume", "nowhere"], "nowhere: no such folder; name the folder that output.directory gave"),
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("run nowhere.yaml", "nowhere.yaml: no such file"),
+        ("resume nowhere", "nowhere: no such folder; name the folder that output.directory gave"),
+        ("resume .", ".: not a run: it has no config.yaml; name the folder that output.directory gave"),
         (
-            ["resume", "empty"],
-            "empty: not a run: it has no config.yaml; name the folder that output.directory gave",
-        ),
-        (
-            ["resume", "empty", "output.directory=x"],
+            "resume . output.directory=x",
             "command line: output.directory=x: resume continues in the folder RUN; move it instead",
         ),
-    ]:
-        assert main(arguments) == 2
-        assert capsys.readouterr() == ("", message + "\n")
+    ],
+)
+def test_files_and_folders_that_are_not_there(tmp_path, capsys, monkeypatch, line, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(line.split()) == 2
+    assert capsys.readouterr() == ("", message + "\n")

@@ -8,7 +8,6 @@ from run_support import CASE, contents, table, write_case
 
 from simulator import Simulation, load_config, open_run
 from simulator.archive.manifest import committed
-from simulator.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +82,3 @@ def test_a_users_own_loop_equals_the_run(config, tmp_path):
     assert open_run(tmp_path / "run").snapshots[-1]["velocity"][0, 1, 2, 3] == pytest.approx(
         float(ran.fields["velocity"][0, 1, 2, 3]), rel=1e-13
     )
-
-
-def test_mistakes_are_errors_with_their_place(config):
-    with pytest.raises(UserError, match=r"^command line: devices.count: 50 devices cannot share"):
-        simulation(config, "devices.count=7", "grid.shape=4,4,4", "devices.count=50")

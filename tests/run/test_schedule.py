@@ -53,15 +53,9 @@ def run(schedule, dts, step, time, restart_at=None):
 @st.composite
 def events(draw):
     kinds = draw(st.lists(st.tuples(st.booleans(), POSITIVE, st.none() | st.integers(1, 9)), min_size=1, max_size=4))
+    ends = st.fixed_dictionaries({"first": st.booleans(), "last": st.booleans()})
     return tuple(
-        Event(
-            f"event{i}",
-            every=every,
-            every_steps=steps,
-            align=align,
-            first=draw(st.booleans()),
-            last=draw(st.booleans()),
-        )
+        Event(f"event{i}", every=every, every_steps=steps, align=align, **draw(ends))
         for i, (align, every, steps) in enumerate(kinds)
     )
 

@@ -6,10 +6,10 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from run_support import ROOT, tool, wait_until
 
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.cluster.launcher import Forwarding
@@ -25,15 +25,6 @@ from simulator.run.signals import (
     stop_reason,
 )
 
-ROOT = Path(__file__).parents[2]
-
-
-def wait_for(condition, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.005)
-    assert condition()
-
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_sets_a_flag_and_nothing_else(number):
@@ -41,7 +32,7 @@ def test_a_signal_sets_a_flag_and_nothing_else(number):
     with SignalFlags() as flags:
         assert Watch(flags).poll()[Flag.SIGNAL] == 0
         os.kill(os.getpid(), number)
-        wait_for(lambda: flags.received)
+        wait_until(lambda: flags.received)
         agreed = Watch(flags).poll()
         assert agreed[Flag.SIGNAL] == number and stop_reason(agreed) == number.name
     assert signal.getsignal(number) is before
@@ -81,25 +72,29 @@ def test_the_launcher_forwards_a_second_interrupt_when_a_run_counts_it(monkeypat
     assert sent == [signal.SIGINT] * 2
 
 
+def spawned(program: str) -> subprocess.Popen[str]:
+    """A process that runs this program, once it has said that it is ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
 def test_a_second_interrupt_ends_a_process_that_is_busy_in_c():
-    program = """
+    process = spawned("""
 import hashlib
 from simulator.run.signals import SignalFlags
 with SignalFlags():
     print("ready", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
-"""
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    with process.stdout, process.stderr:
-        process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.7)
-        assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=5) == 128 + signal.SIGINT
-        assert "the last checkpoint stands" in process.stderr.read()
+""")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.7)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=5)
+    assert process.returncode == 128 + signal.SIGINT and "the last checkpoint stands" in said
 
 
 def test_a_signal_without_an_answer_ends_the_process_with_its_stacks():
@@ -118,14 +113,7 @@ with SignalFlags(within=0.2, name="process 1 of 2") as signals:
 print("its own way", flush=True)
 """
     for answered, code in ((False, 1), (True, 0)):
-        process = subprocess.Popen(
-            [sys.executable, "-c", program.replace("ANSWERED", str(answered))],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        process.stdout.readline()
+        process = spawned(program.replace("ANSWERED", str(answered)))
         process.send_signal(signal.SIGUSR1)
         shown, said = process.communicate(timeout=30)
         assert process.returncode == code, said
@@ -186,12 +174,8 @@ def test_what_squeue_calls_time_left(text, expected):
 
 
 def test_the_job_end_and_limit_from_slurm(tmp_path):
-    squeue = tmp_path / "squeue"
-    squeue.write_text(
-        '#!/bin/sh\ncase "$*" in\n"-h -j 12 -o %L %l") echo 10:00 1:00:00;;\n'
-        '"-h -j 14 -o %L %l") echo UNLIMITED UNLIMITED;;\n*) exit 1;;\nesac\n'
-    )
-    squeue.chmod(0o755)
+    answers = '"-h -j 12 -o %L %l") echo 10:00 1:00:00;; "-h -j 14 -o %L %l") echo UNLIMITED UNLIMITED;; *) exit 1;;'
+    tool(tmp_path, "squeue", f'case "$*" in {answers} esac')
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     times = {"SLURM_JOB_END_TIME": "1700000000", "SLURM_JOB_ID": "12"}
     assert job_deadline(times | {"SLURM_JOB_START_TIME": "1699999940"}, 5.0) == (1.7e9, 60.0)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from run_support import tool
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -58,14 +59,6 @@ def shell(checkout: Path, line: str, **variables: str) -> subprocess.CompletedPr
     return call(checkout, "/bin/bash", "-c", f"set -eu; source scripts/environment.sh; {line}", **variables)
 
 
-def interpreter(folder: Path, name: str, text: str) -> Path:
-    folder.mkdir(exist_ok=True)
-    path = folder / name
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return path
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     """A PATH of the system's tools without any Python."""
@@ -81,10 +74,10 @@ def path(tmp_path: Path) -> str:
 def test_the_newest_interpreter_that_works_is_taken(checkout: Path, path: str, tmp_path: Path) -> None:
     """Version managers put names on PATH that exist and do not run."""
     real = f'exec "{sys.executable}" "$@"'
-    interpreter(tmp_path / "shims", "python3.13", "echo 'not installed' >&2; exit 127")
-    interpreter(tmp_path / "shims", "python3.12", "exit 1")
-    good = interpreter(tmp_path / "system", "python3.12", real)
-    interpreter(tmp_path / "system", "python3.11", real)
+    tool(tmp_path / "shims", "python3.13", "echo 'not installed' >&2; exit 127")
+    tool(tmp_path / "shims", "python3.12", "exit 1")
+    good = tool(tmp_path / "system", "python3.12", real)
+    tool(tmp_path / "system", "python3.11", real)
     done = shell(checkout, "find_python", PATH=f"{tmp_path}/shims:{tmp_path}/system:{path}")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{good}\n", "")
 
@@ -98,7 +91,7 @@ def test_no_interpreter_is_one_line_that_says_what_to_load(checkout: Path, path:
 
 
 def test_a_named_interpreter_has_to_work(checkout: Path, tmp_path: Path) -> None:
-    old = interpreter(tmp_path / "old", "python3.9", "exit 1")
+    old = tool(tmp_path / "old", "python3.9", "exit 1")
     done = call(checkout, "scripts/run", "x.yaml", PYTHON=str(old))
     assert done.returncode == 2
     assert done.stderr == f"PYTHON={old}: no working Python 3.11 to 3.13 with the venv module\n"
@@ -115,7 +108,7 @@ def test_a_named_interpreter_has_to_work(checkout: Path, tmp_path: Path) -> None
 def test_cuda_is_taken_where_nvidia_smi_answers(
     checkout: Path, path: str, tmp_path: Path, says: str, extra: str
 ) -> None:
-    interpreter(tmp_path / "gpu", "nvidia-smi", says)
+    tool(tmp_path / "gpu", "nvidia-smi", says)
     assert shell(checkout, "detect_extra", PATH=f"{tmp_path}/gpu:{path}").stdout == f"{extra}\n"
     assert shell(checkout, "detect_extra", PATH=path).stdout == "cpu\n"
 
@@ -190,10 +183,12 @@ def test_a_lock_whose_holder_was_killed_is_free(checkout: Path, tmp_path: Path) 
 
 
 def test_a_failed_installation_says_so(checkout: Path, tmp_path: Path) -> None:
-    (checkout / "pyproject.toml").write_text("no toml")
-    done = call(checkout, "scripts/run", "x", PYTHON=sys.executable, SIMULATOR_VENV=str(tmp_path / "venv"))
+    (venv := tmp_path / "venv").mkdir()
+    (venv / "pyvenv.cfg").touch()
+    tool(venv / "bin", "python", 'case "$*" in *"pip install"*) echo "no network" >&2; exit 1;; esac')
+    done = call(checkout, "scripts/run", "x", SIMULATOR_VENV=str(venv))
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "the installation failed; see the reason above"
+    assert done.stderr.splitlines()[-2:] == ["no network", "the installation failed; see the reason above"]
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")

@@ -100,13 +100,12 @@ def slurm() -> Iterator[Slurm]:
 
 
 @pytest.fixture
-def wait_until():
-    """Polls until a condition holds."""
-
-    def wait(condition, timeout: float = 60, what: str = "condition") -> None:
-        end = time.monotonic() + timeout
-        while not condition():
-            assert time.monotonic() < end, f"{what} did not come true in {timeout} s"
-            time.sleep(0.05)
-
-    return wait
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with an environment whose `simulator` is this one."""
+    folder = tmp_path / "checkout"
+    (folder / "scripts").mkdir(parents=True)
+    (folder / "bin").mkdir()
+    for path, text in (("scripts/run", ""), ("bin/simulator", f'exec {sys.executable} -m simulator "$@"\n')):
+        (folder / path).write_text("#!/bin/sh\n" + text)
+        (folder / path).chmod(0o755)
+    return folder

@@ -84,20 +84,6 @@ def script(tmp_path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("each", [1, 2])
-@pytest.mark.parametrize("layout", [(1, 2), (2, 1), (2, 2), (4, 1)], ids=lambda layout: f"{layout[0]}x{layout[1]}")
-def test_processes_and_devices_of_every_layout_work_together(slurm, script, layout, each):
-    nodes, tasks = layout
-    count = nodes * tasks * each
-    done = slurm.python(f"-N{nodes} --ntasks-per-node={tasks}", script, str(count))
-    assert done.returncode == 0, done.stderr
-    devices, everyone = json.loads(done.stdout)
-    assert devices == count
-    assert [entry[3] for entry in everyone] == list(range(nodes * tasks))
-    hosts = [entry[2] for entry in everyone]
-    assert len(set(hosts)) == nodes and hosts == sorted(hosts)
-
-
 @pytest.mark.parametrize("shared", [True, False], ids=["run folder", "derived port"])
 def test_two_steps_at_once_do_not_meet(slurm, script, tmp_path, shared):
     folder = f"{tmp_path}/run" if shared else ""
@@ -111,14 +97,3 @@ def test_two_steps_at_once_do_not_meet(slurm, script, tmp_path, shared):
     assert [len({entry[1] for entry in step}) for step in steps] == [1, 1]  # nobody of the other step
     assert steps[0][0][1] != steps[1][0][1]
     assert not (tmp_path / "run").exists()  # the meeting place leaves nothing behind
-
-
-def test_an_array_of_four(slurm, script, tmp_path):
-    job_script = tmp_path / "job"
-    job_script.write_text(f"#!/bin/bash\nsrun {sys.executable} {script} 2 {tmp_path}/run\n")
-    job = slurm.sbatch(["-n2", "--array=0-3", "-o", "out-%a"], job_script, cwd=tmp_path)
-    for task in range(4):
-        assert slurm.wait(f"{job}_{task}")["ExitCode"] == "0:0", (tmp_path / f"out-{task}").read_text()
-    groups = [json.loads((tmp_path / f"out-{task}").read_text().splitlines()[-1])[1] for task in range(4)]
-    assert all(len(group) == 2 for group in groups)
-    assert len({group[0][0] for group in groups}) == 4

@@ -1,6 +1,5 @@
 """The doctor under srun, on right set-ups and on deliberately wrong ones."""
 
-import os
 import re
 import sys
 
@@ -44,23 +43,3 @@ def test_a_wrong_set_up_is_named_with_its_cure(slurm, options, environ, problem,
     code, out, err = examine(slurm, options, "--platform=cpu", **environ)
     assert code == 1, out + err
     assert any(problem in line and cure in line for line in out.splitlines()), out
-
-
-def test_tasks_without_cores_of_their_own_are_named(slurm):
-    cores = len(os.sched_getaffinity(0))
-    code, out, err = examine(slurm, f"-N1 -n{cores + 1} --overcommit", "--platform=cpu")
-    assert code == 1, err
-    assert f"{cores + 1} processes of" in out and "--cpus-per-task" in out
-
-
-def test_gpus_without_a_gpu_version_of_jax_are_the_users_mistake(slurm):
-    code, _, err = examine(slurm, "-n2 --gpus-per-task=1")
-    assert code == 2
-    assert "./scripts/run --setup cuda12" in err
-    assert "Traceback" not in err
-
-
-def test_a_shell_in_an_allocation_is_told_to_use_srun(slurm):
-    done = slurm.run("salloc", "-N2", "-n2", sys.executable, "-c", DOCTOR, timeout=60)
-    assert done.returncode == 1
-    assert "not started by srun" in done.stdout

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from run_support import wait_until
 
 from simulator.cluster.jobscript import SlurmSettings, render
 
@@ -43,10 +44,8 @@ sys.exit(plan.get("code", 3 if stopped else 0))
 class Run:
     """A run folder with its script, submitted."""
 
-    def __init__(
-        self, slurm, folder: Path, wait_until, options=(), submit=True, flags=None, setup=(), **plan
-    ) -> None:
-        self.slurm, self.folder, self.wait_until = slurm, folder, wait_until
+    def __init__(self, slurm, folder: Path, options=(), flags=None, setup=(), **plan) -> None:
+        self.slurm, self.folder = slurm, folder
         (folder / "logs").mkdir(parents=True)
         program = folder / "program.py"
         program.write_text(PROGRAM)
@@ -56,15 +55,14 @@ class Run:
         command = [sys.executable, str(program)]
         text = render("counting", folder, command, resources, setup=lines, max_restarts=2)
         (folder / "job.sbatch").write_text(text)
-        if submit:
-            self.job = slurm.sbatch(options, folder / "job.sbatch", cwd=folder)
+        self.job = slurm.sbatch(options, folder / "job.sbatch", cwd=folder)
 
     @property
     def starts(self) -> int:
         return len(list(self.folder.glob("start.*")))
 
     def has_started(self, times: int) -> None:
-        self.wait_until(lambda: self.starts >= times, 60, f"start number {times}")
+        wait_until(lambda: self.starts >= times, 60, f"start number {times}")
         time.sleep(0.3)
 
     def tell(self, *command: str) -> None:
@@ -80,11 +78,11 @@ class Run:
 
 
 @pytest.fixture
-def run(slurm, tmp_path, wait_until):
+def run(slurm, tmp_path):
     made = []
 
     def make(**options) -> Run:
-        made.append(Run(slurm, tmp_path / "run", wait_until, **options))
+        made.append(Run(slurm, tmp_path / "run", **options))
         return made[-1]
 
     yield make
@@ -92,35 +90,22 @@ def run(slurm, tmp_path, wait_until):
         slurm.run("scancel", one.job)
 
 
-def test_a_run_that_finishes_ends_the_job(run):
-    job = run(stops=0).ends()
-    assert (job["JobState"], job["ExitCode"], job["Restarts"]) == ("COMPLETED", "0:0", "0")
-
-
-def test_a_warning_before_the_program_listens_is_repeated(run):
-    job = run(stops=1, deaf=3)
-    job.wait_until(lambda: job.slurm.job(job.job)["JobState"] == "RUNNING", 30, "start of the job")
+@pytest.mark.parametrize("plan", [{"deaf": 3}, {"setup": ["sleep 3"]}], ids=["program", "step"])
+def test_a_warning_before_the_program_listens_or_the_step_runs_is_not_lost(run, plan):
+    job = run(stops=1, **plan)
+    wait_until(lambda: job.slurm.job(job.job)["JobState"] == "RUNNING", 30, "start of the job")
     time.sleep(1)
-    job.tell("scancel", "-b", "-s", "USR2")
-    ended = job.ends()
-    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1")
-    assert "left: SIGUSR2" in job.log
-
-
-def test_a_warning_before_the_step_runs_is_kept_for_it(run):
-    job = run(stops=1, setup=["touch preparing", "sleep 3"])
-    job.wait_until((job.folder / "preparing").exists, 30, "start of the script")
     job.tell("scancel", "-b", "-s", "USR2")
     ended = job.ends()
     assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), job.log
     assert "left: SIGUSR2" in job.log
 
 
-def test_the_users_own_signal_wins(slurm, tmp_path, wait_until):
+def test_the_users_own_signal_wins(slurm, tmp_path):
     """On the command line of sbatch, and in the script by `submit --sbatch`: both are due at once, ours never."""
     flag = "--signal=USR1@600"
     options = {"line": {"options": [flag, "--time=5"]}, "script": {"flags": f"{flag} --time=5"}}
-    jobs = [Run(slurm, tmp_path / name, wait_until, stops=1, **given) for name, given in options.items()]
+    jobs = [Run(slurm, tmp_path / name, stops=1, **given) for name, given in options.items()]
     for job in jobs:
         ended = job.ends()
         assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), job.log
@@ -155,54 +140,6 @@ def test_it_does_not_come_back(run, plan):
     job.tell("scancel", "-b", "-s", "USR2")
     ended = job.ends()
     assert (ended["ExitCode"], ended["Restarts"]) == (f"{plan.get('code', 3)}:0", "0")
-
-
-def test_a_cancelled_job_stays_cancelled_and_had_its_time_to_stop(run):
-    job = run(stops=1)
-    job.has_started(1)
-    job.tell("scancel")
-    ended = job.ends()
-    assert (ended["JobState"], ended["Restarts"]) == ("CANCELLED", "0")
-    assert "left: SIGTERM" in job.log
-    time.sleep(2)
-    assert job.slurm.job(job.job)["JobState"] == "CANCELLED"
-
-
-def test_scontrol_requeue_brings_it_back_once(run):
-    job = run(stops=1)
-    job.has_started(1)
-    job.tell("scontrol", "requeue")
-    ended = job.ends()
-    assert (ended["JobState"], ended["Restarts"], job.starts) == ("COMPLETED", "1", 2)
-
-
-def test_a_preempted_job_comes_back_once(run, slurm, tmp_path):
-    job = run(stops=1, options=["--partition=scavenge", "--exclusive"])
-    job.has_started(1)
-    (tmp_path / "urgent").write_text("#!/bin/bash\nsleep 1\n")
-    urgent = slurm.sbatch(["-N4", "--exclusive", "-o", "/dev/null"], tmp_path / "urgent", cwd=tmp_path)
-    assert slurm.wait(urgent)["JobState"] == "COMPLETED"
-    ended = job.ends()
-    assert (ended["JobState"], ended["Restarts"], job.starts) == ("COMPLETED", "1", 2)
-    assert "left: SIGTERM" in job.log
-
-
-def test_array_tasks_come_back_each_for_itself(slurm, tmp_path, wait_until):
-    runs = [Run(slurm, tmp_path / str(i), wait_until, submit=False, stops=i % 2) for i in range(2)]
-    setup = [f"run={tmp_path}/$SLURM_ARRAY_TASK_ID", 'set -- "$run/config.yaml"']
-    (tmp_path / "logs").mkdir()
-    script = tmp_path / "job.sbatch"
-    command = [sys.executable, str(runs[0].folder / "program.py")]
-    script.write_text(
-        render("array", tmp_path, command, SlurmSettings(nodes=1), setup=setup, array="0-1", max_restarts=2)
-    )
-    array = slurm.sbatch([], script, cwd=tmp_path)
-    runs[1].has_started(1)
-    slurm.wait(f"{array}_0")
-    assert slurm.run("scancel", "-b", "-s", "USR2", f"{array}_1").returncode == 0
-    ended = [slurm.wait(f"{array}_{i}") for i in range(2)]
-    assert [(job["JobState"], job["Restarts"]) for job in ended] == [("COMPLETED", "0"), ("COMPLETED", "1")]
-    assert [one.starts for one in runs] == [1, 2]
 
 
 def test_a_shipped_script_away_from_a_checkout_says_what_to_do(slurm, tmp_path):

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from run_support import ROOT, wait_until
 
 from simulator.archive.open_run import open_run
 from simulator.archive.state import RunState, read_state
 from simulator.run.run_status import read_holder
 
 pytestmark = pytest.mark.slurm
-
-ROOT = Path(__file__).parents[2]
 
 CONFIG = """\
 name: box
@@ -48,8 +47,8 @@ def same(run: Path, reference: Path, tolerance: float = 1e-12) -> None:
 class Job:
     """A run on the cluster, sent by `simulator submit`."""
 
-    def __init__(self, slurm, folder: Path, wait_until, *arguments: str) -> None:
-        self.slurm, self.folder, self._wait_until = slurm, folder, wait_until
+    def __init__(self, slurm, folder: Path, *arguments: str) -> None:
+        self.slurm, self.folder = slurm, folder
         config = folder.with_suffix(".yaml")
         config.write_text(CONFIG)
         done = slurm.run(
@@ -72,7 +71,7 @@ class Job:
             assert not ended, f"{state} before {what}\n{self.log}"
             return False
 
-        self._wait_until(met, PATIENCE, what)
+        wait_until(met, PATIENCE, what)
 
     def owns_the_folder(self, restarts: int) -> None:
         """Waits until this start listens to signals and has locked the folder."""
@@ -137,11 +136,11 @@ class Job:
 
 
 @pytest.fixture
-def submit(slurm, tmp_path, wait_until) -> Iterator:
+def submit(slurm, tmp_path) -> Iterator:
     jobs: list[Job] = []
 
     def send(*arguments: str) -> Job:
-        jobs.append(Job(slurm, tmp_path / "run", wait_until, *arguments))
+        jobs.append(Job(slurm, tmp_path / "run", *arguments))
         return jobs[-1]
 
     yield send
@@ -174,24 +173,6 @@ def test_any_layout_equals_one_process(slurm, tmp_path, alone, nodes: int, tasks
     assert f"{count} cpu devices in {nodes * tasks} processes" in done.stdout
     assert len(list((tmp_path / "run" / "snapshots" / "00000005" / "shards").iterdir())) == nodes * tasks
     same(tmp_path / "run", alone)
-
-
-def test_of_several_processes_the_first_one_speaks(slurm, tmp_path, alone) -> None:
-    """Of what all of them find: that a run is finished already, and a mistake."""
-    (tmp_path / "c.yaml").write_text(CONFIG)
-
-    def both(*arguments: str):
-        step = "-N2 --ntasks-per-node=1 --kill-on-bad-exit=1"
-        done = slurm.srun(step, *SIMULATOR, "run", str(tmp_path / "c.yaml"), *arguments, timeout=PATIENCE)
-        said = [line for line in done.stderr.splitlines() if not line.startswith("srun: ")]
-        return done.returncode, done.stdout.splitlines(), said
-
-    code, (line,), said = both("--output", str(alone))
-    assert (code, said) == (0, []) and "already finished" in line
-    code, out, (line,) = both("--output", str(alone), "model.viscosity=1")
-    assert (code, out) == (2, []) and "holds a run with another model.viscosity" in line
-    code, out, (line,) = both("model.viscositi=1")
-    assert (code, out) == (2, []) and line.startswith("command line: model.viscositi: unknown key")
 
 
 # Ten seconds and more: a step takes 2.6 ms here, and a stop may be noticed seconds late.
@@ -319,43 +300,21 @@ def test_a_frozen_process_ends_the_job_and_the_next_start_continues(submit) -> N
     job.stops()
 
 
-def checkout(folder: Path) -> Path:
-    """A checkout with an environment whose `simulator` is this one."""
-    (folder / "scripts").mkdir(parents=True)
-    (folder / "bin").mkdir()
-    for path, text in (("scripts/run", ""), ("bin/simulator", f'exec {sys.executable} -m simulator "$@"\n')):
-        (folder / path).write_text("#!/bin/sh\n" + text)
-        (folder / path).chmod(0o755)
-    return folder
-
-
-def test_an_array_of_the_shipped_script_has_an_output_for_each_task(slurm, tmp_path, alone) -> None:
-    here = checkout(tmp_path / "checkout")
-    (here / "c.yaml").write_text(CONFIG)
+def test_an_array_of_the_shipped_script_has_an_output_for_each_task(slurm, checkout: Path, alone) -> None:
+    (checkout / "c.yaml").write_text(CONFIG)
     array = slurm.sbatch(
         ["--array=0-3", "--nodes=1", "--ntasks-per-node=1"],
         ROOT / "slurm" / "run_cpu.sbatch",
         *("c.yaml", "devices.count=1", "output.directory=runs/$SLURM_ARRAY_TASK_ID"),
-        cwd=here, SIMULATOR_VENV=str(here),
+        cwd=checkout, SIMULATOR_VENV=str(checkout),
     )  # fmt: skip
     ended = [slurm.wait(f"{array}_{task}", PATIENCE) for task in range(4)]
-    said = "".join(path.read_text() for path in here.glob("slurm-*.out"))
+    said = "".join(path.read_text() for path in checkout.glob("slurm-*.out"))
     assert [job["ExitCode"] for job in ended] == ["0:0"] * 4, said
     for task in range(4):
-        run = here / "runs" / str(task)
+        run = checkout / "runs" / str(task)
         assert read_state(run).job_id == f"{array}_{task}"
         same(run, alone, tolerance=0)
-
-
-def test_two_steps_at_once_in_one_allocation(slurm, tmp_path, alone) -> None:
-    (tmp_path / "c.yaml").write_text(CONFIG)
-    step = "srun --exact --nodes=2 --ntasks=2 --cpus-per-task=1 --mem=0 --overlap"
-    run = f"{step} {' '.join(SIMULATOR)} run c.yaml devices.count=2 --output"
-    script = f"{run} one & one=$!; {run} two & wait $! && wait $one"
-    done = slurm.run("salloc", "-N2", "--ntasks-per-node=2", "sh", "-c", script, cwd=tmp_path, timeout=PATIENCE)
-    assert done.returncode == 0, done.stdout + done.stderr
-    for name in ("one", "two"):
-        same(tmp_path / name, alone)
 
 
 @pytest.mark.slow
@@ -387,12 +346,12 @@ def build(x, y, z, mark):
 
 
 def test_a_percent_sign_in_the_folders_name_and_a_job_that_is_cancelled_before_its_first_step(
-    slurm, tmp_path, wait_until
+    slurm, tmp_path
 ) -> None:
     (tmp_path / "deaf.py").write_text(DEAF)
     start = (f"initial.path={tmp_path}/deaf.py", "initial.function=build", "initial.kind=python")
     job = Job(
-        slurm, tmp_path / "50%j of it", wait_until, *start, f"initial.parameters.mark={tmp_path}/mark",
+        slurm, tmp_path / "50%j of it", *start, f"initial.parameters.mark={tmp_path}/mark",
         "devices.count=1", "--tasks-per-node", "1",
     )  # fmt: skip
     job.until((tmp_path / "mark").exists, "start of the run")

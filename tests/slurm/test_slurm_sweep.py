@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from run_support import ROOT, wait_until
 
 from simulator.archive.state import read_state
 from simulator.study import Sweep, open_sweep
@@ -35,18 +36,18 @@ STUDY = """\
 base: base.yaml
 sweep: {{grid: {{initial.parameters.number: {numbers}}}}}
 collect: [final.energy]
-slurm: {{throttle: 2, time: "{time}", tasks_per_node: 1, cpus_per_task: 1}}
+slurm: {{throttle: 2, time: "5", tasks_per_node: 1, cpus_per_task: 1}}
 """
 
 
 class Study:
     """A sweep on the cluster's shared folder, and its commands."""
 
-    def __init__(self, slurm, folder: Path, numbers: list[int], stop: float = 0.1, time: str = "5") -> None:
+    def __init__(self, slurm, folder: Path, numbers: list[int], stop: float = 0.1) -> None:
         self.slurm, self.folder, self.trouble = slurm, folder, folder / "trouble"
         (folder / "fields.py").write_text(FIELDS)
         (folder / "base.yaml").write_text(BASE.format(trouble=self.trouble, stop=stop, folder=folder))
-        (folder / "study.yaml").write_text(STUDY.format(numbers=numbers, time=time))
+        (folder / "study.yaml").write_text(STUDY.format(numbers=numbers))
 
     @property
     def sweep(self) -> Sweep:
@@ -102,7 +103,7 @@ def test_an_array_of_eight_with_one_that_fails_and_is_retried(slurm, tmp_path: P
     assert [row["state"] for row in study.table()] == ["done"] * 8
 
 
-def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(slurm, tmp_path: Path, wait_until) -> None:
+def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(slurm, tmp_path: Path) -> None:
     study = Study(slurm, tmp_path, [1, 2], stop=1e6)
     array = study.submit()
     first, second = (run.folder for run in study.sweep.runs)
@@ -124,20 +125,6 @@ def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(slurm, tmp
     assert [row["state"] for row in study.table()] == ["interrupted"] * 2
 
 
-@pytest.mark.slow
-def test_a_task_that_is_cut_by_its_time_limit_continues(slurm, tmp_path: Path, wait_until) -> None:
-    """A limit of three minutes, with a warning 45 seconds ahead."""
-    study = Study(slurm, tmp_path, [1], stop=1e6, time="3")
-    array = study.submit()
-    (run,) = study.sweep.runs
-    wait_until(lambda: slurm.job(f"{array}_0").get("Restarts") == "1", 300, "requeue")
-    stopped = read_state(run.folder)
-    assert stopped is not None and stopped.state == "stopped"
-    wait_until(lambda: read_state(run.folder).step > stopped.step, 120, "continuation")  # type: ignore[union-attr]
-    (run.folder / "stop").touch()
-    study.wait(array)
-
-
 def test_chunks_where_arrays_may_not_be_large(slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With arrays of at most three tasks, five runs are two arrays, the second waiting for the first."""
     from simulator.study.submit_study import plan_submission, submit
@@ -154,16 +141,10 @@ def test_chunks_where_arrays_may_not_be_large(slurm, tmp_path: Path, monkeypatch
     assert [row["state"] for row in study.table()] == ["done"] * 5
 
 
-def test_the_script_for_hands(slurm, tmp_path: Path) -> None:
+def test_the_script_for_hands(slurm, tmp_path: Path, checkout: Path) -> None:
     """slurm/sweep_array.sbatch without `submit`, from a checkout with an environment."""
-    checkout = tmp_path / "checkout"
-    (checkout / "scripts").mkdir(parents=True)
-    (checkout / "bin").mkdir()
-    for path, text in (("scripts/run", ""), ("bin/simulator", f'exec {sys.executable} -m simulator "$@"\n')):
-        (checkout / path).write_text("#!/bin/sh\n" + text)
-        (checkout / path).chmod(0o755)
     study = Study(slurm, tmp_path, [1, 2])
-    script = Path(__file__).parents[2] / "slurm" / "sweep_array.sbatch"
+    script = ROOT / "slurm" / "sweep_array.sbatch"
     array = slurm.sbatch(
         ["--array=0-1", "--cpus-per-task=1"], script, "../study.yaml", cwd=checkout,
         SIMULATOR_VENV=str(checkout),

@@ -16,6 +16,7 @@ from sweep_support import BASE
 from simulator.archive.open_run import open_run
 from simulator.archive.state import read_state
 from simulator.run.runnable import RunnableSimulation as Simulation
+from simulator.settings import Settings
 from simulator.simulation.varied import with_value
 from simulator.study import Sweep
 from simulator.study.batch import BatchedStep, groups
@@ -114,46 +115,28 @@ def keyed(sweep: Sweep, parts: int = 1) -> list[tuple[list[int], tuple[str, ...]
 V = ("model.viscosity",)
 
 
-@pytest.mark.parametrize(
-    ("varied", "base", "parts", "expected"),
-    [
-        pytest.param(
-            "grid: {model.viscosity: [0.1, 0.2], precision: [single, double], time.dt: [0.01, 0.02]}",
-            BASE,
-            1,
-            [([0, 1, 4, 5], (*V, "time.dt")), ([2, 3, 6, 7], (*V, "time.dt"))],
-            id="other precisions are other groups",
-        ),
-        pytest.param(
-            "grid: {time.cfl: [0.3, 0.5], model.viscosity: [0.1, 0.2]}",
-            CFL,
-            1,
-            [([0, 1, 2, 3], (*V, "time.cfl"))],
-            id="cfl numbers share a program",
-        ),
-        pytest.param(
-            "grid: {initial.amplitude: [1, 2, 3, 4, 5]}", BASE, 2, [([0, 1], ()), ([2, 3, 4], ())],
-            id="several jobs",
-        ),
-        pytest.param(
-            "grid: {devices.count: [1, 2], initial.amplitude: [1, 2]}",
-            BASE,
-            1,
-            [([0, 1], ()), ([2, 3], ())],
-            id="other numbers of devices are other groups",
-        ),
-        pytest.param(
-            "{grid: {initial.amplitude: [1, 2]}, list: [{fft.backend: auto}]}",
-            BASE,
-            1,
-            [([0], ()), ([1], ())],
-            id="a measured transform is not shared",
-        ),
-    ],
-)  # fmt: skip
-def test_groups_share_shapes_and_programs(study, varied: str, base: str, parts: int, expected) -> None:
-    sweep = study(f"base: base.yaml\nsweep: {varied if varied[0] == '{' else f'{{{varied}}}'}", base)
-    assert keyed(sweep, parts) == expected
+GROUPS = {
+    "other precisions are other groups": (
+        "{grid: {model.viscosity: [0.1, 0.2], precision: [single, double], time.dt: [0.01, 0.02]}}",
+        BASE, 1, [([0, 1, 4, 5], (*V, "time.dt")), ([2, 3, 6, 7], (*V, "time.dt"))],
+    ),
+    "cfl numbers share a program": (
+        "{grid: {time.cfl: [0.3, 0.5], model.viscosity: [0.1, 0.2]}}", CFL, 1, [([0, 1, 2, 3], (*V, "time.cfl"))],
+    ),
+    "several jobs": ("{grid: {initial.amplitude: [1, 2, 3, 4, 5]}}", BASE, 2, [([0, 1], ()), ([2, 3, 4], ())]),
+    "other numbers of devices are other groups": (
+        "{grid: {devices.count: [1, 2], initial.amplitude: [1, 2]}}", BASE, 1, [([0, 1], ()), ([2, 3], ())],
+    ),
+    "a measured transform is not shared": (
+        "{grid: {initial.amplitude: [1, 2]}, list: [{fft.backend: auto}]}", BASE, 1, [([0], ()), ([1], ())],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", GROUPS)
+def test_groups_share_shapes_and_programs(study, case: str) -> None:
+    varied, base, parts, expected = GROUPS[case]
+    assert keyed(study(f"base: base.yaml\nsweep: {varied}", base), parts) == expected
 
 
 def test_a_number_that_decides_what_is_computed_is_not_batched(
@@ -192,20 +175,14 @@ def test_what_measures_is_one_program_for_all_viscosities(study, model: str) -> 
 
 
 def test_a_value_deep_in_the_settings() -> None:
-    from simulator.settings import Settings
-
     class Inner(Settings):
         a: float
-        b: float
 
     class Outer(Settings):
         parts: tuple[Inner, ...]
         one: Inner
 
-    settings = Outer(parts=(Inner(a=1, b=2), Inner(a=3, b=4)), one=Inner(a=5, b=6))
-    changed = with_value(with_value(settings, "parts.1.a", 7.0), "one.b", 8.0)
-    assert json.loads(changed.model_dump_json()) == {
-        "parts": [{"a": 1, "b": 2}, {"a": 7, "b": 4}],
-        "one": {"a": 5, "b": 8},
-    }
+    settings = Outer(parts=(Inner(a=1), Inner(a=3)), one=Inner(a=5))
+    changed = with_value(with_value(settings, "parts.1.a", 7.0), "one.a", 8.0)
+    assert json.loads(changed.model_dump_json()) == {"parts": [{"a": 1}, {"a": 7}], "one": {"a": 8}}
     assert settings.parts[1].a == 3

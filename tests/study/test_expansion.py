@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulator.study import open_sweep
 from simulator.study.expansion import draw, normal
 from simulator.study.settings import SampleSettings
 
@@ -119,8 +120,6 @@ def test_paths_in_a_sweep_start_at_the_sweeps_folder(study, tmp_path: Path) -> N
     (tmp_path / "fields" / "mine.py").write_text("def build(x, y, z): return {'velocity': (y, z, x)}\n")
     study("base: base.yaml\nsweep: {grid: {model.viscosity: [1]}}")
     (tmp_path / "base.yaml").rename(tmp_path / "bases" / "base.yaml")
-    from simulator.study import open_sweep
-
     (tmp_path / "study.yaml").write_text(
         "base: bases/base.yaml\n"
         "sweep: {list: [{initial.kind: python, initial.path: fields/mine.py, initial.function: build}]}"
@@ -130,8 +129,6 @@ def test_paths_in_a_sweep_start_at_the_sweeps_folder(study, tmp_path: Path) -> N
 
 
 def test_the_shipped_sweep_is_four_viscosities_in_both_precisions() -> None:
-    from simulator.study import open_sweep
-
     sweep = open_sweep(Path(__file__).parents[2] / "configs" / "sweep_viscosity.yaml")
     assert [run.values["model.viscosity"] for run in sweep.runs[::2]] == [1 / 25, 1 / 50, 1 / 100, 1 / 200]
     assert {run.config.precision for run in sweep.runs} == {"single", "double"}

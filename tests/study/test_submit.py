@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from sweep_support import BASE
 
 from simulator.archive.state import RunState, write_state
 from simulator.cli import main
@@ -24,15 +25,14 @@ def _no_site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "text"),
-    [([0], "0"), ([0, 1, 2, 3], "0-3"), ([7, 0, 1, 9, 10], "0-1,7,9-10"), ([2, 4], "2,4")],
+    ("numbers", "text"), [([0], "0"), ([0, 1, 2, 3], "0-3"), ([7, 0, 1, 9, 10], "0-1,7,9-10"), ([2, 4], "2,4")]
 )
 def test_ranges(numbers: list[int], text: str) -> None:
     assert ranges(numbers) == text
 
 
 def test_the_script_asks_for_what_the_file_says(study, capsys) -> None:
-    sweep = study(STUDY, _base_with_slurm())
+    sweep = study(STUDY, BASE + 'slurm: {time: "9", partition: long}\n')
     assert main(["sweep", "submit", "study.yaml", "--dry-run"]) == 0
     script = capsys.readouterr().out
     flags = [line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH")]
@@ -42,12 +42,6 @@ def test_the_script_asks_for_what_the_file_says(study, capsys) -> None:
     assert f'set -- {sweep.folder} --index "$SLURM_ARRAY_TASK_ID"' in script.splitlines()
     assert script.endswith(RUN_AND_REQUEUE)
     assert not Path("out").exists()
-
-
-def _base_with_slurm() -> str:
-    from sweep_support import BASE
-
-    return BASE + 'slurm: {time: "9", partition: long}\n'
 
 
 def test_only_what_is_missing_is_submitted(study) -> None:
@@ -81,8 +75,3 @@ def test_without_slurm_it_says_where(study, monkeypatch: pytest.MonkeyPatch, cap
     assert main(["sweep", "submit", "study.yaml"]) == 2
     assert "sbatch is not installed here" in capsys.readouterr().err
     assert not Path("out").exists()
-
-
-def test_the_script_for_hands_ends_like_the_written_ones() -> None:
-    script = Path(__file__).parents[2] / "slurm" / "sweep_array.sbatch"
-    assert script.read_text().endswith(RUN_AND_REQUEUE)

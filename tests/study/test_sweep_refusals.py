@@ -64,9 +64,19 @@ SINGLE = "sweep: {grid: {precision: [single]}}\n"
             HEAD + "  grid:\n    model.viscosity: [0.01, 0.02,\n      1/100]\n",
             f"5: sweep.grid.{V}.2: gives the run with {V}: 0.01 twice",
         ),
+        (HEAD + "  grid: {model.viscosty: [1]}\n", "3: model.viscosty: unknown key, did you mean model.viscosity?"),
+        (
+            HEAD + "  grid: {grid.shape: [[16, 16, 16], [4, 4, 4]], devices.count: [7]}\n",
+            "3: devices.count: 7 devices cannot share a 4 x 4 x 4 grid",
+        ),
+        (
+            HEAD + "  grid: {output.snapshots.fields: [[velocity], [vortcity]]}\n",
+            "3: output.snapshots.fields: unknown field 'vortcity', did you mean vorticity?",
+        ),
+        (TWO + "collect:\n  - steps\n  - steps\n", "6: collect.1: 'steps' is listed twice; leave one of them out"),
     ],
 )  # fmt: skip
-def test_a_file_that_cannot_be_a_sweep(refused, text: str, message: str) -> None:
+def test_a_file_that_is_no_sweep(refused, text: str, message: str) -> None:
     (line,) = refused(text)
     assert line.startswith(f"study.yaml:{message}")
 
@@ -81,21 +91,6 @@ def test_the_mistakes_of_all_runs_come_together_each_once(refused) -> None:
         "study.yaml:5: model.viscosity: must be at least 0, not -2",
         "study.yaml:6: precision: unknown choice 'duble', did you mean double? known: double, single",
     ]
-
-
-def test_a_key_that_no_run_has_is_found_where_it_was_given(refused) -> None:
-    lines = refused(HEAD + "  grid: {model.viscosty: [0.1]}\n")
-    assert lines == ["study.yaml:3: model.viscosty: unknown key, did you mean model.viscosity?"]
-
-
-def test_what_only_grid_and_devices_together_forbid(refused) -> None:
-    (line,) = refused(HEAD + "  grid: {grid.shape: [[16, 16, 16], [4, 4, 4]], devices.count: [7]}\n")
-    assert line.startswith("study.yaml:3: devices.count: 7 devices cannot share a 4 x 4 x 4 grid")
-
-
-def test_an_output_field_that_the_model_does_not_have(refused) -> None:
-    (line,) = refused(HEAD + "  grid: {output.snapshots.fields: [[velocity], [vortcity]]}\n")
-    assert line.startswith("study.yaml:3: output.snapshots.fields: unknown field 'vortcity', did you mean vorticity?")
 
 
 @pytest.mark.parametrize(
@@ -116,14 +111,7 @@ def test_collecting_what_is_not_there(refused, expression: str, message: str) ->
     assert line.startswith(f"study.yaml:3: collect.1: {message}")
 
 
-def test_collecting_something_twice(refused) -> None:
-    text = "base: base.yaml\nsweep: {grid: {precision: [single]}}\ncollect:\n  - steps\n  - steps\n"
-    assert refused(text) == ["study.yaml:5: collect.1: 'steps' is listed twice; leave one of them out"]
-
-
 def test_a_folder_that_holds_something_else(study, tmp_path) -> None:
-    from simulator.errors import UserError
-
     (tmp_path / "out" / "study").mkdir(parents=True)
     (tmp_path / "out" / "study" / "thesis.tex").write_text("")
     with pytest.raises(UserError) as caught:

@@ -1,21 +1,19 @@
 """Real runs of real sweeps: to the end, interrupted and continued, failed and retried."""
 
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+from run_support import ROOT, started, wait_until
 
 from simulator.archive.open_run import open_run
+from simulator.archive.state import RunState, write_state
 from simulator.cli import main
+from simulator.run.folder import Found, RunFolder
 from simulator.study import Sweep
 from simulator.study.study_status import statuses_of
 
-ROOT = Path(__file__).parents[2]
-STUDY = "base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2, 0.3]}}\ncollect: [final.energy, wall_time]\n"
+STUDY = "base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2, 0.3]}}\n"
 
 
 @pytest.fixture(autouse=True)
@@ -25,13 +23,6 @@ def _package_in_children(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def stages(sweep: Sweep) -> list[str]:
     return [str(status.stage) for status in statuses_of([run.folder for run in sweep.runs])]
-
-
-def command(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "simulator", "sweep", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
 
 
 FAILING = "base: base.yaml\nsweep: {grid: {initial.amplitude: [1e49]}}\n"
@@ -64,35 +55,17 @@ LONG = "base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}, list: [{ti
 @pytest.mark.spmd
 def test_ctrl_c_stops_all_cleanly(study, capsys) -> None:
     sweep = study(LONG)
-    process = command("run", "study.yaml", "--jobs", "2")
-    states = [run.folder / "state.json" for run in sweep.runs]
-    _until(lambda: all(state.exists() and '"step": 0,' not in state.read_text() for state in states))
-    assert stages(sweep) == ["running", "running"]
-    assert main(["sweep", "run", "study.yaml", "--jobs", "2"]) == 0
-    assert "2 running; nothing to do" in capsys.readouterr().out
-    process.send_signal(signal.SIGINT)
-    shown, _ = process.communicate(timeout=60)
+    with started("sweep", "run", "study.yaml", "--jobs", "2") as process:
+        wait_until(lambda: all(_step(run.folder) > 0 for run in sweep.runs), 90)
+        assert stages(sweep) == ["running", "running"]
+        assert main(["sweep", "run", "study.yaml", "--jobs", "2"]) == 0
+        assert "2 running; nothing to do" in capsys.readouterr().out
+        process.send_signal(signal.SIGINT)
+        shown, _ = process.communicate(timeout=60)
     assert process.returncode == 3
     assert stages(sweep) == ["interrupted", "interrupted"]
     assert "2 interrupted" in shown
     assert all(list((run.folder / "checkpoints").glob("0*")) for run in sweep.runs)
-
-
-def _until(condition, timeout: float = 90) -> None:
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def killed_somewhere(sweep: Sweep, seconds: float) -> None:
-    """Kills `sweep run` itself, which can tell nobody."""
-    process = command("run", "study.yaml", "--jobs", "2")
-    time.sleep(seconds)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    # Its runs notice, and stop by themselves.
-    _until(lambda: "running" not in stages(sweep))
 
 
 @pytest.mark.slow
@@ -100,11 +73,11 @@ def killed_somewhere(sweep: Sweep, seconds: float) -> None:
 def test_a_stop_file_ends_a_sweep_and_the_same_command_continues(study) -> None:
     sweep = study(LONG)
     for start in range(2):
-        process = command("run", "study.yaml", "--jobs", "2")
         steps = [_step(run.folder) for run in sweep.runs]
-        _until(lambda: all(_step(run.folder) > step for run, step in zip(sweep.runs, steps, strict=True)))  # noqa: B023
-        (sweep.folder / "stop").touch()
-        process.communicate(timeout=60)
+        with started("sweep", "run", "study.yaml", "--jobs", "2") as process:
+            wait_until(lambda: all(_step(run.folder) > n for run, n in zip(sweep.runs, steps, strict=True)), 90)  # noqa: B023
+            (sweep.folder / "stop").touch()
+            process.communicate(timeout=60)
         assert process.returncode == 3 and stages(sweep) == ["interrupted"] * 2
         continued = ["continuing from" in (run.folder / "run.log").read_text() for run in sweep.runs]
         assert continued == [bool(start)] * 2
@@ -113,26 +86,6 @@ def test_a_stop_file_ends_a_sweep_and_the_same_command_continues(study) -> None:
 def _step(folder: Path) -> int:
     state = open_run(folder).state if (folder / "state.json").exists() else None
     return state.step if state else 0
-
-
-@pytest.mark.slow
-@pytest.mark.spmd
-def test_killed_and_run_again_completes_exactly_the_missing_runs(study) -> None:
-    sweep = study(STUDY)
-    killed_somewhere(sweep, 5.0)
-    done = _starts_of_done(sweep)
-    assert main(["sweep", "run", "study.yaml", "--jobs", "2"]) == 0
-    assert stages(sweep) == ["done"] * 3
-    assert done.items() <= _starts_of_done(sweep).items()
-
-
-def _starts_of_done(sweep: Sweep) -> dict[str, int]:
-    """How often each of the runs that are done was started."""
-    return {
-        run.hash: 1 + len(open_run(run.folder).provenance.get("earlier", []))
-        for run, stage in zip(sweep.runs, stages(sweep), strict=True)
-        if stage == "done"
-    }
 
 
 def test_one_run_in_this_process(study, capsys) -> None:
@@ -148,18 +101,19 @@ def test_one_run_in_this_process(study, capsys) -> None:
     assert main(["sweep", "run", str(sweep.folder), "--index", "9"]) == 2
 
 
-def test_the_base_itself_can_be_run_beside_its_sweeps(study, capsys) -> None:
+def test_the_base_itself_can_be_run_beside_its_sweeps(study) -> None:
+    """The sweep's folder lies in that of the base's own run, which may be there and may be overwritten."""
     sweep = study(STUDY)
     sweep.prepare()
-    assert main(["run", "base.yaml", "time.max_steps=1"]) == 0
-    assert stages(sweep) == ["waiting"] * 3
-    assert main(["run", "base.yaml", "time.max_steps=1", "--overwrite"]) == 0
-    assert open_run("out").state.step == 1 and stages(sweep) == ["waiting"] * 3  # type: ignore[union-attr]
+    out = RunFolder(Path.cwd() / "out")
+    assert out.found() is Found.EMPTY
+    (out.path / "config.yaml").write_text("")
+    write_state(out.path, RunState("finished", 1, 1.0, 1.0, 100.0, 1.0, 0.1))
+    assert out.found() is Found.FINISHED
+    out.clear()
+    assert out.found() is Found.EMPTY and stages(sweep) == ["waiting"] * 3
     (sweep.folder / "plan.json").write_text("{}")
-    Path("out/state.json").unlink()
-    capsys.readouterr()
-    assert main(["run", "base.yaml"]) == 2
-    assert capsys.readouterr().err.startswith(f"{Path.cwd()}/out: not a run of this program")
+    assert out.found() is Found.FOREIGN
 
 
 @pytest.mark.parametrize(
@@ -167,10 +121,7 @@ def test_the_base_itself_can_be_run_beside_its_sweeps(study, capsys) -> None:
     [
         ("run study.yaml --jobs 0", "--jobs: must be at least 1, not 0"),
         ("run study.yaml --index 5", "--index: {folder}/study.yaml has no run 5; it has 0 to 2"),
-        (
-            "retry study.yaml --index 1 --failed",
-            "simulator sweep retry: --index names runs; leave --failed out",
-        ),
+        ("retry study.yaml --index 1 --failed", "simulator sweep retry: --index names runs; leave --failed out"),
         (
             "retry study.yaml --index x",
             "simulator sweep retry: argument --index: numbers of runs are needed, e.g. 3,7, not 'x'; see simulator "

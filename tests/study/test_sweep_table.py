@@ -14,6 +14,7 @@ import pytest
 from simulator.archive.series import Table
 from simulator.archive.state import RunState, write_state
 from simulator.cli import main
+from simulator.errors import UserError
 from simulator.plan import Step
 from simulator.show.study import plot_sweep
 from simulator.study import local
@@ -73,23 +74,18 @@ def test_the_table_against_numbers_by_hand(half_done) -> None:
     assert all(math.isnan(row[text]) for row in others for text in list(first)[5:])
 
 
-def test_the_table_as_arrays(half_done) -> None:
-    found = half_done.table()
-    if not isinstance(found, dict):
-        found = {name: found[name].to_numpy() for name in found}
-    np.testing.assert_array_equal(found["model.viscosity"], [0.1, 0.2, 0.3, 0.4])
-    np.testing.assert_array_equal(found["final.energy"], [1, np.nan, np.nan, np.nan])
-    assert list(found["state"]) == ["done", "failed", "interrupted", "waiting"]
-    assert found["index"].dtype == np.int64
-
-
-def test_the_table_as_csv_and_json(half_done) -> None:
+def test_the_table_as_csv_json_and_arrays(half_done) -> None:
     table = half_done.rows()
     header, first, second, *_ = as_csv(table).splitlines()
     assert header.startswith("index,run,state,model.viscosity,time.dt,final.energy,")
     assert first == f"0,{half_done.runs[0].hash},done,0.1,0.02,1.0,5.0,3.25,7.0,3.0,12.5"
     assert second == f"1,{half_done.runs[1].hash},failed,0.2,0.02,,,,,,"
     assert json.loads(as_json(table))[1]["final.energy"] is None
+    arrays = half_done.table()
+    np.testing.assert_array_equal(arrays["model.viscosity"], [0.1, 0.2, 0.3, 0.4])
+    np.testing.assert_array_equal(arrays["final.energy"], [1, np.nan, np.nan, np.nan])
+    assert list(arrays["state"]) == ["done", "failed", "interrupted", "waiting"]
+    assert np.asarray(arrays["index"]).dtype == np.int64
 
 
 def test_the_table_and_status_as_text(half_done) -> None:
@@ -219,8 +215,6 @@ def test_pictures_of_what_there_is(half_done) -> None:
     ],
 )
 def test_pictures_that_cannot_be_drawn(study, options, message: str) -> None:
-    from simulator.errors import UserError
-
     with pytest.raises(UserError) as caught:
         plot_sweep(study(STUDY), **options)
     assert message in str(caught.value)
