@@ -68,7 +68,8 @@ class Placement:
         return self.candidate.backend == CUSTOM_PARTITIONING
 
     def with_low_memory(self) -> "Placement":
-        """The same devices with the plan of smallest memory. Raises UserError if the backend has none."""
+        """A placement on the same devices with the plan of smallest memory. Raises UserError if the backend has no
+        such plan."""
         if not self.saves_memory:
             raise self.config.error(
                 "run.memory", f"low needs fft.backend: {CUSTOM_PARTITIONING}, not {self.candidate.backend}"
@@ -125,7 +126,7 @@ def _agreed_kernels(config: RunConfig, cluster: Cluster) -> Literal["native", "x
 def _measured_choice(
     config: RunConfig, cluster: Cluster, kernels: Literal["native", "xla"], report: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The fastest backend and plan: from the run's folder if an earlier start measured it on the same devices, else
+    """The fastest backend and plan: from the run's folder if an earlier start measured them on the same devices, else
     measured now."""
     nodes = cluster.broadcast(-(-cluster.num_processes // max(cluster.allocation.local_processes, 1)))
     conditions = {
@@ -171,7 +172,7 @@ def check_devices(config: RunConfig, count: int | Literal["auto"], processes: in
     """Refuses a number of devices over which the layout, the processes or the members cannot be distributed."""
     check_members(config, members)
     if count == "auto":
-        # The number is not known yet, only that every process has a device.
+        # The number of devices is not known yet; every process has at least one.
         if members > 1 or most_devices(config, MOST_DEVICES, processes) is not None:
             return
         count = processes
@@ -202,8 +203,8 @@ def check_members(config: RunConfig, members: int) -> None:
 
 
 def check_exchange(config: RunConfig, own: Model | None = None) -> None:
-    """Refuses narrow exchanges that have no effect or a harmful one. `own`: the equation of a user's file, which is
-    not known from the configuration alone."""
+    """Refuses narrow exchanges that have no effect or do harm. `own`: the equation of a user's file, which the
+    configuration alone does not determine."""
     kind, model = config.fft.exchange, own or MODELS[config.model.kind]
     if kind == "full":
         return
@@ -292,7 +293,8 @@ def _shares(order: str, layout: Any) -> str:
 
 
 def _parts(transform: Any) -> list[str]:
-    """Per device: its process, and its part of a physical and of a spectral field with the bytes of one component."""
+    """A line for each device: its process, and its parts of a physical and of a spectral field, with the bytes of one
+    component."""
     points = {axis: range(n) for axis, n in zip("xyz", transform.grid.shape, strict=True)}
     spaces = (
         ("", transform.physical, points, transform.dtype.itemsize),
