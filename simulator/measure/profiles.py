@@ -111,14 +111,14 @@ class Peak(NamedTuple):
     """The position (x, y, z) of the densest point, and the density there."""
 
     place: jax.Array
-    density: spectral.arrays.Number
+    density: jax.Array
 
 
 def densest(
     layout: spectral.Layout,
     physical: PhysicalLayout,
-    values: spectral.arrays.PhysicalScalar,
-    modes: spectral.arrays.SpectralScalar,
+    values: jax.Array,
+    modes: jax.Array,
 ) -> Peak:
     """The maximum of a density given as values and as coefficients.
 

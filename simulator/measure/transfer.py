@@ -73,9 +73,7 @@ class Helicity(Kind):
         return in_shells(layout, ["helicity", *names], compute)
 
 
-def _helical_parts(
-    transform: spectral.Transform, velocity: spectral.arrays.SpectralVector
-) -> tuple[spectral.arrays.SpectralVector, spectral.arrays.SpectralVector]:
+def _helical_parts(transform: spectral.Transform, velocity: jax.Array) -> tuple[jax.Array, jax.Array]:
     """u+ and u-: the parts of every mode except k = 0 with i k x u = +|k| u and -|k| u (Waleffe 1992,
     Phys. Fluids A 4, 350, eq. 1). Their sum is u without its mean."""
     layout = transform.layout
