@@ -106,7 +106,7 @@ class Mhd(NavierStokes):
             return {}
         return {**super()._subgrid_inputs(fields), "current": curl(self.transform.layout, fields["magnetic"])}
 
-    def _subgrid_products(self, values: PointValues) -> Fields:
+    def _subgrid_products(self, values: PointValues) -> PointValues:
         assert self.closure is not None
         return {**super()._subgrid_products(values), "emf": self.closure.electromotive_force(values)}
 

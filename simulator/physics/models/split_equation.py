@@ -46,7 +46,7 @@ class SplitEquation(Equation, SplitModel):
 
     # ---- the equation ------------------------------------------------------------------------------------
 
-    def flow(self, values: PointValues, points: Points, time: Number, duration: Number) -> Fields:
+    def flow(self, values: PointValues, points: Points, time: Number, duration: Number) -> PointValues:
         """The values, by field, after `duration` of the pointwise part alone at the frozen `time`; fields without an
         entry in the result do not change. A duration may be negative. `points` has the coordinates x, y, z."""
         raise TypeError(f"{type(self).__name__} does not define flow")
