@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from simulator.physics.models import Fields, Force, Model
 from simulator.physics.models.model import Balance
+from simulator.spectral.arrays import Number
 
 RESIDUAL = "budget_residual"  # Name of the residual in the state's memory and in the diagnostics.
 
@@ -14,34 +15,34 @@ RESIDUAL = "budget_residual"  # Name of the residual in the state's memory and i
 class Budget(NamedTuple):
     """Energy and its rates of gain and loss at one moment."""
 
-    energy: jax.Array
-    gained: jax.Array
-    dissipation: jax.Array
+    energy: Number
+    gained: Number
+    dissipation: Number
 
 
-def injection(model: Model, fields: Fields, time: jax.Array, force: Force | None) -> jax.Array:
+def injection(model: Model, fields: Fields, time: Number, force: Force | None) -> Number:
     """The energy per time that the forcing adds."""
     return jnp.float64(0) if force is None else model.work(fields, force(fields, time))
 
 
-def budget(model: Model, fields: Fields, time: jax.Array, force: Force | None) -> Budget:
+def budget(model: Model, fields: Fields, time: Number, force: Force | None) -> Budget:
     balance = model.balance(fields)
     gained = injection(model, fields, time, force) + balance.production
     return Budget(balance.energy, gained, balance.dissipation)
 
 
-def residual(before: Budget, after: Budget, dt: jax.Array) -> jax.Array:
+def residual(before: Budget, after: Budget, dt: Number) -> Number:
     """(E(t + dt) - E(t)) / dt minus the mean of gain - dissipation at both ends, divided by the mean dissipation.
 
-    Without dissipation the difference itself is returned.
+    If the dissipation is 0, the difference is not divided.
     """
     change = (after.energy.astype(jnp.float64) - before.energy) / dt
     return _relative(change, (before.gained + after.gained) / 2, (before.dissipation + after.dissipation) / 2)
 
 
-def residual_now(model: Model, fields: Fields, time: jax.Array, force: Force | None) -> jax.Array:
+def residual_now(model: Model, fields: Fields, time: Number, force: Force | None) -> Number:
     """dE/dt of the equations on this grid minus gain plus dissipation, divided by the dissipation: the error of
-    truncation, without that of time steps."""
+    truncation, without the error of time steps."""
     accelerations = None if force is None else force(fields, time)
     rates, linear = model.tendency(fields, time, accelerations)[0], model.linear_terms()
     rates = {n: rate + linear[n] * fields[n] for n, rate in rates.items()}

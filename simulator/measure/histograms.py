@@ -19,7 +19,7 @@ from simulator.measure.kind import (
     check_rises,
     summed,
 )
-from simulator.measure.lazy import jax, jnp, models, operators, spectral
+from simulator.measure.lazy import Number, PhysicalScalar, SpectralVector, jax, jnp, models, operators, spectral
 from simulator.measure.profiles import Densities, densities, shell_sums
 from simulator.measure.slices import check_scalar
 from simulator.measure.transfer import check_flow
@@ -116,7 +116,7 @@ _CURLS = {"velocity": "vorticity", "magnetic": "current"}
 
 
 def _components(field: jax.Array) -> jax.Array:
-    """A scalar (*order) as (1, *order)."""
+    """A scalar (*order) as (1, *order); vectors are returned unchanged."""
     return field.reshape(-1, *field.shape[-3:])
 
 
@@ -186,15 +186,15 @@ INVARIANTS = ("Q", "R")
 
 
 class _Quantity(NamedTuple):
-    """Values (x, y, z), and the centre and the scale in whose units they are counted."""
+    """Values of a quantity; a histogram counts (values - centre) / scale."""
 
-    values: jax.Array
-    centre: jax.Array
-    scale: jax.Array
+    values: PhysicalScalar
+    centre: Number
+    scale: Number
 
 
-def invariants(transform: spectral.Transform, velocity: jax.Array) -> dict[str, jax.Array]:
-    """Values (x, y, z) of Q = -A_ij A_ji / 2 and R = -det A with A_ij = du_i/dx_j of a velocity without divergence
+def invariants(transform: spectral.Transform, velocity: SpectralVector) -> dict[str, PhysicalScalar]:
+    """Values on the grid of Q = -A_ij A_ji / 2 and R = -det A with A_ij = du_i/dx_j of a velocity without divergence
     (Chong, Perry and Cantwell 1990, Phys. Fluids A 2, 765)."""
     k = transform.layout.wavenumbers(velocity.real.dtype)
     a = [transform.inverse(jnp.stack([1j * k[j] * velocity[i] for j in range(3)])) for i in range(3)]
@@ -207,7 +207,7 @@ def invariants(transform: spectral.Transform, velocity: jax.Array) -> dict[str, 
 
 
 def _quantities(model: models.Model, names: Sequence[str], fields: models.Fields) -> dict[str, _Quantity]:
-    """Scalar fields with their means and standard deviations, Q and R with their units."""
+    """Number fields with their means and standard deviations, Q and R with their units."""
     transform, physical, found = model.transform, model.transform.physical, {}
     if set(names) & set(INVARIANTS):
         u = fields["velocity"]

@@ -12,6 +12,7 @@ from pydantic import model_validator
 from simulator.errors import shortened
 from simulator.measure.lazy import (
     ParticleSet,
+    ParticleVectors,
     PhysicalLayout,
     Populations,
     Program,
@@ -86,21 +87,22 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True)
 class ParticleSubject:
-    """The particles of a run: those that move with a fluid, and those that are matter."""
+    """The particles of a run: particles that move with a fluid, and particles that are matter."""
 
     populations: Populations
-    """All of them, by name."""
+    """All particles, by name."""
     swarm: Swarm
-    """Those that move with a fluid."""
-    motion: Callable[[models.State], Callable[[str, ParticleSet], tuple[jax.Array, jax.Array]]]
-    """A state to the function from a name and its particles to their velocity and acceleration, (3, entries) both."""
+    """The particles that move with a fluid."""
+    motion: Callable[[models.State], Callable[[str, ParticleSet], tuple[ParticleVectors, ParticleVectors]]]
+    """A state to the function from a name and the particles of this name to their velocity and acceleration."""
     sampled: Callable[[models.State, str, tuple[str, ...]], dict[str, jax.Array]]
     """(state, species, quantities) to records `fluid_velocity` and so on, for particles that move with a fluid."""
     quantities: tuple[str, ...]
-    """The quantities that can be sampled at these."""
+    """The quantities of the fluid that can be sampled at particles that move with it."""
 
     def species(self, asked: tuple[str, ...] | None) -> tuple[str, ...]:
-        """The names that a setting `particles` asks for; None stands for all. Refuses unknown ones."""
+        """The names of the particles to measure: `asked`, the value of a setting, or all names for None. Refuses
+        unknown names."""
         self.check(asked or (), self.populations, "particles")
         return asked or tuple(self.populations)
 
@@ -241,8 +243,8 @@ class Measured:
 def in_shells(
     layout: spectral.Layout, names: Iterable[str], compute: Callable[[models.State], dict[str, jax.Array]]
 ) -> Measured:
-    """Quantities (shells,) as functions of the shells' wavenumbers `k`, with the number of `modes` in each shell and
-    their mean wavenumber `k_mean`."""
+    """Shell spectra as functions of the shells' wavenumbers `k`, with the number of `modes` in each shell and the
+    mean wavenumber `k_mean` of these modes."""
 
     def beside() -> dict[str, tuple[str, np.ndarray]]:
         modes, mean = jax.jit(layout.shell_modes)()
@@ -256,8 +258,8 @@ def in_shells(
 def summed(
     physical: PhysicalLayout, local: Callable[..., Any], specs: list[Any], outputs: int = 1, *, name: str
 ) -> Program:
-    """A program with `outputs` results, which are sums over all devices of those of `local` for one device's part of
-    arrays sharded as `specs` say."""
+    """A program with `outputs` results: the sums over all devices of the results of `local`, which is applied to each
+    device's part of arrays sharded as `specs` say."""
     axes = tuple(dict.fromkeys(physical.sharded.values()))
 
     def total(*values: jax.Array) -> tuple[jax.Array, ...]:
@@ -267,7 +269,7 @@ def summed(
 
 
 def binned(place: jax.Array, bins: int, values: jax.Array | float = 1.0) -> jax.Array:
-    """(bins,): the number of places from i to i + 1, or the sum of `values` at these, for every bin i."""
+    """For each of the bins i, (bins,), the sum of `values`, by default 1, over the places from i to i + 1."""
     place = jnp.floor(place).ravel()
     index = jnp.where((place >= 0) & (place < bins), place, bins).astype(jnp.int32)
     return jnp.zeros(bins + 1, jnp.float64).at[index].add(values)[:bins]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from simulator.physics.particles.swarm import Swarm
     from simulator.physics.user_function import UserFunction
     from simulator.spectral import operators
+    from simulator.spectral.arrays import Number, ParticleVectors, PhysicalScalar, SpectralVector, Whole
     from simulator.spectral.bins import Bins, flux, shell_spectra, spectral_map
     from simulator.spectral.layout import PhysicalLayout
     from simulator.spectral.program import Program

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, check_rises, distinct
-from simulator.measure.lazy import Cut, Domain, ParticleSet, after, jax, jnp, lax, models
+from simulator.measure.lazy import Cut, Domain, ParticleSet, Whole, after, jax, jnp, lax, models
 from simulator.measure.particles import ready_after
 from simulator.settings import Integer, Positive
 
@@ -76,7 +76,7 @@ class PairCorrelation(Kind):
         )
 
 
-TOGETHER = 1 << 15  # Pairs that are looked at together.
+TOGETHER = 1 << 15  # The number of pairs whose distances are computed together.
 MOST_CELLS = 1024  # Along each axis, so that a cell's number is a 32-bit integer.
 
 
@@ -98,10 +98,10 @@ def turns(cut: Cut, reach: float) -> tuple[int, ...]:
 class PairCounter:
     """Counts the pairs of some particles by their distance, up to the last of `edges`.
 
-    Each device sorts its particles into cells as large as the longest distance, and looks at those of the 27 cells
-    around each of its own. The particles of other devices come by in turn, from as many neighbours as the distance
-    reaches. Every pair is met exactly once from either end, so that the numbers are the same on any number of
-    devices.
+    Each device sorts its particles into cells as large as the longest distance, and compares each of its particles
+    with those in the 27 cells around it. The particles of other devices, as far as the distance reaches, arrive one
+    device after the other. Every pair is counted exactly once from either end, so that the numbers are the same on
+    any number of devices.
     """
 
     def __init__(self, domain: Domain, edges: np.ndarray):
@@ -180,7 +180,7 @@ class PairCounter:
         sorted_cells, others = theirs_in[order], others[:, order]
         mine = cell(position)
 
-        def look(step: jax.Array, counts: jax.Array) -> jax.Array:
+        def look(step: Whole, counts: jax.Array) -> jax.Array:
             near = number((mine + jnp.asarray(self.around)[step][:, None]) % cells)
             first = jnp.searchsorted(sorted_cells, near, side="left").astype(jnp.int32)
             last = jnp.searchsorted(sorted_cells, near, side="right").astype(jnp.int32)

@@ -1,5 +1,5 @@
-"""Paths of some particles, and velocity, acceleration and dispersion of all: trajectories.h5 and
-particle_statistics.h5."""
+"""Paths of selected particles, and means of velocity, acceleration and dispersion over all particles: trajectories.h5
+and particle_statistics.h5."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct
-from simulator.measure.lazy import COMPONENTS, ParticleSet, Population, jax, jnp, models
+from simulator.measure.lazy import COMPONENTS, Number, ParticleSet, ParticleVectors, Population, jax, jnp, models
 from simulator.settings import Integer, Ratio
 
 
@@ -142,7 +142,9 @@ def _direction(pull: Sequence[float]) -> np.ndarray:
     return np.asarray(pull) / np.linalg.norm(pull)
 
 
-def _means(particles: ParticleSet, velocity: jax.Array, acceleration: jax.Array, count: int) -> dict[str, jax.Array]:
+def _means(
+    particles: ParticleSet, velocity: ParticleVectors, acceleration: ParticleVectors, count: int
+) -> dict[str, Number]:
     def mean(values: jax.Array) -> jax.Array:
         return jnp.where(particles.valid, values, 0).sum(-1) / count
 

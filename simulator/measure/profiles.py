@@ -108,13 +108,18 @@ def densities(model: models.Model) -> dict[str, Callable[[models.State], jax.Arr
 
 
 class Peak(NamedTuple):
-    """The densest point: its position (x, y, z) and its density."""
+    """The position (x, y, z) of the densest point, and the density there."""
 
     place: jax.Array
     density: jax.Array
 
 
-def densest(layout: spectral.Layout, physical: PhysicalLayout, values: jax.Array, modes: jax.Array) -> Peak:
+def densest(
+    layout: spectral.Layout,
+    physical: PhysicalLayout,
+    values: jax.Array,
+    modes: jax.Array,
+) -> Peak:
     """The maximum of a density given as values and as coefficients.
 
     Starting from the densest grid point (the first of several), Newton's method finds the maximum of the Fourier

@@ -18,7 +18,7 @@ MOST = 1000
 
 class SliceSettings(SeriesCadence):
     fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
-    """Scalar fields to cut; by default the speed, vorticity magnitude and density that the model has, and every
+    """Number fields to cut; by default the speed, vorticity magnitude and density that the model has, and every
     scalar of a user's own equation."""
     particles: Annotated[Integer, Field(ge=0, le=10**6)] = MOST
     """The largest number of particles of each species that are drawn over a plane, those within half a grid spacing;
@@ -99,9 +99,9 @@ _MIXING = 0x1E3779B97F4A7C15
 
 
 def near_planes(populations: Populations, planes: Mapping[str, tuple[str, str]], most: int) -> Measured:
-    """Where particles within half a grid spacing of the mid-planes are, for pictures: `NAME/near_xy_x` and
-    `NAME/near_xy_y`, ... over the coordinate `near`. If there are more than `most` of a species, some are picked by
-    their ids, at each time the same ones; NaN where there are fewer."""
+    """Positions of the particles within half a grid spacing of the mid-planes, for pictures: `NAME/near_xy_x` and
+    `NAME/near_xy_y`, ... over the coordinate `near`. If a species has more than `most` such particles, a choice by id
+    is drawn, which is the same at every time; if it has fewer, the remaining entries are NaN."""
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         row: dict[str, jax.Array] = {}
@@ -125,7 +125,7 @@ def near_planes(populations: Populations, planes: Mapping[str, tuple[str, str]],
 
 
 def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.Array:
-    """(2, most): positions in a mid-plane of the particles next to it, on every device."""
+    """(2, most): positions in a mid-plane of the particles next to that plane, replicated on every device."""
     along = [AXES.index(axis) for axis in plane]
     across = next(i for i in range(3) if i not in along)
     grid = domain.physical.grid
@@ -134,7 +134,7 @@ def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.
 
     def local(ids: jax.Array, position: jax.Array) -> tuple[jax.Array, jax.Array]:
         near = (ids >= 0) & ((abs(position[across] - middle) <= spacing / 2) | (grid.shape[across] == 1))
-        # Multiplied by a large odd number, ids lose every order that a lattice gives them.
+        # The product with a large odd number mixes the ids, which a lattice has in the order of its planes.
         mixed = (ids * _MIXING) & jnp.iinfo(jnp.int64).max
         keys = jnp.where(near, mixed, jnp.iinfo(jnp.int64).max)
         first = jnp.argsort(keys)[:held]

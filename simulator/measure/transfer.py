@@ -74,7 +74,7 @@ class Helicity(Kind):
 
 
 def _helical_parts(transform: spectral.Transform, velocity: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """u+ and u- (3, *order): the parts of every mode except k = 0 with i k x u = +|k| u and -|k| u (Waleffe 1992,
+    """u+ and u-: the parts of every mode except k = 0 with i k x u = +|k| u and -|k| u (Waleffe 1992,
     Phys. Fluids A 4, 350, eq. 1). Their sum is u without its mean."""
     layout = transform.layout
     inverse_k = jnp.sqrt(layout.inverse_k_squared(velocity.real.dtype))

@@ -16,6 +16,7 @@ from simulator.physics.models import Fields, Model, SplitModel, State
 from simulator.physics.particles.swarm import Sets, Swarm
 from simulator.physics.stepping.integrator import History, Integrator
 from simulator.physics.stepping.splitting import Splitting
+from simulator.spectral.arrays import Number, Whole
 from simulator.spectral.moved import phase_shift
 
 
@@ -26,8 +27,8 @@ class TimeStep(NamedTuple):
     cfl: float | None
     largest: float | None
 
-    def choose(self, rate: jax.Array) -> jax.Array:
-        """dt from the model's largest rate (1/time); NaN if the rate is not finite, which ends the run."""
+    def choose(self, rate: Number) -> Number:
+        """dt (time) from the model's largest rate (1/time); NaN, which ends the run, if the rate is not finite."""
         if self.fixed is not None:
             dt = jnp.float64(self.fixed)
         else:
@@ -37,7 +38,8 @@ class TimeStep(NamedTuple):
 
 
 class Until(NamedTuple):
-    """The limits of the loop: it hits `aligned` exactly, and pauses after the first step at or beyond `soft`."""
+    """The limits of the loop: a step ends exactly at the time `aligned`; the loop pauses after the first step that
+    ends at or beyond the time `soft`, and after `steps` steps."""
 
     aligned: jax.Array | float
     soft: jax.Array | float
@@ -78,15 +80,15 @@ def one_step(
     swarm: Swarm | None = None,
     wrap: Wrap | None = None,
 ) -> State:
-    """One step of the size `choose(rate)` = (dt, origin, since, time at its end). dt is NaN if a particle was lost,
-    that is, moved farther than its device reaches. `wrap`: see `step_of`."""
+    """The state after one step; `choose(rate)` gives dt, origin, since and the time at the end of the step. dt is NaN
+    if a particle was lost, that is, moved farther than its device reaches. `wrap`: see `step_of`."""
     if isinstance(integrator, Splitting):
         return _split_step(cast(SplitModel, model), integrator, state, choose)
     force = None if forcing is None else lambda f, t: forcing.acceleration(f, t, state.memory)
 
     swarm = swarm or Swarm((), model)
 
-    def tendency(moving: Fields, time: jax.Array, stage: jax.Array | int):
+    def tendency(moving: Fields, time: Number, stage: Number | Whole | int):
         shift = phase_shift(model.transform.grid, state.step, stage)
         fields = {name: moving[name] for name in state.fields}
         accelerations = None if force is None else force(fields, time)
@@ -107,7 +109,7 @@ def one_step(
         # The budget is evaluated before the step: otherwise XLA would keep the initial fields until its end.
         dt = dt + 0 * before.energy.astype(dt.dtype)
 
-    def later(fields: Fields, time: jax.Array, stage: jax.Array | int) -> Fields:
+    def later(fields: Fields, time: Number, stage: Number | Whole | int) -> Fields:
         return tendency(fields, time, stage)[0]
 
     linear = model.linear_terms() | swarm.linear(memory)
@@ -134,8 +136,8 @@ def _split_step(model: SplitModel, integrator: Splitting, state: State, choose: 
 
 
 def _with_room(state: State, new: State) -> State:
-    """The new state; where particles did not find room on the way, the old one, which tells how much is needed. Where
-    no step could be taken, the old particles."""
+    """The new state; or the old state, with the room that is `needed`, if a device had no room for its particles. If
+    no step could be taken, the new state has the old particles."""
     shared = [particles for particles in new.particles.values() if particles.devices > 1]
     held = new
     if shared:
@@ -152,14 +154,15 @@ def _with_room(state: State, new: State) -> State:
     return replace(held, particles=particles)
 
 
-def _constrained(model: Model, state: State, fields: Fields, dt: jax.Array) -> Fields:
-    """The new fields in their layouts; for a guarded model the old fields if no step could be taken."""
+def _constrained(model: Model, state: State, fields: Fields, dt: Number) -> Fields:
+    """The new fields, distributed as their layouts say; for a guarded model the old fields if no step could be
+    taken."""
     if model.guarded:
         fields = {n: jnp.where(jnp.isfinite(dt), f, state.fields[n]) for n, f in fields.items()}
     return {n: model.transform_of(n).layout.constrain(f) for n, f in fields.items()}
 
 
-def rate_of(model: Model, state: State) -> jax.Array:
+def rate_of(model: Model, state: State) -> Number:
     """The largest rate (1/time) that the state's next step has to resolve."""
     if "rate" in state.memory:
         return state.memory["rate"]
@@ -173,8 +176,8 @@ def step_of(
     swarm: Swarm | None = None,
     wrap: Wrap | None = None,
 ) -> Callable[[State, jax.Array | float], State]:
-    """The pure function (state, dt) -> state. `wrap` takes and gives the tendency (fields, time, stage) -> (rates,
-    maxima), e.g. one that is differentiated in another way."""
+    """The pure function (state, dt) -> state. `wrap` maps the tendency (fields, time, stage) -> (rates, maxima) to
+    another function with the same result, e.g. `jax.checkpoint`."""
 
     def step(state: State, dt) -> State:
         dt = jnp.asarray(dt, jnp.float64)
@@ -184,11 +187,11 @@ def step_of(
     return step
 
 
-def aligned(state: State, dt: jax.Array, until: Until, fixed: bool):
-    """dt, origin, since and time of a step that respects the requested times.
+def aligned(state: State, dt: Number, until: Until, fixed: bool):
+    """dt, origin, since and the time at the end of a step that ends at a requested time where one is due.
 
-    A remainder between one and two steps is halved. If an event coincides with the step's end, dt stays and the clock
-    is set to the event's time.
+    A remainder between one and two steps is halved. If an event coincides with the end of the step, dt does not
+    change and the clock is set to the event's time.
     """
     target, soft = jnp.float64(until.aligned), jnp.float64(until.soft)
     remaining = target - state.time
@@ -196,7 +199,7 @@ def aligned(state: State, dt: jax.Array, until: Until, fixed: bool):
     shorter = ~hits & (remaining < dt)
     halved = ~hits & ~shorter & (remaining < (2 - EVENT_TOLERANCE) * dt)
     chosen = jnp.where(shorter, remaining, jnp.where(halved, remaining / 2, dt))
-    # Equal steps are counted; after a change of dt, as in a continued run, the count starts anew.
+    # Steps of equal size are counted; after a change of dt, as in a continued run, the count starts anew.
     equal = fixed & (state.dt == dt)
     since = jnp.where(equal, state.since, 0) + 1
     start = jnp.where(equal, state.origin, state.time)
@@ -217,8 +220,8 @@ def advance_of(
     swarm: Swarm | None = None,
     name: str | None = None,
 ) -> Advance:
-    """`advance(state, until)`, one compiled loop with donated buffers. `name` is that of the compiled program, by
-    which the compile cache finds it.
+    """`advance(state, until)`, one compiled loop with donated buffers. `name` is the name of the compiled program, by
+    which the compile cache finds the program.
 
     The loop ends at the aligned time, after the first step at or beyond the soft time, after `until.steps` steps,
     when particle buffers have to grow (`ParticleSet.crowded`), or when the fields are no longer finite: then dt is

@@ -29,8 +29,8 @@ class Compilable(NamedTuple):
 def compiled(
     programs: Mapping[str, Compilable], *, together: bool, say: Callable[[str], None]
 ) -> dict[str, Callable[..., Any]]:
-    """The compiled programs, by name. `say` gets a line if this takes time. A function that is not under `jax.jit` is
-    returned as it is: those of a batch of runs call programs that the runs share.
+    """The compiled programs, by name. `say` gets a line if compilation takes time. A function that is not under
+    `jax.jit` is returned unchanged: in a batch of runs such functions call programs that the runs share.
 
     together: compile several programs at a time. Processes that share devices must compile in one order, because a
     GPU's compiler exchanges its measurements of kernels.
@@ -52,8 +52,8 @@ def compiled(
 
 
 ROOM = 64
-"""An upper bound of a program's memory in multiples of the state: existing models need 3 to 20. If this much is free,
-nothing is compiled to see whether it fits."""
+"""An upper bound of a program's memory in multiples of the state: existing models need 3 to 20. If this much memory
+is free, no program is compiled to see whether it fits."""
 AT_LEAST = 2
 """Every step holds at least this many times the state."""
 SMALL = 1 << 30
@@ -111,9 +111,10 @@ def _free_host_bytes(root: Path = Path("/")) -> int | None:
 
 
 def shortage(cluster: Any, template: Any, compiled_loop: Callable[[], Any]) -> tuple[float, float, float] | None:
-    """The bytes of a state like `template`, those that its step needs, and the free ones, on a device whose memory is
-    too small; None if a step fits, or if the free memory is unknown. All processes call this. `compiled_loop` is
-    called only if memory may be short and another state fits, without which no step does."""
+    """The bytes of a state like `template`, the bytes that its step needs, and the free bytes, on a device whose
+    memory is too small; None if a step fits, or if the free memory is unknown. All processes call this.
+    `compiled_loop` is called only if memory may be short and `AT_LEAST` times the state fits, which every step
+    needs."""
     state = bytes_of(template) / len(cluster.devices)
     if ROOM * state <= SMALL:
         return None

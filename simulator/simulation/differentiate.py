@@ -30,13 +30,15 @@ from simulator.physics.models import State
 from simulator.simulation import start
 from simulator.simulation.advance import step_of
 from simulator.simulation.simulation import Simulation
+from simulator.spectral.arrays import Number
 
 Tree = Any
 
 
 def repeated(step: Callable[[Tree], Tree], state: Tree, count: int, kept: int, shardings: Tree) -> Tree:
-    """`count` steps of a state, in `kept` parts of parts: the reverse holds the first state of each, and repeats one
-    part after the other. `shardings`: of the state's arrays; left to itself XLA gathers some of them."""
+    """The state after `count` steps, which are divided into `kept` parts, and these into parts again: the reverse
+    holds the first state of each part, and repeats one part after the other. `shardings` are those of the state's
+    arrays; without them XLA would gather some arrays."""
 
     def one(state: Tree, _: None) -> tuple[Tree, None]:
         return lax.with_sharding_constraint(step(state), shardings), None
@@ -95,12 +97,12 @@ class Gradient:
         self._simulation, self._loss, self._ends, self._dt = simulation, loss, ends, dt
         self._kept = kept
 
-    def __call__(self, variables: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
-        """The loss and its gradient."""
+    def __call__(self, variables: Mapping[str, Any]) -> tuple[Number, dict[str, Any]]:
+        """The loss, and its gradient with the keys of `variables`."""
         return self._compiled(self._checked(variables), self._simulation.state)
 
-    def value(self, variables: Mapping[str, Any]) -> jax.Array:
-        """The loss alone."""
+    def value(self, variables: Mapping[str, Any]) -> Number:
+        """The loss, without its gradient."""
         return self._forward(self._checked(variables), self._simulation.state)
 
     def lower(self, variables: Mapping[str, Any]) -> Any:
@@ -116,7 +118,7 @@ class Gradient:
             state = simulation.begin({**begin.fields, **variables[FIELDS]})
         elif any(key.startswith("initial.") for key in numbers):
             state = simulation.begin(start.traced_fields(simulation.config, simulation.model, simulation.inputs))
-        # How well a step closes the energy budget influences nothing, and its reverse would hold several fields.
+        # The residual of the energy budget influences no step, and its reverse would hold several fields.
         state = replace(state, memory={n: v for n, v in state.memory.items() if n != RESIDUAL})
         step = step_of(simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, jax.checkpoint)
         found, shardings = [], start.shardings(simulation.model, simulation.populations, state)
@@ -160,5 +162,5 @@ class Gradient:
 def differentiate(
     simulation: Simulation, loss: Loss, *, steps: int | Sequence[int], dt: float, kept: int | None = None
 ) -> Gradient:
-    """The gradient of `loss` after a run of `steps` steps of dt: see `Gradient`."""
+    """The function from a run's variables to `loss` after `steps` steps of dt and to its gradient: see `Gradient`."""
     return Gradient(simulation, loss, steps=steps, dt=dt, kept=kept)

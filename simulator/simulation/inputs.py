@@ -81,7 +81,7 @@ class Inputs:
             self.read(path)
 
     def keep(self, folder: Path, journal: Journal = UNRECORDED) -> None:
-        """Writes copies of everything that was read so far, with an index of paths and checksums."""
+        """Writes copies of all files that were read so far, with an index of paths and checksums."""
         for path, content in self._read.items():
             if path in self._kept:
                 continue

@@ -33,7 +33,7 @@ def together(function: Callable[..., Any], mesh: Mesh, in_axes: Any = 0) -> Call
     over = MEMBERS if MEMBERS in mesh.axis_names else None
 
     def laid(leaf: Any) -> jax.Array:
-        """`leaf` with no constraint but that of `vmap`, to lie over MEMBERS."""
+        """`leaf`, constrained by `vmap` alone, which shards the new axis over MEMBERS."""
         free = PartitionSpec(*(PartitionSpec.UNCONSTRAINED,) * jnp.ndim(leaf))
         return lax.with_sharding_constraint(leaf, NamedSharding(mesh, free))
 
@@ -46,13 +46,14 @@ def together(function: Callable[..., Any], mesh: Mesh, in_axes: Any = 0) -> Call
 
 
 def stacked(sharding: NamedSharding) -> NamedSharding:
-    """The sharding of many arrays with the sharding of one, along a leading axis."""
+    """The sharding of many arrays along a new leading axis, from the sharding of one array."""
     over = MEMBERS if MEMBERS in sharding.mesh.axis_names else None
     return NamedSharding(sharding.mesh, PartitionSpec(over, *sharding.spec))
 
 
 def stack(states: Sequence[Tree], shardings: Tree) -> Tree:
-    """Trees of arrays along a new leading axis. `shardings`: of one of them."""
+    """One tree, whose arrays have a new leading axis, from many trees. `shardings` are those of the arrays of one
+    tree."""
     places, tree = jax.tree.flatten(shardings)
     return _stacking(tuple(places), tree)(tuple(states))
 
@@ -66,7 +67,7 @@ def _stacking(places: tuple[NamedSharding, ...], tree: Any) -> Callable[[tuple[T
 
 
 def unstack(states: Tree, shardings: Tree) -> list[Tree]:
-    """The reverse of `stack`."""
+    """The many trees that `stack` has joined to one tree."""
     places, tree = jax.tree.flatten(shardings)
     return list(_unstacking(tuple(places), tree, len(jax.tree.leaves(states)[0]))(states))
 

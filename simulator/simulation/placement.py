@@ -194,7 +194,8 @@ def _shares(order: str, layout: Any) -> str:
 
 
 def _parts(transform: Any) -> list[str]:
-    """Per device: its process, and its part of a physical and of a spectral field with the bytes of one component."""
+    """A line for each device: its process, and its parts of a physical and of a spectral field, with the bytes of one
+    component."""
     points = {axis: range(n) for axis, n in zip("xyz", transform.grid.shape, strict=True)}
     spaces = (
         ("", transform.physical, points, transform.dtype.itemsize),

@@ -25,7 +25,7 @@ def collect(
     mesh: Mapping[str, Any],
     environment_set: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Everything about this start. `devices` and `mesh` hold plain values.
+    """Versions, commit, host, devices and environment of this start. `devices` and `mesh` hold plain values.
 
     `environment_set`: variables that this program set itself before JAX started. Of the environment only the
     variables in a list of names are recorded.

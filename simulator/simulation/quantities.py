@@ -13,6 +13,7 @@ from simulator.physics.models import Force, Model, State
 from simulator.physics.particles import ParticleSet, population
 from simulator.physics.particles.interpolation import ACCELERATION, COMPONENTS
 from simulator.physics.particles.swarm import Swarm
+from simulator.spectral.arrays import Number, ParticleVectors, SpectralVector, Truth
 
 
 def force_of(forcing: Forcing | None, state: State) -> Force | None:
@@ -22,7 +23,7 @@ def force_of(forcing: Forcing | None, state: State) -> Force | None:
     return lambda fields, time: forcing.acceleration(fields, time, state.memory)
 
 
-def diagnostics_of(model: Model, forcing: Forcing | None, state: State) -> dict[str, jax.Array]:
+def diagnostics_of(model: Model, forcing: Forcing | None, state: State) -> dict[str, Number]:
     """The scalars of a row of diagnostics.csv, in the model's order, `rate` last."""
     row = model.diagnostics(model.contents(state), state.time)
     rate = row.pop("rate")
@@ -67,8 +68,8 @@ def sampled_names(model: Model) -> tuple[str, ...]:
     return (*COMPONENTS, *(n for n, shape in model.shapes.items() if not shape))
 
 
-def velocity_rate(model: Model, forcing: Forcing | None, state: State) -> jax.Array:
-    """Coefficients (3, *order) of the velocity's partial derivative with respect to time."""
+def velocity_rate(model: Model, forcing: Forcing | None, state: State) -> SpectralVector:
+    """The partial derivative of the velocity with respect to time (length/time^2)."""
     force = force_of(forcing, state)
     accelerations = None if force is None else force(state.fields, state.time)
     explicit, _ = model.tendency(state.fields, state.time, accelerations)
@@ -77,8 +78,8 @@ def velocity_rate(model: Model, forcing: Forcing | None, state: State) -> jax.Ar
 
 def motion(
     model: Model, forcing: Forcing | None, swarm: Swarm, state: State
-) -> Callable[[str, ParticleSet], tuple[jax.Array, jax.Array]]:
-    """The function from a name and its particles to their velocity and acceleration, (3, entries) both."""
+) -> Callable[[str, ParticleSet], tuple[ParticleVectors, ParticleVectors]]:
+    """The function from a name and the particles of this name to their velocity and acceleration."""
     change = velocity_rate(model, forcing, state) if swarm.kinds else None
     pull = model.particle_acceleration(model.contents(state), state.time) if model.populations else None
 
@@ -94,14 +95,15 @@ def motion(
 def sampled(
     model: Model, forcing: Forcing | None, swarm: Swarm, state: State, name: str, names: tuple[str, ...]
 ) -> dict[str, jax.Array]:
-    """The fluid at the particles `name`, as records `fluid_velocity` and so on; scalars have the shape (entries,)."""
+    """The fluid's quantities `names` at the particles `name`, as records `fluid_velocity`, ...; a scalar has the
+    shape (entries,)."""
     rate = velocity_rate(model, forcing, state) if ACCELERATION in names else None
     values = swarm.sample(name, names, state.fields, rate, state.particles[name].records["position"])
     return {f"fluid_{n}": v if len(v) > 1 else v[0] for n, v in values.items()}
 
 
-def are_finite(given: Mapping[str, jax.Array | ParticleSet]) -> dict[str, jax.Array]:
-    """Whether each field is finite everywhere, and each particle of a set."""
+def are_finite(given: Mapping[str, jax.Array | ParticleSet]) -> dict[str, Truth]:
+    """For each field whether it is finite everywhere, for each set of particles whether all are finite."""
     return {
         name: population.are_finite(a) if isinstance(a, ParticleSet) else jnp.isfinite(a).all()
         for name, a in given.items()

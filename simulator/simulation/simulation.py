@@ -24,6 +24,7 @@ from simulator.simulation.equation import make_forcing, make_model, make_swarm
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.placement import Placement, connect, place
 from simulator.simulation.varied import with_values
+from simulator.spectral.arrays import Number, Spectrum, Truth
 
 Report = Callable[[str], None]
 
@@ -93,7 +94,7 @@ class Simulation:
 
     @property
     def state(self) -> State:
-        """The current state; initially that of the initial condition."""
+        """The current state; at first the state of the initial condition."""
         if self._state is None:
             self._state = self.placed(self.start())
         return self._state
@@ -121,7 +122,7 @@ class Simulation:
 
     @property
     def populations(self) -> Populations:
-        """All particles, by name: those that are matter of the model, and those that move with the fluid."""
+        """All particles, by name: particles that are matter of the model, and particles that move with the fluid."""
         return {**self.model.populations, **self.swarm.populations}
 
     def check_start(self) -> None:
@@ -144,17 +145,17 @@ class Simulation:
         )
 
     def shardings(self, state: State) -> State:
-        """Where the compiled loop leaves the arrays of a state."""
+        """The shardings with which the compiled loop returns the arrays of a state."""
         return start.shardings(self.model, self.populations, state)
 
     def placed(self, state: State) -> State:
-        """The state with every array where the compiled loop leaves it, so that the loop compiles once."""
+        """The state with the shardings with which the compiled loop returns it, so that the loop compiles once."""
         return jax.jit(lambda s: s, out_shardings=self.shardings(state))(state)
 
     # ---- quantities of a state, each compiled once -------------------------------------------------------
 
     @cached_property
-    def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
+    def diagnostics(self) -> Callable[[State], dict[str, Number]]:
         """The compiled function from a state to the scalars of diagnostics.csv."""
         return jax.jit(lambda state: quantities.diagnostics_of(self.model, self.forcing, state))
 
@@ -164,8 +165,8 @@ class Simulation:
         return quantities.columns_of(self.model, self.forcing, self.template)
 
     @cached_property
-    def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
-        """Compiled: the shell spectra of a state."""
+    def spectra(self) -> Callable[[State], dict[str, Spectrum]]:
+        """The compiled function from a state to its shell spectra."""
         return jax.jit(lambda state: self.model.spectra(self.model.contents(state)))
 
     def sampled(self, name: str, names: tuple[str, ...]) -> Callable[[State], dict[str, jax.Array]]:
@@ -192,7 +193,7 @@ class Simulation:
         return self._compiled[name]
 
     @cached_property
-    def are_finite(self) -> Callable[[Fields], dict[str, jax.Array]]:
+    def are_finite(self) -> Callable[[Fields], dict[str, Truth]]:
         """The compiled function that tells for each field whether it is finite everywhere."""
         return jax.jit(quantities.are_finite)
 
@@ -226,18 +227,19 @@ class Simulation:
     # ---- particles and files -----------------------------------------------------------------------------
 
     def grow(self, state: State) -> State:
-        """The state with its particles on their devices, in larger buffers if these are too small.
+        """The state with each particle on the device that owns its place, in larger buffers if the present ones are
+        too small.
 
-        `template` follows; programs compiled for smaller buffers do not accept the new state. Raises RunFailure if
-        the buffers cannot grow.
+        `template` is then made anew; programs compiled for smaller buffers do not accept the new state. Raises
+        RunFailure if the buffers cannot grow.
         """
         particles = {name: self.populations[name].homed(found) for name, found in state.particles.items()}
         self.__dict__.pop("template", None)
         return replace(state, particles=particles)
 
     def restored(self, load: Callable[[State, Model, Populations], State]) -> State:
-        """The state that `load(template, model, populations)` reads; `template` follows where buffers of particles
-        had to grow."""
+        """The state that `load(template, model, populations)` reads; `template` is made anew, because buffers of
+        particles may have grown."""
         state = load(self.template, self.model, self.populations)
         self.__dict__.pop("template", None)
         return state
@@ -269,7 +271,8 @@ class Simulation:
         return self.lowered_loop(name).compile()
 
     def shortage(self) -> tuple[float, float, float] | None:
-        """Bytes on a device whose memory is too small for a step: of the state, needed, free; None if a step fits."""
+        """On a device whose memory is too small for a step the bytes of the state, the needed and the free bytes;
+        None if a step fits."""
         return shortage(self.cluster, self.template, self.compiled_loop)
 
     def nonfinite(self) -> str | None:

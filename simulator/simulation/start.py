@@ -23,12 +23,13 @@ from simulator.physics.stepping.integrator import Integrator
 from simulator.simulation.advance import TimeStep, beginning, rate_of
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.quantities import are_finite, force_of
+from simulator.spectral.arrays import SpectralVector
 
 
 def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callable[[str], None]) -> dict[str, Any]:
     """The initial condition: fields in spectral space, and particles that are matter of the model.
 
-    Solenoidal fields are projected; `warn` gets a line where that removes something. Raises UserError where the
+    Solenoidal fields are projected; `warn` gets a line if the projection removes energy. Raises UserError if the
     condition cannot be built or is not finite.
     """
     initial = INITIALS[config.initial.kind](config.initial)
@@ -54,13 +55,13 @@ def traced_fields(config: RunConfig, model: Model, inputs: Inputs) -> Fields:
     return {name: fields[name] for name in model.fields}
 
 
-def _without_divergence(model: Model, field: jax.Array) -> jax.Array:
+def _without_divergence(model: Model, field: SpectralVector) -> SpectralVector:
     layout = model.transform.layout
     return layout.constrain(jnp.where(layout.mask, model.solenoidal_part(field), 0))
 
 
-def _solenoidal(model: Model, field: jax.Array) -> tuple[jax.Array, float]:
-    """The field without its divergence, and the fraction of its energy that was removed."""
+def _solenoidal(model: Model, field: SpectralVector) -> tuple[SpectralVector, float]:
+    """The solenoidal part of a field, and the fraction of the field's energy that the projection removed."""
     layout = model.transform.layout
 
     @jax.jit
@@ -113,8 +114,8 @@ def templates(model: Model) -> dict[str, Any]:
 
 
 def shardings(model: Model, populations: Populations, state: State) -> State:
-    """Where the compiled loop leaves the arrays of a state: fields in their layouts, particles on the devices where
-    they live, all else on every device."""
+    """The shardings with which the compiled loop returns the arrays of a state: fields as their layouts say,
+    particles over the devices, all other arrays replicated on every device."""
     everywhere = NamedSharding(model.transform.layout.mesh, PartitionSpec())
 
     def spectral(fields: Fields) -> dict[str, NamedSharding]:
@@ -156,7 +157,7 @@ def check_start(
 
 
 def check_growth(config: RunConfig, model: Model, time_step: TimeStep) -> None:
-    """Refuses a fixed dt that does not follow the growth of the linear term's modes."""
+    """Refuses a fixed dt that is too long for the growth rates of the linear term."""
     longest, dt = model.longest_step(), time_step.fixed
     if longest is not None and dt is not None and dt > longest:
         raise config.error(

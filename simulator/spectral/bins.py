@@ -9,31 +9,33 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
+from jaxtyping import Array, Float, Int
 
 from simulator.spectral import Layout
+from simulator.spectral.arrays import OfModes, Spectrum
 from simulator.spectral.grid import shell_at
 from simulator.spectral.program import Program
 
 Direction = Literal["perpendicular", "parallel"]
 
 
-def shell_spectra(layout: Layout, energies: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """E(k) by name, (shells,), such that its sum over the shells times the shells' width is the energy."""
+def shell_spectra(layout: Layout, energies: Mapping[str, OfModes]) -> dict[str, Spectrum]:
+    """E(k) by name: its sum over the shells times the shells' width is the energy, that of all modes."""
     return {name: layout.shell_sum(energy) / layout.shell_width for name, energy in energies.items()}
 
 
-def flux(transfer: jax.Array, width: float) -> jax.Array:
-    """Pi(k) = -sum of T over wavenumbers up to k: the flux to larger wavenumbers. `transfer` is T(k), (shells,)."""
+def flux(transfer: Spectrum, width: float) -> Spectrum:
+    """Pi(k), the flux to larger wavenumbers: minus the sum of the transfer T up to k times the shells' width."""
     return -jnp.cumsum(transfer, -1) * width
 
 
 class Bins:
-    """Bins of width dk of the wavenumber along an axis (`parallel`), or across it (`perpendicular`). The axis has its
-    name for the user.
+    """Bins of width dk of the wavenumber along an axis (`parallel`), or across it (`perpendicular`). `axis` is the
+    user's name of the axis.
 
-    dk is the largest fundamental wavenumber of the axes concerned; for `perpendicular` the shells' width, if it was
-    set. Bins are numbered as shells (`shell_at`), and every mode is in one: the sums over all bins are those over all
-    modes.
+    dk is the largest fundamental wavenumber of the axes concerned; for `perpendicular` the width of the shells, if
+    the configuration sets one. Bins are numbered like shells (`shell_at`), and every mode lies in one bin: the sum
+    over all bins is the sum over all modes.
     """
 
     def __init__(self, layout: Layout, axis: str, direction: Direction):
@@ -49,32 +51,32 @@ class Bins:
             self.width = layout.grid.given_shell_width
         self.count = int(shell_at(sum(mode_numbers[a] ** 2 for a in axes) ** 0.5 / self.width)) + 1
 
-    def wavenumbers(self) -> np.ndarray:
-        """Central wavenumber of each bin."""
+    def wavenumbers(self) -> Float[np.ndarray, "bin"]:
+        """Central wavenumber (1/length) of each bin."""
         return np.arange(self.count) * self.width
 
-    def numbers(self) -> jax.Array:
-        """The bin of each mode; broadcasts."""
+    def numbers(self) -> Int[Array, "#ka #kb #kc"]:
+        """The bin of each mode."""
         k = dict(zip("xyz", self._layout.wavenumbers(), strict=True))
         along = k.pop(self._axis)
         across = sum(other**2 for other in k.values())
         radius = abs(along) if self._direction == "parallel" else jnp.sqrt(across)  # type: ignore[arg-type]
         return jnp.minimum(shell_at(radius / self.width).astype(jnp.int32), self.count - 1)
 
-    def spectrum(self, energy: jax.Array) -> jax.Array:
-        """The energy of modes (*order) per wavenumber in each bin, (bins,)."""
+    def spectrum(self, energy: OfModes) -> Float[Array, "bin"]:
+        """The energy of modes per wavenumber in each bin."""
         return _sums(self._layout, self.numbers(), self.count, energy) / self.width
 
 
-def spectral_map(across: Bins, along: Bins, layout: Layout, energy: jax.Array) -> jax.Array:
-    """The energy of modes (*order) per area of the plane of both wavenumbers, (bins across, bins along)."""
+def spectral_map(across: Bins, along: Bins, layout: Layout, energy: OfModes) -> Float[Array, "across along"]:
+    """The energy of modes per area of the plane of the wavenumbers across and along the axis."""
     number = across.numbers() * along.count + along.numbers()
     sums = _sums(layout, number, across.count * along.count, energy)
     return sums.reshape(across.count, along.count) / (across.width * along.width)
 
 
 def _sums(layout: Layout, number: jax.Array, count: int, energy: jax.Array) -> jax.Array:
-    """Sums over the modes of each number below `count`, conjugate modes included."""
+    """For each bin below `count` the sum of `energy` over the modes with that `number`, conjugate modes included."""
     index = layout.constrain(jnp.broadcast_to(number, layout.shape))
     weighted = layout.constrain(layout.weight(energy.dtype) * energy)
     (sums,) = _summing(layout, count)(index, weighted)
@@ -83,7 +85,7 @@ def _sums(layout: Layout, number: jax.Array, count: int, energy: jax.Array) -> j
 
 @lru_cache(maxsize=64)
 def _summing(layout: Layout, count: int) -> Program:
-    """A program that sums values by index, over all devices."""
+    """A program that sums the values with each index, over all devices."""
     axes = tuple(dict.fromkeys(layout.sharded.values()))
 
     def local(index, values):

@@ -14,8 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, Num
 
 from simulator.cluster.mesh import spatial
+from simulator.spectral.arrays import OfModes, OverModes, OverPoints, PhysicalField, SpectralField, Spectrum
 from simulator.spectral.grid import AXES, Grid, shell_at
 from simulator.spectral.program import Program
 
@@ -44,14 +46,14 @@ class _Arrangement:
         return NamedSharding(self.mesh, self.spec_of(rank))
 
     def constrain(self, array: jax.Array) -> jax.Array:
-        """The same array, with a constraint for XLA to lay it out like this."""
+        """`array`, which XLA has to distribute over the devices as this layout says."""
         if self.mesh.size == 1:
             return array
         return lax.with_sharding_constraint(array, self.sharding(array.ndim))
 
     @property
     def devices(self) -> int:
-        """The number of devices over which a field is cut; the members of an ensemble have other such devices."""
+        """The number of devices over which one field is cut; each member of an ensemble has such a set of devices."""
         return math.prod(spatial(self.mesh).values())
 
     def parts(self, axis: str) -> int:
@@ -60,7 +62,7 @@ class _Arrangement:
     def _extent(self, axis: str) -> int:
         raise NotImplementedError
 
-    # ---- as the user sees it: the arrays of a plane have an additional axis of one point -------------------
+    # ---- axes as the user sees them: without the axis of one point that arrays of a plane have ------------
 
     @property
     def seen_order(self) -> str:
@@ -69,7 +71,7 @@ class _Arrangement:
 
     @property
     def seen_shape(self) -> tuple[int, ...]:
-        """Their extents, padding included."""
+        """The extents of the axes in `seen_order`, padding included."""
         return tuple(n for n, axis in zip(self.shape, self.order, strict=True) if axis in self.grid.axes)
 
     def seen_sharding(self, rank: int) -> NamedSharding:
@@ -87,8 +89,8 @@ class _Arrangement:
         return array.reshape(*lead, *self.shape) if self.grid.planar else array
 
     def whole(self, array: jax.Array, taker: str) -> jax.Array:
-        """An array (..., *order) or (..., *seen_order) as (..., *order). Raises ValueError, which names the `taker`,
-        for another shape."""
+        """An array (..., *order) or (..., *seen_order) as (..., *order). Raises ValueError, which names the function
+        `taker`, if the array has another shape."""
         if array.shape[-3:] == self.shape:
             return array
         if array.shape[array.ndim - len(self.seen_order) :] == self.seen_shape:
@@ -97,7 +99,7 @@ class _Arrangement:
         raise ValueError(f"{taker} takes arrays of shape (..., {needed}), not {array.shape}")
 
     def seen_part(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A shape (..., *order) as (..., *seen_order); shorter ones as they are."""
+        """A shape (..., *order) as (..., *seen_order); a shape of fewer than three axes is returned unchanged."""
         if len(shape) < len(self.order):
             return shape
         here = zip(shape[-3:], self.order, strict=True)
@@ -128,33 +130,34 @@ class PhysicalLayout(_Arrangement):
     def _extent(self, axis: str) -> int:
         return self.grid.shape[AXES.index(axis)]
 
-    def coordinates(self, dtype=jnp.float64) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """x, y, z as arrays that broadcast to `shape`; in padding they continue the grid.
+    def coordinates(self, dtype=jnp.float64) -> tuple[OverPoints, OverPoints, OverPoints]:
+        """x, y, z (length); in padding they continue the grid.
 
-        They are index times spacing, so that they are bit for bit the same on any number of devices.
+        A coordinate is the index of a plane times the spacing, bit for bit the same on any number of devices.
         """
         spacing = self.grid.spacing
         x, y, z = (self._along(a, np.arange(n) * h, dtype) for a, n, h in zip(AXES, self.shape, spacing, strict=True))
         return x, y, z
 
-    def inside(self) -> jax.Array:
-        """True at grid points, False in padding; broadcasts to `shape`."""
+    def inside(self) -> Bool[Array, "#x #y #z"]:
+        """True at grid points, False in padding."""
         mask = jnp.ones((1, 1, 1), bool)
         for axis, n, m in zip(self.order, self.valid, self.shape, strict=True):
             if m > n:
                 mask = mask & self._along(axis, np.arange(m) < n, bool)
         return mask
 
-    def mean(self, values: jax.Array) -> jax.Array:
-        """Box mean over the last three axes."""
+    def mean(self, values: PhysicalField) -> Inexact[Array, "*component"]:
+        """The box mean of each component."""
         return jnp.where(self.inside(), values, 0).sum((-3, -2, -1)) / self.grid.points
 
-    def max(self, values: jax.Array) -> jax.Array:
-        """Maximum over the last three axes."""
+    def max(self, values: Num[Array, "*component x y z"]) -> Num[Array, "*component"]:
+        """The maximum of each component over the points of the grid."""
         lowest = -jnp.inf if jnp.issubdtype(values.dtype, jnp.floating) else jnp.iinfo(values.dtype).min
         return jnp.where(self.inside(), values, lowest).max((-3, -2, -1))
 
-    def min(self, values: jax.Array) -> jax.Array:
+    def min(self, values: Num[Array, "*component x y z"]) -> Num[Array, "*component"]:
+        """The minimum of each component over the points of the grid."""
         return -self.max(-values)
 
 
@@ -182,20 +185,20 @@ class Layout(_Arrangement):
         largest = int(np.abs(mode_numbers).max())
         return np.concatenate([mode_numbers, largest + 1 + np.arange(extent - len(mode_numbers))])
 
-    def integers(self, axis: str) -> jax.Array:
-        """Signed integer wavenumbers along `axis`; broadcasts."""
+    def integers(self, axis: str) -> Int[Array, "#ka #kb #kc"]:
+        """Signed integer wavenumbers along `axis`."""
         return self._along(axis, self.padded_mode_numbers(axis), jnp.int32)
 
-    def cycles(self, axis: str, dtype=jnp.float64) -> jax.Array:
-        """k dx / (2 pi) along `axis`, the cycles of a mode in a grid spacing; broadcasts. (The quotient of 32-bit
-        integers is a single-precision number in JAX.)"""
+    def cycles(self, axis: str, dtype=jnp.float64) -> OverModes:
+        """k dx / (2 pi) along `axis`, the cycles of a mode in a grid spacing. (In JAX the quotient of 32-bit integers
+        is a single-precision number.)"""
         n = self.grid.shape[AXES.index(axis)]
         return self._along(axis, self.padded_mode_numbers(axis) / n, dtype)
 
-    def wavenumbers(self, dtype=jnp.float64) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """kx, ky, kz, each broadcasting against a spectral array.
+    def wavenumbers(self, dtype=jnp.float64) -> tuple[OverModes, OverModes, OverModes]:
+        """kx, ky, kz (1/length) of first derivatives.
 
-        On an even grid's Nyquist planes (where a layout holds them) the derivative's wavenumber is 0.
+        On an even grid's Nyquist planes (if the layout holds them) they are 0.
         """
         wavenumbers = []
         for axis, n, unit in zip(AXES, self.grid.shape, self.grid.fundamental, strict=True):
@@ -205,24 +208,24 @@ class Layout(_Arrangement):
             wavenumbers.append(self._along(axis, mode_numbers * unit, dtype))
         return wavenumbers[0], wavenumbers[1], wavenumbers[2]
 
-    def k_squared(self, dtype=jnp.float64) -> jax.Array:
-        """|k|^2, of the array's (padded) shape.
+    def k_squared(self, dtype=jnp.float64) -> OfModes:
+        """|k|^2 (1/length^2).
 
-        Even derivatives do not depend on the sign: modes on a Nyquist plane have their full wavenumber here.
+        Second derivatives do not depend on the sign of k: modes on a Nyquist plane have their full wavenumber here.
         """
         total = jnp.zeros((1, 1, 1), dtype)
         for axis, unit in zip(AXES, self.grid.fundamental, strict=True):
             total = total + self._along(axis, (self.padded_mode_numbers(axis) * unit) ** 2, dtype)
         return total
 
-    def inverse_k_squared(self, dtype=jnp.float64) -> jax.Array:
+    def inverse_k_squared(self, dtype=jnp.float64) -> OfModes:
         """1 / |k|^2, and 0 at k = 0."""
         k2 = self.k_squared(dtype)
         return jnp.where(k2 == 0, 0, 1 / jnp.where(k2 == 0, 1, k2))
 
     @property
-    def mask(self) -> jax.Array:
-        """True at the modes that belong to the state; broadcasts."""
+    def mask(self) -> Bool[Array, "#ka #kb #kc"]:
+        """True at the modes that belong to the state."""
         mask = jnp.ones((1, 1, 1), bool)
         for axis, n, m in zip(self.order, self.valid, self.shape, strict=True):
             keep = np.arange(m) < n
@@ -243,9 +246,9 @@ class Layout(_Arrangement):
     truncated: bool = True
     """Modes beyond `grid.kept` are not part of the state."""
 
-    def weight(self, dtype=jnp.float64) -> jax.Array:
+    def weight(self, dtype=jnp.float64) -> OverModes:
         """The number of modes that an entry represents in a sum: 2 if it represents its conjugate too; 0 in padding
-        and at modes that are not part of the state. Broadcasts."""
+        and at modes that are not part of the state."""
         return jnp.where(self.mask, self._along("z", self._conjugates, dtype), 0)
 
     @property
@@ -255,39 +258,42 @@ class Layout(_Arrangement):
         paired = (mode_numbers > 0) & (2 * mode_numbers != self.grid.shape[2])
         return np.where(self.half & paired, 2, 1)
 
-    def phases(self, axis: str, positions: np.ndarray | jax.Array, dtype) -> jax.Array:
-        """exp(i k x) along an axis, (positions, modes): the real part of a field's coefficients times those of the
-        three axes, summed over all entries, is its value. In a half layout those of z count conjugate modes."""
+    def phases(
+        self, axis: str, positions: Float[Array, "n"] | Float[np.ndarray, "n"], dtype
+    ) -> Complex[Array, "n modes"]:
+        """exp(i k x) along an axis at positions (length). A field's value is the real part of the sum over all modes
+        of its coefficients times the phases of the three axes. In a half layout the phases along z count conjugate
+        modes."""
         unit = self.grid.fundamental[AXES.index(axis)]
         turns = jnp.asarray(positions)[:, None] * (self.padded_mode_numbers(axis) * unit)
         weight = jnp.asarray(self._conjugates if axis == "z" else 1)
         return (weight * jnp.exp(1j * turns)).astype(dtype)
 
-    def sum(self, values: jax.Array) -> jax.Array:
-        """Sum over all modes of real `values` (..., *order), conjugate modes included."""
+    def sum(self, values: Float[Array, "*component ka kb kc"]) -> Float[Array, "*component"]:
+        """The sum of real `values` over all modes, conjugate modes included."""
         weight = self.weight(values.dtype)
         # Where the weight is constant, the sum is taken first: XLA would store a weight for every mode.
         constant = tuple(axis for axis in (-3, -2, -1) if weight.shape[axis] == 1)
         return (weight * values.sum(constant, keepdims=True)).sum((-3, -2, -1))
 
-    def inner(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """Box mean of the product of two fields, over the last three axes: sum of weight Re(a* b)."""
+    def inner(self, a: SpectralField, b: SpectralField) -> Float[Array, "*component"]:
+        """Box mean of the product of two fields, component by component: the sum of weight Re(a* b)."""
         return self.sum(a.real * b.real + a.imag * b.imag)
 
-    def at_zero(self, array: jax.Array) -> jax.Array:
-        """The coefficients at k = 0: box means, over the last three axes."""
+    def at_zero(self, array: SpectralField) -> Complex[Array, "*component"]:
+        """The coefficients at k = 0, which are box means."""
         return jnp.where(self.zero, array, 0).sum((-3, -2, -1))
 
     @property
-    def zero(self) -> jax.Array:
-        """True at k = 0; broadcasts."""
+    def zero(self) -> Bool[Array, "ka kb kc"]:
+        """True at k = 0."""
         return (self.integers("x") == 0) & (self.integers("y") == 0) & (self.integers("z") == 0)
 
     # ---- shells ------------------------------------------------------------------------------------------
 
     @property
     def shell_width(self) -> float:
-        """dk, as in the grid."""
+        """dk (1/length), as in the grid."""
         return self.grid.shell_width
 
     @cached_property
@@ -311,30 +317,30 @@ class Layout(_Arrangement):
 
         return Program(local, self.mesh, [self.spec, self.spec_of(4)], [PartitionSpec()], name="shell_sum")
 
-    def shell_numbers(self) -> jax.Array:
-        """The shell of every entry, of the array's (padded) shape; at most the number of the last shell."""
+    def shell_numbers(self) -> Int[Array, "ka kb kc"]:
+        """The shell of every mode; modes beyond the last shell, and padding, are counted to it."""
         n = shell_at(jnp.sqrt(self.k_squared()) / self.shell_width).astype(jnp.int32)
         return self.constrain(jnp.minimum(jnp.broadcast_to(n, self.shape), self.shells - 1))
 
-    def shell_sum(self, values: jax.Array) -> jax.Array:
-        """Sums of real `values` (..., *order) over the shells: (..., shells).
+    def shell_sum(self, values: Float[Array, "*component ka kb kc"]) -> Float[Array, "*component shell"]:
+        """The sum of real `values` over the modes of each shell.
 
-        Their sum over the shells is `sum`, up to round-off.
+        The sum of the result over the shells is `sum`, up to round-off.
         """
         flat = (self.weight(values.dtype) * values).reshape(-1, *self.shape)
         (sums,) = self._shell_program(self.shell_numbers(), self.constrain(flat))
         return sums.reshape(*values.shape[:-3], self.shells)
 
-    def shell_modes(self) -> tuple[jax.Array, jax.Array]:
-        """The number of modes in each shell, conjugates included, and the mean of their |k|: (shells,) both.
+    def shell_modes(self) -> tuple[Spectrum, Spectrum]:
+        """The number of modes in each shell, conjugates included, and the mean of their |k| (1/length).
 
-        The mean leaves k = 0 out. For shells without other modes (narrow shells, the corners that spherical
-        dealiasing cuts off) it is n dk.
+        The mean leaves k = 0 out. In shells without other modes (narrow shells, the corners that spherical dealiasing
+        cuts off) the mean is n dk.
         """
         k = jnp.broadcast_to(jnp.sqrt(self.k_squared()), self.shape)
         modes, waves, total = self.shell_sum(jnp.stack([jnp.ones_like(k), jnp.where(k > 0, 1.0, 0.0), k]))
         return modes, jnp.where(waves > 0, total / jnp.maximum(waves, 1), self.shell_wavenumbers())
 
-    def shell_wavenumbers(self) -> np.ndarray:
-        """Central wavenumber n dk of each shell."""
+    def shell_wavenumbers(self) -> Float[np.ndarray, "shell"]:
+        """Central wavenumber n dk (1/length) of each shell."""
         return np.arange(self.shells) * self.shell_width

@@ -14,19 +14,21 @@ from collections.abc import Collection
 import jax
 import jax.numpy as jnp
 
+from simulator.spectral.arrays import Number, Whole
 from simulator.spectral.grid import Grid
 from simulator.spectral.local import Points
 from simulator.spectral.operators import translate
 from simulator.spectral.transform import Evaluated, Local, PointwiseFunction, Transform, Tree
 
-Shift = tuple[float | jax.Array, float | jax.Array, float | jax.Array]
+Shift = tuple[float | Number, float | Number, float | Number]
 """The displacement of the grid's points: lengths along x, y, z."""
 
 
 def evaluate_moved(
     transform: Transform, shift: Shift, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()
 ) -> Evaluated:
-    """`transform.evaluate_once` on the grid shifted by `shift`; the products are functions of the original box."""
+    """`transform.evaluate_once` on the grid shifted by `shift`; the products are shifted back, to fields on the
+    grid."""
     layout = transform.layout
 
     def moved(tree: Tree, by: Shift) -> Tree:
@@ -71,8 +73,8 @@ def evaluate_dealiased(
 _SEED = 1981
 
 
-def phase_shift(grid: Grid, step: jax.Array, stage: jax.Array | int) -> Shift | None:
-    """Rogallo's shift for one of a step's evaluations, numbered from 0; None for all other kinds of dealiasing.
+def phase_shift(grid: Grid, step: Whole, stage: Number | Whole | int) -> Shift | None:
+    """Rogallo's shift for one `stage` of a step, numbered from 0; None for all other kinds of dealiasing.
 
     The aliasing error A of a tendency N has the opposite sign on a grid shifted by half a spacing along x, y and z.
     Each stage is evaluated on one grid, shifted by d in the first stage and by d + dx / 2 in the second, with a new d

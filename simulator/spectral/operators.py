@@ -1,8 +1,8 @@
 """Differential operators on spectral arrays and Poisson's equation, for any layout.
 
-Vector fields are (d, *layout.order), with one component for each of the grid's d axes. In a plane, d = 2, a vector
-along the normal is a scalar field: the curl of a vector in the plane, or the field whose curl lies in the plane.
-Coefficients stay in the layout and need no communication.
+A vector has one component for each of the grid's d axes. In a plane, d = 2, a vector along the normal is a scalar
+field: the curl of a vector in the plane, or the field whose curl lies in the plane. Coefficients stay in the layout
+and need no communication.
 """
 
 from collections.abc import Sequence
@@ -14,31 +14,33 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Array, Complex, Float, Inexact
 
+from simulator.spectral.arrays import Number, OfModes, OverModes, SpectralField, SpectralScalar, SpectralVector
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Layout
 
 
-def wavenumbers(layout: Layout, dtype=jnp.float64) -> tuple[jax.Array, ...]:
-    """The wavenumber along each axis of the grid, broadcasting against a spectral array: two in a plane."""
+def wavenumbers(layout: Layout, dtype=jnp.float64) -> tuple[OverModes, ...]:
+    """The wavenumber (1/length) along each axis of the grid: two in a plane."""
     return layout.grid.seen(layout.wavenumbers(dtype))
 
 
-def _k(layout: Layout, field: jax.Array) -> tuple[jax.Array, ...]:
+def _k(layout: Layout, field: Complex[Array, "... ka kb kc"]) -> tuple[OverModes, ...]:
     return wavenumbers(layout, field.real.dtype)
 
 
-def gradient(layout: Layout, field: jax.Array) -> jax.Array:
-    """i k f of a scalar: (d, *order)."""
+def gradient(layout: Layout, field: SpectralScalar) -> SpectralVector:
+    """i k f."""
     return jnp.stack([1j * k * field for k in _k(layout, field)])
 
 
-def divergence(layout: Layout, field: jax.Array) -> jax.Array:
-    """i k . v of a vector."""
+def divergence(layout: Layout, field: SpectralVector) -> SpectralScalar:
+    """i k . v."""
     return 1j * _along(_k(layout, field), field)
 
 
-def _along(k: Sequence[jax.Array], field: jax.Array) -> jax.Array:
+def _along(k: Sequence[OverModes], field: SpectralVector) -> SpectralScalar:
     return reduce(add, (q * field[i] for i, q in enumerate(k)))
 
 
@@ -49,8 +51,9 @@ def symmetric_pairs(dimensions: int) -> list[tuple[int, int]]:
 
 
 def cross(a: jax.Array | Sequence[jax.Array], b: jax.Array) -> jax.Array:
-    """a x b of vectors (3, ...) at points or modes (..., x, y, z). In a plane, of two vectors (2, ...) a scalar, the
-    component along the normal; of a vector and a scalar, which is a vector along the normal, a vector."""
+    """a x b of vectors (3, ...) at points or modes (three last axes). In a plane the product of two vectors (2, ...)
+    is a scalar, its component along the normal; that of a vector and a scalar, a vector along the normal, is a
+    vector."""
     parts = _cross(a, b)
     return jnp.stack(parts) if isinstance(parts, list) else parts
 
@@ -65,13 +68,14 @@ def _cross(a: jax.Array | Sequence[jax.Array], b: jax.Array) -> list[jax.Array] 
     return [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
 
 
-def curl(layout: Layout, field: jax.Array) -> jax.Array:
-    """i k x v of a vector. In a plane a scalar, d_x v_y - d_y v_x, or the vector (d_y f, -d_x f) of a scalar f."""
+def curl(layout: Layout, field: Complex[Array, "... ka kb kc"]) -> Complex[Array, "... ka kb kc"]:
+    """i k x v of a vector. In a plane the scalar d_x v_y - d_y v_x of a vector, and the vector (d_y f, -d_x f) of a
+    scalar f."""
     parts = _cross(_k(layout, field), field)
     return jnp.stack([1j * part for part in parts]) if isinstance(parts, list) else 1j * parts
 
 
-def dot(a: jax.Array, b: jax.Array) -> jax.Array:
+def dot(a: Inexact[Array, "d *shape"], b: Inexact[Array, "d *shape"]) -> Inexact[Array, "*shape"]:
     """a . b, summed over the first axis.
 
     Written out, because XLA's CPU code takes ten times as long for a sum over a short first axis.
@@ -79,46 +83,46 @@ def dot(a: jax.Array, b: jax.Array) -> jax.Array:
     return reduce(add, a * b)
 
 
-def squared(a: jax.Array) -> jax.Array:
-    """|a|^2 of vectors of real or complex components along the first axis, or of a scalar (x, y, z)."""
+def squared(a: Inexact[Array, "*shape"]) -> Float[Array, "..."]:
+    """|a|^2 of a scalar, an array of three axes, or summed over the components of a vector, along the first axis."""
     if a.ndim == 3:
         return a.real**2 + a.imag**2
     return dot(a, a) if jnp.isrealobj(a) else dot(a.real, a.real) + dot(a.imag, a.imag)
 
 
-def _inverse_square(k: Sequence[jax.Array]) -> jax.Array:
+def _inverse_square(k: Sequence[OverModes]) -> OverModes:
     """1 / |k|^2 of the derivative's wavenumbers, and 0 where they vanish: at k = 0 and at pure Nyquist modes."""
     k2 = reduce(add, (q * q for q in k))
     return jnp.where(k2 == 0, 0, 1 / jnp.where(k2 == 0, 1, k2))
 
 
-def inverse_curl(layout: Layout, field: jax.Array) -> jax.Array:
-    """The solenoidal vector without mean whose curl is the solenoidal part of `field`: i k x v / |k|^2. Of a vector
-    in a plane it is along the normal, a scalar."""
+def inverse_curl(layout: Layout, field: Complex[Array, "... ka kb kc"]) -> Complex[Array, "... ka kb kc"]:
+    """The solenoidal vector without mean whose curl is the solenoidal part of `field`: i k x v / |k|^2. For a vector
+    in a plane it lies along the normal and is a scalar."""
     return curl(layout, field) * _inverse_square(_k(layout, field))
 
 
-def project(layout: Layout, field: jax.Array) -> jax.Array:
+def project(layout: Layout, field: SpectralVector) -> SpectralVector:
     """Solenoidal part of a vector, its mean included: v - k (k . v) / |k|^2."""
     k = _k(layout, field)
     along = _along(k, field) * _inverse_square(k)
     return jnp.stack([field[i] - q * along for i, q in enumerate(k)])
 
 
-def fluctuation(layout: Layout, field: jax.Array) -> jax.Array:
-    """The field (..., *order) without its box mean, the mode k = 0."""
+def fluctuation(layout: Layout, field: SpectralField) -> SpectralField:
+    """The field without its box mean, the mode k = 0."""
     return jnp.where(layout.zero, 0, field)
 
 
-def hermitian(layout: Layout, field: jax.Array) -> jax.Array:
-    """The coefficients of the real field that `field` (..., *order) represents in physical space.
+def hermitian(layout: Layout, field: SpectralField) -> SpectralField:
+    """The coefficients of the real field that `field` represents in physical space.
 
-    Where modes k and -k are both stored (in a half spectrum on the plane kz = 0), this is their Hermitian part. The
-    anti-Hermitian part is invisible on the grid, and equations with growing waves would let it grow.
+    Of modes k and -k that are both stored (in a half spectrum those of the plane kz = 0) the Hermitian part remains.
+    The anti-Hermitian part is invisible on the grid, and equations with growing waves would let it grow.
     """
     if not layout.half:
         return 0.5 * (field + jnp.conj(_mirrored(layout, field, AXES)))
-    # Only the planes that are their own mirror images are gathered if they are cut over devices, not the field.
+    # Only the planes that are their own mirror images are gathered from the devices, not the whole field.
     at, nz = layout.order.index("z") - 3, layout.grid.shape[2]
     result = field
     for place, k in enumerate(map(int, layout.mode_numbers["z"])):
@@ -130,7 +134,7 @@ def hermitian(layout: Layout, field: jax.Array) -> jax.Array:
 
 
 def _mirrored(layout: Layout, field: jax.Array, axes: str) -> jax.Array:
-    """The modes -k at the positions of the modes k, along some axes."""
+    """An array with the coefficient of -k at the position of each mode k, mirrored along `axes`."""
     for axis in axes:
         mode_numbers, n = layout.padded_mode_numbers(axis), layout.grid.shape[AXES.index(axis)]
         places = {int(k): i for i, k in enumerate(mode_numbers)}
@@ -141,9 +145,10 @@ def _mirrored(layout: Layout, field: jax.Array, axes: str) -> jax.Array:
 
 
 def translate(
-    layout: Layout, field: jax.Array, shift: tuple[float | jax.Array, float | jax.Array, float | jax.Array]
-) -> jax.Array:
-    """The field f(x + shift): coefficients times exp(i k . shift), a product of one factor for each axis."""
+    layout: Layout, field: SpectralField, shift: tuple[float | Number, float | Number, float | Number]
+) -> SpectralField:
+    """The field f(x + shift), `shift` in units of length: coefficients times exp(i k . shift), one factor per
+    axis."""
     for k, length in zip(layout.wavenumbers(), shift, strict=True):
         field = field * jnp.exp(1j * k * length).astype(field.dtype)
     return field
@@ -152,7 +157,7 @@ def translate(
 Green = Literal["exact", "finite_difference"]
 
 
-def laplacian_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) -> jax.Array:
+def laplacian_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) -> OfModes:
     """The factor of -lap for each mode (1/length^2): |k|^2, or for the second-order difference formula
 
         sum_i (2 / dx_i sin(k_i dx_i / 2))^2,
@@ -170,14 +175,13 @@ def laplacian_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) 
     return total
 
 
-def inverse_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) -> jax.Array:
+def inverse_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) -> OfModes:
     """1 / `laplacian_symbol`, and 0 at k = 0 and in padding."""
     k2 = laplacian_symbol(layout, green, dtype)
     usable = (k2 > 0) & layout.mask
     return jnp.where(usable, 1 / jnp.where(usable, k2, 1), 0)
 
 
-def solve_poisson(layout: Layout, source: jax.Array, green: Green = "exact") -> jax.Array:
-    """Coefficients of the solution of lap Phi = S without mean, from those of S (..., *layout.order), whose mean is
-    ignored."""
+def solve_poisson(layout: Layout, source: SpectralField, green: Green = "exact") -> SpectralField:
+    """The solution without mean of lap Phi = S, from the coefficients of the source S, whose mean is ignored."""
     return -inverse_symbol(layout, green, source.real.dtype) * source

@@ -7,7 +7,9 @@ number of devices and in any layout, and a finer grid keeps the large scales of 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Complex, Float, Int
 
+from simulator.spectral.arrays import Whole
 from simulator.spectral.layout import Layout
 
 _OFFSET = 1 << 20  # Makes signed wavenumbers positive; grids have fewer points than this along an axis.
@@ -18,8 +20,10 @@ def _mode_key(seed: jax.Array, x: jax.Array, y: jax.Array, z: jax.Array) -> jax.
     return jax.random.fold_in(jax.random.wrap_key_data(counter), seed)
 
 
-def gaussian(layout: Layout, seed: int | jax.Array, components: int = 1, dtype=jnp.float64) -> jax.Array:
-    """Complex Gaussian coefficients (components, *layout.order): mean |f(k)|^2 = 1, independent modes.
+def gaussian(
+    layout: Layout, seed: int | Whole, components: int = 1, dtype=jnp.float64
+) -> Complex[Array, "component ka kb kc"]:
+    """Complex Gaussian coefficients: mean |f(k)|^2 = 1, independent modes.
 
     In the layout of a real field the modes k and -k share one stream and the second is the conjugate of the first;
     (0, 0, 0) is real. The numbers are drawn in double precision, whatever `dtype` is. `seed` may be a traced integer,
@@ -49,10 +53,12 @@ def gaussian(layout: Layout, seed: int | jax.Array, components: int = 1, dtype=j
     return layout.constrain(field.astype(jnp.result_type(dtype, jnp.complex64)))
 
 
-def mode_normals(modes: np.ndarray, seed: int, step: jax.Array | int, components: int) -> jax.Array:
-    """Standard normal numbers (M, components, 2) in double precision for a list of modes (M, 3), signed integers.
+def mode_normals(
+    modes: Int[np.ndarray, "mode 3"], seed: int, step: Whole | int, components: int
+) -> Float[Array, "mode component 2"]:
+    """Standard normal numbers in double precision for a list of modes, given by their signed integer wavenumbers.
 
-    They depend only on the mode, the seed and the step, not on the other modes in the list.
+    The numbers of a mode depend only on the mode, the seed and the step, not on the other modes in the list.
     """
     kx, ky, kz = (jnp.asarray(k + _OFFSET, jnp.uint32) for k in np.asarray(modes).T)
 

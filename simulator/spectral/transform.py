@@ -6,27 +6,27 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Complex, Inexact, Shaped
 
+from simulator.spectral.arrays import PhysicalField, SpectralField, SpectralFields
 from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import Points
 
 Tree = Any  # A dict (or any pytree) of arrays with any number of leading component axes.
-
-
-Fields = dict[str, jax.Array]  # Spectral arrays by name: vectors (3, *layout.order), scalars (*layout.order).
+Fields = SpectralFields
 
 
 class Local(NamedTuple):
-    """The result of a pointwise function: products to be transformed, and values of which only the maximum or the box
-    mean is needed. All have the shape of a block, products with leading component axes."""
+    """The result of a pointwise function: `products` to be transformed, and values of which only the maximum or only
+    the box mean is needed. All have the shape of a block, products with leading component axes."""
 
     products: Tree
     maxima: dict[str, jax.Array] = {}  # noqa: RUF012
     means: dict[str, jax.Array] = {}  # noqa: RUF012
 
     def everywhere(self, shape: Sequence[int]) -> "Local":
-        """The same, broadcast to all points of a block of this shape."""
+        """Products, maxima and means broadcast to all points of a block of this shape."""
         whole = jax.tree.map(lambda a: jnp.broadcast_to(a, (*a.shape[:-3], *shape)), self.products)
         return Local(whole, *({k: jnp.broadcast_to(v, shape) for k, v in part.items()} for part in self[1:]))
 
@@ -43,14 +43,14 @@ class Evaluated(NamedTuple):
     maxima: dict[str, jax.Array]
     means: dict[str, jax.Array]
     values: dict[str, jax.Array] = {}  # noqa: RUF012
-    """Values of inputs on the grid, (components, *kept_order)."""
+    """Values of the inputs that were to be kept, (component, *kept_order)."""
 
 
 class Transform(Protocol):
     """A distributed transform between values on the grid and Fourier coefficients.
 
-    `layout` and `physical` are the layouts of modes and points. All methods are linear in their arrays (except for
-    `pointwise`), can be traced, and keep arrays sharded.
+    `layout` and `physical` are the layouts of modes and points. All methods but `evaluate` are linear in their
+    arrays; all can be traced, and keep arrays sharded.
     """
 
     grid: Grid
@@ -63,19 +63,18 @@ class Transform(Protocol):
     kernels: str
     """Implementation of the local transforms: "native" or "xla"."""
     kept_order: str | None
-    """Axis order of the values that `evaluate` can keep; None if it keeps none."""
+    """Axis order of the values that `evaluate` can keep; None if it cannot keep values."""
 
-    def forward(self, values: jax.Array) -> jax.Array:
-        """Values (..., x, y, z), or (..., x, y) in two dimensions, to coefficients (..., *layout.order) of the modes
-        that are kept."""
+    def forward(self, values: Shaped[Array, "..."]) -> Complex[Array, "... ka kb kc"]:
+        """The coefficients of the modes that are kept, from values (..., x, y, z), in two dimensions (..., x, y)."""
         ...
 
-    def inverse(self, modes: jax.Array) -> jax.Array:
-        """Coefficients to values (..., x, y, z); zero in padding."""
+    def inverse(self, modes: SpectralField) -> PhysicalField:
+        """Values on the grid from coefficients; zero in padding."""
         ...
 
-    def inverse_kept(self, modes: jax.Array) -> jax.Array:
-        """Coefficients (components, *layout.order) to values (components, *kept_order), which is not None."""
+    def inverse_kept(self, modes: Complex[Array, "component ka kb kc"]) -> Inexact[Array, "component pa pb pc"]:
+        """Values with the axes in `kept_order`, which must not be None, from coefficients."""
         ...
 
     def evaluate(
@@ -83,17 +82,17 @@ class Transform(Protocol):
     ) -> Evaluated:
         """The coefficients of products of fields: `pointwise` is applied to the values of all `inputs` at each point.
 
-        The values of the inputs `keep`, names of a dict, are returned where `kept_order` is not None. Products of
-        two fields are free of aliasing with `two_thirds` and `spherical` dealiasing.
+        If `kept_order` is not None, the values of those inputs whose names `keep` lists are returned too. With
+        `two_thirds` and `spherical` dealiasing, products of two fields are free of aliasing.
         """
         ...
 
     def evaluate_once(
         self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
     ) -> Evaluated:
-        """`evaluate` on the grid's own points only, with the aliasing that the kept modes allow.
+        """`evaluate` on the points of the grid alone, without a second, shifted grid, which removes aliasing.
 
-        All inputs go through one all-to-all per exchange of the plan, all products through one back.
+        Each exchange of the plan sends all inputs in one all-to-all, and all products back in another one.
         """
         ...
 
@@ -101,7 +100,8 @@ class Transform(Protocol):
 def evaluate_whole(
     transform: Transform, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()
 ) -> Evaluated:
-    """`evaluate` with whole transforms, for backends that cannot visit physical space in blocks."""
+    """`Transform.evaluate_once` by transforms of whole fields, for backends that cannot visit physical space in
+    blocks."""
     array, given = stack(inputs)
     if array is None:
         raise ValueError("evaluate needs at least one input field")
@@ -139,6 +139,7 @@ class Stacked(NamedTuple):
 
 
 def described(tree: Tree) -> Stacked:
+    """The positions that `stack` gives the leaves of a tree."""
     leaves, treedef = jax.tree.flatten(tree)
     return Stacked(treedef, tuple(tuple(leaf.shape[: leaf.ndim - 3]) for leaf in leaves))
 

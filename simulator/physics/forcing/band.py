@@ -1,7 +1,7 @@
-"""Forces on the modes of a band: random ones with a correlation time, and forces along the flow.
+"""Forces on the modes of a band: random forces with a correlation time, and forces along the flow.
 
-Forces along the flow use its Hermitian part only: the anti-Hermitian part is invisible on the grid and would grow
-without limit.
+Forces along the flow use only the Hermitian part of the velocity: the anti-Hermitian part is invisible on the grid
+and would grow without limit.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Complex, Int
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from simulator.errors import UserError, shown
@@ -18,13 +19,14 @@ from simulator.physics.initial.initial import StartFiles
 from simulator.physics.models import Fields, Model
 from simulator.settings import NonNegative, Positive, Real, Seed, Settings
 from simulator.spectral import Grid, Layout, Transform
+from simulator.spectral.arrays import Number, SpectralVector, Whole
 from simulator.spectral.operators import hermitian
 from simulator.spectral.random import mode_normals
 
 
-def momentum(fields: Fields) -> jax.Array:
-    """The momentum density: the box mean of its product with the acceleration is the power per volume. In an
-    incompressible flow of density 1 it is the velocity."""
+def momentum(fields: Fields) -> SpectralVector:
+    """The momentum density, in an incompressible flow of density 1 the velocity. The box mean of its product with an
+    acceleration is the power per volume."""
     return fields["momentum"] if "momentum" in fields else fields["velocity"]
 
 
@@ -46,7 +48,7 @@ Band = Annotated[tuple[NonNegative, NonNegative], BeforeValidator(_two), AfterVa
 _MARGIN = 1e-9
 
 
-def in_band(layout: Layout, band: tuple[float, float]) -> jax.Array:
+def in_band(layout: Layout, band: tuple[float, float]) -> Bool[Array, "ka kb kc"]:
     """True at the modes of a band."""
     k2 = layout.k_squared()
     low, high = band[0] ** 2 * (1 - _MARGIN), band[1] ** 2 * (1 + _MARGIN)
@@ -77,10 +79,10 @@ def check_band(grid: Grid, band: tuple[float, float]) -> None:
         band_modes(grid, band)
 
 
-def band_modes(grid: Grid, band: tuple[float, float]) -> np.ndarray:
-    """Signed integer wavenumbers (M, 3) of a band's modes, one of each pair k, -k, in a fixed order.
+def band_modes(grid: Grid, band: tuple[float, float]) -> Int[np.ndarray, "mode 3"]:
+    """Signed integer wavenumbers of a band's modes, one of each pair k, -k, in a fixed order.
 
-    Raises UserError if there are none.
+    Raises UserError if the band holds no mode of the grid.
     """
     reach = _reach(grid, band)
     if _volume(reach) > MOST_MODES:
@@ -113,8 +115,8 @@ class Embedding:
         self._layout, self._modes = layout, modes
         self._reach = np.abs(modes).max(0)
 
-    def __call__(self, coefficients: jax.Array) -> jax.Array:
-        """Spectral array (components, *order) from (M, components) of one mode of each pair k, -k."""
+    def __call__(self, coefficients: Complex[Array, "mode d"]) -> SpectralVector:
+        """The vector field with these coefficients of one mode of each pair k, -k."""
         layout, reach = self._layout, self._reach
         at, conjugate = (self._modes + reach).T, (-self._modes + reach).T
         cube = jnp.zeros((coefficients.shape[1], *(2 * reach + 1)), coefficients.dtype)
@@ -177,19 +179,19 @@ class OrnsteinUhlenbeck(Forcing):
         variance = 2 * len(k) * ((self._dimensions - 1) * weight**2 + (1 - weight) ** 2)
         self._amplitude = (settings.rate / settings.correlation_time / variance) ** 0.5
 
-    def _noise(self, step: jax.Array | int) -> jax.Array:
+    def _noise(self, step: Whole | int) -> Complex[Array, "mode d"]:
         normal = mode_normals(self._modes, self.settings.seed, step, self._dimensions)
         return (normal[..., 0] + 1j * normal[..., 1]) * 0.5**0.5
 
     def memory(self) -> dict[str, jax.Array]:
         return {"forcing": self._noise(0)}
 
-    def renewed(self, memory: dict[str, Any], step: jax.Array, dt: jax.Array) -> dict[str, Any]:
+    def renewed(self, memory: dict[str, Any], step: Whole, dt: Number) -> dict[str, Any]:
         passed = dt / self.settings.correlation_time
         fresh = jnp.sqrt(-jnp.expm1(-2 * passed))
         return {"forcing": memory["forcing"] * jnp.exp(-passed) + fresh * self._noise(step)}
 
-    def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
+    def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
         b, weight = memory["forcing"], self.settings.solenoidal_weight
         compressive = (b * self._direction).sum(1, keepdims=True) * self._direction
         f = self._amplitude * (weight * (b - compressive) + (1 - weight) * compressive)
@@ -214,7 +216,7 @@ class Linear(Forcing):
         needs_velocity(model, "linear")
         super().__init__(settings, transform, model, files)
 
-    def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
+    def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
         layout = self.transform.layout
         u = hermitian(layout, self.model.velocity(fields))
         k2 = layout.k_squared(self.transform.dtype)
@@ -248,7 +250,7 @@ class ConstantPower(Forcing):
         check_band(transform.grid, settings.band)
         super().__init__(settings, transform, model, files)
 
-    def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
+    def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
         layout = self.transform.layout
         flow = hermitian(layout, momentum(fields))
         inside = jnp.where(in_band(layout, self.settings.band), flow, 0)

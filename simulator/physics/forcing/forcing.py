@@ -14,6 +14,7 @@ from simulator.physics.models import Fields, Model
 from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Settings
 from simulator.spectral import Local, Transform
+from simulator.spectral.arrays import Number, PointValues, Whole
 from simulator.spectral.operators import project
 
 
@@ -30,15 +31,16 @@ class Forcing:
         self.settings, self.transform, self.model = settings, transform, model
 
     def memory(self) -> dict[str, jax.Array]:
-        """The initial value of the arrays that it carries from step to step in the state and in checkpoints."""
+        """The initial values of the arrays that the forcing carries from step to step, in the state and in
+        checkpoints."""
         return {}
 
-    def renewed(self, memory: dict[str, Any], step: jax.Array, dt: jax.Array) -> dict[str, Any]:
+    def renewed(self, memory: dict[str, Any], step: Whole, dt: Number) -> dict[str, Any]:
         """The memory after step number `step` of length dt."""
         return {}
 
-    def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
-        """Accelerations by field; solenoidal for solenoidal fields."""
+    def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
+        """Accelerations (field/time) by field; solenoidal for solenoidal fields."""
         raise TypeError(f"{type(self).__name__} does not define acceleration")
 
 
@@ -67,8 +69,9 @@ class PythonForcingSettings(Settings):
 class PythonForcing(Forcing):
     """`function(x, y, z, t, **parameters)` gives a dict of accelerations by field.
 
-    It gets the coordinates of a part of the grid's points, in any arrangement, as arrays that broadcast, and has to
-    work point by point with jax.numpy; vectors are three components. What has to be solenoidal is projected.
+    The function receives the coordinates of a part of the grid's points, in any arrangement, as arrays that
+    broadcast. It has to work point by point with jax.numpy; a vector is three components, in a plane two.
+    Accelerations of solenoidal fields are projected.
     """
 
     Settings = PythonForcingSettings
@@ -79,7 +82,7 @@ class PythonForcing(Forcing):
         one = jax.ShapeDtypeStruct((1, 1, 1), transform.dtype)
         jax.eval_shape(self._values, (one, one, one), jax.ShapeDtypeStruct((), jnp.float64))
 
-    def _values(self, points: Any, time: jax.Array) -> Fields:
+    def _values(self, points: Any, time: Number) -> PointValues:
         found = self._function(*self.transform.grid.seen(points), time)
         if not isinstance(found, Mapping) or not found:
             raise self._function.refused(f"a dict of accelerations by field is needed, not {found!r}")
@@ -104,11 +107,11 @@ class PythonForcing(Forcing):
             raise refused(f"{name} is complex; real values are needed")
         return whole.astype(dtype if real else jnp.result_type(dtype, jnp.complex64))
 
-    def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
+    def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
         def force(values, points, time) -> Local:
             return Local(self._values(points, time))
 
-        # The points come with some field; one component is the least.
+        # `evaluate` needs an input field, although only the points are used; one component costs least.
         some = next(iter(fields.values()))
         some = some[0] if some.ndim > 3 else some
         found = self.transform.evaluate({"some": some}, force, time).products

@@ -2,7 +2,6 @@
 
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 
 from simulator.errors import UserError
@@ -12,10 +11,11 @@ from simulator.physics.initial.vortices import AbcSettings, Waves, arnold_beltra
 from simulator.physics.models import Fields, Model
 from simulator.settings import Points, Real, Settings
 from simulator.spectral import Transform
+from simulator.spectral.arrays import Number, SpectralVector
 
 
 class _Steady(Forcing):
-    """A constant force, computed from its few modes whenever it is needed."""
+    """A constant force, which every evaluation computes anew from its few modes."""
 
     axes = "xyz"
     """The axes along which the force varies."""
@@ -31,10 +31,10 @@ class _Steady(Forcing):
             )
         super().__init__(settings, transform, model, files)
 
-    def _force(self, w: Waves) -> jax.Array:
+    def _force(self, w: Waves) -> SpectralVector:
         raise TypeError(f"{type(self).__name__} does not define _force")
 
-    def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
+    def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
         return {"velocity": self._force(Waves(self.transform.layout, self.transform.dtype))}
 
 
@@ -52,7 +52,7 @@ class Kolmogorov(_Steady):
     Settings = KolmogorovSettings
     axes = "y"
 
-    def _force(self, w: Waves) -> jax.Array:
+    def _force(self, w: Waves) -> SpectralVector:
         s = self.settings
         f = s.amplitude * w.one("x") * w.sin("y", s.wavenumber) * w.one("z")
         return w.vector(f, jnp.zeros_like(f), jnp.zeros_like(f))
@@ -70,7 +70,7 @@ class TaylorGreenForcing(_Steady):
 
     Settings = TaylorGreenForcingSettings
 
-    def _force(self, w: Waves) -> jax.Array:
+    def _force(self, w: Waves) -> SpectralVector:
         return taylor_green(w, self.transform, self.settings.amplitude)
 
 
@@ -87,5 +87,5 @@ class AbcForcing(_Steady):
         three_dimensional(transform, "abc")
         super().__init__(settings, transform, model, files)
 
-    def _force(self, w: Waves) -> jax.Array:
+    def _force(self, w: Waves) -> SpectralVector:
         return arnold_beltrami_childress(w, self.settings)

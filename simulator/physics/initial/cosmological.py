@@ -21,6 +21,7 @@ from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.settings import InputPath, Integer, Points, Positive, Real, Seed, Settings, wrong
 from simulator.spectral import Grid, Layout, Transform
+from simulator.spectral.arrays import SpectralScalar
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import gradient, translate
 from simulator.spectral.random import gaussian
@@ -246,7 +247,7 @@ class Cosmological(Initial):
         @jax.jit
         def build() -> tuple[jax.Array, jax.Array]:
             layout = transform.layout
-            # On the points of the lattice from here on: so the products of second order are taken there, too.
+            # Fields on the points of the lattice: the products of second order are evaluated there, too.
             delta = translate(layout, self._contrast(layout, power), lattice_shift(matter))
             delta = layout.constrain(delta.astype(jnp.result_type(transform.dtype, jnp.complex64)))
             first = growth * gradient(layout, -inverse_laplacian(layout, delta))
@@ -273,8 +274,8 @@ class Cosmological(Initial):
         c = background.settings
         return self.settings.share * 3 * c.hubble**2 * c.matter / (8 * math.pi * gravity)
 
-    def _contrast(self, layout: Layout, power: Power) -> jax.Array:
-        """Coefficients of delta at D = 1; none on Nyquist planes, where they have no phase."""
+    def _contrast(self, layout: Layout, power: Power) -> SpectralScalar:
+        """delta at D = 1; zero on Nyquist planes, where a mode has no phase."""
         k = jnp.sqrt(layout.k_squared())
         inside = jnp.ones((1, 1, 1), bool)
         for axis, n in zip("xyz", layout.grid.shape, strict=True):
@@ -284,13 +285,13 @@ class Cosmological(Initial):
         return jnp.where(usable, jnp.sqrt(variance), 0) * gaussian(layout, self.settings.seed)[0]
 
 
-def inverse_laplacian(layout: Layout, field: jax.Array) -> jax.Array:
-    """Coefficients of the solution without mean of lap phi = f."""
+def inverse_laplacian(layout: Layout, field: SpectralScalar) -> SpectralScalar:
+    """The solution without mean of lap phi = f."""
     return -layout.inverse_k_squared(field.real.dtype) * field
 
 
-def second_order_source(transform: Transform, delta: jax.Array) -> jax.Array:
-    """Coefficients of sum_{i<j} (phi_ii phi_jj - phi_ij^2), lap phi = delta, from products on the grid."""
+def second_order_source(transform: Transform, delta: SpectralScalar) -> SpectralScalar:
+    """sum_{i<j} (phi_ii phi_jj - phi_ij^2) with lap phi = delta, from products on the grid."""
     layout, phi = transform.layout, inverse_laplacian(transform.layout, delta)
     k = layout.wavenumbers(delta.real.dtype)
 

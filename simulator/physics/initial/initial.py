@@ -38,17 +38,18 @@ class Stored(Protocol):
     components: Mapping[str, tuple[int, ...]]  # Fields with their leading shapes.
 
     def coefficients(self, name: str, transform: Transform) -> jax.Array:
-        """A field's modes in the layout of `transform`, which may have another resolution: modes that are not stored
-        are zero, and stored modes that the layout does not keep are left out."""
+        """The coefficients of a field in the layout of `transform`, whose resolution may differ from that of the
+        file: modes that are not stored are zero, and stored modes that the layout does not keep are left out."""
         ...
 
 
 class Initial:
-    """An initial condition. It defines `build` or, if it needs more of the model than its fields, `build_for`."""
+    """An initial condition. It defines `build` or, if it needs the model and not only the model's fields,
+    `build_for`."""
 
     Settings: ClassVar[type[Settings]]
     composite: ClassVar[bool] = False
-    """Whether it starts all components of a composite instead of one kind of matter."""
+    """Whether the condition starts all components of a composite instead of one kind of matter."""
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
@@ -63,16 +64,16 @@ class Initial:
         return self.build(model.transform, model.initial_shapes, files)
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
-        """The particles of a composite where they live, with all their records."""
+        """The particles of a component with all records, each particle on the device that owns its place."""
         raise UserError(
             f"kind: {self.settings.kind} gives fields; particles begin from uniform, jeans_wave, zeldovich_wave, "
             "cosmological, python or snapshot"
         )
 
 
-def start_of(initial: Initial, model: Model, files: StartFiles) -> Fields:
-    """All fields of a model at the start: those of the initial condition, zero for the others, and the evolved fields
-    that the model derives from them."""
+def start_of(initial: Initial, model: Model, files: StartFiles) -> dict[str, Any]:
+    """The evolved fields of a model, and the particles of a composite, at the start: the model derives them from the
+    fields of the initial condition; fields that the condition does not set are zero."""
     if model.parts and not initial.composite:
         raise UserError(
             f"kind: {initial.settings.kind} gives one kind of matter; for a composite it belongs into "
@@ -94,7 +95,7 @@ def start_of(initial: Initial, model: Model, files: StartFiles) -> Fields:
 
 
 def holds(condition: Any) -> bool:
-    """Whether a condition on values is met; assumed if a run is only checked and there are no values."""
+    """Whether a condition on values is met; True if a run is only checked, so that there are no values."""
     try:
         return bool(condition)
     except jax.errors.ConcretizationTypeError:
@@ -121,7 +122,7 @@ def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) 
 
 
 def seen_coordinates(transform: Transform) -> tuple[jax.Array, ...]:
-    """The coordinates that the user sees, broadcasting against each other: two in a two-dimensional box."""
+    """The coordinates (length) along the axes that the user sees, which broadcast: two in a two-dimensional box."""
     grid, coordinates = transform.grid, transform.physical.coordinates(transform.dtype)
     return tuple(x[0] for x in grid.seen(coordinates)) if grid.planar else coordinates
 

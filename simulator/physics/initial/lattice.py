@@ -11,19 +11,20 @@ from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.interpolation import Sampler
 from simulator.physics.particles.start import Positions, lattice_positions, lattice_shape, random_positions
+from simulator.spectral.arrays import ParticleVectors, SpectralVector, Whole
 from simulator.spectral.operators import gradient, solve_poisson
 
-Motion = tuple[jax.Array, jax.Array]  # Displacements and velocities (3, entries).
+Motion = tuple[ParticleVectors, ParticleVectors]  # Displacements (length) and velocities (length/time).
 
 
 def arranged(
     matter: ParticleComponent, density: float, motion: Callable[..., Motion] | None = None, *given: jax.Array
 ) -> ParticleSet:
-    """Particles of equal masses, where they live; `motion` gives displacements and velocities at their undisturbed
-    places (3, entries). Arrays that it needs are `given` to it after these: those on devices of several
-    processes have to be arguments of what is compiled.
+    """Particles of equal masses, each on the device that owns its place. `motion(positions, *given)` is the
+    displacement and velocity of the particles at their undisturbed positions. The arrays `given` are arguments,
+    because a compiled function must not close over arrays on devices of several processes.
 
-    Raises UserError, beginning with the key `count`, where so many make no lattice.
+    Raises UserError, beginning with the key `count`, if no lattice has so many points.
     """
     population = matter.population
     mass = density * matter.transform.grid.volume / population.count
@@ -46,7 +47,7 @@ def lattice(matter: ParticleComponent, mass: float) -> ParticleSet:
 
 
 def _resting(places: Positions, mass: float) -> Callable[[jax.Array], dict[str, jax.Array]]:
-    """The start of particles of equal masses at these places."""
+    """The function from ids to records of particles of equal masses at rest at these places."""
 
     def start(ids: jax.Array) -> dict[str, jax.Array]:
         position = places(ids)["position"]
@@ -57,7 +58,7 @@ def _resting(places: Positions, mass: float) -> Callable[[jax.Array], dict[str, 
 
 
 def lattice_shift(matter: ParticleComponent) -> tuple[float, float, float]:
-    """By how much the lattice is moved against points of the grid, along each axis: less than a spacing; 0 for a
+    """The displacement (length) of the lattice from points of the grid along each axis, less than a spacing; 0 for a
     glass."""
     if matter.settings.arrangement == "glass":
         return 0.0, 0.0, 0.0
@@ -68,10 +69,10 @@ def lattice_shift(matter: ParticleComponent) -> tuple[float, float, float]:
     return x, y, z
 
 
-def at_lattice(matter: ParticleComponent, moved: jax.Array, position: jax.Array) -> jax.Array:
-    """A vector field at undisturbed places (3, entries), double, from the coefficients (3, *order) of the field moved
-    by `lattice_shift`: values at points of the grid where these are the lattice's, and elsewhere a cubic spline
-    through them."""
+def at_lattice(matter: ParticleComponent, moved: SpectralVector, position: ParticleVectors) -> ParticleVectors:
+    """A vector field at the undisturbed positions, in double precision, from the coefficients of the field translated
+    by `lattice_shift`: where a position is a point of the lattice, the value at the grid point that was moved there;
+    elsewhere the value of a cubic spline."""
     sampler = Sampler(matter.transform, "cubic_spline")
     shift = jnp.asarray(lattice_shift(matter))[:, None]
     return sampler(moved, position - shift).astype(jnp.float64)
@@ -81,14 +82,14 @@ STEPS = 64
 
 
 def glass(matter: ParticleComponent, mass: float) -> ParticleSet:
-    """Particles of equal masses at rest, where they live.
+    """Particles of equal masses at rest, each on the device that owns its place.
 
-    From random places they are pushed apart by gravity with the opposite sign, without inertia (White,
-    astro-ph/9410043, has it with inertia). A push s has div s = delta, the density contrast as the assignment puts it
+    Repulsive gravity pushes the particles apart from random places, without inertia (White, astro-ph/9410043, uses
+    inertia). A push s has div s = delta, the density contrast as the assignment puts it
     on the grid, which would remove the contrast at once if the grid resolved it.
     """
     population, transform, assignment = matter.population, matter.transform, matter.assignment
-    # Components of one name differ from others, and a run from none of its restarts.
+    # The seed is the component's name: components differ from each other, and restarts of a run do not.
     places = random_positions(crc32(population.name.encode()), matter.domain)
 
     mean = mass * population.count / transform.grid.volume
@@ -100,8 +101,8 @@ def glass(matter: ParticleComponent, mass: float) -> ParticleSet:
         return matter.settled(particles, position + assignment.interpolated(way, position))
 
     @jax.jit
-    def pushed(particles: ParticleSet, step: jax.Array) -> tuple[ParticleSet, jax.Array]:
-        """The particles after `STEPS`, or crowded before."""
+    def pushed(particles: ParticleSet, step: Whole) -> tuple[ParticleSet, jax.Array]:
+        """The particles after `STEPS` steps, or after the step in which buffers become too small (`crowded`)."""
 
         def unfinished(carry: tuple[ParticleSet, jax.Array]) -> jax.Array:
             particles, step = carry

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from simulator.errors import UserError
@@ -15,10 +16,11 @@ from simulator.physics.initial.initial import Fields, Initial, StartFiles, holds
 from simulator.physics.models.fields import along_axes
 from simulator.settings import AxisVector, InputPath, NonNegative, Positive, Real, Seed, Settings, wrong
 from simulator.spectral import Layout, Transform
+from simulator.spectral.arrays import SpectralField, SpectralVector
 from simulator.spectral.operators import curl, project, squared
 from simulator.spectral.random import gaussian
 
-Shape = Callable[[jax.Array], jax.Array]  # E(k), up to a factor, as a function of |k| > 0.
+Shape = Callable[[jax.Array], jax.Array]  # The function from |k| > 0 (1/length) to E(k), up to a factor.
 
 
 class SpectrumSettings(Settings):
@@ -100,14 +102,14 @@ def tabulated(files: StartFiles, table: InputPath, name: str) -> Shape:
     return interpolated(*rows.T)
 
 
-def interpolated(k: np.ndarray, values: np.ndarray) -> Shape:
-    """A power law between entries, and zero beyond them, where the spectrum is unknown."""
+def interpolated(k: Float[np.ndarray, "row"], values: Float[np.ndarray, "row"]) -> Shape:
+    """The spectrum that is a power law between neighbouring rows of a table, and zero beyond its first and last k."""
     log_k, log_values = np.log(k), np.log(values)
     return lambda k: jnp.exp(jnp.interp(jnp.log(k), log_k, log_values, left=-jnp.inf, right=-jnp.inf))
 
 
-def _draw(layout: Layout, shape: Shape, seed: int, components: int, normalise: str) -> jax.Array:
-    """Gaussian coefficients (components, *order) with zero mean: <|f(k)|^2> is 1, or for `total` E(k) over the area
+def _draw(layout: Layout, shape: Shape, seed: int, components: int, normalise: str) -> SpectralField:
+    """Gaussian coefficients with zero mean: <|f(k)|^2> is 1, or for `total` E(k) over the area
     k^2, in two dimensions the length k, of a shell."""
     k = jnp.sqrt(layout.k_squared())
     waves = jnp.where(k > 0, k, 1)
@@ -116,9 +118,9 @@ def _draw(layout: Layout, shape: Shape, seed: int, components: int, normalise: s
     return jnp.sqrt(jnp.where(k > 0, density, 0)) * gaussian(layout, seed, components)
 
 
-def _scale(layout: Layout, field: jax.Array, shape: Shape, total: float, normalise: str) -> jax.Array:
-    """`field` (components, *order) scaled such that the sum of |f|^2 over all modes is `total`: by one factor, or by
-    one for each shell with modes, so that the shells' sums are in the ratio of E at n dk. For the shell about k = 0
+def _scale(layout: Layout, field: SpectralField, shape: Shape, total: float, normalise: str) -> SpectralField:
+    """`field` scaled such that the sum of |f|^2 over all modes is `total`: by one factor, or by one factor for each
+    shell with modes, so that the shells' sums are in the ratio of E at n dk. For the shell about k = 0
     (which holds modes besides the mean only in long boxes) E is taken at the mean wavenumber of its modes."""
     square = squared(field)
     if normalise == "total":
@@ -132,8 +134,10 @@ def _scale(layout: Layout, field: jax.Array, shape: Shape, total: float, normali
     return field * factor[layout.shell_numbers()]
 
 
-def solenoidal(layout: Layout, shape: Shape, seed: int, energy: float, helicity: float, normalise: str) -> jax.Array:
-    """Vector field (d, *order) with box mean energy |v|^2 / 2, and relative helicity on average.
+def solenoidal(
+    layout: Layout, shape: Shape, seed: int, energy: float, helicity: float, normalise: str
+) -> SpectralVector:
+    """Solenoidal vector field with the box mean `energy` of |v|^2 / 2, and on average the relative `helicity`.
 
     v = sqrt(1 + h) P+ v + sqrt(1 - h) P- v with P+- = (1 +- i k x / k) / 2 (Waleffe, Phys. Fluids A 4, 350, 1992).
     """
@@ -153,8 +157,9 @@ def check_helicity(transform: Transform, helicity: float, key: str) -> None:
 
 def noise(
     layout: Layout, shape: Shape, seed: int, lead: tuple[int, ...], variance: float, normalise: str
-) -> jax.Array:
-    """Field (*lead, *order) of independent components, the box mean of whose summed squares is `variance`."""
+) -> SpectralField:
+    """A field of independent components with leading axes `lead`; the box mean of the sum of their squares is
+    `variance`."""
     field = _draw(layout, shape, seed, math.prod(lead), normalise)
     return _scale(layout, field, shape, variance, normalise).reshape(*lead, *layout.shape)
 
@@ -165,7 +170,8 @@ STREAMS = 0x9E3779B9  # Distance between the seeds of fields that are drawn for 
 def _of(
     name: str, s: SpectrumSettings, number: int, seed: int, wanted: Mapping[str, Any], files: StartFiles
 ) -> tuple[Shape, int]:
-    """Spectrum and seed of the field that is drawn as the number-th."""
+    """Spectrum and seed of the field `name`, the `number`-th of the random fields. Raises UserError if the model has
+    no such field."""
     if name not in wanted:
         raise UserError(f"{name} is not a field of this model; its fields are {', '.join(wanted)}")
     return shape_of(s, files), (s.seed + seed + number * STREAMS) % 2**32
@@ -179,7 +185,8 @@ def add_random_fields(
     fields: Fields,
     seed: int = 0,
 ) -> Fields:
-    """`fields` and the random fields of the settings. `seed` distinguishes their seeds from a random velocity's."""
+    """`fields` and the random fields of the settings. `seed` is added to the seeds of the random fields, so that they
+    differ from that of a random velocity."""
     layout, kind = transform.layout, jnp.result_type(transform.dtype, jnp.complex64)
     requested: dict[str, SpectrumSettings] = dict(settings.scalars)
     if settings.magnetic is not None:

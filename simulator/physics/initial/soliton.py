@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
 from simulator.errors import UserError
@@ -17,6 +18,7 @@ from simulator.physics.initial.initial import Fields, Initial, StartFiles, three
 from simulator.physics.models.density import from_center
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.settings import Few, Flag, NonNegative, Positive, Real, Seed, Settings, wrong
+from simulator.spectral.arrays import SpectralScalar
 
 SIZES = ("core_radius", "mass", "central_density")
 
@@ -122,7 +124,7 @@ class SolitonMerger(Initial):
 
 
 def wave_model(model: Any, kind: str) -> SchrodingerPoisson:
-    """The model, after a check that it is a wave function with gravity."""
+    """`model`, if it is a wave function with gravity in three dimensions; else raises UserError."""
     if not isinstance(model, SchrodingerPoisson):
         raise UserError(f"kind: {kind} gives a wave function; it needs model.kind: schrodinger_poisson")
     three_dimensional(model.transform, kind)
@@ -151,8 +153,8 @@ def attraction(model: SchrodingerPoisson) -> float:
 
 def superposed(
     model: SchrodingerPoisson, solitons: Sequence[OneSoliton], *, relaxed: bool, background: float = 0.0
-) -> jax.Array:
-    """Coefficients of the sum of solitons."""
+) -> SpectralScalar:
+    """The wave function of a sum of solitons, and of a homogeneous wave with the density `background`."""
     transform = model.transform
     kind = jnp.result_type(transform.dtype, jnp.complex64)
     total = jax.jit(lambda: transform.layout.constrain(jnp.zeros(transform.layout.shape, kind)))()
@@ -163,7 +165,7 @@ def superposed(
     return total
 
 
-def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> jax.Array:
+def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> SpectralScalar:
     transform, grid = model.transform, model.transform.grid
     scale = length_scale(model, soliton)
     peak = math.sqrt(model.hbar**2 / attraction(model)) / scale**2
@@ -270,8 +272,8 @@ def radial_ground_state() -> RadialState:
     return RadialState(s, f, core, float(np.trapezoid(4 * math.pi * f**2 * s**2, dx=_STEP)), decay)
 
 
-def profile(radius: jax.Array, scale: float) -> jax.Array:
-    """f(r / L) at radii of any shape, by Lagrange interpolation of order 4 in the table."""
+def profile(radius: Float[Array, "*shape"], scale: float) -> Float[Array, "*shape"]:
+    """f(r / L) at radii (length), by Lagrange interpolation of order 4 in the table."""
     state = radial_ground_state()
     x = jnp.minimum(radius / scale, 1e3) / _STEP
     table = jnp.asarray(state.amplitude, radius.dtype)
@@ -289,8 +291,10 @@ def profile(radius: jax.Array, scale: float) -> jax.Array:
     return jnp.where(x > last, outer, inner)
 
 
-def relax(model: SchrodingerPoisson, psi: jax.Array, *, tolerance: float = 1e-9, most: int = 4000) -> jax.Array:
-    """The stationary state on the model's own grid and box near the real coefficients `psi`, with the same mass.
+def relax(
+    model: SchrodingerPoisson, psi: SpectralScalar, *, tolerance: float = 1e-9, most: int = 4000
+) -> SpectralScalar:
+    """The stationary state near the real wave function `psi` with the same mass, on the model's grid and in its box.
 
     Gradient descent of the energy at fixed mass, preconditioned by (k^2 hbar/2m + c)^-1 (a Sobolev gradient; Garcia-
     Ripoll & Perez-Garcia, SIAM J. Sci. Comput. 23, 1316 (2001)), until |H psi - mu psi| < tolerance |mu psi|.

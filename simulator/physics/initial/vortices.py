@@ -5,49 +5,51 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Int
 
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, only, three_dimensional
 from simulator.physics.initial.random import WithRandomFields, add_random_fields
 from simulator.settings import Real, Settings
 from simulator.spectral import Layout, Transform
+from simulator.spectral.arrays import OverModes, SpectralVector
 from simulator.spectral.grid import AXES
 
 
 class Waves:
-    """Coefficients of sin(n X), cos(n X) and 1 along an axis, X = 2 pi x / L; products over the axes give fields."""
+    """Coefficients of sin(n X), cos(n X) and 1 along one axis, X = 2 pi x / L. A field is a product over the axes."""
 
     def __init__(self, layout: Layout, dtype):
         self._layout, self._dtype = layout, jnp.result_type(dtype, jnp.complex64)
         self._axes = dict(zip(AXES, "yzx" if layout.grid.planar else AXES, strict=True))
         """The axes of arrays by the user's names; in a plane z is the axis of one point."""
 
-    def _integers(self, axis: str) -> jax.Array:
+    def _integers(self, axis: str) -> Int[Array, "#ka #kb #kc"]:
         return self._layout.integers(self._axes[axis])
 
-    def sin(self, axis: str, n: int = 1) -> jax.Array:
+    def sin(self, axis: str, n: int = 1) -> OverModes:
         k = self._integers(axis)
         return (jnp.where(k == n, -0.5j, 0) + jnp.where(k == -n, 0.5j, 0)).astype(self._dtype)
 
-    def cos(self, axis: str, n: int = 1) -> jax.Array:
+    def cos(self, axis: str, n: int = 1) -> OverModes:
         k = self._integers(axis)
         return jnp.where(abs(k) == n, 0.5, 0).astype(self._dtype)
 
-    def one(self, axis: str) -> jax.Array:
+    def one(self, axis: str) -> OverModes:
         return jnp.where(self._integers(axis) == 0, 1, 0).astype(self._dtype)
 
-    def alone(self, wave: Callable[..., jax.Array], axis: str, n: int = 1) -> jax.Array:
+    def alone(self, wave: Callable[..., OverModes], axis: str, n: int = 1) -> OverModes:
         """A wave along one axis, uniform along the others."""
         across = [self.one(other) for other in AXES if other != axis]
         return wave(axis, n) * (across[0] * across[1])
 
-    def vector(self, *components: jax.Array) -> jax.Array:
-        """(3, *order), in two dimensions (2, *order), from components that broadcast."""
+    def vector(self, *components: OverModes) -> SpectralVector:
+        """The vector field with these components; in two dimensions with the first two."""
         shape, held = self._layout.shape, components[: len(self._layout.grid.axes)]
         return self._layout.constrain(jnp.stack([jnp.broadcast_to(c, shape) for c in held]))
 
 
-def taylor_green(w: Waves, transform: Transform, amplitude: float) -> jax.Array:
+def taylor_green(w: Waves, transform: Transform, amplitude: float) -> SpectralVector:
     """A (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i; without cos Z in two
     dimensions."""
     lx, ly, *_ = transform.grid.seen(transform.grid.box)
@@ -57,7 +59,7 @@ def taylor_green(w: Waves, transform: Transform, amplitude: float) -> jax.Array:
     return w.vector(along_x, along_y, jnp.zeros_like(along_x))
 
 
-def arnold_beltrami_childress(w: Waves, settings: Any) -> jax.Array:
+def arnold_beltrami_childress(w: Waves, settings: Any) -> SpectralVector:
     """F (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X), X_i = 2 pi x_i / L_i."""
     a, b, c = (settings.amplitude * value for value in (settings.A, settings.B, settings.C))
     return w.vector(
@@ -81,7 +83,7 @@ class AbcSettings(Settings):
 
 
 def of_modes(transform: Transform, fields: Callable[[Waves], Fields]) -> Fields:
-    """Fields that consist of few modes, computed where they lie."""
+    """Fields that consist of few modes, computed on the devices that hold them."""
     return jax.jit(lambda: fields(Waves(transform.layout, transform.dtype)))()
 
 

@@ -1,34 +1,35 @@
 """Two forms of the nonlinear term of an incompressible flow, (u . grad) u up to a gradient.
 
 The projection removes gradients, so both give the same tendency if products are free of aliasing errors. A form
-states the evolved fields that it takes, the further fields that it needs, its products, and the force that they make.
+states the evolved fields that it uses, the further fields whose values it needs, its products at a point, and the
+force that it computes from the coefficients of the products.
 """
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Complex, Float
 
 from simulator.physics.models.fields import Fields
 from simulator.spectral import Grid, Layout
+from simulator.spectral.arrays import PointValues, SpectralVector
 from simulator.spectral.operators import cross, curl, symmetric_pairs, wavenumbers
 
 
 def stress_pairs(dimensions: int) -> list[tuple[int, int]]:
-    """The components of a stress without its last diagonal one, which is zero: xx, yy, xy, xz, yz, or in a plane xx,
+    """The components of a stress except the last diagonal one, which is zero: xx, yy, xy, xz, yz, or in a plane xx,
     xy."""
     last = dimensions - 1
     return [pair for pair in symmetric_pairs(dimensions) if pair != (last, last)]
 
 
-def stress_without_trace(u: jax.Array) -> jax.Array:
-    """u_i u_j - u_z^2 delta_ij, (5, ...): the components xx, yy, xy, xz, yz. The component zz is zero. In a plane
-    (2, ...): u_x^2 - u_y^2 and u_x u_y."""
+def stress_without_trace(u: Float[Array, "d *point"]) -> Float[Array, "pair *point"]:
+    """u_i u_j - u_z^2 delta_ij: the components xx, yy, xy, xz, yz; zz is zero. In a plane u_x^2 - u_y^2 and u_x
+    u_y."""
     last = u[-1] * u[-1]
     return jnp.stack([u[i] * u[j] - last if i == j else u[i] * u[j] for i, j in stress_pairs(len(u))])
 
 
-def divergence_of_stress(layout: Layout, stress: jax.Array) -> jax.Array:
-    """i k_j T_ij (d, *order) of the coefficients (5, *order), in a plane (2, *order), of a stress in the order of
-    `stress_pairs`."""
+def divergence_of_stress(layout: Layout, stress: Complex[Array, "pair ka kb kc"]) -> SpectralVector:
+    """i k_j T_ij of a stress T with its components in the order of `stress_pairs`: five, in a plane two."""
     k = wavenumbers(layout, stress.real.dtype)
     parts = dict(zip(stress_pairs(len(k)), stress, strict=True))
     rows = []
@@ -39,26 +40,26 @@ def divergence_of_stress(layout: Layout, stress: jax.Array) -> jax.Array:
 
 
 class Momentum:
-    """A form of the nonlinear force on the velocity; with `magnetic` that of the Lorentz force too."""
+    """A form of the nonlinear force on the velocity: advection and, with `magnetic`, the Lorentz force."""
 
     def __init__(self, magnetic: bool = False):
         self.magnetic = magnetic
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The evolved fields that it takes."""
+        """The evolved fields whose values `products` uses."""
         return ("velocity", "magnetic") if self.magnetic else ("velocity",)
 
     def inputs(self, layout: Layout, fields: Fields) -> Fields:
-        """Coefficients of the further fields whose values it needs."""
+        """Coefficients of the further fields whose values `products` uses."""
         return {}
 
-    def products(self, values: Fields) -> Fields:
+    def products(self, values: PointValues) -> PointValues:
         """Products of values at a point, by name."""
         raise TypeError(f"{type(self).__name__} does not define products")
 
-    def force(self, layout: Layout, products: Fields) -> jax.Array:
-        """Coefficients (d, *order) of the force, from those of the products; up to a gradient."""
+    def force(self, layout: Layout, products: Fields) -> SpectralVector:
+        """The force, up to a gradient, from the coefficients of the products."""
         raise TypeError(f"{type(self).__name__} does not define force")
 
 
@@ -70,11 +71,11 @@ class BasdevantStress(Momentum):
     is used on grids whose products are exact. Basdevant, J. Comput. Phys. 50, 209 (1983).
     """
 
-    def products(self, values: Fields) -> Fields:
+    def products(self, values: PointValues) -> PointValues:
         stress = stress_without_trace(values["velocity"])
         return {"stress": stress - stress_without_trace(values["magnetic"]) if self.magnetic else stress}
 
-    def force(self, layout: Layout, products: Fields) -> jax.Array:
+    def force(self, layout: Layout, products: Fields) -> SpectralVector:
         return -divergence_of_stress(layout, products["stress"])
 
 
@@ -91,13 +92,13 @@ class Rotational(Momentum):
         vorticity = {"vorticity": curl(layout, fields["velocity"])}
         return {**vorticity, "current": curl(layout, fields["magnetic"])} if self.magnetic else vorticity
 
-    def products(self, values: Fields) -> Fields:
+    def products(self, values: PointValues) -> PointValues:
         advection = cross(values["velocity"], values["vorticity"])
         if self.magnetic:
             return {"force": advection + cross(values["current"], values["magnetic"])}
         return {"force": advection}
 
-    def force(self, layout: Layout, products: Fields) -> jax.Array:
+    def force(self, layout: Layout, products: Fields) -> SpectralVector:
         return products["force"]
 
 

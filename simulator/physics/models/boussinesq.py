@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from math import hypot
 from typing import Literal, Self
 
-import jax
 import jax.numpy as jnp
 from pydantic import model_validator
 
@@ -17,6 +16,7 @@ from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.models.normal_modes import energy_parts
 from simulator.settings import AxisVector, NonNegative, Real, wrong
 from simulator.spectral import Transform
+from simulator.spectral.arrays import Number, OfModes, OverModes, SpectralVector
 from simulator.spectral.operators import divergence, hermitian
 
 
@@ -69,33 +69,33 @@ class Boussinesq(NavierStokes):
         background = tuple(self.settings.stratification * e for e in self.up)
         return {**super().mean_gradients, "buoyancy": background}
 
-    def buoyancy_force(self, fields: Fields) -> jax.Array:
-        """b e."""
+    def buoyancy_force(self, fields: Fields) -> SpectralVector:
+        """b e, an acceleration (length/time^2)."""
         return fields["buoyancy"] * fluid.constant(self.up, fields["buoyancy"].real.dtype)
 
-    def linear_force(self, fields: Fields) -> jax.Array:
+    def linear_force(self, fields: Fields) -> SpectralVector:
         return super().linear_force(fields) + self.buoyancy_force(fields)
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
         layout = self.transform.layout
         if self.settings.stratification < 0:
-            # The part that is invisible on the grid would grow without limit.
+            # The anti-Hermitian part of the fields, which is invisible on the grid, would grow without limit.
             fields = {name: hermitian(layout, field) for name, field in fields.items()}
         background = self.settings.stratification * fluid.along(self.up, fields["velocity"])
         change = -divergence(layout, products["buoyancy"]) - background
         return {**super().combine(products, fields), "buoyancy": change}
 
-    def linear(self) -> Fields:
+    def linear(self) -> dict[str, OverModes]:
         k2 = self.transform.layout.k_squared(self.transform.dtype)
         return {**super().linear(), "buoyancy": -self.settings.diffusivity * k2}
 
-    def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
+    def rate(self, maxima: Mapping[str, Number]) -> Number:
         """Inertia-gravity waves have frequencies up to max(2 Omega, N), or grow at up to sqrt(-N^2)."""
         return super().rate(maxima) + abs(self.settings.stratification) ** 0.5
 
     # ---- diagnostics --------------------------------------------------------------------------------------
 
-    def _buoyancy_flux(self, fields: Fields) -> jax.Array:
+    def _buoyancy_flux(self, fields: Fields) -> Number:
         """<b u . e>: the rate at which buoyancy adds kinetic energy."""
         return self.transform.layout.inner(fields["buoyancy"], fluid.along(self.up, fields["velocity"]))
 
@@ -108,7 +108,7 @@ class Boussinesq(NavierStokes):
         found = super().balance(fields)
         return found if self.stable else found._replace(production=self._buoyancy_flux(fields))
 
-    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+    def diagnostics(self, fields: Fields, time: Number) -> dict[str, Number]:
         layout, b = self.transform.layout, fields["buoyancy"]
         flow = super().diagnostics(fields, time)
         diffused = 2 * fluid.power(layout, -self.linear()["buoyancy"], b)
@@ -127,9 +127,9 @@ class Boussinesq(NavierStokes):
     def diffusivities(self) -> dict[str, float]:
         return {"buoyancy": self.settings.diffusivity, **super().diffusivities}
 
-    def _stratified(self, flow: Mapping[str, jax.Array], diffused: jax.Array) -> dict[str, jax.Array]:
-        """Numbers of a stably stratified flow (Davidson 2013, section 4.3); `diffused` is what diffusion takes from
-        the variance of the buoyancy."""
+    def _stratified(self, flow: Mapping[str, Number], diffused: Number) -> dict[str, Number]:
+        """Numbers of a stably stratified flow (Davidson 2013, section 4.3); `diffused` is the rate at which diffusion
+        reduces the variance of the buoyancy."""
         square = self.settings.stratification
         viscous, mixing = flow["viscous_dissipation"], 0.5 * diffused / square
         found = {
@@ -141,7 +141,7 @@ class Boussinesq(NavierStokes):
             found["buoyancy_reynolds"] = viscous / (self.settings.viscosity * square)
         return found
 
-    def spectral_energies(self, fields: Fields) -> Fields:
+    def spectral_energies(self, fields: Fields) -> dict[str, OfModes]:
         """Kinetic energy; the potential energy if N^2 > 0, else `buoyancy_variance`; variances of scalars."""
         b = fields["buoyancy"]
         if self.stable:
@@ -150,18 +150,18 @@ class Boussinesq(NavierStokes):
             other = {"buoyancy_variance": fluid.variance_modes(self.transform.layout, b)}
         return {**super().spectral_energies(fields), **other}
 
-    def cospectra(self, fields: Fields) -> Fields:
-        """Those of scalars, the buoyancy among them, and the energy of waves."""
+    def cospectra(self, fields: Fields) -> dict[str, OfModes]:
+        """The fluxes of all scalars, the buoyancy among them, and the energy of waves."""
         return super().cospectra(fields) | fluid.scalar_fluxes(self.transform.layout, ["buoyancy"], fields)
 
-    def wave_parts(self, fields: Fields) -> Fields:
+    def wave_parts(self, fields: Fields) -> dict[str, OfModes]:
         if not self.stable:
             return {}
         frequency, layout = self.settings.stratification**0.5, self.transform.layout
         u, theta = fields["velocity"], fields["buoyancy"] / frequency
         return energy_parts(layout, u, theta, self.settings.rotation, frequency, self.up)
 
-    def transfers_of(self, products: Fields, fields: Fields) -> Fields:
+    def transfers_of(self, products: Fields, fields: Fields) -> dict[str, OfModes]:
         """Transfers by advection, and `buoyancy_flux`, the energy that buoyancy adds to modes of the velocity."""
         mixing = fluid.transfer(fields["buoyancy"], -divergence(self.transform.layout, products["buoyancy"]))
         if self.stable:

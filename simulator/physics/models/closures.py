@@ -1,4 +1,4 @@
-"""Closures of large-eddy simulations: the effect of the scales below the grid on those that it holds.
+"""Closures of large-eddy simulations: the effect of the scales below the grid on the resolved scales.
 
 A new closure is a class here, or in a file of its own, a line in `CLOSURES` and one in `SubgridSettings`.
 """
@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 from pydantic import Field
 
 from simulator.errors import UserError
@@ -18,6 +19,7 @@ from simulator.physics.models.fields import Fields
 from simulator.physics.user_function import POINTS, UserFunction
 from simulator.settings import InputPath, Positive, Settings
 from simulator.spectral import Grid, Layout, Transform
+from simulator.spectral.arrays import Number, OfModes, PhysicalScalar, PhysicalVector, PointValues, SpectralVector
 from simulator.spectral.operators import squared
 
 
@@ -27,8 +29,8 @@ class Closure:
     Flows, section 13.2).
 
     A closure states either `stress` and `flux`, pointwise functions of the values of `inputs`, or, with `modal`,
-    `modal_damping`. One for magnetohydrodynamics also states `electromotive_force`. `__init__` raises UserError if
-    its settings do not suit the run.
+    `modal_damping`. A closure for magnetohydrodynamics also states `electromotive_force`. `__init__` raises UserError
+    if the settings do not suit the run.
     """
 
     Settings: ClassVar[type[Settings]]
@@ -39,32 +41,32 @@ class Closure:
         """`files` opens the user's files."""
         self.settings, self.transform = settings, transform
 
-    def inputs(self, layout: Layout, velocity: jax.Array) -> Fields:
+    def inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
         """Coefficients of the fields whose values `stress` needs."""
         return {}
 
-    def stress(self, values: Fields) -> jax.Array:
-        """tau at a point as (5, ...): tau_ij - tau_zz delta_ij in the order xx, yy, xy, xz, yz."""
+    def stress(self, values: PointValues) -> Float[Array, "5 x y z"]:
+        """tau_ij - tau_zz delta_ij (length^2/time^2) at a point, in the order xx, yy, xy, xz, yz."""
         raise TypeError(f"{type(self).__name__} does not define stress")
 
-    def flux(self, values: Fields, scalar: jax.Array, gradient: jax.Array) -> jax.Array:
-        """q at a point (3, ...), for a scalar's value and its gradient (3, ...) with that of its mean."""
+    def flux(self, values: PointValues, scalar: PhysicalScalar, gradient: PhysicalVector) -> PhysicalVector:
+        """q at a point, for a scalar's value and its gradient, which includes the gradient of the scalar's mean."""
         raise TypeError(f"{type(self).__name__} does not define flux")
 
-    def electromotive_force(self, values: Fields) -> jax.Array:
-        """<u x b> - <u> x <b> at a point (3, ...); `values` hold `current` = curl b, too."""
+    def electromotive_force(self, values: PointValues) -> PhysicalVector:
+        """<u x b> - <u> x <b> at a point; `values` hold `current` = curl b, too."""
         raise TypeError(f"{type(self).__name__} does not define electromotive_force")
 
-    def pointwise_rate(self, values: Fields, *, scalars: bool) -> jax.Array | float:
-        """What the closure adds at a point to the rate (1/time) that limits dt, with or without scalars."""
+    def pointwise_rate(self, values: PointValues, *, scalars: bool) -> PhysicalScalar | float:
+        """The closure's part in the rate (1/time) at a point that limits dt, with or without scalars."""
         return 0.0
 
-    def modal_damping(self, velocity: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The rates (order) at which modes of the velocity and of scalars are damped (1/time)."""
+    def modal_damping(self, velocity: SpectralVector) -> tuple[OfModes, OfModes]:
+        """The rates (1/time) at which modes of the velocity and modes of scalars are damped."""
         raise TypeError(f"{type(self).__name__} does not define modal_damping")
 
-    def modal_rate(self, velocity: jax.Array, *, scalars: bool) -> jax.Array | float:
-        """What the damping adds to the rate (1/time) that limits dt."""
+    def modal_rate(self, velocity: SpectralVector, *, scalars: bool) -> Number | float:
+        """The part of the damping in the rate (1/time) that limits dt."""
         return 0.0
 
 
@@ -76,8 +78,8 @@ def filter_width(grid: Grid) -> float:
 
 
 def diffusive_rate(grid: Grid, viscosity: jax.Array) -> jax.Array:
-    """nu sum_i k_i / dx_i (1/time) with the largest kept k_i: a viscosity of the explicit terms limits dt as a speed
-    of nu k_i along each axis does."""
+    """nu sum_i k_i / dx_i (1/time) with the largest kept k_i: the viscosity nu of an explicit term limits dt like a
+    speed of nu k_i along each axis."""
     scales = zip(grid.kept, grid.fundamental, grid.spacing, strict=True)
     return viscosity * sum(n * unit / h for n, unit, h in scales)
 
@@ -114,8 +116,8 @@ class Smagorinsky(Closure):
         self._length = settings.coefficient * width
         self._resistive_length = (settings.resistive_coefficient or 0.0) * width
 
-    def inputs(self, layout: Layout, velocity: jax.Array) -> Fields:
-        """The strain (5, *order): xx, yy, xy, xz, yz; without divergence zz = -(xx + yy)."""
+    def inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
+        """The components xx, yy, xy, xz, yz of the strain; without divergence zz = -(xx + yy)."""
         k, u = layout.wavenumbers(velocity.real.dtype), velocity
         pairs = ((0, 0), (1, 1), (0, 1), (0, 2), (1, 2))
         return {"strain": 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in pairs])}
@@ -128,19 +130,19 @@ class Smagorinsky(Closure):
     def _resistivity(self, current: jax.Array) -> jax.Array:
         return self._resistive_length**2 * _root((current**2).sum(0))
 
-    def stress(self, values: Fields) -> jax.Array:
+    def stress(self, values: PointValues) -> Float[Array, "5 x y z"]:
         xx, yy, xy, xz, yz = strain = values["strain"]
         return -2 * self._viscosity(strain) * jnp.stack([2 * xx + yy, xx + 2 * yy, xy, xz, yz])
 
-    def flux(self, values: Fields, scalar: jax.Array, gradient: jax.Array) -> jax.Array:
+    def flux(self, values: PointValues, scalar: PhysicalScalar, gradient: PhysicalVector) -> PhysicalVector:
         return -(self._viscosity(values["strain"]) / self.settings.turbulent_prandtl) * gradient
 
-    def electromotive_force(self, values: Fields) -> jax.Array:
+    def electromotive_force(self, values: PointValues) -> PhysicalVector:
         return -self._resistivity(values["current"]) * values["current"]
 
-    def pointwise_rate(self, values: Fields, *, scalars: bool) -> jax.Array:
-        """Changes of the strain meet up to twice the eddy viscosity, because that grows with the strain; likewise
-        changes of the current. The diffusivity of scalars does not depend on them."""
+    def pointwise_rate(self, values: PointValues, *, scalars: bool) -> PhysicalScalar:
+        """Changes of the strain are damped by up to twice the eddy viscosity, because the eddy viscosity grows with
+        the strain; likewise changes of the current. The diffusivity of scalars does not depend on the scalars."""
         factor = max(2.0, 1 / self.settings.turbulent_prandtl) if scalars else 2.0
         largest = factor * self._viscosity(values["strain"])
         if self._resistive_length:
@@ -149,7 +151,7 @@ class Smagorinsky(Closure):
 
 
 def _root(square: jax.Array) -> jax.Array:
-    """The square root; its derivative at 0 is taken as 0, like that of nu_t S."""
+    """The square root, with the derivative 0 at 0, which nu_t S has there."""
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
 
 
@@ -181,7 +183,7 @@ class Spectral(Closure):
         width = transform.layout.shell_width
         self._shell = max(1, math.floor(self._cut / width - 0.5 + 1e-9))
 
-    def _scale(self, velocity: jax.Array) -> jax.Array:
+    def _scale(self, velocity: SpectralVector) -> Number:
         """0.441 C_K^(-3/2) sqrt(E(k_c) / k_c), length^2 / time."""
         layout = self.transform.layout
         last = layout.shell_numbers() == self._shell
@@ -190,7 +192,7 @@ class Spectral(Closure):
         root = jnp.where(energy > 0, jnp.sqrt(jnp.where(energy > 0, energy, 1) / self._cut), 0)
         return 0.441 * self.settings.kolmogorov_constant**-1.5 * root
 
-    def modal_damping(self, velocity: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def modal_damping(self, velocity: SpectralVector) -> tuple[OfModes, OfModes]:
         layout = self.transform.layout
         k2 = layout.k_squared()
         ratio = self._cut / jnp.sqrt(jnp.clip(k2, 1e-300, self._cut**2))
@@ -198,7 +200,7 @@ class Spectral(Closure):
         damping = (self._scale(velocity) * rate).astype(velocity.real.dtype)
         return damping, damping / self.settings.turbulent_prandtl
 
-    def modal_rate(self, velocity: jax.Array, *, scalars: bool) -> jax.Array:
+    def modal_rate(self, velocity: SpectralVector, *, scalars: bool) -> Number:
         most = 1 + 34.5 * math.exp(-3.03)
         factor = max(1.0, 1 / self.settings.turbulent_prandtl) if scalars else 1.0
         return diffusive_rate(self.transform.grid, factor * most * self._scale(velocity))
@@ -225,7 +227,7 @@ class PythonStress(Closure):
     width pi / k_max, by `function(velocity, gradient, width, **parameters)`: six arrays xx, yy, zz, xy, xz, yz. The
     flux of a scalar is three arrays, by `flux(velocity, gradient, scalar, scalar_gradient, width, **parameters)`.
 
-    Both work point by point with jax.numpy. What they limit in dt is not known.
+    Both functions work point by point with jax.numpy. Their effect on dt is not known: they do not limit it.
     """
 
     Settings = PythonStressSettings
@@ -248,23 +250,23 @@ class PythonStress(Closure):
             self._flux = replace(self._function, function=flux, name=settings.flux)
             self._flux.check_pointwise(jax.make_jaxpr(self.flux)(values, scalar, velocity), advice)
 
-    def inputs(self, layout: Layout, velocity: jax.Array) -> Fields:
+    def inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
         k = layout.wavenumbers(velocity.real.dtype)
         gradient = jnp.stack([jnp.stack([1j * k[j] * velocity[i] for j in range(3)]) for i in range(3)])
         return {"velocity": velocity, "gradient": gradient}
 
-    def stress(self, values: Fields) -> jax.Array:
+    def stress(self, values: PointValues) -> Float[Array, "5 x y z"]:
         needed = "six are needed: xx, yy, zz, xy, xz, yz"
         xx, yy, zz, xy, xz, yz = self._parts(self._function, 6, needed, values)
         return jnp.stack([xx - zz, yy - zz, xy, xz, yz])
 
-    def flux(self, values: Fields, scalar: jax.Array, gradient: jax.Array) -> jax.Array:
+    def flux(self, values: PointValues, scalar: PhysicalScalar, gradient: PhysicalVector) -> PhysicalVector:
         return jnp.stack(self._parts(self._flux, 3, "three are needed: x, y, z", values, scalar, gradient))
 
     def _parts(
-        self, user: UserFunction, count: int, needed: str, values: Fields, *scalar: jax.Array
+        self, user: UserFunction, count: int, needed: str, values: PointValues, *scalar: jax.Array
     ) -> list[jax.Array]:
-        """The arrays that a function of the user's returns, each of the shape of the points."""
+        """The arrays that a function of the user returns, each broadcast to the shape of the points."""
         velocity = values["velocity"]
 
         def parts(*arguments: Any, **parameters: Any) -> list[jax.Array]:

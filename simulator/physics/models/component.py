@@ -2,7 +2,7 @@
 consist of fields: gas and waves.
 
 A component is a class like `GasComponent` or `WaveComponent` and a line in `composite.COMPONENTS`. It gives its
-density as values on the grid and gets the potential in the same form, however it represents its own fields.
+density as values on the grid, and receives the potential as values on the grid, however it represents its own fields.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +32,7 @@ from simulator.physics.particles.population import Population
 from simulator.physics.stepping.runge_kutta import RungeKutta4
 from simulator.settings import Settings
 from simulator.spectral import Local, Points, Transform
+from simulator.spectral.arrays import Number, PhysicalScalar, PointValues, SpectralScalar, Spectrum, Whole
 from simulator.spectral.operators import gradient, hermitian
 
 _Settings = TypeVar("_Settings", bound=Settings)
@@ -51,7 +52,7 @@ PARTICLES = "particles"
 
 @dataclass(frozen=True)
 class Gravity:
-    """What all matter of a composite shares."""
+    """The gravity that all components of a composite share."""
 
     constant: float  # G, length^3 / (mass time^2).
     cosmology: CosmologySettings | None = None  # The expanding background; None: a static box.
@@ -62,89 +63,93 @@ class Potential:
     """The potential of all matter at one moment."""
 
     transform: Transform  # The transform of real fields with all their modes.
-    modes: jax.Array  # Coefficients of Phi, without mean; in an expanding background of a Phi.
-    fall: jax.Array  # sqrt(4 pi G rho) at the densest point: the rate (1/time, double) of its collapse.
+    modes: SpectralScalar  # Phi, without mean; in an expanding background the scale factor times Phi.
+    fall: Number  # sqrt(4 pi G rho) at the densest point: the rate (1/time, double) of its collapse.
 
     @cached_property
-    def values(self) -> jax.Array:
-        """Phi on the grid (x, y, z)."""
+    def values(self) -> PhysicalScalar:
+        """Phi (length^2/time^2) on the grid."""
         return self.transform.inverse(self.modes)
 
 
 class Component:
-    """One kind of matter. Its fields carry no prefix here; the composite adds it. Particles are the entry `PARTICLES`
-    of its fields."""
+    """One kind of matter. The names of its fields have no prefix here; the composite adds the component's name.
+    Particles are the entry `PARTICLES` of the fields."""
 
     Settings: ClassVar[type[Settings]]
     fields: Sequence[FieldSpec] = ()
     """Evolved fields."""
     transform: Transform
-    """Of all its fields."""
+    """The transform of all fields of the component."""
     alone: Any
-    """The model of this matter alone under the composite's gravity, whose initial conditions it takes; of particles
-    the component itself."""
+    """The model of this matter alone under the composite's gravity, whose initial conditions the component accepts;
+    for particles the component itself."""
 
     @property
     def population(self) -> Population | None:
-        """The particles that it is made of; None: it consists of fields."""
+        """The particles of the component; None if it consists of fields."""
         return None
 
-    def source(self, fields: Any) -> tuple[jax.Array, Any]:
-        """Mass density on the grid (x, y, z), zero in padding, and whatever `kick` can use of the work."""
+    def source(self, fields: Any) -> tuple[PhysicalScalar, Any]:
+        """Mass density on the grid, zero in padding, and the intermediate results that `kick` can use."""
         raise TypeError(f"{type(self).__name__} does not define source")
 
     def kick(
-        self, fields: Any, work: Any, potential: Potential, time: jax.Array, duration: jax.Array
-    ) -> tuple[Any, jax.Array]:
-        """The fields after they have felt the potential for a while without moving, which leaves the density as it
-        is; and the rate (1/time, double) that limits dt: dt = cfl / rate, NaN where no step can be taken."""
+        self, fields: Any, work: Any, potential: Potential, time: Number, duration: Number
+    ) -> tuple[Any, Number]:
+        """The fields after the potential has accelerated the matter for `duration`, while nothing moves and the
+        density stays constant; and the rate (1/time, double) that limits dt: dt = cfl / rate, NaN if no step can be
+        taken."""
         raise TypeError(f"{type(self).__name__} does not define kick")
 
-    def drift(self, fields: Any, duration: jax.Array) -> Any:
-        """The fields after a while without the potential, at least of second order in `duration`."""
+    def drift(self, fields: Any, duration: Number) -> Any:
+        """The fields after `duration` without the potential, with an accuracy of at least second order."""
         raise TypeError(f"{type(self).__name__} does not define drift")
 
-    def diagnostics(self, fields: Any, time: jax.Array) -> dict[str, jax.Array]:
-        """Columns; among them `energy` (box mean, without gravity), `kinetic_energy`, `mass`, `max_density` and
-        `mean_momentum_x`, `mean_momentum_y`, `mean_momentum_z`."""
+    def diagnostics(self, fields: Any, time: Number) -> dict[str, Number]:
+        """Columns of diagnostics, among them `energy` (box mean, without gravity), `kinetic_energy`, `mass`,
+        `max_density` and `mean_momentum_x`, `mean_momentum_y`, `mean_momentum_z`."""
         raise TypeError(f"{type(self).__name__} does not define diagnostics")
 
-    def spectra(self, fields: Any) -> dict[str, jax.Array]:
-        """Shell spectra on shells of the grid's width, (shells,) each, however many."""
+    def spectra(self, fields: Any) -> dict[str, Spectrum]:
+        """Shell spectra by name, on shells of the grid's width; their number may differ from the composite's."""
         return {}
 
     def derived(self) -> Mapping[str, DerivedField]:
         """Fields beyond the evolved ones."""
         return {}
 
-    def energy_slope(self, work: Any, scale_factor: jax.Array) -> jax.Array | float:
-        """The derivative of `energy` by the scale factor while the fields stay; `work` is that of `source`."""
+    def energy_slope(self, work: Any, scale_factor: Number) -> Number | float:
+        """The derivative of `energy` with respect to the scale factor for constant fields; `work` is the second
+        result of `source`."""
         return 0.0
 
     def trouble(self, fields: Any) -> tuple[str, str] | None:
-        """Why no step can be taken from these fields, and what may help."""
+        """The reason why no step can be taken from these fields, and a remedy; None if a step can be taken."""
         return None
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
-        """What its columns of a row say about the run's resolution."""
+        """Warnings about the resolution of the run, from the component's columns of a row of diagnostics."""
         return []
 
 
 class FieldComponent(Component):
-    """Matter that consists of fields. Its model without gravity measures it."""
+    """Matter that consists of fields. Diagnostics, spectra and derived fields are those of its model without
+    gravity."""
 
     free: Any  # The model of this matter alone without gravity.
 
     def __init__(self, model: Callable[[float], Any], gravity: Gravity):
-        """`model` makes the model of this matter alone with a gravitational constant."""
+        """`model(G)` makes the model of this matter alone with the gravitational constant G."""
         self.alone, self.free = model(gravity.constant), model(0.0)
         for name in ("diagnostics", "spectra", "derived", "trouble", "warnings"):
             setattr(self, name, getattr(self.free, name))
 
 
 def _alone(kind: type[_Settings], shared: type[Settings], settings: Settings, **gravity: Any) -> _Settings:
-    """The settings of a model of one component alone: the keys `shared` of the component's `settings`, and those of
-    gravity. They are not validated: the values were checked already, and those of a batch of runs are arrays."""
+    """The settings of a model of one component alone: the keys of `shared` from the component's `settings`, and the
+    keys `gravity`. They are not validated: the values were checked already, and in a batch of runs values are
+    arrays."""
     values = {name: getattr(settings, name) for name in shared.model_fields if name != "kind"}
     return kind.model_construct(**values, **gravity)
 
@@ -186,7 +191,7 @@ class GasComponent(FieldComponent):
         layout, rho, m = self.transform.layout, fields["density"], fields["momentum"]
         grad_phi = gradient(layout, self.transform.forward(potential.values))
 
-        def accelerated(values: Fields, points: Points, parameters) -> Local:
+        def accelerated(values: PointValues, points: Points, parameters) -> Local:
             weight = values["density"] * values["grad_phi"]
             v = (values["momentum"] - parameters * weight) / values["density"]
             advection, densest = advection_rate(self.transform.grid, v), values["density"]
@@ -199,8 +204,8 @@ class GasComponent(FieldComponent):
         rate = self.free.limit(evaluated.maxima, new).astype(jnp.float64) + potential.fall
         return new, jax.lax.stop_gradient(rate)
 
-    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
-        def tendency(fields: Fields, time: jax.Array, stage: jax.Array | int) -> Fields:
+    def drift(self, fields: Fields, duration: Number) -> Fields:
+        def tendency(fields: Fields, time: Number, stage: Number | Whole | int) -> Fields:
             return self.free.tendency(fields, time)[0]
 
         now = jnp.float64(0)  # the equation does not depend on time
@@ -215,7 +220,7 @@ class WaveComponentSettings(WaveSettings):
 
 
 class WaveComponent(FieldComponent):
-    """Drift and kick are those of `SchrodingerPoisson`, exact each, in the potential of all matter."""
+    """Drift and kick are those of `SchrodingerPoisson` in the potential of all matter; each is exact."""
 
     Settings = WaveComponentSettings
     fields = (PSI,)
@@ -238,7 +243,7 @@ class WaveComponent(FieldComponent):
         super().__init__(wave, gravity)
 
     def source(self, fields: Fields) -> tuple[jax.Array, jax.Array]:
-        """|psi|^2, and the values of psi."""
+        """|psi|^2, and the values of psi on the grid."""
         psi = self.transform.inverse(fields["psi"])
         return psi.real**2 + psi.imag**2, psi
 
@@ -247,11 +252,11 @@ class WaveComponent(FieldComponent):
         v = self.free.phase_rate(density, time) + potential.values / self.free.hbar
         return self.free.rotated(work, v, duration)
 
-    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
+    def drift(self, fields: Fields, duration: Number) -> Fields:
         return self.free.drift(fields, duration)
 
-    def energy_slope(self, work: jax.Array, scale_factor: jax.Array) -> jax.Array | float:
-        """Of the interaction energy g rho^2 / (2 a)."""
+    def energy_slope(self, work: PhysicalScalar, scale_factor: Number) -> Number | float:
+        """The derivative of the interaction energy g rho^2 / (2 a) with respect to a."""
         if not (g := self.free.settings.self_interaction):
             return 0.0
         square = self.alone.real.physical.mean((work.real**2 + work.imag**2) ** 2)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
 from simulator.errors import UserError
@@ -31,6 +32,7 @@ from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.population import Population
 from simulator.settings import NonNegative, Settings, wrong
 from simulator.spectral import Transform
+from simulator.spectral.arrays import Number, OfModes, ParticleVectors, PhysicalScalar, SpectralScalar, Spectrum
 from simulator.spectral.operators import Green, solve_poisson
 
 COMPONENTS: dict[str, type[Any]] = {
@@ -42,8 +44,8 @@ CENTER = ("center_x", "center_y", "center_z")
 SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")
 """Columns that only the composite can compute, such as the total energy."""
 EXPECTED = "expected_energy"
-"""Where the state's memory keeps the energy of the start with the work of the expansion since; then the scale factor
-and the slope dE/da of the last kick, and those of the kick before."""
+"""Name of an array of five numbers in the state's memory: the energy at the start plus the work of the expansion
+since then; the scale factor and the slope dE/da at the last kick; and both at the kick before."""
 _Result = TypeVar("_Result")
 
 
@@ -79,9 +81,9 @@ class CompositeSettings(Settings):
 class Matter(NamedTuple):
     """All matter at one moment."""
 
-    values: dict[str, jax.Array]  # The density of every component on the grid (x, y, z).
-    works: dict[str, Any]  # The part of the work for the densities that the components' kicks can use.
-    modes: jax.Array  # Coefficients of the density that attracts.
+    values: dict[str, PhysicalScalar]  # The density of every component on the grid.
+    works: dict[str, Any]  # Intermediate results of the densities that the components' kicks can use.
+    modes: SpectralScalar  # The density that attracts.
     potential: Potential
 
 
@@ -126,7 +128,7 @@ class Composite(SplitModel):
         return cls(settings, parts, make(real=True, every=True))
 
     def of(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of one component, under the names that it gives them."""
+        """The fields of the component `name`, under their names without prefix."""
         part = self.parts[name]
         if part.population is not None:
             return {PARTICLES: fields[name]}
@@ -146,11 +148,11 @@ class Composite(SplitModel):
 
     # ---- the equation ------------------------------------------------------------------------------------
 
-    def drift(self, fields: Any, duration: jax.Array) -> Any:
+    def drift(self, fields: Any, duration: Number) -> Any:
         moved = self._in_turn(fields, lambda part, own: part.drift(own, duration), lambda new: new)
         return joined(moved) | _beside(fields)
 
-    def particle_acceleration(self, fields: Any, time: jax.Array) -> Callable[[str, ParticleSet], jax.Array]:
+    def particle_acceleration(self, fields: Any, time: Number) -> Callable[[str, ParticleSet], ParticleVectors]:
         potential = self.moment(fields, time).potential
 
         def of(name: str, particles: ParticleSet) -> jax.Array:
@@ -160,7 +162,7 @@ class Composite(SplitModel):
 
         return of
 
-    def kick(self, fields: Any, time: jax.Array, duration: jax.Array) -> tuple[Any, jax.Array]:
+    def kick(self, fields: Any, time: Number, duration: Number) -> tuple[Any, Number]:
         moment = self.moment(fields, time)
         works = iter(moment.works.values())
 
@@ -178,9 +180,9 @@ class Composite(SplitModel):
     def _in_turn(
         self, fields: Any, act: Callable[[Component, Any], _Result], result: Callable[[_Result], Any]
     ) -> dict[str, _Result]:
-        """What `act` makes of every component and its fields; `result` picks the component's new fields from it, or
-        its density. Particles of one component are exchanged after those of another (see `particles.domain.after`).
-        """
+        """The results of `act(component, its fields)` by name. `result` picks the component's new fields, or its
+        density, from the result of `act`: the particles of one component are exchanged only after those of the
+        component before (see `particles.domain.after`)."""
         names, found = list(self.populations), {}
         last = fields[names[-1]].records["velocity"] if len(names) > 1 else None
         for name, part in self.parts.items():
@@ -198,30 +200,31 @@ class Composite(SplitModel):
                 last = new[PARTICLES].records["velocity"] if isinstance(new, dict) else new
         return found
 
-    def densities(self, fields: Any) -> tuple[dict[str, jax.Array], dict[str, Any]]:
-        """The density of every component on the grid (x, y, z), and the part of that work that its kick can use."""
+    def densities(self, fields: Any) -> tuple[dict[str, PhysicalScalar], dict[str, Any]]:
+        """The density of every component on the grid, and the intermediate results that its kick can use."""
         sources = self._in_turn(fields, lambda part, own: part.source(own), lambda found: found[0])
         values = {name: density for name, (density, _) in sources.items()}
         return values, {name: work for name, (_, work) in sources.items()}
 
     def moment(self, fields: Any, time: jax.Array | None = None) -> Matter:
-        """All matter and its potential, which an expanding background multiplies by the scale factor at `time`."""
+        """All matter and its potential; in an expanding background the potential times the scale factor at `time`."""
         values, works = self.densities(fields)
         modes, factor = self._attracting(values), 1.0
         if self.background is not None and time is not None:
             factor = self.background.scale_factor(time)
         return Matter(values, works, modes, self._potential(values, modes, factor))
 
-    def density_modes(self, values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """Coefficients of the components' densities, without the window of particles, from their values."""
+    def density_modes(self, values: Mapping[str, PhysicalScalar]) -> dict[str, SpectralScalar]:
+        """Coefficients of the components' densities from their values; from those of particles the window of the
+        assignment is divided out."""
         found = {}
         for name, density in values.items():
             part, modes = self.parts[name], self.transform.forward(density)
             found[name] = part.sharpened(modes) if isinstance(part, ParticleComponent) else modes
         return found
 
-    def _attracting(self, values: Mapping[str, jax.Array]) -> jax.Array:
-        """Coefficients of all matter's density as the potential has it: that of particles is of clouds."""
+    def _attracting(self, values: Mapping[str, PhysicalScalar]) -> SpectralScalar:
+        """The density in Poisson's equation, the sum over all components; particles enter as clouds."""
         smooth = [density for name, density in values.items() if name not in self.populations]
         modes = [self.transform.forward(total(smooth))] if smooth else []
         for name, part in self.parts.items():
@@ -230,24 +233,25 @@ class Composite(SplitModel):
         return total(modes)
 
     def _potential(
-        self, values: Mapping[str, jax.Array], modes: jax.Array, scale_factor: jax.Array | float
+        self, values: Mapping[str, PhysicalScalar], modes: SpectralScalar, scale_factor: Number | float
     ) -> Potential:
-        """That of all matter's density, from its values and as `_attracting` has it, times the scale factor."""
+        """The potential of all matter times the scale factor, from the values of the densities and from the
+        coefficients `modes` that `_attracting` gives."""
         g = 4 * math.pi * self.settings.gravitational_constant * scale_factor
         densest = jnp.maximum(self.transform.physical.max(total(values.values())), 0).astype(jnp.float64)
         source = jnp.asarray(g, modes.real.dtype) * modes
         phi = solve_poisson(self.transform.layout, source, self.settings.green)
         return Potential(self.transform, phi, jnp.sqrt(g * densest))
 
-    def _energy_slope(self, moment: Matter, time: jax.Array) -> jax.Array:
-        """The derivative of the energy by the scale factor while no matter moves."""
+    def _energy_slope(self, moment: Matter, time: Number) -> Number:
+        """The derivative of the energy with respect to the scale factor while no matter moves."""
         assert self.background is not None
         a = self.background.scale_factor(time)
         gravity = 0.5 * self.transform.layout.inner(moment.modes, moment.potential.modes) / a
         own = [self.parts[name].energy_slope(work, a) for name, work in moment.works.items()]
         return gravity.astype(jnp.float64) + total(own)
 
-    def memory(self, fields: Any, time: jax.Array) -> dict[str, Any]:
+    def memory(self, fields: Any, time: Number) -> dict[str, Any]:
         found = {"rate": self.kick(fields, time, jnp.float64(0))[1]}
         if self.background is not None:
             scale_factor = self.background.scale_factor(time)
@@ -256,8 +260,8 @@ class Composite(SplitModel):
             found[EXPECTED] = jnp.stack([energy, scale_factor, slope, scale_factor, slope])
         return found
 
-    def trouble(self, fields: Fields) -> tuple[str, str] | None:
-        """Why a run cannot continue from these fields, and a remedy."""
+    def trouble(self, fields: Any) -> tuple[str, str] | None:
+        """The reason why a run cannot continue from these fields, and a remedy; None if it can."""
         for name, part in self.parts.items():
             if (reason := part.trouble(self.of(name, fields))) is not None:
                 return f"{name}: {reason[0]}", reason[1]
@@ -265,13 +269,13 @@ class Composite(SplitModel):
 
     # ---- diagnostics --------------------------------------------------------------------------------------
 
-    def diagnostics(self, fields: Any, time: jax.Array) -> dict[str, jax.Array]:
-        """Of all matter, then of each component under its name. Energies are box means; `internal_energy` is what the
-        components have beside motion: heat, quantum pressure, interaction, traps. The potential energy of a component
-        is its share of the whole, half the mean of its density times the potential of all matter.
+    def diagnostics(self, fields: Any, time: Number) -> dict[str, Number]:
+        """Columns of all matter, then of each component with its name. Energies are box means; `internal_energy` is
+        the energy of the components without gravity and motion: heat, quantum pressure, interaction, traps. The
+        potential energy of a component is half the mean of its density times the potential of all matter.
 
-        In an expanding background `energy_residual` is the energy minus what it was at the start and the expansion
-        has done since (Layzer-Irvine): 0 but for time steps, dissipation and the grid."""
+        In an expanding background `energy_residual` is the energy minus its value at the start and the work of the
+        expansion since then (Layzer-Irvine): 0 but for errors of time steps and grid, and dissipation."""
         layout = self.transform.layout
         own = {name: part.diagnostics(self.of(name, fields), time) for name, part in self.parts.items()}
         moment = self.moment(fields, time)
@@ -315,12 +319,12 @@ class Composite(SplitModel):
             lines += [f"{name}: {line}" for line in part.warnings(columns)]
         return lines
 
-    def spectral_energies(self, fields: Fields) -> Fields:
+    def spectral_energies(self, fields: Fields) -> dict[str, OfModes]:
         return {}  # each component has its own spectra
 
-    def spectra(self, fields: Any) -> dict[str, jax.Array]:
-        """P(k) of all matter, and the components' spectra; 0 where a component has no modes. P(k) of particles has
-        their window divided out and their shot noise left in."""
+    def spectra(self, fields: Any) -> dict[str, Spectrum]:
+        """P(k) of all matter, and the components' spectra; 0 in shells where a component has no modes. From P(k) of
+        particles the window of the assignment is divided out; the shot noise is left in."""
         layout = self.transform.layout
         modes = self.density_modes(self.densities(fields)[0])
         found = {"density_power": density_power(layout, total(modes.values()))}
@@ -356,14 +360,14 @@ class Composite(SplitModel):
         return specs.by_name(density, potential, *parts)
 
 
-def continued(carried: jax.Array, scale_factor: jax.Array, slope: jax.Array) -> jax.Array:
+def continued(carried: Float[Array, "5"], scale_factor: Number, slope: Number) -> Float[Array, "5"]:
     """`EXPECTED` at this scale factor: the slope is integrated as the parabola through its last three values.
 
-    The trapezoid rule alone, although of the splitting's order, makes an error as large as that of the steps.
+    The error of the trapezoid rule, although of the order of the splitting, would be as large as that of the steps.
     """
     energy, a1, s1, a0, s0 = carried
     s2, h, before = slope.astype(jnp.float64), scale_factor - a1, a1 - a0
-    moved = abs(h) > 1e-10 * scale_factor  # two kicks of successive steps are at one time
+    moved = abs(h) > 1e-10 * scale_factor  # the last kick of a step and the first of the next are at one time
     h = jnp.where(moved, h, 1.0)
     bend = (s2 - s1) / h - (s1 - s0) / jnp.where(before == 0, 1.0, before)
     bend = jnp.where(before == 0, 0.0, bend / jnp.where(before == 0, 1.0, h + before))
@@ -372,12 +376,12 @@ def continued(carried: jax.Array, scale_factor: jax.Array, slope: jax.Array) -> 
 
 
 def _beside(fields: Any) -> dict[str, Any]:
-    """What the steps carry beside matter."""
+    """The entry `EXPECTED` of the fields, which steps carry besides matter, if there is one."""
     return {EXPECTED: fields[EXPECTED]} if EXPECTED in fields else {}
 
 
 def joined(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of components, under the names that they have together; particles have that of their component."""
+    """The fields of all components, each with the component's name as prefix; particles have the component's name."""
     return {
         name if field == PARTICLES else f"{name}_{field}": f
         for name, fields in parts.items()
@@ -386,5 +390,5 @@ def joined(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def total(terms: Any) -> jax.Array:
-    """The sum of some arrays."""
+    """The sum of arrays of one shape."""
     return reduce(jnp.add, terms)

@@ -8,12 +8,12 @@ a. The scale factor obeys da/d tau = a^3 H, H = H0 sqrt(Omega_m a^-3 + 1 - Omega
 import math
 from functools import cache, cached_property
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from pydantic import Field
 
 from simulator.settings import Positive, Settings
+from simulator.spectral.arrays import Number
 
 LARGEST_SCALE_FACTOR = 4.0  # The end of the table. tau tends to a finite value as a grows without bound.
 
@@ -36,7 +36,7 @@ class Background:
         self.settings = settings
 
     def hubble(self, a):
-        """H(a), 1/time."""
+        """H(a), 1/time, of a number or an array a."""
         s = self.settings
         return s.hubble * (s.matter / a**3 + 1 - s.matter) ** 0.5
 
@@ -64,7 +64,7 @@ class Background:
         """The supercomoving time at the end of the table."""
         return float(self._table[1][-1])
 
-    def scale_factor(self, time: jax.Array) -> jax.Array:
+    def scale_factor(self, time: Number) -> Number:
         """a(tau), traced; relative error below 1e-10."""
         u, tau = self._table
         i = jnp.clip(jnp.searchsorted(jnp.asarray(tau), time, side="right") - 1, 0, len(u) - 2)
@@ -134,7 +134,7 @@ class Background:
 
 @cache
 def _quadrature() -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of Gauss and Legendre, which take longer to find than an integral to evaluate."""
+    """Nodes and weights of Gauss-Legendre quadrature, kept because computing them takes longer than an integral."""
     return np.polynomial.legendre.leggauss(64)
 
 

@@ -6,14 +6,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from simulator.spectral import Grid, Layout
+from simulator.spectral.arrays import Number, SpectralScalar, SpectralVector, Spectrum
 from simulator.spectral.grid import AXES
 
 
-def center(layout: Layout, density: jax.Array) -> list[jax.Array]:
-    """Centre of mass (x, y, z) in the periodic box: the phase of the density's first mode along each axis. If the
-    density has no such mode (a homogeneous box), the result is meaningless."""
+def center(layout: Layout, density: SpectralScalar) -> list[Number]:
+    """x, y and z (length) of the centre of mass in the periodic box: the phase of the density's first mode along each
+    axis. If that mode is zero (a homogeneous box), the result is meaningless."""
     coordinates = []
     for axis, length, n in zip(AXES, layout.grid.box, layout.grid.shape, strict=True):
         if n < 2:
@@ -29,8 +31,8 @@ def center(layout: Layout, density: jax.Array) -> list[jax.Array]:
     return coordinates
 
 
-def by_axis(grid: Grid, name: str, values: Sequence[jax.Array]) -> dict[str, jax.Array]:
-    """Columns `NAME_x` and so on of values along the three axes of arrays; in a plane two."""
+def by_axis(grid: Grid, name: str, values: Sequence[Number]) -> dict[str, Number]:
+    """Columns `NAME_x`, ... from values along the three axes of arrays; in a plane two columns."""
     return {f"{name}_{axis}": value for axis, value in zip(AXES, grid.seen(values), strict=False)}
 
 
@@ -40,12 +42,12 @@ def from_center(grid: Grid, points: Sequence[jax.Array], place: Sequence[Any]) -
     return [jnp.mod(x - jnp.asarray(c, x.dtype) + h / 2, h) - h / 2 for x, c, h in sides]
 
 
-def center_velocity(layout: Layout, density: jax.Array, momentum: jax.Array) -> jax.Array:
-    """Velocity (3,) of the centre of mass: <rho v> / <rho>."""
+def center_velocity(layout: Layout, density: SpectralScalar, momentum: SpectralVector) -> Float[Array, "d"]:
+    """Velocity of the centre of mass: <rho v> / <rho>."""
     return layout.at_zero(momentum).real / layout.at_zero(density).real
 
 
-def faces(grid: Grid, place: Sequence[jax.Array]) -> list[jax.Array]:
+def faces(grid: Grid, place: Sequence[Number]) -> list[Number]:
     """Along each axis, the index of the grid plane at the face of the box that is centred on c."""
     return [
         jnp.mod(jnp.floor((c + length / 2) / h), n)
@@ -53,9 +55,9 @@ def faces(grid: Grid, place: Sequence[jax.Array]) -> list[jax.Array]:
     ]
 
 
-def density_power(layout: Layout, density: jax.Array) -> jax.Array:
-    """P(k) = V <|delta(k)|^2> of the density contrast, averaged over the modes of each shell: (shells,), length^3.
-    The Nyquist planes of an even grid, which hold only half of a wave, are left out."""
+def density_power(layout: Layout, density: SpectralScalar) -> Spectrum:
+    """P(k) = V <|delta(k)|^2> (length^3) of the density contrast, averaged over the modes of each shell. The Nyquist
+    planes of an even grid, which hold only half of a wave, are left out."""
     mean = layout.at_zero(density).real
     zero, whole = jnp.ones((1, 1, 1), bool), jnp.ones((1, 1, 1), bool)
     for axis, n in zip(AXES, layout.grid.shape, strict=True):

@@ -11,12 +11,24 @@ from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
+from jaxtyping import Array, Complex
 from pydantic import create_model
 
 from simulator.physics.models.fields import VECTOR, DerivedField, Fields, FieldSpec
 from simulator.physics.models.model import Model
 from simulator.settings import Flag, Integer, Real, Settings
 from simulator.spectral import Evaluated, Local, Points, Transform
+from simulator.spectral.arrays import (
+    Number,
+    OfModes,
+    OverModes,
+    OverPoints,
+    PhysicalVector,
+    PointValues,
+    SpectralField,
+    SpectralScalar,
+    SpectralVector,
+)
 from simulator.spectral.operators import cross, fluctuation, hermitian, squared
 from simulator.spectral.transform import Tree
 
@@ -88,12 +100,12 @@ class Equation(Model):
 
     # ---- the equation ------------------------------------------------------------------------------------
 
-    def products(self, values: Fields) -> Fields:
+    def products(self, values: PointValues) -> PointValues:
         """The nonlinear terms at a point: any pointwise function of the values of `inputs`, by name."""
         return {}
 
-    def advection(self, values: Fields) -> jax.Array | Sequence[jax.Array] | None:
-        """The velocity at a point, one component for each axis, that limits dt by the CFL number; None: no limit."""
+    def advection(self, values: PointValues) -> PhysicalVector | Sequence[jax.Array] | None:
+        """The velocity (length/time) at a point that limits dt by the CFL number; None: there is no limit."""
         return None
 
     def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
@@ -102,20 +114,20 @@ class Equation(Model):
         rate = {} if velocity is None else {"rate": self.advective_rate(velocity)}
         return Local(dict(equation.products(values)), rate)
 
-    def parameters(self, time: jax.Array) -> Tree:
-        """The equation's parameters that are traced, by which a run is differentiated or of which an ensemble has
-        many: a pointwise function must not close over them."""
+    def parameters(self, time: Number) -> Tree:
+        """The traced parameters of the equation: those by which a run is differentiated, or that vary within an
+        ensemble. A pointwise function must not close over them."""
         values = {n: getattr(self, n, None) for n in type(self.settings).model_fields}
         return {n: v for n, v in values.items() if isinstance(v, Tracer)}
 
     def with_parameters(self, parameters: Mapping[str, jax.Array]) -> Self:
-        """The equation with these values of parameters."""
+        """A copy of the equation with these values of its parameters."""
         other = copy(self)
         vars(other).update(parameters)
         return other
 
-    def advective_rate(self, velocity: jax.Array | Sequence[jax.Array]) -> jax.Array:
-        """sum_i |v_i| / dx_i (1/time) of a velocity with one component for each axis."""
+    def advective_rate(self, velocity: PhysicalVector | Sequence[jax.Array]) -> OverPoints:
+        """sum_i |v_i| / dx_i (1/time) at a point, of a velocity with one component for each axis."""
         spacing = self.transform.grid.seen(self.transform.grid.spacing)
         return sum(abs(velocity[i]) / h for i, h in enumerate(spacing))  # type: ignore[return-value]
 
@@ -160,15 +172,16 @@ class Equation(Model):
         return whole
 
     def begin(self, fields: Fields, names: Any) -> Fields:
-        """The evolved fields; if modes grow, without the part of the coefficients that is invisible on the grid."""
+        """The evolved fields; if modes grow, without the anti-Hermitian part of the coefficients, which is invisible
+        on the grid."""
         if not self.growing:
             return fields
         layout = self.transform.layout
         return jax.jit(lambda f: {n: layout.constrain(hermitian(layout, a)) for n, a in f.items()})(fields)
 
-    def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
-        """The advective rate, and at least the growth rate of the linear term. Without `advection` there is no limit,
-        even with growth, because the nonlinear terms may be faster."""
+    def rate(self, maxima: Mapping[str, Number]) -> Number:
+        """The larger of the advective rate and the growth rate of the linear term. Without `advection` there is no
+        limit, even if modes grow, because the nonlinear terms may be faster."""
         rate, growth = super().rate(maxima), self._growth
         if "rate" not in maxima:
             return rate
@@ -196,49 +209,49 @@ class Equation(Model):
     # ---- derivatives -------------------------------------------------------------------------------------
 
     @property
-    def k(self) -> tuple[jax.Array, ...]:
-        """Wavenumbers along the axes of the grid, broadcasting against spectral arrays."""
+    def k(self) -> tuple[OverModes, ...]:
+        """Wavenumbers (1/length) along the axes of the grid."""
         return self.transform.grid.seen(self.transform.layout.wavenumbers(self.transform.dtype))
 
     @property
-    def k_squared(self) -> jax.Array:
-        """|k|^2."""
+    def k_squared(self) -> OfModes:
+        """|k|^2 (1/length^2)."""
         return self.transform.layout.k_squared(self.transform.dtype)
 
     @property
-    def inverse_k_squared(self) -> jax.Array:
+    def inverse_k_squared(self) -> OfModes:
         """1 / |k|^2, and 0 at k = 0."""
         return self.transform.layout.inverse_k_squared(self.transform.dtype)
 
-    def laplacian(self, field: jax.Array) -> jax.Array:
+    def laplacian(self, field: SpectralField) -> SpectralField:
         """-|k|^2 f."""
         return -self.k_squared * field
 
-    def inverse_laplacian(self, field: jax.Array) -> jax.Array:
-        """-f / |k|^2, without mean."""
+    def inverse_laplacian(self, field: SpectralField) -> SpectralField:
+        """-f / |k|^2, and 0 at k = 0."""
         return -self.inverse_k_squared * field
 
-    def gradient(self, field: jax.Array) -> jax.Array:
-        """i k f of a scalar: one component for each axis."""
+    def gradient(self, field: SpectralScalar) -> SpectralVector:
+        """i k f."""
         return jnp.stack([1j * k * field for k in self.k])
 
-    def divergence(self, field: jax.Array) -> jax.Array:
-        """i k . v of a vector; components without an axis are ignored."""
+    def divergence(self, field: SpectralVector) -> SpectralScalar:
+        """i k . v; in a plane a third component of v is ignored."""
         return sum(1j * k * part for k, part in zip(self.k, field, strict=False))  # type: ignore[return-value]
 
-    def curl(self, field: jax.Array) -> jax.Array:
-        """i k x v. In two dimensions d_x v_y - d_y v_x of two components, a scalar; (d_y f, -d_x f) of a scalar; or
-        all three components of the curl of a three-component vector that does not depend on z."""
+    def curl(self, field: Complex[Array, "... ka kb kc"]) -> Complex[Array, "... ka kb kc"]:
+        """i k x v. In two dimensions the scalar d_x v_y - d_y v_x of a vector with two components, the vector (d_y f,
+        -d_x f) of a scalar, or the curl, with three components, of a vector with three components."""
         whole = field.ndim > 3 and field.shape[0] > len(self.k)
         return 1j * cross((*self.k, jnp.zeros((1, 1, 1))) if whole else self.k, field)
 
-    def rotated_gradient(self, field: jax.Array) -> jax.Array:
+    def rotated_gradient(self, field: SpectralScalar) -> Complex[Array, "2 ka kb kc"]:
         """The velocity (-d_y f, d_x f) in a plane of the stream function f."""
         kx, ky = self.k[:2]
         return jnp.stack([-1j * ky * field, 1j * kx * field])
 
-    def project(self, field: jax.Array) -> jax.Array:
-        """The solenoidal part of a vector, its mean included. A component without an axis is left unchanged."""
+    def project(self, field: SpectralVector) -> SpectralVector:
+        """The solenoidal part of a vector, its mean included. In a plane a third component is left unchanged."""
         waves = self.k[: field.shape[0]]
         along = sum(k * part for k, part in zip(waves, field, strict=False))
         k2 = sum(k * k for k in waves)
@@ -246,24 +259,24 @@ class Equation(Model):
         parts = [field[i] - k * along for i, k in enumerate(waves)]
         return jnp.stack([*parts, *field[len(waves) :]])
 
-    def solenoidal_part(self, field: jax.Array) -> jax.Array:
+    def solenoidal_part(self, field: SpectralVector) -> SpectralVector:
         return self.project(field)
 
-    def fluctuation(self, field: jax.Array) -> jax.Array:
+    def fluctuation(self, field: SpectralField) -> SpectralField:
         """The field without its box mean."""
         return fluctuation(self.transform.layout, field)
 
-    def mean_of(self, a: jax.Array, b: jax.Array) -> jax.Array:
+    def mean_of(self, a: SpectralField, b: SpectralField) -> Number:
         """The box mean of the product of two fields, summed over their components."""
         return self.transform.layout.inner(a, b).sum()
 
     # ---- diagnostics and pictures --------------------------------------------------------------------------
 
-    def quantities(self, fields: Fields) -> dict[str, jax.Array]:
+    def quantities(self, fields: Fields) -> dict[str, Number]:
         """Scalars for columns of diagnostics.csv, in addition to the mean and the variance of every field."""
         return {}
 
-    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+    def diagnostics(self, fields: Fields, time: Number) -> dict[str, Number]:
         defaults = super().diagnostics(fields, time)
         rate = defaults.pop("rate")
         return {**self.quantities(fields), **defaults, "rate": rate}
@@ -321,8 +334,8 @@ def _checked(annotation: Any) -> Any:
 
 
 def number_of(model: Model, quantity: Callable[[Any], jax.Array]) -> float | Literal["traced", "paper"]:
-    """A quantity of a model's settings as a number, unless a parameter is traced or there are no devices to compute
-    it."""
+    """`quantity(model)` as a number; "traced" if a parameter is traced, "paper" if there are no devices to compute
+    on."""
     if not isinstance(model.transform.layout.mesh.devices.flat[0], jax.Device):
         return "paper"
     try:
@@ -332,13 +345,13 @@ def number_of(model: Model, quantity: Callable[[Any], jax.Array]) -> float | Lit
         return "traced"
 
 
-def largest_growth(model: Model) -> jax.Array:
+def largest_growth(model: Model) -> Number:
     """The largest real part of L (1/time) over the modes of the state."""
     return largest_of(model, lambda rate: rate.real)
 
 
-def largest_of(model: Model, size: Callable[[jax.Array], jax.Array]) -> jax.Array:
-    """The largest `size` of L (1/time), at least 0, over the modes of the state."""
+def largest_of(model: Model, size: Callable[[jax.Array], jax.Array]) -> Number:
+    """The maximum over the modes of the state of `size(L)` (1/time), and at least 0."""
     layout, dtype = model.transform.layout, model.transform.dtype
     rates = [jnp.zeros((1, 1, 1), dtype), *model.linear().values()]
     sizes = (jnp.where(layout.mask, size(jnp.asarray(rate)), 0) for rate in rates)

@@ -72,7 +72,7 @@ class DerivedField(NamedTuple):
 
     spec: FieldSpec
     values: Callable[[Fields], jax.Array]
-    """Function from spectral fields to values (..., x, y, z), zero in padding."""
+    """The function from spectral fields to the values (component, x, y, z) of this field, zero in padding."""
 
 
 def by_name(*derived: DerivedField) -> dict[str, DerivedField]:

@@ -13,8 +13,10 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from simulator.spectral import Evaluated, Layout, Local, Transform
+from simulator.spectral.arrays import Number, OfModes, PhysicalVector, PointValues, SpectralVector
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import curl, dot, squared, symmetric_pairs, wavenumbers
 
@@ -32,9 +34,9 @@ Damping = Sequence[tuple[int, float | jax.Array]]
 """Pairs (n, nu_n): modes are damped at the sum of nu_n k^(2 n)."""
 
 
-def tail_fraction(layout: Layout, values: jax.Array, floor: jax.Array | float) -> jax.Array:
+def tail_fraction(layout: Layout, values: OfModes, floor: Number | float) -> Number:
     """The fraction of the sum of `values` >= 0 over all modes that lies at the edge of the spectrum; 0 if the sum is
-    below `floor`, that is, round-off."""
+    round-off, that is, at most `floor`."""
     edge = jnp.zeros((1, 1, 1), bool)
     for axis, kept in zip(AXES, layout.grid.kept, strict=True):
         mode_numbers = layout.integers(axis)
@@ -47,16 +49,14 @@ def tail_fraction(layout: Layout, values: jax.Array, floor: jax.Array | float) -
     return jnp.where(total > floor, beyond / jnp.where(total > 0, total, 1), 0)
 
 
-def dissipation_scale(
-    damping: Damping, dissipation: jax.Array, of: Literal["energy", "enstrophy"] = "energy"
-) -> jax.Array:
+def dissipation_scale(damping: Damping, dissipation: Number, of: Literal["energy", "enstrophy"] = "energy") -> Number:
     """The length 1 / k at which damping is as fast as the eddies: sum of nu_n k^(2 n) = (dissipation k^2)^(1/3), or
-    in a cascade of enstrophy, whose eddies all turn over equally fast, (its dissipation)^(1/3).
+    in a cascade of enstrophy, whose eddies all turn over equally fast, (dissipation of enstrophy)^(1/3).
 
     With viscosity alone this is Kolmogorov's (nu^3 / dissipation)^(1/4), with one hyperviscosity alone (nu_n^3 /
-    dissipation)^(1 / (6 n - 2)); with both it is at least the longer of the two. For enstrophy it is Kraichnan's
-    (nu^3 / dissipation)^(1/6) (Phys. Fluids 10, 1417, 1967). `dissipation` is the total; where it is 0 the result is
-    nan.
+    dissipation)^(1 / (6 n - 2)); with both the result is at least the longer of these two lengths. For enstrophy it
+    is Kraichnan's (nu^3 / dissipation)^(1/6) (Phys. Fluids 10, 1417, 1967). `dissipation` is the total; if it is 0
+    the result is nan.
     """
     eddies = {"energy": 2 / 3, "enstrophy": 0.0}[of]
     orders = jnp.asarray([2 * n - eddies for n, _ in damping], jnp.float64)
@@ -94,7 +94,7 @@ def unresolved(row: Mapping[str, float]) -> list[str]:
     return lines
 
 
-def absent(coefficient: float | jax.Array) -> bool:
+def absent(coefficient: float | Number) -> bool:
     """Whether a coefficient is 0. Arrays in place of numbers (runs that share a program) count as nonzero."""
     return isinstance(coefficient, int | float) and coefficient == 0
 
@@ -115,8 +115,8 @@ class Cascade(NamedTuple):
     dissipation: jax.Array
 
 
-def products_about(mean: jax.Array, values: jax.Array, name: str) -> dict[str, jax.Array]:
-    """`NAME_xx`, ...: products of the components of v' = v - <v> at a point; `mean_and_rms` takes their means."""
+def products_about(mean: Float[Array, "d"], values: PhysicalVector, name: str) -> PointValues:
+    """`NAME_xx`, ...: products of the components of v' = v - <v> at a point, whose means `mean_and_rms` uses."""
     fluctuation = [values[i] - mean[i] for i in range(len(values))]
     return {
         f"{name}_{AXES[i]}{AXES[j]}": fluctuation[i] * fluctuation[j] for i, j in symmetric_pairs(len(fluctuation))
@@ -124,11 +124,11 @@ def products_about(mean: jax.Array, values: jax.Array, name: str) -> dict[str, j
 
 
 def mean_and_rms(
-    mean: jax.Array, means: Mapping[str, jax.Array], name: str, rms: str, stress: str
-) -> dict[str, jax.Array]:
-    """Of a vector with d components: `mean_NAME_x`, ...; `RMS`, sqrt(<v'^2> / d), and `RMS_x`, sqrt(<v'_x^2>), ...;
-    `STRESS_xy`, <v'_x v'_y>, `STRESS_xz`, `STRESS_yz`. `mean` is its box mean (d,), `means` are those of
-    `products_about`."""
+    mean: Float[Array, "d"], means: Mapping[str, Number], name: str, rms: str, stress: str
+) -> dict[str, Number]:
+    """Columns of a vector: `mean_NAME_x`, ...; `RMS`, sqrt(<v'^2> / d), and `RMS_x`, sqrt(<v'_x^2>), ...;
+    `STRESS_xy`, <v'_x v'_y>, `STRESS_xz`, `STRESS_yz`. `mean` is the box mean of the vector; `means` are the box
+    means of `products_about`."""
     axes = AXES[: len(mean)]
     squares = [means[f"{name}_{axis}{axis}"] for axis in axes]
     across = [axes[i] + axes[j] for i, j in symmetric_pairs(len(axes)) if i != j]
@@ -140,7 +140,7 @@ def mean_and_rms(
     }
 
 
-def _moments(transform: Transform, velocity: jax.Array, mean: jax.Array, rate) -> Evaluated:
+def _moments(transform: Transform, velocity: SpectralVector, mean: Float[Array, "d"], rate) -> Evaluated:
     """Moments of the velocity and of its longitudinal gradients du_i/dx_i, and the largest speed, divergence and
     rate."""
     k, dimensions = wavenumbers(transform.layout, velocity.real.dtype), len(velocity)
@@ -161,19 +161,20 @@ def _moments(transform: Transform, velocity: jax.Array, mean: jax.Array, rate) -
 
 
 def flow_scalars(
-    transform: Transform, velocity: jax.Array, damping: Damping, cascade: Cascade, rate
-) -> dict[str, jax.Array]:
-    """Scalars of a velocity (d, *order), by column; the last one is `rate`, for the choice of dt.
+    transform: Transform, velocity: SpectralVector, damping: Damping, cascade: Cascade, rate
+) -> dict[str, Number]:
+    """Scalars of a velocity, by column; the last one is `rate` (1/time), for the choice of dt.
 
-    `damping` lists viscosity, which comes first, and hyperviscosity; the dissipation in `cascade` is that by both.
+    `damping` lists first viscosity, then hyperviscosity; the dissipation in `cascade` is the sum of both.
     `rate(v)` is the advective rate of values v at a point.
 
-    All but `max_speed` refer to the fluctuations u' = u - <u> and are therefore Galilean invariant. With u_rms^2 =
-    <u'^2> / d: integral scale pi / (2 u_rms^2) sum E(k) / k, in two dimensions 2 / u_rms^2 sum E(k) / k; Taylor scale
-    sqrt(d (d + 2) u_rms^2 / <omega^2>), turnover time integral scale / u_rms; Kolmogorov scale, or Kraichnan's scale
-    of a cascade of enstrophy, as in `dissipation_scale`; `edge_enstrophy` is the fraction of the enstrophy at the
-    edge of the spectrum. Skewness and flatness are those of the longitudinal gradients du_i/dx_i. Quantities that
-    depend on viscosity are left out if it is 0; in two dimensions the helicity is left out, which is 0.
+    All columns but `max_speed` refer to the fluctuations u' = u - <u> and are therefore Galilean invariant. With
+    u_rms^2 = <u'^2> / d: integral scale pi / (2 u_rms^2) sum E(k) / k, in two dimensions 2 / u_rms^2 sum E(k) / k;
+    Taylor scale sqrt(d (d + 2) u_rms^2 / <omega^2>), turnover time integral scale / u_rms; Kolmogorov scale, or
+    Kraichnan's scale of a cascade of enstrophy, as in `dissipation_scale`; `edge_enstrophy` is the fraction of the
+    enstrophy at the edge of the spectrum. Skewness and flatness are those of the longitudinal gradients du_i/dx_i.
+    Quantities that depend on viscosity are left out if it is 0; in two dimensions the helicity is left out, which is
+    0.
     """
     layout, dimensions = transform.layout, len(velocity)
     omega = curl(layout, velocity)
@@ -186,7 +187,7 @@ def flow_scalars(
     u_rms = velocities["u_rms"]
     integral = _INTEGRAL[dimensions] * ratio(over_k, u_rms**2)
     taylor = jnp.sqrt(ratio(dimensions * (dimensions + 2) / 2 * u_rms**2, enstrophy))
-    # Where no velocity varies along itself, as in a parallel flow, round-off is all that there is of its gradient.
+    # If no velocity varies along its own direction, as in a parallel flow, longitudinal gradients are round-off.
     noise = (64 * jnp.finfo(velocity.real.dtype).eps) ** 2 * enstrophy
     second = jnp.where(evaluated.means["gradient_2"] > noise, evaluated.means["gradient_2"], 0)
     scalars = {

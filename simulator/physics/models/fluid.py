@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Complex, Float
 from pydantic import AfterValidator, Field, model_validator
 
 from simulator.errors import UserError, shown
@@ -15,6 +16,17 @@ from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.models.flow import Damping
 from simulator.settings import AxisVector, Integer, NonNegative, Positive, Settings, Vector, wrong
 from simulator.spectral import Grid, Layout, Local, Transform, operators
+from simulator.spectral.arrays import (
+    Number,
+    OfModes,
+    OverModes,
+    PhysicalScalar,
+    PhysicalVector,
+    PointValues,
+    SpectralField,
+    SpectralScalar,
+    SpectralVector,
+)
 
 RESERVED = frozenset(
     [
@@ -67,8 +79,8 @@ RESERVED = frozenset(
         "axis",
     ]
 )
-"""Names of fields, spectra and quantities of some model, and of coordinates of tables and series, and of
-what is computed at points. `viscous`, `ohmic`, `drag` and `subgrid` are reserved because of the columns
+"""Names of fields, spectra and quantities of some model, of coordinates of tables and series, and of products that
+are computed at points. `viscous`, `ohmic`, `drag` and `subgrid` are reserved because of the columns
 `NAME_dissipation`."""
 LONGEST_NAME = 64
 
@@ -128,7 +140,7 @@ class FlowSettings(Settings):
     scalars: Annotated[tuple[Scalar, ...], Field(max_length=100)] = ()
     """Passive scalars."""
     subgrid: SubgridSettings | None = None
-    """Closure of a large-eddy simulation: what the scales that the grid does not hold do to those that it holds."""
+    """Closure of a large-eddy simulation: the effect of the scales below the grid on the resolved scales."""
 
     @model_validator(mode="after")
     def _names_differ(self):
@@ -169,38 +181,38 @@ def check_plane(settings: FlowSettings) -> None:
 
 
 def scalars_on(grid: Grid, scalars: Iterable[Scalar]) -> tuple[Scalar, ...]:
-    """The scalars of the settings, their gradients with one number for each axis of the grid."""
+    """The scalars of the settings; each mean gradient has one number for each axis of the grid."""
     keys = ((s, f"scalars.{i}.mean_gradient") for i, s in enumerate(scalars))
     return tuple(s.model_copy(update={"mean_gradient": specs.along_axes(grid, k, s.mean_gradient)}) for s, k in keys)
 
 
-def constant(vector: Sequence[float], dtype) -> np.ndarray:
-    """A constant vector that broadcasts against a vector field (d, x, y, z)."""
+def constant(vector: Sequence[float], dtype) -> Float[np.ndarray, "d 1 1 1"]:
+    """A constant vector, to be multiplied with or added to a vector field."""
     return np.asarray(vector, dtype).reshape(-1, 1, 1, 1)
 
 
-def advection_rate(grid: Grid, *speeds: jax.Array) -> jax.Array:
+def advection_rate(grid: Grid, *speeds: PhysicalVector) -> PhysicalScalar:
     """sum_i (|v_i| + |w_i| + ...) / dx_i of vectors v, w, ... at a point (1/time)."""
     spacing = grid.seen(grid.spacing)
     return sum(abs(v[i]) / h for v in speeds for i, h in enumerate(spacing))  # type: ignore[return-value]
 
 
-def power(layout: Layout, rate: jax.Array | float, field: jax.Array) -> jax.Array:
-    """Box mean of (rate f) . f for a rate (1/time) of each mode: twice the energy lost per time."""
+def power(layout: Layout, rate: OverModes | float, field: SpectralField) -> Number:
+    """Box mean of (rate f) . f for a damping rate (1/time) of each mode: twice the energy that is lost per time."""
     squares = field.real**2 + field.imag**2
     # Components are added first, so that a common factor is not broadcast to them.
     flat = squares.reshape(-1, *squares.shape[-3:])
     return layout.sum(rate * sum(flat[1:], start=flat[0]))
 
 
-def transfer(field: jax.Array, rate: jax.Array) -> jax.Array:
-    """Re f* . r of each mode: the rate at which the tendency r adds to |f|^2 / 2. Components are summed."""
+def transfer(field: SpectralField, rate: SpectralField) -> OfModes:
+    """Re f* . r of each mode, summed over components: the rate at which the tendency r adds to |f|^2 / 2."""
     if field.ndim > 3:
         return operators.dot(field.real, rate.real) + operators.dot(field.imag, rate.imag)
     return field.real * rate.real + field.imag * rate.imag
 
 
-def coriolis(velocity: jax.Array, rotation: Sequence[float]) -> jax.Array | float:
+def coriolis(velocity: SpectralVector, rotation: Sequence[float]) -> SpectralVector | float:
     """-2 Omega x u; 0 without rotation."""
     if not any(rotation):
         return 0.0
@@ -215,11 +227,11 @@ def damping(coefficient: float, hyper: Hyperdiffusion | None) -> Damping:
     return [(1, coefficient)] if hyper is None else [(1, coefficient), (hyper.order, hyper.coefficient)]
 
 
-def damping_rate(layout: Layout, terms: Damping, dtype) -> jax.Array:
+def damping_rate(layout: Layout, terms: Damping, dtype) -> OfModes:
     """The rate (1/time) at which `terms` damp each mode.
 
-    Computed in double precision; rates that single precision cannot represent are capped, far beyond the reach of a
-    step.
+    The rates are computed in double precision; rates beyond the range of single precision are capped, far beyond 1/dt
+    of any step.
     """
     k2 = layout.k_squared()
     (_, first), *hyper = terms
@@ -234,7 +246,7 @@ def viscous_damping(settings: FlowSettings) -> Damping:
     return damping(settings.viscosity, settings.hyperviscosity)
 
 
-def drag_rate(layout: Layout, settings: FlowSettings, dtype) -> jax.Array | float:
+def drag_rate(layout: Layout, settings: FlowSettings, dtype) -> OfModes | float:
     """Damping rate (1/time) of velocity modes by large-scale drag; the mean flow keeps its momentum."""
     if settings.drag is None:
         return 0.0
@@ -245,13 +257,13 @@ def drag_rate(layout: Layout, settings: FlowSettings, dtype) -> jax.Array | floa
 # ---- passive scalars -------------------------------------------------------------------------------------
 
 
-def fluxes(names: Iterable[str], values: Fields) -> Fields:
+def fluxes(names: Iterable[str], values: PointValues) -> PointValues:
     """u theta of every scalar, by its name; pointwise."""
     return {name: values[name] * values["velocity"] for name in names}
 
 
 def scalar_tendencies(layout: Layout, scalars: Iterable[Scalar], products: Fields, velocity: jax.Array) -> Fields:
-    """-div(u theta) - u . G."""
+    """-div(u theta) - u . G of every scalar theta, from the coefficients of u theta."""
     tendencies = {}
     for s in scalars:
         tendencies[s.name] = -operators.divergence(layout, products[s.name])
@@ -260,12 +272,12 @@ def scalar_tendencies(layout: Layout, scalars: Iterable[Scalar], products: Field
     return tendencies
 
 
-def along(direction: Sequence[float], vector: jax.Array) -> jax.Array:
+def along(direction: Sequence[float], vector: SpectralVector) -> SpectralScalar:
     """d . v for a constant vector d."""
     return sum(d * vector[i] for i, d in enumerate(direction) if d)  # type: ignore[return-value]
 
 
-def scalar_linear(layout: Layout, scalars: Iterable[Scalar], dtype) -> Fields:
+def scalar_linear(layout: Layout, scalars: Iterable[Scalar], dtype) -> dict[str, OfModes]:
     """-D k^2 of every scalar."""
     return {s.name: -s.diffusivity * layout.k_squared(dtype) for s in scalars}
 
@@ -286,18 +298,18 @@ def scalar_diagnostics(layout: Layout, scalars: Iterable[Scalar], fields: Fields
     return columns
 
 
-def variance_modes(layout: Layout, field: jax.Array) -> jax.Array:
+def variance_modes(layout: Layout, field: SpectralScalar) -> OfModes:
     """|f|^2 of each mode except k = 0; their sum is the variance of a scalar."""
     return abs(operators.fluctuation(layout, field)) ** 2
 
 
-def scalar_spectra(layout: Layout, scalars: Iterable[Scalar], fields: Fields) -> Fields:
+def scalar_spectra(layout: Layout, scalars: Iterable[Scalar], fields: Fields) -> dict[str, OfModes]:
     """The variance of each mode, as `NAME_variance`."""
     return {f"{s.name}_variance": variance_modes(layout, fields[s.name]) for s in scalars}
 
 
-def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> Fields:
-    """Re theta* u_i of each mode but k = 0, as `NAME_flux_x` and so on: summed, <theta' u_i'>."""
+def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> dict[str, OfModes]:
+    """Re theta* u_i of each mode but k = 0, as `NAME_flux_x`, ...; the sum over the modes is <theta' u_i'>."""
     found = {}
     for name in names:
         own = operators.fluctuation(layout, fields[name])
@@ -306,7 +318,9 @@ def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> Field
     return found
 
 
-def scalar_transfers(layout: Layout, scalars: Iterable[Scalar], products: Fields, fields: Fields) -> Fields:
+def scalar_transfers(
+    layout: Layout, scalars: Iterable[Scalar], products: Fields, fields: Fields
+) -> dict[str, OfModes]:
     """The rate at which advection adds to the variance of each mode, as `NAME_variance`."""
     return {
         f"{s.name}_variance": 2 * transfer(fields[s.name], -operators.divergence(layout, products[s.name]))
@@ -318,7 +332,7 @@ def scalar_transfers(layout: Layout, scalars: Iterable[Scalar], products: Fields
 
 
 def flow_fields(transform: Transform, name: str = "velocity") -> dict[str, DerivedField]:
-    """The speed, the vorticity and, if that is a vector, its magnitude."""
+    """The speed, the vorticity and, if the vorticity is a vector, its magnitude."""
     inverse, layout = transform.inverse, transform.layout
     speed = DerivedField(specs.SPEED, lambda f: jnp.sqrt(operators.squared(inverse(f[name]))))
 
@@ -331,16 +345,15 @@ def flow_fields(transform: Transform, name: str = "velocity") -> dict[str, Deriv
 def curl_fields(
     transform: Transform, values: Callable[[Fields], jax.Array], spec: FieldSpec, magnitude: FieldSpec
 ) -> list[DerivedField]:
-    """A curl with these values and its magnitude; in a plane the curl alone, which is a scalar."""
+    """The curl whose values the function `values` gives, and its magnitude; in a plane only the curl, a scalar."""
     curl_itself = DerivedField(spec.on(transform.grid), values)
     if transform.grid.planar:
         return [curl_itself]
     return [curl_itself, DerivedField(magnitude, lambda f: jnp.sqrt(operators.squared(values(f))))]
 
 
-def strain_rate(layout: Layout, velocity: jax.Array) -> jax.Array:
-    """Coefficients (6, *order) of S_ij = (du_i/dx_j + du_j/dx_i) / 2: xx, yy, zz, xy, xz, yz; in a plane (3, *order):
-    xx, yy, xy."""
+def strain_rate(layout: Layout, velocity: SpectralVector) -> Complex[Array, "pair ka kb kc"]:
+    """The components xx, yy, zz, xy, xz, yz of S_ij = (du_i/dx_j + du_j/dx_i) / 2; in a plane xx, yy, xy."""
     k, u = operators.wavenumbers(layout, velocity.real.dtype), velocity
     return 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in operators.symmetric_pairs(len(k))])
 
@@ -378,8 +391,8 @@ def pressure(
     transform: Transform,
     inputs: Mapping[str, jax.Array],
     pointwise_force: Callable[[Fields], jax.Array],
-    linear_force: jax.Array | float = 0.0,
-) -> jax.Array:
+    linear_force: SpectralVector | float = 0.0,
+) -> PhysicalScalar:
     """Values of the pressure over density, without mean: lap(p + |u|^2 / 2) = div F.
 
     F is the right-hand side of the momentum equation before the projection: a pointwise function of the inputs'

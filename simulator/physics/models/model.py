@@ -12,6 +12,16 @@ from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.population import Populations
 from simulator.settings import Settings
 from simulator.spectral import Evaluated, Local, Points, Transform
+from simulator.spectral.arrays import (
+    Number,
+    OfModes,
+    OverModes,
+    ParticleVectors,
+    PhysicalField,
+    SpectralVector,
+    Spectrum,
+    Whole,
+)
 from simulator.spectral.bins import shell_spectra
 from simulator.spectral.moved import Shift, evaluate_moved
 from simulator.spectral.operators import project, squared
@@ -24,9 +34,9 @@ Force = Callable[[Fields, jax.Array], Fields]
 class Balance(NamedTuple):
     """An energy and its sources without forcing: d energy / dt = production - dissipation."""
 
-    energy: jax.Array
-    production: jax.Array | float
-    dissipation: jax.Array
+    energy: Number
+    production: Number | float
+    dissipation: Number
 
 
 class Declared:
@@ -68,15 +78,15 @@ class Dynamics(Declared):
         (1/time) that limits dt."""
         raise TypeError(f"{type(self).__name__} does not define pointwise")
 
-    def parameters(self, time: jax.Array) -> Tree:
-        """Scalar arguments of `pointwise`."""
+    def parameters(self, time: Number) -> Tree:
+        """Number arguments of `pointwise`."""
         return ()
 
     def combine(self, products: Tree, fields: Fields) -> Fields:
         """N of all fields from the coefficients of the products."""
         raise TypeError(f"{type(self).__name__} does not define combine")
 
-    def linear(self) -> Fields:
+    def linear(self) -> dict[str, OverModes]:
         """The diagonal L of each field (1/time), real or complex, of either sign; it broadcasts against the field.
 
         Fields without an entry have none. For a real field L(-k) has to be the conjugate of L(k). If L or N lets
@@ -84,28 +94,28 @@ class Dynamics(Declared):
         """
         return {}
 
-    def linear_terms(self) -> Fields:
+    def linear_terms(self) -> dict[str, OverModes]:
         """L of every evolved field; zero for fields without an entry in `linear`."""
         stated, zero = self.linear(), jnp.zeros((1, 1, 1), self.transform.dtype)
         return {name: stated.get(name, zero) for name in self.fields}
 
-    def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
+    def rate(self, maxima: Mapping[str, Number]) -> Number:
         """The largest rate (1/time) that an explicit step has to resolve: dt = cfl / rate. 0 means no limit."""
         return maxima.get("rate", jnp.zeros((), self.transform.dtype))
 
     def tendency(
         self,
         fields: Fields,
-        time: jax.Array,
+        time: Number,
         accelerations: Fields | None = None,
         shift: Shift | None = None,
         keep: Collection[str] = (),
     ) -> tuple[Fields, Evaluated]:
-        """N with the accelerations of a forcing, and what was evaluated for it: the maxima of `pointwise`, and the
-        values of the inputs in `keep` (see `Transform.evaluate`).
+        """N plus the accelerations of a forcing; and the result of `Transform.evaluate`, with the maxima of
+        `pointwise` and the values of the inputs in `keep`.
 
-        With `shift` the products are taken on a shifted grid, which changes the phase of their aliasing errors; no
-        values are kept then.
+        With `shift` the products are evaluated on a shifted grid, which changes the phase of their aliasing errors;
+        no values are kept then.
         """
         inputs, parameters = self.inputs(fields), self.parameters(time)
         if shift is None:
@@ -117,21 +127,21 @@ class Dynamics(Declared):
         rates |= {name: rates[name] + a for name, a in (accelerations or {}).items()}
         return rates, evaluated
 
-    def fastest(self, fields: Fields, time: jax.Array) -> jax.Array:
-        """`rate` of these fields."""
+    def fastest(self, fields: Fields, time: Number) -> Number:
+        """The `rate` (1/time) of these fields."""
         return self.rate(self.tendency(fields, time)[1].maxima)
 
     def longest_step(self) -> float | None:
         """The largest dt that resolves the growth of the linear term; None if no mode grows."""
         return None
 
-    def memory(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+    def memory(self, fields: Fields, time: Number) -> dict[str, jax.Array]:
         """The first values of the small arrays that the model carries from step to step."""
         return {}
 
     def contents(self, state: "State") -> Any:
-        """The part of a state that the model's methods take for `fields`: the fields, and what else its steps
-        change."""
+        """The argument `fields` of the model's methods: the fields of a state, and the other arrays that steps
+        change, such as particles."""
         return state.fields
 
 
@@ -151,7 +161,8 @@ class Observables(Dynamics):
         return {**self.fields, **{name: field.spec for name, field in self.derived().items()}}
 
     def spec(self, name: str) -> FieldSpec:
-        """The specification of one of these fields. Raises KeyError, which lists the fields, for another name."""
+        """The specification of a field, evolved or derived. Raises KeyError, which lists the fields, for another
+        name."""
         specs = self.specs()
         if name not in specs:
             raise KeyError(f"{name!r} is not a field of this model; its fields are {', '.join(specs)}")
@@ -162,14 +173,14 @@ class Observables(Dynamics):
         """The evolved and derived fields with one real value at each point."""
         return tuple(n for n, spec in self.specs().items() if not (spec.components or spec.complex))
 
-    def field_values(self, name: str, fields: Fields) -> jax.Array:
-        """The values of one field, evolved or derived, (..., x, y, z) or, in two dimensions, (..., x, y), zero in
-        padding. Raises KeyError, which lists the fields, for another name."""
+    def field_values(self, name: str, fields: Any) -> jax.Array:
+        """The values of one field, evolved or derived, (component, x, y, z) or, in two dimensions, (component, x, y),
+        zero in padding. Raises KeyError, which lists the fields, for another name."""
         self.spec(name)
         return self.transform.physical.as_seen(self.whole_values(name, fields))
 
-    def whole_values(self, name: str, fields: Fields) -> jax.Array:
-        """The same, always with three axes."""
+    def whole_values(self, name: str, fields: Any) -> PhysicalField:
+        """The values of one field, evolved or derived, with three axes in two dimensions, too; zero in padding."""
         if name in self.fields:
             return self.transform_of(name).inverse(fields[name])
         return self.derived()[name].values(fields)
@@ -195,27 +206,27 @@ class Observables(Dynamics):
         """The transform of real fields with all modes of the model."""
         return self.transform
 
-    def velocity(self, fields: Fields) -> jax.Array:
-        """Coefficients (d, *order) of the velocity."""
+    def velocity(self, fields: Fields) -> SpectralVector:
+        """The velocity (length/time)."""
         return fields["velocity"]
 
-    def particle_acceleration(self, fields: Any, time: jax.Array) -> Callable[[str, ParticleSet], jax.Array]:
-        """The function from the name of a population and its particles to their acceleration (3, entries)."""
+    def particle_acceleration(self, fields: Any, time: Number) -> Callable[[str, ParticleSet], ParticleVectors]:
+        """The function from the name of a population and its particles to their acceleration (length/time^2)."""
         raise TypeError(f"{type(self).__name__} does not define particle_acceleration")
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:
-        """Why no step can be taken from finite fields, and a remedy; None if one can."""
+        """The reason why no step can be taken from finite fields, and a remedy; None if a step can be taken."""
         return None
 
     def balance(self, fields: Fields) -> Balance:
         """The energy budget, for models whose `budget` is not "none"."""
         raise TypeError(f"{type(self).__name__} states no energy budget")
 
-    def work(self, fields: Fields, forces: Fields) -> jax.Array:
+    def work(self, fields: Fields, forces: Fields) -> Number:
         """The energy per time that the accelerations of a force add."""
         raise TypeError(f"{type(self).__name__} states no energy budget")
 
-    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+    def diagnostics(self, fields: Fields, time: Number) -> dict[str, Number]:
         """Scalars of `diagnostics.csv` by column, and `rate`; by default the mean and variance of every field."""
         columns: dict[str, jax.Array] = {}
         for name, spec in self.fields.items():
@@ -234,16 +245,16 @@ class Observables(Dynamics):
         """Lines about the run's resolution, from a row of diagnostics."""
         return []
 
-    def spectral_energies(self, fields: Fields) -> Fields:
-        """The energy of each mode (*order), by name; by default half the square of every field."""
+    def spectral_energies(self, fields: Fields) -> dict[str, OfModes]:
+        """The energy of each mode, by name; by default half the square of every field."""
         return {name: 0.5 * (squared(f) if f.ndim > 3 else f.real**2 + f.imag**2) for name, f in fields.items()}
 
-    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
-        """Shell spectra by name, (shells,) each."""
+    def spectra(self, fields: Fields) -> dict[str, Spectrum]:
+        """Shell spectra by name."""
         return shell_spectra(self.transform.layout, self.spectral_energies(fields))
 
-    def cospectra(self, fields: Fields) -> Fields:
-        """Other quadratic quantities of each mode (*order), by name: fluxes, helicities, parts of the energy."""
+    def cospectra(self, fields: Fields) -> dict[str, OfModes]:
+        """Other quadratic quantities of each mode, by name: fluxes, helicities, parts of the energy."""
         return {}
 
     @property
@@ -251,8 +262,8 @@ class Observables(Dynamics):
         """Remarks on the spectra, by name: attributes of their file."""
         return {}
 
-    def transfers(self, fields: Fields) -> Fields:
-        """The rate at which the nonlinear terms add energy to each mode (*order), by name; empty: not defined."""
+    def transfers(self, fields: Fields) -> dict[str, OfModes]:
+        """The rate at which the nonlinear terms add energy to each mode, by name; empty if the model defines none."""
         return {}
 
 
@@ -292,8 +303,8 @@ class Model(Observables):
         """Names of the fields that are kept free of divergence."""
         return tuple(name for name, spec in self.fields.items() if spec.solenoidal)
 
-    def solenoidal_part(self, field: jax.Array) -> jax.Array:
-        """The coefficients of a vector field without its divergence."""
+    def solenoidal_part(self, field: SpectralVector) -> SpectralVector:
+        """The part of a vector field without divergence."""
         return project(self.transform.layout, field)
 
     @property
@@ -301,9 +312,9 @@ class Model(Observables):
         """The fields of an initial condition, with their leading shapes."""
         return self.shapes
 
-    def begin(self, fields: Fields, names: Collection[str]) -> Fields:
-        """The evolved fields from those of an initial condition; fields that are not in `names` were not set, and are
-        zero."""
+    def begin(self, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """The evolved fields, and the particles of a composite, from those of an initial condition. Fields that are
+        not in `names` were not set, and are zero."""
         return fields
 
     @property
@@ -334,11 +345,11 @@ class SplitModel(Model):
 
     split: ClassVar[bool] = True
 
-    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
+    def drift(self, fields: Fields, duration: Number) -> Fields:
         """exp(duration T) u."""
         raise TypeError(f"{type(self).__name__} does not define drift")
 
-    def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
+    def kick(self, fields: Fields, time: Number, duration: Number) -> tuple[Fields, Number]:
         """exp(duration V) u at `time`, and the rate (1/time, double) that limits dt: dt = cfl / rate.
 
         `memory` has to hold the first step's `rate`.
@@ -355,15 +366,15 @@ class State:
     """
 
     fields: Fields
-    time: jax.Array
-    step: jax.Array
-    dt: jax.Array
-    """The last step; 0 before the first."""
-    origin: jax.Array
-    since: jax.Array
+    time: Number
+    step: Whole
+    dt: Number
+    """The size of the last step; 0 before the first."""
+    origin: Number
+    since: Whole
     memory: dict[str, jax.Array]
     """Small arrays, replicated on every device, that forcing and model carry from step to step."""
     history: dict[str, Fields] = field(default_factory=dict)
     """Spectral arrays that a multistep integrator carries, by name: trees of the evolved fields."""
     particles: dict[str, ParticleSet] = field(default_factory=dict)
-    """The particles, by name: those that are matter, or those that move with the fluid."""
+    """The particles, by name: particles that are matter, or particles that move with the fluid."""

@@ -16,6 +16,7 @@ from simulator.physics.models.fluid import FlowSettings
 from simulator.physics.models.model import Balance, Model
 from simulator.physics.models.normal_modes import energy_parts
 from simulator.spectral import Evaluated, Local, Points, Transform
+from simulator.spectral.arrays import Number, OfModes, OverModes, PhysicalScalar, PointValues, SpectralVector
 from simulator.spectral.operators import curl, divergence, gradient, project, squared
 
 
@@ -43,7 +44,7 @@ class NavierStokes(Model):
     planar = True
     budget = "step"
     exact_force: Momentum = Rotational()
-    """The nonlinear force with its gradients but that of u^2 / 2, which the pressure needs."""
+    """The nonlinear force with all its gradients except that of u^2 / 2; the pressure follows from its divergence."""
 
     def __init__(self, settings: NavierStokesSettings, transform: Transform, further: Sequence[FieldSpec] = ()):
         """`further`: fields that a subclass evolves besides velocity and scalars."""
@@ -79,13 +80,13 @@ class NavierStokes(Model):
     def inputs(self, fields: Fields) -> Fields:
         return {**self._resolved_inputs(fields), **self._subgrid_inputs(fields)}
 
-    def pointwise(self, values: Fields, points: Points, parameters) -> Local:
+    def pointwise(self, values: PointValues, points: Points, parameters) -> Local:
         resolved = self._resolved(values, points, parameters)
         if self.closure is None or self.closure.modal:
             return resolved
         products = dict(resolved.products)
         for name, product in self._subgrid_products(values).items():
-            # In the transform of the resolved product, where there is one.
+            # Added to the resolved product, if there is one, so that one transform serves both.
             place = "stress" if name == SUBGRID_STRESS and "stress" in products else name
             products[place] = products[place] + product if place in products else product
         scalars = bool(self.mean_gradients)
@@ -95,16 +96,16 @@ class NavierStokes(Model):
     def _resolved_inputs(self, fields: Fields) -> Fields:
         return {**fields, **self.momentum.inputs(self.transform.layout, fields)}
 
-    def _resolved(self, values: Fields, points: Points, parameters: Any) -> Local:
+    def _resolved(self, values: PointValues, points: Points, parameters: Any) -> Local:
         """`pointwise` without a closure."""
         products = {**self.momentum.products(values), **fluid.fluxes(self.mean_gradients, values)}
         return Local(products, {"rate": fluid.advection_rate(self.transform.grid, values["velocity"])})
 
-    def linear_force(self, fields: Fields) -> jax.Array | float:
+    def linear_force(self, fields: Fields) -> SpectralVector | float:
         """The accelerations of the velocity that are linear in the fields, before the projection."""
         return fluid.coriolis(fields["velocity"], self.settings.rotation)
 
-    def acceleration(self, products: Fields, fields: Fields) -> jax.Array:
+    def acceleration(self, products: Fields, fields: Fields) -> SpectralVector:
         """N of the velocity: its accelerations without the pressure, projected."""
         layout = self.transform.layout
         force = self.momentum.force(layout, products) + self.linear_force(fields)
@@ -116,17 +117,18 @@ class NavierStokes(Model):
         scalars = fluid.scalar_tendencies(self.transform.layout, self.scalars, products, fields["velocity"])
         return {"velocity": self.acceleration(products, fields), **scalars}
 
-    def linear(self) -> Fields:
+    def linear(self) -> dict[str, OverModes]:
         layout, dtype, s = self.transform.layout, self.transform.dtype, self.settings
         viscous = fluid.damping_rate(layout, fluid.viscous_damping(s), dtype)
         velocity = viscous + fluid.drag_rate(layout, s, dtype)
         return {"velocity": -velocity, **fluid.scalar_linear(layout, s.scalars, dtype)}
 
-    def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
+    def rate(self, maxima: Mapping[str, Number]) -> Number:
         return maxima["rate"] + 2 * hypot(*self.settings.rotation)
 
     def tendency(self, fields, time, accelerations=None, shift=None, keep=()) -> tuple[Fields, Evaluated]:
-        """Includes the rates of a modal closure; the stress of other closures is among the products."""
+        """As for every model, with the rates of a modal closure; the stress of another closure is among the
+        products."""
         rates, evaluated = super().tendency(fields, time, accelerations, shift, keep)
         if self.closure is None or not self.closure.modal:
             return rates, evaluated
@@ -145,7 +147,7 @@ class NavierStokes(Model):
         gradients = {f"gradient/{name}": gradient(layout, fields[name]) for name in self.mean_gradients}
         return {**self.closure.inputs(layout, u), **gradients}
 
-    def _subgrid_products(self, values: Fields) -> Fields:
+    def _subgrid_products(self, values: PointValues) -> PointValues:
         """The subgrid stress, and the subgrid flux of each scalar by its name; pointwise."""
         closure, found = self.closure, {}
         assert closure is not None
@@ -155,7 +157,7 @@ class NavierStokes(Model):
         return {SUBGRID_STRESS: closure.stress(values), **found}
 
     def subgrid_tendencies(self, fields: Fields) -> Fields:
-        """What the closure adds to the tendency of each field: on the velocity before the projection."""
+        """The closure's part in the tendency of each field; in that of the velocity before the projection."""
         closure, scalars = self.closure, list(self.mean_gradients)
         assert closure is not None
         if closure.modal:
@@ -164,7 +166,7 @@ class NavierStokes(Model):
             return {name: -rate * fields[name] for name, rate in rates.items()}
         inputs = {**self._subgrid_inputs(fields), **{name: fields[name] for name in scalars}}
 
-        def products(values: Fields, points: Points, parameters: Any) -> Local:
+        def products(values: PointValues, points: Points, parameters: Any) -> Local:
             return Local(self._subgrid_products(values))
 
         return self._of_products(self.transform.evaluate(inputs, products).products)
@@ -175,9 +177,9 @@ class NavierStokes(Model):
         scalars = {name: -divergence(layout, products[name]) for name in self.mean_gradients}
         return {"velocity": -divergence_of_stress(layout, products[SUBGRID_STRESS]), **scalars}
 
-    def subgrid_losses(self, fields: Fields) -> dict[str, jax.Array]:
-        """What goes to scales below the grid per time, by column: kinetic energy, the variance of each scalar, and
-        the energy of a further field."""
+    def subgrid_losses(self, fields: Fields) -> dict[str, Number]:
+        """The rates, by column, at which the closure moves energy and variance to scales below the grid: kinetic
+        energy, the variance of each scalar, and the energy of a further field."""
         inner, found = self.transform.layout.inner, {}
         for name, rate in self.subgrid_tendencies(fields).items():
             found[_loss(name)] = -self._weight(name) * inner(fields[name], rate).sum()
@@ -203,12 +205,12 @@ class NavierStokes(Model):
             lost += sum(w / self._weight(n) * losses[_loss(n)] for n, w in weights.items())
         return Balance(jnp.asarray(energy), 0.0, jnp.asarray(lost))
 
-    def work(self, fields: Fields, forces: Fields) -> jax.Array:
+    def work(self, fields: Fields, forces: Fields) -> Number:
         weights, inner = self.energy_weights, self.transform.layout.inner
         terms = (w * inner(fields[n], forces[n]).sum() for n, w in weights.items() if n in forces)
         return jnp.asarray(sum(terms))
 
-    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+    def diagnostics(self, fields: Fields, time: Number) -> dict[str, Number]:
         layout, u, s = self.transform.layout, fields["velocity"], self.settings
         balance = self.balance(fields)
         damping = fluid.viscous_damping(s)
@@ -224,7 +226,7 @@ class NavierStokes(Model):
         subgrid: dict[str, jax.Array] = {}
         if self.closure is not None:
             subgrid = self.subgrid_losses(fields)
-            # Where the cascade of such a flow would end is not on the grid.
+            # With a closure the cascade ends at scales below the grid.
             flow = {n: v for n, v in flow.items() if n not in ("kolmogorov_scale", "k_max_eta")}
             flow["rate"] = self.tendency(fields, time)[1].maxima["rate"]
         return {
@@ -257,17 +259,17 @@ class NavierStokes(Model):
         """Remarks on the resolution from a row of diagnostics; a closure is for flows that the grid cuts off."""
         return unresolved(row) if self.closure is None else []
 
-    def spectral_energies(self, fields: Fields) -> Fields:
+    def spectral_energies(self, fields: Fields) -> dict[str, OfModes]:
         kinetic = 0.5 * squared(fields["velocity"])
         variances = fluid.scalar_spectra(self.transform.layout, self.settings.scalars, fields)
         return {"kinetic_energy": kinetic, **variances}
 
-    def cospectra(self, fields: Fields) -> Fields:
+    def cospectra(self, fields: Fields) -> dict[str, OfModes]:
         """The flux u_i theta of every scalar along each axis; of rotating flows the energy of waves."""
         layout, scalars = self.transform.layout, [s.name for s in self.settings.scalars]
         return {**fluid.scalar_fluxes(layout, scalars, fields), **self.wave_parts(fields)}
 
-    def wave_parts(self, fields: Fields) -> Fields:
+    def wave_parts(self, fields: Fields) -> dict[str, OfModes]:
         """The energy of waves and of the rest, if the linear terms make waves."""
         rotation = self.settings.rotation
         if not any(rotation):
@@ -275,20 +277,20 @@ class NavierStokes(Model):
         axis = [x / hypot(*rotation) for x in rotation]
         return energy_parts(self.transform.layout, fields["velocity"], None, rotation, 0.0, axis)
 
-    def transfers(self, fields: Fields) -> Fields:
-        """By advection; with a closure also `subgrid`, the energy that modes gain from scales below the grid, and
-        `NAME_subgrid`, the variance of a scalar."""
+    def transfers(self, fields: Fields) -> dict[str, OfModes]:
+        """Transfers by advection; with a closure also `subgrid`, the energy that modes gain from scales below the
+        grid, and `NAME_subgrid`, the variance of a scalar that they gain."""
         resolved = self.transform.evaluate(self._resolved_inputs(fields), self._resolved).products
         return {**self.transfers_of(resolved, fields), **self.subgrid_transfers(fields)}
 
-    def subgrid_transfers(self, fields: Fields) -> Fields:
+    def subgrid_transfers(self, fields: Fields) -> dict[str, OfModes]:
         if self.closure is None:
             return {}
         rates = self.subgrid_tendencies(fields).items()
         found = {n: self._weight(n) * fluid.transfer(fields[n], rate) for n, rate in rates}
         return {"subgrid" if n == "velocity" else f"{n}_subgrid": rate for n, rate in found.items()}
 
-    def transfers_of(self, products: Fields, fields: Fields) -> Fields:
+    def transfers_of(self, products: Fields, fields: Fields) -> dict[str, OfModes]:
         """`transfers` from the coefficients of the products."""
         layout = self.transform.layout
         scalars = fluid.scalar_transfers(layout, self.settings.scalars, products, fields)
@@ -297,12 +299,13 @@ class NavierStokes(Model):
 
     @property
     def diffusivities(self) -> dict[str, float]:
-        """Those of the scalars, by name."""
+        """The diffusivities (length^2/time) of the scalars, by name."""
         return {s.name: s.diffusivity for s in self.settings.scalars}
 
     def derived(self) -> Mapping[str, DerivedField]:
         found = fluid.flow_fields(self.transform)
-        # Of a stress only what accelerates the flow is known; a modal force has no divergence.
+        # A closure states its stress only up to the trace, which the pressure contains; a modal force has no
+        # divergence.
         if self.closure is None or self.closure.modal:
             found[PRESSURE.name] = DerivedField(PRESSURE, self._pressure)
         return {
@@ -311,12 +314,12 @@ class NavierStokes(Model):
             **fluid.scalar_fields(self.transform, self.diffusivities),
         }
 
-    def _pressure(self, fields: Fields) -> jax.Array:
+    def _pressure(self, fields: Fields) -> PhysicalScalar:
         force = self.exact_force
         inputs = {n: fields[n] for n in force.fields} | force.inputs(self.transform.layout, fields)
         return fluid.pressure(self.transform, inputs, lambda v: force.products(v)["force"], self.linear_force(fields))
 
 
 def _loss(name: str) -> str:
-    """The column of what a closure takes from a field."""
+    """The column with the rate at which a closure takes energy or variance from a field."""
     return "subgrid_dissipation" if name == "velocity" else f"{name}_subgrid_dissipation"

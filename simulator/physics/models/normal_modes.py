@@ -9,15 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator.spectral import Layout
+from simulator.spectral.arrays import OfModes, OverModes, SpectralScalar, SpectralVector
 from simulator.spectral.operators import cross, dot, squared, wavenumbers
 
 
 class _Linear(NamedTuple):
-    """The linear problem of each mode; all arrays broadcast against a spectral array."""
+    """The linear problem of each mode."""
 
-    coriolis: jax.Array  # 2 Omega . k / |k|, the only part of the rotation that acts on a mode.
-    frequency: jax.Array  # omega >= 0 (1/time), 0 where it is round-off.
-    rise: jax.Array
+    coriolis: OverModes  # 2 Omega . k / |k|, the only part of the rotation that acts on a mode.
+    frequency: OverModes  # omega >= 0 (1/time), 0 where it is round-off.
+    rise: OverModes
     """1, -1 or 0: the sign of the group velocity of the wave exp(i (k . x - omega t)) along the axis."""
 
 
@@ -54,13 +55,13 @@ def _in_space(vector: Any) -> list[Any]:
 
 def energy_parts(
     layout: Layout,
-    velocity: jax.Array,
-    theta: jax.Array | None,
+    velocity: SpectralVector,
+    theta: SpectralScalar | None,
     rotation: Sequence[float],
     buoyancy_frequency: float,
     axis: Sequence[float],
-) -> dict[str, jax.Array]:
-    """The energy of each mode (*order) by its part in the linear, inviscid motion
+) -> dict[str, OfModes]:
+    """The energy of each mode by its part in the linear, inviscid motion
 
         u_t = P[-2 Omega x u + N theta e],  theta_t = -N u . e,  theta = b / N,
 
@@ -70,8 +71,8 @@ def energy_parts(
     A mode with frequency omega > 0 is a pair of waves and a steady part of amplitude a = (N u . (k x e) / |k| - F
     theta) / omega, F = 2 Omega . k / |k|, which carries all its linear potential vorticity, q = N omega_vorticity . e
     + 2 Omega . grad theta: |q| = |k| omega |a| (Bartello 1995, J. Atmos. Sci. 52, 4410; Smith and Waleffe 2002, J.
-    Fluid Mech. 451, 145). `wave_up_energy` is that of waves whose group velocity has a positive component along e,
-    `wave_down_energy` of those with a negative one; waves without such a component count half to each.
+    Fluid Mech. 451, 145). `wave_up_energy` is the energy of waves whose group velocity has a positive component along
+    e, `wave_down_energy` that of waves with a negative component; the energy of all other waves is divided equally.
 
     `wave_energy`: both waves. `vortical_energy`: the steady part, and without stratification all modes with omega =
     0, the two-dimensional flow. `shear_energy`, with stratification only: modes with omega = 0, horizontally uniform

@@ -18,6 +18,7 @@ from simulator.physics.particles.population import Population
 from simulator.physics.particles.species import crossing_rate
 from simulator.settings import Count, Flag, NonNegative, Settings
 from simulator.spectral import Transform
+from simulator.spectral.arrays import Number, ParticleVectors, PhysicalScalar, SpectralScalar
 from simulator.spectral.operators import gradient
 
 COMPENSATED_WIDTH = 0.85
@@ -30,14 +31,15 @@ RECORDS = {"position": 3, "velocity": 3, "mass": 0}
 class ParticleComponentSettings(Settings):
     kind: Literal["particles"]
     name: ComponentName = "particles"
-    """Begins the names of its columns, and names the particles in files."""
+    """The prefix of the component's columns, and the name of the particles in files."""
     count: Count
-    """How many."""
+    """The number of particles."""
     arrangement: Literal["lattice", "glass"] = "lattice"
     """The undisturbed places from which a start displaces the particles: a cubic lattice, or a glass, in which random
     particles have been pushed apart until their noise was gone."""
     assignment: Scheme = "pcs"
-    """How mass is put on the grid, and the force taken from it: cic, tsc or pcs, over 2, 3 or 4 points of an axis."""
+    """The weights with which mass is assigned to the grid and forces are interpolated: cic, tsc or pcs, over 2, 3 or
+    4 points of an axis."""
     softening: Literal["compensated"] | NonNegative = "compensated"
     """compensated: structure grows as in linear theory up to half the grid's Nyquist wavenumber; forces between two
     particles oscillate about Newton's, by 18 % at 3 grid spacings and 5 to 9 % beyond 4. A number: the diameter of a
@@ -70,7 +72,7 @@ class ParticleComponent(Component):
         make: Callable[..., Transform],
         files: object,
     ):
-        """Raises UserError, beginning with the key, where so many cannot be held."""
+        """Raises UserError, beginning with the key, if the devices cannot hold so many particles."""
         self.settings, self.gravity = settings, gravity.constant
         self.background = Background(gravity.cosmology) if gravity.cosmology else None
         self.transform, self.alone = make(real=True, every=True), self
@@ -88,23 +90,23 @@ class ParticleComponent(Component):
 
     # ---- mass on the grid --------------------------------------------------------------------------------
 
-    def source(self, fields: Any) -> tuple[jax.Array, None]:
+    def source(self, fields: Any) -> tuple[PhysicalScalar, None]:
         return self.density(fields[PARTICLES]), None
 
-    def density(self, particles: ParticleSet) -> jax.Array:
-        """Mass density on the grid (x, y, z), zero in padding."""
+    def density(self, particles: ParticleSet) -> PhysicalScalar:
+        """Mass density (mass/length^3) on the grid, zero in padding."""
         grid, records = self.transform.grid, particles.records
         mass = jnp.where(particles.valid, records["mass"], 0)
         return self.assignment.density(records["position"], mass) * (grid.points / grid.volume)
 
-    def sharpened(self, modes: jax.Array) -> jax.Array:
-        """Coefficients without the window of the assignment."""
+    def sharpened(self, modes: SpectralScalar) -> SpectralScalar:
+        """Coefficients divided by the window of the assignment."""
         layout = self.transform.layout
         window = jnp.where(layout.mask, self.assignment.window(layout), 1)
         return modes / window.astype(modes.real.dtype)
 
-    def softened(self, modes: jax.Array) -> jax.Array:
-        """Coefficients of clouds from those of points."""
+    def softened(self, modes: SpectralScalar) -> SpectralScalar:
+        """The density of clouds from the density of points: coefficients times the transform of a cloud."""
         softening, layout = self.settings.softening, self.transform.layout
         if softening == 0:
             return modes
@@ -117,8 +119,8 @@ class ParticleComponent(Component):
 
     # ---- steps -------------------------------------------------------------------------------------------
 
-    def acceleration(self, particles: ParticleSet, potential: Potential) -> jax.Array:
-        """(3, entries), double."""
+    def acceleration(self, particles: ParticleSet, potential: Potential) -> ParticleVectors:
+        """The acceleration (length/time^2) of each particle in double precision; 0 in empty entries."""
         felt = self.softened(self.sharpened(potential.modes))
         pull = -gradient(self.transform.layout, felt)
         found = self.assignment.interpolated(pull, particles.records["position"])
@@ -131,22 +133,22 @@ class ParticleComponent(Component):
         rate = crossing_rate(new, self.transform.grid.spacing) + potential.fall
         return {PARTICLES: new}, jax.lax.stop_gradient(rate)
 
-    def drift(self, fields: Any, duration: jax.Array) -> Any:
+    def drift(self, fields: Any, duration: Number) -> Any:
         particles = fields[PARTICLES]
         position = particles.records["position"] + duration * particles.records["velocity"]
         return {PARTICLES: self.settled(particles, position)}
 
-    def settled(self, particles: ParticleSet, position: jax.Array) -> ParticleSet:
-        """The particles at other positions (3, entries), which may lie outside of the box, on the devices where they
-        live."""
+    def settled(self, particles: ParticleSet, position: ParticleVectors) -> ParticleSet:
+        """The particles at other positions, which may lie outside of the box, each on the device that owns its
+        place."""
         inside = jnp.where(particles.valid, self.domain.wrapped(position), 0)
         return settled(particles.with_records({"position": inside}), self.domain)
 
-    # ---- what is measured --------------------------------------------------------------------------------
+    # ---- diagnostics --------------------------------------------------------------------------------------
 
-    def diagnostics(self, fields: Any, time: jax.Array) -> dict[str, jax.Array]:
-        """The energy is that of motion, the box mean of rho v^2 / 2; `shot_noise` is V sum m^2 / (sum m)^2, P(k) of
-        particles at random."""
+    def diagnostics(self, fields: Any, time: Number) -> dict[str, Number]:
+        """The energy is the kinetic energy, the box mean of rho v^2 / 2; `shot_noise` is V sum m^2 / (sum m)^2, P(k)
+        of particles at random places."""
         particles, volume = fields[PARTICLES], self.transform.grid.volume
         velocity = particles.records["velocity"]
         mass = jnp.where(particles.valid, particles.records["mass"], 0)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 from pydantic import model_validator
 
 from simulator.physics.models import fields as specs
@@ -20,6 +21,15 @@ from simulator.physics.models.flow import UNDER_RESOLVED, tail_fraction
 from simulator.physics.models.model import SplitModel
 from simulator.settings import NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Evaluated, Local, Points, Transform
+from simulator.spectral.arrays import (
+    Number,
+    OfModes,
+    OverModes,
+    PhysicalScalar,
+    PointValues,
+    SpectralScalar,
+    Spectrum,
+)
 from simulator.spectral.operators import Green, gradient, project, solve_poisson, squared
 
 # kpc, km/s, Msun: G from CODATA 2018 and IAU nominal solar mass; hbar / m for m c^2 = 1e-22 eV.
@@ -129,7 +139,7 @@ class SchrodingerPoisson(SplitModel):
 
     # ---- the equation ------------------------------------------------------------------------------------
 
-    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
+    def drift(self, fields: Fields, duration: Number) -> Fields:
         """psi(k) exp(-i (hbar/2m) k^2 duration); the phase factor is a product of one factor for each axis."""
         psi = fields["psi"]
         wavenumbers = self.transform.layout.wavenumbers()
@@ -146,21 +156,22 @@ class SchrodingerPoisson(SplitModel):
             psi = psi * phase
         return {"psi": psi}
 
-    def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
+    def kick(self, fields: Fields, time: Number, duration: Number) -> tuple[Fields, Number]:
         """psi(x) exp(-i V duration), V = (m/hbar) (Phi + g |psi|^2 + V_ext); V is constant during the kick."""
         psi = self.transform.inverse(fields["psi"])
         return self.rotated(psi, self.phase_rate(_squared(psi), time), duration)
 
-    def rotated(self, psi: jax.Array, v: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
-        """The state after a kick of the values `psi` at the phase rate v (1/time)."""
+    def rotated(self, psi: PhysicalScalar, v: PhysicalScalar, duration: Number) -> tuple[Fields, Number]:
+        """The field psi after a kick of its values at the phase rate v (1/time), and the rate (1/time) that limits
+        dt."""
         psi = psi * wave_functions.phase_factor(v * duration.astype(v.dtype))
         if self._absorption is not None:
             points = self.real.physical.coordinates(v.dtype)
             psi = psi * jnp.exp(-self._absorption(*points) * duration.astype(v.dtype))
         return {"psi": self.transform.layout.constrain(self.transform.forward(psi))}, self._rate(v)
 
-    def phase_rate(self, density: jax.Array, time: jax.Array) -> jax.Array:
-        """V (1/time) from values of the density."""
+    def phase_rate(self, density: PhysicalScalar, time: Number) -> PhysicalScalar:
+        """V (1/time) from the values of the density."""
         s, v = self.settings, jnp.zeros_like(density)
         a = None if self.background is None else self.background.scale_factor(time).astype(density.dtype)
         if self.gravity:
@@ -172,8 +183,8 @@ class SchrodingerPoisson(SplitModel):
             v = v + self._external(*self.real.physical.coordinates(density.dtype))
         return v / self.hbar
 
-    def potential(self, density: jax.Array) -> jax.Array:
-        """Coefficients of Phi from those of the density (both of the real transform)."""
+    def potential(self, density: SpectralScalar) -> SpectralScalar:
+        """Phi (length^2/time^2) from the density; the coefficients of both are those of the transform `real`."""
         return solve_poisson(self.real.layout, 4 * math.pi * self.gravity * density, self.settings.green)
 
     def jeans_frequency_squared(self, k2: float, density: float) -> float:
@@ -191,19 +202,19 @@ class SchrodingerPoisson(SplitModel):
         k = [n * unit for n, unit in zip(mode_numbers, self.transform.grid.fundamental, strict=True)]
         return 0.5 * self.hbar * float(np.square(k).sum())
 
-    def _rate(self, v: jax.Array) -> jax.Array:
-        """With dt = cfl / rate no phase changes by more than pi cfl; a constant in V changes all alike and is
-        ignored."""
+    def _rate(self, v: PhysicalScalar) -> Number:
+        """The rate (1/time) for which dt = cfl / rate changes no phase by more than pi cfl. A constant in V changes
+        all phases alike and does not count."""
         physical = self.real.physical
         spread = (physical.max(v) - physical.min(v)).astype(jnp.float64)
         return jax.lax.stop_gradient(jnp.maximum(spread, self._kinetic_rate) / math.pi)
 
-    def memory(self, fields: Fields, time: jax.Array) -> dict[str, Any]:
+    def memory(self, fields: Fields, time: Number) -> dict[str, Any]:
         return {"rate": self._rate(self.phase_rate(_squared(self.transform.inverse(fields["psi"])), time))}
 
     # ---- diagnostics --------------------------------------------------------------------------------------
 
-    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+    def diagnostics(self, fields: Fields, time: Number) -> dict[str, Number]:
         """Energies are box means: of the flow rho v^2 / 2, the quantum pressure (hbar^2 / 2m^2) |grad sqrt(rho)|^2,
         gravity rho Phi / 2, interaction g rho^2 / 2 and rho V_ext. `mass` is that of the whole box, `mean_momentum_x`
         ... the box mean of rho v.
@@ -252,10 +263,14 @@ class SchrodingerPoisson(SplitModel):
         return columns | {"rate": self._rate(v)}
 
     def _measured(
-        self, psi: jax.Array, change: jax.Array | None, place: Sequence[jax.Array], drift: Sequence[jax.Array]
+        self,
+        psi: SpectralScalar,
+        change: SpectralScalar | None,
+        place: Sequence[Number],
+        drift: Sequence[Number],
     ) -> Evaluated:
-        """Means and the largest density, about the centre of mass at `place`, which moves with `drift`; `change` is
-        that of `_change`, if a virial ratio is wanted."""
+        """Box means and the largest density, relative to the centre of mass at `place`, which moves with `drift`.
+        `change` is the result of `_change` if the virial ratio is needed, else None."""
         layout, external = self.transform.layout, self._external
         inputs = {"psi": psi, "gradient": gradient(layout, psi)}
         if change is not None:
@@ -273,16 +288,16 @@ class SchrodingerPoisson(SplitModel):
             if change is not None:
                 means["virial"] = self._virial(values, away, drift)
             if external is not None:
-                # (x - c) . grad V: the derivative of V(c + s (x - c)) at s = 1.
+                # (x - c) . grad V is the derivative of V(c + s (x - c)) with respect to s at s = 1.
                 trap, slope_of_trap = jax.jvp(external, tuple(points), tuple(away))
                 means |= {"external": density * trap, "tension": density * slope_of_trap}
             return Local({}, {"largest": density}, means)
 
         return self.transform.evaluate(inputs, local, (place, drift))
 
-    def _change(self, psi: jax.Array, v: jax.Array, drift: Sequence[jax.Array]) -> jax.Array:
-        """Coefficients of psi_t + V . grad psi, with V = `drift` the velocity of the centre of mass: the wave's rate
-        of change in the co-moving frame. `v` are values of the phase rate."""
+    def _change(self, psi: SpectralScalar, v: PhysicalScalar, drift: Sequence[Number]) -> SpectralScalar:
+        """psi_t + V . grad psi, with V = `drift` the velocity of the centre of mass: the wave's rate of change in the
+        co-moving frame. `v` are the values of the phase rate."""
         layout = self.transform.layout
         k = layout.wavenumbers(psi.real.dtype)
         rotation = self.transform.forward(v * self.transform.inverse(psi))
@@ -290,7 +305,7 @@ class SchrodingerPoisson(SplitModel):
         advection = sum(u.astype(q.dtype) * q for u, q in zip(drift, k, strict=True))
         return layout.constrain(1j * (advection * psi - rotation))
 
-    def _virial(self, values: Fields, away: Sequence[jax.Array], drift: Sequence[jax.Array]) -> jax.Array:
+    def _virial(self, values: PointValues, away: Sequence[jax.Array], drift: Sequence[jax.Array]) -> jax.Array:
         """(x - c) . dm/dt at a point in the frame of the centre of mass, m = hbar Im(psi* grad psi) - V rho."""
         psi, change = values["psi"], values["change"]
         density_rate = 2 * (jnp.conj(psi) * change).real
@@ -301,14 +316,14 @@ class SchrodingerPoisson(SplitModel):
             total = total + away[i] * rate
         return total
 
-    def _edge(self, psi: jax.Array, density: jax.Array) -> jax.Array:
+    def _edge(self, psi: SpectralScalar, density: Number) -> Number:
         """Fraction of the kinetic energy at the edge of the spectrum; 0 if the energy is round-off."""
         layout, dtype = self.transform.layout, psi.real.dtype
         noise = (1e3 * jnp.finfo(dtype).eps) ** 2 * 2 * self._kinetic_rate / self.hbar * density
         return tail_fraction(layout, layout.k_squared(dtype) * _squared(psi), noise)
 
-    def _odd_wavenumbers(self, dtype) -> list[jax.Array]:
-        """Wavenumbers with zeros on the Nyquist planes, where k and -k are one mode."""
+    def _odd_wavenumbers(self, dtype) -> list[OverModes]:
+        """Wavenumbers that are 0 on the Nyquist planes, where k and -k are one mode."""
         layout, grid = self.transform.layout, self.transform.grid
         integers = (layout.integers(a) for a in "xyz")
         numbers = zip(integers, grid.shape, layout.wavenumbers(dtype), strict=True)
@@ -322,15 +337,15 @@ class SchrodingerPoisson(SplitModel):
             ]
         return []
 
-    def spectral_energies(self, fields: Fields) -> Fields:
+    def spectral_energies(self, fields: Fields) -> dict[str, OfModes]:
         return {}  # the energies of a wave are not sums over its modes
 
-    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
+    def spectra(self, fields: Fields) -> dict[str, Spectrum]:
         """P(k) of the density contrast, length^3."""
         rho = self.real.forward(_squared(self.transform.inverse(fields["psi"])))
         return {"density_power": density_power(self.real.layout, rho)}
 
-    def cospectra(self, fields: Fields) -> Fields:
+    def cospectra(self, fields: Fields) -> dict[str, Float[Array, "ra rb rc"]]:
         """Parts of hbar^2 |grad psi|^2 / 2 (Nore, Abid and Brachet 1997, Phys. Fluids 9, 2644): the kinetic energy of
         the flow, |w|^2 / 2 with w = sqrt(rho) v, in its `solenoidal` part, that of vortices, and its `compressive`
         part; and `quantum_energy`, hbar^2 |grad sqrt(rho)|^2 / 2. The mean of w belongs to the first."""

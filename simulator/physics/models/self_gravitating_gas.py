@@ -18,6 +18,17 @@ from simulator.physics.models.fluid import advection_rate, curl_fields, transfer
 from simulator.physics.models.model import Balance, Model
 from simulator.settings import AxisVector, Integer, NonNegative, Positive, Real, Settings
 from simulator.spectral import Layout, Local, Points, Transform, operators
+from simulator.spectral.arrays import (
+    Number,
+    OfModes,
+    OverModes,
+    PhysicalScalar,
+    PhysicalVector,
+    PointValues,
+    SpectralScalar,
+    SpectralVector,
+    Spectrum,
+)
 from simulator.spectral.bins import shell_spectra
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import Green
@@ -54,8 +65,8 @@ class GasSettings(Settings):
     external_acceleration: AxisVector = (0.0, 0.0, 0.0)
     """A constant acceleration of all the gas, one number for each axis of the grid."""
     max_edge_energy: Positive = 0.05
-    """The run stops when modes near the grid's edge hold this fraction of the squared momentum; with 1 it never
-    does."""
+    """The run stops when modes near the edge of the spectrum hold this fraction of the squared momentum; with 1 it
+    never stops for this reason."""
 
 
 class SelfGravitatingGasSettings(GasSettings):
@@ -81,7 +92,7 @@ class SelfGravitatingGas(Model):
 
     Settings = SelfGravitatingGasSettings
     dealias: ClassVar[tuple[str, ...]] = ("two_thirds", "spherical", "none")
-    """Not rogallo: quotients by the density have aliasing errors that no pair of shifts cancels."""
+    """rogallo is excluded: quotients by the density have aliasing errors that no pair of shifts cancels."""
     planar = True
     budget = "row"
     guarded = True
@@ -127,7 +138,7 @@ class SelfGravitatingGas(Model):
 
         return begun(fields)
 
-    def _background(self, fields: Fields) -> jax.Array:
+    def _background(self, fields: Fields) -> Number:
         background = self.settings.background_density
         mean = self.transform.layout.at_zero(fields["density"]).real
         return mean if background == "mean" else jnp.asarray(background, mean.dtype)
@@ -160,12 +171,12 @@ class SelfGravitatingGas(Model):
             inputs["grad_phi"] = operators.gradient(self.transform.layout, self.potential(fields["density"]))
         return inputs
 
-    def potential(self, density: jax.Array) -> jax.Array:
-        """Coefficients of Phi."""
+    def potential(self, density: SpectralScalar) -> SpectralScalar:
+        """Phi (length^2/time^2)."""
         source = 4 * math.pi * self.settings.gravitational_constant * density
         return operators.solve_poisson(self.transform.layout, source, self.settings.green)
 
-    def pointwise(self, values: Fields, points: Points, parameters: Mapping[str, jax.Array]) -> Local:
+    def pointwise(self, values: PointValues, points: Points, parameters: Mapping[str, jax.Array]) -> Local:
         rho, m = values["density"], values["momentum"]
         v = m / rho
         products = {"flux": jnp.stack([m[i] * v[j] for i, j in operators.symmetric_pairs(len(m))])}
@@ -178,7 +189,7 @@ class SelfGravitatingGas(Model):
         advection = advection_rate(self.transform.grid, v)
         return Local(products, {"advection": advection, "densest": rho, "thinnest": -rho})
 
-    def _pressure(self, rho: jax.Array, background: jax.Array) -> jax.Array:
+    def _pressure(self, rho: PhysicalScalar, background: Number) -> PhysicalScalar:
         gamma, sound = self.settings.polytropic_exponent, self.settings.sound_speed
         # If the density is negative somewhere, the run is about to stop; the power must not turn it into NaN.
         return background * sound**2 / gamma * jnp.maximum(rho / background, 0) ** gamma
@@ -205,16 +216,17 @@ class SelfGravitatingGas(Model):
         # Gravity makes waves grow, so the part of the plane kz = 0 that is invisible in physical space must be zero.
         return {"density": -operators.divergence(layout, m), "momentum": operators.hermitian(layout, force)}
 
-    def linear(self) -> Fields:
+    def linear(self) -> dict[str, OverModes]:
         s, k2 = self.settings, self.transform.layout.k_squared(self.transform.dtype)
         damping = s.viscosity * k2
         if s.hyperviscosity is not None:
             damping = damping + s.hyperviscosity.coefficient * k2**s.hyperviscosity.order
         return {"momentum": -damping}
 
-    def limit(self, maxima: Mapping[str, jax.Array], fields: Fields) -> jax.Array:
-        """The rate that limits dt: flow and sound cross a cell, viscosity damps the smallest scale, gravity collapses
-        the densest point. The last two are so far from the limits of an explicit step that the sum is a safe rate."""
+    def limit(self, maxima: Mapping[str, Number], fields: Fields) -> Number:
+        """The rate (1/time) that limits dt, a sum: flow and sound cross a cell, viscosity damps the smallest scale,
+        the densest point collapses. The last two limit an explicit step so little that their sum with the first is
+        safe."""
         s, grid, layout = self.settings, self.transform.grid, self.transform.layout
         background = self._background(fields)
         densest, thinnest = maxima["densest"], -maxima["thinnest"]
@@ -228,7 +240,7 @@ class SelfGravitatingGas(Model):
         resolved = (thinnest > 0) & (self._edge(layout, fields) <= s.max_edge_energy)
         return jnp.where(resolved, rate, jnp.nan)
 
-    def _edge(self, layout: Layout, fields: Fields) -> jax.Array:
+    def _edge(self, layout: Layout, fields: Fields) -> Number:
         """Tail fraction of the squared momentum in the frame of the centre of mass."""
         m, drift = fields["momentum"], center_velocity(layout, fields["density"], fields["momentum"])
         relative = m - drift[:, None, None, None] * fields["density"]
@@ -241,7 +253,7 @@ class SelfGravitatingGas(Model):
         return tail_fraction(layout, operators.squared(relative), noise**2)
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:
-        """Why a run cannot continue from these fields, and a remedy."""
+        """The reason why a run cannot continue from these fields, and a remedy; None if it can."""
         layout = self.transform.layout
 
         @jax.jit
@@ -263,8 +275,8 @@ class SelfGravitatingGas(Model):
 
     # ---- diagnostics --------------------------------------------------------------------------------------
 
-    def velocity(self, fields: Fields) -> jax.Array:
-        """Coefficients (d, *order) of momentum over density."""
+    def velocity(self, fields: Fields) -> SpectralVector:
+        """The momentum over the density (length/time)."""
 
         def quotient(values, points: Points, parameters) -> Local:
             return Local({"velocity": values["momentum"] / values["density"]})
@@ -273,8 +285,8 @@ class SelfGravitatingGas(Model):
 
     def _measured(self, fields: Fields, attraction: Fields | None = None) -> Evaluated:
         """Energies and extremes of the gas, and its velocity. The Mach number refers to the flow in the frame of the
-        centre of mass. With `attraction`, the coefficients of the potential and its gradient, also the surface
-        term."""
+        centre of mass. With the fields `attraction`, the potential and its gradient, also the surface term of the
+        virial theorem."""
         s, gamma = self.settings, self.settings.polytropic_exponent
         grid, layout = self.transform.grid, self.transform.layout
         drift = center_velocity(layout, fields["density"], fields["momentum"])
@@ -315,19 +327,19 @@ class SelfGravitatingGas(Model):
         return self.transform.evaluate(inputs, local, parameters)
 
     def _normal_stresses(
-        self, values: Fields, velocity: jax.Array, pressure: jax.Array, mean: jax.Array
-    ) -> list[jax.Array]:
+        self, values: PointValues, velocity: PhysicalVector, pressure: PhysicalScalar, mean: Number
+    ) -> list[PhysicalScalar]:
         """T_xx, T_yy, T_zz with dm_i/dt = -d_j T_ij apart from viscosity and forcing. The gravitational part,
         (2 g_i g_j - g^2 delta_ij) / (8 pi G) + <rho> Phi delta_ij, has the divergence rho grad Phi."""
         grad_phi, g = values["grad_phi"], 8 * math.pi * self.settings.gravitational_constant
         same = pressure + mean * values["potential"] - operators.squared(grad_phi) / g
         return [same + values["density"] * velocity[i] ** 2 + 2 * grad_phi[i] ** 2 / g for i in range(3)]
 
-    def _gravity(self, rho: jax.Array) -> jax.Array:
+    def _gravity(self, rho: SpectralScalar) -> Number:
         """The box mean of rho Phi / 2."""
         return 0.5 * self.transform.layout.inner(rho, self.potential(rho))
 
-    def _dissipation(self, fields: Fields, velocity: jax.Array) -> jax.Array:
+    def _dissipation(self, fields: Fields, velocity: SpectralVector) -> Number:
         """The rate at which viscosity and hyperviscosity remove energy."""
         layout, s, m = self.transform.layout, self.settings, fields["momentum"]
         k2, stretch = layout.k_squared(m.real.dtype), operators.divergence(layout, velocity)
@@ -346,11 +358,11 @@ class SelfGravitatingGas(Model):
         production = sum(a * p for a, p in zip(self.pull, momentum, strict=True))
         return Balance(energy, production, self._dissipation(fields, measured.products["velocity"]))
 
-    def work(self, fields: Fields, forces: Fields) -> jax.Array:
+    def work(self, fields: Fields, forces: Fields) -> Number:
         """The box mean of rho v . f."""
         return self.transform.layout.inner(fields["momentum"], forces["velocity"]).sum()
 
-    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+    def diagnostics(self, fields: Fields, time: Number) -> dict[str, Number]:
         """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2. `mass` is
         that of the whole box, `mean_momentum_x` ... the box mean of rho v."""
         layout, rho = self.transform.layout, fields["density"]
@@ -383,10 +395,10 @@ class SelfGravitatingGas(Model):
             "rate": self.fastest(fields, time),
         }
 
-    def spectral_energies(self, fields: Fields) -> Fields:
+    def spectral_energies(self, fields: Fields) -> dict[str, OfModes]:
         return {}  # the kinetic energy is not a sum of squares of the evolved fields
 
-    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
+    def spectra(self, fields: Fields) -> dict[str, Spectrum]:
         """The co-spectrum of momentum and velocity, Re(m* . v) / 2, whose integral is the kinetic energy; and P(k) of
         the density. A shell may be negative if density and velocity vary at the same scale. Unlike the spectrum of
         sqrt(rho) v, the co-spectrum ends with the modes of the momentum, so that no part of it is truncated."""
@@ -395,7 +407,7 @@ class SelfGravitatingGas(Model):
         power = density_power(layout, fields["density"])
         return {**shell_spectra(layout, {"kinetic_energy": energy}), "density_power": power}
 
-    def cospectra(self, fields: Fields) -> Fields:
+    def cospectra(self, fields: Fields) -> dict[str, OfModes]:
         """|v|^2 / 2 of the velocity v = m / rho, whose modes beyond those of the state are left out, in its
         `solenoidal` and its `compressive` part, k (k . v) / k^2; the mean velocity belongs to the former."""
         velocity = self.velocity(fields)
@@ -403,7 +415,7 @@ class SelfGravitatingGas(Model):
         parts = {"solenoidal": solenoidal, "compressive": velocity - solenoidal}
         return {f"{name}_energy": 0.5 * operators.squared(part) for name, part in parts.items()}
 
-    def transfers(self, fields: Fields) -> Fields:
+    def transfers(self, fields: Fields) -> dict[str, OfModes]:
         """The rate of change of Re(m* . v) / 2, the kinetic energy of a mode, by advection (`kinetic_energy`), by the
         `pressure` and by `gravity`: each term is Re(v* . r + m* . s) / 2 with its rates r of m and s of v. In this
         symmetric form advection only moves energy between modes, to round-off, for any aliasing."""

@@ -13,6 +13,7 @@ from simulator.physics.models.equation import Equation, declared, largest_of, nu
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.model import SplitModel
 from simulator.spectral import Local, Points, Transform
+from simulator.spectral.arrays import Number, OverModes, PhysicalScalar, PointValues
 from simulator.spectral.operators import hermitian
 from simulator.spectral.transform import Tree
 
@@ -32,8 +33,8 @@ class SplitEquation(Equation, SplitModel):
                 psi = values["psi"]
                 return {"psi": psi * jnp.exp(-1j * self.interaction * abs(psi) ** 2 * duration)}
 
-    All modes of the grid are kept (`grid.dealias: none`): cutting some after every `flow` would lose what it
-    conserves.
+    All modes of the grid are kept (`grid.dealias: none`): truncation after every `flow` would break the conservation
+    laws of `flow`.
     """
 
     split: ClassVar[bool] = True
@@ -45,14 +46,15 @@ class SplitEquation(Equation, SplitModel):
 
     # ---- the equation ------------------------------------------------------------------------------------
 
-    def flow(self, values: Fields, points: Points, time: jax.Array, duration: jax.Array) -> Fields:
-        """The values after `duration` of the pointwise part alone, at the frozen `time`, by field; fields that are
-        not named stay as they are. A duration may be negative. `points` has the coordinates x, y, z."""
+    def flow(self, values: PointValues, points: Points, time: Number, duration: Number) -> PointValues:
+        """The values, by field, after `duration` of the pointwise part alone at the frozen `time`; fields without an
+        entry in the result do not change. A duration may be negative. `points` has the coordinates x, y, z."""
         raise TypeError(f"{type(self).__name__} does not define flow")
 
-    def phase_rate(self, values: Fields, points: Points, time: jax.Array) -> jax.Array | None:
+    def phase_rate(self, values: PointValues, points: Points, time: Number) -> PhysicalScalar | None:
         """The rate (1/time) at which `flow` turns the phase at a point. Its spread over the box limits dt, as
-        the linear term does: dt = cfl / rate turns no phase by more than pi cfl. None: only the linear term does."""
+        the linear term does: dt = cfl / rate turns no phase by more than pi cfl. None: only the linear term limits
+        dt."""
         return None
 
     def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
@@ -62,10 +64,10 @@ class SplitEquation(Equation, SplitModel):
         rate = equation.phase_rate(values, points, time)
         return Local(found, {} if rate is None else {"highest": rate, "lowest": -rate})
 
-    def parameters(self, time: jax.Array) -> Tree:
+    def parameters(self, time: Number) -> Tree:
         return time, jnp.zeros((), jnp.float64), super().parameters(time)
 
-    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
+    def drift(self, fields: Fields, duration: Number) -> Fields:
         linear = self.linear()
         return {
             name: field * jnp.exp(linear[name] * duration).astype(field.dtype) if name in linear else field
@@ -73,7 +75,7 @@ class SplitEquation(Equation, SplitModel):
         }
 
     @property
-    def k(self) -> tuple[jax.Array, ...]:
+    def k(self) -> tuple[OverModes, ...]:
         found = super().k
         return tuple(self._cut(axis, k) for axis, k in zip(self.transform.grid.axes, found, strict=True))
 
@@ -88,13 +90,13 @@ class SplitEquation(Equation, SplitModel):
         return total
 
     def _cut(self, axis: str, array: jax.Array) -> jax.Array:
-        """An array along one axis, cut as the axis is. XLA takes two axes with equal wavenumbers as one array, cuts
-        it, and gathers it for the axis that is whole."""
+        """An array along one axis, distributed over the devices like that axis. Otherwise XLA would merge the equal
+        wavenumbers of two axes into one array, shard it, and gather it for the axis that is not sharded."""
         layout = self.transform.layout
         spec = PartitionSpec(*(layout.sharded.get(a) if a == axis else None for a in layout.order))
         return jax.lax.with_sharding_constraint(array, NamedSharding(layout.mesh, spec))
 
-    def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
+    def kick(self, fields: Fields, time: Number, duration: Number) -> tuple[Fields, Number]:
         _, _, own = self.parameters(time)
         found = self.transform.evaluate(self.inputs(fields), self.pointwise, (time, duration, own))
         layout = self.transform.layout
@@ -103,7 +105,7 @@ class SplitEquation(Equation, SplitModel):
             kicked = {n: hermitian(layout, field) for n, field in kicked.items()}
         return kicked, self._fastest(found.maxima)
 
-    def _fastest(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
+    def _fastest(self, maxima: Mapping[str, Number]) -> Number:
         turning = self._turning
         fastest = fastest_phase(self) if turning == "traced" else 0.0 if turning == "paper" else turning
         spread = maxima["highest"] + maxima["lowest"] if maxima else 0.0
@@ -118,15 +120,15 @@ class SplitEquation(Equation, SplitModel):
         _ = self._turning
 
     def longest_step(self) -> float | None:
-        return None  # growth is exact
+        return None  # the growth of the linear term is exact
 
-    def fastest(self, fields: Fields, time: jax.Array) -> jax.Array:
+    def fastest(self, fields: Fields, time: Number) -> Number:
         return self.kick(fields, time, jnp.zeros((), jnp.float64))[1]
 
-    def memory(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+    def memory(self, fields: Fields, time: Number) -> dict[str, jax.Array]:
         return {"rate": self.fastest(fields, time)}
 
 
-def fastest_phase(model: Equation) -> jax.Array:
+def fastest_phase(model: Equation) -> Number:
     """The largest |Im L| (1/time) over the modes of the state."""
     return largest_of(model, lambda rate: abs(rate.imag))

@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Array, Complex, Float
 from pydantic import Field
 
 from simulator.physics.models.fields import along_axes
 from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, NonNegative, Positive, Settings
 from simulator.spectral import Grid, Local, Points, Transform
+from simulator.spectral.arrays import Number, SpectralScalar
 from simulator.spectral.operators import translate
 
 # Moshier, Cephes, sin.c and sinf.c: pi/2 in three parts, sine and cosine on [-pi/4, pi/4].
@@ -47,7 +49,7 @@ _COSINE = {
 
 
 @jax.custom_jvp
-def phase_factor(angle: jax.Array) -> jax.Array:
+def phase_factor(angle: Float[Array, "*shape"]) -> Complex[Array, "*shape"]:
     """exp(-i angle), to a few units in the last place of 1 for |angle| up to about 10^4 turns.
 
     XLA's cosine and sine on the CPU call the C library for each number: 15 ns per point in single precision, 23 in
@@ -85,16 +87,17 @@ def _(primals, tangents):
 EMPTY = 1e-8  # Density, relative to the mean, below which the phase is dominated by round-off.
 
 
-def pierced_faces(transform: Transform, psi: jax.Array) -> jax.Array:
+def pierced_faces(transform: Transform, psi: SpectralScalar) -> Number:
     """The number of faces of grid cells that vortex lines pierce, each counted with its winding number.
 
-    `psi`: coefficients. The winding around a face is the sum of the phase differences along its four edges, each
+    The winding around a face is the sum of the phase differences along its four edges, each
     taken between -pi and pi: the number of times that the four straight lines from value to value encircle 0. A
     straight vortex line along an axis pierces one face for each grid plane that it crosses; a line of arbitrary
     direction pierces about 3/2 of its length over the spacing, on average.
     """
     layout, (dx, dy, _) = transform.layout, transform.grid.spacing
-    # Neighbours in x and y by translation; neighbours in z are in the same block, which holds whole lines of z.
+    # Neighbours in x and y come from translated fields; neighbours in z are in the same block, which holds lines of
+    # z.
     columns = ((0, 0), (1, 0), (0, 1), (1, 1))
     shifted = [translate(layout, psi, (x * dx, y * dy, 0.0)) for x, y in columns]
     mean = layout.inner(psi, psi)

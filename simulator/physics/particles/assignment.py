@@ -8,10 +8,12 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Complex, Float
 
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.interpolation import KERNELS, Sampler, Weights
 from simulator.spectral import Layout, Transform
+from simulator.spectral.arrays import OfModes, ParticleScalars, ParticleVectors, PhysicalScalar
 from simulator.spectral.grid import AXES
 
 Scheme = Literal["cic", "tsc", "pcs"]
@@ -22,17 +24,18 @@ _WEIGHTS: dict[Scheme, Weights] = {"cic": "linear", "tsc": "quadratic_spline", "
 class Assignment:
     """Cloud in cell, triangular shaped cloud or piecewise cubic spline: B-splines over 2, 3 or 4 points of an axis.
 
-    Hockney & Eastwood, Computer Simulation Using Particles (1988), section 5-3. Particles have to be at home.
+    Hockney & Eastwood, Computer Simulation Using Particles (1988), section 5-3. Every particle has to be on the
+    device that owns its place.
     """
 
     transform: Transform
     scheme: Scheme
     total: int | None = None
-    """Sums are of whole numbers, the same on any number of devices, fine enough for so many particles; None: sums of
-    floating-point numbers."""
+    """The number of particles for whose masses sums are sums of whole numbers, the same on any number of devices;
+    None: sums of floating-point numbers."""
     interlaced: bool = False
-    """Mass is put on a second grid too, moved by half a cell along every axis, and forces are means of both. Aliases
-    by n_i times the grid's wavenumber along the axes then cancel where the sum of the n_i is odd."""
+    """Mass is also assigned to a second grid, shifted by half a cell along every axis, and forces are means over both
+    grids. Aliases by n_i times the grid's wavenumber along the axes then cancel if the sum of the n_i is odd."""
 
     @property
     def kind(self) -> Weights:
@@ -40,25 +43,25 @@ class Assignment:
 
     @cached_property
     def sampler(self) -> Sampler:
-        """Interpolates with the same weights."""
+        """The interpolation with the weights of the assignment."""
         return Sampler(self.transform, self.kind, reach=1 if self.interlaced else 0)
 
     @property
     def domain(self) -> Domain:
         return self.sampler.domain
 
-    def window(self, layout: Layout) -> jax.Array:
-        """The factor prod_i sinc(k_i dx_i / 2)^p of every mode, p = 2, 3, 4."""
+    def window(self, layout: Layout) -> OfModes:
+        """The factor prod_i sinc(k_i dx_i / 2)^p by which the assignment changes each mode, p = 2, 3, 4."""
         window, power = jnp.ones((1, 1, 1)), KERNELS[self.kind].points
         for axis in AXES:
             window = window * jnp.sinc(layout.cycles(axis)) ** power
         return window
 
-    def density(self, position: jax.Array, mass: jax.Array) -> jax.Array:
-        """Mass per cell (x, y, z), as `deposit` has it, or the mean of both grids.
+    def density(self, position: ParticleVectors, mass: ParticleScalars) -> PhysicalScalar:
+        """Mass per cell, the result of `deposit` or, with interlacing, the mean over both grids.
 
-        The second grid's modes are turned back by half a cell: Sefusatti et al., Mon. Not. R. Astron. Soc. 460, 3624
-        (2016).
+        The phases of the second grid's modes are shifted back by half a cell: Sefusatti et al., Mon. Not. R. Astron.
+        Soc. 460, 3624 (2016).
         """
         first = self.deposit(position, mass)
         if not self.interlaced:
@@ -69,9 +72,11 @@ class Assignment:
         mean = one * own + other * turned.conj().astype(other.dtype)
         return self.transform.inverse(self.transform.layout.constrain(mean))
 
-    def interpolated(self, modes: jax.Array, position: jax.Array) -> jax.Array:
-        """Values (components, entries) of fields with coefficients (components, *order), by the weights with which
-        `density` puts mass on the grids, so that forces between particles are equal and opposite."""
+    def interpolated(
+        self, modes: Complex[Array, "component ka kb kc"], position: ParticleVectors
+    ) -> Float[Array, "component particle"]:
+        """Values of a field at positions, by the weights with which `density` assigns mass to the grids, so that
+        forces between particles are equal and opposite."""
         if not self.interlaced:
             return self.sampler.of_values(self.transform.inverse(modes), position)
         own, turned = self._shares()
@@ -87,9 +92,9 @@ class Assignment:
         return 0.5 * np.asarray(self.transform.grid.spacing)[:, None]
 
     def _shares(self) -> tuple[jax.Array, jax.Array]:
-        """The shares of both grids in a mode: 1/2, and exp(-i k . dx / 2) / 2, which moves it by half a cell along
-        every axis. Nyquist modes, which stand for two signs of k and have no such phase, are those of the first
-        grid."""
+        """The factors of both grids in a mode: 1/2, and exp(-i k . dx / 2) / 2, which translates the mode by half a
+        cell along every axis. Nyquist modes, which stand for two signs of k and have no such phase, come from the
+        first grid alone."""
         layout = self.transform.layout
         angle, nyquist = jnp.zeros((1, 1, 1)), jnp.zeros((1, 1, 1), bool)
         for axis, n in zip(AXES, self.transform.grid.shape, strict=True):
@@ -98,9 +103,8 @@ class Assignment:
         turned = jnp.where(nyquist, 0, 0.5 * jnp.exp(-1j * jnp.pi * angle))
         return jnp.where(nyquist, 1, 0.5).astype(self.transform.dtype), turned
 
-    def deposit(self, position: jax.Array, mass: jax.Array) -> jax.Array:
-        """Mass per cell (x, y, z), zero in padding, of particles of `mass` (entries,) at positions (3, entries); mass
-        is 0 in empty entries."""
+    def deposit(self, position: ParticleVectors, mass: ParticleScalars) -> PhysicalScalar:
+        """Mass per cell of particles at positions, zero in padding; `mass` has to be 0 in empty entries."""
         domain = self.domain
         scale = None if self.total is None else _scale(mass, self.total)
         if not domain.cuts:
@@ -120,7 +124,7 @@ class Assignment:
     def _local(
         self, position: jax.Array, mass: jax.Array, scale: jax.Array | None, ghosts: tuple[int, int]
     ) -> jax.Array:
-        """One device's block with its ghost planes, in units of 1 / scale where that is given."""
+        """The mass per cell of one device's block with its ghost planes; with a `scale` multiplied by it."""
         domain, dtype = self.domain, self.transform.dtype if scale is None else np.dtype(np.float64)
         extents = [n // domain.physical.parts(a) for n, a in zip(domain.physical.shape, AXES, strict=True)]
         for cut in domain.cuts:
@@ -146,15 +150,15 @@ class Assignment:
 
 
 def _scale(mass: jax.Array, total: int) -> jax.Array:
-    """A power of two with which the sum of all masses stays a 64-bit integer."""
+    """The power of two by which masses are multiplied such that the sum of all `total` masses is a 64-bit integer."""
     room = 62 - ceil(log2(max(total, 2)))
     return 2.0 ** (room - jnp.ceil(jnp.log2(jnp.maximum(abs(mass).max(), jnp.finfo(jnp.float64).tiny))))
 
 
-def cloud(layout: Layout, diameter: float) -> jax.Array:
-    """The transform of a sphere of this diameter a whose density falls linearly from its centre to 0 at its edge,
+def cloud(layout: Layout, diameter: float) -> OfModes:
+    """The transform of a sphere with the diameter a whose density falls linearly from its centre to 0 at its edge,
     12 / x^4 (2 - 2 cos x - x sin x) with x = k a / 2: Hockney & Eastwood's S2, eq. 8-3. Such spheres attract each
-    other like points where they do not overlap."""
+    other like points if they do not overlap."""
     x = jnp.sqrt(layout.k_squared()) * diameter / 2
     small = x < 0.1
     y = jnp.where(small, 1.0, x)
@@ -162,8 +166,8 @@ def cloud(layout: Layout, diameter: float) -> jax.Array:
     return jnp.where(small, 1 - x**2 / 15 + x**4 / 560, shape)
 
 
-def compensated_cloud(layout: Layout, width: float) -> jax.Array:
-    """The transform S of a cloud for which S^2, the attraction of two at each k over that of points, is
+def compensated_cloud(layout: Layout, width: float) -> OfModes:
+    """The transform S of a cloud for which S^2, the attraction of two clouds at each k relative to points, is
     exp(-x^2) (1 + x^2 + x^4/2 + x^6/6 + x^8/24) with x = k width: 1 - x^10/120 for long waves. In space S^2 is a
     Gaussian times a polynomial whose moments of order 2 to 8 vanish."""
     x2 = layout.k_squared() * width**2

@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Bool, Int
 
 from simulator.cluster.mesh import spatial
 from simulator.spectral import PhysicalLayout, Transform
+from simulator.spectral.arrays import ParticleIds, ParticleVectors
 from simulator.spectral.grid import AXES
 
 
@@ -22,14 +24,14 @@ class _Round(NamedTuple):
 
     pairs: tuple[tuple[int, int], ...]
     first: int
-    planes: np.ndarray  # (devices, planes): planes of the sender's own block.
-    receives: np.ndarray  # (devices,): True for devices that receive.
+    planes: Int[np.ndarray, "device plane"]  # Planes of the sender's own block.
+    receives: Bool[np.ndarray, "device"]  # True for devices that receive.
 
 
 @dataclass(frozen=True)
 class Cut:
     """An axis of physical space that is cut over the devices. Planes are padded at the end, so that the last devices
-    may own fewer than `extent`, or none."""
+    may own fewer planes than `extent`, or no planes."""
 
     axis: int
     name: str  # Name of the mesh's axis.
@@ -39,7 +41,7 @@ class Cut:
 
     @property
     def owners(self) -> int:
-        """The number of devices along the axis that own a plane: the first ones. They form a ring."""
+        """The number of devices along the axis that own a plane. They are the first devices, and form a ring."""
         return -(-self.planes // self.extent)
 
     def owner(self, plane: jax.Array) -> jax.Array:
@@ -87,7 +89,7 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """The parts of the box that the devices own, for particles and for blocks (..., x, y, z) of one device."""
+    """The parts of the box that the devices own: the places of particles, and the blocks (..., x, y, z) of fields."""
 
     physical: PhysicalLayout
     native: bool = False  # Whether particles are sorted and selected in native code.
@@ -134,8 +136,8 @@ class Domain:
         return jax.shard_map(local, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
     @cached_property
-    def owners(self) -> np.ndarray:
-        """(devices,): True for the devices, in the order of the mesh, that own planes."""
+    def owners(self) -> Bool[np.ndarray, "device"]:
+        """True for the devices, in the order of the mesh, that own planes."""
         space = spatial(self.physical.mesh)
         owns = np.ones(tuple(space.values()), bool)
         for cut in self.cuts:
@@ -145,25 +147,25 @@ class Domain:
             owns &= along.reshape(shape)
         return owns.ravel()
 
-    def wrapped(self, position: jax.Array) -> jax.Array:
-        """Positions (3, n) mapped into the box, 0 <= x < L."""
+    def wrapped(self, position: ParticleVectors) -> ParticleVectors:
+        """Positions (length) mapped into the box, 0 <= x < L; NaN stays NaN."""
         box = jnp.asarray(self.box, position.dtype)[:, None]
         inside = position - box * jnp.floor(position / box)
         return jnp.where(inside >= box, 0, inside)
 
-    def plane(self, position: jax.Array, axis: int) -> jax.Array:
-        """The index of the plane at or below each of the positions (3, n), which lie in the box."""
+    def plane(self, position: ParticleVectors, axis: int) -> ParticleIds:
+        """The index of the plane at or below each position; positions lie in the box."""
         n, spacing = self.physical.grid.shape[axis], self.physical.grid.spacing[axis]
         return jnp.clip(jnp.floor(position[axis] / spacing).astype(jnp.int32), 0, n - 1)
 
     def starts(self, below: int) -> Mapping[int, jax.Array]:
-        """The first plane along every cut axis of a device's block with `below` ghost planes before its own. To be
-        called inside of shard_map."""
+        """Along every cut axis the index of the first plane of a device's block, which begins with `below` ghost
+        planes. To be called inside shard_map."""
         return {cut.axis: lax.axis_index(cut.name) * cut.extent - below for cut in self.cuts}
 
     def after(self, array: jax.Array, before: jax.Array) -> jax.Array:
-        """`after` for arrays of particles, which lie on all devices; `before` may also be a number, or values
-        (x, y, z) on the grid."""
+        """The function `after` for arrays of particles, which are distributed over all devices; `before` may also be
+        a number, or values (x, y, z) on the grid."""
         if not self.cuts:
             return array
         spec = self.spec(array.ndim)
@@ -171,28 +173,29 @@ class Domain:
         return self.mapped(after, (spec, place), spec)(array, before)
 
     def extended(self, block: jax.Array, below: int, above: int, before: jax.Array) -> jax.Array:
-        """A device's block (..., x, y, z), extended by its neighbours' planes along every cut axis, corners included.
-        To be called inside shard_map; starts after `before` is computed."""
+        """A device's block (..., x, y, z), extended by the neighbours' planes along every cut axis, corners included.
+        The exchange starts after `before` is computed. To be called inside shard_map."""
         for cut in self.cuts:
             block = before = _extended(block, cut, block.ndim - 3 + cut.axis, below, above, before)
         return block
 
     def filled(self, whole: jax.Array, order: str, below: int, above: int, before: jax.Array) -> jax.Array:
-        """The same for an array (*order, ...) that has room for these planes."""
+        """An array (*order, ...) that has room for the neighbours' planes, with these planes filled in as in
+        `extended`."""
         for cut in self.cuts:
             whole = before = _filled(whole, cut, order.index(AXES[cut.axis]), below, above, before)
         return whole
 
     def folded(self, block: jax.Array, below: int, above: int) -> jax.Array:
-        """A device's own part of a block with ghost planes, with the sums that its neighbours hold in theirs: the
-        transpose of `extended`. To be called inside of shard_map."""
+        """The device's own planes of a block with ghost planes, plus the sums that the neighbours hold in their ghost
+        planes: the transpose of `extended`. To be called inside shard_map."""
         for cut in reversed(self.cuts):
             block = _folded(block, cut, block.ndim - 3 + cut.axis, below, above)
         return block
 
 
 def after(array: jax.Array, before: jax.Array) -> jax.Array:
-    """`array`, with the guarantee that it is not sent before `before` is computed.
+    """`array`, which no exchange sends before `before` is computed.
 
     XLA's CPU client cannot distinguish exchanges of one kind inside shard_map and confuses them if they run
     concurrently. It drops optimization barriers, so only a data dependence orders them: here a choice whose outcome
@@ -226,7 +229,7 @@ def _filled(whole: jax.Array, cut: Cut, axis: int, below: int, above: int, befor
 def _folded(block: jax.Array, cut: Cut, axis: int, below: int, above: int) -> jax.Array:
     own, here = lax.slice_in_dim(block, below, below + cut.extent, axis=axis), lax.axis_index(cut.name)
     before = block
-    valid = cut.planes - here * cut.extent  # planes of padding belong to nobody
+    valid = cut.planes - here * cut.extent  # no device owns the planes of padding
     plane = jnp.arange(cut.extent).reshape([-1 if i == axis else 1 for i in range(block.ndim)])
     own = jnp.where(plane < valid, own, 0)
     for pairs, first, planes, _ in cut.rounds(below, above):

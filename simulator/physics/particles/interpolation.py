@@ -10,9 +10,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
+from jaxtyping import Array, Bool, Complex, Float, Int
 
 from simulator.physics.particles.domain import Domain
 from simulator.spectral import Fields, Layout, Transform
+from simulator.spectral.arrays import OfModes, ParticleScalars, ParticleVectors, SpectralVector
 from simulator.spectral.grid import AXES
 from simulator.spectral.native.particles import gather, woven
 from simulator.spectral.operators import gradient
@@ -20,7 +22,7 @@ from simulator.spectral.operators import gradient
 Interpolation = Literal["cubic_spline", "linear"]
 """Between points of the grid, for particles that move with a fluid."""
 Weights = Literal["cubic_spline", "quadratic_spline", "linear"]
-REACH = 2  # The number of planes by which a particle may leave its device's planes within a step.
+REACH = 2  # The number of planes by which a particle may move away from the planes of its device within a step.
 
 
 class _Kernel(NamedTuple):
@@ -36,7 +38,7 @@ KERNELS: Mapping[Weights, _Kernel] = {
 }
 
 
-def weights(kind: Weights, fraction: jax.Array) -> list[jax.Array]:
+def weights(kind: Weights, fraction: ParticleScalars) -> list[ParticleScalars]:
     """Weights of the points along one axis for a particle at `fraction` spacings after the base point.
 
     The cubic B-spline's are (1-s)^3/6, (4 - 6 s^2 + 3 s^3)/6, (1 + 3 s + 3 s^2 - 3 s^3)/6, s^3/6; the quadratic
@@ -56,9 +58,10 @@ def weights(kind: Weights, fraction: jax.Array) -> list[jax.Array]:
     ]
 
 
-def spline_response(layout: Layout) -> jax.Array:
+def spline_response(layout: Layout) -> OfModes:
     """The factor by which the cubic B-spline at the grid points changes a mode: the product of (2 + cos k_i dx_i) / 3
-    over the axes. With coefficients divided by it, the spline passes through the field's values at the points.
+    over the axes. With coefficients divided by this factor, the spline passes through the field's values at the
+    points.
 
     van Hinsberg et al., SIAM J. Sci. Comput. 34, B479 (2012), section 3.
     """
@@ -75,24 +78,25 @@ class Sampler:
 
     transform: Transform
     kind: Weights
-    reach: int = REACH  # Planes that a particle may be away from its device's own.
+    reach: int = REACH  # The number of planes by which a particle may lie outside the planes of its device.
 
     @property
     def domain(self) -> Domain:
         return Domain.of(self.transform)
 
-    def __call__(self, modes: jax.Array, position: jax.Array) -> jax.Array:
-        """Values (components, entries) of the fields with coefficients (components, *order) at positions (3,
-        entries).
+    def __call__(
+        self, modes: Complex[Array, "component ka kb kc"], position: ParticleVectors
+    ) -> Float[Array, "component particle"]:
+        """Values of a field at positions (length).
 
-        A position may lie up to `reach` planes outside its device's part of the box, and outside the box; farther
+        A position may lie outside the box, and up to `reach` planes outside its device's part of the box; farther
         away the values are NaN.
         """
         if self.kind == "cubic_spline":
             response = spline_response(self.transform.layout).astype(modes.real.dtype)
             modes = self.transform.layout.constrain(modes / response)
         if self.transform.kept_order is not None:
-            # Points along the axis along which particles are sorted lie together.
+            # Values along the axis along which particles are sorted are neighbours in memory.
             return self.from_values(self.transform.inverse_kept(modes), position)
         return self.of_values(self.transform.inverse(modes), position)
 
@@ -101,13 +105,18 @@ class Sampler:
         """Whether `from_values` costs less than a transform of the coefficients."""
         return self.kind == "linear" and self.transform.kept_order is not None
 
-    def from_values(self, values: jax.Array, position: jax.Array) -> jax.Array:
-        """The fields with values (components, *kept_order) on the grid."""
+    def from_values(
+        self, values: Float[Array, "component pa pb pc"], position: ParticleVectors
+    ) -> Float[Array, "component particle"]:
+        """Values of a field at positions, from its values (component, *kept_order) on the grid."""
         assert self.transform.kept_order is not None
         return self.of_values(values, position, self.transform.kept_order)
 
-    def of_values(self, values: jax.Array, position: jax.Array, order: str = "xyz") -> jax.Array:
-        """The same from the spline's coefficients, or from values (components, *order), on the grid."""
+    def of_values(
+        self, values: Float[Array, "component pa pb pc"], position: ParticleVectors, order: str = "xyz"
+    ) -> Float[Array, "component particle"]:
+        """Values of a field at positions, from the coefficients of the splines at the points of the grid or, for
+        linear interpolation, from the values there: (component, *order)."""
         if self.transform.kernels == "native":
             return _native(self, order, values, position)
         return self._reference(order, values, position)
@@ -138,17 +147,17 @@ class Sampler:
 
     @property
     def ghosts(self) -> tuple[int, int]:
-        """Planes of the neighbours that a device needs before its own and after them."""
+        """The numbers of neighbours' planes that a device needs before and after its own planes."""
         kernel = KERNELS[self.kind]
         above = kernel.points - 1 - kernel.below + kernel.nearest
         return kernel.below + self.reach, above + self.reach
 
     def neighbours(
-        self, position: jax.Array, extents: Sequence[int], starts: Mapping[int, jax.Array], dtype: Any
-    ) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
-        """The points around positions (3, n) in a device's block (x, y, z) of these extents, whose first plane along
-        a cut axis is `starts`: along each axis their offsets in the flat block and their weights, (points, n) both;
-        and whether the block holds all of them, (n,)."""
+        self, position: ParticleVectors, extents: Sequence[int], starts: Mapping[int, jax.Array], dtype: Any
+    ) -> tuple[list[Int[Array, "point particle"]], list[Float[Array, "point particle"]], Bool[Array, "particle"]]:
+        """The grid points around positions in a device's block (x, y, z) of these extents, whose first plane along a
+        cut axis is `starts`: along each axis the points' offsets in the flattened block, and their weights; and
+        whether the block holds all points around a position."""
         grid, kernel = self.transform.grid, KERNELS[self.kind]
         strides = (extents[1] * extents[2], extents[2], 1)
         offsets, factors = [], []
@@ -245,21 +254,21 @@ COMPONENTS: Mapping[str, int] = {VELOCITY: 3, ACCELERATION: 3, GRADIENT: 9}
 class Fluid(Protocol):
     """A function that gives the fluid's quantities at positions."""
 
-    def __call__(self, names: Collection[str], position: jax.Array) -> dict[str, jax.Array]:
-        """The quantities `names` (components, entries) at positions (3, entries); scalars are (1, entries)."""
+    def __call__(self, names: Collection[str], position: ParticleVectors) -> dict[str, Float[Array, "_ particle"]]:
+        """The quantities `names` at positions, (components, entries); scalars have one component."""
         ...
 
 
 class SpectralFluid(NamedTuple):
-    """The fluid of a state. `velocity` and `rate`, its partial time derivative, are coefficients (3, *order)."""
+    """The fluid of a state; `rate` is the partial time derivative of the velocity."""
 
     sampler: Sampler
-    velocity: jax.Array
-    rate: jax.Array
-    fields: Fields  # Scalar fields by name.
+    velocity: SpectralVector
+    rate: SpectralVector
+    fields: Fields  # Number fields by name.
     values: jax.Array | None = None  # Values (3, *kept_order) of the velocity on the grid, if they are known.
 
-    def __call__(self, names: Collection[str], position: jax.Array) -> dict[str, jax.Array]:
+    def __call__(self, names: Collection[str], position: ParticleVectors) -> dict[str, Float[Array, "_ particle"]]:
         if self.values is not None and self.sampler.takes_values and tuple(names) == (VELOCITY,):
             return {VELOCITY: self.sampler.from_values(self.values, position).astype(jnp.float64)}
         layout = self.sampler.transform.layout

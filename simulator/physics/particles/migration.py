@@ -2,11 +2,11 @@
 
 Along every cut axis the owners of planes form a ring. In a round every device sends up to `message` particles up and
 as many down, each the shorter way, and takes in the particles of its neighbours; rounds follow until every particle
-is on its device. A step moves few particles by one hop, a start or a restart may move all of them by many: both use
-the same code and bounded buffers. If a device has no room for what it is sent, nobody moves in that round or later,
-and the set states how much room is needed.
+is on its device. A step moves few particles by one hop, a start or a restart may move all particles by many hops:
+both use the same code and bounded buffers. If a device has no room for the particles that it is sent, no particle
+moves in that round or later, and `ParticleSet.needed` states how much room is needed.
 
-A round reads and writes only the entries of particles that move, so that a step does not copy the others.
+A round reads and writes only the entries of particles that move, so that a step does not copy all entries.
 """
 
 from dataclasses import replace
@@ -37,16 +37,16 @@ _Round = tuple[_Travellers, jax.Array, jax.Array]
 
 
 class _Messages(NamedTuple):
-    """One device's part of a round, before anything is written."""
+    """One device's part of a round, before the particles' buffers change."""
 
-    received: jax.Array  # (rows, 2 messages): the particles of both neighbours, as `_packed`.
+    received: jax.Array  # (rows, 2 messages): the particles from both neighbours, packed by `_packed`.
     left: jax.Array
     """(2 messages,): the entries of the particles that were sent, ascending, padded with the capacity."""
 
 
 def settled(particles: ParticleSet, domain: Domain) -> ParticleSet:
-    """The particles, whose positions lie in the box, on the devices where they live; or, if `needed` exceeds the
-    capacity, some of them on their way."""
+    """The particles, whose positions lie in the box, each on the device that owns its place; or, if `needed` exceeds
+    the capacity, some particles on a device on the way there."""
     if not domain.cuts:
         return particles
     position = particles.records["position"]
@@ -62,7 +62,7 @@ def settled(particles: ParticleSet, domain: Domain) -> ParticleSet:
 
 
 def _residents(home: tuple[jax.Array, ...], valid: jax.Array, domain: Domain) -> jax.Array:
-    """The number of particles that live on the device with the most."""
+    """The number of particles in the part of the box of the device with the most particles."""
     number, total = jnp.zeros_like(home[0]), 1
     for h, cut in zip(home, domain.cuts, strict=True):
         number, total = number * cut.parts + h, total * cut.parts
@@ -78,7 +78,7 @@ def _residents(home: tuple[jax.Array, ...], valid: jax.Array, domain: Domain) ->
 def _along(
     travellers: _Travellers, full: jax.Array, number: int, cut: Cut, domain: Domain
 ) -> tuple[_Travellers, jax.Array]:
-    """All particles on their device along one axis, or `full`: some device has no room."""
+    """The particles, each on its device along one axis; and whether this failed because some device has no room."""
     specs = jax.tree.map(lambda array: domain.spec(array.ndim), travellers)
     per_device = domain.spec(1)
     messages: Any = _Messages(cast(Any, domain.spec(2)), cast(Any, per_device))
@@ -112,7 +112,8 @@ def _along(
 
 
 def _hops(travellers: _Travellers, number: int, cut: Cut) -> jax.Array:
-    """Upward hops from each particle to its device, modulo the ring; 0 for particles in place and empty entries."""
+    """The number of upward hops from each particle to its device around the ring; 0 for particles that are on their
+    device, and for empty entries."""
     device = lax.axis_index(cut.name)
     hops = travellers.home[number] - device
     return jnp.where(travellers.id >= 0, jnp.where(hops < 0, hops + cut.owners, hops), 0)
@@ -155,16 +156,16 @@ def _first(up: jax.Array, down: jax.Array, most: int, native: bool) -> tuple[jax
 
 
 def _numbers(left: jax.Array, received: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array]:
-    """How many particles leave and arrive."""
+    """The numbers of particles that leave and arrive."""
     return (left < capacity).sum(dtype=jnp.int32), (received[0] >= 0).sum(dtype=jnp.int32)
 
 
 def _written(
     travellers: _Travellers, messages: _Messages, full: jax.Array, number: int, cut: Cut
 ) -> tuple[_Travellers, jax.Array]:
-    """A device's particles without those that left and with those that arrived, which fill the gaps and then the end;
-    remaining gaps are filled by the last entries. If some device is `full`, nothing changes. Also the number of
-    particles that are not in place yet."""
+    """A device's particles after a round: arriving particles fill the gaps of particles that left, then entries at
+    the end; the last entries fill the remaining gaps. If some device is `full`, nothing changes. Also the number of
+    particles that are not on their device yet."""
     capacity, received = travellers.id.shape[0], messages.received
     left = jnp.where(full, capacity, messages.left)
     received = received.at[0].set(jnp.where(full, NOBODY, received[0]))
@@ -195,8 +196,8 @@ def _written(
 
 
 def _packed(travellers: _Travellers, index: jax.Array) -> jax.Array:
-    """All data of the particles at `index` as (rows, entries) of int64, ids first: one message instead of many. The
-    ids beyond the last entry are those of nobody."""
+    """All data of the particles at `index` as (rows, entries) of int64, ids first: one message instead of one for
+    each record. Where `index` is beyond the last entry, the id is NOBODY."""
     home, records = (
         jax.tree.map(lambda array: jnp.take(array, index, axis=-1, mode="clip"), part)
         for part in (travellers.home, travellers.records)
@@ -218,13 +219,13 @@ def _unpacked(packed: jax.Array, like: _Travellers) -> _Travellers:
     return _Travellers(records, home, packed[0], None)
 
 
-ORDER = "yzx"  # The axis that runs fastest is the one along which native code reads the values of a velocity.
+ORDER = "yzx"  # Axis order of cells. Native code reads the values of a velocity along the axis that runs fastest.
 
 
 def sorted_by_cell(particles: ParticleSet, domain: Domain, due: jax.Array) -> ParticleSet:
-    """The particles of every device in the order of the cells of the grid, where `due`: neighbours in space are then
+    """If `due`, the particles of every device in the order of the cells of the grid: neighbours in space are then
     neighbours in memory, so that interpolation finds the grid's values in cache. Only native code needs this order;
-    the results do not depend on it."""
+    no result depends on the order."""
     if not domain.native:
         return particles
     grid = domain.physical.grid

@@ -8,6 +8,9 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Int
+
+from simulator.spectral.arrays import ParticleIds, Truth, Whole
 
 NOBODY = -1  # The id of an empty entry.
 EACH_MOST = 2**31 - 2  # The largest number of entries in a device's buffer.
@@ -18,19 +21,19 @@ EACH_MOST = 2**31 - 2  # The largest number of entries in a device's buffer.
 class ParticleSet:
     """The particles of one species. A device holds the particles that lie in its slab or pencil.
 
-    Every device has a buffer of `capacity` entries; its particles are the first `count` of them, and the others have
+    Every device has a buffer of `capacity` entries; the first `count` entries hold its particles, and the others have
     the id -1. Entries are the last axis of every array, sharded over all axes of the mesh.
     """
 
     records: dict[str, jax.Array]
     """Data of each particle in double precision: vectors (3, entries) such as `position`, scalars (entries,)."""
-    id: jax.Array
-    """(entries,) int64, starting at 0; a particle keeps its id."""
-    count: jax.Array
-    """(devices,) int32: the number of particles on each device."""
-    needed: jax.Array
-    """Number of entries that the fullest device needs. If it exceeds `capacity`, some particles are not on their
-    device, because there was no room: the buffers have to grow before the next step."""
+    id: ParticleIds
+    """int64, starting at 0; a particle keeps its id."""
+    count: Int[Array, "device"]
+    """int32: the number of particles on each device."""
+    needed: Whole
+    """The number of entries that the fullest device needs. If it exceeds `capacity`, some particles are not on their
+    device, which had no room: the buffers have to grow before the next step."""
 
     @property
     def devices(self) -> int:
@@ -42,12 +45,12 @@ class ParticleSet:
         return self.id.shape[0] // self.devices
 
     @property
-    def valid(self) -> jax.Array:
-        """(entries,): True for entries that hold a particle."""
+    def valid(self) -> Bool[Array, "particle"]:
+        """True for entries that hold a particle."""
         return self.id >= 0
 
     @property
-    def crowded(self) -> jax.Array:
+    def crowded(self) -> Truth:
         """Whether the buffers have to grow before the next step."""
         return self.needed > self.capacity
 
@@ -60,8 +63,8 @@ class ParticleSet:
 
 
 def capacity_for(count: int, devices: int) -> int:
-    """Entries for a device's share of randomly distributed particles: a quarter more, and five standard
-    deviations."""
+    """The number of entries for one device's share of `count` randomly distributed particles: the share, a quarter
+    more, and five standard deviations."""
     if devices == 1:
         return max(count, 1)
     share = count / devices

@@ -1,4 +1,4 @@
-"""Particles of one kind in the buffers of the devices: made, sent to where they live, given more room."""
+"""Particles of one kind in the buffers of the devices: their start, their devices, the growth of the buffers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,25 +9,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
+from jaxtyping import Array, Float
 
 from simulator.errors import RunFailure, UserError
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.migration import settled
 from simulator.physics.particles.particle_set import EACH_MOST, NOBODY, ParticleSet, capacity_for, grown
 from simulator.physics.particles.start import Positions, StoredParticles
+from simulator.spectral.arrays import Truth
 
 Sets = dict[str, ParticleSet]
 
 
 class Population:
-    """Particles of one kind. `records` are what each of them carries, and their components (0: a scalar)."""
+    """Particles of one kind. `records` are the names of a particle's records, with their numbers of components (0: a
+    scalar)."""
 
     def __init__(self, name: str, records: Mapping[str, int], count: int, domain: Domain):
-        """Raises UserError, beginning with the key `count`, where so many cannot be held."""
+        """Raises UserError, beginning with the key `count`, if the buffers cannot hold so many particles."""
         self.name, self.records, self.count, self.domain = name, dict(records), count, domain
         owners = int(domain.owners.sum())
         self.capacity = capacity_for(count, owners)
-        """Entries of each device's buffer; it grows with what is needed."""
+        """The number of entries of each device's buffer; `homed` increases it if a device needs more."""
         if self.capacity > EACH_MOST:
             raise UserError(
                 f"count: {count} are too many for {owners} devices, whose buffers hold up to {EACH_MOST} each"
@@ -35,7 +38,7 @@ class Population:
 
     @property
     def template(self) -> ParticleSet:
-        """Shapes and types of the particles, in the buffers of now."""
+        """Shapes and types of the particles, in buffers of the present `capacity`."""
         devices = self.domain.devices
         entries = devices * self.capacity
 
@@ -52,16 +55,16 @@ class Population:
     # ---- the beginning -----------------------------------------------------------------------------------
 
     def made(self, positions: Positions) -> ParticleSet:
-        """The particles at home, with the records that `positions` gives. Raises UserError where one lies outside of
-        the box."""
+        """The particles with the records that `positions` gives, each on the device that owns its place. Raises
+        UserError if a particle lies outside the box."""
         return self._inside(self._shared_out(positions))
 
     def adopted(self, stored: StoredParticles, records: Mapping[str, int]) -> ParticleSet:
-        """Those of a file, with some of their records. Raises UserError as `made` does."""
+        """The particles of a file with the given records. Raises UserError if a particle lies outside the box."""
         return self._inside(stored.restore(self.domain, records, self.capacity))
 
     def restored(self, stored: StoredParticles) -> ParticleSet:
-        """Those of a checkpoint of this run."""
+        """The particles of a checkpoint of this run, with all records."""
         return self.homed(stored.restore(self.domain, self.records, self.capacity))
 
     def _inside(self, particles: ParticleSet) -> ParticleSet:
@@ -92,11 +95,13 @@ class Population:
 
         return jax.jit(make, out_shardings=shardings(jax.eval_shape(make), domain))()
 
-    # ---- some of them ------------------------------------------------------------------------------------
+    # ---- a part of the particles -------------------------------------------------------------------------
 
-    def chosen(self, particles: ParticleSet, values: jax.Array, stride: int) -> jax.Array:
-        """`values` (components, entries) of the particles with the ids 0, stride, 2 stride, ..., in this order, as
-        (components, particles), replicated on every device."""
+    def chosen(
+        self, particles: ParticleSet, values: Float[Array, "component particle"], stride: int
+    ) -> Float[Array, "component chosen"]:
+        """The `values` of the particles with the ids 0, stride, 2 stride, ..., in this order, replicated on every
+        device."""
         domain, most = self.domain, -(-self.count // stride)
 
         def local(ids: jax.Array, values: jax.Array) -> jax.Array:
@@ -112,7 +117,8 @@ class Population:
     # ---- growing -----------------------------------------------------------------------------------------
 
     def homed(self, particles: ParticleSet) -> ParticleSet:
-        """The particles where they live, in larger buffers where these are too small; `capacity` follows."""
+        """The particles, each on the device that owns its place, in larger buffers if the present ones are too small;
+        updates `capacity`."""
         settle = jax.jit(partial(settled, domain=self.domain))
         if not bool(particles.crowded):
             particles = settle(particles)
@@ -142,22 +148,22 @@ Populations = Mapping[str, Population]  # By the names of their particles.
 
 
 def shardings(particles: ParticleSet, domain: Domain) -> ParticleSet:
-    """Where the arrays of particles lie."""
+    """The shardings of the arrays of particles."""
     along = jax.tree.map(lambda array: domain.sharding(len(array.shape)), particles)
     return replace(along, needed=cast(Any, domain.everywhere))
 
 
 def crowded(sets: Mapping[str, ParticleSet]) -> str | None:
-    """The particles whose buffers have to grow before the next step."""
+    """The name of a set of particles whose buffers have to grow before the next step; None if there is none."""
     return next((name for name, particles in sets.items() if bool(particles.crowded)), None)
 
 
 def lost(sets: Mapping[str, ParticleSet]) -> str | None:
-    """The particles of which one is not finite."""
+    """The name of a set in which a record of a particle is not finite; None if there is none."""
     return next((name for name, particles in sets.items() if not bool(jax.jit(are_finite)(particles))), None)
 
 
-def are_finite(particles: ParticleSet) -> jax.Array:
+def are_finite(particles: ParticleSet) -> Truth:
     """Whether all records of all particles are finite."""
     found = [jnp.isfinite(jnp.where(particles.valid, a, 0)).all() for a in particles.records.values()]
     return jnp.stack(found).all()

@@ -12,6 +12,7 @@ from simulator.physics.particles.interpolation import ACCELERATION, VELOCITY, Fl
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.start import RandomPlaces, Start, StoredPlaces
 from simulator.settings import Count, Positive, Settings, Vector, wrong
+from simulator.spectral.arrays import Number, ParticleVectors
 
 LONGEST_NAME = 64
 
@@ -47,7 +48,7 @@ Records = Mapping[str, jax.Array]
 
 
 class Species:
-    """One species in a run. Records are double precision; vectors are (3, entries).
+    """One species in a run. Records are in double precision; vectors are (3, entries).
 
     The integrator of the fluid advances the records `advanced`, within its stages: `rates` is their explicit rate of
     change and `linear` the factor of a linear one, which is solved exactly.
@@ -80,33 +81,34 @@ class Species:
         """The records that a start may set."""
         return dict.fromkeys(self.advanced, 3)
 
-    def begin(self, records: Records, fluid: Fluid) -> dict[str, jax.Array]:
+    def begin(self, records: Records, fluid: Fluid) -> dict[str, ParticleVectors]:
         """The records that the start has not set, except those that are zero."""
         raise TypeError(f"{type(self).__name__} does not define begin")
 
-    def motion(self, records: Records, fluid: Fluid, memory: Memory) -> tuple[jax.Array, jax.Array]:
-        """Velocity and acceleration of the particles, (3, entries) both."""
+    def motion(self, records: Records, fluid: Fluid, memory: Memory) -> tuple[ParticleVectors, ParticleVectors]:
+        """Velocity (length/time) and acceleration (length/time^2) of the particles."""
         raise TypeError(f"{type(self).__name__} does not define motion")
 
-    def memory(self, vorticity: jax.Array) -> dict[str, jax.Array]:
-        """Numbers that the steps need, from the rms vorticity (1/time) of the initial flow."""
+    def memory(self, vorticity: Number) -> dict[str, Number]:
+        """Numbers by name that every step needs, from the rms vorticity (1/time) of the initial flow."""
         return {}
 
-    def rates(self, records: Records, fluid: Fluid, memory: Memory) -> dict[str, jax.Array]:
-        """Explicit rates of change of `advanced`."""
+    def rates(self, records: Records, fluid: Fluid, memory: Memory) -> dict[str, ParticleVectors]:
+        """Explicit rates of change (1/time) of the records `advanced`."""
         raise TypeError(f"{type(self).__name__} does not define rates")
 
-    def linear(self, memory: Memory) -> dict[str, jax.Array]:
-        """Factors (1/time) of the linear rates of `advanced` that have one."""
+    def linear(self, memory: Memory) -> dict[str, Number]:
+        """Factors (1/time) of linear rates, by record; records of `advanced` without a linear rate have no entry."""
         return {}
 
-    def rate(self, particles: ParticleSet, spacing: Sequence[float], memory: Memory) -> jax.Array | None:
-        """The rate (1/time) that limits dt in addition to the fluid's: dt = cfl / rate; None if there is none."""
+    def rate(self, particles: ParticleSet, spacing: Sequence[float], memory: Memory) -> Number | None:
+        """The rate (1/time) of the particles that limits dt, besides the fluid's rate: dt = cfl / rate; None if there
+        is no limit."""
         return None
 
 
-def crossing_rate(particles: ParticleSet, spacing: Sequence[float]) -> jax.Array:
-    """The largest sum_i |v_i| / dx_i of particles with a velocity."""
+def crossing_rate(particles: ParticleSet, spacing: Sequence[float]) -> Number:
+    """The largest sum_i |v_i| / dx_i (1/time) of all particles, which have the record `velocity`."""
     v = particles.records["velocity"]
     total = sum(abs(v[i]) / h for i, h in enumerate(spacing))
     return jnp.where(particles.valid, total, 0).max()  # type: ignore[arg-type]
@@ -122,14 +124,14 @@ class Tracers(Species):
     Settings = TracerSettings
     advanced: ClassVar[tuple[str, ...]] = ("position",)
 
-    def begin(self, records: Records, fluid: Fluid) -> dict[str, jax.Array]:
+    def begin(self, records: Records, fluid: Fluid) -> dict[str, ParticleVectors]:
         return {"start_velocity": fluid((VELOCITY,), records["position"])[VELOCITY]}
 
-    def motion(self, records: Records, fluid: Fluid, memory: Memory) -> tuple[jax.Array, jax.Array]:
+    def motion(self, records: Records, fluid: Fluid, memory: Memory) -> tuple[ParticleVectors, ParticleVectors]:
         sampled = fluid((VELOCITY, ACCELERATION), records["position"])
         return sampled[VELOCITY], sampled[ACCELERATION]
 
-    def rates(self, records: Records, fluid: Fluid, memory: Memory) -> dict[str, jax.Array]:
+    def rates(self, records: Records, fluid: Fluid, memory: Memory) -> dict[str, ParticleVectors]:
         return {"position": fluid((VELOCITY,), records["position"])[VELOCITY]}
 
 
@@ -177,30 +179,30 @@ class Inertial(Species):
     def _key(self) -> str:
         return f"{self.name}_relaxation_time"
 
-    def memory(self, vorticity: jax.Array) -> dict[str, jax.Array]:
+    def memory(self, vorticity: Number) -> dict[str, Number]:
         s = self.settings
         if s.relaxation_time is not None:
             return {}
         return {self._key: s.stokes_number / vorticity.astype(jnp.float64)}
 
-    def relaxation_time(self, memory: Memory) -> jax.Array:
-        """tau in double precision."""
+    def relaxation_time(self, memory: Memory) -> Number:
+        """tau (time) in double precision."""
         tau = self.settings.relaxation_time
         return memory[self._key] if tau is None else jnp.float64(tau)
 
-    def begin(self, records: Records, fluid: Fluid) -> dict[str, jax.Array]:
+    def begin(self, records: Records, fluid: Fluid) -> dict[str, ParticleVectors]:
         """The particles start with the velocity of the fluid, unless the start sets another."""
         velocity = records.get("velocity")
         if velocity is None:
             velocity = fluid((VELOCITY,), records["position"])[VELOCITY]
         return {"velocity": velocity, "start_velocity": velocity}
 
-    def motion(self, records: Records, fluid: Fluid, memory: Memory) -> tuple[jax.Array, jax.Array]:
+    def motion(self, records: Records, fluid: Fluid, memory: Memory) -> tuple[ParticleVectors, ParticleVectors]:
         velocity = records["velocity"]
         explicit = self.rates(records, fluid, memory)["velocity"]
         return velocity, explicit + self.linear(memory)["velocity"] * velocity
 
-    def rates(self, records: Records, fluid: Fluid, memory: Memory) -> dict[str, jax.Array]:
+    def rates(self, records: Records, fluid: Fluid, memory: Memory) -> dict[str, ParticleVectors]:
         beta, tau = self.beta, self.relaxation_time(memory)
         gravity = (1 - beta) * jnp.asarray(self.settings.gravity)[:, None]
         if beta == 0:
@@ -211,8 +213,8 @@ class Inertial(Species):
             acceleration = beta * sampled[ACCELERATION] + gravity
         return {"position": records["velocity"], "velocity": sampled[VELOCITY] / tau + acceleration}
 
-    def linear(self, memory: Memory) -> dict[str, jax.Array]:
+    def linear(self, memory: Memory) -> dict[str, Number]:
         return {"velocity": -1 / self.relaxation_time(memory)}
 
-    def rate(self, particles: ParticleSet, spacing: Sequence[float], memory: Memory) -> jax.Array:
+    def rate(self, particles: ParticleSet, spacing: Sequence[float], memory: Memory) -> Number:
         return jnp.maximum(crossing_rate(particles, spacing), 1 / self.relaxation_time(memory))

@@ -13,9 +13,10 @@ from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Seed, Settings
+from simulator.spectral.arrays import ParticleIds
 
-Positions = Callable[[jax.Array], Mapping[str, jax.Array]]
-"""Ids (n,) to records of these particles: `position` (3, n), and others that the start sets."""
+Positions = Callable[[ParticleIds], Mapping[str, jax.Array]]
+"""Ids (n,) to records of the particles with these ids: `position` (3, n), and other records that the start sets."""
 
 
 class ParticleFiles(Protocol):
@@ -41,8 +42,8 @@ class StoredParticles(Protocol):
         ...
 
     def restore(self, domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
-        """The particles, distributed over the devices but not yet on their own. `records` gives the numbers of
-        components (0: a scalar); records that are not stored are zero."""
+        """The particles in equal parts on the devices, not yet each on the device that owns its place. `records`
+        gives the numbers of components (0: a scalar); records that are not stored are zero."""
         ...
 
 
@@ -72,7 +73,7 @@ class StoredPlaces(Settings):
     path: InputPath
     """A snapshot or checkpoint: RUN/snapshots/00000010."""
     name: str | None = None
-    """The particles' name in that file; by default the same name."""
+    """The name of the particles in that file; by default their name in this run."""
 
 
 def _as_block(value: Any) -> Any:
@@ -86,7 +87,7 @@ Start = Annotated[
 
 
 def random_positions(seed: int, domain: Domain) -> Positions:
-    """Uniform in the box; each particle has its own random stream, keyed by its id."""
+    """Positions uniformly distributed in the box; each particle has its own random stream, keyed by its id."""
     box = np.asarray(domain.box)[:, None]  # no JAX array: a planned run starts no device
 
     def one(number: jax.Array) -> jax.Array:
@@ -98,7 +99,8 @@ def random_positions(seed: int, domain: Domain) -> Positions:
 
 
 def lattice_shape(count: int, domain: Domain) -> tuple[int, int, int]:
-    """Particles along x, y and z of a lattice of cubic cells. Raises UserError if `count` does not give one."""
+    """The numbers of particles along x, y and z of a lattice of cubic cells. Raises UserError if `count` particles
+    fill no such lattice."""
     near: list[int] = []
     box, flat = domain.box, [n == 1 for n in domain.physical.grid.shape]
     first = next(i for i in range(3) if not flat[i])
@@ -119,7 +121,7 @@ def lattice_shape(count: int, domain: Domain) -> tuple[int, int, int]:
 
 
 def lattice_positions(count: int, domain: Domain) -> Positions:
-    """The centres of the cells, by rows of z."""
+    """The centres of the cells of a cubic lattice; ids rise fastest along z."""
     nx, ny, nz = lattice_shape(count, domain)
 
     def positions(ids: jax.Array) -> dict[str, jax.Array]:
@@ -131,8 +133,8 @@ def lattice_positions(count: int, domain: Domain) -> Positions:
 
 
 def python_positions(start: Any, files: ParticleFiles, takes: Mapping[str, int]) -> Positions:
-    """The result of the user's function that the settings `start` name. `takes`: the records that a start may set,
-    with their numbers of components (0: a scalar)."""
+    """The records that the user's function, which the settings `start` name, gives for ids. `takes`: the records that
+    a start may set, with their numbers of components (0: a scalar)."""
     function = UserFunction.of(files, start, "the ids")
 
     def positions(ids: jax.Array) -> dict[str, jax.Array]:

@@ -1,4 +1,4 @@
-"""All particles of a run, in addition to the fluid that carries them."""
+"""All particles of a run that move with a fluid."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from simulator.errors import UserError
 from simulator.physics.particles import PARTICLES
@@ -18,6 +19,7 @@ from simulator.physics.particles.population import Population, Sets
 from simulator.physics.particles.species import Species
 from simulator.physics.particles.start import ParticleFiles, Positions, StoredParticles
 from simulator.spectral import Fields, Transform
+from simulator.spectral.arrays import Number, OverModes, ParticleVectors, SpectralVector, Truth, Whole
 from simulator.spectral.operators import curl
 
 SORT_EVERY = 8
@@ -34,9 +36,9 @@ class Flow(Protocol):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
-    def velocity(self, fields: Fields) -> jax.Array: ...
-    def linear_terms(self) -> Fields: ...
-    def tendency(self, fields: Fields, time: jax.Array, /) -> tuple[Fields, Any]: ...
+    def velocity(self, fields: Fields) -> SpectralVector: ...
+    def linear_terms(self) -> dict[str, OverModes]: ...
+    def tendency(self, fields: Fields, time: Number, /) -> tuple[Fields, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class SpeciesRun:
 
     species: Species
     sampler: Sampler
-    stored: StoredParticles | None  # The file that it starts from, if any.
+    stored: StoredParticles | None  # The file from which the species starts, if there is one.
     count: int
 
 
@@ -98,9 +100,9 @@ class Swarm:
     # ---- the start -----------------------------------------------------------------------------------------
 
     def start(self, fields: Fields) -> tuple[Sets, dict[str, jax.Array]]:
-        """The initial particles on their devices, and the numbers that their steps need.
+        """The initial particles, each on the device that owns its place, and the numbers that every step needs.
 
-        Raises UserError like the constructor.
+        Raises UserError, beginning with the number of the species and its key, if a species cannot start.
         """
         if not self.kinds:
             return {}, {}
@@ -117,20 +119,20 @@ class Swarm:
                 raise UserError(f"{number}.stokes_number: {problem}")
         return jax.jit(self._begun)(sets, fields), self.memory(vorticity)
 
-    def memory(self, vorticity: jax.Array) -> dict[str, jax.Array]:
-        """The numbers that the steps need, from the rms vorticity (1/time) of the initial flow."""
+    def memory(self, vorticity: Number) -> dict[str, Number]:
+        """The numbers that every step needs, from the rms vorticity (1/time) of the initial flow."""
         numbers: dict[str, jax.Array] = {}
         for kind in self.kinds.values():
             numbers |= kind.species.memory(vorticity)
         return numbers
 
-    def _rms_vorticity(self, fields: Fields) -> jax.Array:
+    def _rms_vorticity(self, fields: Fields) -> Number:
         layout = self.flow.transform.layout
         omega = curl(layout, self.flow.velocity(fields))
         return jnp.sqrt(layout.inner(omega, omega).sum())
 
     def _placed(self, name: str, kind: SpeciesRun) -> ParticleSet:
-        """The particles where they live, with the records that their start gives."""
+        """The particles with the records that their start gives, each on the device that owns its place."""
         population = self.populations[name]
         if kind.stored is None:
             return population.made(self._starts[name])
@@ -138,7 +140,7 @@ class Swarm:
         return population.adopted(kind.stored, takes)
 
     def _begun(self, sets: Sets, fields: Fields) -> Sets:
-        """The particles with all records: those that the start has not set come from the species, or are zero."""
+        """The particles with all records: records that the start has not set come from the species, or are zero."""
         complete = {}
         for name, particles in sets.items():
             kind = self.kinds[name]
@@ -153,7 +155,7 @@ class Swarm:
         return complete
 
     def too_slow(self, dt: float, memory: Mapping[str, jax.Array]) -> str | None:
-        """Why a fixed step of `dt` does not resolve some particles; None if it resolves all."""
+        """The reason why a fixed step of `dt` is too long for some particles; None if it is not."""
         for name, kind in self.kinds.items():
             for rate in kind.species.linear(memory).values():
                 if dt * abs(float(rate)) > 1:
@@ -162,26 +164,31 @@ class Swarm:
 
     # ---- a step ------------------------------------------------------------------------------------------
 
-    def moving(self, sets: Sets) -> Fields:
+    def moving(self, sets: Sets) -> dict[str, ParticleVectors]:
         """The arrays that the integrator advances in addition to the fields."""
         keys = [(name, record) for name, kind in self.kinds.items() for record in kind.species.advanced]
         return {f"{name}/{record}": sets[name].records[record] for name, record in keys}
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """The inputs of the model whose values on the grid spare the particles a transform."""
+        """Names of the model's inputs whose values on the grid, if they are kept, save the particles a transform."""
         return ("velocity",) if any(kind.sampler.takes_values for kind in self.kinds.values()) else ()
 
     def rates(
-        self, fields: Fields, rates: Fields, moving: Fields, memory: Memory, values: jax.Array | None = None
-    ) -> Fields:
-        """Explicit rates of `moving` in one stage, given its fields and their explicit `rates`. `values`: of the
-        velocity, (3, *kept_order), if they are known."""
+        self,
+        fields: Fields,
+        rates: Fields,
+        moving: dict[str, jax.Array],
+        memory: Memory,
+        values: jax.Array | None = None,
+    ) -> dict[str, ParticleVectors]:
+        """Explicit rates of the records `moving` in one stage, from the fields of that stage and the fields' explicit
+        `rates`. `values`: the values (3, *kept_order) of the velocity, if they are known."""
         if not self.kinds:
             return {}
         velocity = self.flow.velocity(fields)
         change = rates["velocity"] + self.flow.linear_terms()["velocity"] * velocity
-        all_rates: Fields = {}
+        all_rates: dict[str, jax.Array] = {}
         last: jax.Array | None = None
         for name, kind in self.kinds.items():
             fluid = SpectralFluid(kind.sampler, velocity, change, fields, values)
@@ -198,25 +205,25 @@ class Swarm:
         name: str,
         quantities: Collection[str],
         fields: Fields,
-        rate: jax.Array | None,
-        position: jax.Array,
-    ) -> dict[str, jax.Array]:
-        """Quantities of the fluid at the positions (3, entries) of a species, components first. `rate`, the
-        coefficients of the velocity's partial time derivative, is needed for the acceleration."""
+        rate: SpectralVector | None,
+        position: ParticleVectors,
+    ) -> dict[str, Float[Array, "_ particle"]]:
+        """Quantities of the fluid, (components, entries), at the positions of a species. The acceleration needs
+        `rate`, the partial time derivative of the velocity."""
         velocity = self.flow.velocity(fields)
         fluid = SpectralFluid(self.kinds[name].sampler, velocity, velocity if rate is None else rate, fields)
         return fluid(tuple(quantities), position)
 
     def motion(
-        self, name: str, fields: Fields, rate: jax.Array, particles: ParticleSet, memory: Memory
-    ) -> tuple[jax.Array, jax.Array]:
-        """Velocity and acceleration (3, entries) of a species; `rate` as in `sample`."""
+        self, name: str, fields: Fields, rate: SpectralVector, particles: ParticleSet, memory: Memory
+    ) -> tuple[ParticleVectors, ParticleVectors]:
+        """Velocity (length/time) and acceleration (length/time^2) of a species; `rate` as in `sample`."""
         kind = self.kinds[name]
         fluid = SpectralFluid(kind.sampler, self.flow.velocity(fields), rate, fields)
         return kind.species.motion(particles.records, fluid, memory)
 
-    def linear(self, memory: Mapping[str, jax.Array]) -> Fields:
-        """Linear factors of all `moving`."""
+    def linear(self, memory: Mapping[str, jax.Array]) -> dict[str, Number]:
+        """The factors (1/time) of the linear rates of all records that the integrator advances."""
         factors = {}
         for name, kind in self.kinds.items():
             linear = kind.species.linear(memory)
@@ -224,8 +231,8 @@ class Swarm:
                 factors[f"{name}/{record}"] = linear.get(record, jnp.zeros((), jnp.float64))
         return factors
 
-    def rate(self, flow: jax.Array, sets: Sets, memory: Mapping[str, jax.Array]) -> jax.Array:
-        """The largest rate (1/time) that dt has to resolve; `flow` is that of the fluid."""
+    def rate(self, flow: Number, sets: Sets, memory: Memory) -> Number:
+        """The largest rate (1/time) that dt has to resolve; `flow` is the rate of the fluid."""
         spacing = self.domain.physical.grid.spacing
         for name, kind in self.kinds.items():
             rate = kind.species.rate(sets[name], spacing, memory)
@@ -233,9 +240,9 @@ class Swarm:
                 flow = jnp.maximum(flow.astype(jnp.float64), rate)
         return flow
 
-    def moved(self, sets: Sets, moving: Fields, step: jax.Array) -> tuple[Sets, jax.Array]:
-        """The particles after the step with this number, on their devices, and whether all are finite. The position
-        of a particle that moved beyond the reach of its device is not."""
+    def moved(self, sets: Sets, moving: dict[str, jax.Array], step: Whole) -> tuple[Sets, Truth]:
+        """The particles after the step with the number `step`, each on the device that owns its place, and whether
+        all are finite. A particle that moved beyond the reach of its device has a position of NaN."""
         after, finite = {}, jnp.ones((), bool)
         last = [array for name, array in moving.items() if name.partition("/")[0] in self.kinds]
         for name, kind in self.kinds.items():
@@ -249,7 +256,7 @@ class Swarm:
             kept = {r: jnp.where(valid, a, 0) for r, a in new.items()}
             found = settled(before.with_records(kept), self.domain)
             after[name] = sorted_by_cell(found, self.domain, step % SORT_EVERY == 0)
-            # Entries without a particle are finite, and wrapping keeps what is not.
+            # Empty entries hold 0, and `wrapped` leaves NaN as NaN, which marks a lost particle.
             for record in kind.species.advanced:
                 finite &= jnp.isfinite(after[name].records[record]).all()
             last = [after[name].needed]

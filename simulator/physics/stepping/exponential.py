@@ -6,18 +6,19 @@ approximated by a polynomial in time, weighted with phi functions of L dt.
 
 from math import factorial
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Inexact
 
-from simulator.physics.stepping.integrator import Integrator
+from simulator.physics.stepping.integrator import Advanced, Integrator
 from simulator.physics.stepping.runge_kutta import RungeKutta4
-from simulator.spectral import Fields
 
 _TERMS = 18
 
 
-def phi_functions(z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """phi_1, phi_2, phi_3 of real or complex z in double precision, to a few ulp for Re z <= 0 and moderate Re z > 0:
+def phi_functions(
+    z: Inexact[Array, "*shape"],
+) -> tuple[Inexact[Array, "*shape"], Inexact[Array, "*shape"], Inexact[Array, "*shape"]]:
+    """phi_1, phi_2, phi_3 of z in double precision, to a few ulp for Re z <= 0 and moderate Re z > 0:
 
     phi_1 = (exp z - 1) / z,  phi_(n+1) = (phi_n - 1/n!) / z,  phi_n(0) = 1/n!.
 
@@ -55,7 +56,7 @@ class ExponentialRungeKutta4(Integrator):
     # Without a linear term this is the classical method.
     max_cfl = RungeKutta4.max_cfl
 
-    def step(self, fields, time, dt, first, tendency, linear) -> Fields:
+    def step(self, fields, time, dt, first, tendency, linear) -> Advanced:
         names = list(fields)
         u, half, whole, p, q, r, s = fields, {}, {}, {}, {}, {}, {}
         for n in names:

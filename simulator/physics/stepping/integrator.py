@@ -6,12 +6,15 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from simulator.spectral import Fields
+from simulator.spectral.arrays import Number
 
-Tendency = Callable[[Fields, jax.Array, jax.Array | int], Fields]
-"""(fields, time, stage) to N, the explicit part of the right-hand side. Stages are numbered from 0, the first one."""
+Advanced = dict[str, jax.Array]
+"""The arrays that an integrator advances, by name: coefficients of fields, and records of particles."""
 
-History = dict[str, Fields]
+Tendency = Callable[[Advanced, jax.Array, jax.Array | int], Advanced]
+"""(fields, time, stage) to N, the explicit part of the right-hand side. Stages are numbered from 0."""
+
+History = dict[str, Advanced]
 """Spectral arrays that a multistep integrator carries from step to step, by name: trees of the evolved fields."""
 
 
@@ -35,37 +38,37 @@ class Integrator:
 
     def step(
         self,
-        fields: Fields,
-        time: jax.Array,
-        dt: jax.Array,
-        first: Fields,
+        fields: Advanced,
+        time: Number,
+        dt: Number,
+        first: Advanced,
         tendency: Tendency,
-        linear: Fields,
-    ) -> Fields:
-        """The fields at time + dt. `first` is N at `time`, from which dt was chosen; `linear` is L (1/time) of every
-        field."""
+        linear: Advanced,
+    ) -> Advanced:
+        """The fields at time + dt. `first` is N at `time`, which determined dt; `linear` is L (1/time) of every
+        field, an array that broadcasts against it."""
         raise TypeError(f"{type(self).__name__} does not define step")
 
-    def begin(self, fields: Fields) -> History:
+    def begin(self, fields: Advanced) -> History:
         """The history before the first step."""
         return {}
 
     def multistep(
         self,
-        fields: Fields,
-        time: jax.Array,
-        dt: jax.Array,
-        first: Fields,
+        fields: Advanced,
+        time: Number,
+        dt: Number,
+        first: Advanced,
         tendency: Tendency,
-        linear: Fields,
+        linear: Advanced,
         history: History,
-        last_dt: jax.Array,
-    ) -> tuple[Fields, History]:
-        """The fields at time + dt and the history for the next step. `last_dt` is the size of the previous step; 0
-        before the first one."""
+        last_dt: Number,
+    ) -> tuple[Advanced, History]:
+        """The fields at time + dt, and the history for the next step. `last_dt` is the size of the previous step; 0
+        in the first step."""
         return self.step(fields, time, dt, first, tendency, linear), history
 
 
-def growth(linear: Fields, duration: jax.Array) -> Fields:
+def growth(linear: Advanced, duration: Number) -> Advanced:
     """exp(L duration) of every field."""
     return {name: jnp.exp(rate * duration.astype(rate.real.dtype)) for name, rate in linear.items()}

@@ -12,21 +12,26 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from simulator.physics.stepping.integrator import Integrator, growth
-from simulator.spectral import Fields
+from simulator.physics.stepping.integrator import Advanced, Integrator, growth
+from simulator.spectral.arrays import Number
 
-Formulas = Callable[..., tuple[Fields, Fields]]
+Formulas = Callable[..., tuple[Advanced, Advanced]]
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def finished(formulas: Formulas, dt: jax.Array, linear: Fields, h: Fields, *fields: Fields) -> tuple[Fields, Fields]:
+def finished(
+    formulas: Formulas, dt: Number, linear: Advanced, h: Advanced, *fields: Advanced
+) -> tuple[Advanced, Advanced]:
     """Two registers, `formulas(linear, h, *fields)`, computed before all later operations.
 
-    XLA would otherwise postpone sums that are needed only at the end of a step and keep every tendency in them until
-    then; optimization barriers are dropped before it decides. It has to obey a condition whose value it cannot know.
+    Otherwise XLA would postpone sums whose result only the end of a step uses, and keep every tendency in these sums
+    until then. XLA drops optimization barriers before it decides; it has to obey a condition whose value it cannot
+    know.
     """
 
-    def unchanged(linear: Fields, h: Fields, first: Fields, second: Fields, *_: Fields) -> tuple[Fields, Fields]:
+    def unchanged(
+        linear: Advanced, h: Advanced, first: Advanced, second: Advanced, *_: Advanced
+    ) -> tuple[Advanced, Advanced]:
         return first, second
 
     return lax.cond(dt < jnp.inf, formulas, unchanged, linear, h, *fields)
@@ -34,7 +39,8 @@ def finished(formulas: Formulas, dt: jax.Array, linear: Fields, h: Fields, *fiel
 
 @finished.defjvp
 def _(formulas: Formulas, primals: Any, tangents: Any) -> Any:
-    # The formulas alone: of a condition the reverse would keep every factor in them.
+    # The tangents are those of the formulas without the condition: of a condition the reverse would keep every
+    # factor.
     return finished(formulas, *primals), jax.jvp(formulas, primals[1:], tangents[1:])[1]
 
 
@@ -51,12 +57,12 @@ class RungeKutta4(Integrator):
     # The stability region reaches to 2.83 on the imaginary axis, which is the limit except for none.
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 1.35, "spherical": 0.95, "none": 0.4}
 
-    def step(self, fields, time, dt, first, tendency, linear) -> Fields:
+    def step(self, fields, time, dt, first, tendency, linear) -> Advanced:
         half = growth(linear, dt / 2)
         names = list(fields)
         h = {n: dt.astype(fields[n].real.dtype) for n in names}
 
-        def each(half: Fields, h: Fields, formula: Callable[..., jax.Array]) -> Fields:
+        def each(half: Advanced, h: Advanced, formula: Callable[..., jax.Array]) -> Advanced:
             return {n: formula(n, half[n], h[n]) for n in names}
 
         u, a = fields, first
@@ -93,11 +99,11 @@ class RungeKutta3(Integrator):
     # The stability region reaches to sqrt(3) on the imaginary axis; the method's damping there sets the limit.
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 0.6, "spherical": 0.45, "none": 0.18}
 
-    def step(self, fields, time, dt, first, tendency, linear) -> Fields:
+    def step(self, fields, time, dt, first, tendency, linear) -> Advanced:
         names = list(fields)
         h = {n: dt.astype(fields[n].real.dtype) for n in names}
 
-        def advanced(u: Fields, q: Fields, b, duration) -> tuple[Fields, Fields]:
+        def advanced(u: Advanced, q: Advanced, b, duration) -> tuple[Advanced, Advanced]:
             e = growth(linear, duration * dt)
             b = {n: jnp.asarray(b, h[n].dtype) for n in names}
             return {n: e[n] * (u[n] + b[n] * q[n]) for n in names}, {n: e[n] * q[n] for n in names}
@@ -109,7 +115,7 @@ class RungeKutta3(Integrator):
             q = {n: a.astype(h[n].dtype) * q[n] + h[n] * rate[n] for n in names}
             return advanced(u, q, b, after - c), None
 
-        # A loop, so that there are two registers: in a sequence XLA would keep all tendencies to its end.
+        # A loop keeps two registers; in a sequence of stages XLA would keep all tendencies to the end.
         first_stage = advanced(fields, {n: h[n] * first[n] for n in names}, 1 / 3, 1 / 3)
         stages = ((1, -5 / 9, 15 / 16, 1 / 3, 3 / 4), (2, -153 / 128, 8 / 15, 3 / 4, 1))
         table = [jnp.asarray(column, jnp.float64) for column in zip(*stages, strict=True)]
@@ -135,7 +141,7 @@ class RungeKutta2(Integrator):
         "none": 0.15,
     }
 
-    def step(self, fields, time, dt, first, tendency, linear) -> Fields:
+    def step(self, fields, time, dt, first, tendency, linear) -> Advanced:
         names = list(fields)
         e = growth(linear, dt)
         h = {n: dt.astype(fields[n].real.dtype) for n in names}

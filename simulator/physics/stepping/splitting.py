@@ -7,22 +7,22 @@ of coefficients: exp(a_0 h T) exp(b_0 h V) exp(a_1 h T) ... exp(a_n h T), read f
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from simulator.physics.stepping.integrator import Integrator
-from simulator.spectral import Fields
+from simulator.spectral.arrays import Number
 
 
 class Splittable(Protocol):
-    """The two exact flows of a `SplitModel`."""
+    """The exact solutions `drift` and `kick` of the two parts of a `SplitModel`."""
 
-    def drift(self, fields: Fields, duration: jax.Array) -> Fields: ...
+    def drift(self, fields: Any, duration: Number) -> Any: ...
 
-    def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]: ...
+    def kick(self, fields: Any, time: Number, duration: Number) -> tuple[Any, Number]: ...
 
 
 class Splitting(Integrator):
@@ -36,14 +36,14 @@ class Splitting(Integrator):
     kicks: ClassVar[tuple[float, ...]]
 
     def alternate(
-        self, model: Splittable, fields: Fields, time: jax.Array, dt: jax.Array
-    ) -> tuple[Fields, jax.Array]:
-        """The fields at time + dt, and the rate of the last kick."""
+        self, model: Splittable, fields: dict[str, Any], time: Number, dt: Number
+    ) -> tuple[dict[str, Any], Number]:
+        """The fields, and particles that are matter, at time + dt; and the rate (1/time) of the last kick."""
         first, rest = self.drifts[0], self.drifts[1:]
         if first:
             fields = model.drift(fields, first * dt)
 
-        @jax.checkpoint  # differentiated, a stage is computed again: of its kick nothing is held
+        @jax.checkpoint  # the backward pass computes a stage again: no array of its kick is kept
         def stage(carry, coefficients):
             fields, passed = carry
             kick, drift = coefficients
