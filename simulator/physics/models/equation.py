@@ -17,18 +17,7 @@ from pydantic import create_model
 from simulator.physics.models.fields import VECTOR, DerivedField, Fields, FieldSpec
 from simulator.physics.models.model import Model
 from simulator.settings import Flag, Integer, Real, Settings
-from simulator.spectral import Evaluated, Local, Points, Transform
-from simulator.spectral.arrays import (
-    Number,
-    OfModes,
-    OverModes,
-    OverPoints,
-    PhysicalVector,
-    PointValues,
-    SpectralField,
-    SpectralScalar,
-    SpectralVector,
-)
+from simulator.spectral import Evaluated, Local, Points, Transform, arrays
 from simulator.spectral.operators import cross, fluctuation, hermitian, squared
 from simulator.spectral.transform import Tree
 
@@ -100,11 +89,11 @@ class Equation(Model):
 
     # ---- the equation ------------------------------------------------------------------------------------
 
-    def products(self, values: PointValues) -> PointValues:
+    def products(self, values: arrays.PointValues) -> arrays.PointValues:
         """The nonlinear terms at a point: any pointwise function of the values of `inputs`, by name."""
         return {}
 
-    def advection(self, values: PointValues) -> PhysicalVector | Sequence[jax.Array] | None:
+    def advection(self, values: arrays.PointValues) -> arrays.PhysicalVector | Sequence[jax.Array] | None:
         """The velocity (length/time) at a point that limits dt by the CFL number; None: there is no limit."""
         return None
 
@@ -114,7 +103,7 @@ class Equation(Model):
         rate = {} if velocity is None else {"rate": self.advective_rate(velocity)}
         return Local(dict(equation.products(values)), rate)
 
-    def parameters(self, time: Number) -> Tree:
+    def parameters(self, time: arrays.Number) -> Tree:
         """The traced parameters of the equation: those by which a run is differentiated, or that vary within an
         ensemble. A pointwise function must not close over them."""
         values = {n: getattr(self, n, None) for n in type(self.settings).model_fields}
@@ -126,7 +115,7 @@ class Equation(Model):
         vars(other).update(parameters)
         return other
 
-    def advective_rate(self, velocity: PhysicalVector | Sequence[jax.Array]) -> OverPoints:
+    def advective_rate(self, velocity: arrays.PhysicalVector | Sequence[jax.Array]) -> arrays.OverPoints:
         """sum_i |v_i| / dx_i (1/time) at a point, of a velocity with one component for each axis."""
         spacing = self.transform.grid.seen(self.transform.grid.spacing)
         return sum(abs(velocity[i]) / h for i, h in enumerate(spacing))  # type: ignore[return-value]
@@ -179,7 +168,7 @@ class Equation(Model):
         layout = self.transform.layout
         return jax.jit(lambda f: {n: layout.constrain(hermitian(layout, a)) for n, a in f.items()})(fields)
 
-    def rate(self, maxima: Mapping[str, Number]) -> Number:
+    def rate(self, maxima: Mapping[str, arrays.Number]) -> arrays.Number:
         """The larger of the advective rate and the growth rate of the linear term. Without `advection` there is no
         limit, even if modes grow, because the nonlinear terms may be faster."""
         rate, growth = super().rate(maxima), self._growth
@@ -209,33 +198,33 @@ class Equation(Model):
     # ---- derivatives -------------------------------------------------------------------------------------
 
     @property
-    def k(self) -> tuple[OverModes, ...]:
+    def k(self) -> tuple[arrays.OverModes, ...]:
         """Wavenumbers (1/length) along the axes of the grid."""
         return self.transform.grid.seen(self.transform.layout.wavenumbers(self.transform.dtype))
 
     @property
-    def k_squared(self) -> OfModes:
+    def k_squared(self) -> arrays.OfModes:
         """|k|^2 (1/length^2)."""
         return self.transform.layout.k_squared(self.transform.dtype)
 
     @property
-    def inverse_k_squared(self) -> OfModes:
+    def inverse_k_squared(self) -> arrays.OfModes:
         """1 / |k|^2, and 0 at k = 0."""
         return self.transform.layout.inverse_k_squared(self.transform.dtype)
 
-    def laplacian(self, field: SpectralField) -> SpectralField:
+    def laplacian(self, field: arrays.SpectralField) -> arrays.SpectralField:
         """-|k|^2 f."""
         return -self.k_squared * field
 
-    def inverse_laplacian(self, field: SpectralField) -> SpectralField:
+    def inverse_laplacian(self, field: arrays.SpectralField) -> arrays.SpectralField:
         """-f / |k|^2, and 0 at k = 0."""
         return -self.inverse_k_squared * field
 
-    def gradient(self, field: SpectralScalar) -> SpectralVector:
+    def gradient(self, field: arrays.SpectralScalar) -> arrays.SpectralVector:
         """i k f."""
         return jnp.stack([1j * k * field for k in self.k])
 
-    def divergence(self, field: SpectralVector) -> SpectralScalar:
+    def divergence(self, field: arrays.SpectralVector) -> arrays.SpectralScalar:
         """i k . v; in a plane a third component of v is ignored."""
         return sum(1j * k * part for k, part in zip(self.k, field, strict=False))  # type: ignore[return-value]
 
@@ -245,12 +234,12 @@ class Equation(Model):
         whole = field.ndim > 3 and field.shape[0] > len(self.k)
         return 1j * cross((*self.k, jnp.zeros((1, 1, 1))) if whole else self.k, field)
 
-    def rotated_gradient(self, field: SpectralScalar) -> Complex[Array, "2 ka kb kc"]:
+    def rotated_gradient(self, field: arrays.SpectralScalar) -> Complex[Array, "2 ka kb kc"]:
         """The velocity (-d_y f, d_x f) in a plane of the stream function f."""
         kx, ky = self.k[:2]
         return jnp.stack([-1j * ky * field, 1j * kx * field])
 
-    def project(self, field: SpectralVector) -> SpectralVector:
+    def project(self, field: arrays.SpectralVector) -> arrays.SpectralVector:
         """The solenoidal part of a vector, its mean included. In a plane a third component is left unchanged."""
         waves = self.k[: field.shape[0]]
         along = sum(k * part for k, part in zip(waves, field, strict=False))
@@ -259,24 +248,24 @@ class Equation(Model):
         parts = [field[i] - k * along for i, k in enumerate(waves)]
         return jnp.stack([*parts, *field[len(waves) :]])
 
-    def solenoidal_part(self, field: SpectralVector) -> SpectralVector:
+    def solenoidal_part(self, field: arrays.SpectralVector) -> arrays.SpectralVector:
         return self.project(field)
 
-    def fluctuation(self, field: SpectralField) -> SpectralField:
+    def fluctuation(self, field: arrays.SpectralField) -> arrays.SpectralField:
         """The field without its box mean."""
         return fluctuation(self.transform.layout, field)
 
-    def mean_of(self, a: SpectralField, b: SpectralField) -> Number:
+    def mean_of(self, a: arrays.SpectralField, b: arrays.SpectralField) -> arrays.Number:
         """The box mean of the product of two fields, summed over their components."""
         return self.transform.layout.inner(a, b).sum()
 
     # ---- diagnostics and pictures --------------------------------------------------------------------------
 
-    def quantities(self, fields: Fields) -> dict[str, Number]:
+    def quantities(self, fields: Fields) -> dict[str, arrays.Number]:
         """Scalars for columns of diagnostics.csv, in addition to the mean and the variance of every field."""
         return {}
 
-    def diagnostics(self, fields: Fields, time: Number) -> dict[str, Number]:
+    def diagnostics(self, fields: Fields, time: arrays.Number) -> dict[str, arrays.Number]:
         defaults = super().diagnostics(fields, time)
         rate = defaults.pop("rate")
         return {**self.quantities(fields), **defaults, "rate": rate}
@@ -345,12 +334,12 @@ def number_of(model: Model, quantity: Callable[[Any], jax.Array]) -> float | Lit
         return "traced"
 
 
-def largest_growth(model: Model) -> Number:
+def largest_growth(model: Model) -> arrays.Number:
     """The largest real part of L (1/time) over the modes of the state."""
     return largest_of(model, lambda rate: rate.real)
 
 
-def largest_of(model: Model, size: Callable[[jax.Array], jax.Array]) -> Number:
+def largest_of(model: Model, size: Callable[[jax.Array], jax.Array]) -> arrays.Number:
     """The maximum over the modes of the state of `size(L)` (1/time), and at least 0."""
     layout, dtype = model.transform.layout, model.transform.dtype
     rates = [jnp.zeros((1, 1, 1), dtype), *model.linear().values()]

@@ -15,18 +15,7 @@ from simulator.physics.models.closures import SubgridSettings
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.models.flow import Damping
 from simulator.settings import AxisVector, Integer, NonNegative, Positive, Settings, Vector, wrong
-from simulator.spectral import Grid, Layout, Local, Transform, operators
-from simulator.spectral.arrays import (
-    Number,
-    OfModes,
-    OverModes,
-    PhysicalScalar,
-    PhysicalVector,
-    PointValues,
-    SpectralField,
-    SpectralScalar,
-    SpectralVector,
-)
+from simulator.spectral import Grid, Layout, Local, Transform, arrays, operators
 
 RESERVED = frozenset(
     [
@@ -191,13 +180,13 @@ def constant(vector: Sequence[float], dtype) -> Float[np.ndarray, "d 1 1 1"]:
     return np.asarray(vector, dtype).reshape(-1, 1, 1, 1)
 
 
-def advection_rate(grid: Grid, *speeds: PhysicalVector) -> PhysicalScalar:
+def advection_rate(grid: Grid, *speeds: arrays.PhysicalVector) -> arrays.PhysicalScalar:
     """sum_i (|v_i| + |w_i| + ...) / dx_i of vectors v, w, ... at a point (1/time)."""
     spacing = grid.seen(grid.spacing)
     return sum(abs(v[i]) / h for v in speeds for i, h in enumerate(spacing))  # type: ignore[return-value]
 
 
-def power(layout: Layout, rate: OverModes | float, field: SpectralField) -> Number:
+def power(layout: Layout, rate: arrays.OverModes | float, field: arrays.SpectralField) -> arrays.Number:
     """Box mean of (rate f) . f for a damping rate (1/time) of each mode: twice the energy that is lost per time."""
     squares = field.real**2 + field.imag**2
     # Components are added first, so that a common factor is not broadcast to them.
@@ -205,14 +194,14 @@ def power(layout: Layout, rate: OverModes | float, field: SpectralField) -> Numb
     return layout.sum(rate * sum(flat[1:], start=flat[0]))
 
 
-def transfer(field: SpectralField, rate: SpectralField) -> OfModes:
+def transfer(field: arrays.SpectralField, rate: arrays.SpectralField) -> arrays.OfModes:
     """Re f* . r of each mode, summed over components: the rate at which the tendency r adds to |f|^2 / 2."""
     if field.ndim > 3:
         return operators.dot(field.real, rate.real) + operators.dot(field.imag, rate.imag)
     return field.real * rate.real + field.imag * rate.imag
 
 
-def coriolis(velocity: SpectralVector, rotation: Sequence[float]) -> SpectralVector | float:
+def coriolis(velocity: arrays.SpectralVector, rotation: Sequence[float]) -> arrays.SpectralVector | float:
     """-2 Omega x u; 0 without rotation."""
     if not any(rotation):
         return 0.0
@@ -227,7 +216,7 @@ def damping(coefficient: float, hyper: Hyperdiffusion | None) -> Damping:
     return [(1, coefficient)] if hyper is None else [(1, coefficient), (hyper.order, hyper.coefficient)]
 
 
-def damping_rate(layout: Layout, terms: Damping, dtype) -> OfModes:
+def damping_rate(layout: Layout, terms: Damping, dtype) -> arrays.OfModes:
     """The rate (1/time) at which `terms` damp each mode.
 
     The rates are computed in double precision; rates beyond the range of single precision are capped, far beyond 1/dt
@@ -246,7 +235,7 @@ def viscous_damping(settings: FlowSettings) -> Damping:
     return damping(settings.viscosity, settings.hyperviscosity)
 
 
-def drag_rate(layout: Layout, settings: FlowSettings, dtype) -> OfModes | float:
+def drag_rate(layout: Layout, settings: FlowSettings, dtype) -> arrays.OfModes | float:
     """Damping rate (1/time) of velocity modes by large-scale drag; the mean flow keeps its momentum."""
     if settings.drag is None:
         return 0.0
@@ -257,7 +246,7 @@ def drag_rate(layout: Layout, settings: FlowSettings, dtype) -> OfModes | float:
 # ---- passive scalars -------------------------------------------------------------------------------------
 
 
-def fluxes(names: Iterable[str], values: PointValues) -> PointValues:
+def fluxes(names: Iterable[str], values: arrays.PointValues) -> arrays.PointValues:
     """u theta of every scalar, by its name; pointwise."""
     return {name: values[name] * values["velocity"] for name in names}
 
@@ -272,12 +261,12 @@ def scalar_tendencies(layout: Layout, scalars: Iterable[Scalar], products: Field
     return tendencies
 
 
-def along(direction: Sequence[float], vector: SpectralVector) -> SpectralScalar:
+def along(direction: Sequence[float], vector: arrays.SpectralVector) -> arrays.SpectralScalar:
     """d . v for a constant vector d."""
     return sum(d * vector[i] for i, d in enumerate(direction) if d)  # type: ignore[return-value]
 
 
-def scalar_linear(layout: Layout, scalars: Iterable[Scalar], dtype) -> dict[str, OfModes]:
+def scalar_linear(layout: Layout, scalars: Iterable[Scalar], dtype) -> dict[str, arrays.OfModes]:
     """-D k^2 of every scalar."""
     return {s.name: -s.diffusivity * layout.k_squared(dtype) for s in scalars}
 
@@ -298,17 +287,17 @@ def scalar_diagnostics(layout: Layout, scalars: Iterable[Scalar], fields: Fields
     return columns
 
 
-def variance_modes(layout: Layout, field: SpectralScalar) -> OfModes:
+def variance_modes(layout: Layout, field: arrays.SpectralScalar) -> arrays.OfModes:
     """|f|^2 of each mode except k = 0; their sum is the variance of a scalar."""
     return abs(operators.fluctuation(layout, field)) ** 2
 
 
-def scalar_spectra(layout: Layout, scalars: Iterable[Scalar], fields: Fields) -> dict[str, OfModes]:
+def scalar_spectra(layout: Layout, scalars: Iterable[Scalar], fields: Fields) -> dict[str, arrays.OfModes]:
     """The variance of each mode, as `NAME_variance`."""
     return {f"{s.name}_variance": variance_modes(layout, fields[s.name]) for s in scalars}
 
 
-def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> dict[str, OfModes]:
+def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> dict[str, arrays.OfModes]:
     """Re theta* u_i of each mode but k = 0, as `NAME_flux_x`, ...; the sum over the modes is <theta' u_i'>."""
     found = {}
     for name in names:
@@ -320,7 +309,7 @@ def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> dict[
 
 def scalar_transfers(
     layout: Layout, scalars: Iterable[Scalar], products: Fields, fields: Fields
-) -> dict[str, OfModes]:
+) -> dict[str, arrays.OfModes]:
     """The rate at which advection adds to the variance of each mode, as `NAME_variance`."""
     return {
         f"{s.name}_variance": 2 * transfer(fields[s.name], -operators.divergence(layout, products[s.name]))
@@ -352,7 +341,7 @@ def curl_fields(
     return [curl_itself, DerivedField(magnitude, lambda f: jnp.sqrt(operators.squared(values(f))))]
 
 
-def strain_rate(layout: Layout, velocity: SpectralVector) -> Complex[Array, "pair ka kb kc"]:
+def strain_rate(layout: Layout, velocity: arrays.SpectralVector) -> Complex[Array, "pair ka kb kc"]:
     """The components xx, yy, zz, xy, xz, yz of S_ij = (du_i/dx_j + du_j/dx_i) / 2; in a plane xx, yy, xy."""
     k, u = operators.wavenumbers(layout, velocity.real.dtype), velocity
     return 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in operators.symmetric_pairs(len(k))])
@@ -391,8 +380,8 @@ def pressure(
     transform: Transform,
     inputs: Mapping[str, jax.Array],
     pointwise_force: Callable[[Fields], jax.Array],
-    linear_force: SpectralVector | float = 0.0,
-) -> PhysicalScalar:
+    linear_force: arrays.SpectralVector | float = 0.0,
+) -> arrays.PhysicalScalar:
     """Values of the pressure over density, without mean: lap(p + |u|^2 / 2) = div F.
 
     F is the right-hand side of the momentum equation before the projection: a pointwise function of the inputs'

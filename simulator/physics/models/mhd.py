@@ -15,16 +15,7 @@ from simulator.physics.models.flow import Damping
 from simulator.physics.models.fluid import FlowSettings
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.settings import Flag, NonNegative, wrong
-from simulator.spectral import Layout, Local, Points, Transform
-from simulator.spectral.arrays import (
-    Number,
-    OfModes,
-    OverModes,
-    OverPoints,
-    PhysicalVector,
-    PointValues,
-    SpectralVector,
-)
+from simulator.spectral import Layout, Local, Points, Transform, arrays
 from simulator.spectral.operators import cross, curl, divergence, dot, inverse_curl, squared
 
 
@@ -64,10 +55,10 @@ class MhdSettings(FlowSettings):
 class PrescribedVelocity(Momentum):
     """No force: 6 + 3 transforms per tendency for the electromotive force alone."""
 
-    def products(self, values: PointValues) -> PointValues:
+    def products(self, values: arrays.PointValues) -> arrays.PointValues:
         return {}
 
-    def force(self, layout: Layout, products: Fields) -> SpectralVector:
+    def force(self, layout: Layout, products: Fields) -> arrays.SpectralVector:
         return jnp.zeros_like(products["emf"])
 
 
@@ -95,7 +86,7 @@ class Mhd(NavierStokes):
 
     # ---- the equation ------------------------------------------------------------------------------------
 
-    def _resolved(self, values: PointValues, points: Points, parameters: Any) -> Local:
+    def _resolved(self, values: arrays.PointValues, points: Points, parameters: Any) -> Local:
         flow = super()._resolved(values, points, parameters)
         u, b = values["velocity"], values["magnetic"]
         products = {**flow.products, "emf": cross(u, b)}
@@ -106,19 +97,19 @@ class Mhd(NavierStokes):
             return {}
         return {**super()._subgrid_inputs(fields), "current": curl(self.transform.layout, fields["magnetic"])}
 
-    def _subgrid_products(self, values: PointValues) -> PointValues:
+    def _subgrid_products(self, values: arrays.PointValues) -> arrays.PointValues:
         assert self.closure is not None
         return {**super()._subgrid_products(values), "emf": self.closure.electromotive_force(values)}
 
     def _of_products(self, products: Fields) -> Fields:
         return {**super()._of_products(products), "magnetic": curl(self.transform.layout, products["emf"])}
 
-    def _rate(self, u: PhysicalVector, b: PhysicalVector) -> OverPoints:
+    def _rate(self, u: arrays.PhysicalVector, b: arrays.PhysicalVector) -> arrays.OverPoints:
         """The rate (1/time) of advection and, unless the run is kinematic, of Alfven waves at a point."""
         waves = () if self.settings.kinematic else (b,)
         return fluid.advection_rate(self.transform.grid, u, *waves)
 
-    def acceleration(self, products: Fields, fields: Fields) -> SpectralVector:
+    def acceleration(self, products: Fields, fields: Fields) -> arrays.SpectralVector:
         if self.settings.kinematic:  # nothing to project
             return self.momentum.force(self.transform.layout, products)
         return super().acceleration(products, fields)
@@ -130,7 +121,7 @@ class Mhd(NavierStokes):
     def _resistive_damping(self) -> Damping:
         return fluid.damping(self.settings.resistivity, self.settings.hyperresistivity)
 
-    def linear(self) -> dict[str, OverModes]:
+    def linear(self) -> dict[str, arrays.OverModes]:
         dtype = self.transform.dtype
         found = super().linear()
         if self.settings.kinematic:
@@ -144,7 +135,7 @@ class Mhd(NavierStokes):
     def energy_weights(self) -> dict[str, float]:
         return {"velocity": 1.0, "magnetic": 1.0}
 
-    def diagnostics(self, fields: Fields, time: Number) -> dict[str, Number]:
+    def diagnostics(self, fields: Fields, time: arrays.Number) -> dict[str, arrays.Number]:
         layout, u, b = self.transform.layout, fields["velocity"], fields["magnetic"]
         ohmic = fluid.power(layout, -self.linear()["magnetic"], b)
         current = curl(layout, b)
@@ -178,7 +169,7 @@ class Mhd(NavierStokes):
     def _cascaded(self, viscous: jax.Array, vorticity: jax.Array) -> flow.Cascade:
         return flow.Cascade("energy", viscous)
 
-    def _topology(self, b: jax.Array) -> dict[str, OfModes]:
+    def _topology(self, b: jax.Array) -> dict[str, arrays.OfModes]:
         """The third quantity of each mode that ideal flow conserves, by name: Re a* . b with curl a = b, or in two
         dimensions |a|^2."""
         potential = inverse_curl(self.transform.layout, b)
@@ -214,10 +205,10 @@ class Mhd(NavierStokes):
     def warnings(self, row: Mapping[str, float]) -> list[str]:
         return [] if self.settings.kinematic else super().warnings(row)
 
-    def spectral_energies(self, fields: Fields) -> dict[str, OfModes]:
+    def spectral_energies(self, fields: Fields) -> dict[str, arrays.OfModes]:
         return {**super().spectral_energies(fields), "magnetic_energy": 0.5 * squared(fields["magnetic"])}
 
-    def cospectra(self, fields: Fields) -> dict[str, OfModes]:
+    def cospectra(self, fields: Fields) -> dict[str, arrays.OfModes]:
         """The fluxes of scalars; `cross_helicity` Re u* . b, `magnetic_helicity` Re a* . b with curl a = b or, in two
         dimensions, `square_potential` |a|^2, and the Elsasser energies |u + b|^2 / 4 and |u - b|^2 / 4: their sum is
         the energy, their difference the cross-helicity."""
@@ -230,10 +221,10 @@ class Mhd(NavierStokes):
             "elsasser_minus": 0.25 * squared(u - b),
         }
 
-    def wave_parts(self, fields: Fields) -> dict[str, OfModes]:
+    def wave_parts(self, fields: Fields) -> dict[str, arrays.OfModes]:
         return {}  # the waves of a rotating conductor are not those of a rotating flow
 
-    def transfers(self, fields: Fields) -> dict[str, OfModes]:
+    def transfers(self, fields: Fields) -> dict[str, arrays.OfModes]:
         """Advection conserves the kinetic energy; `lorentz` converts kinetic into magnetic energy, its
         `induction`."""
         scalars = self.settings.scalars

@@ -11,17 +11,7 @@ from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.population import Populations
 from simulator.settings import Settings
-from simulator.spectral import Evaluated, Local, Points, Transform
-from simulator.spectral.arrays import (
-    Number,
-    OfModes,
-    OverModes,
-    ParticleVectors,
-    PhysicalField,
-    SpectralVector,
-    Spectrum,
-    Whole,
-)
+from simulator.spectral import Evaluated, Local, Points, Transform, arrays
 from simulator.spectral.bins import shell_spectra
 from simulator.spectral.moved import Shift, evaluate_moved
 from simulator.spectral.operators import project, squared
@@ -34,9 +24,9 @@ Force = Callable[[Fields, jax.Array], Fields]
 class Balance(NamedTuple):
     """An energy and its sources without forcing: d energy / dt = production - dissipation."""
 
-    energy: Number
-    production: Number | float
-    dissipation: Number
+    energy: arrays.Number
+    production: arrays.Number | float
+    dissipation: arrays.Number
 
 
 class Declared:
@@ -78,7 +68,7 @@ class Dynamics(Declared):
         (1/time) that limits dt."""
         raise TypeError(f"{type(self).__name__} does not define pointwise")
 
-    def parameters(self, time: Number) -> Tree:
+    def parameters(self, time: arrays.Number) -> Tree:
         """Number arguments of `pointwise`."""
         return ()
 
@@ -86,7 +76,7 @@ class Dynamics(Declared):
         """N of all fields from the coefficients of the products."""
         raise TypeError(f"{type(self).__name__} does not define combine")
 
-    def linear(self) -> dict[str, OverModes]:
+    def linear(self) -> dict[str, arrays.OverModes]:
         """The diagonal L of each field (1/time), real or complex, of either sign; it broadcasts against the field.
 
         Fields without an entry have none. For a real field L(-k) has to be the conjugate of L(k). If L or N lets
@@ -94,19 +84,19 @@ class Dynamics(Declared):
         """
         return {}
 
-    def linear_terms(self) -> dict[str, OverModes]:
+    def linear_terms(self) -> dict[str, arrays.OverModes]:
         """L of every evolved field; zero for fields without an entry in `linear`."""
         stated, zero = self.linear(), jnp.zeros((1, 1, 1), self.transform.dtype)
         return {name: stated.get(name, zero) for name in self.fields}
 
-    def rate(self, maxima: Mapping[str, Number]) -> Number:
+    def rate(self, maxima: Mapping[str, arrays.Number]) -> arrays.Number:
         """The largest rate (1/time) that an explicit step has to resolve: dt = cfl / rate. 0 means no limit."""
         return maxima.get("rate", jnp.zeros((), self.transform.dtype))
 
     def tendency(
         self,
         fields: Fields,
-        time: Number,
+        time: arrays.Number,
         accelerations: Fields | None = None,
         shift: Shift | None = None,
         keep: Collection[str] = (),
@@ -127,7 +117,7 @@ class Dynamics(Declared):
         rates |= {name: rates[name] + a for name, a in (accelerations or {}).items()}
         return rates, evaluated
 
-    def fastest(self, fields: Fields, time: Number) -> Number:
+    def fastest(self, fields: Fields, time: arrays.Number) -> arrays.Number:
         """The `rate` (1/time) of these fields."""
         return self.rate(self.tendency(fields, time)[1].maxima)
 
@@ -135,7 +125,7 @@ class Dynamics(Declared):
         """The largest dt that resolves the growth of the linear term; None if no mode grows."""
         return None
 
-    def memory(self, fields: Fields, time: Number) -> dict[str, jax.Array]:
+    def memory(self, fields: Fields, time: arrays.Number) -> dict[str, jax.Array]:
         """The first values of the small arrays that the model carries from step to step."""
         return {}
 
@@ -179,7 +169,7 @@ class Observables(Dynamics):
         self.spec(name)
         return self.transform.physical.as_seen(self.whole_values(name, fields))
 
-    def whole_values(self, name: str, fields: Any) -> PhysicalField:
+    def whole_values(self, name: str, fields: Any) -> arrays.PhysicalField:
         """The values of one field, evolved or derived, with three axes in two dimensions, too; zero in padding."""
         if name in self.fields:
             return self.transform_of(name).inverse(fields[name])
@@ -206,11 +196,13 @@ class Observables(Dynamics):
         """The transform of real fields with all modes of the model."""
         return self.transform
 
-    def velocity(self, fields: Fields) -> SpectralVector:
+    def velocity(self, fields: Fields) -> arrays.SpectralVector:
         """The velocity (length/time)."""
         return fields["velocity"]
 
-    def particle_acceleration(self, fields: Any, time: Number) -> Callable[[str, ParticleSet], ParticleVectors]:
+    def particle_acceleration(
+        self, fields: Any, time: arrays.Number
+    ) -> Callable[[str, ParticleSet], arrays.ParticleVectors]:
         """The function from the name of a population and its particles to their acceleration (length/time^2)."""
         raise TypeError(f"{type(self).__name__} does not define particle_acceleration")
 
@@ -222,11 +214,11 @@ class Observables(Dynamics):
         """The energy budget, for models whose `budget` is not "none"."""
         raise TypeError(f"{type(self).__name__} states no energy budget")
 
-    def work(self, fields: Fields, forces: Fields) -> Number:
+    def work(self, fields: Fields, forces: Fields) -> arrays.Number:
         """The energy per time that the accelerations of a force add."""
         raise TypeError(f"{type(self).__name__} states no energy budget")
 
-    def diagnostics(self, fields: Fields, time: Number) -> dict[str, Number]:
+    def diagnostics(self, fields: Fields, time: arrays.Number) -> dict[str, arrays.Number]:
         """Scalars of `diagnostics.csv` by column, and `rate`; by default the mean and variance of every field."""
         columns: dict[str, jax.Array] = {}
         for name, spec in self.fields.items():
@@ -245,15 +237,15 @@ class Observables(Dynamics):
         """Lines about the run's resolution, from a row of diagnostics."""
         return []
 
-    def spectral_energies(self, fields: Fields) -> dict[str, OfModes]:
+    def spectral_energies(self, fields: Fields) -> dict[str, arrays.OfModes]:
         """The energy of each mode, by name; by default half the square of every field."""
         return {name: 0.5 * (squared(f) if f.ndim > 3 else f.real**2 + f.imag**2) for name, f in fields.items()}
 
-    def spectra(self, fields: Fields) -> dict[str, Spectrum]:
+    def spectra(self, fields: Fields) -> dict[str, arrays.Spectrum]:
         """Shell spectra by name."""
         return shell_spectra(self.transform.layout, self.spectral_energies(fields))
 
-    def cospectra(self, fields: Fields) -> dict[str, OfModes]:
+    def cospectra(self, fields: Fields) -> dict[str, arrays.OfModes]:
         """Other quadratic quantities of each mode, by name: fluxes, helicities, parts of the energy."""
         return {}
 
@@ -262,7 +254,7 @@ class Observables(Dynamics):
         """Remarks on the spectra, by name: attributes of their file."""
         return {}
 
-    def transfers(self, fields: Fields) -> dict[str, OfModes]:
+    def transfers(self, fields: Fields) -> dict[str, arrays.OfModes]:
         """The rate at which the nonlinear terms add energy to each mode, by name; empty if the model defines none."""
         return {}
 
@@ -303,7 +295,7 @@ class Model(Observables):
         """Names of the fields that are kept free of divergence."""
         return tuple(name for name, spec in self.fields.items() if spec.solenoidal)
 
-    def solenoidal_part(self, field: SpectralVector) -> SpectralVector:
+    def solenoidal_part(self, field: arrays.SpectralVector) -> arrays.SpectralVector:
         """The part of a vector field without divergence."""
         return project(self.transform.layout, field)
 
@@ -345,11 +337,11 @@ class SplitModel(Model):
 
     split: ClassVar[bool] = True
 
-    def drift(self, fields: Fields, duration: Number) -> Fields:
+    def drift(self, fields: Fields, duration: arrays.Number) -> Fields:
         """exp(duration T) u."""
         raise TypeError(f"{type(self).__name__} does not define drift")
 
-    def kick(self, fields: Fields, time: Number, duration: Number) -> tuple[Fields, Number]:
+    def kick(self, fields: Fields, time: arrays.Number, duration: arrays.Number) -> tuple[Fields, arrays.Number]:
         """exp(duration V) u at `time`, and the rate (1/time, double) that limits dt: dt = cfl / rate.
 
         `memory` has to hold the first step's `rate`.
@@ -366,12 +358,12 @@ class State:
     """
 
     fields: Fields
-    time: Number
-    step: Whole
-    dt: Number
+    time: arrays.Number
+    step: arrays.Whole
+    dt: arrays.Number
     """The size of the last step; 0 before the first."""
-    origin: Number
-    since: Whole
+    origin: arrays.Number
+    since: arrays.Whole
     memory: dict[str, jax.Array]
     """Small arrays, replicated on every device, that forcing and model carry from step to step."""
     history: dict[str, Fields] = field(default_factory=dict)

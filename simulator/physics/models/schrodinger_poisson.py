@@ -20,16 +20,7 @@ from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.models.flow import UNDER_RESOLVED, tail_fraction
 from simulator.physics.models.model import SplitModel
 from simulator.settings import NonNegative, Positive, Real, Settings, wrong
-from simulator.spectral import Evaluated, Local, Points, Transform
-from simulator.spectral.arrays import (
-    Number,
-    OfModes,
-    OverModes,
-    PhysicalScalar,
-    PointValues,
-    SpectralScalar,
-    Spectrum,
-)
+from simulator.spectral import Evaluated, Local, Points, Transform, arrays
 from simulator.spectral.operators import Green, gradient, project, solve_poisson, squared
 
 # kpc, km/s, Msun: G from CODATA 2018 and IAU nominal solar mass; hbar / m for m c^2 = 1e-22 eV.
@@ -139,7 +130,7 @@ class SchrodingerPoisson(SplitModel):
 
     # ---- the equation ------------------------------------------------------------------------------------
 
-    def drift(self, fields: Fields, duration: Number) -> Fields:
+    def drift(self, fields: Fields, duration: arrays.Number) -> Fields:
         """psi(k) exp(-i (hbar/2m) k^2 duration); the phase factor is a product of one factor for each axis."""
         psi = fields["psi"]
         wavenumbers = self.transform.layout.wavenumbers()
@@ -156,12 +147,14 @@ class SchrodingerPoisson(SplitModel):
             psi = psi * phase
         return {"psi": psi}
 
-    def kick(self, fields: Fields, time: Number, duration: Number) -> tuple[Fields, Number]:
+    def kick(self, fields: Fields, time: arrays.Number, duration: arrays.Number) -> tuple[Fields, arrays.Number]:
         """psi(x) exp(-i V duration), V = (m/hbar) (Phi + g |psi|^2 + V_ext); V is constant during the kick."""
         psi = self.transform.inverse(fields["psi"])
         return self.rotated(psi, self.phase_rate(_squared(psi), time), duration)
 
-    def rotated(self, psi: PhysicalScalar, v: PhysicalScalar, duration: Number) -> tuple[Fields, Number]:
+    def rotated(
+        self, psi: arrays.PhysicalScalar, v: arrays.PhysicalScalar, duration: arrays.Number
+    ) -> tuple[Fields, arrays.Number]:
         """The field psi after a kick of its values at the phase rate v (1/time), and the rate (1/time) that limits
         dt."""
         psi = psi * wave_functions.phase_factor(v * duration.astype(v.dtype))
@@ -170,7 +163,7 @@ class SchrodingerPoisson(SplitModel):
             psi = psi * jnp.exp(-self._absorption(*points) * duration.astype(v.dtype))
         return {"psi": self.transform.layout.constrain(self.transform.forward(psi))}, self._rate(v)
 
-    def phase_rate(self, density: PhysicalScalar, time: Number) -> PhysicalScalar:
+    def phase_rate(self, density: arrays.PhysicalScalar, time: arrays.Number) -> arrays.PhysicalScalar:
         """V (1/time) from the values of the density."""
         s, v = self.settings, jnp.zeros_like(density)
         a = None if self.background is None else self.background.scale_factor(time).astype(density.dtype)
@@ -183,7 +176,7 @@ class SchrodingerPoisson(SplitModel):
             v = v + self._external(*self.real.physical.coordinates(density.dtype))
         return v / self.hbar
 
-    def potential(self, density: SpectralScalar) -> SpectralScalar:
+    def potential(self, density: arrays.SpectralScalar) -> arrays.SpectralScalar:
         """Phi (length^2/time^2) from the density; the coefficients of both are those of the transform `real`."""
         return solve_poisson(self.real.layout, 4 * math.pi * self.gravity * density, self.settings.green)
 
@@ -202,19 +195,19 @@ class SchrodingerPoisson(SplitModel):
         k = [n * unit for n, unit in zip(mode_numbers, self.transform.grid.fundamental, strict=True)]
         return 0.5 * self.hbar * float(np.square(k).sum())
 
-    def _rate(self, v: PhysicalScalar) -> Number:
+    def _rate(self, v: arrays.PhysicalScalar) -> arrays.Number:
         """The rate (1/time) for which dt = cfl / rate changes no phase by more than pi cfl. A constant in V changes
         all phases alike and does not count."""
         physical = self.real.physical
         spread = (physical.max(v) - physical.min(v)).astype(jnp.float64)
         return jax.lax.stop_gradient(jnp.maximum(spread, self._kinetic_rate) / math.pi)
 
-    def memory(self, fields: Fields, time: Number) -> dict[str, Any]:
+    def memory(self, fields: Fields, time: arrays.Number) -> dict[str, Any]:
         return {"rate": self._rate(self.phase_rate(_squared(self.transform.inverse(fields["psi"])), time))}
 
     # ---- diagnostics --------------------------------------------------------------------------------------
 
-    def diagnostics(self, fields: Fields, time: Number) -> dict[str, Number]:
+    def diagnostics(self, fields: Fields, time: arrays.Number) -> dict[str, arrays.Number]:
         """Energies are box means: of the flow rho v^2 / 2, the quantum pressure (hbar^2 / 2m^2) |grad sqrt(rho)|^2,
         gravity rho Phi / 2, interaction g rho^2 / 2 and rho V_ext. `mass` is that of the whole box, `mean_momentum_x`
         ... the box mean of rho v.
@@ -264,10 +257,10 @@ class SchrodingerPoisson(SplitModel):
 
     def _measured(
         self,
-        psi: SpectralScalar,
-        change: SpectralScalar | None,
-        place: Sequence[Number],
-        drift: Sequence[Number],
+        psi: arrays.SpectralScalar,
+        change: arrays.SpectralScalar | None,
+        place: Sequence[arrays.Number],
+        drift: Sequence[arrays.Number],
     ) -> Evaluated:
         """Box means and the largest density, relative to the centre of mass at `place`, which moves with `drift`.
         `change` is the result of `_change` if the virial ratio is needed, else None."""
@@ -295,7 +288,9 @@ class SchrodingerPoisson(SplitModel):
 
         return self.transform.evaluate(inputs, local, (place, drift))
 
-    def _change(self, psi: SpectralScalar, v: PhysicalScalar, drift: Sequence[Number]) -> SpectralScalar:
+    def _change(
+        self, psi: arrays.SpectralScalar, v: arrays.PhysicalScalar, drift: Sequence[arrays.Number]
+    ) -> arrays.SpectralScalar:
         """psi_t + V . grad psi, with V = `drift` the velocity of the centre of mass: the wave's rate of change in the
         co-moving frame. `v` are the values of the phase rate."""
         layout = self.transform.layout
@@ -305,7 +300,7 @@ class SchrodingerPoisson(SplitModel):
         advection = sum(u.astype(q.dtype) * q for u, q in zip(drift, k, strict=True))
         return layout.constrain(1j * (advection * psi - rotation))
 
-    def _virial(self, values: PointValues, away: Sequence[jax.Array], drift: Sequence[jax.Array]) -> jax.Array:
+    def _virial(self, values: arrays.PointValues, away: Sequence[jax.Array], drift: Sequence[jax.Array]) -> jax.Array:
         """(x - c) . dm/dt at a point in the frame of the centre of mass, m = hbar Im(psi* grad psi) - V rho."""
         psi, change = values["psi"], values["change"]
         density_rate = 2 * (jnp.conj(psi) * change).real
@@ -316,13 +311,13 @@ class SchrodingerPoisson(SplitModel):
             total = total + away[i] * rate
         return total
 
-    def _edge(self, psi: SpectralScalar, density: Number) -> Number:
+    def _edge(self, psi: arrays.SpectralScalar, density: arrays.Number) -> arrays.Number:
         """Fraction of the kinetic energy at the edge of the spectrum; 0 if the energy is round-off."""
         layout, dtype = self.transform.layout, psi.real.dtype
         noise = (1e3 * jnp.finfo(dtype).eps) ** 2 * 2 * self._kinetic_rate / self.hbar * density
         return tail_fraction(layout, layout.k_squared(dtype) * _squared(psi), noise)
 
-    def _odd_wavenumbers(self, dtype) -> list[OverModes]:
+    def _odd_wavenumbers(self, dtype) -> list[arrays.OverModes]:
         """Wavenumbers that are 0 on the Nyquist planes, where k and -k are one mode."""
         layout, grid = self.transform.layout, self.transform.grid
         integers = (layout.integers(a) for a in "xyz")
@@ -337,10 +332,10 @@ class SchrodingerPoisson(SplitModel):
             ]
         return []
 
-    def spectral_energies(self, fields: Fields) -> dict[str, OfModes]:
+    def spectral_energies(self, fields: Fields) -> dict[str, arrays.OfModes]:
         return {}  # the energies of a wave are not sums over its modes
 
-    def spectra(self, fields: Fields) -> dict[str, Spectrum]:
+    def spectra(self, fields: Fields) -> dict[str, arrays.Spectrum]:
         """P(k) of the density contrast, length^3."""
         rho = self.real.forward(_squared(self.transform.inverse(fields["psi"])))
         return {"density_power": density_power(self.real.layout, rho)}

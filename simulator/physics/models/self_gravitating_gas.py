@@ -17,18 +17,7 @@ from simulator.physics.models.flow import tail_fraction
 from simulator.physics.models.fluid import advection_rate, curl_fields, transfer
 from simulator.physics.models.model import Balance, Model
 from simulator.settings import AxisVector, Integer, NonNegative, Positive, Real, Settings
-from simulator.spectral import Layout, Local, Points, Transform, operators
-from simulator.spectral.arrays import (
-    Number,
-    OfModes,
-    OverModes,
-    PhysicalScalar,
-    PhysicalVector,
-    PointValues,
-    SpectralScalar,
-    SpectralVector,
-    Spectrum,
-)
+from simulator.spectral import Layout, Local, Points, Transform, arrays, operators
 from simulator.spectral.bins import shell_spectra
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import Green
@@ -138,7 +127,7 @@ class SelfGravitatingGas(Model):
 
         return begun(fields)
 
-    def _background(self, fields: Fields) -> Number:
+    def _background(self, fields: Fields) -> arrays.Number:
         background = self.settings.background_density
         mean = self.transform.layout.at_zero(fields["density"]).real
         return mean if background == "mean" else jnp.asarray(background, mean.dtype)
@@ -171,12 +160,12 @@ class SelfGravitatingGas(Model):
             inputs["grad_phi"] = operators.gradient(self.transform.layout, self.potential(fields["density"]))
         return inputs
 
-    def potential(self, density: SpectralScalar) -> SpectralScalar:
+    def potential(self, density: arrays.SpectralScalar) -> arrays.SpectralScalar:
         """Phi (length^2/time^2)."""
         source = 4 * math.pi * self.settings.gravitational_constant * density
         return operators.solve_poisson(self.transform.layout, source, self.settings.green)
 
-    def pointwise(self, values: PointValues, points: Points, parameters: Mapping[str, jax.Array]) -> Local:
+    def pointwise(self, values: arrays.PointValues, points: Points, parameters: Mapping[str, jax.Array]) -> Local:
         rho, m = values["density"], values["momentum"]
         v = m / rho
         products = {"flux": jnp.stack([m[i] * v[j] for i, j in operators.symmetric_pairs(len(m))])}
@@ -189,7 +178,7 @@ class SelfGravitatingGas(Model):
         advection = advection_rate(self.transform.grid, v)
         return Local(products, {"advection": advection, "densest": rho, "thinnest": -rho})
 
-    def _pressure(self, rho: PhysicalScalar, background: Number) -> PhysicalScalar:
+    def _pressure(self, rho: arrays.PhysicalScalar, background: arrays.Number) -> arrays.PhysicalScalar:
         gamma, sound = self.settings.polytropic_exponent, self.settings.sound_speed
         # If the density is negative somewhere, the run is about to stop; the power must not turn it into NaN.
         return background * sound**2 / gamma * jnp.maximum(rho / background, 0) ** gamma
@@ -216,14 +205,14 @@ class SelfGravitatingGas(Model):
         # Gravity makes waves grow, so the part of the plane kz = 0 that is invisible in physical space must be zero.
         return {"density": -operators.divergence(layout, m), "momentum": operators.hermitian(layout, force)}
 
-    def linear(self) -> dict[str, OverModes]:
+    def linear(self) -> dict[str, arrays.OverModes]:
         s, k2 = self.settings, self.transform.layout.k_squared(self.transform.dtype)
         damping = s.viscosity * k2
         if s.hyperviscosity is not None:
             damping = damping + s.hyperviscosity.coefficient * k2**s.hyperviscosity.order
         return {"momentum": -damping}
 
-    def limit(self, maxima: Mapping[str, Number], fields: Fields) -> Number:
+    def limit(self, maxima: Mapping[str, arrays.Number], fields: Fields) -> arrays.Number:
         """The rate (1/time) that limits dt, a sum: flow and sound cross a cell, viscosity damps the smallest scale,
         the densest point collapses. The last two limit an explicit step so little that their sum with the first is
         safe."""
@@ -240,7 +229,7 @@ class SelfGravitatingGas(Model):
         resolved = (thinnest > 0) & (self._edge(layout, fields) <= s.max_edge_energy)
         return jnp.where(resolved, rate, jnp.nan)
 
-    def _edge(self, layout: Layout, fields: Fields) -> Number:
+    def _edge(self, layout: Layout, fields: Fields) -> arrays.Number:
         """Tail fraction of the squared momentum in the frame of the centre of mass."""
         m, drift = fields["momentum"], center_velocity(layout, fields["density"], fields["momentum"])
         relative = m - drift[:, None, None, None] * fields["density"]
@@ -275,7 +264,7 @@ class SelfGravitatingGas(Model):
 
     # ---- diagnostics --------------------------------------------------------------------------------------
 
-    def velocity(self, fields: Fields) -> SpectralVector:
+    def velocity(self, fields: Fields) -> arrays.SpectralVector:
         """The momentum over the density (length/time)."""
 
         def quotient(values, points: Points, parameters) -> Local:
@@ -327,19 +316,23 @@ class SelfGravitatingGas(Model):
         return self.transform.evaluate(inputs, local, parameters)
 
     def _normal_stresses(
-        self, values: PointValues, velocity: PhysicalVector, pressure: PhysicalScalar, mean: Number
-    ) -> list[PhysicalScalar]:
+        self,
+        values: arrays.PointValues,
+        velocity: arrays.PhysicalVector,
+        pressure: arrays.PhysicalScalar,
+        mean: arrays.Number,
+    ) -> list[arrays.PhysicalScalar]:
         """T_xx, T_yy, T_zz with dm_i/dt = -d_j T_ij apart from viscosity and forcing. The gravitational part,
         (2 g_i g_j - g^2 delta_ij) / (8 pi G) + <rho> Phi delta_ij, has the divergence rho grad Phi."""
         grad_phi, g = values["grad_phi"], 8 * math.pi * self.settings.gravitational_constant
         same = pressure + mean * values["potential"] - operators.squared(grad_phi) / g
         return [same + values["density"] * velocity[i] ** 2 + 2 * grad_phi[i] ** 2 / g for i in range(3)]
 
-    def _gravity(self, rho: SpectralScalar) -> Number:
+    def _gravity(self, rho: arrays.SpectralScalar) -> arrays.Number:
         """The box mean of rho Phi / 2."""
         return 0.5 * self.transform.layout.inner(rho, self.potential(rho))
 
-    def _dissipation(self, fields: Fields, velocity: SpectralVector) -> Number:
+    def _dissipation(self, fields: Fields, velocity: arrays.SpectralVector) -> arrays.Number:
         """The rate at which viscosity and hyperviscosity remove energy."""
         layout, s, m = self.transform.layout, self.settings, fields["momentum"]
         k2, stretch = layout.k_squared(m.real.dtype), operators.divergence(layout, velocity)
@@ -358,11 +351,11 @@ class SelfGravitatingGas(Model):
         production = sum(a * p for a, p in zip(self.pull, momentum, strict=True))
         return Balance(energy, production, self._dissipation(fields, measured.products["velocity"]))
 
-    def work(self, fields: Fields, forces: Fields) -> Number:
+    def work(self, fields: Fields, forces: Fields) -> arrays.Number:
         """The box mean of rho v . f."""
         return self.transform.layout.inner(fields["momentum"], forces["velocity"]).sum()
 
-    def diagnostics(self, fields: Fields, time: Number) -> dict[str, Number]:
+    def diagnostics(self, fields: Fields, time: arrays.Number) -> dict[str, arrays.Number]:
         """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2. `mass` is
         that of the whole box, `mean_momentum_x` ... the box mean of rho v."""
         layout, rho = self.transform.layout, fields["density"]
@@ -395,10 +388,10 @@ class SelfGravitatingGas(Model):
             "rate": self.fastest(fields, time),
         }
 
-    def spectral_energies(self, fields: Fields) -> dict[str, OfModes]:
+    def spectral_energies(self, fields: Fields) -> dict[str, arrays.OfModes]:
         return {}  # the kinetic energy is not a sum of squares of the evolved fields
 
-    def spectra(self, fields: Fields) -> dict[str, Spectrum]:
+    def spectra(self, fields: Fields) -> dict[str, arrays.Spectrum]:
         """The co-spectrum of momentum and velocity, Re(m* . v) / 2, whose integral is the kinetic energy; and P(k) of
         the density. A shell may be negative if density and velocity vary at the same scale. Unlike the spectrum of
         sqrt(rho) v, the co-spectrum ends with the modes of the momentum, so that no part of it is truncated."""
@@ -407,7 +400,7 @@ class SelfGravitatingGas(Model):
         power = density_power(layout, fields["density"])
         return {**shell_spectra(layout, {"kinetic_energy": energy}), "density_power": power}
 
-    def cospectra(self, fields: Fields) -> dict[str, OfModes]:
+    def cospectra(self, fields: Fields) -> dict[str, arrays.OfModes]:
         """|v|^2 / 2 of the velocity v = m / rho, whose modes beyond those of the state are left out, in its
         `solenoidal` and its `compressive` part, k (k . v) / k^2; the mean velocity belongs to the former."""
         velocity = self.velocity(fields)
@@ -415,7 +408,7 @@ class SelfGravitatingGas(Model):
         parts = {"solenoidal": solenoidal, "compressive": velocity - solenoidal}
         return {f"{name}_energy": 0.5 * operators.squared(part) for name, part in parts.items()}
 
-    def transfers(self, fields: Fields) -> dict[str, OfModes]:
+    def transfers(self, fields: Fields) -> dict[str, arrays.OfModes]:
         """The rate of change of Re(m* . v) / 2, the kinetic energy of a mode, by advection (`kinetic_energy`), by the
         `pressure` and by `gravity`: each term is Re(v* . r + m* . s) / 2 with its rates r of m and s of v. In this
         symmetric form advection only moves energy between modes, to round-off, for any aliasing."""
