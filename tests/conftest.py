@@ -27,12 +27,13 @@ if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1" and version("jaxlib").sta
         os.environ["XLA_FLAGS"] = f"{flags} {flag}".strip()
 # JAX's plugin for GPUs asks no driver for its version: `-m gpu_program` compiles where there is none.
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
-import array_types
 import jax
 
 from simulator.cluster import compile_cache
 
 if os.environ.get("SIMULATOR_TESTS_ARRAYS"):  # slower; not yet proven on the whole suite
+    import array_types
+
     array_types.check_rooms()
 
 # The tiers that a plain `pytest` leaves out, each with the option that brings it in.

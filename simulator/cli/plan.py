@@ -25,8 +25,8 @@ from simulator.errors import UserError
 )
 def plan(args: argparse.Namespace) -> int:
     """Predict memory, duration and files of a run, the largest grid that fits, and the resources to request from
-    Slurm. The run's programs are compiled but not executed; only --device here executes steps on a small grid. Python
-    files that the configuration names are executed, with your permissions.
+    Slurm. The run's programs are compiled but not executed; only --device here executes steps on a small grid.
+    Python files that the configuration names are executed, with your permissions.
 
     example: simulator plan configs/taylor_green_re1600.yaml grid.shape=1024,1024,1024 --device h100
     """

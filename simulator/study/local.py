@@ -15,6 +15,7 @@ from simulator.run.command import allocated, run_config
 from simulator.run.folder import Found, RunFolder
 from simulator.run.lock import RunLock
 from simulator.run.log import LastingConsole
+from simulator.stopwatch import Stopwatch
 from simulator.study.report import next_commands
 from simulator.study.runner import run_all
 from simulator.study.runs import Group, SweepRun
@@ -119,7 +120,7 @@ def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] =
     """
     args = argparse.Namespace(
         processes=None, coordinator=None, num_processes=None, process_id=None, arguments=list(arguments),
-        began=time.monotonic(),
+        spent=Stopwatch(),
     )  # fmt: skip
     with allocated(args) as allocation:
         config = load_config(folder / CONFIG, check_files=False)

@@ -117,7 +117,7 @@ def test_a_gpu_gets_four_cores_where_nobody_says_how_many(capsys, arguments, cor
         (["--time", "tomorrow"], r"command line: slurm\.time: "),
         (["grid.shap=1"], r"did you mean grid\.shape\?"),
         (["--output", "a\nb"], r"output\.directory: .* another name"),
-        ([], "sbatch is not here"),
+        ([], "sbatch is not installed here"),
     ],
 )
 def test_mistakes_are_refused_before_anything_is_written(tmp_path, arguments, message):

@@ -1,8 +1,8 @@
 """The local side of a plan in native code: one call for every stage, from the messages of one exchange to the next.
 
 Values, modes and messages have x contiguous: neighbouring lines along x fill a processor's vector lanes, so that y
-and z are transformed in place and only x is transposed, inside a tile. In a plane, where x has one point, values and
-messages have y contiguous, and modes z, so that only the side of the messages is transposed in the transform of y.
+and z are transformed in place and only x is transposed, inside a tile. In a plane, where x has one point, y is
+contiguous, z is transformed in place and y transposed.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ IN_PLANES = "xzy"  # Axis order of the values and messages of a plane.
 
 def modes_order(grid: Grid) -> str:
     """Memory order of modes."""
-    return "xyz" if flat(grid) else "zyx"
+    return "zxy" if flat(grid) else "zyx"
 
 
 def points_order(grid: Grid, stage_order: str) -> str:
