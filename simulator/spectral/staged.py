@@ -17,7 +17,7 @@ from simulator.spectral.candidates import Candidate, Devices, Modes, TransformOp
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import LocalTransform, Points, Reductions, reduce_values
 from simulator.spectral.moved import evaluate_dealiased
-from simulator.spectral.native.local import LANES, NativeTransform, flat, modes_order
+from simulator.spectral.native.local import LANES, ORDER, NativeTransform, flat
 from simulator.spectral.program import Program
 from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_THEN_YX, Z_Y_X, ZX_THEN_Y, Decomposition
 from simulator.spectral.transform import Evaluated, Local, PointwiseFunction, Stacked, Tree, described, stack
@@ -94,7 +94,7 @@ class StagedTransform:
         self.layout = Layout(
             self.grid,
             mesh,
-            modes_order(self.grid) if self.kernels == "native" else plan.order,
+            ORDER if self.kernels == "native" else plan.order,
             plan.spectral,
             mode_numbers={a: modes.mode_numbers(a) for a in "xyz"},
             half=modes.real,

@@ -25,18 +25,13 @@ from simulator.spectral.local import (
 from simulator.spectral.native.stage import Form, Side, Transformed, blank, run
 
 LANES = 32  # Two tiles of lines in single precision.
-IN_PLANES = "xzy"  # Axis order of the values and messages of a plane.
-
-
-def modes_order(grid: Grid) -> str:
-    """Memory order of modes."""
-    return "zxy" if flat(grid) else "zyx"
+ORDER = "zyx"  # Axis order of modes.
 
 
 def points_order(grid: Grid, stage_order: str) -> str:
     """Memory order of a block of values. In a box, blocks are planes, visited along the first axis of the plan's own
     order."""
-    return IN_PLANES if flat(grid) else stage_order[0] + "".join(a for a in "zyx" if a != stage_order[0])
+    return ORDER if flat(grid) else stage_order[0] + "".join(a for a in "zyx" if a != stage_order[0])
 
 
 def flat(grid: Grid) -> bool:
@@ -114,9 +109,8 @@ class NativeTransform(LocalTransform):
                 return self._at(stage, axis, modes=before)
             return self._split_extent(axis, modes=before, parts=parts)
 
-        order = IN_PLANES if flat(self.layout.grid) else exchange.order
-        a, b, c = (extent(axis) for axis in order)
-        return Side(order, (a, b, c), messages=parts, split=split)
+        a, b, c = (extent(axis) for axis in exchange.order)
+        return Side(exchange.order, (a, b, c), messages=parts, split=split)
 
     def _at(self, stage: int, axis: str, *, modes: bool) -> int:
         """A device's extent of an axis on the side of a stage that holds modes, or on the side that holds points."""

@@ -36,7 +36,8 @@ template <class T> struct Arranged {
     component = step;
   }
 
-  index contiguous() const { return side.order[2]; }
+  // Of a plane's axes the one that is contiguous: a single plane's own axis may come last.
+  index contiguous(index block) const { return side.order[side.order[2] == block ? 1 : 2]; }
 
   void table(index axis, index count, index *offset, void **buffer) const {
     for (index i = 0; i < count; ++i) {
@@ -110,8 +111,8 @@ template <class T> class Runner {
     const index lanes_out = g.to_points ? g.second_points : g.second_modes;
     const index start_in = g.start_in == 1 ? stage.start * source.stride[g.start_axis] : 0;
     const index start_out = g.start_in == 2 ? stage.start * target.stride[g.start_axis] : 0;
-    const bool across_in = source.contiguous() == g.first;
-    const bool across_out = target.contiguous() == (two ? g.second : g.first);
+    const bool across_in = source.contiguous(g.block) == g.first;
+    const bool across_out = target.contiguous(g.block) == (two ? g.second : g.first);
     // Contiguous lines become lanes; otherwise the lines are the rows.
     const index line_in = across_in ? g.second : g.first;
     const index line_out = across_out ? (two ? g.first : g.second) : (two ? g.second : g.first);

@@ -139,7 +139,8 @@ static Geometry random_geometry() {
     // z is never contiguous where there are modes of a real transform: see `gather`.
     index order[] = {0, 1, 2};
     do std::shuffle(order, order + 3, generator);
-    while (order[2] == g.block || (g.real && side.complex_values && g.axes == 1 && order[2] == simulator::Z));
+    while ((order[2] == g.block && (extents[2] > 1 || (g.real && order[1] == simulator::Z))) ||
+           (g.real && side.complex_values && g.axes == 1 && order[2] == simulator::Z));
     std::copy(order, order + 3, side.order);
     side.messages = side.complex_values ? any(1, 4) : 1;
     side.split = NONE;
@@ -147,8 +148,9 @@ static Geometry random_geometry() {
       side.split = any(0, 1) || (offset && g.start_axis == g.second) ? g.first : g.second;
       of_axis[side.split] = (of_axis[side.split] + side.messages - 1) / side.messages;
       // Lanes of a tile have to lie in one array.
-      if (side.order[2] == side.split && !(&side == &g.source ? side.split == g.first : side.split == (g.axes == 2 ? g.second : g.first)))
-        std::swap(side.order[2], side.order[side.order[0] == g.block ? 1 : 0]);
+      const int last = side.order[2] == g.block ? 1 : 2;
+      if (side.order[last] == side.split && !(&side == &g.source ? side.split == g.first : side.split == (g.axes == 2 ? g.second : g.first)))
+        std::swap(side.order[last], side.order[side.order[0] == g.block ? 1 : 0]);
     }
     for (int i = 0; i < 3; ++i) side.extents[i] = of_axis[side.order[i]];
   };
