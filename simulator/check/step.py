@@ -118,9 +118,6 @@ class _Calls:
         return (perf_counter() - began) / self._times
 
 
-# ---- the parts of a step, each alone ---------------------------------------------------------------------
-
-
 def part_alone(part: TimedPart) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
     """A function that executes one part of a step's transforms alone, and its arguments. Its pointwise work is the
     least that keeps XLA from removing a transform."""
@@ -170,9 +167,6 @@ def exchange_alone(exchange: TimedExchange) -> tuple[Callable[..., Any], list[ja
     return run, [argument] * blocks
 
 
-# ---- rounds: every contender runs once in each, so that a disturbance of the machine affects all alike ----
-
-
 class Timed(Protocol):
     """A timed function, or several."""
 
@@ -197,9 +191,6 @@ def timed_in_rounds(
             times.append(contender.round())
         go = agree(len(results[0]) < 5 or perf_counter() - start < seconds)
     return results
-
-
-# ---- the measurement -------------------------------------------------------------------------------------
 
 
 def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -> StepCosts:

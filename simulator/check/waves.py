@@ -123,8 +123,6 @@ def abc_decay() -> Result:
     return Result([energy, Check("curl u - u", 0.0, beltrami, 1e-14, source, absolute=True)])
 
 
-# ---- density waves in self-gravitating matter against their dispersion relations --------------------------
-
 RATE = 1e-6
 """The allowed relative error: (omega dt)^4 / 120 = 2e-8 of rk4, 6e-9 of composition4, and the error of the fit."""
 

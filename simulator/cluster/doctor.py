@@ -20,8 +20,6 @@ from simulator.cluster.hardware import SETUP, gpu_vendor, plugin_problem, usable
 from simulator.cluster.hostlist import ranges
 from simulator.cluster.variables import whole
 
-# ---- facts, without JAX ----------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class Facts:
@@ -121,9 +119,6 @@ def _identity(name: str, listed: Sequence[str]) -> str:
 
 def _names(gpus: Sequence[str]) -> str:
     return ",".join(gpu if gpu.isdigit() else gpu[:12] for gpu in gpus) or "none"
-
-
-# ---- findings --------------------------------------------------------------------------------------------
 
 
 class Finding(NamedTuple):

@@ -161,8 +161,6 @@ def to_log_file(folder: Path, process_id: int) -> Path:
     return path
 
 
-# ---- an error of all processes ---------------------------------------------------------------------------
-
 # When all processes of a step raise before they have met, as for a mistake in the configuration, the error is printed
 # once: process 0 prints it and listens at the port derived from the step. A process that reaches process 0 there
 # exits silently; a process that does not prints its own error. Process 0 exits last, so that `srun
@@ -201,8 +199,6 @@ def _told_by_first(allocation: Allocation, patience: float = OTHERS_TRY) -> bool
 def _token(allocation: Allocation) -> bytes:
     return f"simulator refuses {allocation.rendezvous}\n".encode()
 
-
-# ---- a process that is stuck -----------------------------------------------------------------------------
 
 _STDERR = 2  # the descriptor, which follows a redirection to a log file
 _WAITING = 2.0

@@ -125,8 +125,6 @@ def cpu_model(root: Path = _ROOT) -> str:
     return " ".join([platform.machine(), *model])
 
 
-# ---- the GPUs of a process -------------------------------------------------------------------------------
-
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 """The variables that restrict a process to some of a node's GPUs; for AMD's GPUs Slurm sets the second one."""
 

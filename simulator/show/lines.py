@@ -142,9 +142,6 @@ def level(axes: Axes, value: float = 0.0, label: str | None = None) -> None:
         axes.axhline(value, color="#444444", linewidth=1.0, linestyle="--", label=label)
 
 
-# ---- any series, as its kind describes ------------------------------------------------------------------
-
-
 def described(series: SeriesReader, labels: style.Labels, by: Curves) -> Pictures:
     """The pictures of any series, by the dimensions of its variables: NAME with all numbers against time,
     NAME_VARIABLE for each variable with one or two dimensions."""
@@ -236,9 +233,6 @@ def images(
 def colour_bar(result: Figure, mesh: Any, words: str, extend: str = "neither") -> None:
     """A bar at the right of the figure."""
     result.colorbar(mesh, cax=result.add_axes((0.85, 0.2, 0.022, 0.6)), extend=extend).set_label(words, labelpad=4)
-
-
-# ---- diagnostics ----------------------------------------------------------------------------------------
 
 
 def chosen_panels(diagnostics: Mapping[str, np.ndarray]) -> list[str]:

@@ -87,9 +87,6 @@ def caption(stem: str) -> str:
     return f"{words} against {parameter.replace('_', ' ')}" if against else words
 
 
-# ---- a run ----------------------------------------------------------------------------------------------
-
-
 def report_run(path: str | Path, output: Path | None = None, *, refresh: int | None = None) -> Path:
     """Draw the pictures of the run in `path` again and write the page of the run to `output` (default
     RUN/report.html); returns the file. `refresh`: seconds after which a browser reloads the page while the run goes
@@ -229,9 +226,6 @@ def _links(run: Run) -> str:
         if steps:
             rows.append([page.link(f"{kind}/", kind), f"{len(steps)}, the last {steps[-1]}"])
     return page.table(["file", ""], rows, [1]) if rows else ""
-
-
-# ---- a sweep --------------------------------------------------------------------------------------------
 
 
 def report_sweep(sweep: Sweep, output: Path | None = None, *, refresh: int | None = None) -> Path:

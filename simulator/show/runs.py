@@ -42,9 +42,6 @@ class Plotted:
     missing: tuple[str, ...]
 
 
-# ---- one run --------------------------------------------------------------------------------------------
-
-
 def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = None) -> Plotted:
     """Draw the present output of the run in `path` into `output` (default: its folder `plots/`).
 
@@ -127,9 +124,6 @@ def _if_any(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
         missing.append(f"{found.path}: no rows yet")
         return None
     return found
-
-
-# ---- several runs, and means ----------------------------------------------------------------------------
 
 
 def plot_runs(paths: Sequence[str | Path], choice: Selection = ALL, output: Path | None = None) -> Plotted:

@@ -87,9 +87,6 @@ class Parameter:
         return [_text(v) for v in self.distinct].index(_text(value))
 
 
-# ---- the pictures of a sweep ----------------------------------------------------------------------------
-
-
 def plot_sweep(sweep: Sweep, *, x: str | None = None, y: Sequence[str] = (), hue: str | None = None) -> list[Path]:
     """Draws `y` against `x`, and overlays of the series and the latest spectra of all runs; returns the files.
 
@@ -192,9 +189,6 @@ def opened(folder: Path) -> Run | None:
 
 def _file_name(text: str) -> str:
     return re.sub(r"[\W_]+", "_", text).strip("_")
-
-
-# ---- figures --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -304,9 +298,6 @@ def _formula(expression: str) -> str:
     return powers.replace("*", r"\,")
 
 
-# ---- colours and legends ---------------------------------------------------------------------------------
-
-
 def _shades(parameter: Parameter) -> Callable[[Any], Any]:
     """A function from a value to its colour: from a colour map for numbers, else from a few distinct colours."""
     distinct = parameter.distinct
@@ -343,9 +334,6 @@ def _legends(colour: Parameter, line: Parameter | None, result: Figure, axes: Ax
             Line2D([], [], color="#444444", label=_text(value), **_line(i)) for i, value in enumerate(line.distinct)
         ]
         axes.legend(handles=handles, title=line.label, bbox_to_anchor=(1.01, top), **beside)
-
-
-# ---- axes ------------------------------------------------------------------------------------------------
 
 
 def _parameter_axis(axes: Axes, x: Parameter, positions: np.ndarray) -> None:

@@ -219,8 +219,6 @@ def _multiple_of_pi(multiple: float) -> str:
     return rf"{number}\pi" if under == 1 else rf"{number}\pi/{under}"
 
 
-# ---- labels of a run --------------------------------------------------------------------------------------
-
 _ASTRONOMICAL = {
     "length": r"\mathrm{kpc}", "wavenumber": r"\mathrm{kpc}^{-1}", "volume": r"\mathrm{kpc}^{3}",
     "density": r"M_\odot\,\mathrm{kpc}^{-3}", "column": r"M_\odot\,\mathrm{kpc}^{-2}", "mass": r"M_\odot",
@@ -278,8 +276,6 @@ class Labels:
 
 PLAIN = Labels({})
 
-
-# ---- colour scales ----------------------------------------------------------------------------------------
 
 _MAPS = {"speed": "viridis"}
 _WIDE = 30.0

@@ -245,9 +245,6 @@ def frame(table: Sequence[Mapping[str, Any]]) -> Any:
     return pandas.DataFrame(arrays)
 
 
-# ---- as text ---------------------------------------------------------------------------------------------
-
-
 def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
     """CSV with every number in full precision, lists as JSON, and empty cells for missing values."""
     text = io.StringIO()
