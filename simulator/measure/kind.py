@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,6 +18,7 @@ from simulator.measure.lazy import (
     Program,
     StartFiles,
     Swarm,
+    after,
     jax,
     jnp,
     lax,
@@ -231,13 +232,29 @@ class Measured:
 
     def joined(self, other: Measured) -> Measured:
         """Both measurements in one file; neither may carry arrays."""
+
+        def compute(state: models.State) -> dict[str, jax.Array]:
+            row = self.compute(state)
+            return row | other.compute(following(state, row))
+
         return Measured(
             {**self.coordinates, **other.coordinates},
             {**self.variables, **other.variables},
-            lambda state: self.compute(state) | other.compute(state),
+            compute,
             {**self.attributes, **other.attributes},
             lambda: {**self.beside(), **other.beside()},
         )
+
+
+def following(state: models.State, row: Mapping[str, jax.Array]) -> models.State:
+    """The state, of which nothing is sent to other devices before `row` is computed. Exchanges of one program that do
+    not depend on each other may start in a different order on each process, which then wait for one another."""
+    first = next(iter(row.values()))
+
+    def later(array: jax.Array) -> jax.Array:
+        return after(array, first) if jnp.issubdtype(array.dtype, jnp.inexact) else array
+
+    return replace(state, fields=jax.tree.map(later, state.fields), particles=jax.tree.map(later, state.particles))
 
 
 def in_shells(

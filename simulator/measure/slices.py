@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from simulator.errors import did_you_mean
-from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct
+from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct, following
 from simulator.measure.lazy import Domain, ParticleSet, Populations, jax, jnp, lax, models, spectral
 from simulator.settings import Integer
 
@@ -75,8 +75,7 @@ def mid_planes(transform: spectral.Transform, scalars: Mapping[str, Callable[[mo
             cut = {f"{name}/{plane}": v for plane, v in _cut(seen(values(state)), shape).items()}
             # Planes are small, and process 0 writes them: every device has them whole.
             planes |= {n: lax.with_sharding_constraint(plane, whole) for n, plane in cut.items()}
-            # One field after the other: never two whole fields in memory.
-            state, planes = lax.optimization_barrier((state, planes))
+            state = following(state, planes)  # also: never two whole fields in memory
         return planes
 
     sizes = zip(grid.names.values(), shape, grid.seen(grid.spacing), strict=True)
