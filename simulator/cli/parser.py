@@ -58,8 +58,6 @@ def with_output(overrides: Sequence[str], output: str | None) -> list[Any]:
     return [*kept, text_override("output.directory", output)]
 
 
-# ---- commands --------------------------------------------------------------------------------------------
-
 Execute = Callable[[argparse.Namespace], int]
 """A function that executes a command and returns the exit code. Its docstring is the description of the command and
 ends with an example."""

@@ -91,8 +91,6 @@ def machine(name: str, where: str = "--device") -> Machine:
     return replace(peak, **{name: fraction * getattr(peak, name) for name, fraction in EFFICIENCY.items()})
 
 
-# ---- GPUs that are not present ---------------------------------------------------------------------------
-
 MOST = 512
 """The largest number of devices for which programs are compiled."""
 SKIP_CHECKS = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"
