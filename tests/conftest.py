@@ -30,6 +30,9 @@ os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 import jax
 
 from simulator.cluster import compile_cache
+from simulator.cluster.environment import with_xla_flags
+
+with_xla_flags("cpu")  # of every run on processors
 
 if os.environ.get("SIMULATOR_TESTS_ARRAYS"):  # slower; not yet proven on the whole suite
     import array_types

@@ -10,7 +10,17 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct
-from simulator.measure.lazy import COMPONENTS, Number, ParticleSet, ParticleVectors, Population, jax, jnp, models
+from simulator.measure.lazy import (
+    COMPONENTS,
+    Domain,
+    Number,
+    ParticleSet,
+    ParticleVectors,
+    Population,
+    jax,
+    jnp,
+    models,
+)
 from simulator.settings import Integer, Ratio
 
 
@@ -121,7 +131,8 @@ class ParticleStatistics(Kind):
                 if name in falling:
                     drift = jnp.stack([means[f"mean_velocity_{a}"] for a in AXES])
                     means["settling_velocity"] = drift @ _direction(falling[name])
-                means["acceleration"] = _density(moving, acceleration, means["acceleration_variance"], edges)
+                scaled = acceleration / jnp.sqrt(means["acceleration_variance"] / 3)
+                means["acceleration"] = _density(scaled, moving.valid, edges, population.domain)
                 row |= {f"{name}/{key}": value for key, value in means.items()}
                 last = acceleration
             return row
@@ -162,15 +173,15 @@ def _means(
     return means
 
 
-def _density(particles: ParticleSet, acceleration: jax.Array, variance: jax.Array, edges: np.ndarray) -> jax.Array:
-    """Probability density of the three components together, in units of their root mean square."""
-    scaled = acceleration / jnp.sqrt(variance / 3)
-    width = edges[1] - edges[0]
-    number = jnp.floor((scaled - edges[0]) / width)
-    inside = particles.valid & (number >= 0) & (number < len(edges) - 1)
-    # One sum per bin: there are few bins, and this avoids a scatter across devices.
-    counts = jax.lax.map(
-        lambda b: jnp.where(inside & (number == b), 1.0, 0.0).sum(),
-        jnp.arange(len(edges) - 1, dtype=number.dtype),
-    )
-    return counts / (3 * particles.valid.sum() * width)
+def _density(values: ParticleVectors, valid: jax.Array, edges: np.ndarray, domain: Domain) -> jax.Array:
+    """Probability density of the three components of `values` together, in bins of equal width."""
+    bins, width = len(edges) - 1, edges[1] - edges[0]
+
+    def counted(values: jax.Array, valid: jax.Array) -> jax.Array:
+        number = jnp.floor((values - edges[0]) / width)
+        inside = valid & (number >= 0) & (number < bins)
+        return jnp.zeros(bins).at[jnp.where(inside, number, bins).astype(jnp.int32)].add(1, mode="drop")[None]
+
+    parts = jax.sharding.PartitionSpec(domain.names)
+    counts = domain.mapped(counted, (domain.spec(2), domain.spec(1)), parts)(values, valid)
+    return counts.sum(0) / (3 * valid.sum() * width)

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import jax, jnp, lax, models, operators, spectral
+from simulator.measure.lazy import after, jax, jnp, lax, models, operators, spectral
 from simulator.settings import Flag, Integer, Positive
 
 
@@ -81,9 +81,13 @@ def structure_functions(
     def compute(state: models.State) -> dict[str, jax.Array]:
         fields = {"velocity": velocity(state.fields), **{name: state.fields[name] for name in mixed or ()}}
         rows: dict[str, list[jax.Array]] = {}
+        means: dict[str, jax.Array] = {}
         for e, axis in enumerate(axes):
+            if means:  # The loops exchange data, so they come one after another (see `spectral.collectives`).
+                last = next(iter(means.values()))
+                fields = {name: after(f, last) for name, f in fields.items()}
 
-            def at(r, axis=axis):
+            def at(r, axis=axis, fields=fields):
                 x, y, z = (r if a == axis else 0.0 for a in AXES)
                 moved = {name: operators.translate(layout, f, (x, y, z)) for name, f in fields.items()}
                 increments = {name: layout.constrain(moved[name] - f) for name, f in fields.items()}

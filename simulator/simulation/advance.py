@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import PartitionSpec
 
 from simulator.config.discretization import EVENT_TOLERANCE
 from simulator.measure.budget import RESIDUAL, budget, residual
@@ -115,11 +116,13 @@ def one_step(
     linear = model.linear_terms() | swarm.linear(memory)
     moving, history = integrator.multistep(moving, state.time, dt, first, later, linear, state.history, state.dt)
     fields = _constrained(model, state, {name: moving[name] for name in state.fields}, dt)
-    particles, found = swarm.moved(state.particles, moving, state.step)
     if before is not None:
         memory[RESIDUAL] = residual(before, budget(model, fields, time, force), dt)
     if forcing is not None:
         memory |= forcing.renewed(memory, state.step + 1, dt)
+    done = [(f, model.transform_of(n).layout.spec_of(f.ndim)) for n, f in fields.items()]
+    done += [(memory[RESIDUAL], PartitionSpec())] if before is not None else []
+    particles, found = swarm.moved(state.particles, moving, state.step, done)
     dt = jnp.where(found, dt, jnp.nan) if particles else dt
     return State(fields, time, state.step + 1, dt, origin, since, memory, history, particles)
 

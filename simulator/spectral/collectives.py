@@ -4,11 +4,13 @@
 >>> found["all-to-all"].count, found["all-to-all"].bytes
 
 The rule for programs: no collective stands inside a conditional (`lax.cond`, `lax.switch`), or inside a loop whose
-trip count depends on the data of one device. Processes must issue the same collectives in the same order, or each
-waits for another one for ever. XLA orders the collectives of a computation by a resource that all of them write, but
-on processors one inside a conditional started before or after an independent one outside, differently on each
-process: runs with tracers hung in their first step. `jnp.where` on reduced values does the same work without a
-branch. `tests/spectral/test_collective_order.py` reads the rule from compiled programs.
+trip count depends on the data of one device; and a loop with collectives depends by data on every other collective of
+its computation, or the other collective depends on the loop (`after` makes it so). Processes must issue the same
+collectives in the same order, or each waits for another one for ever. XLA orders the collectives of a computation by
+a resource that all of them write, but on processors one inside a conditional or a loop starts before or after an
+independent one outside, differently on each process: runs with tracers hung in their first step, and those of
+`run.memory: low` in their first slices. `jnp.where` on reduced values does the same work as a branch.
+`tests/spectral/test_collective_order.py` reads the rule from compiled programs.
 """
 
 import math
@@ -16,6 +18,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 KINDS: tuple[str, ...] = (
     "all-to-all",
@@ -50,6 +55,19 @@ _GROUPS = {
     "iota": re.compile(r"replica_groups=\[\d+,(?P<size>\d+)\]"),
     "mesh": re.compile(r"replica_groups=mesh\[(?P<axes>[^\]]*)\]\s*\{(?P<over>[^}]*)\}"),
 }
+
+
+def after(array: jax.Array, before: jax.Array) -> jax.Array:
+    """`array`, which no exchange sends before `before` is computed.
+
+    XLA's CPU client cannot distinguish exchanges of one kind inside shard_map and confuses them if they run
+    concurrently. It drops optimization barriers, so only a data dependence orders them: here a choice whose outcome
+    XLA cannot know.
+    """
+    first = jnp.real(before.ravel()[0])
+    whole = jnp.issubdtype(first.dtype, jnp.integer)
+    never = first == jnp.iinfo(first.dtype).min if whole else jnp.isneginf(first)
+    return jnp.where(never, jnp.zeros((), array.dtype), array)
 
 
 def bytes_of_arrays(shape: str) -> list[int]:

@@ -8,6 +8,7 @@ packed into messages while it is in cache. All functions are traced inside a `Pr
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.layout import Layout, with_layout_constraint
 
+from simulator.spectral.collectives import after
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Layout as ModeLayout
 from simulator.spectral.layout import PhysicalLayout, padded
@@ -354,21 +356,28 @@ class LocalTransform:
         if not self.sequential or count == 1 or not self.plan.exchanges:
             return run(given)
 
-        def one(i):
-            return run(jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, i, 1, axis=given_axis), given))
+        def one(i, before=None):
+            part = jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, i, 1, axis=given_axis), given)
+            return run(part if before is None else jax.tree.map(lambda a: after(a, before), part))
 
         def whole(number, part):
             shape = [count if i == made_axis else n for i, n in enumerate(part.shape)]
             return blank(shape, part.dtype, self._fill(source), number, unset=self._unset)
 
-        def body(i, made):
-            return jax.tree.map(
-                lambda m, part: lax.dynamic_update_slice_in_dim(m, part, i, axis=made_axis), made, one(i)
-            )
+        def put(i, made, part):
+            return lax.dynamic_update_slice_in_dim(made, part, i, axis=made_axis)
 
         parts, tree = jax.tree.flatten(jax.eval_shape(one, jnp.int32(0)))
-        empty = jax.tree.unflatten(tree, [whole(*part) for part in enumerate(parts)])
-        return lax.fori_loop(0, count, body, empty)
+        made = jax.tree.unflatten(tree, [whole(*part) for part in enumerate(parts)])
+        if not self.separate:
+            return lax.fori_loop(0, count, lambda i, made: jax.tree.map(partial(put, i), made, one(i)), made)
+        # No loop on processors: its exchanges could start before or after independent ones (see `collectives`).
+        before = None
+        for i in range(count):
+            made = jax.tree.map(partial(put, i), made, one(i, before))
+            # What has to be linear in its input cannot be ordered by data.
+            before = jax.tree.leaves(made)[0] if self.own_blanks else None
+        return made
 
     def _outer_forward(self, messages: Messages) -> jax.Array:
         """All stages but the first: from the messages that the first stage sends to modes."""

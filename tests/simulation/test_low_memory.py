@@ -57,13 +57,19 @@ def test_auto_is_low_only_where_fast_does_not_fit(monkeypatch):
 
 
 @pytest.mark.slow
-def test_eight_words_per_grid_point():
-    """Of Navier-Stokes rk3 in single precision, all arguments and temporaries of the compiled steps included."""
-    found, large = {}, {"model": {"kind": "navier_stokes", "viscosity": 0.01}, "grid": {"shape": [256, 256, 256]}}
+@pytest.mark.parametrize("kind", ["navier_stokes", "mhd"])
+def test_words_per_grid_point(kind):
+    """Of rk3 in single precision, all arguments and temporaries of the compiled steps included. Fields as large as
+    these are cut into blocks that are small beside them."""
+    model = {"kind": kind, "viscosity": 0.01} | ({"resistivity": 0.01} if kind == "mhd" else {})
+    found, large = {}, {"model": model, "grid": {"shape": [128, 128, 128]}, "initial": {"kind": "orszag_tang"}}
     for memory in ("low", "fast"):
-        s = simulation(memory, precision="single", **large)
+        s = simulation(
+            memory, precision="single", **(large if kind == "mhd" else large | {"initial": FLOW["initial"]})
+        )
         found[memory] = module.words(module.Memory.of(s.compiled_loop()).total, s.config, s.grid.points, 2)
-    assert found["low"] <= 8 < found["fast"], found
+    # Of three components a processor's program holds little on both sides of an exchange in any case.
+    assert found["low"] <= 7 if kind == "navier_stokes" else found["low"] < found["fast"], found
 
 
 def error(found, expected) -> float:

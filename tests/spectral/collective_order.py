@@ -3,6 +3,7 @@
 `simulator.spectral.collectives` says the rule."""
 
 import re
+from dataclasses import dataclass
 from functools import cached_property
 
 from hlo_program import Computation, Instruction, parsed
@@ -11,6 +12,17 @@ from simulator.spectral.collectives import KINDS, group_size
 
 _CALLING = ("body", "condition", "to_apply", "calls", "true_computation", "false_computation", "branch_computations")
 _ELSEWHERE = {"partition-id", "replica-id", "collective-permute", "all-to-all", "reduce-scatter", "rng"}
+
+
+@dataclass(frozen=True)
+class _Along:
+    """A value that is the same on the `size` devices of each of the `groups`, and not on all devices."""
+
+    groups: str
+    size: int
+
+    def __bool__(self) -> bool:
+        return False
 
 
 class Compiled:
@@ -41,7 +53,23 @@ class Compiled:
             return []
         every = [i for name in sorted(self.communicating) for i in self.computations[name].values()]
         guarded = (i for i in every if i.opcode == "conditional" and self.communicating.intersection(_called(i)))
-        return [f"a collective inside the conditional {_described(i)}" for i in guarded] + self._uneven_loops()
+        found = [f"a collective inside the conditional {_described(i)}" for i in guarded] + self._uneven_loops()
+        return found + [line for name in sorted(self.communicating) for line in self._unordered(name)]
+
+    def _unordered(self, name: str) -> list[str]:
+        """Loops of a computation that hold a collective, beside another collective that no data orders."""
+        computation = self.computations[name]
+        before: dict[str, set[str]] = {}  # what each instruction depends on
+        for i in computation.values():
+            before[i.name] = {i.name}.union(*(before.get(o, {o}) for o in i.operands))
+        talking = [i for i in computation.values() if self.is_collective(i) or self.communicating & set(_called(i))]
+        return [
+            f"a loop with collectives beside an independent {other.opcode}: {_described(i)} and {_described(other)}"
+            for i in talking
+            if i.opcode == "while"
+            for other in talking
+            if other is not i and i.name not in before[other.name] and other.name not in before[i.name]
+        ]
 
     def _uneven_loops(self) -> list[str]:
         """Loops that hold a collective, and whose condition depends on data of one device. Data are the same on all
@@ -77,8 +105,13 @@ class Compiled:
             return _both(branches) if _all(operands[0]) else False
         if i.opcode in ("call", "fusion", "async-start"):
             return self._same(self.computations[_called(i)[0]], operands)
-        if _kind(i) in ("all-reduce", "all-gather") and self._group(i) == self.devices:
-            return True
+        if _kind(i) in ("all-reduce", "all-gather"):
+            # On a mesh of two axes XLA reduces along one and then along the other.
+            found = re.search(r"replica_groups=(.*?), [a-z_]+=", i.line)
+            groups, size = found[1] if found else "", self._group(i)
+            before = [o for o in operands if isinstance(o, _Along) and o.groups != groups]
+            along = size * min((o.size for o in before), default=1) if len(before) == len(operands) else size
+            return along >= self.devices or _Along(groups, size)
         return i.opcode not in _ELSEWHERE and all(_all(o) for o in operands)
 
     def _loop(self, i: Instruction, carry: object) -> object:

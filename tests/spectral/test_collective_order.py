@@ -25,6 +25,7 @@ RUNS: dict[str, Case] = {
     "matter": {"model": "particles", "initial": "cosmological", **outputs("projections", "pair_correlation")},
     "species": {"model": "navier_stokes", "species": "both", **outputs("particle_statistics", "trajectories")},
     "outputs": {"model": "navier_stokes", "integrator": "rk3", "step": "chosen", **MEASURED},
+    "low memory": {"model": "navier_stokes", "memory": "low", "species": "tracer"},
     "mhd": {"model": "mhd", "integrator": "etdrk4", "forcing": "ornstein_uhlenbeck"},
     "boussinesq": {"model": "boussinesq", "forcing": "constant_power", "step": "chosen"},
     "gas": {"model": "self_gravitating_gas", "step": "chosen", **outputs("histograms", "projections", "profiles")},
@@ -37,11 +38,13 @@ LAYOUTS = {
     "pencils": ("grid.shape=16,16,16", "devices.count=4", "fft.mesh=2,2"),
     "xla": ("grid.shape=16,16,16", "devices.count=2", "fft.kernels=xla"),
 }
-DEFAULT = ("tracers", "slabs")
+DEFAULT = ("low memory", "slabs")
 CASES = [
     *(("tracers", layout) for layout in LAYOUTS),
     ("matter", "slabs"),
-    *zip(list(RUNS)[2:], ("pencils", "xla", "uneven slabs", "slabs", "uneven slabs", "pencils"), strict=True),
+    *zip(
+        list(RUNS)[2:], ("pencils", "xla", "slabs", "uneven slabs", "slabs", "uneven slabs", "pencils"), strict=True
+    ),
 ]
 
 

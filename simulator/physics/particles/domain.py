@@ -16,6 +16,7 @@ from jaxtyping import Bool, Int
 from simulator.cluster.mesh import spatial
 from simulator.spectral import PhysicalLayout, Transform
 from simulator.spectral.arrays import ParticleIds, ParticleVectors
+from simulator.spectral.collectives import after
 from simulator.spectral.grid import AXES
 
 
@@ -163,13 +164,14 @@ class Domain:
         planes. To be called inside shard_map."""
         return {cut.axis: lax.axis_index(cut.name) * cut.extent - below for cut in self.cuts}
 
-    def after(self, array: jax.Array, before: jax.Array) -> jax.Array:
+    def after(self, array: jax.Array, before: jax.Array, place: PartitionSpec | None = None) -> jax.Array:
         """The function `after` for arrays of particles, which are distributed over all devices; `before` may also be
-        a number, or values (x, y, z) on the grid."""
+        a number, or values (x, y, z) on the grid, or any array with its distribution `place`."""
         if not self.cuts:
             return array
         spec = self.spec(array.ndim)
-        place = {0: PartitionSpec(), 3: self.physical.spec}.get(before.ndim, self.spec(max(before.ndim, 1)))
+        if place is None:
+            place = {0: PartitionSpec(), 3: self.physical.spec}.get(before.ndim, self.spec(max(before.ndim, 1)))
         return self.mapped(after, (spec, place), spec)(array, before)
 
     def extended(self, block: jax.Array, below: int, above: int, before: jax.Array) -> jax.Array:
@@ -192,19 +194,6 @@ class Domain:
         for cut in reversed(self.cuts):
             block = _folded(block, cut, block.ndim - 3 + cut.axis, below, above)
         return block
-
-
-def after(array: jax.Array, before: jax.Array) -> jax.Array:
-    """`array`, which no exchange sends before `before` is computed.
-
-    XLA's CPU client cannot distinguish exchanges of one kind inside shard_map and confuses them if they run
-    concurrently. It drops optimization barriers, so only a data dependence orders them: here a choice whose outcome
-    XLA cannot know.
-    """
-    first = before.ravel()[0]
-    whole = jnp.issubdtype(first.dtype, jnp.integer)
-    never = first == jnp.iinfo(first.dtype).min if whole else jnp.isneginf(first)
-    return jnp.where(never, jnp.zeros((), array.dtype), array)
 
 
 def _extended(block: jax.Array, cut: Cut, axis: int, below: int, above: int, before: jax.Array) -> jax.Array:

@@ -18,8 +18,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from simulator.physics.particles.domain import Cut, Domain, after
+from simulator.physics.particles.domain import Cut, Domain
 from simulator.physics.particles.particle_set import NOBODY, ParticleSet
+from simulator.spectral.collectives import after
 from simulator.spectral.native import particles as native_kernels
 
 

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float
 
 from simulator.errors import UserError
@@ -240,16 +241,22 @@ class Swarm:
                 flow = jnp.maximum(flow.astype(jnp.float64), rate)
         return flow
 
-    def moved(self, sets: Sets, moving: dict[str, jax.Array], step: Whole) -> tuple[Sets, Truth]:
+    def moved(
+        self, sets: Sets, moving: dict[str, jax.Array], step: Whole, done: Sequence[tuple[jax.Array, PartitionSpec]]
+    ) -> tuple[Sets, Truth]:
         """The particles after the step with the number `step`, each on the device that owns its place, and whether
-        all are finite. A particle that moved beyond the reach of its device has a position of NaN."""
+        all are finite. A particle that moved beyond the reach of its device has a position of NaN.
+
+        `done`: arrays and their distribution. They are computed before the first particle is sent to another device,
+        which takes a loop (see `spectral.collectives`).
+        """
         after, finite = {}, jnp.ones((), bool)
-        last = [array for name, array in moving.items() if name.partition("/")[0] in self.kinds]
+        last = [*done, *((array, None) for name, array in moving.items() if name.partition("/")[0] in self.kinds)]
         for name, kind in self.kinds.items():
             before, valid = sets[name], sets[name].valid
             new = {r: moving[f"{name}/{r}"] for r in kind.species.advanced}
-            for array in last:
-                new["position"] = self.domain.after(new["position"], array)
+            for array, place in last:
+                new["position"] = self.domain.after(new["position"], array, place)
             way = new["position"] - before.records["position"]
             new["displacement"] = before.records["displacement"] + way
             new["position"] = self.domain.wrapped(new["position"])
@@ -259,5 +266,5 @@ class Swarm:
             # Empty entries hold 0, and `wrapped` leaves NaN as NaN, which marks a lost particle.
             for record in kind.species.advanced:
                 finite &= jnp.isfinite(after[name].records[record]).all()
-            last = [after[name].needed]
+            last = [(after[name].needed, None)]
         return after, finite
