@@ -9,6 +9,7 @@ import pytest
 from particle_cases import GRID, LAYOUTS
 
 from simulator.physics.particles import Domain, ParticleSet
+from simulator.physics.particles.assignment import Assignment
 from simulator.physics.particles.interpolation import Sampler
 from simulator.physics.particles.migration import ORDER, sorted_by_cell
 from simulator.spectral import Local, make_transform, native
@@ -74,6 +75,37 @@ def test_interpolation_is_that_of_xla(layout, kind, dtype):
     assert np.isnan(found[:, ~np.isfinite(np.asarray(where)).all(0)]).all()
     assert np.isfinite(found[:, seen]).any()
     np.testing.assert_allclose(found[:, seen], expected[:, seen], rtol=0, atol=64 * np.finfo(dtype).eps)
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize(
+    ("layout", "scheme", "dtype", "whole"),
+    [
+        ("one device", "cic", np.float32, False),
+        ("one device", "tsc", np.float64, True),
+        ("2 slabs", "pcs", np.float32, True),
+        ("4 slabs, the last with fewer planes", "tsc", np.float64, False),
+        ("5 x 1 pencils, the last empty", "cic", np.float64, True),
+        ("3 x 2 pencils", "pcs", np.float64, False),
+    ],
+)
+def test_masses_on_the_grid_are_those_of_xla(layout, scheme, dtype, whole):
+    """And their derivatives. A cell's sum has some hundred terms of up to 1, which are rounded once each."""
+    found = {}
+    for kernels in ("native", "xla"):
+        t = transform(layout, dtype, kernels)
+        domain = Domain.of(t)
+        where = positions(domain)
+        where = jnp.where(abs(where) < 1e9, where, 0)  # particles that are lost have no mass
+        mass = jnp.where((where != 0).all(0), jnp.linspace(0.1, 1, where.shape[1]), 0)
+        made = Assignment(t, scheme, where.shape[1] if whole else None).deposit
+        pulled = jnp.asarray(np.random.default_rng(2).uniform(size=t.physical.shape))
+        slope = jax.grad(lambda *a, made=made, pulled=pulled: (made(*a) * pulled).sum().astype(float), argnums=(0, 1))
+        found[kernels] = jax.jit(made)(where, mass), *jax.jit(slope)(where, mass)
+    assert abs(found["native"][1]).max() > 1e-3  # also of whole numbers
+    assert abs(found["native"][0]).max() > 1
+    for mine, theirs in zip(*found.values(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=500 * np.finfo(dtype).eps)
 
 
 def test_every_variant_interpolates():

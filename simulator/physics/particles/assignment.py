@@ -1,9 +1,10 @@
 """Mass of particles on the points of the grid, and the window that this puts on its modes."""
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from math import ceil, log2
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from simulator.physics.particles.interpolation import KERNELS, Sampler, Weights
 from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import OfModes, ParticleScalars, ParticleVectors, PhysicalScalar
 from simulator.spectral.grid import AXES
+from simulator.spectral.native.particles import deposit
 
 Scheme = Literal["cic", "tsc", "pcs"]
 _WEIGHTS: dict[Scheme, Weights] = {"cic": "linear", "tsc": "quadratic_spline", "pcs": "cubic_spline"}
@@ -105,18 +107,30 @@ class Assignment:
 
     def deposit(self, position: ParticleVectors, mass: ParticleScalars) -> PhysicalScalar:
         """Mass per cell of particles at positions, zero in padding; `mass` has to be 0 in empty entries."""
-        domain = self.domain
+        return _deposit(self, position, mass)
+
+    def _deposited(self, position: ParticleVectors, mass: ParticleScalars, native: bool) -> PhysicalScalar:
+        """`deposit` by native kernels, or in XLA's operations."""
+        domain, on_device = self.domain, self._local_native if native else self._local
         scale = None if self.total is None else _scale(mass, self.total)
         if not domain.cuts:
-            return self._unscaled(self._local(position, mass, scale, (0, 0)), scale)
+            return self._unscaled(on_device(position, mass, scale, (0, 0)), scale)
         below, above = self.sampler.ghosts
 
         def local(position: jax.Array, mass: jax.Array, scale: jax.Array | None) -> jax.Array:
-            return domain.folded(self._local(position, mass, scale, (below, above)), below, above)
+            return domain.folded(on_device(position, mass, scale, (below, above)), below, above)
 
         given = domain.spec(2), domain.spec(1), jax.sharding.PartitionSpec()
         values = domain.mapped(local, given, domain.physical.spec)(position, mass, scale)
         return self._unscaled(values, scale)
+
+    def _block(self, ghosts: tuple[int, int]) -> tuple[list[int], Mapping[int, jax.Array]]:
+        """The extents of one device's block with its ghost planes, and its first planes along cut axes."""
+        domain = self.domain
+        extents = [n // domain.physical.parts(a) for n, a in zip(domain.physical.shape, AXES, strict=True)]
+        for cut in domain.cuts:
+            extents[cut.axis] += sum(ghosts)
+        return extents, domain.starts(ghosts[0]) if domain.cuts else {}
 
     def _unscaled(self, values: jax.Array, scale: jax.Array | None) -> jax.Array:
         return values if scale is None else (values / scale).astype(self.transform.dtype)
@@ -125,11 +139,8 @@ class Assignment:
         self, position: jax.Array, mass: jax.Array, scale: jax.Array | None, ghosts: tuple[int, int]
     ) -> jax.Array:
         """The mass per cell of one device's block with its ghost planes; with a `scale` multiplied by it."""
-        domain, dtype = self.domain, self.transform.dtype if scale is None else np.dtype(np.float64)
-        extents = [n // domain.physical.parts(a) for n, a in zip(domain.physical.shape, AXES, strict=True)]
-        for cut in domain.cuts:
-            extents[cut.axis] += sum(ghosts)
-        starts = domain.starts(ghosts[0]) if domain.cuts else {}
+        dtype = self.transform.dtype if scale is None else np.dtype(np.float64)
+        extents, starts = self._block(ghosts)
         offsets, factors, inside = self.sampler.neighbours(position, extents, starts, dtype)
         given = jnp.where(inside, mass, 0).astype(dtype)
         points, sums = KERNELS[self.kind].points, dtype
@@ -148,10 +159,40 @@ class Assignment:
         flat = jnp.zeros(extents[0] * extents[1] * extents[2], sums)
         return jax.lax.fori_loop(0, points**2, line, flat).reshape(extents)
 
+    def _local_native(
+        self, position: jax.Array, mass: jax.Array, scale: jax.Array | None, ghosts: tuple[int, int]
+    ) -> jax.Array:
+        """`_local` in native code."""
+        grid, (extents, firsts) = self.transform.grid, self._block(ghosts)
+        sums = self.transform.dtype if scale is None else np.dtype(np.int64)
+        return deposit(
+            position,
+            mass,
+            1.0 if scale is None else scale,
+            jax.ShapeDtypeStruct(tuple(extents), sums),
+            [firsts.get(axis, 0) for axis in range(3)],
+            points=KERNELS[self.kind].points,
+            periods=[0 if axis in firsts else n for axis, n in enumerate(grid.shape)],
+            spacing=grid.spacing,
+        )
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _deposit(assignment: Assignment, position: jax.Array, mass: jax.Array) -> jax.Array:
+    return assignment._deposited(position, mass, native=assignment.transform.kernels == "native")
+
+
+@_deposit.defjvp
+def _(assignment: Assignment, primals: Any, tangents: Any) -> Any:
+    # The derivatives are those of XLA's operations without rounding to whole numbers.
+    reference = partial(replace(assignment, total=None)._deposited, native=False)
+    return _deposit(assignment, *primals), jax.jvp(reference, primals, tangents)[1]
+
 
 def _scale(mass: jax.Array, total: int) -> jax.Array:
-    """The power of two by which masses are multiplied such that the sum of all `total` masses is a 64-bit integer."""
-    room = 62 - ceil(log2(max(total, 2)))
+    """The power of two by which masses are multiplied such that they are at most 2^51, which sums of double precision
+    round to whole numbers, and the sum of all `total` masses is a 64-bit integer."""
+    room = min(51, 62 - ceil(log2(max(total, 2))))
     return 2.0 ** (room - jnp.ceil(jnp.log2(jnp.maximum(abs(mass).max(), jnp.finfo(jnp.float64).tiny))))
 
 

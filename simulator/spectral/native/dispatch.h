@@ -7,14 +7,17 @@
 
 #include "plan.h"
 
-#define SIMULATOR_VARIANT(NAME)                  \
-  namespace NAME {                               \
-  void run_double(const simulator::Stage &);     \
-  void run_single(const simulator::Stage &);     \
-  void gather_double(const simulator::Gather &); \
-  void gather_single(const simulator::Gather &); \
-  void weave_double(const simulator::Weave &);   \
-  void weave_single(const simulator::Weave &);   \
+#define SIMULATOR_VARIANT(NAME)                    \
+  namespace NAME {                                 \
+  void run_double(const simulator::Stage &);       \
+  void run_single(const simulator::Stage &);       \
+  void gather_double(const simulator::Gather &);   \
+  void gather_single(const simulator::Gather &);   \
+  void deposit_whole(const simulator::Deposit &);  \
+  void deposit_double(const simulator::Deposit &); \
+  void deposit_single(const simulator::Deposit &); \
+  void weave_double(const simulator::Weave &);     \
+  void weave_single(const simulator::Weave &);     \
   }
 
 #if defined(__x86_64__)
@@ -27,11 +30,13 @@ namespace simulator {
 
 typedef void (*Run)(const Stage &);
 typedef void (*RunGather)(const Gather &);
+typedef void (*RunDeposit)(const Deposit &);
 typedef void (*RunWeave)(const Weave &);
 
 // Runs a stage with numbers of type T and the widest instructions of this processor.
 template <class T> Run runner();
 template <class T> RunGather gatherer();
+template <class T> RunDeposit depositor();
 template <class T> RunWeave weaver();
 
 const char *variant_name();

@@ -106,29 +106,57 @@ ffi::Error weave(ffi::AnyBuffer block, ffi::Result<ffi::AnyBuffer> woven, ffi::S
   return ffi::Error::Success();
 }
 
+// Particles among the points of a block; `room` is the number of points along a whole last axis beyond its period.
+template <class Particles>
+const char *placed(Particles &p, ffi::Span<const int64_t> geometry, ffi::Span<const double> spacing,
+                   const ffi::Buffer<ffi::F64> &position, const ffi::Buffer<ffi::S32> &starts,
+                   ffi::Span<const int64_t> extents, index room) {
+  if (geometry.size() != simulator::PLACES_LENGTH || spacing.size() != 3) return "particles of another version";
+  const auto places = position.dimensions();
+  if (places.size() != 2 || places[0] != 3 || starts.element_count() != 3) return "particles of another rank";
+  p.points = geometry[0], p.count = places[1], p.position = position.typed_data();
+  if (p.points < 2 || p.points > 4) return "particles on neither 2, 3 nor 4 points";
+  for (int i = 0; i < 3; ++i) {
+    p.axes[i] = geometry[1 + i], p.periods[i] = geometry[4 + i];
+    p.extents[i] = extents[i], p.starts[i] = starts.typed_data()[i], p.spacing[i] = spacing[i];
+    const index whole = p.periods[i] + (i == 2 ? room : 0);
+    if (p.axes[i] < 0 || p.axes[i] > 2 || (p.periods[i] && p.extents[i] != whole))
+      return "particles in a block of another shape";
+  }
+  return nullptr;
+}
+
 ffi::Error gather(ffi::AnyBuffer block, ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::S32> starts,
                   ffi::Result<ffi::AnyBuffer> values, ffi::Span<const int64_t> geometry,
                   ffi::Span<const double> spacing) {
-  if (geometry.size() != simulator::GATHER_LENGTH || spacing.size() != 3) return wrong("a gather of another version");
   simulator::Gather g;
-  g.points = geometry[0];
-  const auto extents = block.dimensions(), places = position.dimensions(), made = values->dimensions();
-  if (extents.size() != 4 || places.size() != 2 || made.size() != 2 || starts.element_count() != 3)
-    return wrong("a gather of arrays of other ranks");
-  for (int i = 0; i < 3; ++i) {
-    g.axes[i] = geometry[1 + i], g.periods[i] = geometry[4 + i];
-    g.extents[i] = extents[i], g.starts[i] = starts.typed_data()[i], g.spacing[i] = spacing[i];
-    const index whole = g.periods[i] + (i == 2 ? g.points - 1 : 0);
-    if (g.axes[i] < 0 || g.axes[i] > 2 || (g.periods[i] && g.extents[i] != whole))
-      return wrong("a gather from a block of another shape");
-  }
-  g.components = extents[3], g.count = places[1];
+  const auto extents = block.dimensions(), made = values->dimensions();
+  if (extents.size() != 4 || made.size() != 2 || geometry.size() < 1) return wrong("a gather of arrays of other ranks");
+  if (const char *what = placed(g, geometry, spacing, position, starts, extents, geometry[0] - 1)) return wrong(what);
+  g.components = extents[3];
   if (g.components != 1 && g.components != 3) return wrong("a gather of neither 1 nor 3 components");
-  if (g.points < 2 || g.points > 4 || places[0] != 3 || made[0] != g.components || made[1] != g.count ||
-      values->element_type() != block.element_type())
+  if (made[0] != g.components || made[1] != g.count || values->element_type() != block.element_type())
     return wrong("a gather into an array of another shape");
-  g.block = block.untyped_data(), g.position = position.typed_data(), g.values = values->untyped_data();
+  g.block = block.untyped_data(), g.values = values->untyped_data();
   (holds_double(block) ? simulator::gatherer<double>() : simulator::gatherer<float>())(g);
+  return ffi::Error::Success();
+}
+
+ffi::Error deposit(ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::F64> mass, ffi::Buffer<ffi::F64> scale,
+                   ffi::Buffer<ffi::S32> starts, ffi::Result<ffi::AnyBuffer> block,
+                   ffi::Span<const int64_t> geometry, ffi::Span<const double> spacing) {
+  simulator::Deposit d;
+  const auto extents = block->dimensions();
+  if (extents.size() != 3 || scale.element_count() != 1) return wrong("a deposit into an array of another rank");
+  if (const char *what = placed(d, geometry, spacing, position, starts, extents, 0)) return wrong(what);
+  if (index(mass.element_count()) != d.count) return wrong("a deposit of another number of masses");
+  d.mass = mass.typed_data(), d.scale = *scale.typed_data(), d.block = block->untyped_data();
+  switch (block->element_type()) {
+    case ffi::S64: simulator::depositor<int64_t>()(d); break;
+    case ffi::F64: simulator::depositor<double>()(d); break;
+    case ffi::F32: simulator::depositor<float>()(d); break;
+    default: return wrong("a deposit of other numbers");
+  }
   return ffi::Error::Success();
 }
 
@@ -199,6 +227,16 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_weave, weave,
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_gather, gather,
                               ffi::Ffi::Bind()
                                   .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::Buffer<ffi::F64>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Attr<ffi::Span<const int64_t>>("geometry")
+                                  .Attr<ffi::Span<const double>>("spacing"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_deposit, deposit,
+                              ffi::Ffi::Bind()
+                                  .Arg<ffi::Buffer<ffi::F64>>()
+                                  .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Ret<ffi::AnyBuffer>()

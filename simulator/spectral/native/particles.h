@@ -1,18 +1,23 @@
-// Values of a field at the positions of particles: sums over the nearest points of a block of the grid, with the weights
-// of B-splines of degree 1, 2 or 3 along every axis.
+// Values of a field at the positions of particles, and masses of particles on the points of the grid: the nearest points
+// of a block, with the weights of B-splines of degree 1, 2 or 3 along every axis.
 //
-// The components of a point lie together, so that a particle needs one short run of numbers of every line of points:
-// few cache lines, which moreover do not compete for one set of the cache if lines are a power of two long. The
+// The components of a field's point lie together, so that a particle needs one short run of numbers of every line of
+// points: few cache lines, which moreover do not compete for one set of the cache if lines are a power of two long. The
 // weights of a few particles are computed side by side in the processor's vectors.
 
 #ifndef SIMULATOR_PARTICLES_H
 #define SIMULATOR_PARTICLES_H
 
+#include <cstdint>
+#include <cstring>
+
 #include "lanes.h"
 
 namespace SIMULATOR_ISA {
 
+using simulator::Deposit;
 using simulator::Gather;
+using simulator::Places;
 using simulator::Weave;
 using simulator::index;
 
@@ -117,10 +122,8 @@ template <class T, int POINTS> struct Axis {
   }
 };
 
-template <class T, int POINTS, int COMPONENTS> static void gather_points(const Gather &g) {
-  const index strides[] = {g.extents[1] * g.extents[2] * COMPONENTS, g.extents[2] * COMPONENTS};
-  const T *block = static_cast<const T *>(g.block);
-  T *values = static_cast<T *>(g.values);
+// Finds the points of all particles, BATCH particles at a time, and calls `visit(axes, first particle, particles)`.
+template <class T, int POINTS, class Visit> static void for_batches(const Places &g, Visit visit) {
   double x[BATCH] = {};
   Axis<T, POINTS> axes[3];
   for (index p = 0; p < g.count; p += BATCH) {
@@ -130,6 +133,15 @@ template <class T, int POINTS, int COMPONENTS> static void gather_points(const G
       for (int i = 0; i < batch; ++i) x[i] = from[i];
       axes[a].find(x, g.spacing[g.axes[a]], g.starts[a], g.extents[a], g.periods[a]);
     }
+    visit(axes, p, batch);
+  }
+}
+
+template <class T, int POINTS, int COMPONENTS> static void gather_points(const Gather &g) {
+  const index strides[] = {g.extents[1] * g.extents[2] * COMPONENTS, g.extents[2] * COMPONENTS};
+  const T *block = static_cast<const T *>(g.block);
+  T *values = static_cast<T *>(g.values);
+  for_batches<T, POINTS>(g, [&](const Axis<T, POINTS> *axes, index p, int batch) {
     for (int i = 0; i < batch; ++i) {
       if (axes[0].first[i] < 0 || axes[1].first[i] < 0 || axes[2].first[i] < 0) {
         for (int c = 0; c < COMPONENTS; ++c) values[c * g.count + p + i] = T(__builtin_nan(""));
@@ -156,7 +168,7 @@ template <class T, int POINTS, int COMPONENTS> static void gather_points(const G
         values[c * g.count + p + i] = value;
       }
     }
-  }
+  });
 }
 
 template <class T> static void gather(const Gather &g) {
@@ -164,6 +176,76 @@ template <class T> static void gather(const Gather &g) {
   if (g.points == 2) one ? gather_points<T, 2, 1>(g) : gather_points<T, 2, 3>(g);
   if (g.points == 3) one ? gather_points<T, 3, 1>(g) : gather_points<T, 3, 3>(g);
   if (g.points == 4) one ? gather_points<T, 4, 1>(g) : gather_points<T, 4, 3>(g);
+}
+
+// ---- masses on points --------------------------------------------------------------------------------------------------
+
+// What a particle adds to WIDTH numbers of a line, by numbers of type T or, for whole numbers, of double precision.
+template <class T, int WIDTH> struct Line {
+  typedef T number;
+  typedef T vec __attribute__((vector_size(WIDTH * sizeof(T))));
+  typedef T unaligned __attribute__((vector_size(WIDTH * sizeof(T)), aligned(sizeof(T)), may_alias));
+
+  static inline void add(T *line, T factor, vec weight) { *reinterpret_cast<unaligned *>(line) += factor * weight; }
+};
+template <int WIDTH> struct Line<int64_t, WIDTH> {
+  typedef double number;
+  typedef double vec __attribute__((vector_size(WIDTH * 8)));
+  typedef int64_t whole __attribute__((vector_size(WIDTH * 8)));
+  typedef int64_t unaligned __attribute__((vector_size(WIDTH * 8), aligned(8), may_alias));
+
+  // The nearest whole numbers of at most 51 bits are the last bits of a sum with 1.5 * 2^52.
+  static inline void add(int64_t *line, double factor, vec weight) {
+    const vec large = vec{} + 6755399441055744.0;
+    *reinterpret_cast<unaligned *>(line) += (whole)(factor * weight + large) - (whole)large;
+  }
+};
+
+template <class T, int POINTS> static void deposit_points(const Deposit &d) {
+  constexpr int WIDTH = POINTS == 2 ? 2 : 4;
+  typedef Line<T, WIDTH> Several;
+  typedef Line<T, 1> One;
+  typedef typename Several::number number;
+  const index strides[] = {d.extents[1] * d.extents[2], d.extents[2]};
+  T *block = static_cast<T *>(d.block);
+  std::memset(block, 0, sizeof(T) * d.extents[0] * d.extents[1] * d.extents[2]);
+  for_batches<number, POINTS>(d, [&](const Axis<number, POINTS> *axes, index p, int batch) {
+    // Neighbours in the buffer add to the same points: far from each other, they need not wait for one another.
+    for (int n = 0; n < BATCH; ++n) {
+      const int i = n * 11 % BATCH;
+      if (i >= batch) continue;
+      const number mass = number(d.mass[p + i] * d.scale);
+      if (mass == 0 || axes[0].first[i] < 0 || axes[1].first[i] < 0 || axes[2].first[i] < 0) continue;
+      index planes[POINTS], lines[POINTS], places[POINTS];
+      axes[0].offsets(i, d.extents[0], strides[0], planes);
+      axes[1].offsets(i, d.extents[1], strides[1], lines);
+      typename Several::vec weight{};
+#pragma GCC unroll 4
+      for (int k = 0; k < POINTS; ++k) weight[k] = axes[2].weight[i][k];
+      const index first = axes[2].first[i];
+      if (first + WIDTH <= d.extents[2]) {
+        T *from = block + first;
+#pragma GCC unroll 4
+        for (int j = 0; j < POINTS; ++j)
+#pragma GCC unroll 4
+          for (int k = 0; k < POINTS; ++k)
+            Several::add(from + planes[j] + lines[k], mass * axes[0].weight[i][j] * axes[1].weight[i][k], weight);
+        continue;
+      }
+      axes[2].offsets(i, d.extents[2], 1, places);
+      for (int j = 0; j < POINTS; ++j)
+        for (int k = 0; k < POINTS; ++k)
+          for (int l = 0; l < POINTS; ++l)
+            One::add(block + planes[j] + lines[k] + places[l], mass * axes[0].weight[i][j] * axes[1].weight[i][k],
+                     typename One::vec{weight[l]});
+    }
+  });
+}
+
+template <class T> static void deposit(const Deposit &d) {
+  if (d.points == 2) deposit_points<T, 2>(d);
+  if (d.points == 3) deposit_points<T, 3>(d);
+  if (d.points == 4) deposit_points<T, 4>(d);
 }
 
 }  // namespace SIMULATOR_ISA

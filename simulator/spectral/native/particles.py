@@ -1,5 +1,5 @@
-"""Particles on one device, by calls of the native kernels: values of a field at their positions, and their order in
-buffers."""
+"""Particles on one device, by calls of the native kernels: values of a field at their positions, their masses on the
+grid, and their order in buffers."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator.spectral.grid import AXES
-from simulator.spectral.native import GATHER, SELECT, SORT, WEAVE, load
+from simulator.spectral.native import DEPOSIT, GATHER, SELECT, SORT, WEAVE, load
 
 
 def woven(block: jax.Array, below: Sequence[int], above: Sequence[int], *, around: bool) -> jax.Array:
@@ -49,6 +49,31 @@ def gather(
         position.astype(jnp.float64),
         jnp.stack([jnp.asarray(start, jnp.int32) for start in starts]),
         geometry=np.asarray(geometry, np.int64),
+        spacing=np.asarray(spacing, np.float64),
+    )
+
+
+def deposit(
+    position: jax.Array,
+    mass: jax.Array,
+    scale: jax.Array | float,
+    made: jax.ShapeDtypeStruct,
+    starts: Sequence[jax.Array | int],
+    *,
+    points: int,
+    periods: Sequence[int],
+    spacing: Sequence[float],
+) -> jax.Array:
+    """The masses (n,) of particles at positions (3, n) on the points of a block `made` (x, y, z). Arguments as for
+    `gather`, but the last axis has no room. A block of whole numbers holds masses times `scale`, rounded for each
+    point and particle; they may be 2^51 at most. A particle for which the block lacks a point is left out."""
+    load()
+    return jax.ffi.ffi_call(DEPOSIT, made, vmap_method="sequential")(
+        position.astype(jnp.float64),
+        mass.astype(jnp.float64),
+        jnp.asarray(scale, jnp.float64),
+        jnp.stack([jnp.asarray(start, jnp.int32) for start in starts]),
+        geometry=np.asarray([points, *range(3), *periods], np.int64),
         spacing=np.asarray(spacing, np.float64),
     )
 

@@ -105,6 +105,7 @@ struct Variant {
   const char *name;
   Run run_double, run_single;
   RunGather gather_double, gather_single;
+  RunDeposit deposit_whole, deposit_double, deposit_single;
   RunWeave weave_double, weave_single;
   bool usable;
 };
@@ -112,7 +113,8 @@ struct Variant {
 #define SIMULATOR_FUNCTIONS(NAME, USABLE)                                                             \
   Variant {                                                                                           \
     #NAME, NAME::run_double, NAME::run_single, NAME::gather_double, NAME::gather_single,              \
-        NAME::weave_double, NAME::weave_single, USABLE                                                \
+        NAME::deposit_whole, NAME::deposit_double, NAME::deposit_single, NAME::weave_double,          \
+        NAME::weave_single, USABLE                                                                    \
   }
 
 std::vector<Variant> variants() {
@@ -144,6 +146,9 @@ template <> Run runner<double>() { return chosen->run_double; }
 template <> Run runner<float>() { return chosen->run_single; }
 template <> RunGather gatherer<double>() { return chosen->gather_double; }
 template <> RunGather gatherer<float>() { return chosen->gather_single; }
+template <> RunDeposit depositor<int64_t>() { return chosen->deposit_whole; }
+template <> RunDeposit depositor<double>() { return chosen->deposit_double; }
+template <> RunDeposit depositor<float>() { return chosen->deposit_single; }
 template <> RunWeave weaver<double>() { return chosen->weave_double; }
 template <> RunWeave weaver<float>() { return chosen->weave_single; }
 

@@ -77,20 +77,32 @@ struct Weave {
   void *woven;                // (..., component)
 };
 
-// Values of a field at the positions of particles. Axes are in the memory order of the block.
-struct Gather {
+// Particles among the points of a block of the grid. Axes are in the memory order of the block.
+struct Places {
   index points;               // along each axis: 2 (linear), 3 (quadratic) or 4 (cubic B-spline)
   index axes[3];              // x, y or z
   index periods[3];           // points around the box of a whole axis; 0 if the axis is cut over devices
-  index extents[3];           // of the block; of the last axis, if whole, `points` - 1 more than its period
+  index extents[3];           // of the block
   index starts[3];            // the block's first plane
   double spacing[3];          // along x, y and z
-  index components, count;    // 1 or 3; particles
-  const void *block;          // (*axes, component)
+  index count;                // of particles
   const double *position;     // (3, particle)
+};
+constexpr int PLACES_LENGTH = 7;  // numbers of `points`, `axes` and `periods`
+
+// Values of a field at the positions of particles. The last axis, if whole, has `points` - 1 more than its period.
+struct Gather : Places {
+  index components;           // 1 or 3
+  const void *block;          // (*axes, component)
   void *values;               // (component, particle); not a number where the block lacks a point
 };
-constexpr int GATHER_LENGTH = 7;  // numbers of `points`, `axes` and `periods`
+
+// Masses of particles on the points of a block; nothing of a particle for which the block lacks a point.
+struct Deposit : Places {
+  const double *mass;         // (particle,)
+  double scale;               // of masses that are summed up as whole numbers
+  void *block;                // (*axes)
+};
 
 // Bytes of scratch memory that a stage needs.
 template <class T> index scratch_bytes(const Geometry &geometry);

@@ -9,6 +9,9 @@ void run_double(const simulator::Stage &stage) { run<double>(stage); }
 void run_single(const simulator::Stage &stage) { run<float>(stage); }
 void gather_double(const simulator::Gather &particles) { gather<double>(particles); }
 void gather_single(const simulator::Gather &particles) { gather<float>(particles); }
+void deposit_whole(const simulator::Deposit &particles) { deposit<int64_t>(particles); }
+void deposit_double(const simulator::Deposit &particles) { deposit<double>(particles); }
+void deposit_single(const simulator::Deposit &particles) { deposit<float>(particles); }
 void weave_double(const simulator::Weave &field) { weave<double>(field); }
 void weave_single(const simulator::Weave &field) { weave<float>(field); }
 
