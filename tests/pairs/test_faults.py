@@ -106,7 +106,8 @@ class Subject:
 
 def assert_same(subject: Subject, undisturbed: Subject, tolerance: float = 0.0) -> None:
     mine, theirs = subject.runs(), undisturbed.runs()
-    assert [run.name for run in mine] == [run.name for run in theirs] and mine
+    names = [run.name for run in mine], [run.name for run in theirs]
+    assert names[0] == names[1] and mine, (names, subject.said()[-2000:])
     for one, two in zip(mine, theirs, strict=True):
         if tolerance == 0:
             different = [name for name, d in difference(one, two) if d] if bits(one) != bits(two) else []

@@ -26,7 +26,7 @@ VARIANTS = {
 }
 """Names in `dispatch.h` and the instructions that each may use on x86-64; other architectures have only the
 baseline."""
-FLAGS = ("-std=c++17", "-O3", "-fPIC", "-ffp-contract=fast", "-fno-math-errno")
+FLAGS = ("-std=c++17", "-O3", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 KEPT = 8  # Number of libraries of earlier versions that stay in the cache.
 INSTALL = "apt-get install g++ (or: dnf install gcc-c++, module load gcc), or name a compiler with CXX="
 

@@ -80,36 +80,43 @@ template <class T, int N> struct Run {
 constexpr int BATCH = 32;
 constexpr int OUTSIDE = -1;
 
-// For BATCH particles, their first point along an axis and the weights of their points.
+// For BATCH particles, their first point along an axis and the weights of their points. The loops over particles have no
+// branches, so that the compiler computes several at once.
 template <class T, int POINTS> struct Axis {
-  int first[BATCH];  // within the block, or OUTSIDE
-  T weight[BATCH][POINTS];
+  alignas(64) int first[BATCH];  // within the block, or OUTSIDE
+  alignas(64) T weight[POINTS][BATCH];
 
   void find(const double *x, double spacing, index start, index extent, index period) {
-    constexpr int BELOW = POINTS == 2 ? 0 : 1;
-    constexpr double FAR = 1e9;
-    const int shift = int(start) + BELOW, around = int(period), last = int(extent) - POINTS;
+    constexpr int BELOW = POINTS == 2 ? 0 : 1, FAR = 1000000000;
+    const int shift = int(start) + BELOW, around = int(period), last = around ? around - 1 : int(extent) - POINTS;
     for (int i = 0; i < BATCH; ++i) {
       const double scaled = x[i] / spacing, below = __builtin_floor(POINTS == 3 ? scaled + 0.5 : scaled);
       const double s = scaled - below, r = 1 - s;
-      T *w = weight[i];
       if (POINTS == 2) {
-        w[0] = T(r), w[1] = T(s);
+        weight[0][i] = T(r), weight[1][i] = T(s);
       } else if (POINTS == 3) {
         const double a = 0.5 - s, b = 0.5 + s;
-        w[0] = T(0.5 * a * a), w[1] = T(0.75 - s * s), w[POINTS - 1] = T(0.5 * b * b);
+        weight[0][i] = T(0.5 * a * a), weight[1][i] = T(0.75 - s * s), weight[POINTS - 1][i] = T(0.5 * b * b);
       } else {
         constexpr double sixth = 1.0 / 6;
-        w[0] = T(r * r * r * sixth), w[1] = T((4 + s * s * (3 * s - 6)) * sixth);
-        w[POINTS - 2] = T((4 + r * r * (3 * r - 6)) * sixth), w[POINTS - 1] = T(s * s * s * sixth);
+        weight[0][i] = T(r * r * r * sixth), weight[1][i] = T((4 + s * s * (3 * s - 6)) * sixth);
+        weight[POINTS - 2][i] = T((4 + r * r * (3 * r - 6)) * sixth), weight[POINTS - 1][i] = T(s * s * s * sixth);
       }
       // Beyond FAR, or not a number: the comparison is false.
-      first[i] = int(below > -FAR && below < FAR ? below : -FAR) - shift;
+      first[i] = int(__builtin_fabs(below) < FAR ? below : -2.0 * FAR) - shift;
     }
+    int beyond = 0;
     for (int i = 0; i < BATCH; ++i) {
-      if (around && first[i] > -int(FAR) - shift && unsigned(first[i]) >= unsigned(around))
-        first[i] = (first[i] % around + around) % around;
-      if (first[i] < 0 || (!around && first[i] > last)) first[i] = OUTSIDE;
+      int at = first[i];
+      at += at < 0 ? around : 0;
+      at -= at > last ? around : 0;
+      first[i] = at;
+      beyond |= (at < 0) | (at > last);
+    }
+    if (!beyond) return;
+    for (int i = 0; i < BATCH; ++i) {
+      if (around && first[i] > -FAR - FAR / 2) first[i] = (first[i] % around + around) % around;
+      if (first[i] < 0 || first[i] > last) first[i] = OUTSIDE;
     }
   }
 
@@ -157,14 +164,14 @@ template <class T, int POINTS, int COMPONENTS> static void gather_points(const G
       for (int j = 0; j < POINTS; ++j)
 #pragma GCC unroll 4
         for (int k = 0; k < POINTS; ++k)
-          total.add(axes[0].weight[i][j] * axes[1].weight[i][k], from + planes[j] + lines[k]);
+          total.add(axes[0].weight[j][i] * axes[1].weight[k][i], from + planes[j] + lines[k]);
       T sums[POINTS * COMPONENTS];
       total.store(sums);
 #pragma GCC unroll 3
       for (int c = 0; c < COMPONENTS; ++c) {
         T value = 0;
 #pragma GCC unroll 4
-        for (int k = 0; k < POINTS; ++k) value += axes[2].weight[i][k] * sums[k * COMPONENTS + c];
+        for (int k = 0; k < POINTS; ++k) value += axes[2].weight[k][i] * sums[k * COMPONENTS + c];
         values[c * g.count + p + i] = value;
       }
     }
@@ -221,7 +228,7 @@ template <class T, int POINTS> static void deposit_points(const Deposit &d) {
       axes[1].offsets(i, d.extents[1], strides[1], lines);
       typename Several::vec weight{};
 #pragma GCC unroll 4
-      for (int k = 0; k < POINTS; ++k) weight[k] = axes[2].weight[i][k];
+      for (int k = 0; k < POINTS; ++k) weight[k] = axes[2].weight[k][i];
       const index first = axes[2].first[i];
       if (first + WIDTH <= d.extents[2]) {
         T *from = block + first;
@@ -229,14 +236,14 @@ template <class T, int POINTS> static void deposit_points(const Deposit &d) {
         for (int j = 0; j < POINTS; ++j)
 #pragma GCC unroll 4
           for (int k = 0; k < POINTS; ++k)
-            Several::add(from + planes[j] + lines[k], mass * axes[0].weight[i][j] * axes[1].weight[i][k], weight);
+            Several::add(from + planes[j] + lines[k], mass * axes[0].weight[j][i] * axes[1].weight[k][i], weight);
         continue;
       }
       axes[2].offsets(i, d.extents[2], 1, places);
       for (int j = 0; j < POINTS; ++j)
         for (int k = 0; k < POINTS; ++k)
           for (int l = 0; l < POINTS; ++l)
-            One::add(block + planes[j] + lines[k] + places[l], mass * axes[0].weight[i][j] * axes[1].weight[i][k],
+            One::add(block + planes[j] + lines[k] + places[l], mass * axes[0].weight[j][i] * axes[1].weight[k][i],
                      typename One::vec{weight[l]});
     }
   });
