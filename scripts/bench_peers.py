@@ -7,11 +7,12 @@
 Navier-Stokes RK4 from a Taylor-Green vortex: fluidsim's ns3d (FFTW, MPI, 2 ranks, double precision), the method
 published for JAX (complex transforms back to the input layout, 2 devices), and this program. The same in planes:
 fluidsim's ns2d with each of its parallel transforms, and this program. Schrodinger-Poisson steps of order 2 in single
-precision: Jaxion (2 devices), and this program. Every contender is a separate process that
-waits for its turns without using a core; medians are compared. Contenders that solve the same flow must agree on its
-energy.
+precision: Jaxion (2 devices), and this program. As many particles as points, moved by their gravity: JaxPM (cloud in
+cell, single precision, one device with all cores), and this program with the same weights and with its default.
+Every contender is a separate process that waits for its turns without using a core; medians are compared. Contenders
+that solve the same flow must agree on its energy.
 
-At the first call, fluidsim and Jaxion are installed into separate environments under --folder (from pip's configured
+At the first call, the other programs are installed into separate environments under --folder (from pip's configured
 index; Debian's FFTW for MPI is unpacked there too, nothing is installed in the system). A peer that cannot be
 installed is left out, with a line that says why. MPI with its compiler, a C++ compiler and FFTW are required:
 apt-get install g++ libfftw3-dev libopenmpi-dev openmpi-bin.
@@ -103,6 +104,10 @@ def fluidsim(folder: Path) -> Environment:
 
 def jaxion(folder: Path) -> Environment:
     return Environment(installed(folder / "jaxion", ("jaxion",), {}, "import jaxion"))
+
+
+def jaxpm(folder: Path) -> Environment:
+    return Environment(installed(folder / "jaxpm", ("jaxpm==0.1.6",), {}, "import jaxpm.pm"))
 
 
 def here(folder: Path) -> Environment:
@@ -210,7 +215,7 @@ def main() -> int:
     parser.add_argument("--planes", default="", help="points along each side of a plane, e.g. 256,1024")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--devices", type=int, default=2, help="devices of each JAX program (default: 2)")
-    parser.add_argument("--only", choices=("navier_stokes", "schrodinger_poisson"))
+    parser.add_argument("--only", choices=("navier_stokes", "schrodinger_poisson", "particles"))
     parser.add_argument("--without", default="", help="peers to leave out, e.g. published,fluidsim")
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     parser.add_argument("--folder", type=Path, default=Path(cache) / "simulator-peers", help="for the peers")
@@ -218,7 +223,7 @@ def main() -> int:
     args = parser.parse_args()
     folder, left_out = args.folder.absolute(), args.without.split(",")
     rows: list[dict[str, Any]] = []
-    base = PROBLEM | {"devices": args.devices, "flow": True}
+    base = PROBLEM | {"devices": args.devices, "what": "navier_stokes"}
     single, double = {"precision": "single"}, {"precision": "double"}
     for n in _numbers(args.shapes):
         flow = base | {"shape": [n] * 3, "steps": max(1, round(2 * 128**3 / n**3))}
@@ -228,9 +233,16 @@ def main() -> int:
             ("simulator_step.py", here, flow | double),
             ("simulator_step.py", here, flow | single),
         ]
-        wave = flow | single | {"flow": False, "dt": 1e-5}
+        wave = flow | single | {"what": "schrodinger_poisson", "dt": 1e-5}
         waves = [("jaxion_step.py", jaxion, wave), ("simulator_step.py", here, wave)]
-        for what, wanted in (("navier_stokes", flows), ("schrodinger_poisson", waves)):
+        mesh = flow | single | {"what": "particles", "dt": 1e-5}
+        meshes = [
+            ("jaxpm_step.py", jaxpm, mesh),
+            ("simulator_step.py", here, mesh | {"matter": {"assignment": "cic"}}),
+            ("simulator_step.py", here, mesh),
+            ("simulator_step.py", here, mesh | double | {"matter": {"assignment": "cic"}}),
+        ]
+        for what, wanted in (("navier_stokes", flows), ("schrodinger_poisson", waves), ("particles", meshes)):
             wanted = [w for w in wanted if w[0].removesuffix("_step.py") not in left_out]
             if args.only in (None, what):
                 rows += compare(f"{what}, {n}^3", wanted, folder, args.rounds)

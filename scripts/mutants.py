@@ -164,7 +164,7 @@ def tried(place: Path, file: str, text: str, tests: list[str], limit: float) -> 
 
 def judged(number: int, seed: int, jobs: int) -> None:
     lines, spent = executed(), seconds()
-    # Lines that no test executes are mutated too; their mutants survive.
+    # Modules that no test executes are mutated too; their mutants survive.
     files = sorted(p for room in ROOMS for p in (ROOT / "simulator" / room).rglob("*.py"))
     drawn = random.Random(seed).sample([(p, *mutant) for p in files for mutant in mutants(p)], number)
     places = [Path(tempfile.mkdtemp(prefix="simulator-mutants-")) for _ in range(jobs)]
@@ -179,8 +179,10 @@ def judged(number: int, seed: int, jobs: int) -> None:
 
     def one(path: Path, line: int, difference: str, text: str) -> bool:
         file = str(path.relative_to(ROOT))
-        tests, total = [], 0.0
-        for test in sorted(lines.get(file, {}).get(line, ()), key=lambda each: spent.get(each, 0.0)):
+        tests, total, known = [], 0.0, lines.get(file, {})
+        # A line that is executed when its module is imported belongs to no test: then all tests of the module.
+        found = known.get(line) or set().union(*known.values())
+        for test in sorted(found, key=lambda each: spent.get(each, 0.0)):
             tests.append(test)
             if (total := total + spent.get(test, 0.0)) > MOST_SECONDS / 2:
                 break

@@ -1,4 +1,4 @@
-"""This program's step of a Taylor-Green vortex (RK4) or of the Schrodinger-Poisson equations (order 2)."""
+"""A step of this program: a Taylor-Green vortex (RK4), Schrodinger-Poisson equations or particles (order 2)."""
 
 from turns import Line, problem, serve, timed
 
@@ -11,17 +11,24 @@ from simulator import Simulation  # noqa: E402
 from simulator.config import run_config_class  # noqa: E402
 from simulator.simulation.advance import Until  # noqa: E402
 
-FLOW = {
-    "model": {"kind": "navier_stokes", "viscosity": settings.get("viscosity")},
-    "initial": {"kind": "taylor_green"},
-}
-WAVE = {
-    "model": {"kind": "schrodinger_poisson"},
-    "initial": {"kind": "soliton", "core_radius": 0.7},
+MATTER = {"kind": "particles", "name": "dark", "count": settings["shape"][0] ** 3}
+WHAT = {
+    "navier_stokes": {
+        "model": {"kind": "navier_stokes", "viscosity": settings.get("viscosity")},
+        "initial": {"kind": "taylor_green"},
+    },
+    "schrodinger_poisson": {
+        "model": {"kind": "schrodinger_poisson"},
+        "initial": {"kind": "soliton", "core_radius": 0.7},
+    },
+    "particles": {
+        "model": {"kind": "composite", "components": [MATTER | settings.get("matter", {})]},
+        "initial": {"kind": "composite", "components": {"dark": {"kind": "zeldovich_wave", "amplitude": 0.3}}},
+    },
 }
 config = run_config_class().model_validate(
     {
-        **(FLOW if settings["flow"] else WAVE),
+        **WHAT[settings["what"]],
         "grid": {"shape": settings["shape"]},
         "time": {"stop": 1e6 * settings["dt"], "dt": settings["dt"]},
         "precision": settings["precision"],
@@ -38,5 +45,6 @@ def run() -> None:
 
 run()
 energy = float(simulation.diagnostics(simulation.state)["energy"])
-name = f"simulator, {settings['precision']}, {settings['devices']} devices ({config.time.integrator})"
+kind = f", {config.model.components[0].assignment}" if settings["what"] == "particles" else ""
+name = f"simulator, {settings['precision']}{kind}, {settings['devices']} devices ({config.time.integrator})"
 serve(line, {"name": name, "energy": energy}, lambda: timed(settings["steps"], run))
