@@ -20,8 +20,10 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
 
 from simulator.cluster.hardware import cpu_model
 from simulator.errors import UserError, shown
@@ -119,6 +121,28 @@ def use(folder: Path | None) -> None:
     for name, value in settings.items():
         if hasattr(jax.config, name):
             jax.config.update(name, value)
+    _share_between_processes()
+
+
+def _share_between_processes() -> None:
+    """Makes the keys of JAX's cache equal on all processes of a run on processors: JAX 0.10 to 0.12 hashes the
+    topology as a process sees it, so that only process 0, which writes the cache, would find its programs."""
+    try:
+        from jax._src import cache_key
+
+        original = cache_key._hash_accelerator_config
+    except (ImportError, AttributeError):  # another JAX: each process compiles for itself
+        return
+    if original.__module__ == __name__:
+        return
+
+    def hashed(hash_obj: Any, accelerators: np.ndarray) -> None:
+        devices = list(accelerators.flat)
+        if any(device.platform != "cpu" for device in devices):
+            return original(hash_obj, accelerators)
+        hash_obj.update(repr([(device.process_index, device.device_kind) for device in devices]).encode())
+
+    cache_key._hash_accelerator_config = hashed
 
 
 def prune(base: Path, limit: int = LIMIT) -> int:

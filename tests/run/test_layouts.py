@@ -58,6 +58,14 @@ def two_processes(one_device):
     return run, ended.stdout
 
 
+def test_every_process_loads_what_the_first_one_compiled(one_device, two_processes, tmp_path):
+    arguments = "--output", tmp_path / "run", "--processes", "2", "devices.count=4"
+    ended = call("run", one_device.parent / "case.yaml", *arguments, JAX_LOGGING_LEVEL="DEBUG")
+    assert ended.returncode == 0, ended.stderr
+    for log in (ended.stderr, (tmp_path / "run/logs/p00001.log").read_text()):
+        assert "cache hit for 'jit_advance" in log and "MISS for 'jit_advance" not in log
+
+
 def test_the_same_run_on_two_processes(one_device, two_processes):
     run, shown = two_processes
     assert_alike(run, one_device)
