@@ -92,3 +92,13 @@ def test_the_vtkhdf_sidecar_shows_fields_whole_and_says_where_the_axes_point(sav
         # the last index of an image is the run's x
         steps = root.attrs["Direction"].reshape(3, 3) * root.attrs["Spacing"]
         np.testing.assert_allclose(steps @ [3, 4, 5], [5 / 6, 4 / 5, 3 / 4], rtol=1e-15)
+
+
+def test_a_plane_is_an_image_with_one_layer(tmp_path):
+    values = random_field(6, 5)
+    folder = save(tmp_path, 3, [Dataset("dye", values, grid(6, 5))], ATTRIBUTES)
+    with h5py.File(folder.with_suffix(".vtkhdf"), locking=False) as file:
+        attributes = dict(file["VTKHDF"].attrs)
+    assert list(attributes["Origin"]) == [0, 0, 0]
+    np.testing.assert_allclose(attributes["Spacing"], [1 / 5, 1 / 6, 1])
+    assert list(attributes["WholeExtent"]) == [0, 4, 0, 5, 0, 0]

@@ -9,6 +9,7 @@ import pytest
 from flow_support import flow, last, marched, measured
 
 from simulator.physics.forcing import FORCINGS
+from simulator.physics.forcing.band import band_modes
 from simulator.physics.models import Model
 from simulator.physics.models.fields import DENSITY, VELOCITY
 from simulator.simulation.inputs import Inputs
@@ -31,6 +32,14 @@ def made(kind, *, grid=GRID, count=1, model=flow_model, **keys):
     transform = make_transform(grid, jax.devices()[:count], np.float64)
     cls = FORCINGS[kind]
     return transform, cls(cls.Settings(**keys), transform, model(transform), Inputs())
+
+
+def test_a_band_holds_one_of_each_pair_of_modes_whose_wavenumber_lies_in_it():
+    numbers = np.stack(np.meshgrid(*(np.arange(-4, 5),) * 3, indexing="ij"), -1).reshape(-1, 3)
+    k = np.linalg.norm(numbers * np.array(GRID.fundamental), axis=1)
+    found = band_modes(GRID, (1.7, 2.9))
+    expected = set(map(tuple, numbers[(k >= 1.7) & (k <= 2.9)]))
+    assert set(map(tuple, [*found, *-found])) == expected and 2 * len(found) == len(expected) > 10
 
 
 def points():
