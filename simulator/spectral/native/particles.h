@@ -49,31 +49,38 @@ template <class T> static void weave(const Weave &w) {
 
 // ---- sums over points --------------------------------------------------------------------------------------------------
 
-// N numbers in vectors of four and the rest.
+// N numbers: in vectors of 32 bytes, in a vector of four, and the rest.
 template <class T, int N> struct Run {
-  static constexpr int VECTORS = N / 4, REST = N % 4;
-  typedef T vec __attribute__((vector_size(4 * sizeof(T))));
-  typedef T unaligned __attribute__((vector_size(4 * sizeof(T)), aligned(sizeof(T)), may_alias));
-  vec fours[VECTORS ? VECTORS : 1];
+  static constexpr int WIDE = 32 / sizeof(T), WIDES = N / WIDE, FOURS = N % WIDE / 4, REST = N % 4;
+  static constexpr int FOUR = WIDES * WIDE, LAST = N - REST;  // where the vector of four and the rest begin
+  typedef T wide __attribute__((vector_size(32)));
+  typedef T four __attribute__((vector_size(4 * sizeof(T))));
+  typedef T any_wide __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
+  typedef T any_four __attribute__((vector_size(4 * sizeof(T)), aligned(sizeof(T)), may_alias));
+  wide wides[WIDES ? WIDES : 1];
+  four fours;
   T rest[REST ? REST : 1];
 
   inline void clear() {
 #pragma GCC unroll 4
-    for (int i = 0; i < VECTORS; ++i) fours[i] = vec{};
+    for (int i = 0; i < WIDES; ++i) wides[i] = wide{};
+    fours = four{};
 #pragma GCC unroll 4
     for (int i = 0; i < REST; ++i) rest[i] = 0;
   }
   inline void add(T factor, const T *from) {
 #pragma GCC unroll 4
-    for (int i = 0; i < VECTORS; ++i) fours[i] += factor * reinterpret_cast<const unaligned *>(from)[i];
+    for (int i = 0; i < WIDES; ++i) wides[i] += factor * reinterpret_cast<const any_wide *>(from)[i];
+    if (FOURS) fours += factor * *reinterpret_cast<const any_four *>(from + FOUR);
 #pragma GCC unroll 4
-    for (int i = 0; i < REST; ++i) rest[i] += factor * from[4 * VECTORS + i];
+    for (int i = 0; i < REST; ++i) rest[i] += factor * from[LAST + i];
   }
   inline void store(T *to) const {
 #pragma GCC unroll 4
-    for (int i = 0; i < VECTORS; ++i) reinterpret_cast<unaligned *>(to)[i] = fours[i];
+    for (int i = 0; i < WIDES; ++i) reinterpret_cast<any_wide *>(to)[i] = wides[i];
+    if (FOURS) *reinterpret_cast<any_four *>(to + FOUR) = fours;
 #pragma GCC unroll 4
-    for (int i = 0; i < REST; ++i) to[4 * VECTORS + i] = rest[i];
+    for (int i = 0; i < REST; ++i) to[LAST + i] = rest[i];
   }
 };
 
