@@ -118,7 +118,7 @@ def shardings(model: Model, populations: Populations, state: State) -> State:
     particles over the devices, all other arrays replicated on every device."""
     everywhere = NamedSharding(model.transform.layout.mesh, PartitionSpec())
 
-    def spectral(fields: Fields) -> dict[str, NamedSharding]:
+    def spectral(fields: Mapping[str, Any]) -> dict[str, NamedSharding]:
         return {n: model.transform_of(n).layout.sharding(f.ndim) for n, f in fields.items()}
 
     return replace(

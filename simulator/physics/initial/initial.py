@@ -163,7 +163,7 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
             ),
         )
 
-        def build_for(self, model: Any, files: StartFiles) -> Fields:
+        def build_for(self, model: Any, files: StartFiles) -> dict[str, Any]:
             if not isinstance(model, Composite):
                 raise UserError("kind: composite needs model.kind: composite")
             given = self.settings.components
