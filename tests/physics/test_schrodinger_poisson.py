@@ -12,8 +12,6 @@ from simulator.physics.initial.soliton import radial_ground_state
 from simulator.physics.stepping import INTEGRATORS
 
 LUMPS = '{"psi": (1 + 0.4 * jnp.cos(x) * jnp.sin(y + z) + 0.3j * jnp.sin(2 * y)) * jnp.exp(0.2j * jnp.cos(z))}'
-
-
 LOPSIDED = '{"psi": 1 + 0.3 * jnp.cos(x - 1) + 0.2 * jnp.sin(y) + 0.1 * jnp.cos(z) + 0.3j * jnp.sin(2 * y)}'
 
 
