@@ -16,9 +16,6 @@ pytestmark = pytest.mark.slow
 SHAPE = (8, 6, 4)
 
 
-# ---- particles ---------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def matter(tmp_path_factory):
     """Particles that are matter, as a run on two devices stores them, beside their density."""
@@ -57,9 +54,6 @@ def test_matter_in_yt(matter):
             found = np.asarray(every["io", f"particle_{record}_{axis}"])
             np.testing.assert_array_equal(found[order], stored[record][i])
     np.testing.assert_array_equal(np.asarray(every["io", "particle_mass"])[order], stored["mass"])
-
-
-# ---- one frame in all of them ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
