@@ -42,7 +42,7 @@ class Harm:
     """What is done to one process of a run.
 
     `stage`, `nth`: where in the protocol of a save it is killed, or `act` is done, the nth time that this process
-    comes there. `largest`: RLIMIT_FSIZE in bytes from the beginning of the loop on. `descriptors`: RLIMIT_NOFILE.
+    comes there. `largest`: RLIMIT_FSIZE in bytes from the beginning of the loop on.
     `tame`: root's privilege to write anywhere is given up.
     """
 
@@ -50,7 +50,6 @@ class Harm:
     nth: int = 1
     act: Callable[[], object] | None = None
     largest: int | None = None
-    descriptors: int | None = None
     tame: bool = False
 
 
@@ -120,8 +119,6 @@ def _child(arguments: list[str], said: Path, harm: Harm, run: Callable[[list[str
     descriptor = os.open(said, os.O_WRONLY | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    if harm.descriptors:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (harm.descriptors, harm.descriptors))
     if harm.tame:
         _give_up_root()
     _hook(harm)

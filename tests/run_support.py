@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from simulator import Simulation, load_config, open_run
 from simulator.archive.manifest import committed
 from simulator.archive.reader import open_snapshot
 from simulator.cli import main
@@ -39,6 +40,11 @@ def write_case(folder: Path, text: str = CASE, name: str = "case.yaml") -> Path:
 def simulate(config: Path, folder: Path, *arguments: str) -> int:
     """`simulator run CONFIG --output FOLDER ...` in this process; its exit code."""
     return main(["run", str(config), "--output", str(folder), *arguments])
+
+
+def simulation(config: Path, *overrides: str, **options: Any) -> Simulation:
+    """The simulation of a configuration's file, which says nothing."""
+    return Simulation(load_config(config, overrides), report=lambda line: None, **options)
 
 
 def command(*arguments: str | Path) -> list[str]:
@@ -135,8 +141,6 @@ def rows(folder: Path) -> int:
 
 def table(folder: Path) -> dict[str, np.ndarray]:
     """The columns of diagnostics.csv."""
-    from simulator import open_run
-
     return open_run(folder).diagnostics
 
 

@@ -62,20 +62,13 @@ class Means(Kind):
         layout, physical = transform.layout, transform.physical
 
         def begin():
-            return {
-                "count": jnp.zeros(()),
-                "values": jnp.zeros((3, *physical.shape)),
-                "modes": jnp.zeros(template.shape, template.dtype),
-            }
+            values, modes = jnp.zeros((3, *physical.shape)), jnp.zeros(template.shape, template.dtype)
+            return {"count": jnp.zeros(()), "values": values, "modes": modes}
 
         def update(state, sums):
-            velocity = state.fields["velocity"]
             values = subject.model.field_values("velocity", state.fields)
-            return {
-                "count": sums["count"] + 1,
-                "values": sums["values"] + values,
-                "modes": sums["modes"] + velocity,
-            }
+            new = {"count": 1, "values": values, "modes": state.fields["velocity"]}
+            return {name: sums[name] + new[name] for name in sums}
 
         def compute(state, sums):
             values, modes = (sums[name] / sums["count"] for name in ("values", "modes"))

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from fault_support import flip
 from run_support import simulate, write_case
-from storage_support import save
+from storage_support import grid, save
 
 from simulator.archive.ledger import NAME, Ledger, read_ledger
-from simulator.archive.manifest import Axis, committed
+from simulator.archive.manifest import committed
 from simulator.archive.series import Series, Table
 from simulator.archive.shard import Dataset
 from simulator.archive.verify import newest_good, verification
@@ -272,8 +272,7 @@ def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path)
 
 def _many(folder: Path, count: int) -> Path:
     """A run with `count` snapshots: copies of one, each with a manifest of its own."""
-    axes = tuple(Axis.uniform(name, 4, 0.25) for name in "xyz")
-    data = [Dataset("density", np.ones((4, 4, 4)), axes)]
+    data = [Dataset("density", np.ones((4, 4, 4)), grid(4, 4, 4))]
     for step in range(count):
         save(folder / "snapshots", step, data, {"time": float(step), "configuration": "x" * 5000})
     Ledger(folder, RunFolder(folder).recorded())

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 from run_support import fresh
-from storage_support import save
+from storage_support import XYZ, grid, save
 
-from simulator.archive.manifest import Axis
 from simulator.archive.open_run import open_run
 from simulator.archive.series import Series, Table
 from simulator.archive.shard import Dataset
@@ -42,10 +41,9 @@ def test_snapshots_are_read_lazily_and_grow_with_the_run(folder):
     assert len(run.snapshots) == 0
     with pytest.raises(IndexError):
         run.snapshots[-1]
-    axes = tuple(Axis.uniform(name, 4, 0.25) for name in "xyz")
     velocity = np.arange(3 * 64, dtype=np.float64).reshape(3, 4, 4, 4)
     for step in (0, 10):
-        dataset = Dataset("velocity", velocity + step, axes, components=(("x", "y", "z"),))
+        dataset = Dataset("velocity", velocity + step, grid(4, 4, 4), XYZ)
         save(folder / "snapshots", step, [dataset], {"time": 0.1 * step})
     assert run.snapshots.steps == (0, 10) and repr(run.snapshots) == "<2 snapshots, steps [0, 10]>"
     np.testing.assert_array_equal(run.snapshots[-1]["velocity"][1, :, 2], velocity[1, :, 2] + 10)

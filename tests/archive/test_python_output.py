@@ -16,11 +16,9 @@ from simulator.show import plot_run
 CODE = """
 import jax.numpy as jnp
 
-
 def helical(fields, time):
     density = (fields["velocity"] * fields["vorticity"]).sum(0)
     return {"mean": density.mean(), "along_z": density.mean((0, 1)), "time_squared": time**2}
-
 
 def moment(fields, time, power):
     x, y, z = fields.points
@@ -31,36 +29,28 @@ def moment(fields, time, power):
         "map": (fields["velocity"][2] * jnp.cos(x + 0 * y + 0 * z)).mean(2),
     }
 
-
 def field(fields, time):
     return {"u": fields["velocity"][0]}
 
-
 def wrong_name(fields, time):
     return {"u": fields["velicity"].mean()}
-
 
 def branch(fields, time):
     if fields["speed"].mean() > 1:
         return {"a": 1}
     return {"a": 0}
 
-
 def nothing(fields, time):
     pass
-
 
 def words(fields, time):
     return {"a": "b"}
 
-
 def many(fields, time):
     return {"a": jnp.zeros((2048, 1024))}
 
-
 def modes(fields, time):
     return {"a": fields.modes("velocity").sum()}
-
 
 def step(fields, time):
     return {"time": time}
@@ -124,14 +114,14 @@ def test_functions_are_measured_stored_drawn_and_continued(configured, tmp_path:
 
 
 REFUSED = [
-    ("field", 20, "u is a whole field; return a mean"),
-    ("wrong_name", 25, "KeyError: 'velicity; the model has velocity, "),
-    ("branch", 29, "uses numpy, or an if, on values; use jax.numpy instead"),
-    ("nothing", 34, "returned NoneType; a dict of numbers and small arrays by name is needed"),
-    ("words", 38, "a is str; a number or an array is needed"),
-    ("many", 42, "returns 2097152 numbers; a row holds at most 1048576"),
-    ("modes", 46, "a is complex; return its .real and .imag"),
-    ("step", 50, "'time' cannot name a variable"),
+    ("field", 17, "u is a whole field; return a mean"),
+    ("wrong_name", 21, "KeyError: 'velicity; the model has velocity, "),
+    ("branch", 24, "uses numpy, or an if, on values; use jax.numpy instead"),
+    ("nothing", 28, "returned NoneType; a dict of numbers and small arrays by name is needed"),
+    ("words", 31, "a is str; a number or an array is needed"),
+    ("many", 34, "returns 2097152 numbers; a row holds at most 1048576"),
+    ("modes", 37, "a is complex; return its .real and .imag"),
+    ("step", 40, "'time' cannot name a variable"),
 ]
 
 

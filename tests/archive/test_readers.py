@@ -3,46 +3,29 @@
 import jax
 import numpy as np
 import pytest
+from gravity_cases import MATTER, by_id, simulation
 from storage_support import XYZ, save
 
-from simulator import Simulation, load_config
 from simulator.archive.shard import Dataset
 from simulator.archive.states import particle_datasets, physical_axes
-from simulator.cluster import discover
-from simulator.cluster.start import Cluster
 from simulator.physics.initial.vortices import AbcStart, AbcStartSettings
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid, make_transform
 
 pytestmark = pytest.mark.slow
 SHAPE = (8, 6, 4)
-MATTER = """\
-model: {kind: composite, components: [{kind: particles, name: dark, count: 8}]}
-grid: {shape: [8, 8, 8], box: [2, 2, 2]}
-initial: {kind: composite, components: {dark: {kind: jeans_wave, amplitude: 0.1}}}
-time: {stop: 1, dt: 0.1}
-"""
-
-
-# ---- particles ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def matter(tmp_path_factory):
-    """Eight particles that are matter, as a run on two devices stores them, beside their density."""
-    place = tmp_path_factory.mktemp("matter")
-    (place / "run.yaml").write_text(MATTER)
-    cluster = Cluster(discover({}), "cpu", tuple(jax.devices()[:2]))
-    run = Simulation(load_config(place / "run.yaml"), cluster=cluster)
+    """Particles that are matter, as a run on two devices stores them, beside their density."""
+    run = simulation(MATTER, devices=2)
     dark, density = run.state.particles["dark"], run.values("dark_density")(run.state)
     records = [
         *particle_datasets(dark, run.populations["dark"]),
         Dataset("dark_density", density, physical_axes(run.transform)),
     ]
-    ids = np.asarray(dark.id)
-    order = np.argsort(ids[ids >= 0])
-    stored = {name: np.asarray(a)[..., ids >= 0][..., order] for name, a in dark.records.items()}
-    return save(place / "snapshots", 10, records, {"time": 0.5}), stored
+    return save(tmp_path_factory.mktemp("matter") / "snapshots", 10, records, {"time": 0.5}), by_id(dark)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -71,9 +54,6 @@ def test_matter_in_yt(matter):
             found = np.asarray(every["io", f"particle_{record}_{axis}"])
             np.testing.assert_array_equal(found[order], stored[record][i])
     np.testing.assert_array_equal(np.asarray(every["io", "particle_mass"])[order], stored["mass"])
-
-
-# ---- one frame in all of them ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

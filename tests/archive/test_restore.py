@@ -18,6 +18,7 @@ from simulator.errors import UserError
 
 pytestmark = pytest.mark.spmd
 COMPONENTS = (("x", "y"),)
+SINGLE = jax.sharding.SingleDeviceSharding(jax.devices()[0])
 
 
 def spectral_axes(limits: dict[str, int], half: str | None, order: tuple[str, ...]) -> tuple[Axis, ...]:
@@ -130,15 +131,13 @@ def test_nyquist_modes_of_one_grid_are_one_mode(tmp_path):
     above = Axis.modes("kx", [0, 1, 2, 3, 4, -3, -2, -1], points=8)
     finer = Axis.modes("kx", [0, 1, 2, 3, 4], points=16)
     folder = save(tmp_path, 1, [Dataset("psi", values, (below,))])
-    single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    np.testing.assert_array_equal(np.asarray(restore(folder, "psi", single, (above,))), values)
-    np.testing.assert_array_equal(np.asarray(restore(folder, "psi", single, (finer,)))[4], 0)
+    np.testing.assert_array_equal(np.asarray(restore(folder, "psi", SINGLE, (above,))), values)
+    np.testing.assert_array_equal(np.asarray(restore(folder, "psi", SINGLE, (finer,)))[4], 0)
 
 
 def test_without_the_symmetry_nothing_is_conjugated(tmp_path):
     folder = save(tmp_path, 1, [Dataset("psi", np.array([1j, 2j]), (Axis.modes("kx", [0, 1]),))])
-    single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    got = restore(folder, "psi", single, (Axis.modes("kx", [0, 1, -1]),))
+    got = restore(folder, "psi", SINGLE, (Axis.modes("kx", [0, 1, -1]),))
     np.testing.assert_array_equal(np.asarray(got), [1j, 2j, 0])
 
 
@@ -156,14 +155,13 @@ def test_pieces_are_cut_when_memory_is_short(tmp_path, monkeypatch):
 def test_refusals_name_what_does_not_fit(tmp_path):
     values = random_field(6, 5, 4)
     folder = save(tmp_path, 1, [Dataset("p", values, grid(6, 5, 4))])
-    single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     snapshot = open_snapshot(folder)
     with pytest.raises(UserError, match="has no field density; its fields are p"):
-        restore(snapshot, "density", single, grid(6, 5, 4))
+        restore(snapshot, "density", SINGLE, grid(6, 5, 4))
     with pytest.raises(UserError, match="axis x has 6 stored points, but 8 are requested"):
-        restore(snapshot, "p", single, grid(8, 5, 4))
+        restore(snapshot, "p", SINGLE, grid(8, 5, 4))
     with pytest.raises(UserError, match="stored over x, y, z, wanted over x, y"):
-        restore(snapshot, "p", single, grid(6, 5))
+        restore(snapshot, "p", SINGLE, grid(6, 5))
     modes_of_x = (Axis.modes("x", range(6)), *grid(6, 5, 4)[1:])
     with pytest.raises(UserError, match="modes in one layout and points in the other"):
-        restore(snapshot, "p", single, modes_of_x)
+        restore(snapshot, "p", SINGLE, modes_of_x)

@@ -10,15 +10,15 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from flow_support import flow
 
-from simulator import Simulation
 from simulator.check.step import exchange_alone, part_alone
 from simulator.cli import main
-from simulator.config import load_config, run_config_class
+from simulator.config import load_config
 from simulator.plan.traffic import anatomy
 from simulator.spectral.collectives import collectives
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+RUNS = sorted(path for path in (Path(__file__).parents[2] / "configs").glob("*.yaml") if "sweep" not in path.stem)
 
 
 def test_the_command_that_is_gone_names_the_script(capsys):
@@ -53,10 +53,8 @@ def test_a_step_is_measured_with_its_parts(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
 def test_every_configuration_can_be_measured(tmp_path, path):
-    if path.stem.startswith("sweep"):
-        pytest.skip("a study, not a run")
     # What is shipped small is resolved as it is.
     small = load_config(path).grid.shape
     smaller = () if prod(small) <= 32**3 else ("--shape", "32,32,32")
@@ -88,9 +86,9 @@ def test_refusals_of_a_step(arguments, message, capsys):
     assert message in error and "Traceback" not in error
 
 
-def simulation(model, devices=2, **others):
-    data = {"model": model, "grid": {"shape": [12, 12, 12]}, "time": {"stop": 1}, **others}
-    return Simulation(run_config_class().model_validate({**data, "devices": {"platform": "cpu", "count": devices}}))
+@pytest.fixture(scope="module")
+def decaying():
+    return flow(12, 12, 12, initial={"kind": "abc"}, viscosity=0.1, count=2)
 
 
 def taken_apart(s):
@@ -98,22 +96,20 @@ def taken_apart(s):
 
 
 @pytest.mark.spmd
-def test_what_is_found_is_what_the_compiled_step_exchanges():
-    s = simulation({"kind": "navier_stokes", "viscosity": 0.1}, initial={"kind": "abc"})
-    found = taken_apart(s)
+def test_what_is_found_is_what_the_compiled_step_exchanges(decaying):
+    found = taken_apart(decaying)
     ((part, count),) = found.parts.items()
     assert (part.direction, part.given, part.made, count) == ("evaluate", 3, 5, 4)
     assert sum(found.exchanges.values()) == 8  # there and back, four times
-    compiled = jax.jit(s.step).lower(s.placed_template, np.float64(1e-3)).compile()
+    compiled = jax.jit(decaying.step).lower(decaying.placed_template, np.float64(1e-3)).compile()
     itemsize = np.dtype(np.complex128).itemsize
     sent = sum(n * np.prod(e.shape) * itemsize // 2 for e, n in found.exchanges.items())
     assert collectives(compiled)["all-to-all"].bytes == sent
 
 
 @pytest.mark.spmd
-def test_the_parts_alone_exchange_as_much_as_in_the_step():
-    s = simulation({"kind": "navier_stokes", "viscosity": 0.1}, initial={"kind": "abc"})
-    found = taken_apart(s)
+def test_the_parts_alone_exchange_as_much_as_in_the_step(decaying):
+    found = taken_apart(decaying)
 
     def sent(alone):
         function, arguments = alone
@@ -126,13 +122,8 @@ def test_the_parts_alone_exchange_as_much_as_in_the_step():
 
 def test_loops_within_a_step_are_counted():
     """composition4: five kicks, each with psi there and back, and the density's Poisson equation."""
-    s = simulation(
-        {"kind": "schrodinger_poisson"},
-        devices=1,
-        initial={"kind": "soliton", "core_radius": 1.0},
-        time={"stop": 1, "integrator": "composition4"},
-    )
-    found = taken_apart(s)
+    time, initial = {"stop": 1, "integrator": "composition4"}, {"kind": "soliton", "core_radius": 1.0}
+    found = taken_apart(flow(12, 12, 12, initial=initial, model={"kind": "schrodinger_poisson"}, time=time))
     kinds = {(part.direction, part.transform.layout.real): n for part, n in found.parts.items()}
     assert kinds == {(d, real): 5 for d in ("forward", "inverse") for real in (True, False)}
     assert not found.exchanges

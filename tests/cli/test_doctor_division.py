@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import jax
 import pytest
 
 from simulator.cli import main
@@ -13,7 +12,6 @@ CONFIG = str(Path(__file__).parents[2] / "configs" / "taylor_green.yaml")
 
 @pytest.fixture(autouse=True)
 def started(monkeypatch) -> None:
-    jax.devices()
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
 
 

@@ -2,20 +2,20 @@
 
 import numpy as np
 import pytest
-from storage_support import save
+from fault_support import flip
+from storage_support import grid, save
 
-from simulator.archive.manifest import Axis
 from simulator.archive.shard import Dataset
 from simulator.cli import main
 
 
 @pytest.fixture
 def run(tmp_path):
-    axes = tuple(Axis.uniform(n, 4, 0.25) for n in "xyz")
     values = np.arange(64.0).reshape(4, 4, 4)
     for kind in ("snapshots", "checkpoints"):
         for step in (1, 2):
-            save(tmp_path / "run" / kind, step, [Dataset("density", values + step, axes)], {"time": 0.1 * step})
+            data = [Dataset("density", values + step, grid(4, 4, 4))]
+            save(tmp_path / "run" / kind, step, data, {"time": 0.1 * step})
     return tmp_path / "run"
 
 
@@ -33,9 +33,7 @@ def test_a_good_run(run, capsys):
 
 def test_what_is_wrong_is_named_and_is_a_failure(run, capsys):
     shard = run / "checkpoints" / "00000002" / "shards" / "p00000.h5"
-    bad = bytearray(shard.read_bytes())
-    bad[1000] ^= 4
-    shard.write_bytes(bad)
+    flip(shard, 0.5)
     (run / "snapshots" / "00000001" / "shards" / "p00000.h5").unlink()
     assert main(["verify", str(run), "--quiet"]) == 1
     assert capsys.readouterr().out.splitlines() == [

@@ -99,13 +99,6 @@ def test_one_process_decides_alone_and_counts_its_virtual_devices(tmp_path):
     assert run(tmp_path, 1, body)[0] == [3, [True, False], [{"a": 1}], "b", "cpu"]
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize(("cores", "limit", "expected"), [(6, None, 6), (6, 4, 4), (2, 64, 2), (3, 0, 3)])
-def test_auto_takes_a_device_per_core_at_most_what_the_layout_can_use(monkeypatch, cores, limit, expected):
-    monkeypatch.setattr(start_module, "usable_cores", lambda: cores)
-    assert start_module._auto_cpu_devices(LOCAL, limit) == expected
-
-
 @pytest.mark.spmd
 def test_auto_divides_cores_and_limit_among_local_processes(tmp_path):
     body = """
@@ -117,14 +110,19 @@ def test_auto_divides_cores_and_limit_among_local_processes(tmp_path):
 
 
 @pytest.mark.spmd
-def test_unequal_processes_use_equally_many_devices(tmp_path, capfd):
+def test_unequal_processes_use_equally_many_devices_and_refuse_an_odd_number_together(tmp_path, capfd):
     body = """
         from simulator.cluster import start as module
         module.usable_cores = lambda: 2 + 4 * me
-        cluster = start(discover(os.environ), platform="cpu")
-        answer([len(cluster.devices), cluster.any(np.array([me])).tolist()])
+        try:
+            start(discover(os.environ), platform="cpu", count=3)
+        except UserError as error:
+            said = str(error)
+        cluster = start(discover(os.environ), platform="cpu", limit=64)
+        answer([len(cluster.devices), cluster.any(np.array([me])).tolist(), said])
     """
-    assert run(tmp_path, 2, body) == [[2, [1]], [2, [1]]]
+    said = "devices.count: 3 is not a multiple of the 2 processes; it is the total over the whole run, e.g. 2"
+    assert run(tmp_path, 2, body) == [[2, [1], said]] * 2
     assert "warning: processes have 1 to 3 devices: each uses 1" in capfd.readouterr().err
 
 
@@ -146,13 +144,6 @@ def test_a_notebooks_devices_are_taken_as_they_are_and_the_users_flag_counts(tmp
     flag = "--xla_force_host_platform_device_count=3"
     body = 'answer(len(start(discover({}), platform="cpu").devices))'
     assert run(tmp_path, 1, body, XLA_FLAGS=flag) == [3]
-
-
-@pytest.mark.smoke
-def test_a_count_that_is_no_multiple_of_the_processes_is_refused():
-    for count, n, tells in ((3, 2, "e.g. 2"), (0, 1, "e.g. 1"), (9, 4, "e.g. 8")):
-        with pytest.raises(UserError, match=f"devices.count: {count}.*{tells}"):
-            start_module._per_process(Allocation(num_processes=n), count)
 
 
 @pytest.mark.smoke

@@ -26,11 +26,9 @@ FROZEN, CHANGEABLE, FREE = Change.FROZEN, Change.CHANGEABLE, Change.FREE
 )
 def test_a_change_and_its_class(load, short: str, override: str, difference: tuple) -> None:
     key, old, new, change = difference
-    found = diff_configs(load(short), load(short, override))
-    assert found[0].key == key
-    assert found[0].new == new
-    assert found[0].change is change
-    assert old is None or found[0].old == old
+    found = diff_configs(load(short), load(short, override))[0]
+    assert (found.key, found.new, found.change) == (key, new, change)
+    assert old is None or found.old == old
 
 
 @pytest.mark.smoke

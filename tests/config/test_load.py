@@ -98,12 +98,6 @@ def test_a_run_is_named_after_its_file(config_class, tmp_path: Path, short: str)
     assert load_config(path, config_class=config_class) == config
 
 
-def test_cfl_is_left_alone_where_dt_is_given(load, short: str) -> None:
-    assert load(short.replace("stop: 1", "stop: 1, dt: 1/8")).time.model_dump(exclude_none=True) == {
-        "integrator": "rk4", "stop": 1.0, "dt": 0.125,
-    }  # fmt: skip
-
-
 def test_registries_do_not_leak_into_each_other(registries: Registries, config_class) -> None:
     assert TimeSettings.model_fields["integrator"].annotation is str
     assert RunConfig.model_fields["forcing"].default is None

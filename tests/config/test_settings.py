@@ -74,10 +74,6 @@ def test_wrong_values_are_refused(values: dict) -> None:
         Every.model_validate(values)
 
 
-def test_whole_floats_are_counts() -> None:
-    assert Every.model_validate({"count": 1e6}).count == 1_000_000
-
-
 def test_where_paths_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     context = {"folder": "/cases"}

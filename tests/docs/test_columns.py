@@ -92,10 +92,6 @@ model: {kind: schrodinger_poisson, self_interaction: 0.1,
   external_potential: {kind: harmonic, frequency: [1, 1, 1]}}
 initial: {kind: uniform}
 """ + MATTER.replace("{spectra", "{cospectra: {every: 1}, spectra"),
-    "expanding": """
-model: {kind: schrodinger_poisson, cosmology: {start: 0.1, hubble: 1, matter: 1}}
-initial: {kind: uniform}
-""" + MATTER,
     "composite": """
 model: {kind: composite, cosmology: {start: 0.1}, components: [
   {kind: self_gravitating_gas, sound_speed: 0}, {kind: schrodinger_poisson}, {kind: particles, count: 64}]}

@@ -52,8 +52,6 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert file.exists() or file in made, f"{path.name}: {target}"
 
 
-# ---- commands --------------------------------------------------------------------------------------------
-
 LINES = [(block, command) for block in blocks("console") for command, _ in commands(block)]
 CALLS = [(b, c) for b, c in LINES if re.match(r"(\S*/)?simulator |\./scripts/run |srun .*bin/simulator ", c)]
 
@@ -126,8 +124,6 @@ def test_the_first_run_prints_what_is_shown(tmp_path) -> None:
         assert shown(alike(expected)).fullmatch(printed), f"{alike(expected)}\n{printed}"
 
 
-# ---- configurations and code -----------------------------------------------------------------------------
-
 BASE = {"model": {"kind": "navier_stokes", "viscosity": 0.1}, "initial": {"kind": "abc"}, "time": {"stop": 1}}
 
 
@@ -156,9 +152,6 @@ def test_configurations_are_valid(block: Block, tmp_path) -> None:
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
 def test_code_is_python(block: Block) -> None:
     ast.parse(block.text)
-
-
-# ---- the command docs ------------------------------------------------------------------------------------
 
 
 def test_pages_are_found_by_their_last_part() -> None:

@@ -10,6 +10,18 @@ from simulator import Simulation
 from simulator.archive.recorder import series_of
 from simulator.physics.models import State
 
+MODELS = {
+    "navier_stokes": {"viscosity": 0.02, "scalars": [{"name": "dye", "diffusivity": 0.01}]},
+    "mhd": {"viscosity": 0.02, "resistivity": 0.01},
+    "boussinesq": {"viscosity": 0.02, "diffusivity": 0.01, "stratification": 2.0},
+}
+STARTS = {
+    "navier_stokes": {"scalars": {"dye": {"peak": 2, "seed": 9}}},
+    "mhd": {"magnetic": {"energy": 0.3, "helicity": 0.5, "seed": 4}},
+    "boussinesq": {"scalars": {"buoyancy": {"peak": 2, "seed": 9}}},
+}
+"""What a random start has beside the velocity."""
+
 
 def row(simulation: Simulation, kind: str, state: State | None = None) -> dict[str, np.ndarray]:
     """The values of a series that the simulation's configuration names, by default at the start."""

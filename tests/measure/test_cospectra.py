@@ -6,29 +6,11 @@ import numpy as np
 import pytest
 from flow_support import flow, python_flow
 from flow_support import measured as columns_of
-from measuring import on_grid, row
+from measuring import MODELS, STARTS, on_grid, row
 
 from simulator.archive.recorder import series_of
 
 SHAPE, BOX = (10, 9, 12), (2 * np.pi, 5.0, 4.0)
-FLOWS = {
-    "navier_stokes": {
-        "model": {"viscosity": 0.02, "scalars": [{"name": "dye", "diffusivity": 0.01}]},
-        "initial": {"kind": "random", "peak": 2, "scalars": {"dye": {"peak": 2, "seed": 9}}},
-    },
-    "boussinesq": {
-        "model": {"viscosity": 0.02, "diffusivity": 0.01, "stratification": 2.0},
-        "initial": {"kind": "random", "peak": 2, "scalars": {"buoyancy": {"peak": 2, "seed": 9}}},
-    },
-    "mhd": {
-        "model": {"viscosity": 0.02, "resistivity": 0.01},
-        "initial": {
-            "kind": "random",
-            "peak": 2,
-            "magnetic": {"energy": 0.3, "helicity": 0.5, "mean_field": [0.3, 0, 0.2], "seed": 4},
-        },
-    },
-}
 KINDS = {"spectra": {"axis": "y"}, "spectral_maps": {"axis": "y"}, "cospectra": {}}
 
 
@@ -42,11 +24,14 @@ def measured(kind, model, initial, count=1, kinds=KINDS):
 
 @cache
 def started(kind):
-    return measured(kind, **FLOWS[kind], count=3 if kind == "mhd" else 1)
+    initial = {"kind": "random", "peak": 2, **STARTS[kind]}
+    if kind == "mhd":
+        initial["magnetic"] = {**initial["magnetic"], "mean_field": [0.3, 0, 0.2]}
+    return measured(kind, MODELS[kind], initial, count=3 if kind == "mhd" else 1)
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("kind", FLOWS)
+@pytest.mark.parametrize("kind", MODELS)
 def test_maps_add_up_to_the_spectra_of_both_directions(kind):
     _, found, rows = started(kind)
     widths = {d: found["spectra"].coordinates[f"k_{d}"][1] for d in ("perpendicular", "parallel")}

@@ -15,8 +15,6 @@ from simulator.show import plot_run
 EQUATION = Path(__file__).parents[2] / "configs" / "equations" / "turbulence_2d.py"
 BOX = (2 * np.pi, 3.0, 4.0)
 SHAPE = (8, 9, 10)
-
-
 DYE = {"kind": "navier_stokes", "viscosity": 0.05, "scalars": [{"name": "dye", "diffusivity": 0.01}]}
 
 

@@ -1,5 +1,5 @@
 """The eigenframe of the strain and joint probability densities: numpy's, on any number of devices, and what theory
-says of Gaussian fields, of Q and of R."""
+says of plane shear, of Q and of R."""
 
 import jax
 import jax.numpy as jnp
@@ -8,16 +8,16 @@ import pytest
 from flow_support import flow, measured
 from measuring import on_grid, row, slopes, with_values
 
-from simulator.archive.recorder import series_of
 from simulator.measure.strain import EIGENVALUES, eigensystem
 
 SHAPE, BOX = (12, 9, 10), (2 * np.pi, 5.0, 4.0)
 DYE = {"kind": "navier_stokes", "viscosity": 0.02, "scalars": [{"name": "dye", "diffusivity": 0.01}]}
+RANDOM = {"kind": "random", "peak": 2, "scalars": {"dye": {"peak": 2}}}
 
 
-def configured(initial, count=1, shape=SHAPE, box=BOX, **output):
-    output = {"strain": {"every": 1, **output}}
-    return flow(*shape, initial=initial, model=DYE, grid={"box": box}, count=count, output=output)
+def configured(kind, initial=RANDOM, count=1, **output):
+    output = {kind: {"every": 1, **output}}
+    return flow(*SHAPE, initial=initial, model=DYE, grid={"box": BOX}, count=count, output=output)
 
 
 def test_the_eigensystem_is_lapacks():
@@ -40,7 +40,7 @@ def test_the_eigensystem_is_lapacks():
 
 @pytest.mark.spmd
 def test_densities_are_numpys():
-    simulation = configured({"kind": "random", "peak": 2, "scalars": {"dye": {"peak": 2}}}, 4, bins=11)
+    simulation = configured("strain", count=4, bins=11)
     found = row(simulation, "strain")
     velocity, vorticity, dye = on_grid(simulation, "velocity", "vorticity", "dye")
     a = slopes(simulation, velocity)
@@ -68,24 +68,10 @@ def test_densities_are_numpys():
     assert stretching == pytest.approx(-4 * found["strain_product"], rel=1e-11)  # Betchov
 
 
-def test_a_gaussian_field_prefers_no_direction_and_no_shape():
-    """In an isotropic Gaussian field vorticity and strain are independent, and s* is uniform (Lund and Rogers 1994).
-    Regions of half a wavelength of the peak are independent, 14^3 of them, so that a share of 1/4 has the standard
-    error sqrt(3 / 14^3) = 3.3 % of itself; the tolerances are three of them."""
-    box = (2 * np.pi,) * 3
-    simulation = configured({"kind": "random", "peak": 7, "seed": 5}, shape=(24, 24, 24), box=box, bins=4)
-    found = row(simulation, "strain")
-    np.testing.assert_allclose(found["s_star"], 0.5, atol=0.05)
-    for name in EIGENVALUES:
-        np.testing.assert_allclose(found[f"vorticity_{name}"], 1, atol=0.1)
-    assert abs(found["beta_mean"]) < 0.02 * found["strain_rms"]
-    assert abs(found["strain_product"]) < 0.02 * found["strain_rms"] ** 3
-
-
 def test_plane_shear_has_no_third_direction():
     """u = (0, sin x, 0): strain +-cos(x)/2, beta = 0, vorticity along e_beta; s* = 0. Points without shear do not
     count."""
-    simulation = configured({"kind": "abc"}, bins=5)
+    simulation = configured("strain", {"kind": "abc"}, bins=5)
     sine = np.zeros((3, *SHAPE))
     sine[1] = np.sin(2 * np.pi * np.arange(SHAPE[0]) / SHAPE[0])[:, None, None]
     found = row(simulation, "strain", with_values(simulation, velocity=sine))
@@ -97,20 +83,11 @@ def test_plane_shear_has_no_third_direction():
     assert abs(found["beta_mean"]) < 1e-15
 
 
-PAIRS = [["R", "Q"], ["speed", "dye"]]
-
-
-def paired(count=1, pairs=PAIRS):
-    initial = {"kind": "random", "peak": 2, "scalars": {"dye": {"peak": 2}}}
-    output = {"joint_histograms": {"every": 1, "pairs": pairs, "bins": 21, "range": 3}}
-    grid = {"box": [2 * np.pi, 5.0, 4.0]}
-    return flow(12, 9, 10, initial=initial, model=DYE, grid=grid, count=count, output=output)
-
-
 @pytest.mark.spmd
 def test_counts_are_numpys():
     """Every point in its bin; <Q> = <R> = 0, because products of two and three modes have no aliases in the mean."""
-    simulation = paired(4)
+    pairs = [["R", "Q"], ["speed", "dye"]]
+    simulation = configured("joint_histograms", count=4, pairs=pairs, bins=21, range=3)
     got = row(simulation, "joint_histograms")
     u, speed, dye = on_grid(simulation, "velocity", "speed", "dye")
     a = np.moveaxis(slopes(simulation, u), (0, 1), (-2, -1))
@@ -138,19 +115,10 @@ def test_counts_are_numpys():
     assert got["dye_scale"] == pytest.approx(dye.std(), rel=1e-12)
 
 
-def test_the_conditional_dissipation_of_a_sine_is_a_parabola():
-    """theta = sin x has |grad theta|^2 = 1 - theta^2; and the mean of a dissipation rate is its column."""
+def test_the_mean_of_a_dissipation_rate_is_its_column():
     pairs = [["dye", "dye_dissipation_rate"], ["dye_gradient_magnitude", "dissipation_rate"]]
-    simulation = paired(pairs=pairs)
-    grid, got = simulation.grid, row(simulation, "joint_histograms")
+    simulation = configured("joint_histograms", pairs=pairs)
+    got = row(simulation, "joint_histograms")
     columns = measured(simulation, simulation.state)
     assert got["dye_dissipation_rate_mean"] == pytest.approx(columns["dye_dissipation"], rel=1e-12)
     assert got["dissipation_rate_mean"] == pytest.approx(columns["viscous_dissipation"], rel=1e-12)
-    sine = np.broadcast_to(np.sin(np.arange(grid.shape[0]) * grid.spacing[0])[:, None, None], grid.shape)
-    rows = row(simulation, "joint_histograms", with_values(simulation, dye=sine))
-    found = rows["dye_dissipation_rate_given_dye"]
-    theta = series_of(simulation)["joint_histograms"].coordinates["first"] / np.sqrt(2)
-    there = np.isfinite(found)
-    assert there.sum() == 7  # values of the sine at 12 points
-    width = 6 / 21 / np.sqrt(2)
-    np.testing.assert_allclose(found[there], 0.02 * (1 - theta[there] ** 2), atol=0.02 * width)

@@ -82,9 +82,3 @@ def test_particles_at_random_are_uncorrelated():
     assert (row["tracers/pairs"] > 500).all()
     np.testing.assert_array_less(abs(row["tracers/g"] - 1), 5 / np.sqrt(row["tracers/pairs"]))
     np.testing.assert_allclose(measured.coordinates["r"][0], np.sqrt(0.2 * 0.2 * 6**0.2), rtol=1e-14)
-
-
-def test_volumes_of_bins():
-    """Shells over the volume of the box."""
-    found = PairCounter(domain("one device"), np.array([0.5, 1.0, 2.0])).volumes
-    np.testing.assert_allclose(found, 4 / 3 * np.pi * np.array([1 - 0.125, 8 - 1]) / (6 * 5 * 4), rtol=1e-14)

@@ -26,6 +26,7 @@ output:
   particle_statistics: {every_steps: 5, bins: 10, range: 5}
   trajectories: {every_steps: 1, count: 7, sample: [velocity]}
 """
+TURBULENT = FALLING.replace("{kind: python, path: FLOW, function: flow}", "{kind: random, peak: 2}")
 FLOW = """\
 def flow(x, y, z):
     return {"velocity": [0 * x + 0 * y + 0 * z, 0.3 + 0 * x + 0 * y + 0 * z, 0 * x + 0 * y + 0 * z]}
@@ -125,17 +126,10 @@ def test_statistics_of_growing_sheets(matter):
 
 def test_the_probability_density_of_the_acceleration_is_normal_for_random_modes():
     """It integrates to 1 with unit variance, up to the bins' width."""
-    text = """\
-model: {kind: navier_stokes, viscosity: 0.02}
-grid: {shape: [16, 16, 16]}
-initial: {kind: random, peak: 3, energy: 0.5, seed: 1}
-time: {stop: 1, dt: 0.01}
-particles: [{name: tracers, kind: tracer, count: 3000}]
-output: {particle_statistics: {every: 1, bins: 200, range: 10}}
-"""
-    simulation_ = simulation(text)
-    measured = series_of(simulation_)["particle_statistics"]
-    row = jax.jit(measured.compute)(simulation_.state)
+    statistics = "output.particle_statistics={every: 1, bins: 200, range: 10}"
+    run = simulation(TURBULENT, "grid.shape=16,16,16", "particles.0.count=3000", statistics)
+    measured = series_of(run)["particle_statistics"]
+    row = jax.jit(measured.compute)(run.state)
     sigma, density = measured.coordinates["sigma"], np.asarray(row["tracers/acceleration"])
     width = sigma[1] - sigma[0]
     assert density.sum() * width == pytest.approx(1, abs=1e-12)
@@ -158,10 +152,9 @@ def test_slices_hold_the_particles_next_to_them(run):
 @pytest.mark.slow
 def test_devices_do_not_matter():
     """Of particles near the slices, too, of which a few are picked alike."""
-    text = FALLING.replace("{kind: python, path: FLOW, function: flow}", "{kind: random, peak: 2}")
     rows = []
     for devices in (1, 4):
-        run = simulation(text, "output.slices={every: 1, particles: 4}", devices=devices)
+        run = simulation(TURBULENT, "output.slices={every: 1, particles: 4}", devices=devices)
         state = advanced(run, run.state, 10.0, 2)
         assert len(by_id(state.particles["drops"])["position"][0]) == 60
         series = {n: m for n, m in series_of(run).items() if n in KINDS}

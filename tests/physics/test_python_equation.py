@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flow_support import last, marched
+from run_support import simulation
 
-from simulator import Simulation, differentiate, load_config
+from simulator import Simulation, differentiate
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.physics.models.navier_stokes import NavierStokes
@@ -104,10 +106,6 @@ def test_a_file_that_cannot_be_solved_is_refused_with_its_line(
     assert not (tmp_path / "outputs").exists()
 
 
-def simulation(config: Path, *overrides: str) -> Simulation:
-    return Simulation(load_config(config, overrides), report=lambda line: None)
-
-
 def test_growth_that_a_step_does_not_follow_is_refused(tmp_path) -> None:
     """growth - viscosity k^2 is largest at k = 0: 25, of which a step of 0.01 follows 1 / 0.01 = 100, one of 0.1
     does not. So is an integrator that does not solve the equation."""
@@ -145,11 +143,8 @@ def test_a_linear_equation_is_solved_exactly(tmp_path) -> None:
     code = code.replace("    def advection", "    def _unused")
     config = written(tmp_path, ("viscosity: 0.05", "growth: 2, viscosity: 0.05"), code=code)
     found = simulation(config)
-    state, step = found.state, jax.jit(found.step)
-    for _ in range(10):
-        state = step(state, 0.01)
+    found.state = last(marched(found, 0.01, 10))
     x = np.arange(16) * 2 * np.pi / 16
-    found.state = state
     wanted = np.exp((2 - 0.05) * 0.1) * np.sin(x + 0.1)
     np.testing.assert_allclose(found.fields["u"][:, 0, 0], wanted, rtol=0, atol=1e-13)
 

@@ -151,16 +151,15 @@ def test_the_virial_ratio_of_a_hydrostatic_slab() -> None:
     assert rho.max() > 2 and rho.min() < 0.6
     modes = np.fft.fft(rho).real / 64
     series = " + ".join(f"{2 * modes[n]:.17g} * jnp.cos({n} * (x - 0.7))" for n in range(1, 22))
-    for velocity in ("0 * x", "0.3 + 0 * x"):
-        run = cases.simulation(
-            GAS,
-            "grid.shape=64,4,4",
-            f"model.gravitational_constant={attraction / (4 * math.pi)}",
-            python=f'{{"density": 1 + {series} + 0 * y + 0 * z, "velocity": [{velocity}, 0 * y, 0 * z]}}',
-        )
-        row = measured(run)
-        assert 3 / abs(row["potential_energy"]) > 8
-        assert abs(row["virial_ratio"] - 1) < 1e-8
+    run = cases.simulation(
+        GAS,
+        "grid.shape=64,4,4",
+        f"model.gravitational_constant={attraction / (4 * math.pi)}",
+        python=f'{{"density": 1 + {series} + 0 * y + 0 * z, "velocity": [0.3 + 0 * x, 0 * y, 0 * z]}}',
+    )
+    row = measured(run)
+    assert 3 / abs(row["potential_energy"]) > 8
+    assert abs(row["virial_ratio"] - 1) < 1e-8
 
 
 def test_statistics_do_not_know_a_mean_flow() -> None:
@@ -190,8 +189,6 @@ KINDS = {
     "constant_power": "{kind: constant_power, rate: 0.3, band: [1, 2]}",
     "ornstein_uhlenbeck": "{kind: ornstein_uhlenbeck, rate: 0.2, band: [1, 2], correlation_time: 0.5, seed: 2, "
     "solenoidal_weight: 0.4}",
-    "kolmogorov": "{kind: kolmogorov, amplitude: 0.7, wavenumber: 2}",
-    "taylor_green": "{kind: taylor_green}",
     "abc": "{kind: abc}",
     "python": "{kind: python, path: PATH, function: push}",
 }

@@ -141,23 +141,19 @@ def test_at_grid_points_particles_sample_the_fields_themselves():
 ROTATION = 0.7
 
 
-class Still:
+def still(names, position):
     """A fluid at rest."""
-
-    def __call__(self, names, position):
-        return {name: jnp.zeros_like(position) for name in names}
+    return {name: jnp.zeros_like(position) for name in names}
 
 
-class SolidRotation:
+def solid_rotation(names, position):
     """u = Omega x r about z; Du/Dt = -Omega^2 r."""
-
-    def __call__(self, names, position):
-        x, y, z = position
-        values = {
-            "velocity": ROTATION * jnp.stack([-y, x, 0 * z]),
-            "acceleration": -(ROTATION**2) * jnp.stack([x, y, 0 * z]),
-        }
-        return {name: values[name] for name in names}
+    x, y, z = position
+    values = {
+        "velocity": ROTATION * jnp.stack([-y, x, 0 * z]),
+        "acceleration": -(ROTATION**2) * jnp.stack([x, y, 0 * z]),
+    }
+    return {name: values[name] for name in names}
 
 
 def integrated(species, fluid, start, duration, steps, integrator="rk4"):
@@ -189,7 +185,7 @@ def inertial(**keys):
 def test_a_particle_relaxes_to_rest():
     """v = v_0 exp(-t / tau), x = v_0 tau (1 - exp(-t / tau)): the drag is solved exactly."""
     tau, t, v = 0.4, 1.0, np.array([1.0, -2.0, 0.5])
-    found = integrated(inertial(relaxation_time=tau), Still(), at([0, 0, 0], v), t, 200)
+    found = integrated(inertial(relaxation_time=tau), still, at([0, 0, 0], v), t, 200)
     np.testing.assert_allclose(found["velocity"], v * np.exp(-t / tau), rtol=0, atol=1e-14)
     np.testing.assert_allclose(found["position"], v * tau * (1 - np.exp(-t / tau)), rtol=0, atol=1e-8)
 
@@ -198,7 +194,7 @@ def test_a_particle_settles():
     """v = tau (1 - beta) g (1 - exp(-t / tau)), with beta = 3 / (2 rho + 1)."""
     tau, t, ratio, g = 0.5, 1.0, 4.0, np.array([0.0, 0.3, -2.0])
     species = inertial(relaxation_time=tau, density_ratio=ratio, gravity=tuple(g))
-    found = integrated(species, Still(), at([0, 0, 0], [0, 0, 0]), t, 200)
+    found = integrated(species, still, at([0, 0, 0], [0, 0, 0]), t, 200)
     terminal = tau * (1 - 3 / (2 * ratio + 1)) * g
     relaxed = 1 - np.exp(-t / tau)
     np.testing.assert_allclose(found["velocity"], terminal * relaxed, rtol=0, atol=1e-8)
@@ -210,7 +206,7 @@ def test_a_particle_in_solid_rotation(ratio):
     """With s = x + i y: s'' = (i Omega s - s') / tau - beta Omega^2 s, a linear equation with two exponents."""
     tau, t = 0.6, 2.0
     species = inertial(relaxation_time=tau, density_ratio=ratio)
-    found = integrated(species, SolidRotation(), at([1, 0, 0], [0, 0.2, 0.1]), t, 1000)
+    found = integrated(species, solid_rotation, at([1, 0, 0], [0, 0.2, 0.1]), t, 1000)
     roots = np.roots([1, 1 / tau, species.beta * ROTATION**2 - 1j * ROTATION / tau])
     weights = np.linalg.solve([[1, 1], roots], [1.0, 0.2j])
     s = (weights * np.exp(roots * t)).sum()
@@ -224,7 +220,7 @@ def test_every_integrator_moves_tracers_at_its_order(integrator, order):
     tracers, t = Tracers(TracerSettings(name="tracers", count=1)), 3.0
     exact = np.array([np.cos(ROTATION * t), np.sin(ROTATION * t), 0])
     errors = [
-        abs(integrated(tracers, SolidRotation(), at([1, 0, 0]), t, n, integrator)["position"] - exact).max()
+        abs(integrated(tracers, solid_rotation, at([1, 0, 0]), t, n, integrator)["position"] - exact).max()
         for n in (10, 20)
     ]
     assert abs(np.log2(errors[0] / errors[1]) - order) < 0.2

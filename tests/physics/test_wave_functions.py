@@ -1,18 +1,13 @@
 """What wave functions are made of: vortex lines through the faces of the grid, and exp(-i x) by polynomials."""
 
-from pathlib import Path
-
 import gravity_cases as cases
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gravity_cases import WAVE, measured
+from gravity_cases import WAVE
 
 from simulator.physics.models.wave_functions import phase_factor, pierced_faces
-
-CONFIGS = Path(__file__).parents[2] / "configs"
-
 
 # Waves of six directions: vortex lines that wind through the whole box.
 TANGLE = " + ".join(
@@ -40,18 +35,6 @@ def _faces(psi) -> int:
         turns = [(q - p + np.pi) % (2 * np.pi) - np.pi for p, q in zip(corners, [*corners[1:], angle], strict=True)]
         total += int(abs(np.rint(sum(turns) / (2 * np.pi))).sum())
     return total
-
-
-def test_straight_lines_pierce_every_plane_once() -> None:
-    """The four lines of the shipped configuration: one face each in each of the 4 planes, on 1 and 2 devices; a wave
-    without zeros has none."""
-    path = CONFIGS / "vortices.py"
-    shipped = f"initial={{kind: python, path: {path}, function: build, parameters: {{healing: 0.3}}}}"
-    for devices in (1, 2):
-        run = cases.simulation(WAVE, "grid.shape=24,20,4", "grid.box=2*pi,2*pi,1", shipped, devices=devices)
-        assert measured(run)["vortex_faces"] == 16
-    flat = cases.simulation(WAVE, python='{"psi": jnp.exp(1j * (x + 2 * y)) * (2 + jnp.sin(z))}')
-    assert measured(flat)["vortex_faces"] == 0
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -20,17 +20,10 @@ time: {stop: 10, dt: 0.01, max_steps: 4, integrator: rk2}
 devices: {platform: cpu, count: 2}
 output: {diagnostics: {every_steps: 1}, snapshots: {every_steps: 2}, checkpoints: {every_steps: 2}}
 """
-SECRETS = {
-    "SLURM_JWT": "eyJhbGciOiJIUzI1NiJ9.planted",
-    "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/planted",
-    "AWS_SESSION_TOKEN": "FwoGZXIvYXdzEplanted",
-    "JAX_PLANTED_TOKEN": "jax-planted",
-    "NCCL_PLANTED_PASSWORD": "nccl-planted",
-    "SIMULATOR_PLANTED_KEY": "simulator-planted",
-    "FI_PLANTED_PASSWORD": "fabric-planted",
-    "XLA_PLANTED_TOKEN": "xla-planted",
-    "UCX_PLANTED_KEY": "ucx-planted",
-}
+SECRETS = [
+    "SLURM_JWT", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "JAX_PLANTED_TOKEN", "NCCL_PLANTED_PASSWORD",
+    "SIMULATOR_PLANTED_KEY", "FI_PLANTED_PASSWORD", "XLA_PLANTED_TOKEN", "UCX_PLANTED_KEY",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +31,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fingerprint")
     write_case(folder, CASE)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in SECRETS.items():
-            patch.setenv(name, value)
+        for name in SECRETS:
+            patch.setenv(name, f"planted in {name}")
         patch.setenv("NCCL_DEBUG", "WARN")
         assert simulate(folder / "case.yaml", folder / "run") == 0
     return folder
@@ -53,9 +46,8 @@ def run(place: Path, tmp_path: Path) -> Path:
 def test_no_secret_is_in_any_byte_of_a_run(place: Path):
     files = everything(place / "run")
     assert any(b"NCCL_DEBUG" in content for content in files.values()), "the environment is recorded"
-    for name, value in SECRETS.items():
-        for file, content in files.items():
-            assert value.encode() not in content and name.encode() not in content, (name, file)
+    for file, content in files.items():
+        assert b"planted" not in content and not [name for name in SECRETS if name.encode() in content], file
 
 
 EDITS = {

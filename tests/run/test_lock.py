@@ -12,6 +12,7 @@ from datetime import datetime
 import pytest
 from run_support import ROOT, tool
 
+from simulator.archive.state import RunState, write_state
 from simulator.cluster.queue import job_is_gone
 from simulator.errors import RunFailure, UserError
 from simulator.run.lock import RunLock
@@ -163,9 +164,11 @@ def test_status_and_sweeps_see_what_a_takeover_sees(tmp_path, started, alive):
     assert holder.started is not None
     holder = dataclasses.replace(holder, started=holder.started + started)
     (tmp_path / "lock").write_text(json.dumps(dataclasses.asdict(holder)))
+    write_state(tmp_path, RunState("running", 7, 0.4, 1.0, 40.0, 5.0, 0.1))
     assert is_written(tmp_path) is alive
     assert look_at(tmp_path, datetime.now().astimezone()).writing is alive
     assert (status_of(tmp_path).stage is MemberState.RUNNING) is alive
+    assert status_of(tmp_path).detail == ("step 7, 40 %" if alive else "step 7, 40 %: cut off")
     if alive:
         with pytest.raises(UserError, match="is writing this run"):
             RunLock.acquire(tmp_path, {})

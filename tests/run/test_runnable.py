@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from run_support import CASE, contents, table, write_case
+from run_support import CASE, contents, simulation, table, write_case
 
-from simulator import Simulation, load_config, open_run
+from simulator import open_run
 from simulator.archive.manifest import committed
 
 
@@ -14,10 +14,6 @@ from simulator.archive.manifest import committed
 def config(tmp_path_factory):
     folder = tmp_path_factory.mktemp("library")
     return write_case(folder, CASE.replace("cfl: 0.3", "dt: 0.05"))
-
-
-def simulation(config, *overrides: str) -> Simulation:
-    return Simulation(load_config(config, overrides), report=lambda line: None)
 
 
 @pytest.fixture(scope="module")

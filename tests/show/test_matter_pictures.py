@@ -8,6 +8,7 @@ from test_plots import assert_legible, built
 from simulator.archive.series import SeriesReader
 from simulator.physics.initial.soliton import radial_ground_state
 from simulator.physics.models.cosmology import Background, CosmologySettings
+from simulator.physics.models.schrodinger_poisson import HBAR_OVER_M22
 from simulator.show import plot_run
 from simulator.show.kinds import fitted_core, log_histogram, power, profile
 from simulator.show.lines import time_series
@@ -58,14 +59,9 @@ def write_profiles(folder, density):
 @pytest.mark.parametrize("model", [WAVES, KPC, {"kind": "self_gravitating_gas"}], ids=["wave", "kpc", "gas"])
 def test_a_profile_with_its_soliton(tmp_path, model):
     labels = Labels(model)
-    hbar, gravity = (1.0, 1.0) if model is not KPC else (1.9181, 0.18 * 4.30091727e-6)
-    if model is KPC:
-        from simulator.physics.models.schrodinger_poisson import HBAR_OVER_M22
-
-        hbar = HBAR_OVER_M22
-    figure = built(
-        profile, write_profiles(tmp_path, lambda r: ground_state(r, hbar, gravity, 1.2)), "density", labels
-    )
+    hbar, gravity = (HBAR_OVER_M22, 0.18 * 4.30091727e-6) if model is KPC else (1.0, 1.0)
+    profiles = write_profiles(tmp_path, lambda r: ground_state(r, hbar, gravity, 1.2))
+    figure = built(profile, profiles, "density", labels)
     assert_legible(figure)
     axes = figure.axes[0]
     dashed = [line for line in axes.lines if line.get_linestyle() == "--"]

@@ -1,12 +1,13 @@
 """Movies: what was written is decoded again; where the frames come from; what is refused."""
 
+import re
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 from run_files import write_series
+from run_support import tool
 
 from simulator.archive.open_run import open_run
 from simulator.cli import main
@@ -16,7 +17,6 @@ from simulator.show.frames import frames, readable
 from simulator.show.movie import ffmpeg, movie
 from simulator.show.style import scale_of
 
-ROOT = Path(__file__).parents[2]
 TIMES = (0.0, 0.5, 1.0, 1.5, 2.0)
 SHAPE, BOX = (12, 9, 8), (3.0, 2.0, 1.0)
 
@@ -98,9 +98,7 @@ def test_an_mp4_is_decoded_again(folder, capsys):
 @pytest.mark.skipif(ffmpeg() is None, reason="needs ffmpeg: pip install imageio-ffmpeg")
 def test_an_ffmpeg_that_fails_ends_with_one_line(folder):
     """A movie that may not be written: ffmpeg's own words, exit 1, no file."""
-    broken = folder / "ffmpeg"
-    broken.write_text("#!/bin/sh\necho 'no encoder of that name' >&2\nexit 1\n")
-    broken.chmod(0o755)
+    broken = tool(folder, "ffmpeg", "echo 'no encoder of that name' >&2; exit 1")
     with pytest.raises(RunFailure, match=r"density_slice_z\.mp4: ffmpeg failed: no encoder of that name"):
         movie(folder, "density", encoder=str(broken))
     assert list((folder / "plots").iterdir()) == []
@@ -198,12 +196,8 @@ def test_planes_of_a_wave_function(tmp_path):
 
 
 def test_the_command_on_a_fluid(fluid, capsys):
-    target = fluid / "plots" / "u.gif"
-    target.parent.mkdir(exist_ok=True)
-    code = main(["movie", str(fluid), "--field", "velocity_x", "--output", str(target)])
-    assert code == 0 and capsys.readouterr().out.startswith(f"{target}  3 frames from snapshots")
-    with Image.open(target) as gif:
-        assert gif.n_frames == 3
+    assert main(["movie", str(fluid), "--field", "velocity_x"]) == 0
+    assert re.match(rf"{fluid}/plots/\S+  3 frames from snapshots", capsys.readouterr().out)
     assert main(["movie", str(fluid), "--field", "density"]) == 2
     error = capsys.readouterr().err
     assert "no slice of a field 'density'" in error and "velocity_z" in error and "Traceback" not in error

@@ -2,9 +2,6 @@
 
 import itertools
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -13,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from PIL import Image
 from run_files import write_series, write_table
+from run_support import fresh
 
 from simulator.archive.series import Series, Table
 from simulator.cli import build_parser
@@ -20,11 +18,12 @@ from simulator.errors import UserError
 from simulator.show import plot_run
 from simulator.show.kinds import spectrum
 from simulator.show.lines import time_series
-from simulator.show.slices import _THINNEST, slices
+from simulator.show.slices import slices
 from simulator.show.style import RC, WIDTH, evenly, position
 
-ROOT = Path(__file__).parents[2]
 PI = math.pi
+THINNEST = 0.42
+"""Inches of a panel at least."""
 BOXES = {
     "cube": ((32, 32, 32), (2 * PI, 2 * PI, 2 * PI)), "unit": ((32, 32, 32), (1.0, 1.0, 1.0)),
     "flat": ((64, 32, 16), (4 * PI, 2 * PI, 0.5)), "tall": ((16, 16, 64), (1.0, 1.0, 8.0)),
@@ -124,9 +123,9 @@ def test_slices_of_any_box_are_legible_in_proportion_and_on_one_scale(folder, bo
     for panel in panels:
         rectangle = panel.get_window_extent()
         for extent, limits in ((rectangle.width, panel.get_xlim()), (rectangle.height, panel.get_ylim())):
-            assert extent > 0.999 * _THINNEST * figure.dpi
+            assert extent > 0.999 * THINNEST * figure.dpi
             # A flat box is drawn out of proportion, to be seen at all.
-            if extent > 1.001 * _THINNEST * figure.dpi:
+            if extent > 1.001 * THINNEST * figure.dpi:
                 scales.append(extent / np.ptp(limits))
     np.testing.assert_allclose(scales, scales[0], rtol=1e-6)
     np.testing.assert_allclose([np.ptp(panels[0].get_xlim()), np.ptp(panels[1].get_ylim())], [lengths[0], lengths[2]])
@@ -281,13 +280,13 @@ def test_the_command_prints_the_files_and_what_is_missing(folder, capsys):
 
 def test_drawing_needs_neither_jax_nor_a_display(folder):
     write_diagnostics(folder)
-    program = f"""
-import sys
-from simulator.show import movie, plot_run
-plot_run({str(folder)!r})
-assert "jax" not in sys.modules and "matplotlib.pyplot" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+    done = fresh(f"""
+        import sys
+        from simulator.show import movie, plot_run
+        plot_run({str(folder)!r})
+        assert "jax" not in sys.modules and "matplotlib.pyplot" not in sys.modules
+    """)
+    assert done.returncode == 0, done.stderr
 
 
 def test_positions_and_choices():

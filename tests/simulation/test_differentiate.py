@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from run_support import CASE, ROOT, write_case
+from run_support import CASE, ROOT, simulation, write_case
 
-from simulator import Simulation, differentiate, load_config
+from simulator import Simulation, differentiate
 from simulator.errors import UserError
 from simulator.spectral.collectives import collectives
 
@@ -17,8 +17,8 @@ DT = 0.01
 def flow(tmp_path_factory) -> Simulation:
     config = write_case(tmp_path_factory.mktemp("gradient"), CASE)
     # Optimised as in a run: without, XLA's buffers tell nothing about memory.
-    arguments = ["devices.count=2", "time.integrator=rk2"]  # two stages: half as much to compile as with rk4
-    return Simulation(load_config(config, arguments), report=lambda line: None)
+    # With two stages half as much is compiled as with rk4.
+    return simulation(config, "devices.count=2", "time.integrator=rk2")
 
 
 def energies(simulation: Simulation):
@@ -71,9 +71,9 @@ def test_against_finite_differences(flow) -> None:
 
 def test_particles_are_refused(tmp_path) -> None:
     species = "particles: [{name: tracers, kind: tracer, count: 8}]\n"
-    simulation = Simulation(load_config(write_case(tmp_path, CASE + species), ["devices.count=1"]))
+    own = simulation(write_case(tmp_path, CASE + species), "devices.count=1")
     with pytest.raises(UserError, match=r"particles: .*\(tracers\)"):
-        differentiate(simulation, energies(simulation), steps=1, dt=DT)
+        differentiate(own, energies(own), steps=1, dt=DT)
 
 
 def test_by_numbers_of_the_start(flow) -> None:
@@ -87,8 +87,8 @@ def test_by_numbers_of_the_start(flow) -> None:
 def test_split_steps() -> None:
     """A user's equation in split steps, by its parameter: central differences as above."""
     file = ROOT / "configs" / "equations" / "nonlinear_schrodinger.yaml"
-    small = ["grid.shape=16,16", "grid.box=10,10", "devices.platform=cpu", "devices.count=2"]
-    own = Simulation(load_config(file, [*small, "initial.fields.psi.peak=1"]), report=lambda line: None)
+    small = ("grid.shape=16,16", "grid.box=10,10", "devices.platform=cpu", "devices.count=2")
+    own = simulation(file, *small, "initial.fields.psi.peak=1")
     layout = own.transform.layout
 
     def loss(state) -> jax.Array:
@@ -113,15 +113,14 @@ def test_split_steps() -> None:
 def test_memory_grows_as_the_root_of_the_steps(tmp_path) -> None:
     """What the compiler says of the programs, optimised as in a run: beside the reverse of one step, 2 sqrt(steps)
     states and the one between two parts."""
-    config = load_config(write_case(tmp_path, CASE), ["grid.shape=48,48,48"])
-    simulation = Simulation(config, report=lambda line: None)
-    layout, fields = simulation.transform.layout, simulation.state.fields
+    own = simulation(write_case(tmp_path, CASE), "grid.shape=48,48,48")
+    layout, fields = own.transform.layout, own.state.fields
 
     def loss(state) -> jax.Array:
         return layout.inner(state.fields["velocity"], state.fields["velocity"]).sum()
 
     def held(steps: int) -> int:
-        lowered = differentiate(simulation, loss, steps=steps, dt=0.01).lower({"fields": fields})
+        lowered = differentiate(own, loss, steps=steps, dt=0.01).lower({"fields": fields})
         return lowered.compile().memory_analysis().temp_size_in_bytes
 
     state = sum(u.size * u.dtype.itemsize for u in fields.values()) / 2

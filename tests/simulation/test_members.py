@@ -2,14 +2,15 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from run_support import CASE, write_case
+from run_support import CASE, simulation, write_case
 
-from simulator import Simulation, load_config
+from simulator import Simulation
 from simulator.errors import UserError
 from simulator.physics.models import State
 from simulator.simulation.advance import Until
@@ -25,11 +26,7 @@ def case(tmp_path_factory):
     """`case(*arguments, members=M)` makes the simulation of a small flow with a short step to compile."""
     path = write_case(tmp_path_factory.mktemp("members"), CASE)
 
-    def make(*arguments: str, members: int = 1) -> Simulation:
-        config = load_config(path, [CUBE, "time.integrator=rk2", *arguments])
-        return Simulation(config, report=lambda line: None, members=members)
-
-    return make
+    return partial(simulation, path, CUBE, "time.integrator=rk2")
 
 
 def scaled(state: State, factor: float) -> State:

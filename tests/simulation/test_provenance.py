@@ -6,26 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from run_support import tool
+
 from simulator.simulation.provenance import collect, git_state, read, record
 
-ENVIRON = {
-    "SLURM_JOB_ID": "12",
-    "NCCL_DEBUG": "INFO",
-    "XLA_FLAGS": "--xla_x",
-    "HOME": "/home/me",
-    "API_KEY": "secret",
-    "SLURM_JWT": "secret",
-    "JAX_TOKEN": "secret",
-    "NCCL_PASSWORD": "secret",
-    "SIMULATOR_P": "secret",
-    "SIMULATOR_SECRET": "secret",
-}
+KEPT = {"SLURM_JOB_ID": "12", "NCCL_DEBUG": "INFO", "XLA_FLAGS": "--xla_x"}
+LEFT_OUT = ("HOME", "API_KEY", "SLURM_JWT", "JAX_TOKEN", "NCCL_PASSWORD", "SIMULATOR_P", "SIMULATOR_SECRET")
 
 
 def collected(command=("simulator", "run", "a.yaml")):
     return collect(
         command,
-        ENVIRON,
+        KEPT | dict.fromkeys(LEFT_OUT, "secret"),
         devices={"platform": "cpu", "count": 8},
         mesh={"axes": ["slab"], "shape": [8]},
         environment_set={"M_ARENA_MAX": "1"},
@@ -36,7 +28,7 @@ def test_what_is_recorded_and_what_is_not(tmp_path):
     record(tmp_path, collected())
     found = read(tmp_path)
     assert found["command"] == ["simulator", "run", "a.yaml"]
-    assert found["environment"] == {"NCCL_DEBUG": "INFO", "SLURM_JOB_ID": "12", "XLA_FLAGS": "--xla_x"}
+    assert found["environment"] == KEPT
     assert found["environment_set"] == {"M_ARENA_MAX": "1"}
     assert found["devices"]["count"] == 8 and found["mesh"]["shape"] == [8]
     assert found["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
@@ -59,9 +51,7 @@ def git(folder, *arguments):
 
 
 def test_commit_and_changes_of_the_checkout(tmp_path, monkeypatch):
-    package, slow = tmp_path / "package", tmp_path / "bin" / "git"
-    for folder in (package, slow.parent):
-        folder.mkdir()
+    (package := tmp_path / "package").mkdir()
     (package / "__init__.py").write_text("")
     git(tmp_path, "init", "-q")
     assert git_state(package) is None, "an untracked package is not the checkout's"
@@ -71,9 +61,8 @@ def test_commit_and_changes_of_the_checkout(tmp_path, monkeypatch):
     assert state is not None and len(state["commit"]) == 40 and not state["dirty"]
     (package / "__init__.py").write_text("changed = 1\n")
     assert git_state(package) == state | {"dirty": True, "changed": ["package/__init__.py"]}
-    slow.write_text(f'#!/bin/sh\ncase "$*" in *status*) exit 1;; esac\nexec {shutil.which("git")} "$@"\n')
-    slow.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    tool(tmp_path / "bin", "git", f'case "$*" in *status*) exit 1;; esac\nexec {shutil.which("git")} "$@"')
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     assert git_state(package) == state | {"dirty": None, "changed": None}, "git tells no changes"
 
 

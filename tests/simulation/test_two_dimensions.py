@@ -6,8 +6,9 @@ import h5py
 import jax
 import numpy as np
 import pytest
+from run_support import simulation
 
-from simulator import Simulation, load_config, open_run
+from simulator import open_run
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.spectral import Grid, Modes, make_transform
@@ -69,10 +70,6 @@ def case(tmp_path_factory) -> Path:
 def ran(case) -> Path:
     assert main(["run", str(case), "--output", str(case.parent / "run")]) == 0
     return case.parent / "run"
-
-
-def simulation(case: Path, *overrides: str) -> Simulation:
-    return Simulation(load_config(case, overrides), report=lambda line: None)
 
 
 def test_it_is_the_box_of_one_layer(case) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from run_support import tool
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "slurm-cluster"
@@ -102,10 +103,7 @@ def slurm() -> Iterator[Slurm]:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout with an environment whose `simulator` is this one."""
-    folder = tmp_path / "checkout"
-    (folder / "scripts").mkdir(parents=True)
-    (folder / "bin").mkdir()
-    for path, text in (("scripts/run", ""), ("bin/simulator", f'exec {sys.executable} -m simulator "$@"\n')):
-        (folder / path).write_text("#!/bin/sh\n" + text)
-        (folder / path).chmod(0o755)
+    (folder := tmp_path / "checkout").mkdir()
+    tool(folder / "scripts", "run", "")
+    tool(folder / "bin", "simulator", f'exec {sys.executable} -m simulator "$@"')
     return folder

@@ -2,14 +2,12 @@
 is measured once, kept, and decided by the first process."""
 
 import os
-import subprocess
-import sys
 from dataclasses import asdict
 
 import jax
 import numpy as np
 import pytest
-from run_support import call, largest_difference, simulate, write_case
+from run_support import call, fresh, largest_difference, simulate, write_case
 
 from simulator.errors import UserError
 from simulator.spectral import Grid, Modes, make_transform, usable_counts
@@ -68,8 +66,7 @@ def test_usable_counts():
     assert usable_counts(CUBE, 8, "jaxdecomp") == [1, 2, 4, 8]
     assert usable_counts(Modes(Grid((4, 1, 1))), 64) == [1]
     flat = usable_counts(CUBE, 100)
-    assert 23 not in flat or flat[-1] > 22  # primes beyond the planes of one side have no mesh
-    assert flat[-1] > 90
+    assert flat[-1] > 90 and not {47, 53, 59, 61, 97} & set(flat)  # too large primes have no mesh
 
 
 @pytest.mark.parametrize(
@@ -108,21 +105,19 @@ def test_a_block_of_jaxdecomp_is_refused():
 
 
 def test_jaxdecomp_is_imported_only_when_chosen():
-    code = (
-        "import sys, jax; from simulator.spectral import Grid, make_transform;"
-        "make_transform(Grid((8, 8, 8)), jax.devices()[:1]).forward;"
-        "assert 'jaxdecomp' not in sys.modules"
-    )
-    environ = {"JAX_PLATFORMS": "cpu", "PATH": "/usr/bin:/bin"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environ)
+    done = fresh("""
+        import sys, jax; from simulator.spectral import Grid, make_transform
+        make_transform(Grid((8, 8, 8)), jax.devices()[:1]).forward
+        assert 'jaxdecomp' not in sys.modules
+    """, JAX_PLATFORMS="cpu")  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.spmd
-@pytest.mark.parametrize("backend", ["custom_partitioning", "jaxdecomp"])
-def test_two_processes_compute_what_one_computes(tmp_path, backend):
+def test_jaxdecomp_on_two_processes_computes_what_one_computes(tmp_path):
     config = write_case(tmp_path)
-    given = ("grid.shape=8,12,16", f"fft.backend={backend}", "time.max_steps=3", "output.snapshots={every_steps: 3}")
+    given = ("grid.shape=8,12,16", "fft.backend=jaxdecomp", "time.max_steps=3", "output.snapshots={every_steps: 3}")
     ended = call("run", config, "--output", tmp_path / "two", "--processes", "2", "devices.count=4", *given)
     assert ended.returncode == 0, ended.stderr
     assert simulate(config, tmp_path / "one", "devices.count=1", *given) == 0

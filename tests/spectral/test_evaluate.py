@@ -1,4 +1,4 @@
-"""The blocked nonlinear term: equal to whole transforms whatever the blocks, exact products, reductions; and with
+"""The blocked nonlinear term: equal to whole transforms whatever the blocks, reductions; and exact products with
 spherical truncation, on every backend."""
 
 import re
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from spectral_cases import PLANS, Case, coefficients, compiled, coordinates, error, points, put, sample, transform
+from spectral_cases import PLANS, Case, coefficients, coordinates, error, points, put, sample, transform
 
 from simulator.spectral import Grid, Local, make_transform
 from simulator.spectral.random import gaussian
@@ -60,43 +60,6 @@ def test_agrees_with_whole_transforms(case):
     assert error(found.maxima["largest"], a[0].real.max()) < tolerance
     assert abs(found.means["mean"] - b.real.mean()) < tolerance
     assert error(found.means["x"], x.mean()) < tolerance
-
-
-@pytest.mark.spmd
-def test_products_of_kept_modes_are_free_of_aliasing():
-    """The product of two modes within the 2/3 rule is their sum's mode, or vanishes where that is not kept."""
-    grid = Grid((16, 16, 16))  # keeps |k| <= 5
-    t = make_transform(grid, jax.devices()[:2])
-    x = t.physical.coordinates()[0]
-
-    def square(values, at, parameters):
-        return Local({"s": values["f"] ** 2})
-
-    @jax.jit
-    def squared(k):
-        f = jnp.broadcast_to(jnp.cos(k * x), t.physical.shape)
-        return t.inverse(t.evaluate({"f": t.forward(f)}, square).products["s"])
-
-    for k, kept in ((2, True), (3, False), (5, False)):
-        expected = 0.5 + (0.5 * np.cos(2 * k * np.asarray(x)) if kept else 0)
-        assert np.abs(np.asarray(squared(k)) - expected).max() < 1e-14
-
-
-@pytest.mark.spmd
-def test_reductions_alone():
-    """A pointwise function may return no products at all."""
-    case = Case(devices=3, shape="odd")
-    t = transform(case)
-    values = sample(case, 1)[0]
-
-    def extremes(fields, at, parameters):
-        return Local({}, {"f": abs(fields["f"])}, {"f": fields["f"]})
-
-    found = jax.jit(lambda v: t.evaluate({"f": t.forward(v)}, extremes))(put(case, values))
-    kept = points(case, compiled(case, "inverse")(compiled(case, "forward")(put(case, values))))
-    assert found.products == {}
-    assert error(found.maxima["f"], np.abs(kept).max()) < 1e-13
-    assert error(found.means["f"], kept.mean()) < 1e-12
 
 
 def test_nothing_to_evaluate_is_refused():

@@ -9,15 +9,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from run_support import ROOT, tool
 from spectral_cases import Case, coefficients, compiled, error, put, sample, transform
 
-import simulator
-from simulator.cluster import compile_cache
 from simulator.errors import UserError
 from simulator.spectral import native
 from simulator.spectral.native import build
 
-ROOT = Path(simulator.__file__).parents[1]
 CONFIG = str(ROOT / "configs" / "taylor_green.yaml")
 needs_kernels = pytest.mark.skipif(native.missing() is not None, reason="there are no native kernels here")
 
@@ -102,9 +100,7 @@ def test_without_a_compiler(tmp_path, arguments, code: int, told: str) -> None:
 
 
 def test_a_compiler_that_fails_is_named(tmp_path) -> None:
-    broken = tmp_path / "broken"
-    broken.write_text("#!/bin/sh\necho 'error: no such instruction' >&2\nexit 1\n")
-    broken.chmod(0o755)
+    broken = tool(tmp_path, "broken", "echo 'error: no such instruction' >&2; exit 1")
     environ = {"PATH": os.environ["PATH"], "CXX": str(broken), "SIMULATOR_CACHE": str(tmp_path)}
     with pytest.raises(build.Unavailable, match=r"broken cannot compile them \(error: no such instruction\)"):
         build.library(environ)
@@ -134,15 +130,6 @@ def test_gpus_have_no_native_kernels() -> None:
     assert native.chosen("auto", "gpu") == "xla"
     with pytest.raises(UserError, match="native is for processors"):
         native.chosen("native", "gpu")
-
-
-def test_the_compile_cache_knows_the_kernels_version(tmp_path) -> None:
-    package = tmp_path / "simulator" / "spectral" / "native"
-    package.mkdir(parents=True)
-    (package / "tile.h").write_text("// one")
-    before = compile_cache.folder_name("cpu", tmp_path / "simulator")
-    (package / "tile.h").write_text("// another")
-    assert compile_cache.folder_name("cpu", tmp_path / "simulator") != before
 
 
 @needs_kernels

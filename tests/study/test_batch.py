@@ -1,6 +1,5 @@
 """Runs that are stepped together, against the same runs alone."""
 
-import json
 import os
 import signal
 import threading
@@ -15,8 +14,8 @@ from sweep_support import BASE
 
 from simulator.archive.open_run import open_run
 from simulator.archive.state import read_state
+from simulator.physics.models.navier_stokes import NavierStokes, NavierStokesSettings
 from simulator.run.runnable import RunnableSimulation as Simulation
-from simulator.settings import Settings
 from simulator.simulation.varied import with_value
 from simulator.study import Sweep
 from simulator.study.batch import BatchedStep, groups
@@ -113,8 +112,6 @@ def keyed(sweep: Sweep, parts: int = 1) -> list[tuple[list[int], tuple[str, ...]
 
 
 V = ("model.viscosity",)
-
-
 GROUPS = {
     "other precisions are other groups": (
         "{grid: {model.viscosity: [0.1, 0.2], precision: [single, double], time.dt: [0.01, 0.02]}}",
@@ -143,8 +140,6 @@ def test_a_number_that_decides_what_is_computed_is_not_batched(
     study, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     """A model that asks for the value of its viscosity has no program for several."""
-    from simulator.physics.models.navier_stokes import NavierStokes
-
     linear = NavierStokes.linear
     monkeypatch.setattr(NavierStokes, "linear", lambda self: linear(self) if self.settings.viscosity > 0 else {})
     sweep = study("base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}}")
@@ -175,14 +170,8 @@ def test_what_measures_is_one_program_for_all_viscosities(study, model: str) -> 
 
 
 def test_a_value_deep_in_the_settings() -> None:
-    class Inner(Settings):
-        a: float
-
-    class Outer(Settings):
-        parts: tuple[Inner, ...]
-        one: Inner
-
-    settings = Outer(parts=(Inner(a=1), Inner(a=3)), one=Inner(a=5))
-    changed = with_value(with_value(settings, "parts.1.a", 7.0), "one.a", 8.0)
-    assert json.loads(changed.model_dump_json()) == {"parts": [{"a": 1}, {"a": 7}], "one": {"a": 8}}
-    assert settings.parts[1].a == 3
+    scalars = [{"name": name, "diffusivity": 1.0} for name in "ab"]
+    settings = NavierStokesSettings.model_validate({"viscosity": 1.0, "scalars": scalars})
+    changed = with_value(settings, "scalars.1.diffusivity", 7.0)
+    assert [scalar.diffusivity for scalar in changed.scalars] == [1, 7]
+    assert settings.scalars[1].diffusivity == 1

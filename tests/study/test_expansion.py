@@ -126,9 +126,3 @@ def test_paths_in_a_sweep_start_at_the_sweeps_folder(study, tmp_path: Path) -> N
     )
     (run,) = open_sweep("study.yaml").runs
     assert Path(run.config.initial.path) == tmp_path / "fields" / "mine.py"
-
-
-def test_the_shipped_sweep_is_four_viscosities_in_both_precisions() -> None:
-    sweep = open_sweep(Path(__file__).parents[2] / "configs" / "sweep_viscosity.yaml")
-    assert [run.values["model.viscosity"] for run in sweep.runs[::2]] == [1 / 25, 1 / 50, 1 / 100, 1 / 200]
-    assert {run.config.precision for run in sweep.runs} == {"single", "double"}

@@ -80,11 +80,6 @@ def test_a_prepared_run_follows_the_file(study) -> None:
     assert "every: 0.025" in (changed.runs[0].folder / "config.yaml").read_text()
 
 
-def test_a_run_that_is_not_there(study) -> None:
-    with pytest.raises(UserError, match=r"--index: .*study.yaml has no run 2; it has 0 to 1"):
-        study(STUDY).run(2)
-
-
 def test_a_plan_that_was_damaged_is_not_overwritten(study) -> None:
     sweep = study(STUDY)
     sweep.prepare()

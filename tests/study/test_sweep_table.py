@@ -3,13 +3,11 @@
 import json
 import math
 import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from run_support import fresh
 
 from simulator.archive.series import Table
 from simulator.archive.state import RunState, write_state
@@ -20,7 +18,7 @@ from simulator.show.study import plot_sweep
 from simulator.study import local
 from simulator.study.report import plan_lines, status_lines, table_lines
 from simulator.study.study_status import MemberState, begun, ended, status_of
-from simulator.study.table import as_csv, as_json, parse
+from simulator.study.table import as_csv, as_json
 from simulator.words import size
 
 STUDY = """\
@@ -128,14 +126,13 @@ def test_the_commands_of_login_nodes_start_no_device(half_done) -> None:
     lines += [
         "check base.yaml", "submit base.yaml --dry-run", f"status {run}", f"plot {run}", f"verify {run}",
     ]  # fmt: skip
-    code = (
-        "from simulator.cli import main; import jax\n"
-        f"codes = [main(line.split()) for line in {lines}]; assert codes == [0] * 9, codes\n"
-        "jax.config.update('jax_num_cpu_devices', 3)\n"  # raises once devices have started
-        "assert len(jax.devices('cpu')) == 3\n"
-    )
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    subprocess.run([sys.executable, "-c", code], timeout=90, check=True, env=environ)
+    done = fresh(f"""
+        from simulator.cli import main; import jax
+        codes = [main(line.split()) for line in {lines}]; assert codes == [0] * 9, codes
+        jax.config.update('jax_num_cpu_devices', 3)  # raises once devices have started
+        assert len(jax.devices('cpu')) == 3
+    """)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_plan_as_text(study) -> None:
@@ -171,29 +168,6 @@ def test_where_a_run_stands(tmp_path: Path, prepare, stage: MemberState, detail:
         (tmp_path / "logs" / "sweep.json").unlink()
     prepare(tmp_path, record)
     assert (status_of(tmp_path).stage, status_of(tmp_path).detail) == (stage, detail)
-
-
-def test_a_run_with_a_live_lock_is_running(tmp_path: Path) -> None:
-    holder = {"host": socket.gethostname(), "pid": os.getpid(), "machine": "", "started": None}
-    holder |= {"job_id": None, "restart_count": 0, "token": ""}
-    (tmp_path / "lock").write_text(json.dumps(holder))
-    write_state(tmp_path, state("running", step=7))
-    assert status_of(tmp_path).stage is MemberState.RUNNING
-    assert status_of(tmp_path).detail == "step 7, 40 %"
-    os.utime(tmp_path / "lock", (0, 0))
-    assert status_of(tmp_path).stage is MemberState.INTERRUPTED
-
-
-def test_expressions_reduce_the_rows_that_are_chosen() -> None:
-    columns = {"time": np.array([0.0, 1.0, 3.0]), "e": np.array([5.0, 2.0, 4.0])}
-    found = {
-        text: parse(text).reduce(columns)
-        for text in ("first.e", "final.e", "min.e", "max.e[time<1]", "mean.e", "mean.e[time>0.5, time<=1]")
-    }
-    assert list(found.values()) == [5, 4, 2, 5, pytest.approx((3.5 * 1 + 3 * 2) / 3), 2]
-    assert math.isnan(parse("max.e[time>9]").reduce(columns))
-    assert math.isnan(parse("max.missing").reduce(columns))
-    assert parse("max.e[time<2*pi/3]").reduce(columns) == 5 and parse("max.e[time>pi/2]").reduce(columns) == 4
 
 
 def test_pictures_of_what_there_is(half_done) -> None:

@@ -57,11 +57,6 @@ def test_the_background() -> None:
         assert abs(float(ours.scale_factor(ours.time_of(a))) / a - 1) < 1e-10
 
 
-def test_the_coefficient_of_a_wave() -> None:
-    run = cases.simulation(GAS, "initial={kind: jeans_wave, amplitude: 0.2, mode: [0, 2, 1]}")
-    assert abs(coefficient(run, run.state.fields["density"], (0, 2, 1)) - 0.1) < 1e-15
-
-
 @pytest.mark.smoke
 def test_linear_growth_follows_the_growth_factor() -> None:
     """From a = 0.02 to 0.04 on scales far above the quantum Jeans length, (hbar k^2 / 2)^2 << 3/2 a H0^2: delta
