@@ -137,7 +137,7 @@ REFUSED = [
     (TRACERS, "output={trajectories: {every: 1, particles: [dust]}}", "particles: unknown 'dust'; known: tracers, a"),
     (TRACERS, "output={trajectories: {every: 1, sample: [heat]}}", "sample: unknown 'heat'; known: velocity, accele"),
     (TRACERS, "output={snapshots: {sample: [heat]}}", "output.snapshots.sample: unknown 'heat'"),
-    (TRACERS, "output={pair_correlation: {every: 1, range: [0.1, 4]}}", "range: distances reach 4; periodic distance"),
+    (TRACERS, "output={pair_correlation: {every: 1, range: [0.1, 4]}}", "range: distances reach 4; periodic dis"),
     (FLOW, "forcing={kind: constant_power, rate: 1, band: [0.2, 0.5]}", "forcing.band: [0.2, 0.5] holds no mode"),
     (FLOW, OU + "band: [0, 0.1]}", "forcing.band: [0, 0.1] holds no mode"),
     (FLOW, OU + "solenoidal_weight: 0.5, band: [0, 10]}", "solenoidal_weight: this model's flow is incompressible"),
