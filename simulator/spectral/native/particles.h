@@ -2,8 +2,8 @@
 // of B-splines of degree 1, 2 or 3 along every axis.
 //
 // The components of a point lie together, so that a particle needs one short run of numbers of every line of points:
-// few cache lines, which moreover do not compete for one set of the cache if lines are a power of two long. The
-// weights of a few particles are computed side by side in the processor's vectors.
+// few cache lines, which do not compete for one set of the cache if the lines of points are a power of two long. The
+// weights of a batch of particles are computed side by side in the processor's vectors.
 
 #ifndef SIMULATOR_PARTICLES_H
 #define SIMULATOR_PARTICLES_H
@@ -44,7 +44,7 @@ template <class T> static void weave(const Weave &w) {
 
 // ---- sums over points --------------------------------------------------------------------------------------------------
 
-// N numbers in vectors of four and the rest.
+// N numbers: vectors of four, and the rest.
 template <class T, int N> struct Run {
   static constexpr int VECTORS = N / 4, REST = N % 4;
   typedef T vec __attribute__((vector_size(4 * sizeof(T))));
@@ -75,7 +75,7 @@ template <class T, int N> struct Run {
 constexpr int BATCH = 32;
 constexpr int OUTSIDE = -1;
 
-// For BATCH particles, their first point along an axis and the weights of their points.
+// The first point along an axis, and the weights of the points, for each of BATCH particles.
 template <class T, int POINTS> struct Axis {
   int first[BATCH];  // within the block, or OUTSIDE
   T weight[BATCH][POINTS];
@@ -98,7 +98,7 @@ template <class T, int POINTS> struct Axis {
         w[0] = T(r * r * r * sixth), w[1] = T((4 + s * s * (3 * s - 6)) * sixth);
         w[POINTS - 2] = T((4 + r * r * (3 * r - 6)) * sixth), w[POINTS - 1] = T(s * s * s * sixth);
       }
-      // Beyond FAR, or not a number: the comparison is false.
+      // Beyond FAR, and for NaN, the comparison is false.
       first[i] = int(below > -FAR && below < FAR ? below : -FAR) - shift;
     }
     for (int i = 0; i < BATCH; ++i) {
@@ -108,7 +108,7 @@ template <class T, int POINTS> struct Axis {
     }
   }
 
-  // The offsets of the points, which may continue at the other face of the box.
+  // The offsets of the points of particle i; the points may continue at the other face of the box.
   void offsets(int i, index extent, index stride, index *at) const {
     const index from = first[i];
     for (int k = 0; k < POINTS; ++k) at[k] = (from + k) * stride;
