@@ -52,7 +52,7 @@ def contrast(run: Simulation) -> np.ndarray:
 
 
 def power_of(position: np.ndarray) -> np.ndarray:
-    """P(k) of positions (3, n; grid spacings) in shells up to the Nyquist wavenumber, by CIC, divided by its window."""
+    """P(k) of positions (3, n; grid spacings) in shells up to the Nyquist wavenumber, by CIC without its window."""
     mesh = np.zeros((N, N, N))
     base = np.floor(position).astype(int)
     part = position - base
