@@ -4,8 +4,8 @@
     scripts/bench_ensemble.py [--runs 16] [--shape 32] [--stop 1.0] [--json FILE]
 
 The runs differ in viscosity and in the amplitude of the Taylor-Green vortex. Each variant starts with its own empty
-compile cache and includes everything that a run does: start-up, compilation, diagnostics, spectra, snapshots,
-checkpoints. "again" repeats it with the caches of the first time. The aim is a ratio of at most 0.5.
+compile cache, and its time includes everything that a run does: start-up, compilation, diagnostics, spectra,
+snapshots, checkpoints. "again" is a repetition with the caches of the first time. The aim is a ratio of at most 0.5.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--shape", type=int, default=32)
     parser.add_argument("--stop", type=float, default=1.0)
     parser.add_argument("--platform", default="cpu", choices=("cpu", "gpu"))
-    parser.add_argument("--json", metavar="FILE", help="write the numbers there too")
+    parser.add_argument("--json", metavar="FILE", help="also write the numbers to FILE")
     return parser.parse_args()
 
 

@@ -3,10 +3,10 @@
 
     .venv/bin/python scripts/bench_fft.py [--shape 256,256,256] [--devices 2] [--precision single] [--platform cpu]
 
-The others are the transform published for JAX (complex, back to its input layout), `scipy.fft.rfftn` in one process
-and, if $SIMULATOR_MPI4PY_FFT names a Python interpreter with mpi4py-fft, FFTW through mpi4py-fft on as many ranks as
-devices. All transform three components of a grid forward and back, in turns; medians are compared. On GPUs, and in a
-step of several Slurm tasks, this program's transforms are measured alone.
+The other FFTs are the transform published for JAX (complex, back to its input layout), `scipy.fft.rfftn` in one
+process and, if $SIMULATOR_MPI4PY_FFT names a Python interpreter with mpi4py-fft, FFTW through mpi4py-fft on as many
+ranks as devices. All transform three components of a grid forward and back, in turns; medians are compared. On GPUs,
+and in a Slurm step of several tasks, only this program's transforms are measured.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from simulator.spectral.measure import random_array
 
 @contextlib.contextmanager
 def peers(shape: tuple[int, int, int], devices: Any, dtype: Any) -> Iterator[list[Contender]]:
-    """The other libraries' transforms that can run here; prints a line on stderr about each that cannot."""
+    """The other libraries' transforms that can run here; for each of the rest, prints the reason on stderr."""
     count = len(devices)
     contenders: list[Contender] = []
     if shape[1] % count == shape[2] % count == 0:

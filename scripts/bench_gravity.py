@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares the cost of a `schrodinger_poisson` step with the cost of the same step as in other codes, in one run.
+"""Compares the cost of a `schrodinger_poisson` step with the cost of the step that other codes take, in one run.
 
     .venv/bin/python scripts/bench_gravity.py [--shape 128] [--devices 2] [--precision single] [--rounds 9]
 
 The other codes' step is kick-drift-kick on the values of the wave function with four of jaxdecomp's complex
 transforms, two for psi and two for the potential, as in Jaxion. Both steps run in a loop on the device and alternate;
-the result is the ratio of the medians. The parts of a step, whose shares are printed, are timed separately.
+the result is the ratio of the medians. The parts of a step are timed separately, and their shares printed.
 """
 
 import argparse
@@ -56,14 +56,14 @@ def peers_step(grid: Grid, devices: Any, dtype: Any) -> tuple[Callable, Callable
 
 def timed(calls: dict[str, tuple[Callable, tuple]], rounds: int) -> dict[str, float]:
     """Executes the calls in turns; returns the median duration of each in seconds."""
-    found: dict[str, list[float]] = {name: [] for name in calls}
+    durations: dict[str, list[float]] = {name: [] for name in calls}
     for i in range(rounds + 2):
         for name, (call, arguments) in calls.items():
             began = time.perf_counter()
             jax.block_until_ready(call(*arguments))
             if i >= 2:  # the first two rounds compile and warm up
-                found[name].append(time.perf_counter() - began)
-    return {name: statistics.median(values) for name, values in found.items()}
+                durations[name].append(time.perf_counter() - began)
+    return {name: statistics.median(values) for name, values in durations.items()}
 
 
 def main() -> None:
@@ -100,16 +100,16 @@ def main() -> None:
         "Poisson solve": (jax.jit(lambda d: real.inverse(model.potential(real.forward(d)))), (density,)),
         "drifts": (jax.jit(lambda p: model.drift(model.drift({"psi": p}, duration), duration)), (psi,)),
     }
-    found = timed(calls, options.rounds)
-    step, other = found["ours"] / options.steps, found["theirs"] / options.steps
+    medians = timed(calls, options.rounds)
+    step, other = medians["ours"] / options.steps, medians["theirs"] / options.steps
     print(f"{options.shape}^3, {options.precision} precision, {options.devices} devices, {os.cpu_count()} cores")
     print(f"schrodinger_poisson, drift_kick_drift       {1e3 * step:8.1f} ms per step")
     print(f"the same with jaxdecomp's complex transforms {1e3 * other:7.1f} ms per step")
     print(f"ratio {step / other:.2f}")
     rest = step
     for name in ("psi transforms", "Poisson solve", "drifts"):
-        rest -= found[name]
-        print(f"  {name:16} {1e3 * found[name]:8.1f} ms  {found[name] / step:5.0%}")
+        rest -= medians[name]
+        print(f"  {name:16} {1e3 * medians[name]:8.1f} ms  {medians[name] / step:5.0%}")
     print(f"  {'kick and rest':16} {1e3 * rest:8.1f} ms  {rest / step:5.0%}")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the cost of output: the time per step with a checkpoint every N steps and without, in one run.
+"""Measures the cost of output: the time per step with a checkpoint every N steps and with none, in one run.
 
     scripts/bench_output.py [--size 128] [--every 20] [--rounds 5] [--devices 2] [--folder /scratch/me]
 
@@ -56,7 +56,7 @@ def _measure(arguments: argparse.Namespace, folder: Path) -> None:
                 copies.append(time.perf_counter() - began)
             if mode == "waiting":
                 writer.wait()
-            # A run looks at its writer about once a second; here after each quarter of the steps.
+            # A run polls its writer about once a second, this loop after each quarter of the steps.
             for _ in range(4):
                 _advance(simulation, arguments.every // 4)
                 writer.poll()

@@ -67,7 +67,7 @@ def installed(folder: Path, packages: tuple[str, ...], environ: Mapping[str, str
     if subprocess.run(check, capture_output=True, env=os.environ | environ).returncode:
         print(f"installing {', '.join(packages)} in {folder} ...", file=sys.stderr, flush=True)
         _call([str(python), "-m", "pip", "install", "-q", *packages], environ, "pip install failed")
-        _call(check, environ, "what was installed does not import")
+        _call(check, environ, "the installed packages cannot be imported")
     return python
 
 
@@ -83,21 +83,21 @@ def fluidsim(folder: Path) -> Environment:
         if shutil.which(name) is None:
             raise Missing(f"{name} is missing: apt-get install g++ libfftw3-dev libopenmpi-dev openmpi-bin")
     root = folder / "debian"
-    found = list(root.rglob("fftw3-mpi.h")) or list(Path("/usr/include").glob("fftw3-mpi.h"))
-    if not found:
+    headers = list(root.rglob("fftw3-mpi.h")) or list(Path("/usr/include").glob("fftw3-mpi.h"))
+    if not headers:
         root.mkdir(parents=True, exist_ok=True)
         if shutil.which("apt-get") is None:
-            raise Missing("FFTW for MPI is missing (fftw3-mpi.h), and there is no apt-get to get it with")
+            raise Missing("FFTW for MPI is missing (fftw3-mpi.h), and so is apt-get, which could install it")
         _call(["apt-get", "download", *DEBIAN], {}, f"{DEBIAN[0]} cannot be downloaded", cwd=root)
         for package in root.glob("*.deb"):
             _call(["dpkg", "-x", str(package), str(root)], {}, f"{package.name} cannot be unpacked")
-        found = list(root.rglob("fftw3-mpi.h"))
+        headers = list(root.rglob("fftw3-mpi.h"))
     libraries = ":".join(sorted({str(p.parent) for p in root.rglob("libfftw3_mpi.so*")}))
-    # Everything is compiled at installation, so the ranks need not synchronize about it, which may hang.
+    # Everything is compiled at installation, so that the ranks need not wait for one another, which may hang.
     environ = {"OMP_NUM_THREADS": "1", "TRANSONIC_NO_MPI": "1"}
     environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if libraries:
-        environ |= {"CPATH": str(found[0].parent), "LIBRARY_PATH": libraries, "LD_LIBRARY_PATH": libraries}
+        environ |= {"CPATH": str(headers[0].parent), "LIBRARY_PATH": libraries, "LD_LIBRARY_PATH": libraries}
     probe = "import fluidsim.solvers.ns3d.solver, fluidfft_fftwmpi, fluidfft_mpi_with_fftw"
     return Environment(installed(folder / "fluidsim", FLUIDSIM, environ, probe), environ, RANKS)
 
@@ -146,7 +146,7 @@ class Contender:
         assert self._process.stdout is not None and self._process.stderr is not None
         line = self._process.stdout.readline()
         if not line:
-            last = (self._process.stderr.read().strip().splitlines() or ["it ended without a word"])[-1]
+            last = (self._process.stderr.read().strip().splitlines() or ["it ended without a message"])[-1]
             raise Missing(last)
         return json.loads(line)
 
@@ -160,7 +160,7 @@ class Contender:
 
 @contextlib.contextmanager
 def contenders(wanted: list[tuple[str, Any, dict[str, Any]]], folder: Path) -> Iterator[list[Contender]]:
-    """The contenders that can be started; prints a line on stderr about each that cannot."""
+    """The contenders that can be started; for each of the rest, prints the reason on stderr."""
     started: list[Contender] = []
     try:
         for program, prepare, problem in wanted:
@@ -175,7 +175,7 @@ def contenders(wanted: list[tuple[str, Any, dict[str, Any]]], folder: Path) -> I
 
 
 def compare(what: str, wanted: list, folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """One row per contender: its median in seconds, and this program's medians divided by it."""
+    """One row per contender: its median time in seconds, and the ratios of this program's medians to that time."""
     with contenders(wanted, folder) as started:
         for _ in range(rounds):
             for contender in started:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The planned duration of a step beside the measured one, for every model, on this machine's processors.
+"""Compares the planned with the measured duration of a step, for every model, on this machine's processors.
 
     .venv/bin/python scripts/bench_plan.py [--shapes 64,128] [--devices 1,2] [--models all]
         [--measured 32] [--cpu-time]
@@ -76,10 +76,10 @@ def main() -> None:
             return time.process_time() / devices if args.cpu_time else time.perf_counter()
 
         for name, side in rows:
-            found = compare(config_of(name, side, precision), devices, clock, args.measured)
-            planned, measured = 1e3 * found.planned, 1e3 * found.measured
-            rows[name, side].append(f"{planned:.3g} / {measured:.3g} = {found.ratio:.2f}")
-            ratios.append(found.ratio)
+            compared = compare(config_of(name, side, precision), devices, clock, args.measured)
+            planned, measured = 1e3 * compared.planned, 1e3 * compared.measured
+            rows[name, side].append(f"{planned:.3g} / {measured:.3g} = {compared.ratio:.2f}")
+            ratios.append(compared.ratio)
             print(f"{name} {side} {precision} {devices}: {rows[name, side][-1]}", flush=True)
     print("\n| model | grid | " + " | ".join(heads) + " |\n" + "| --- " * (2 + len(heads)) + "|")
     for (name, side), row in rows.items():

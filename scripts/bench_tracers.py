@@ -44,7 +44,7 @@ class Loop:
         self.busy: list[float] = []
 
     def turn(self, steps: int) -> None:
-        """Take so many steps; note the wall time and the processor time of one step."""
+        """Take `steps` steps; record the wall time and the processor time per step."""
         limit = Until(np.float64(1e9), np.float64(1e9), np.int64(steps))
         jax.block_until_ready(self.state)
         before = int(self.state.step)

@@ -20,8 +20,8 @@ fail() { # fail CODE MESSAGE
   exit "$1"
 }
 
-# Whether the interpreter runs, has a supported version and can create environments. Version managers put
-# commands on PATH that do not run.
+# Whether the interpreter runs, has a supported version and can create environments. Version managers put commands on
+# PATH that do not run.
 works() {
   "$1" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
     >/dev/null 2>&1
@@ -81,8 +81,8 @@ is_ready() { # is_ready EXTRA...
   done
 }
 
-# The accelerator of an environment is chosen when it is created and kept, because a login node may see no
-# GPU although the job has one.
+# The accelerator is chosen when the environment is created, and then kept, because a login node may see no GPU
+# although the job has one.
 platform_of() { # platform_of "LIST OF WORDS"
   local word
   for word in cpu cuda12 cuda13 rocm; do
@@ -124,7 +124,7 @@ install() { # install EXTRA...
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     --editable "$root${pip_extras:+[${pip_extras// /,}]}" >&2 ||
     fail 1 "the installation failed; see the reason above"
-  # The native kernels of the transforms. Without a C++ compiler this prints a line, and runs use XLA.
+  # Compiles the native kernels of the transforms. Without a C++ compiler the command prints a line, and runs use XLA.
   [[ ! -d $root/simulator/spectral/native ]] || "$venv/bin/python" -P -m simulator.spectral.native >&2 || true
   printf 'checkout=%s\nsum=%s\nasked=%s\nextras=%s\n' "$root" "$(wanted_sum)" "${PYTHON:-}" "$extras" >"$stamp"
 }

@@ -3,9 +3,9 @@
 
     scripts/gpu_day [--output DIR] [--minutes 9] [--platform gpu|cpu] [--shapes 256,512]
 
-A call begins where the last call stopped, and begins no part after so many minutes; the next call tries a failed part
-once more. `DIR/gpu_day.json` holds the measurements, and `DIR/gpu_day.md` is a page made from them. The parts: the
-bytes that the device moves per second; the tests that need a GPU; a step of every model in both precisions, beside
+A call begins where the last call stopped, and begins no part after --minutes; the next call tries a failed part once
+more. `DIR/gpu_day.json` holds the measurements, and `DIR/gpu_day.md` is a page made from them. The parts: the bytes
+that the device moves per second; the tests that need a GPU; a step of every model in both precisions, compared with
 the planned memory and time; the transforms; the largest grid that fits; a profile.
 """
 
@@ -29,7 +29,7 @@ MODELS = {
     "composite": "gas_and_waves",
 }
 LONGEST = 570
-"""A part is killed after so many seconds."""
+"""Seconds after which a part is killed."""
 MACHINE = """
 import json, sys
 from dataclasses import asdict
@@ -64,7 +64,7 @@ class Part(NamedTuple):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs/gpu_day"), metavar="DIR")
-    parser.add_argument("--minutes", type=float, default=9.0, help="begin no part after so many minutes (default: 9)")
+    parser.add_argument("--minutes", type=float, default=9.0, help="minutes after which no part begins (default: 9)")
     parser.add_argument("--platform", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--shapes", default="256,512", help="points along an axis (default: 256,512)")
     parser.add_argument("--seconds", type=float, default=5.0, help="duration of each measurement (default: 5)")
@@ -72,7 +72,7 @@ def main() -> int:
     try:
         sides = [int(n) for n in args.shapes.split(",")]
     except ValueError:
-        parser.error(f"--shapes: {args.shapes!r} is no list of numbers; write e.g. 256,512")
+        parser.error(f"--shapes: {args.shapes!r} is not a list of numbers; write e.g. 256,512")
     args.output.mkdir(parents=True, exist_ok=True)
     book = args.output / "gpu_day.json"
     found: dict[str, Any] = json.loads(book.read_text()) if book.exists() else {}
@@ -98,7 +98,7 @@ def main() -> int:
 
 
 def parts_of(args: argparse.Namespace, sides: list[int]) -> Iterator[Part]:
-    """All parts, the most important first, in case that time runs out."""
+    """All parts, the most important first, because time may run out."""
     simulator = [sys.executable, "-m", "simulator"]
     platform = f"devices.platform={args.platform}"
     gpu = ["--gpu"] if args.platform == "gpu" else []

@@ -1,6 +1,6 @@
-"""Measures how many random mutants of the package the tests kill; each meets the tests that execute its line.
+"""Measures how many random mutants of the package the tests kill; the tests that execute a mutant's line are run.
 
-    python scripts/mutants.py cover               # run the default tier; note which test file executes which line
+    python scripts/mutants.py cover               # run the default tier; record which test file executes which line
     python scripts/mutants.py run 100 --seed 1    # print for each mutant the test that killed it, or SURVIVED
 
 A mutant differs from the package in one place: another operator, comparison, number or truth value, or a missing
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("physics", "spectral", "archive")
 FOLDER = Path(os.environ.get("MUTANTS", ROOT / "outputs/mutants"))
 MOST_SECONDS = 240
-"""For the tests of one mutant, fastest files first."""
+"""Limit for the tests of one mutant. The fastest files run first."""
 
 SWAPS = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
@@ -37,7 +37,7 @@ SWAPS = {
 
 
 def pytest_configure(config: Any) -> None:
-    """As a plugin of pytest: note which test file executes which line."""
+    """As a plugin of pytest: record which test file executes which line."""
     import coverage
 
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -119,18 +119,18 @@ def _prose(node: ast.AST) -> bool:
 
 
 def executed() -> dict[str, dict[int, set[str]]]:
-    """For each line of each file of the package the test files that execute it."""
+    """The test files that execute each line, by file of the package and line."""
     import coverage
 
-    found: dict[str, dict[int, set[str]]] = {}
+    tests: dict[str, dict[int, set[str]]] = {}
     for path in FOLDER.glob("lines.*"):
         data = coverage.CoverageData(str(path))
         data.read()
         for file in data.measured_files():
-            lines = found.setdefault(str(Path(file).relative_to(ROOT)), {})
+            lines = tests.setdefault(str(Path(file).relative_to(ROOT)), {})
             for line, contexts in data.contexts_by_lineno(file).items():
                 lines.setdefault(line, set()).update(context for context in contexts if context)
-    return found
+    return tests
 
 
 def seconds() -> dict[str, float]:
@@ -142,7 +142,7 @@ def seconds() -> dict[str, float]:
 
 
 def tried(place: Path, file: str, text: str, tests: list[str], limit: float) -> str:
-    """The first failing test, or another reason why the mutant is killed; empty if it survives."""
+    """The first failing test, or another reason why the mutant is killed; empty if the mutant survives."""
     original = (place / file).read_text()
     (place / file).write_text(text)
     path = os.pathsep.join((str(place), str(place / "tests")))

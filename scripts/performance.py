@@ -6,9 +6,9 @@
     scripts/bench_fft.py --shape 128,128,128 --json scripts/measured/others_128.json
     scripts/performance.py [--check]
 
-Every file step_*.json is a row of the table of steps; every other file is a table: others_*.json of transforms and
-peers_*.json of steps, each beside those of other programs. With --check nothing is written, and the exit code is 1
-where the page differs from the files.
+Every file step_*.json is a row of the table of steps. Every other file is a table: others_*.json compares transforms,
+and peers_*.json steps, with those of other programs. With --check nothing is written, and the exit code is 1 if the
+page differs from the files.
 """
 
 import argparse
@@ -28,7 +28,7 @@ Results = Sequence[Mapping[str, Any]]
 
 
 def circumstances(results: Results) -> list[str]:
-    """A sentence for each machine and day. A load above the number of cores shows that other programs ran too."""
+    """A sentence for each machine and day. A load above the number of cores shows that other programs ran then."""
     together: dict[str, list[float]] = {}
     for result in results:
         m = result["measured"]
@@ -152,7 +152,7 @@ def written(page: str, folder: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the page differs")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page differs")
     args = parser.parse_args(arguments)
     before = PAGE.read_text()
     after = written(before, FILES)

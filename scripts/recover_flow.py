@@ -4,9 +4,9 @@ turbulence from two later snapshots, and its viscosity from a spectrum.
 
     python scripts/recover_flow.py [PICTURE.png]
 
-The unknown flow is the one of configs/equations/turbulence_2d.yaml on 48 x 48 points. What is known of it are its
-vorticities after 20 and 40 steps. The search begins at rest and descends along the gradient of the misfit, with the
-step of Barzilai & Borwein, IMA J. Numer. Anal. 8, 141 (1988).
+The unknown flow is that of configs/equations/turbulence_2d.yaml on 48 x 48 points. The data are its vorticities after
+20 and 40 steps. The search begins at rest and descends along the gradient of the misfit, with the step of Barzilai &
+Borwein, IMA J. Numer. Anal. 8, 141 (1988).
 """
 
 import sys
@@ -32,7 +32,7 @@ def inner(a: Any, b: Any) -> float:
 
 
 def descend(gradient: Callable[[Any], tuple[Any, Any]], at: Any, rate: float, steps: int) -> tuple[Any, list[float]]:
-    """The best point of so many descent steps from `at`, the first with `rate`, and the loss at each step."""
+    """The best point of `steps` descent steps from `at`, the first with `rate`, and the loss at each step."""
     value, slope = gradient(at)
     losses, best = [float(value)], (float(value), at)
     for _ in range(steps):
@@ -71,7 +71,7 @@ def recover(size: int = 48, descents: int = DESCENTS) -> dict[str, Any]:
     search = differentiate(simulation, misfit, steps=STEPS, dt=DT)
     rest = {"fields": jax.tree.map(jnp.zeros_like, true)}
 
-    # As a function of the velocity's amplitude w/k the misfit is equally steep at every scale.
+    # As a function of the velocity's amplitude, vorticity / k, the misfit is equally steep at every scale.
     root = jnp.sqrt(jnp.where(weight > 0, 1 / jnp.where(weight > 0, weight, 1), 0))
 
     def scaled(amplitude: Any) -> tuple[Any, Any]:

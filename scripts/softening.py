@@ -46,7 +46,7 @@ def simulation(softening: str) -> Simulation:
 
 
 def growth(run: Simulation) -> np.ndarray:
-    """Growth of the density in shells below the Nyquist wavenumber, divided by the growth in linear theory."""
+    """Growth of the density in shells below the Nyquist wavenumber, divided by the growth of linear theory."""
     background = run.model.background
     end = jax.jit(lambda s: jax.lax.fori_loop(0, 87, lambda i, s: run.step(s, background.time_of(1.0) / 87), s))
     begun, grown = (np.asarray(run.spectra(s)["dark_density_power"]) for s in (run.state, end(run.state)))

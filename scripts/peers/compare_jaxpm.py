@@ -52,7 +52,7 @@ def contrast(run: Simulation) -> np.ndarray:
 
 
 def power_of(position: np.ndarray) -> np.ndarray:
-    """P(k) in shells up to the Nyquist wavenumber of positions (3, n) in grid spacings, by CIC without its window."""
+    """P(k) of positions (3, n; grid spacings) in shells up to the Nyquist wavenumber, by CIC without its window."""
     mesh = np.zeros((N, N, N))
     base = np.floor(position).astype(int)
     part = position - base
@@ -76,7 +76,7 @@ def main(python: str, steps: int) -> None:
         stop = background.time_of(STOP)
         path.write_text(CONFIG.replace("STOP", str(stop)).replace("DT", str(stop / steps)))
         run = Simulation(load_config(path))
-        # JaxPM has this growth factor as 1 at a = 1; it is -7/3 D_2 with D = 1 at a = 1.
+        # JaxPM normalizes this growth factor, -7/3 D_2 with D = 1 at a = 1, to 1 at a = 1.
         second = -7 / 3 * background.second_growth(START)[0] / background.growth(1.0) ** 2
         np.savez(given, contrast=contrast(run), start=START, stop=STOP, matter=MATTER, second=second)
         here = Path(__file__).with_name("jaxpm_particles.py")

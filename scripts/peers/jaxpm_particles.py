@@ -51,7 +51,7 @@ moved = pm.make_ode_fn((n, n, n))
 times = jnp.array([start, stop])
 final = odeint(moved, (position, momentum), times, cosmo, rtol=1e-6, atol=1e-6)[0][-1]
 
-# A step for the clock: one force at the last positions and the update of both.
+# The timed step: one evaluation of the rates of positions and momenta, with one force.
 force = jax.jit(lambda x, v: moved((x, v), stop, cosmo))
 jax.block_until_ready(force(final, momentum))
 begun = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The protocol of `bench_peers.py` and a contender, which runs a round for each line it gets, and answers in a line.
+"""The protocol between `bench_peers.py` and a contender: for each line on stdin it runs a round and prints a line.
 
 This file and the contenders beside it run under the interpreters of their environments; only `simulator_step.py`
 imports `simulator`.

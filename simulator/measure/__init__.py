@@ -1,6 +1,6 @@
 """Kinds of series that a run can write. A new kind is a class in a file of this package and a line in `_OWN`.
 
-Rows are taken, files listed and pictures drawn in this order.
+The order of `_OWN` is that of rows, files and pictures.
 """
 
 from collections.abc import Iterator
@@ -68,8 +68,8 @@ KINDS = Registry[Kind]("simulator.outputs", {kind.name: kind for kind in _OWN}, 
 
 
 def requested(output: Any) -> Iterator[tuple[str, Kind, Any]]:
-    """The series that a run with these output settings writes, as (file name, kind, settings). The settings are None
-    if only snapshots request rows."""
+    """The series that a run with the settings `output` writes: (file name, kind, settings of the series). The
+    settings of a series are None if only snapshots add rows."""
     for kind in KINDS.values():
         series = dict(kind.series(getattr(output, kind.name, None)))
         if kind.with_snapshots and not series:

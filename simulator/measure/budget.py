@@ -1,4 +1,4 @@
-"""The energy budget of a step or of a moment."""
+"""The energy budget over a time step or at one time."""
 
 from typing import NamedTuple
 
@@ -9,11 +9,11 @@ from simulator.physics.models import Fields, Force, Model
 from simulator.physics.models.model import Balance
 from simulator.spectral.arrays import Number
 
-RESIDUAL = "budget_residual"  # Name of the residual in the state's memory and in the diagnostics.
+RESIDUAL = "budget_residual"  # The name of the residual in the state's memory and in the diagnostics.
 
 
 class Budget(NamedTuple):
-    """Energy and its rates of gain and loss at one moment."""
+    """The energy and its rates of gain and loss at one time."""
 
     energy: Number
     gained: Number
@@ -21,7 +21,7 @@ class Budget(NamedTuple):
 
 
 def injection(model: Model, fields: Fields, time: Number, force: Force | None) -> Number:
-    """The energy per time that the forcing adds."""
+    """The energy that the forcing adds per time."""
     return jnp.float64(0) if force is None else model.work(fields, force(fields, time))
 
 
@@ -32,17 +32,15 @@ def budget(model: Model, fields: Fields, time: Number, force: Force | None) -> B
 
 
 def residual(before: Budget, after: Budget, dt: Number) -> Number:
-    """(E(t + dt) - E(t)) / dt minus the mean of gain - dissipation at both ends, divided by the mean dissipation.
-
-    If the dissipation is 0, the difference is not divided.
-    """
+    """(E(t + dt) - E(t)) / dt minus the mean of gain - dissipation over both ends of the step, divided by the mean
+    dissipation; undivided if the dissipation is 0."""
     change = (after.energy.astype(jnp.float64) - before.energy) / dt
     return _relative(change, (before.gained + after.gained) / 2, (before.dissipation + after.dissipation) / 2)
 
 
 def residual_now(model: Model, fields: Fields, time: Number, force: Force | None) -> Number:
-    """dE/dt of the equations on this grid minus gain plus dissipation, divided by the dissipation: the error of
-    truncation, without the error of time steps."""
+    """dE/dt of the equations on this grid minus gain plus dissipation, divided by the dissipation: the error of the
+    truncation of modes, without the error of the time integration."""
     accelerations = None if force is None else force(fields, time)
     rates, linear = model.tendency(fields, time, accelerations)[0], model.linear_terms()
     rates = {n: rate + linear[n] * fields[n] for n, rate in rates.items()}

@@ -34,7 +34,7 @@ class HistogramSettings(SeriesCadence):
     range: Ratio = 20.0
     """The histograms extend by this many standard deviations to both sides of the mean."""
     decades: tuple[Decade, Decade] = (-6.0, 6.0)
-    """Logarithmic range of the histograms of a mass density: powers of ten of its mean."""
+    """Range of the histograms of a mass density: log10 of the density over its mean."""
 
     @model_validator(mode="after")
     def _rising(self) -> Self:
@@ -50,7 +50,7 @@ class Histograms(Kind):
     def measured(self, subject: Subject, settings: HistogramSettings) -> Measured:
         model, transform = subject.model, subject.transform
         mass = densities(model)
-        # Fields with their own transforms are measured by their densities only.
+        # If a field has a transform of its own, only the mass densities are measured.
         separate = any(spec.transform is not None for spec in model.fields.values())
         plain = {} if separate or not transform.layout.real else model.shapes
         if not plain and not mass:
@@ -66,8 +66,8 @@ def histograms(
     transform: spectral.Transform, components: Mapping[str, tuple[int, ...]], bins: int, reach: float
 ) -> Measured:
     """`NAME` (sigma,): probability density of a quantity as a function of its deviation from the mean, in standard
-    deviations. The components of a vector are taken together, each about its own mean; `NAME_deviation` is the root
-    of their mean variance. Values beyond +-reach deviations are not counted.
+    deviations. The histogram of a vector counts all components, each about its own mean; `NAME_deviation` is the root
+    of the mean of their variances. Values beyond +-reach deviations are not counted.
 
     Quantities: every field of the model; for scalars also the gradient (`NAME_gradient`); for vectors also the curl
     (`vorticity`, `current`); for the velocity also `longitudinal_gradient` and `transverse_gradient`.
@@ -122,8 +122,8 @@ def _components(field: jax.Array) -> jax.Array:
 
 def log_densities(transform: spectral.Transform, given: Densities, bins: int, reach: tuple[float, float]) -> Measured:
     """`log_NAME` (contrast,): fraction of the volume per decade of density, as a function of log10 of the density
-    over its mean; `log_NAME_mass`: fraction of the mass. Densities outside of `reach`, or not positive, are not
-    counted."""
+    over its mean; `log_NAME_mass`: fraction of the mass. Points are not counted where the density is not positive or
+    log10 lies outside of `reach`."""
     grid, physical = transform.grid, transform.physical
     low, high = reach
     width = (high - low) / bins
@@ -150,11 +150,11 @@ def log_densities(transform: spectral.Transform, given: Densities, bins: int, re
 
 class JointHistogramSettings(SeriesCadence):
     pairs: Annotated[tuple[tuple[str, str], ...], Field(min_length=1, max_length=20)] = (("R", "Q"),)
-    """Pairs of quantities: scalar fields, and Q and R, the invariants of the velocity gradient."""
+    """Pairs of quantities: scalar fields, or Q and R, the invariants of the velocity gradient."""
     bins: Annotated[Integer, Field(ge=2, le=1000)] = 100
     """Number of bins along each axis."""
     range: Ratio = 10.0
-    """The histograms extend by this many units to both sides."""
+    """The histograms extend by this many units to both sides; a scalar field's unit is its standard deviation."""
 
 
 class JointHistograms(Kind):
@@ -168,7 +168,7 @@ class JointHistograms(Kind):
     def measured(self, subject: Subject, settings: JointHistogramSettings) -> Measured:
         for number, pair in enumerate(settings.pairs):
             if pair in settings.pairs[:number] or pair[0] == pair[1]:
-                raise Unsupported(f"{pair[0]}, {pair[1]} is no pair, or there twice", key=f"pairs.{number}")
+                raise Unsupported(f"{pair[0]}, {pair[1]} repeats a name or a pair", key=f"pairs.{number}")
             for name in pair:
                 if name in INVARIANTS:
                     check_flow(subject)
@@ -227,22 +227,23 @@ def _quantities(model: models.Model, names: Sequence[str], fields: models.Fields
 def joint_histograms(model: models.Model, pairs: Sequence[tuple[str, str]], bins: int, reach: float) -> Measured:
     """`A_B` (first, second): probability density of the quantities A and B of each pair. Quantities are scalar
     fields, in standard deviations from their means, and `Q` and `R`, in units of <omega^2> / 4 and its power 3/2.
-    Values beyond +-reach units are in no bin.
+    Values beyond +-reach units are not counted.
 
     `B_given_A` (first) and `A_given_B` (second): the mean of one quantity over the points where the other is in a
-    bin, nan where there are none. They are in the run's units like `A_mean` and `A_scale`, its mean and its unit."""
+    bin, nan for bins without points. These means, and the mean `A_mean` and the unit `A_scale` of every quantity, are
+    in the run's units."""
     transform = model.transform
     names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
     area = (2 * reach / bins) ** 2
 
     def count(first, second):
-        """Counts (bins, bins) of points by their places along both axes."""
+        """Counts (bins, bins) of points by their places along both axes, in bins."""
         a, b = jnp.floor(first), jnp.floor(second)
         inside = (a >= 0) & (a < bins) & (b >= 0) & (b < bins)
         return (binned(jnp.where(inside, a * bins + b, jnp.inf), bins * bins).reshape(bins, bins),)
 
     def average(place, values):
-        """The number of points in each bin of their places, and the sum of values over them: (bins,) both."""
+        """The number of points in each bin (bins,), and the sum of their `values` (bins,)."""
         return binned(place, bins), binned(place, bins, values.ravel().astype(jnp.float64))
 
     both = [transform.physical.spec] * 2
@@ -250,23 +251,24 @@ def joint_histograms(model: models.Model, pairs: Sequence[tuple[str, str]], bins
     averaging = summed(transform.physical, average, both, 2, name="conditional_mean")
 
     def place(quantity: _Quantity) -> jax.Array:
-        """From 0 to `bins` within the reach; beyond every bin in padding."""
+        """The place of each point along the axis of a quantity, in bins: 0 to `bins` within the reach, infinite in
+        padding."""
         physical = transform.physical
         units = (quantity.values - quantity.centre) / jnp.where(quantity.scale > 0, quantity.scale, 1)
         return physical.constrain(jnp.where(physical.inside(), (units / reach + 1) / 2 * bins, jnp.inf))
 
     def compute(state: models.State) -> dict[str, jax.Array]:
-        found, row = _quantities(model, names, state.fields), {}
+        quantities, row = _quantities(model, names, state.fields), {}
         for first, second in pairs:
-            (counts,) = counting(place(found[first]), place(found[second]))
+            (counts,) = counting(place(quantities[first]), place(quantities[second]))
             row[f"{first}_{second}"] = counts / (transform.grid.points * area)
             for name, given in ((second, first), (first, second)):
-                values = transform.physical.constrain(found[name].values)
-                points, sums = averaging(place(found[given]), values)
+                values = transform.physical.constrain(quantities[name].values)
+                points, sums = averaging(place(quantities[given]), values)
                 row[f"{name}_given_{given}"] = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
         for name in names:
-            row[f"{name}_mean"] = transform.physical.mean(found[name].values)
-            row[f"{name}_scale"] = found[name].scale
+            row[f"{name}_mean"] = transform.physical.mean(quantities[name].values)
+            row[f"{name}_scale"] = quantities[name].scale
         return row
 
     centres = (np.arange(bins) + 0.5) / bins * 2 * reach - reach

@@ -1,4 +1,4 @@
-"""The contract of a kind of output: one file defines its settings, its measurement, its storage and its pictures."""
+"""The contract of a kind of series: one file defines its settings, its measurement, its storage and its pictures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AXES = "xyz"
 
 
 class Cadence(Settings):
-    """The schedule of an output. If several keys are set, it is due by each of them."""
+    """The schedule of an output. If several keys are set, the output is due by each of them."""
 
     every: Duration | None = None
     """Interval in simulation time."""
@@ -47,17 +47,17 @@ class Cadence(Settings):
 
 
 class SeriesCadence(Cadence):
-    """The schedule of a series, whose rows are taken after the first step at or beyond their time."""
+    """The schedule of a series. A row is taken after the first step that reaches or passes the time of the row."""
 
     align: Flag = False
-    """Shorten steps so that rows due by simulation time are taken at exactly that time."""
+    """Shorten steps so that rows due by simulation time are taken at exactly the time when they are due."""
 
     @model_validator(mode="after")
     def _some_cadence(self) -> Self:
         if not self.given:
             raise wrong("", "has no interval; give every, every_steps or every_wall")
         if self.align and self.every is None:
-            raise wrong("align", "applies to rows due by simulation time; give every too, or leave it out")
+            raise wrong("align", "applies to rows due by simulation time; give every too, or leave align out")
         return self
 
 
@@ -72,7 +72,7 @@ def distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_rises(key: str, ends: tuple[float, float] | None) -> None:
-    """Refuses an interval whose first end is not the smaller one; for validators of settings."""
+    """Refuses an interval whose first end is not smaller than its second; for validators of settings."""
     if ends is not None and ends[0] >= ends[1]:
         raise wrong(key, f"[{ends[0]:g}, {ends[1]:g}] is not increasing; the smaller end comes first")
 
@@ -95,15 +95,15 @@ class ParticleSubject:
     swarm: Swarm
     """The particles that move with a fluid."""
     motion: Callable[[models.State], Callable[[str, ParticleSet], tuple[ParticleVectors, ParticleVectors]]]
-    """A state to the function from a name and the particles of this name to their velocity and acceleration."""
+    """`motion(state)(species, particles)` gives the velocity and the acceleration of particles of a species."""
     sampled: Callable[[models.State, str, tuple[str, ...]], dict[str, jax.Array]]
-    """(state, species, quantities) to records `fluid_velocity` and so on, for particles that move with a fluid."""
+    """`sampled(state, species, quantities)` gives the records `fluid_velocity` and so on of particles in a fluid."""
     quantities: tuple[str, ...]
-    """The quantities of the fluid that can be sampled at particles that move with it."""
+    """The quantities of the fluid that `sampled` can interpolate to the particles."""
 
     def species(self, asked: tuple[str, ...] | None) -> tuple[str, ...]:
-        """The names of the particles to measure: `asked`, the value of a setting, or all names for None. Refuses
-        unknown names."""
+        """The species to measure: `asked`, the value of a setting, or all species for None. Refuses unknown
+        names."""
         self.check(asked or (), self.populations, "particles")
         return asked or tuple(self.populations)
 
@@ -130,12 +130,11 @@ class Subject:
     def particles(self) -> ParticleSubject:
         """The particles. Raises Unsupported if there are none."""
         if self.carried is None:
-            raise Unsupported("there are no particles; the block `particles` names some", of_model=False)
+            raise Unsupported("there are no particles; define some in the block `particles`", of_model=False)
         return self.carried
 
     def names(self, function: Callable[[models.Fields], Mapping[str, Any]]) -> tuple[str, ...]:
-        """The names in the result of a function of the fields, without computing it."""
-
+        """The names in the result of a function of the fields, which is traced and not computed."""
         return tuple(jax.eval_shape(function, self.model.contents(self.template)))
 
 
@@ -143,7 +142,7 @@ class Subject:
 class Curves:
     """The drawing of one-dimensional variables of a series: one figure per variable with curves at up to six times.
     `title` labels a variable's axis (default: its name in words), `coordinates` a coordinate's axis; both may be
-    mathematical text. `log` lists the logarithmic axes, of `x` and `y`."""
+    mathematical text. `log` names the logarithmic axes: "", "x", "y" or "xy"."""
 
     title: Callable[[str], str] | None = None
     coordinates: Mapping[str, str] | None = None
@@ -168,8 +167,8 @@ class Kind:
     with_snapshots: ClassVar[bool] = False
     """Whether every snapshot adds a row, even without the key."""
     frequent: ClassVar[bool] = False
-    """Rows are small and many: they wait in memory and are written together, every other second or so and before
-    each checkpoint."""
+    """Whether rows are small and many: rows then wait in memory and are written together, about every two seconds and
+    before each checkpoint."""
     curves: ClassVar[Curves] = Curves()
     """The drawing of variables without registered pictures."""
 
@@ -200,7 +199,7 @@ class Carried:
     """Arrays that a series carries from row to row, such as sums over time. They stay on the devices and are part of
     every checkpoint. `begin` and `update` can be compiled.
 
-    If an earlier start of the run did not write the series, it begins with the next row.
+    If an earlier start of the run did not write the series, the arrays begin at the next row.
     """
 
     begin: Callable[[], dict[str, jax.Array]]
@@ -210,24 +209,22 @@ class Carried:
     places: Mapping[str, spectral.Layout | PhysicalLayout] = field(default_factory=dict)
     """Layouts of the arrays whose last three axes are modes or grid points; all others are small and replicated."""
     fields: Callable[[Mapping[str, jax.Array]], dict[str, jax.Array]] | None = None
-    """Fields (..., x, y, z) that snapshots hold beside the model's, by name, made from the arrays; compiled."""
+    """Computes from the arrays the fields (..., x, y, z) that snapshots hold beside the model's; is compiled."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """`compute(state)` returns all `variables`, with the shapes of their dimensions; it can be compiled.
-
-    With `carried` it is `compute(state, arrays)`.
-    """
+    """The content of a row and its computation. `compute(state)`, with `carried` `compute(state, arrays)`, returns
+    all `variables` with the shapes of their dimensions and can be compiled."""
 
     coordinates: Mapping[str, np.ndarray]
     variables: Mapping[str, tuple[str, ...]]
-    """Dimensions by name."""
+    """The dimensions of each variable."""
     compute: Callable[..., dict[str, jax.Array]]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     beside: Callable[[], Mapping[str, tuple[str, np.ndarray]]] = dict
-    """Further properties of the points of a coordinate, stored once: name to (coordinate, values). All processes have
-    to call it."""
+    """Gives further arrays along a coordinate, stored once: name to (coordinate, values). All processes have to call
+    this function."""
     carried: Carried | None = None
 
     def joined(self, other: Measured) -> Measured:
@@ -247,8 +244,9 @@ class Measured:
 
 
 def following(state: models.State, row: Mapping[str, jax.Array]) -> models.State:
-    """The state, of which nothing is sent to other devices before `row` is computed. Exchanges of one program that do
-    not depend on each other may start in a different order on each process, which then wait for one another."""
+    """The state, with a data dependence that keeps its arrays from being sent to other devices before `row` is
+    computed. Exchanges of one program that do not depend on each other may start in a different order on each
+    process, and the processes then wait for one another for ever."""
     first = next(iter(row.values()))
 
     def later(array: jax.Array) -> jax.Array:
@@ -275,8 +273,8 @@ def in_shells(
 def summed(
     physical: PhysicalLayout, local: Callable[..., Any], specs: list[Any], outputs: int = 1, *, name: str
 ) -> Program:
-    """A program with `outputs` results: the sums over all devices of the results of `local`, which is applied to each
-    device's part of arrays sharded as `specs` say."""
+    """A program with `outputs` results: `local` is applied to each device's part of arrays sharded as in `specs`, and
+    its results are summed over all devices."""
     axes = tuple(dict.fromkeys(physical.sharded.values()))
 
     def total(*values: jax.Array) -> tuple[jax.Array, ...]:
@@ -286,7 +284,7 @@ def summed(
 
 
 def binned(place: jax.Array, bins: int, values: jax.Array | float = 1.0) -> jax.Array:
-    """For each of the bins i, (bins,), the sum of `values`, by default 1, over the places from i to i + 1."""
+    """The sum (bins,) of `values`, by default 1, over the places from i to i + 1 for each bin i."""
     place = jnp.floor(place).ravel()
     index = jnp.where((place >= 0) & (place < bins), place, bins).astype(jnp.int32)
     return jnp.zeros(bins + 1, jnp.float64).at[index].add(values)[:bins]

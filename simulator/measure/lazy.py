@@ -1,4 +1,4 @@
-"""JAX, and what loads it, imported at their first use: runs are described, read and drawn without JAX."""
+"""JAX, and modules that import JAX, imported at their first use: runs are described, read and drawn without JAX."""
 # ruff: noqa: F401
 
 import ast
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 else:
 
     class _Lazy:
-        """An object of a module, or the module itself, which is imported when the object is used. The names above are
-        read from this file."""
+        """Stands for a module or an object in a module, and imports the module at its use. The names are those of the
+        imports above, read from this file."""
 
         def __init__(self, module: str, name: str = "") -> None:
             self._module, self._name = module, name
@@ -52,5 +52,5 @@ else:
     _names = next(block for block in ast.parse(Path(__file__).read_text()).body if isinstance(block, ast.If))
     for _line in _names.body:
         for _name in _line.names:
-            _found = _Lazy(_name.name) if isinstance(_line, ast.Import) else _Lazy(_line.module, _name.name)
-            globals()[_name.asname or _name.name] = _found
+            _proxy = _Lazy(_name.name) if isinstance(_line, ast.Import) else _Lazy(_line.module, _name.name)
+            globals()[_name.asname or _name.name] = _proxy

@@ -20,9 +20,9 @@ class PairCorrelationSettings(SeriesCadence):
     range: tuple[Positive, Positive] | None = None
     """The smallest and the largest distance (length); by default from 1/16 to 4 grid spacings."""
     bins: Annotated[Integer, Field(ge=1, le=1000)] = 24
-    """Number of bins between them, of equal width in the logarithm."""
+    """Number of bins of the distance, of equal width in its logarithm."""
     count: Annotated[Integer, Field(ge=2, le=10**8)] = 100000
-    """The largest number of particles of each species that take part, with evenly spaced ids."""
+    """The largest number of particles of each species to use, with evenly spaced ids."""
     particles: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
     """Names of the species; by default all."""
 
@@ -48,7 +48,7 @@ class PairCorrelation(Kind):
         half = min(grid.box[i] for i in long) / 2
         if high > half:
             raise Unsupported(
-                f"distances reach {high:g}, and only up to half the box, {half:g}, does a pair have one",
+                f"distances reach {high:g}; periodic distances are unique only up to half the box, {half:g}",
                 "range",
             )
         edges = np.geomspace(low, high, settings.bins + 1)
@@ -81,8 +81,8 @@ MOST_CELLS = 1024  # Along each axis, so that a cell's number is a 32-bit intege
 
 
 def turns(cut: Cut, reach: float) -> tuple[int, ...]:
-    """The hops along the ring of a cut axis to devices with planes less than `reach` planes away from a device's
-    own."""
+    """The numbers of hops along the ring of a cut axis that lead from some device to one whose planes are less than
+    `reach` planes away."""
 
     def gap(one: int, other: int) -> float:
         firsts = [device * cut.extent for device in (one, other)]
@@ -99,28 +99,28 @@ class PairCounter:
     """Counts the pairs of some particles by their distance, up to the last of `edges`.
 
     Each device sorts its particles into cells as large as the longest distance, and compares each of its particles
-    with those in the 27 cells around it. The particles of other devices, as far as the distance reaches, arrive one
-    device after the other. Every pair is counted exactly once from either end, so that the numbers are the same on
-    any number of devices.
+    with those in the 27 cells around it. Particles of the other devices within the longest distance arrive one device
+    after the other. Every pair is counted exactly once from each of its two particles, so that the numbers are the
+    same on any number of devices.
     """
 
     def __init__(self, domain: Domain, edges: np.ndarray):
         self.domain, self.edges = domain, edges
         grid = domain.physical.grid
         self.axes = tuple(i for i in range(3) if grid.shape[i] > 1)
-        """The axes along which particles can be apart."""
+        """The axes of more than one point."""
         self.cells = tuple(
             min(MOST_CELLS, int(length / edges[-1])) if i in self.axes else 1 for i, length in enumerate(grid.box)
         )
 
     @cached_property
     def around(self) -> np.ndarray:
-        """(offsets, 3): the cells around a cell, without repetition where there are fewer than 3 along an axis."""
+        """(offsets, 3): the cells around a cell, without repetition along axes of fewer than 3 cells."""
         return np.array(list(product(*[range(-1, 2) if n > 2 else range(n) for n in self.cells])), np.int32)
 
     @cached_property
     def volumes(self) -> np.ndarray:
-        """(bins,): volumes between spheres of the radii `edges`, or areas between circles, over that of the box."""
+        """(bins,): volumes between spheres (areas between circles) of the radii `edges`, as fractions of the box."""
         n = len(self.axes)
         unit = {1: 2.0, 2: pi, 3: 4 * pi / 3}[n]
         return unit * np.diff(self.edges**n) / prod(self.domain.box[i] for i in self.axes)
@@ -144,7 +144,7 @@ class PairCounter:
         return counts // 2
 
     def _of_device(self, position: jax.Array, chosen: jax.Array, most: int) -> jax.Array:
-        """(bins,): ordered pairs of all devices' particles, of which this device counts those of its own."""
+        """(bins,): ordered pairs of all particles; this device counts those whose first particle it holds."""
         ours = gathered(position, chosen, most)
         met, before = [ours], position
         for cut in self.domain.cuts:
@@ -190,9 +190,9 @@ class PairCounter:
         return lax.fori_loop(0, len(self.around), look, counts)
 
     def _counted(self, position: jax.Array, others: jax.Array, first: jax.Array, number: jax.Array) -> jax.Array:
-        """(bins,): pairs of each particle (3, n) with `number` (n,) of the others, the ones from `first` on."""
+        """(bins,): pairs of each particle (3, n) with the `number` (n,) of `others` from index `first` (n,) on."""
         n = number.shape[0]
-        # Particles that have others to look at come first, so that a bounded part of the list covers each batch.
+        # Particles with others nearby come first, so that a bounded part of the list covers each batch.
         some = jnp.argsort(number == 0, stable=True)
         ends = jnp.cumsum(number[some].astype(jnp.int64))
         begins = ends - number[some]
@@ -205,7 +205,7 @@ class PairCounter:
             begun, counts = carry
             start = jnp.clip(jnp.searchsorted(ends, begun, side="right"), 0, n - reach)
             marks = lax.dynamic_slice(begins, (start,), (reach,)) - begun
-            # The row of a pair is the last one that begins at it or before.
+            # The row of a pair is the last row that begins at or before the pair.
             rows = jnp.zeros(TOGETHER, jnp.int32)
             steps = jnp.arange(reach, dtype=jnp.int32)
             rows = rows.at[jnp.where(marks > 0, marks, 0)].max(steps, mode="drop")
@@ -227,6 +227,6 @@ class PairCounter:
 
 
 def gathered(position: jax.Array, chosen: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
-    """The positions (3, most) of one device's chosen particles, and which entries hold one."""
+    """The positions (3, most) of one device's chosen particles, and a mask (most,) of the entries that are used."""
     (place,) = jnp.nonzero(chosen, size=most, fill_value=chosen.shape[0])
     return jnp.take(position, place, axis=1, mode="fill", fill_value=0), place < chosen.shape[0]

@@ -30,8 +30,8 @@ class TrajectorySettings(SeriesCadence):
     particles: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
     """Names of the species; by default all."""
     sample: tuple[str, ...] = ()
-    """Quantities of the fluid at the particles: velocity, acceleration, gradient and the names of scalar fields; none
-    for particles that are matter."""
+    """Quantities of the fluid at the particles: velocity, acceleration, gradient and the names of scalar fields. Only
+    for particles that move with a fluid."""
 
 
 class Trajectories(Kind):
@@ -41,12 +41,12 @@ class Trajectories(Kind):
 
     def measured(self, subject: Subject, settings: TrajectorySettings) -> Measured:
         """Paths of at most `count` particles of each species, with evenly spaced ids: `NAME/position_x`, ... over the
-        coordinate `NAME_id`, with `NAME/displacement_x`, ..., other records, and the quantities `sample`."""
+        coordinate `NAME_id`, also `NAME/displacement_x`, ..., other records and the quantities in `sample`."""
         particles = subject.particles
         names = particles.species(settings.particles)
         particles.check(settings.sample, particles.quantities, "sample")
         if settings.sample and (matter := [name for name in names if name not in particles.swarm.kinds]):
-            raise Unsupported(f"{matter[0]} is matter itself and moves with no fluid; leave the key out", "sample")
+            raise Unsupported(f"{matter[0]} is matter itself and moves with no fluid; leave sample out", "sample")
         populations, see = particles.populations, settings.sample
         strides = {name: -(-populations[name].count // settings.count) for name in names}
         records = {
@@ -92,7 +92,7 @@ def _component_names(record: str, components: int) -> list[str]:
 
 
 def ready_after(population: Population, state: models.State, last: jax.Array | None) -> models.State:
-    """The state, with the positions of a population available only after `last`, so that exchanges keep their
+    """The state, in which the positions of a population depend on `last`, so that all processes exchange in the same
     order."""
     if last is None:
         return state
@@ -106,7 +106,7 @@ class ParticleStatisticsSettings(SeriesCadence):
     bins: Annotated[Integer, Field(ge=2, le=1000)] = 101
     """Number of bins of the acceleration's probability density."""
     range: Ratio = 25.0
-    """The density extends by this many root mean squares to both sides."""
+    """The probability density extends by this many root mean squares to both sides."""
 
 
 class ParticleStatistics(Kind):
@@ -115,8 +115,8 @@ class ParticleStatistics(Kind):
     Settings = ParticleStatisticsSettings
 
     def measured(self, subject: Subject, settings: ParticleStatisticsSettings) -> Measured:
-        """Means over all particles of each species: velocity, acceleration, dispersion and autocorrelation where the
-        start is known, settling velocity of species that feel a gravitational acceleration (`falling`)."""
+        """Means over all particles of each species: velocity and acceleration; dispersion and autocorrelation of the
+        velocity, if records hold the start; settling velocity, if a gravitational acceleration acts (`falling`)."""
         particles = subject.particles
         populations, falling = particles.populations, particles.swarm.falling
         edges = np.linspace(-settings.range, settings.range, settings.bins + 1)

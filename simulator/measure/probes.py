@@ -1,4 +1,4 @@
-"""Fields at points and on lines, often: probes.h5."""
+"""Values of fields at points and on lines, at short intervals: probes.h5."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TAKEN = ("point", "x", "y", "z", "step", "time")
 
 class LineSettings(Settings):
     axis: Literal["x", "y", "z"]
-    """The line's points are those of the grid along this axis."""
+    """The line runs along this axis, with the coordinates of the grid points."""
     through: Position
     """A point on the line, [x, y, z]."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z]\w*$", max_length=64)] = "line"
-    """It begins the names of the line's variables."""
+    """Prefix of the names of the line's variables."""
 
 
 class ProbeSettings(SeriesCadence):
@@ -35,7 +35,7 @@ class ProbeSettings(SeriesCadence):
     lines: tuple[LineSettings, ...] = ()
     """Lines of grid points along an axis."""
     fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
-    """Evolved fields; by default all that are real."""
+    """Evolved fields; by default all real ones."""
 
     @model_validator(mode="after")
     def _somewhere(self) -> Self:
@@ -83,7 +83,7 @@ class Probes(Kind):
         return probes(model, names, points, lines)
 
 
-AT_ONCE = 16  # Points whose sums are taken together: the partial sums of one point are a plane of modes.
+AT_ONCE = 16  # Number of points whose sums are computed together; a point's partial sums fill a plane of modes.
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ def values_at(layout: spectral.Layout, field: jax.Array, positions: Sequence[np.
 def probes(
     model: models.Model, names: Sequence[str], points: Sequence[Sequence[float]], lines: Mapping[str, Line]
 ) -> Measured:
-    """`NAME` (point,) and `LINE/NAME` (LINE_x or as its axis is called): values of evolved real fields at points
-    (x, y, z) and on lines, those of vectors by component, `NAME_x` and so on. Each point or line costs one reading of
-    a field's modes, and no transform."""
+    """`NAME` (point,) and `LINE/NAME` (LINE_x, with the name of the line's axis): values of evolved real fields at
+    points (x, y, z) and on lines; a vector has one variable for each component, `NAME_x` and so on. Each point or
+    line reads all modes of a field once and needs no transform."""
     grid = model.transform.grid
     whole = jax.sharding.NamedSharding(model.transform.layout.mesh, jax.sharding.PartitionSpec())
     placed = np.asarray(points, np.float64).reshape(-1, 3)

@@ -48,7 +48,7 @@ class Profiles(Kind):
 
         `r` is the geometric middle of a shell, `radius` the mean distance of its `points`; `enclosed_mass` (r_outer,)
         is the mass of the first density within the shell's outer edge. `center_x`, `center_y`, `center_z` and
-        `peak_density` belong to the maximum between the grid points.
+        `peak_density` are the position and the value of the maximum, which may lie between grid points.
         """
         if not (given := densities(subject.model)):
             raise Unsupported("needs a mass density")
@@ -66,7 +66,7 @@ class Profiles(Kind):
                 away = x - c
                 squares.append((away - length * jnp.rint(away / length)) ** 2)
             distance = jnp.sqrt(squares[0] + squares[1] + squares[2])
-            # The first shell is everything up to the second edge; the last entry collects distant points and padding.
+            # The first shell extends to the second edge; the last entry collects distant points and padding.
             shell = jnp.searchsorted(jnp.asarray(edges[1:]), distance, side="right")
             shell = jnp.where(physical.inside(), shell, bins).astype(jnp.int32)
             one = jnp.ones(physical.shape, jnp.float64)
@@ -101,14 +101,14 @@ Densities: TypeAlias = "Mapping[str, Callable[[models.State], jax.Array]]"
 
 
 def densities(model: models.Model) -> dict[str, Callable[[models.State], jax.Array]]:
-    """The mass densities of a model, the whole one first: its fields `density` and `NAME_density`."""
+    """The mass densities of a model: its field `density`, then its fields `NAME_density`."""
     names = (name for name in model.specs() if name == "density" or name.endswith("_density"))
     ordered = sorted(names, key=lambda name: (name != "density", name))
     return {name: values_of(model, name) for name in ordered}
 
 
 class Peak(NamedTuple):
-    """The position (x, y, z) of the densest point, and the density there."""
+    """The position (x, y, z) of the densest point, and its density."""
 
     place: jax.Array
     density: jax.Array
@@ -120,10 +120,11 @@ def densest(
     values: jax.Array,
     modes: jax.Array,
 ) -> Peak:
-    """The maximum of a density given as values and as coefficients.
+    """The maximum of a density, from its `values` and its coefficients `modes`.
 
     Starting from the densest grid point (the first of several), Newton's method finds the maximum of the Fourier
-    series between the points. If it leaves the grid point's cell, or finds less, the result is the grid point.
+    series between the points. If the iteration moves by more than a grid spacing along an axis, or ends at a lower
+    density, the result is the grid point.
     """
     shape, spacing = physical.shape, physical.grid.spacing
     values = jnp.where(physical.inside(), values, -jnp.inf)
@@ -159,7 +160,7 @@ def densest(
 
 def profile_edges(grid: spectral.Grid, bins: int, reach: tuple[float, float] | None = None) -> np.ndarray:
     """Edges (bins + 1,) of the spherical shells, equally spaced in the logarithm; the first shell extends to the
-    centre. By default from the smallest grid spacing to half the shortest side of the box."""
+    centre. By default `reach` is from the smallest grid spacing to half the shortest side of the box."""
     present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
     low = min(grid.spacing[i] for i in present)
     high = min(grid.box[i] for i in present) / 2
@@ -168,7 +169,7 @@ def profile_edges(grid: spectral.Grid, bins: int, reach: tuple[float, float] | N
 
 @lru_cache(maxsize=16)
 def shell_sums(physical: PhysicalLayout, count: int) -> Program:
-    """Sums of values (component, x, y, z) by an index in [0, count]; values with the index `count` are left out."""
+    """A program that sums values (component, x, y, z) by an index (x, y, z) in [0, count], and drops the last sum."""
 
     def local(index, values):
         add = jax.vmap(lambda v: jnp.zeros(count + 1, v.dtype).at[index.ravel()].add(v.ravel()))
@@ -187,7 +188,7 @@ class Projections(Kind):
     def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
         """`NAME/xy`, `NAME/xz`, `NAME/yz`: integrals of a density along the third axis (mass / length^2)."""
         if subject.transform.grid.planar:
-            raise Unsupported("need three dimensions; output.slices holds the plane", of_model=False)
+            raise Unsupported("needs three dimensions; use output.slices in a plane", of_model=False)
         if not (given := densities(subject.model)):
             raise Unsupported("needs a mass density")
         transform = subject.model.density_transform

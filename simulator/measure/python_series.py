@@ -20,11 +20,11 @@ MOST = 2**20  # The largest number of values in a row.
 
 class PythonOutputSettings(SeriesCadence):
     path: InputPath
-    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    """A Python file; the run copies the file and executes the copy."""
     function: str
-    """function(fields, time, **parameters) gives a dict of numbers and small arrays by name."""
+    """function(fields, time, **parameters) returns a dict of numbers and small arrays by name."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z]\w*$", max_length=64)] | None = None
-    """Name of the series, NAME.h5; by default the function's."""
+    """Name of the series, NAME.h5; by default the name of the function."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""
 
@@ -81,7 +81,6 @@ class PythonOutput(Kind):
 
 def _checked(result: Any, subject: Subject, refused: Callable[[str], UserError]) -> dict[str, jax.Array]:
     """The result of the function as arrays, replicated on every device."""
-
     if not isinstance(result, Mapping) or not result:
         given = type(result).__name__
         raise refused(f"returned {given}; a dict of numbers and small arrays by name is needed")
@@ -89,14 +88,14 @@ def _checked(result: Any, subject: Subject, refused: Callable[[str], UserError])
     row = {}
     for name, value in result.items():
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z]\w*", name) or name in ("step", "time"):
-            raise refused(f"{name!r} cannot name a variable; letters, digits and _ do, but not step or time")
+            raise refused(f"{name!r} cannot name a variable; use letters, digits and _, but not step or time")
         try:
             array = jnp.asarray(value)
         except (TypeError, ValueError):
             raise refused(f"{name} is {type(value).__name__}; a number or an array is needed") from None
         grid = subject.transform.grid
         if array.shape[-len(grid.axes) :] == grid.seen(grid.shape):
-            raise refused(f"{name} is a whole field; return a mean, a profile or another small array of it")
+            raise refused(f"{name} is a whole field; return a mean, a profile or another small array")
         if jnp.iscomplexobj(array):
             raise refused(f"{name} is complex; return its .real and .imag")
         row[name] = lax.with_sharding_constraint(array, whole)
@@ -105,7 +104,6 @@ def _checked(result: Any, subject: Subject, refused: Callable[[str], UserError])
 
 def _dimensions(shapes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
     """A coordinate `index_N` from 0 to N - 1 for every length, and the dimensions of the variables."""
-
     lengths = sorted({n for a in shapes.values() for n in a.shape})
     variables = {name: tuple(f"index_{n}" for n in a.shape) for name, a in shapes.items()}
     return {f"index_{n}": np.arange(n) for n in lengths}, variables
@@ -115,8 +113,8 @@ class FieldView(Mapping[str, Any]):
     """Values of evolved and derived fields by name: `fields["velocity"]` is (3, x, y, z), without padding; in two
     dimensions there is no z.
 
-    Values are computed on access, so a function pays only for the fields that it uses. Everything is traced by JAX:
-    the arrays are distributed over the devices, and sums over points are sums over all devices.
+    Values are computed on access, so that only the fields that a function uses cost time. JAX traces the function:
+    its arrays are distributed over the devices, and sums over points are sums over all devices.
     """
 
     def __init__(self, model: models.Model, fields: models.Fields):
@@ -137,7 +135,7 @@ class FieldView(Mapping[str, Any]):
 
     @property
     def points(self) -> tuple[jax.Array, ...]:
-        """The coordinates x, y, z of the grid points, which broadcast to (x, y, z); in two dimensions x, y."""
+        """The coordinates x, y, z of the grid points, arrays that broadcast to (x, y, z); in two dimensions x, y."""
         physical = self._model.transform.physical
         grid = physical.grid
         x, y, z = physical.coordinates()

@@ -16,7 +16,7 @@ from simulator.settings import Integer, Positive, Real, Settings, wrong
 
 FAMILIES = 4  # The most fields in one picture: `rendering.transfer` has a hue for each.
 USUAL = ("vorticity_magnitude", "density")
-"""The fields to show by default: the first of these that the model has."""
+"""By default the first of these fields that the model has is shown."""
 
 
 def _colour(name: Any) -> Any:
@@ -55,8 +55,8 @@ class RenderSettings(SeriesCadence):
     camera: CameraSettings = CameraSettings()
     """The position of the camera."""
     transfer: Points = "auto"
-    """Points [value, colour, opacity] in rising order of value. The opacity is the fraction of light lost in a path
-    of a hundredth of the box's shortest side. The default is chosen from the mean square of the values."""
+    """Points [value, colour, opacity] in rising order of value. The opacity is the fraction of light lost on a path
+    of a hundredth of the box's shortest side. The default is chosen from the mean and mean square of the values."""
     size: tuple[Pixels, Pixels] = (512, 512)
     """Width and height in pixels."""
 
@@ -64,7 +64,7 @@ class RenderSettings(SeriesCadence):
     def _consistent(self) -> Self:
         if self.fields is not None and (self.field is not None or self.transfer != "auto"):
             key = "transfer" if self.field is None else "field"
-            raise wrong(key, "`fields` names the fields and their transfer functions; give one of the two")
+            raise wrong(key, "`fields` names the fields and their transfer functions; leave one of both keys out")
         _rising("transfer", self.transfer)
         for name, points in (self.fields or {}).items():
             _rising(f"fields.{name}", points)
@@ -108,17 +108,18 @@ class Render(Kind):
 
 
 def fields_of(model: models.Model, settings: RenderSettings) -> dict[str, Any]:
-    """The transfer function of each field to show. Raises Unsupported if nothing names a field."""
+    """The transfer function of each field to show. Raises Unsupported if the settings name no field and the model has
+    none of `USUAL`."""
     if settings.fields is not None:
         return dict(settings.fields)
     name = settings.field or next((name for name in USUAL if name in model.scalar_fields), None)
     if name is None:
-        raise Unsupported("needs a field to show; name one with field")
+        raise Unsupported(f"name a scalar field in `field`; the default is {' or '.join(USUAL)}")
     return {name: settings.transfer}
 
 
 def volume_of(transform: Any, settings: RenderSettings, functions: tuple[Any, ...]) -> Volume:
-    """The renderer for fields on this transform, with the transfer `functions` of the settings."""
+    """The renderer for fields on this transform, with the camera of the settings and these transfer functions."""
     from PIL import ImageColor
 
     def colour(name: str) -> tuple[float, ...]:

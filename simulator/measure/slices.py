@@ -18,16 +18,16 @@ MOST = 1000
 
 class SliceSettings(SeriesCadence):
     fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
-    """Number fields to cut; by default the speed, vorticity magnitude and density that the model has, and every
+    """Scalar fields to cut; by default the speed, vorticity magnitude and density that the model has, and every
     scalar of a user's own equation."""
     particles: Annotated[Integer, Field(ge=0, le=10**6)] = MOST
-    """The largest number of particles of each species that are drawn over a plane, those within half a grid spacing;
-    0 for none."""
+    """The largest number of particles of each species to draw over a plane, out of those within half a grid spacing
+    of the plane; 0 for none."""
 
 
 class Slices(Kind):
     name = "slices"
-    description = "Mid-plane slices in slices.h5 beside those that come with every snapshot."
+    description = "Mid-plane slices in slices.h5, in addition to the slices of every snapshot."
     Settings = SliceSettings
     with_snapshots = True
 
@@ -63,8 +63,8 @@ def values_of(model: models.Model, name: str) -> Callable[[models.State], jax.Ar
 
 
 def mid_planes(transform: spectral.Transform, scalars: Mapping[str, Callable[[models.State], jax.Array]]) -> Measured:
-    """`NAME/xy`, `NAME/xz`, `NAME/yz`: values of scalar fields, given as functions to values (x, y, z), on the planes
-    through the grid point N/2 of the third axis; in two dimensions only `NAME/xy`."""
+    """`NAME/xy`, `NAME/xz`, `NAME/yz`: values of scalar fields on the planes through the grid point N/2 of the third
+    axis; in two dimensions only `NAME/xy`. `scalars` are functions from the state to values (x, y, z)."""
     grid, seen = transform.grid, transform.physical.as_seen
     shape = grid.seen(grid.shape)
     whole = jax.sharding.NamedSharding(transform.layout.mesh, jax.sharding.PartitionSpec())
@@ -73,9 +73,9 @@ def mid_planes(transform: spectral.Transform, scalars: Mapping[str, Callable[[mo
         planes = dict[str, jax.Array]()
         for name, values in scalars.items():
             cut = {f"{name}/{plane}": v for plane, v in _cut(seen(values(state)), shape).items()}
-            # Planes are small, and process 0 writes them: every device has them whole.
+            # Process 0 writes the planes, which are small enough to be replicated on every device.
             planes |= {n: lax.with_sharding_constraint(plane, whole) for n, plane in cut.items()}
-            state = following(state, planes)  # also: never two whole fields in memory
+            state = following(state, planes)  # also keeps two whole fields from being in memory together
         return planes
 
     sizes = zip(grid.names.values(), shape, grid.seen(grid.spacing), strict=True)
@@ -99,19 +99,19 @@ _MIXING = 0x1E3779B97F4A7C15
 
 def near_planes(populations: Populations, planes: Mapping[str, tuple[str, str]], most: int) -> Measured:
     """Positions of the particles within half a grid spacing of the mid-planes, for pictures: `NAME/near_xy_x` and
-    `NAME/near_xy_y`, ... over the coordinate `near`. If a species has more than `most` such particles, a choice by id
-    is drawn, which is the same at every time; if it has fewer, the remaining entries are NaN."""
+    `NAME/near_xy_y`, ... over the coordinate `near`. If a species has more than `most` such particles, those with the
+    smallest hashes of their ids are taken; if it has fewer, the remaining entries are NaN."""
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         row: dict[str, jax.Array] = {}
         for name, population in populations.items():
-            particles = state.particles.get(name)  # snapshots that are measured again lack those of a fluid
+            particles = state.particles.get(name)  # None for a snapshot measured again, without particles of a fluid
             for plane, axes in planes.items():
                 if particles is None:
-                    found = jnp.full((2, most), jnp.nan)
+                    places = jnp.full((2, most), jnp.nan)
                 else:
-                    found = _near(particles, population.domain, plane, most)
-                row |= {f"{name}/near_{plane}_{axis}": found[i] for i, axis in enumerate(axes)}
+                    places = _near(particles, population.domain, plane, most)
+                row |= {f"{name}/near_{plane}_{axis}": places[i] for i, axis in enumerate(axes)}
         return row
 
     variables = {
@@ -124,7 +124,7 @@ def near_planes(populations: Populations, planes: Mapping[str, tuple[str, str]],
 
 
 def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.Array:
-    """(2, most): positions in a mid-plane of the particles next to that plane, replicated on every device."""
+    """(2, most): positions in a mid-plane of particles within half a spacing of it, replicated on every device."""
     along = [AXES.index(axis) for axis in plane]
     across = next(i for i in range(3) if i not in along)
     grid = domain.physical.grid
@@ -133,7 +133,7 @@ def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.
 
     def local(ids: jax.Array, position: jax.Array) -> tuple[jax.Array, jax.Array]:
         near = (ids >= 0) & ((abs(position[across] - middle) <= spacing / 2) | (grid.shape[across] == 1))
-        # The product with a large odd number mixes the ids, which a lattice has in the order of its planes.
+        # The product with a large odd number is a hash: the ids of particles on a lattice rise plane by plane.
         mixed = (ids * _MIXING) & jnp.iinfo(jnp.int64).max
         keys = jnp.where(near, mixed, jnp.iinfo(jnp.int64).max)
         first = jnp.argsort(keys)[:held]

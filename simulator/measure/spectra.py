@@ -1,5 +1,5 @@
-"""Spectra in shells, across and along an axis, and of fluxes, helicities and parts of the energy: spectra.h5,
-spectral_maps.h5 and cospectra.h5."""
+"""Spectra over shells and over wavenumbers across and along an axis, and spectra of fluxes, helicities and parts of
+the energy: spectra.h5, spectral_maps.h5 and cospectra.h5."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DIRECTIONS = ("perpendicular", "parallel")
 
 class SpectraSettings(SeriesCadence):
     axis: Axis | None = None
-    """Write spectra across and along this axis too."""
+    """Also write spectra over the wavenumbers across and along this axis."""
 
 
 class Spectra(Kind):
@@ -25,8 +25,8 @@ class Spectra(Kind):
     default = SpectraSettings(every_steps=100)
 
     def measured(self, subject: Subject, settings: SpectraSettings) -> Measured:
-        """With an axis also `perpendicular/NAME` and `parallel/NAME`, spectra of the wavenumber across and along
-        it."""
+        """`NAME` (k): the shell spectra of the model. With an axis also `perpendicular/NAME` and `parallel/NAME`:
+        spectra over the wavenumbers across and along the axis."""
         model, layout = subject.model, subject.transform.layout
         shells = in_shells(layout, subject.names(model.spectra), lambda state: model.spectra(model.contents(state)))
         shells = replace(shells, attributes={**shells.attributes, **model.spectra_attributes})
@@ -65,7 +65,7 @@ class SpectralMaps(Kind):
 
     def measured(self, subject: Subject, settings: SpectralMapSettings) -> Measured:
         """`NAME` (k_perpendicular, k_parallel): energy per area of the plane of the wavenumbers across and along an
-        axis. Sums along either, times the bins' width, are the spectra of both directions."""
+        axis. The sum along one of them, times the bins' width, is the spectrum over the other."""
         model, layout = subject.model, subject.transform.layout
         names, bins = _bins(subject, settings.axis, "needs energies of modes")
 

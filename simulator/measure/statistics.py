@@ -4,7 +4,7 @@ whole fields, in snapshots: field_statistics.h5 counts their samples.
 The error of a mean of correlated samples follows from means of blocks of 2, 4, 8, ... samples: when blocks are longer
 than the correlation time, their means are independent and the estimate levels off (Flyvbjerg and Petersen 1989, J.
 Chem. Phys. 91, 461). Each level gets its samples from the previous one as pairs become complete, so that the memory
-grows with the logarithm of their number."""
+grows with the logarithm of the number of samples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from simulator.measure.lazy import flux, jax, jnp, lax, models, shell_spectra
 from simulator.settings import Real
 
 # `from` is a keyword of Python, so that a class statement cannot define the field.
-_FROM: Any = {"from": (Real, Field(default=0.0, description="The time from which on samples are taken."))}
+_FROM: Any = {"from": (Real, Field(default=0.0, description="The time of the first sample."))}
 StatisticsSettings: Any = create_model("StatisticsSettings", __base__=SeriesCadence, **_FROM)
 
 OF = ("mean", "variance", "error")
@@ -99,8 +99,9 @@ FEWEST = 8  # Smallest number of blocks for which the estimate of a level is use
 
 
 class Moments(NamedTuple):
-    """For a vector of n quantities, on each level: the number of blocks (levels,), the mean and the sum of squared
-    deviations of their means (levels, n), and the mean of a block that waits for its partner."""
+    """For a vector of n quantities, on each level: the number of blocks (levels,); the mean and the sum of squared
+    deviations of the blocks' means (levels, n); the mean of a block that waits for its partner (levels, n), and
+    whether a block waits (levels,), 0 or 1."""
 
     blocks: jax.Array
     mean: jax.Array
@@ -134,8 +135,8 @@ def taken_in(moments: Moments, sample: jax.Array, on: jax.Array) -> Moments:
 
 
 def results(moments: Moments) -> dict[str, jax.Array]:
-    """`mean`, `variance` (of the samples) and `error` (standard error of the mean), (n,) each; nan for too few
-    samples."""
+    """`mean`, `variance` (of the samples) and `error` (standard error of the mean), (n,) each; nan if there are too
+    few samples."""
     count = moments.blocks[:, None]
     spread = moments.squares / jnp.maximum(count - 1, 1)
     squared = jnp.where(count >= FEWEST, spread / jnp.maximum(count, 1), 0.0).max(0)
@@ -154,7 +155,7 @@ def flattened(quantities: Mapping[str, jax.Array]) -> jax.Array:
 
 class FieldStatisticsSettings(StatisticsSettings):
     fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
-    """Fields of real values, derived ones too; by default the model's."""
+    """Real fields, evolved or derived; by default the evolved ones."""
 
 
 _KEPT = ("mean", "squares")
@@ -166,9 +167,9 @@ class FieldStatistics(Kind):
     Settings = FieldStatisticsSettings
 
     def measured(self, subject: Subject, settings: Any) -> Measured:
-        """Statistics over the samples from the time `from` on, updated as by Welford (1962, Technometrics 4, 419):
-        two arrays more for every component, in the run's precision. A row holds the number of `samples`; `NAME_mean`
-        and `NAME_variance`, that over n - 1, go into snapshots and are zero where there are too few."""
+        """Statistics over the samples from the time `from` on, updated as by Welford (1962, Technometrics 4, 419)
+        with two further arrays for every component, in the run's precision. A row holds the number n of `samples`;
+        `NAME_mean` and `NAME_variance` (with the divisor n - 1) go into snapshots, and are zero if n is too small."""
         model = subject.model
         names = _averaged(subject, settings.fields)
         start = float(getattr(settings, "from"))
@@ -182,16 +183,16 @@ class FieldStatistics(Kind):
         def update(state: models.State, arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
             on = state.time >= start * (1 - 1e-12)
             count = arrays["samples"] + on
-            fields, found = state.fields, {"samples": count}
+            fields, updated = state.fields, {"samples": count}
             for name in names:
                 values, mean = model.whole_values(name, fields), arrays[f"mean_{name}"]
                 away = jnp.where(on, values - mean, 0)
                 mean = mean + away / jnp.maximum(count, 1).astype(dtype)
                 squares = arrays[f"squares_{name}"] + away * jnp.where(on, values - mean, 0)
-                found |= {f"mean_{name}": mean, f"squares_{name}": squares}
-                # One field after the other, so that their values are not in memory together.
-                fields, found = jax.lax.optimization_barrier((fields, found))
-            return found
+                updated |= {f"mean_{name}": mean, f"squares_{name}": squares}
+                # Fields are updated one after the other, so that the values of only one are in memory.
+                fields, updated = jax.lax.optimization_barrier((fields, updated))
+            return updated
 
         def fields(arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
             rest = jnp.maximum(arrays["samples"] - 1, 1).astype(dtype)
@@ -216,7 +217,8 @@ class FieldStatistics(Kind):
 
 
 def _averaged(subject: Subject, asked: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The names of the fields to average. Refuses those without real values, and names of averages that are taken."""
+    """The names of the fields to average. Refuses complex fields, and fields NAME if NAME_mean or NAME_variance is
+    itself a field of the model."""
     model = subject.model
     known = [name for name, spec in model.specs().items() if not spec.complex]
     names = asked or tuple(name for name in model.fields if name in known)

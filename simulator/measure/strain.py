@@ -94,10 +94,10 @@ def strain(
     Gaussian field (Lund and Rogers 1994, Phys. Fluids 6, 1838). `VECTOR_alpha`, ... (cosine): |cos| of the angle
     between a vector and each eigenvector (Ashurst et al. 1987, Phys. Fluids 30, 2343); vectors are the vorticity, the
     magnetic field and the gradient of each scalar, among the fields `components` of the model. Points where the
-    vector or the strain is round-off do not count.
+    vector or the strain is at round-off level are not counted.
 
-    `alpha_mean`, ...; `stretching_alpha`, ..., <alpha (omega . e_alpha)^2>, whose sum is <omega . S omega>; and
-    `strain_product`, <alpha beta gamma>, -1/4 of that sum (Betchov 1956, J. Fluid Mech. 1, 497).
+    Means: `alpha_mean`, ... of the eigenvalues; `stretching_alpha`, ... = <alpha (omega . e_alpha)^2>, whose sum is
+    <omega . S omega>; `strain_product` = <alpha beta gamma>, -1/4 of this sum (Betchov 1956, J. Fluid Mech. 1, 497).
     """
     layout, physical = transform.layout, transform.physical
     scalars = [name for name, lead in components.items() if not lead]
@@ -106,10 +106,10 @@ def strain(
     program = _counting(transform, len(vectors), bins, reach)
 
     def modes(fields: models.Fields) -> list[jax.Array]:
-        found = [operators.curl(layout, fields["velocity"])]
+        directions = [operators.curl(layout, fields["velocity"])]
         if "magnetic" in components:
-            found.append(fields["magnetic"])
-        return found + [operators.gradient(layout, fields[name]) for name in scalars]
+            directions.append(fields["magnetic"])
+        return directions + [operators.gradient(layout, fields[name]) for name in scalars]
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         fields = state.fields
@@ -147,12 +147,12 @@ def _density(counts: jax.Array, width: float) -> jax.Array:
 
 
 def _counting(transform: spectral.Transform, vectors: int, bins: int, reach: float) -> Program:
-    """Takes values (6 + 3 vectors, x, y, z) of the strain and of vectors, all with a root mean square of 1, and
-    whether a point lies in the box. Returns counts of the eigenvalues (3, bins), of s* (bins) and of the cosines
-    (vectors, 3, bins), and sums (7) of the eigenvalues, of their parts in the stretching of the first vector, and of
-    their product.
+    """A program of two arrays: values (6 + 3 vectors, x, y, z) of the strain and of vectors, all with a root mean
+    square of 1, and a mask (x, y, z) of the points without padding. Its results are counts of the eigenvalues (3,
+    bins), of s* (bins) and of the cosines (vectors, 3, bins), and sums (7) of the eigenvalues, of their parts in the
+    stretching of the first vector, and of their product.
 
-    Planes of points are visited one after the other, so that the eigenvectors never exist as fields.
+    It visits planes of points one after the other, so that the eigenvectors never exist as fields.
     """
     physical = transform.physical
 
@@ -184,8 +184,8 @@ def _counting(transform: spectral.Transform, vectors: int, bins: int, reach: flo
 
     def local(values, inside):
         def step(totals, at):
-            found = plane(lax.dynamic_index_in_dim(values, at, 1, False), inside[at])
-            return tuple(a + b for a, b in zip(totals, found, strict=True)), None
+            parts = plane(lax.dynamic_index_in_dim(values, at, 1, False), inside[at])
+            return tuple(a + b for a, b in zip(totals, parts, strict=True)), None
 
         shapes = ((3, bins), (bins,), (vectors, 3, bins), (7,))
         none = tuple(jnp.zeros(s, jnp.float64) for s in shapes)

@@ -17,7 +17,7 @@ from simulator.settings import Flag, Integer, Positive
 
 class StructureFunctionSettings(SeriesCadence):
     separations: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=1000)] | None = None
-    """Lengths; by default about six per octave, from the grid spacing to half the box."""
+    """Separations (length); by default about six per octave, from the grid spacing to half the box."""
     orders: Annotated[tuple[Annotated[Integer, Field(ge=2, le=10)], ...], Field(min_length=1, max_length=9)] = (
         2,
         3,
@@ -25,8 +25,8 @@ class StructureFunctionSettings(SeriesCadence):
     )
     """Powers of the increments."""
     mixed: Flag = False
-    """Also third moments of the longitudinal increment with squares of increments: those of the velocity, of scalars
-    (Yaglom's law), and of Elsasser fields."""
+    """Also write third moments: means of the longitudinal increment times squares of the increments of the velocity,
+    of scalars (Yaglom's law) and of Elsasser fields."""
 
 
 class StructureFunctions(Kind):
@@ -47,8 +47,8 @@ class StructureFunctions(Kind):
 
 
 def default_separations(grid: spectral.Grid) -> tuple[float, ...]:
-    """About six per octave, from the smallest grid spacing to half the shortest side of the box, rounded to multiples
-    of the spacing."""
+    """About six separations per octave, from the smallest grid spacing to half the shortest side of the box, rounded
+    to multiples of the spacing."""
     present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
     spacing = min(grid.spacing[i] for i in present)
     most = int(min(grid.box[i] for i in present) / 2 / spacing + 1e-9)
@@ -65,13 +65,12 @@ def structure_functions(
 ) -> Measured:
     """<du^p> for increments du = u(x + r e) - u(x) along each axis e, at any separations r.
 
-    `longitudinal_P` (axis, r) is the moment of the component along e, `transverse_P` the mean of those of the others.
-    Fields are shifted in spectral space, so that r need not be a multiple of the grid spacing.
+    `longitudinal_P` (axis, r) is the moment of the component along e, `transverse_P` the mean of the moments of the
+    other components. Fields are shifted in spectral space, so that r need not be a multiple of the grid spacing.
 
-    With `mixed`, names of further fields, also third moments of the component along e with squares: `mixed_velocity`,
-    <du_e |du|^2>, and `mixed_NAME`, <du_e dtheta^2>, of each scalar (Yaglom 1949); with `magnetic` among the fields
-    `mixed_elsasser_plus`, <dz-_e |dz+|^2> with z+- = u +- b, and `mixed_elsasser_minus` (Politano and Pouquet 1998,
-    Phys. Rev. E 57, R21).
+    With the names `mixed` of further fields, third moments are added: `mixed_velocity`, <du_e |du|^2>; `mixed_NAME`,
+    <du_e dtheta^2>, of each scalar theta (Yaglom 1949); with `magnetic` among the fields `mixed_elsasser_plus`,
+    <dz-_e |dz+|^2> with z+- = u +- b, and `mixed_elsasser_minus` (Politano and Pouquet 1998, Phys. Rev. E 57, R21).
     """
     layout, axes = transform.layout, transform.grid.axes
     magnetic = mixed is not None and "magnetic" in mixed
@@ -83,7 +82,7 @@ def structure_functions(
         rows: dict[str, list[jax.Array]] = {}
         means: dict[str, jax.Array] = {}
         for e, axis in enumerate(axes):
-            if means:  # The loops exchange data, so they come one after another (see `spectral.collectives`).
+            if means:  # The loops exchange data and therefore run one after another (see `spectral.collectives`).
                 last = next(iter(means.values()))
                 fields = {name: after(f, last) for name, f in fields.items()}
 
@@ -111,15 +110,15 @@ def structure_functions(
 
 
 def _moments(values: dict[str, jax.Array], orders: Sequence[int], products: Sequence[str]) -> dict[str, jax.Array]:
-    """`I_P`, the powers P of component I of the velocity increment, and `I_NAME`, its products with squares of
-    increments, at every point."""
+    """At every point the powers P of component I of the velocity increment, `I_P`, and the products of component I
+    with the square of an increment, `I_NAME`."""
     du = values["velocity"]
-    found = {f"{i}_{p}": du[i] ** p for i in range(len(du)) for p in orders}
+    moments = {f"{i}_{p}": du[i] ** p for i in range(len(du)) for p in orders}
     for name in products:
         if name.startswith("elsasser"):
             b = values["magnetic"] if name == "elsasser_plus" else -values["magnetic"]
             along, square = du - b, operators.squared(du + b)
         else:
             along, square = du, operators.squared(du) if name == "velocity" else values[name] ** 2
-        found |= {f"{i}_{name}": along[i] * square for i in range(len(du))}
-    return found
+        moments |= {f"{i}_{name}": along[i] * square for i in range(len(du))}
+    return moments

@@ -49,7 +49,7 @@ class Helicity(Kind):
     def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
         """As functions of the shells' wavenumbers `k`: `helicity`, the sum of Re(u* . omega), and for both signs of
         helicity `energy/SIGN`, `transfer/SIGN` = Re(u_SIGN* . (u x omega)^) and `flux/SIGN`. The sum of both
-        transfers is that of the kinetic energy."""
+        transfers is the transfer of kinetic energy."""
         check_flow(subject)
         transform, layout = subject.transform, subject.transform.layout
         if transform.grid.planar:
@@ -74,7 +74,7 @@ class Helicity(Kind):
 
 
 def _helical_parts(transform: spectral.Transform, velocity: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """u+ and u-: the parts of every mode except k = 0 with i k x u = +|k| u and -|k| u (Waleffe 1992,
+    """u+ and u-: the parts of every mode except k = 0 that satisfy i k x u = +|k| u and -|k| u (Waleffe 1992,
     Phys. Fluids A 4, 350, eq. 1). Their sum is u without its mean."""
     layout = transform.layout
     inverse_k = jnp.sqrt(layout.inverse_k_squared(velocity.real.dtype))
@@ -85,7 +85,7 @@ def _helical_parts(transform: spectral.Transform, velocity: jax.Array) -> tuple[
 
 class ShellToShellSettings(SeriesCadence):
     bands_per_octave: Annotated[Integer, Field(ge=1, le=16)] = 2
-    """Number of wavenumber bands per octave; each costs a nonlinear term, and is at least one shell wide."""
+    """Number of wavenumber bands per octave. Each band costs one nonlinear term and is at least one shell wide."""
 
 
 class ShellToShell(Kind):
@@ -95,8 +95,8 @@ class ShellToShell(Kind):
 
     def measured(self, subject: Subject, settings: ShellToShellSettings) -> Measured:
         """`transfer` (receiver, giver): T(K, Q) = -<u_K . (u . grad) u_Q>, the kinetic energy per time that band K
-        receives from band Q (Dar, Verma and Eswaran 2001, Physica D 157, 207). The sum of a row is the transfer into
-        a band, and T(K, Q) = -T(Q, K)."""
+        receives from band Q (Dar, Verma and Eswaran 2001, Physica D 157, 207). The sum over Q is the transfer into
+        band K, and T(K, Q) = -T(Q, K)."""
         check_flow(subject)
         transform, layout = subject.transform, subject.transform.layout
         edges = band_edges(layout.shells, settings.bands_per_octave)

@@ -1,19 +1,19 @@
-"""The picture of scalar fields: each device renders its own part of the box, and the parts are combined in order.
+"""Volume rendering of scalar fields: each device renders its own part of the box; the parts are combined in order.
 
 On a ray, dI = -kappa I ds + kappa c ds with the colour c and the absorption kappa of the transfer function: a slice
 of optical depth tau transmits exp(-tau) and adds (1 - exp(-tau)) c. Several fields are like several kinds of small
 particles in the same space (the model of Max 1995, IEEE Trans. Vis. Comput. Graph. 1, 99): their absorptions and
-emissions add, so kappa is the sum of the absorptions and c the mean of the colours weighted with them. A device
-processes its slices from front to back.
+emissions add, so that kappa is the sum of the absorptions and c the mean of the colours, weighted with the
+absorptions. A device processes its slices from front to back.
 
 Every ray crosses the parts of a slab or pencil decomposition in the same order, that of the devices along each axis,
 so that the partial images (colour, transmittance) are combined by "over" (Porter and Duff 1984). Devices exchange one
-plane per neighbour and images; no field is gathered.
+plane with each neighbour, and images; no field is gathered.
 
 The projection of a grid along parallel rays is a shear followed by a plane affine map (Lacroute and Levoy, SIGGRAPH
 1994, "Fast volume rendering using a shear-warp factorization"): plane after plane along the principal axis p is
-shifted and added to an intermediate image, whose resolution is a multiple of the grid's, and that image is drawn onto
-the screen.
+shifted and added to an intermediate image, whose resolution is a multiple of the grid's. The intermediate image is
+then interpolated onto the screen.
 """
 
 import math
@@ -162,7 +162,7 @@ _FAMILIES: tuple[tuple[tuple[Colour, ...], tuple[Colour, ...]], ...] = (
         ((0.65, 0.30, 1.00), (0.25, 0.05, 0.50), (0.55, 0.05, 0.35), (1.00, 0.65, 0.90)),
     ),
 )
-# Tails of one among several fields are fainter than those of a field alone, for the others to be seen behind them.
+# If several fields are shown, the tails of each are fainter than those of a single field, so that none hides others.
 _TAILS = ((-3.0, 0.15), (-1.2, 0.0), (0.0, 0.0), (1.2, 0.0), (3.0, 0.15))
 REFERENCE = 0.01
 """Opacity is the fraction of light lost on a path of this fraction of the shortest side of the box."""
@@ -188,7 +188,7 @@ class TransferFunction:
         `mean`, `square` (mean square) and `least` are those of the values."""
         if self.points is not None:
             return jnp.asarray(_rows(self.points, length))
-        # To three digits, so that round-off, which depends on the number of devices, does not change the picture.
+        # Rounded to three digits: round-off, which depends on the number of devices, must not change the picture.
         rms = _rounded(jnp.sqrt(square))
         deviation = _rounded(jnp.sqrt(jnp.maximum(square - mean**2, 0)))
         middle = deviation * jnp.round(mean / deviation, 2)
@@ -220,7 +220,7 @@ def _rounded(value: jax.Array) -> jax.Array:
 
 
 def looked_up(table: jax.Array, values: jax.Array) -> tuple[jax.Array, ...]:
-    """Red, green, blue and absorption at `values`, each of their shape, as sums of ramps instead of table
+    """Red, green, blue and absorption, each with the shape of `values`, as sums of ramps instead of table
     look-ups."""
     at, entries = table[:, 0].astype(values.dtype), table[:, 1:].astype(values.dtype)
     shares = [jnp.clip((values - at[i]) / (at[i + 1] - at[i]), 0, 1) for i in range(table.shape[0] - 1)]
@@ -299,7 +299,7 @@ class Volume:
 
     @cached_property
     def _sharded(self) -> dict[int, str]:
-        """The mesh axis of each axis that is cut."""
+        """The mesh axis of each sharded axis."""
         names = {AXES.index(axis): name for axis, name in self.physical.sharded.items()}
         return {axis: name for axis, name in names.items() if self._mesh.shape[name] > 1}
 
@@ -313,7 +313,7 @@ class Volume:
 
     @cached_property
     def _extents(self) -> tuple[int, int]:
-        """Points of the intermediate image along u and v, with room for padding."""
+        """Points of the intermediate image along u and v; the first is padded to a multiple of the devices."""
         _p, u, v = self._view.order
         extents = []
         for axis in (u, v):

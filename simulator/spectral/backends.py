@@ -1,7 +1,7 @@
 """Chooses and builds the transform for a grid and a list of devices.
 
 A backend is a module with `NAME`, `candidates(modes, count)`, `most(modes)`, `needs(modes)` and `build(modes,
-candidate, devices, dtype, options)`; a line in `BACKENDS` registers it."""
+candidate, devices, dtype, options)`; a line in `BACKENDS` registers the module."""
 
 from collections.abc import Iterable, Iterator
 from math import prod
@@ -37,7 +37,7 @@ def _chosen(backend: str) -> list[ModuleType]:
 
 
 def usable_counts(modes: Modes, most: int, backend: str = staged.NAME, decomposition: str = "auto") -> list[int]:
-    """The device counts up to `most` that work with this choice."""
+    """The device counts up to `most` that the backend can use with the decomposition."""
     return sorted(_usable(modes, range(1, most + 1), backend, decomposition))
 
 
@@ -70,7 +70,7 @@ def choose(
 ) -> list[Candidate]:
     """The `candidates`, at least one.
 
-    If there are none, raises UserError with the numbers and the nearest combinations that work.
+    Raises UserError if there are none; the message gives the numbers and the nearest combinations that work.
     """
     possible = candidates(modes, count, backend, decomposition)
     if not possible:
@@ -82,8 +82,9 @@ def choose(
 
 
 def preferred(found: list[Candidate], kernels: Kernels, platform: str) -> Candidate:
-    """The default choice: the first candidate. Among slabs, `zx_y` is preferred with native kernels, for which all
-    plans take the same work and this one sends and holds least, and on GPUs, where it moves least memory."""
+    """The default choice: the first candidate. Among slabs, `zx_y` is preferred with native kernels, because all
+    plans then do the same work and `zx_y` sends and stores least, and on GPUs, because `zx_y` has the least memory
+    traffic."""
     first = found[0]
     if first.plan in stages.SLABS and (platform == "gpu" or native.chosen(kernels, platform) == "native"):
         wanted = (c for c in found if c.backend == first.backend and c.plan == stages.ZX_THEN_Y.name)
@@ -96,7 +97,7 @@ def _refused_mesh(mesh: Shape, count: int, found: list[Candidate]) -> str:
     works = ", ".join(f"[{rows}, {columns}]" for rows, columns in shapes)
     shape = " x ".join(map(str, mesh))
     size = prod(map(int, mesh))
-    why = "leaves some without planes of their own" if size == count else f"is {size} devices, there are {count}"
+    why = "leaves devices without planes" if size == count else f"is {size} devices, there are {count}"
     return f"fft.mesh: {shape} {why}; use one of: {works}"
 
 
@@ -133,17 +134,17 @@ def make_transform(
 ) -> Transform:
     """The transform of `grid` over `devices`.
 
-    `real`: of real fields, else of complex ones. `every`: all modes, else only the modes that dealiasing keeps.
-    `options`: those of `TransformOptions`.
+    `real`: the fields are real, else complex. `every`: all modes are kept, else only the modes that dealiasing keeps.
+    `options`: the fields of `TransformOptions`.
 
     Raises UserError if grid, devices, backend and decomposition are incompatible.
     """
     modes, kernels = Modes(grid, real, every), options.pop("kernels", "auto")
-    found = choose(modes, len(devices), backend, decomposition)
-    candidate = preferred(found, kernels, devices[0].platform)
+    possible = choose(modes, len(devices), backend, decomposition)
+    candidate = preferred(possible, kernels, devices[0].platform)
     return build(modes, candidate, devices, dtype, kernels=kernels, **options)
 
 
 def build(modes: Modes, candidate: Candidate, devices: Devices, dtype: Any = np.float64, **options: Any) -> Transform:
-    """The transform that a candidate describes. `options`: those of `TransformOptions`."""
+    """The transform that a candidate describes. `options`: the fields of `TransformOptions`."""
     return BACKENDS[candidate.backend].build(modes, candidate, devices, dtype, TransformOptions(**options))

@@ -20,7 +20,7 @@ Direction = Literal["perpendicular", "parallel"]
 
 
 def shell_spectra(layout: Layout, energies: Mapping[str, OfModes]) -> dict[str, Spectrum]:
-    """E(k) by name: its sum over the shells times the shells' width is the energy, that of all modes."""
+    """E(k) by name. The sum of E(k) over the shells, times the shells' width, is the energy of all modes."""
     return {name: layout.shell_sum(energy) / layout.shell_width for name, energy in energies.items()}
 
 
@@ -33,9 +33,9 @@ class Bins:
     """Bins of width dk of the wavenumber along an axis (`parallel`), or across it (`perpendicular`). `axis` is the
     user's name of the axis.
 
-    dk is the largest fundamental wavenumber of the axes concerned; for `perpendicular` the width of the shells, if
-    the configuration sets one. Bins are numbered like shells (`shell_at`), and every mode lies in one bin: the sum
-    over all bins is the sum over all modes.
+    dk is the largest fundamental wavenumber of the axes concerned; for `perpendicular`, if the configuration sets the
+    width of the shells, dk is that width. Bins are numbered like shells (`shell_at`), and every mode lies in one bin:
+    the sum over all bins is the sum over all modes.
     """
 
     def __init__(self, layout: Layout, axis: str, direction: Direction):
@@ -85,7 +85,7 @@ def _sums(layout: Layout, number: jax.Array, count: int, energy: jax.Array) -> j
 
 @lru_cache(maxsize=64)
 def _summing(layout: Layout, count: int) -> Program:
-    """A program that sums the values with each index, over all devices."""
+    """A program that sums, over all devices, the values with each index."""
     axes = tuple(dict.fromkeys(layout.sharded.values()))
 
     def local(index, values):

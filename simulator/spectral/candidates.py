@@ -15,7 +15,7 @@ Devices = Sequence[Device]  # JAX devices of all processes.
 
 
 Kernels = Literal["auto", "native", "xla"]
-"""Implementation of a transform's local stages: `auto` takes native code on processors where it can be compiled."""
+"""Implementation of a transform's local stages. `auto`: native code on processors if it can be compiled, else XLA."""
 
 
 Shape = Literal["auto"] | tuple[int, int]  # Rows and columns of a mesh.
@@ -55,28 +55,28 @@ class Candidate:
         return decomposition in ("auto", self.decomposition, self.plan)
 
     def is_on(self, mesh: "Shape") -> bool:
-        """Whether its devices are arranged like `mesh`; slabs are on one row or one column."""
+        """Whether the candidate's devices are arranged like `mesh`; those of a slab form one row or one column."""
         return mesh == "auto" or self.mesh in (tuple(mesh), (max(mesh),) if min(mesh) == 1 else None)
 
 
 @dataclass(frozen=True)
 class TransformOptions:
-    """How a transform runs, whatever its candidate."""
+    """Options of a transform, for any candidate."""
 
     block: int | None = None
-    """Number of planes of physical space visited at a time. None chooses it from the cache on processors, and takes
-    all planes on GPUs, where blocks cost memory traffic."""
+    """Number of planes of physical space visited at a time. None: on processors as many as fit in the cache, on GPUs
+    all planes, because blocks cost memory traffic there."""
     sequential: bool = False
     """Saves memory: processors transform components one after another, GPUs visit physical space in blocks."""
-    platform: str | None = None  # cpu or gpu; None takes the devices'.
+    platform: str | None = None  # cpu or gpu; None: the platform of the devices.
     kernels: Kernels = "auto"
     exchange: Kind = "full"
     """Number format in the messages of `evaluate`; whole transforms send full numbers."""
-    members: int = 1  # The number of equal parts of the devices, over each of which the grid is distributed.
+    members: int = 1  # The devices form this many equal parts; the grid is distributed over each part.
 
 
 def factors(count: int) -> list[tuple[int, int]]:
-    """All ways to write `count` as a product of two, the first factor rising."""
+    """All ways to write `count` as a product of two numbers, in rising order of the first."""
     small = [n for n in range(1, isqrt(count) + 1) if count % n == 0]
     large = [count // n for n in reversed(small) if n * n < count]
     return [(n, count // n) for n in small + large]

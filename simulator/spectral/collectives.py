@@ -1,16 +1,16 @@
 """The collective operations of a compiled program, read from the program itself.
 
->>> found = collectives(jax.jit(transform.forward).lower(values).compile())
->>> found["all-to-all"].count, found["all-to-all"].bytes
+>>> by_kind = collectives(jax.jit(transform.forward).lower(values).compile())
+>>> by_kind["all-to-all"].count, by_kind["all-to-all"].bytes
 
 The rule for programs: no collective stands inside a conditional (`lax.cond`, `lax.switch`), or inside a loop whose
-trip count depends on the data of one device; and a loop with collectives depends by data on every other collective of
-its computation, or the other collective depends on the loop (`after` makes it so). Processes must issue the same
-collectives in the same order, or each waits for another one for ever. XLA orders the collectives of a computation by
-a resource that all of them write, but on processors one inside a conditional or a loop starts before or after an
-independent one outside, differently on each process: runs with tracers hung in their first step, and those of
-`run.memory: low` in their first slices. `jnp.where` on reduced values does the same work as a branch.
-`tests/spectral/test_collective_order.py` reads the rule from compiled programs.
+trip count depends on the data of one device; and between a loop with collectives and every other collective of its
+computation there is a data dependence, in one direction or the other (`after` adds one). All processes must issue the
+same collectives in the same order, or they wait for one another for ever. XLA orders the collectives of a computation
+by a resource that all of them write; but on processors a collective inside a conditional or a loop starts before or
+after an independent collective outside, differently on each process: runs with tracers hung in their first step, and
+runs with `run.memory: low` in their first slices. `jnp.where` on reduced values replaces a branch.
+`tests/spectral/test_collective_order.py` checks the rule in compiled programs.
 """
 
 import math
@@ -58,11 +58,11 @@ _GROUPS = {
 
 
 def after(array: jax.Array, before: jax.Array) -> jax.Array:
-    """`array`, which no exchange sends before `before` is computed.
+    """`array`, with a data dependence on `before`: no exchange sends the result before `before` is computed.
 
     XLA's CPU client cannot distinguish exchanges of one kind inside shard_map and confuses them if they run
-    concurrently. It drops optimization barriers, so only a data dependence orders them: here a choice whose outcome
-    XLA cannot know.
+    concurrently. The client drops optimization barriers, so that only a data dependence orders exchanges: here a
+    selection whose outcome XLA cannot know.
     """
     first = jnp.real(before.ravel()[0])
     whole = jnp.issubdtype(first.dtype, jnp.integer)
@@ -128,12 +128,12 @@ def collectives(compiled: Any) -> Mapping[str, Collective]:
     Every kind of `KINDS` is a key.
     """
     text = compiled if isinstance(compiled, str) else compiled.as_text()
-    devices, found = devices_of(text), dict.fromkeys(KINDS, NONE)
+    devices, by_kind = devices_of(text), dict.fromkeys(KINDS, NONE)
     for line in text.splitlines():
         if (match := _INSTRUCTION.search(line)) and (sent := sent_by(line, devices)) is not None:
-            had = found[match["kind"]]
-            found[match["kind"]] = Collective(had.count + 1, had.bytes + sent)
-    return found
+            before = by_kind[match["kind"]]
+            by_kind[match["kind"]] = Collective(before.count + 1, before.bytes + sent)
+    return by_kind
 
 
 _FFT = re.compile(r"=\s*(?P<result>\S+)\s+fft\(")

@@ -17,8 +17,8 @@ def shell_at(ratio: Any) -> Any:
     """The shell n of a mode with |k| / dk = `ratio`, a number or an array: shell n holds (n - 1/2) dk <= |k| < (n +
     1/2) dk.
 
-    In a box of rational proportions many modes lie exactly between two shells. They belong to the upper one, whatever
-    the round-off of k, which is why 1e-9 is added.
+    In a box of rational proportions many modes lie exactly between two shells. The added 1e-9 puts these modes into
+    the upper shell, whatever the round-off of k.
     """
     return (ratio + (0.5 + 1e-9)) // 1
 
@@ -40,8 +40,8 @@ class Grid:
     """Width of the shells of spectra; None: the largest fundamental wavenumber."""
     planar: bool = False
     """A two-dimensional box. Arrays keep three axes: the first has one point, and y and z hold the plane's x and y,
-    so that the real transform halves one of its axes and both are distributed over devices. The order is cyclic,
-    which keeps cross products and curls right-handed."""
+    so that the real transform halves one axis of the plane and both axes can be distributed over devices. The order
+    is cyclic, which keeps cross products and curls right-handed."""
 
     @classmethod
     def of(cls, shape: Sequence[int], box: Sequence[float], *further: Any) -> Self:
@@ -52,7 +52,7 @@ class Grid:
 
     @property
     def axes(self) -> str:
-        """The axes that the user sees, by their names in arrays: "yz" for a plane, where the user calls them x and
+        """The axes that the user sees, by their names in arrays: "yz" for a plane, whose axes the user calls x and
         y."""
         return "yz" if self.planar else AXES
 

@@ -1,7 +1,8 @@
 """The backend `jaxdecomp`: complex transforms of jaxDecomp (Kabalan, Lanusse) in its transposed layout (y, z, x).
 
-It keeps every mode of the complex spectrum and masks the modes that dealiasing removes. It does not pad; `needs`
-states which extents must be divisible. It sends more than the staged transforms do, and visits physical space whole.
+The backend stores every mode of the complex spectrum, with zeros at the modes that dealiasing removes. It does not
+pad arrays; `needs` states which extents must be divisible. It sends more bytes than the staged transforms, and
+processes physical space whole.
 """
 
 from collections.abc import Callable, Collection
@@ -61,21 +62,21 @@ def build(
     if options.members > 1:
         raise UserError(f"fft.backend: {NAME} lays no ensemble over devices; remove the key or use members=1")
     if options.block is not None:
-        raise UserError(f"fft.block: {NAME} visits physical space whole; remove it or fft.backend: {NAME}")
+        raise UserError(f"fft.block: {NAME} visits physical space whole; remove fft.block or fft.backend: {NAME}")
     if options.sequential:
         raise UserError(f"{NAME} transforms all components together")
     if options.exchange != "full":
         raise UserError(f"fft.exchange: {NAME} sends full numbers; remove the key or fft.backend: {NAME}")
     if options.kernels == "native":
-        raise UserError(f"fft.kernels: native are of another backend than {NAME}; auto or xla works")
+        raise UserError(f"fft.kernels: {NAME} has no native kernels; auto or xla works")
     return JaxdecompTransform(modes, candidate, devices, dtype)
 
 
 class JaxdecompTransform:
     """jaxDecomp on a two-dimensional mesh: slabs on 1 x N or N x 1 devices, pencils on R x C.
 
-    The coefficients of real fields are complex arrays over all modes; `layout.mask` is True at the modes that are
-    kept.
+    The coefficients of real fields are complex arrays over all modes; `layout.mask` is True at the modes that belong
+    to the state.
     """
 
     kernels = "xla"
@@ -138,8 +139,8 @@ class _Components(Program):
     """A complex transform of every component of a global array (..., a, b, c).
 
     jaxDecomp's primitive accepts arrays of three axes, and from version 0.3.4 on has no `vmap`. This program accepts
-    any number of leading axes as components and transforms them one after another, so that a further axis needs no
-    rule. It is its own tangent.
+    any number of leading axes as components and transforms them one after another, so that `vmap` needs no rule. The
+    program is linear, and so its own tangent.
     """
 
     def __init__(self, transform: JaxdecompTransform, direction: str):
@@ -181,7 +182,7 @@ class _Components(Program):
         return self
 
     def transposed(self, linear: tuple[bool, ...], avals: tuple[Any, ...], nonzero: tuple[int, ...]) -> Local:
-        """The matrix exp(-i k x) / N of the forward transform is, transposed, 1/N times the conjugate inverse's."""
+        """The transpose of the forward matrix exp(-i k x) / N is 1/N times the conjugate of the inverse matrix."""
         forward = self.direction == "forward"
         opposite = self.transform._inverse if forward else self.transform._forward
         points = self.transform.grid.points

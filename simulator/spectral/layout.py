@@ -46,14 +46,14 @@ class _Arrangement:
         return NamedSharding(self.mesh, self.spec_of(rank))
 
     def constrain(self, array: jax.Array) -> jax.Array:
-        """`array`, which XLA has to distribute over the devices as this layout says."""
+        """`array`, constrained to this layout's distribution over the devices."""
         if self.mesh.size == 1:
             return array
         return lax.with_sharding_constraint(array, self.sharding(array.ndim))
 
     @property
     def devices(self) -> int:
-        """The number of devices over which one field is cut; each member of an ensemble has such a set of devices."""
+        """The number of devices over which one field is cut; each member of an ensemble has this many devices."""
         return math.prod(spatial(self.mesh).values())
 
     def parts(self, axis: str) -> int:
@@ -62,7 +62,7 @@ class _Arrangement:
     def _extent(self, axis: str) -> int:
         raise NotImplementedError
 
-    # ---- axes as the user sees them: without the axis of one point that arrays of a plane have ------------
+    # ---- axes as the user sees them: without the axis of one point in arrays of a plane -------------------
 
     @property
     def seen_order(self) -> str:
@@ -131,7 +131,7 @@ class PhysicalLayout(_Arrangement):
         return self.grid.shape[AXES.index(axis)]
 
     def coordinates(self, dtype=jnp.float64) -> tuple[OverPoints, OverPoints, OverPoints]:
-        """x, y, z (length); in padding they continue the grid.
+        """x, y, z (length); the coordinates in padding continue the grid.
 
         A coordinate is the index of a plane times the spacing, bit for bit the same on any number of devices.
         """
@@ -165,14 +165,14 @@ class PhysicalLayout(_Arrangement):
 class Layout(_Arrangement):
     """Layout of spectral arrays (..., *order) of one transform.
 
-    A spectral array holds Fourier coefficients u(k) = mean of u(x) exp(-i k . x): they do not depend on the
-    resolution, and the box mean of |u(x)|^2 is the sum of `weight` |u(k)|^2. In padding they are zero.
+    A spectral array holds the Fourier coefficients u(k) = mean of u(x) exp(-i k . x), which do not depend on the
+    resolution; the box mean of |u(x)|^2 is the sum of `weight` |u(k)|^2. Padding is zero.
     """
 
     mode_numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Signed integer wavenumbers along each axis, without padding."""
     half: bool = True
-    """Only kz >= 0 is stored: the other half are the conjugates (real fields)."""
+    """Only kz >= 0 is stored: the coefficients of the other half are conjugates (real fields)."""
     real: bool = True
     """The fields are real: u(-k) is the conjugate of u(k)."""
 
@@ -180,7 +180,7 @@ class Layout(_Arrangement):
         return len(self.mode_numbers[axis])
 
     def padded_mode_numbers(self, axis: str) -> np.ndarray:
-        """Wavenumbers of all entries along an axis; in padding they are larger than those of any mode."""
+        """Wavenumbers of all entries along an axis; those of padding are larger than those of any mode."""
         mode_numbers, extent = self.mode_numbers[axis], self.shape[self.order.index(axis)]
         largest = int(np.abs(mode_numbers).max())
         return np.concatenate([mode_numbers, largest + 1 + np.arange(extent - len(mode_numbers))])
@@ -190,16 +190,14 @@ class Layout(_Arrangement):
         return self._along(axis, self.padded_mode_numbers(axis), jnp.int32)
 
     def cycles(self, axis: str, dtype=jnp.float64) -> OverModes:
-        """k dx / (2 pi) along `axis`, the cycles of a mode in a grid spacing. (In JAX the quotient of 32-bit integers
-        is a single-precision number.)"""
+        """k dx / (2 pi) along `axis`, the cycles of a mode in a grid spacing. (NumPy divides, because in JAX the
+        quotient of 32-bit integers is a single-precision number.)"""
         n = self.grid.shape[AXES.index(axis)]
         return self._along(axis, self.padded_mode_numbers(axis) / n, dtype)
 
     def wavenumbers(self, dtype=jnp.float64) -> tuple[OverModes, OverModes, OverModes]:
-        """kx, ky, kz (1/length) of first derivatives.
-
-        On an even grid's Nyquist planes (if the layout holds them) they are 0.
-        """
+        """kx, ky, kz (1/length) of first derivatives; for real fields 0 on the Nyquist plane of each even axis, if
+        the layout holds that plane."""
         wavenumbers = []
         for axis, n, unit in zip(AXES, self.grid.shape, self.grid.fundamental, strict=True):
             mode_numbers = self.padded_mode_numbers(axis)
@@ -247,8 +245,8 @@ class Layout(_Arrangement):
     """Modes beyond `grid.kept` are not part of the state."""
 
     def weight(self, dtype=jnp.float64) -> OverModes:
-        """The number of modes that an entry represents in a sum: 2 if it represents its conjugate too; 0 in padding
-        and at modes that are not part of the state."""
+        """The number of modes that an entry represents in a sum: 2 if the entry represents its conjugate too; 0 in
+        padding and at modes that are not part of the state."""
         return jnp.where(self.mask, self._along("z", self._conjugates, dtype), 0)
 
     @property
@@ -262,8 +260,8 @@ class Layout(_Arrangement):
         self, axis: str, positions: Float[Array, "n"] | Float[np.ndarray, "n"], dtype
     ) -> Complex[Array, "n modes"]:
         """exp(i k x) along an axis at positions (length). A field's value is the real part of the sum over all modes
-        of its coefficients times the phases of the three axes. In a half layout the phases along z count conjugate
-        modes."""
+        of its coefficients times the phases of the three axes. In a half layout the phases along z are doubled where
+        an entry represents its conjugate too."""
         unit = self.grid.fundamental[AXES.index(axis)]
         turns = jnp.asarray(positions)[:, None] * (self.padded_mode_numbers(axis) * unit)
         weight = jnp.asarray(self._conjugates if axis == "z" else 1)
@@ -272,7 +270,7 @@ class Layout(_Arrangement):
     def sum(self, values: Float[Array, "*component ka kb kc"]) -> Float[Array, "*component"]:
         """The sum of real `values` over all modes, conjugate modes included."""
         weight = self.weight(values.dtype)
-        # Where the weight is constant, the sum is taken first: XLA would store a weight for every mode.
+        # Axes along which the weight is constant are summed first, else XLA would store a weight for every mode.
         constant = tuple(axis for axis in (-3, -2, -1) if weight.shape[axis] == 1)
         return (weight * values.sum(constant, keepdims=True)).sum((-3, -2, -1))
 
@@ -318,7 +316,7 @@ class Layout(_Arrangement):
         return Program(local, self.mesh, [self.spec, self.spec_of(4)], [PartitionSpec()], name="shell_sum")
 
     def shell_numbers(self) -> Int[Array, "ka kb kc"]:
-        """The shell of every mode; modes beyond the last shell, and padding, are counted to it."""
+        """The shell of every mode; modes beyond the last shell, and padding, are assigned to the last shell."""
         n = shell_at(jnp.sqrt(self.k_squared()) / self.shell_width).astype(jnp.int32)
         return self.constrain(jnp.minimum(jnp.broadcast_to(n, self.shape), self.shells - 1))
 
@@ -334,8 +332,8 @@ class Layout(_Arrangement):
     def shell_modes(self) -> tuple[Spectrum, Spectrum]:
         """The number of modes in each shell, conjugates included, and the mean of their |k| (1/length).
 
-        The mean leaves k = 0 out. In shells without other modes (narrow shells, the corners that spherical dealiasing
-        cuts off) the mean is n dk.
+        The mean leaves k = 0 out. In shells without other modes (narrow shells, or the corners that spherical
+        dealiasing removes) the mean is n dk.
         """
         k = jnp.broadcast_to(jnp.sqrt(self.k_squared()), self.shape)
         modes, waves, total = self.shell_sum(jnp.stack([jnp.ones_like(k), jnp.where(k > 0, 1.0, 0.0), k]))

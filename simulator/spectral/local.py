@@ -1,8 +1,8 @@
 """The work of one device in a staged transform: local transforms, truncation and padding, and the exchanges.
 
-Stages hold one device's part of arrays (component, *order); exchanges hold it as messages (message, component,
-*order). A stage visits its array in blocks: each block is unpacked from messages, padded, transformed, truncated and
-packed into messages while it is in cache. All functions are traced inside a `Program`.
+A stage processes one device's part of an array (component, *order); an exchange sends this part as messages (message,
+component, *order). A stage visits its array in blocks: each block is unpacked from messages, padded, transformed,
+truncated and packed into messages while it is in cache. All functions are traced inside a `Program`.
 """
 
 import math
@@ -39,8 +39,8 @@ class Reductions(NamedTuple):
 
 
 Pointwise = Callable[[jax.Array, Points, jax.Array], tuple["jax.Array | None", Reductions]]
-"""(values (component, *block), coordinates, True at grid points that were not counted before) to products and
-reductions."""
+"""A function from values (component, *block), coordinates and a mask of the grid points that no earlier block holds
+to products and reductions."""
 Messages = tuple[jax.Array, ...]
 """Messages (message, component, *order) of an exchange: on processors an array for each message, on GPUs one for each
 component."""
@@ -93,7 +93,7 @@ def pack(array: jax.Array, source: str, axis: str, messages: int, target: str) -
 
 
 def unpack(array: jax.Array, source: str, axis: str, extent: int, target: str) -> jax.Array:
-    """Joins messages (message, component, *source) along `axis` and keeps `extent` of it: (component, *target)."""
+    """Joins messages (message, component, *source) along `axis`, cut to `extent`: (component, *target)."""
     order: list[int] = [1]
     for a in target:
         order += [0, 2 + source.index(a)] if a == axis else [2 + source.index(a)]
@@ -111,15 +111,15 @@ def fit(array: jax.Array, axis: int, extent: int) -> jax.Array:
 
 
 def fit_modes(array: jax.Array, axis: int, extent: int) -> jax.Array:
-    """Truncates an axis of modes (0, 1, ..., -1) to the `extent` lowest wavenumbers, or inserts zeros between
-    them."""
+    """Truncates an axis of modes (0, 1, ..., -1) to the `extent` lowest wavenumbers, or inserts zeros between the
+    positive and the negative ones."""
     have = array.shape[axis]
     if have == extent:
         return array
     low, high = (min(have, extent) + 1) // 2, min(have, extent) // 2
     fitted = _pad(lax.slice_in_dim(array, 0, low, axis=axis), axis, 0, extent - low)
     if high:
-        # A sum of padded parts, because XLA fuses it with its neighbours but not a concatenation.
+        # XLA fuses a sum of padded parts with neighbouring operations, but not a concatenation.
         fitted = fitted + _pad(lax.slice_in_dim(array, have - high, have, axis=axis), axis, extent - high, 0)
     return fitted
 
@@ -132,9 +132,9 @@ def _pad(array: jax.Array, axis: int, before: int, after: int) -> jax.Array:
 def blank(
     shape: Sequence[int], dtype: Any, source: jax.Array | None, number: int, *, unset: bool = False
 ) -> jax.Array:
-    """An array for a loop to fill, with `unset` in uninitialized memory. XLA merges equal constants into one array,
-    which it keeps and copies for every loop that fills it; with `source` the array therefore holds one of its values,
-    a different one for every `number`."""
+    """An array for a loop to fill, with `unset` in uninitialized memory. XLA merges equal constants into one array
+    and copies that array for every loop that fills it; with `source` the new array is therefore filled with one of
+    the values of `source`, a different one for every `number`."""
     if unset:
         return lax.empty(tuple(shape), dtype)
     if source is None:
@@ -150,8 +150,8 @@ def over_blocks(
     """Calls `visit(start, fresh)` for all blocks of `planes` and joins the results along `axis`. For `source` and
     `unset` see `blank`.
 
-    The last block may overlap the previous one: `fresh` is True at planes that were not visited before. The
-    reductions of `visit` are combined over the blocks.
+    The last block may overlap the previous one: `fresh` is True at planes that no earlier block holds. The reductions
+    of `visit` are combined over the blocks.
     """
     block = min(block, planes)
     count = -(-planes // block)
@@ -181,9 +181,9 @@ def over_blocks(
 class LocalTransform:
     """The local side of a plan on a grid: `forward`, `inverse` and `evaluate` on one device's arrays.
 
-    `blocks(stage, components)` is the number of planes that a stage visits at a time; a third argument says that only
-    maxima and means are computed. `separate` keeps each message in its own array. `sequential` sends the components
-    one after another, so that only one is held on both sides of an exchange.
+    `blocks(stage, components)` is the number of planes that a stage visits at a time; a third argument True says that
+    only maxima and means are computed. `separate` keeps each message in its own array. `sequential` sends the
+    components one after another, so that only one component is stored on both sides of an exchange.
     """
 
     plan: Decomposition
@@ -196,7 +196,7 @@ class LocalTransform:
     own_blanks: bool = True
     """Whether every loop fills its own array (see `blank`); False if the transform has to be linear in its input."""
     back: "LocalTransform | None" = None
-    """The transform to modes if it takes another plan than the transform to points; the exchanges are the same."""
+    """The transform to modes, if its plan differs from that of the transform to points; the exchanges are equal."""
     exchange: Kind = "full"  # The number format of messages.
 
     @property
@@ -210,7 +210,7 @@ class LocalTransform:
         return len(self.layout.mode_numbers[axis])
 
     def local(self, stage: int, axis: str) -> int:
-        """Extent of an axis on one device in the input of a stage: points before its transform, modes after."""
+        """Extent of an axis on one device in the input of a stage: points, or modes once the axis is transformed."""
         plan = self.plan
         done = any(axis in earlier.axes for earlier in plan.stages[:stage])
         extent = self.modes(axis) if done else self.points(axis)
@@ -235,21 +235,21 @@ class LocalTransform:
         return array * (1.0 / self.layout.grid.points) if first else array
 
     def _to_points(self, stage: Stage, array: jax.Array) -> jax.Array:
-        """Pads whole axes, then transforms them back."""
+        """Pads whole axes of modes, then transforms them to points."""
         if not self.separate and self.real and stage is self.plan.stages[0] and len(stage.axes) > 1:
-            # XLA would also transform the other axes first, but with z padded already.
+            # XLA would also transform the other axes before z, but after z is padded, and so on planes of zeros too.
             return self._real_last(stage, array)
         lengths = tuple(self.points(a) for a in stage.axes)
         for i, (axis, n) in enumerate(zip(stage.axes, lengths, strict=True), array.ndim - len(stage.axes)):
             half = axis == "z" and self.real
             array = fit(array, i, n // 2 + 1) if half else fit_modes(array, i, n)
-        # XLA's inverse divides by the number of points; this factor is undone while the array is padded.
+        # XLA's inverse divides by the number of points; the product that undoes this is fused with the padding.
         array = array * float(math.prod(lengths))
         kind = lax.FftType.IRFFT if stage is self.plan.stages[0] and self.real else lax.FftType.IFFT
         return lax.fft(array, kind, lengths)
 
     def _real_last(self, stage: Stage, array: jax.Array) -> jax.Array:
-        """The inverse of a stage "xz" of real values: x, for as many planes as z has modes, then z."""
+        """The inverse of a stage "xz" of real values: transforms x for the modes of z that are kept, then z."""
         x, z = array.ndim - 2, array.ndim - 1
         nx, nz = self.points("x"), self.points("z")
         array = fit_modes(array.swapaxes(x, z), z, nx) * float(nx * nz)
@@ -270,7 +270,7 @@ class LocalTransform:
         if self.separate:
             parts = [jnp.concatenate(parts)]
         elif self._unset and size < messages[0].shape[at]:
-            # Give the slice the layout of the whole array, else XLA transposes the whole before it is visited.
+            # The slice gets the layout of the whole array, else XLA transposes the whole array before the visits.
             parts = [with_layout_constraint(part, Layout(tuple(range(part.ndim)))) for part in parts]
         return tuple(unpack(part, exchange.order, axis, extent, stage.order) for part in parts)
 
@@ -292,13 +292,13 @@ class LocalTransform:
         return tuple(all_to_all(part, over, self.exchange) for part in messages)
 
     def _separated(self, messages: jax.Array) -> Messages:
-        """The messages as separate arrays. On the CPU an all-to-all takes and gives every message in its own buffer,
-        so that separate messages need not be copied together before it and cut after it."""
+        """The messages as separate arrays. On the CPU an all-to-all reads and writes every message in its own buffer,
+        so that separate messages need not be joined before the exchange and cut after it."""
         return tuple(messages[i : i + 1] for i in range(len(messages)))
 
     def _cut(self, array: jax.Array) -> Parts:
         """An array (component, *order) in parts that are transformed and sent separately: on GPUs one per component,
-        so that one is on its way while the next is transformed, and few are held on both sides of a transform."""
+        so that one component is sent while the next is transformed, and few are stored both before and after."""
         if self.separate:
             return (array,)
         return tuple(array[i : i + 1] for i in range(len(array)))
@@ -332,7 +332,7 @@ class LocalTransform:
 
     @property
     def _unset(self) -> bool:
-        """Whether loops fill uninitialized memory: on a GPU, setting it first is memory traffic."""
+        """Whether loops fill uninitialized memory: on a GPU, initializing it costs memory traffic."""
         return not self.separate and self.own_blanks
 
     @property
@@ -349,8 +349,8 @@ class LocalTransform:
         return 2 + self.plan.exchanges[exchange].order.index(self.plan.stages[stage].block)
 
     def _each_in_sequence(self, run: Callable[[Any], Any], given: Any, given_axis: int, made_axis: int) -> Any:
-        """`run(given)`, one component after another. The axis `given_axis` of the arrays counts the components; the
-        results are joined along `made_axis`."""
+        """`run(given)`; if `sequential`, for one component after another. The axis `given_axis` of the arrays `given`
+        counts the components; the results are joined along `made_axis`."""
         source = jax.tree.leaves(given)[0]
         count = source.shape[given_axis]
         if not self.sequential or count == 1 or not self.plan.exchanges:
@@ -371,11 +371,11 @@ class LocalTransform:
         made = jax.tree.unflatten(tree, [whole(*part) for part in enumerate(parts)])
         if not self.separate:
             return lax.fori_loop(0, count, lambda i, made: jax.tree.map(partial(put, i), made, one(i)), made)
-        # No loop on processors: its exchanges could start before or after independent ones (see `collectives`).
+        # No loop on processors: exchanges in it could start before or after independent ones (see `collectives`).
         before = None
         for i in range(count):
             made = jax.tree.map(partial(put, i), made, one(i, before))
-            # What has to be linear in its input cannot be ordered by data.
+            # A transform that has to be linear in its input cannot have the data dependence that `after` adds.
             before = jax.tree.leaves(made)[0] if self.own_blanks else None
         return made
 
@@ -422,8 +422,8 @@ class LocalTransform:
     # ---- physical space, in blocks -----------------------------------------------------------------------
 
     def _points_of(self, start: jax.Array, block: int, order: str = "") -> tuple[Points, jax.Array]:
-        """Coordinates of a block, and a mask of its grid points without padding. `order` is that of the block's axes,
-        by default the stage's."""
+        """Coordinates of a block, and a mask of its grid points without padding. `order` is the order of the block's
+        axes, by default that of the stage."""
         stage, coordinates, inside = self.plan.stages[0], {}, jnp.ones((1, 1, 1), bool)
         order = order or stage.order
         for axis, spacing, extent in zip(AXES, self.layout.grid.spacing, self.layout.grid.shape, strict=True):
@@ -469,7 +469,8 @@ class LocalTransform:
     ) -> tuple[jax.Array | None, Reductions]:
         """Transforms one device's modes to the modes of pointwise products of their values, and reductions.
 
-        The values, `components` at every point, exist one block at a time; under differentiation they are recomputed.
+        The values and products, `components` at every point, exist one block at a time; a backward pass recomputes
+        them.
         """
         stage, back = self.plan.stages[0], self._to_modes_by
         messages = self._outer_inverse(take(array, self.layout.order, self.plan.order))

@@ -1,7 +1,7 @@
 """`fft.backend: auto`: times the candidates briefly, once per problem and machine.
 
-The timed program is the core of a step: three products of six fields. The winner is kept in a small JSON file whose
-name depends on everything that the timing depends on.
+The timed program is the core of a step: three products of six fields. The winner is stored in a small JSON file, and
+the file's name depends on everything that the timing depends on.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ from simulator.spectral.transform import Local
 
 ROUNDS = 5
 
-Broadcast = Callable[[Any], Any]  # Gives every process the (small, JSON) value of the first one.
+Broadcast = Callable[[Any], Any]  # Gives every process the (small, JSON) value of the first process.
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The measured winner. With `backend` and `decomposition` as values of the keys `fft.backend` and
-    `fft.decomposition`, a run uses it without measuring."""
+    """The measured winner. A run whose keys `fft.backend` and `fft.decomposition` have the values `backend` and
+    `decomposition` uses the winner without measuring."""
 
     backend: str
     decomposition: str
@@ -57,8 +57,9 @@ def measured(  # many parameters: the measurement depends on all of them, and `b
 ) -> Choice:
     """The fastest backend and plan for `modes` on `devices`, from an earlier measurement in `folder` or a new one.
 
-    All processes of a run call this; the first one's file and times decide. If `folder` cannot be written, the next
-    start measures again. `nodes`: number of hosts of the devices, whose links within a node and between nodes differ.
+    All processes of a run call this function; the file and the times of the first process decide. If `folder` cannot
+    be written, the next start measures again. `nodes`: number of hosts of the devices; links within and between hosts
+    differ.
 
     Raises UserError if no candidate works on these devices.
     """
@@ -88,9 +89,8 @@ def measured(  # many parameters: the measurement depends on all of them, and `b
 
 
 def worth_timing(found: list[Candidate]) -> list[Candidate]:
-    """The candidates without duplicates. A plan that has proper pencils is tried only on these, for every
-    factorization of the number of devices; other plans in one arrangement, since with a single row or column all are
-    slabs."""
+    """The candidates without duplicates. A plan with proper pencils, of several rows and columns, is timed on all of
+    these; any other plan in one arrangement, because with a single row or column all arrangements are slabs."""
     kept: list[Candidate] = []
     for candidate in found:
         same = [c for c in found if (c.backend, c.plan) == (candidate.backend, candidate.plan)]
@@ -121,14 +121,14 @@ def _key(modes: Modes, devices: Devices, dtype: Any, candidates: list[Candidate]
 
 
 def _read(path: Path | None, key: str) -> dict[str, Any] | None:
-    """The kept choice; None if there is none, or if another user could have written it."""
+    """The stored choice; None if there is none, or if another user could have written the file."""
     if path is None:
         return None
     try:
         check_private(path.parent, sticky=stat.S_ISVTX)
         check_private(path)
-        found = json.loads(path.read_text())
-        return found["choice"] if found["key"] == key else None
+        stored = json.loads(path.read_text())
+        return stored["choice"] if stored["key"] == key else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -143,13 +143,13 @@ def _write(path: Path | None, key: str, choice: Choice) -> None:
         beside.write_text(json.dumps({"key": key, "choice": asdict(choice)}))
         beside.replace(path)
     except OSError:
-        return  # an unusable cache is no failure
+        return  # A run does without the cache.
 
 
 def _time_all(
     modes: Modes, candidates: list[Candidate], devices: Devices, dtype: Any, kernels: Kernels
 ) -> list[float | None]:
-    """Milliseconds of each candidate, the least of a few interleaved rounds; None if it does not fit."""
+    """Milliseconds of each candidate, the least of a few interleaved rounds; None if the memory does not suffice."""
     runs: list[Callable[[], tuple[float]] | None] = []
     for candidate in candidates:
         try:
@@ -194,7 +194,7 @@ class NonlinearTerm:
 
 
 def temporary_bytes(compiled: Any) -> int:
-    """Memory that a compiled program needs on one device besides its arguments and results."""
+    """Memory (bytes) that a compiled program needs on one device in addition to its arguments and results."""
     return compiled.memory_analysis().temp_size_in_bytes
 
 

@@ -78,8 +78,8 @@ def phase_shift(grid: Grid, step: Whole, stage: Number | Whole | int) -> Shift |
 
     The aliasing error A of a tendency N has the opposite sign on a grid shifted by half a spacing along x, y and z.
     Each stage is evaluated on one grid, shifted by d in the first stage and by d + dx / 2 in the second, with a new d
-    for every step: half the transforms of `spherical`. With Heun's method, u + dt/2 (a + b), the aliasing error of a
-    step is then
+    for every step. This takes half the transforms of `spherical`. With Heun's method, u + dt/2 (a + b), the aliasing
+    error of a step is then
 
         dt^2 / 2 (N' A - A' N - A' A),    N' and A' the derivatives with respect to u,
 
@@ -88,10 +88,10 @@ def phase_shift(grid: Grid, step: Whole, stage: Number | Whole | int) -> Shift |
     term adds dt^2 <|A|^2> / 2 to the energy in every step.
 
     Other integrators are refused. In rk3 the weights of the stages do not cancel (1/6 - 3/10 + 8/15), and the error
-    would not vanish with dt. In rk4 and etdrk4 they do, but an error of order dt^2 per step would reduce their order
-    from 4 to less than 2. For an aliasing error of order dt^3 an explicit method needs two stages on each grid, four
-    evaluations per step, as many as Heun's method with `spherical`. Rogallo, NASA TM 81315 (1981); Patterson &
-    Orszag, Phys. Fluids 14, 2538 (1971).
+    would not vanish with dt. In rk4 and etdrk4 the weights cancel, but an error of order dt^2 per step would reduce
+    the order of the method from 4 to less than 2. For an aliasing error of order dt^3 an explicit method needs two
+    stages on each grid: four evaluations per step, as many as Heun's method with `spherical`. Rogallo, NASA TM 81315
+    (1981); Patterson & Orszag, Phys. Fluids 14, 2538 (1971).
 
     The shift depends only on the number of the step, so that a restarted run uses the same shifts.
     """

@@ -1,8 +1,8 @@
 """Differential operators on spectral arrays and Poisson's equation, for any layout.
 
 A vector has one component for each of the grid's d axes. In a plane, d = 2, a vector along the normal is a scalar
-field: the curl of a vector in the plane, or the field whose curl lies in the plane. Coefficients stay in the layout
-and need no communication.
+field: the curl of a vector in the plane, or the field whose curl lies in the plane. Every operator but `hermitian`
+acts on each mode alone, without communication.
 """
 
 from collections.abc import Sequence
@@ -52,8 +52,8 @@ def symmetric_pairs(dimensions: int) -> list[tuple[int, int]]:
 
 def cross(a: jax.Array | Sequence[jax.Array], b: jax.Array) -> jax.Array:
     """a x b of vectors (3, ...) at points or modes (three last axes). In a plane the product of two vectors (2, ...)
-    is a scalar, its component along the normal; that of a vector and a scalar, a vector along the normal, is a
-    vector."""
+    is a scalar, the component along the normal; the product of a vector and a scalar, which stands for a vector along
+    the normal, is a vector (2, ...)."""
     parts = _cross(a, b)
     return jnp.stack(parts) if isinstance(parts, list) else parts
 
@@ -78,13 +78,13 @@ def curl(layout: Layout, field: Complex[Array, "... ka kb kc"]) -> Complex[Array
 def dot(a: Inexact[Array, "d *shape"], b: Inexact[Array, "d *shape"]) -> Inexact[Array, "*shape"]:
     """a . b, summed over the first axis.
 
-    Written out, because XLA's CPU code takes ten times as long for a sum over a short first axis.
+    The sum is written out, because XLA's CPU code takes ten times as long for a sum over a short first axis.
     """
     return reduce(add, a * b)
 
 
 def squared(a: Inexact[Array, "*shape"]) -> Float[Array, "..."]:
-    """|a|^2 of a scalar, an array of three axes, or summed over the components of a vector, along the first axis."""
+    """|a|^2 of a scalar (three axes), or of a vector (four axes), summed over the components along the first axis."""
     if a.ndim == 3:
         return a.real**2 + a.imag**2
     return dot(a, a) if jnp.isrealobj(a) else dot(a.real, a.real) + dot(a.imag, a.imag)
@@ -98,7 +98,7 @@ def _inverse_square(k: Sequence[OverModes]) -> OverModes:
 
 def inverse_curl(layout: Layout, field: Complex[Array, "... ka kb kc"]) -> Complex[Array, "... ka kb kc"]:
     """The solenoidal vector without mean whose curl is the solenoidal part of `field`: i k x v / |k|^2. For a vector
-    in a plane it lies along the normal and is a scalar."""
+    in a plane the result lies along the normal and is a scalar."""
     return curl(layout, field) * _inverse_square(_k(layout, field))
 
 
@@ -117,7 +117,7 @@ def fluctuation(layout: Layout, field: SpectralField) -> SpectralField:
 def hermitian(layout: Layout, field: SpectralField) -> SpectralField:
     """The coefficients of the real field that `field` represents in physical space.
 
-    Of modes k and -k that are both stored (in a half spectrum those of the plane kz = 0) the Hermitian part remains.
+    The Hermitian part of the modes k and -k remains where both are stored (in a half spectrum, on the plane kz = 0).
     The anti-Hermitian part is invisible on the grid, and equations with growing waves would let it grow.
     """
     if not layout.half:

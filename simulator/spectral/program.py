@@ -2,8 +2,8 @@
 
 `custom_partitioning` gives XLA's partitioner a function of local blocks, with named axes for collectives and fixed
 shardings for its arguments and results. In JAX it has no batching, differentiation or transposition rule. `Program`
-wraps it in a primitive that has them all; each derived program is the same transformation applied to the local
-function, so that it communicates as the original does.
+wraps it in a primitive that has these rules. Each rule applies the transformation to the local function, so that the
+derived program communicates like the original.
 """
 
 import hashlib
@@ -31,11 +31,11 @@ Local = Callable[..., tuple[jax.Array, ...]]
 class Program:
     """`function(*local blocks) -> tuple of local blocks`, applied to global arrays with the shardings `inputs`.
 
-    The function may use collectives over the mesh's axes (but not if the mesh has one device: use `size`). It must
-    not close over traced values. With `linear`, it is linear in all its arguments and is its own tangent. `part`
-    names the transform and the part of it that the program computes, for analyses of a step. `axes` are the axes of
-    the mesh over which its arguments and results are divided or replicated: those that cut space, unless given. Along
-    the others the devices repeat each other's work.
+    The function may use collectives over the mesh's axes, but not if `mesh.size` is 1, and must not close over traced
+    values. With `linear`, the function is linear in all its arguments, and the program is its own tangent. `part` is
+    a transform and the name of the transform's method that the program computes, for analyses of a step. `axes` are
+    the axes of the mesh over which arguments and results are divided or replicated, by default those that cut space.
+    Devices along the other axes repeat each other's work.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class Program:
         return tuple(program_p.bind(*arrays, program=self, call=self._traced(arrays)))
 
     def _traced(self, arrays: Sequence[Any]) -> ClosedJaxpr:
-        """`partitioned` for these arguments. It is one of the primitive's parameters, which JAX searches for devices
-        and shardings."""
+        """The jaxpr of `partitioned` for these arguments: a parameter of the primitive, in which JAX looks for
+        devices and shardings."""
         key = tuple((a.shape, jnp.dtype(a.dtype)) for a in arrays)
         if key not in self._calls:
             avals = [jax.ShapeDtypeStruct(*k) for k in key]
@@ -117,7 +117,7 @@ class Program:
 
         @custom_partitioning
         def call(*operands):
-            # Defines only the shapes: on more than one device the partitioner replaces it.
+            # This body defines only the shapes; the partitioner replaces it.
             return tuple(jnp.zeros(s.shape, s.dtype) for s in shapes)
 
         call.def_partition(
@@ -205,8 +205,8 @@ class Program:
         """The function from the non-linear arguments and the cotangents of the results `nonzero` to the cotangents of
         the linear arguments.
 
-        As in any SPMD program, the cotangent of a replicated result is divided among its replicas, and that of a
-        replicated argument is the sum over them.
+        As in any SPMD program, the cotangent of a replicated result is divided among its replicas, and the cotangent
+        of a replicated argument is the sum over its replicas.
         """
 
         def make() -> "Program":
@@ -230,8 +230,8 @@ class Program:
                 for i, value in zip(nonzero, given, strict=True):
                     count = math.prod(self.mesh.shape[n] for n in replicas(self.outputs[i]))
                     cotangents[i] = value / count if count > 1 else value
-                # A tangent program goes back through its primal function: parts marked for recomputation keep no
-                # residuals there.
+                # The transpose of a tangent program is the backward pass of the primal function, in which parts
+                # marked for recomputation store no residuals.
                 if tangents_only and self._vjp is not None:
                     transposed = self._vjp(*residuals, *cotangents)
                 else:
@@ -338,8 +338,8 @@ def _lower(*arrays, program: Program, call: ClosedJaxpr):
 
 
 mlir.register_lowering(program_p, mlir.lower_fun(_lower, multiple_results=True))
-# jaxDecomp's primitives are of JAX's "high" kind from version 0.3.4 on; a call that contains one is replaced by its
-# body before such primitives are lowered.
+# jaxDecomp's primitives are of JAX's "high" kind from version 0.3.4 on; JAX replaces a call that contains one by the
+# body of the call before it lowers such primitives.
 program_p.to_lojax = _lower
 
 

@@ -25,9 +25,9 @@ def gaussian(
 ) -> Complex[Array, "component ka kb kc"]:
     """Complex Gaussian coefficients: mean |f(k)|^2 = 1, independent modes.
 
-    In the layout of a real field the modes k and -k share one stream and the second is the conjugate of the first;
-    (0, 0, 0) is real. The numbers are drawn in double precision, whatever `dtype` is. `seed` may be a traced integer,
-    such as a step number.
+    In the layout of a real field the modes k and -k share one stream and have conjugate coefficients; the coefficient
+    of (0, 0, 0) is real. The numbers are drawn in double precision, whatever `dtype` is. `seed` may be a traced
+    integer, such as a step number.
     """
     x, y, z = (layout.integers(a) for a in "xyz")
     shape = jnp.broadcast_shapes(x.shape, y.shape, z.shape)

@@ -1,4 +1,4 @@
-"""What a run asks of its transform: refused, or chosen, for its devices."""
+"""The request of a run for a transform: checks the request, and chooses the transform on the run's devices."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -15,8 +15,8 @@ from simulator.spectral.measure import measured
 from simulator.spectral.stages import Kind
 
 UNITARITY = {"single": "1e-9", "half_scaled": "1e-6"}
-"""The fraction of a wave function's mass that a transform with narrow exchanges gains or loses, measured with
-32^3 random values on four devices."""
+"""The fraction of a wave function's mass that a transform with narrow numbers in its exchanges gains or loses,
+measured with 32^3 random values on four devices."""
 
 
 class Chosen(NamedTuple):
@@ -25,14 +25,14 @@ class Chosen(NamedTuple):
     candidate: Candidate
     """Backend, plan, and arrangement of the devices."""
     kernels: Literal["native", "xla"]
-    """Implementation of the transforms' local stages: native code only if every process has it."""
+    """Implementation of the transforms' local stages: native code only if every process has compiled it."""
     measured: Mapping[str, Any] | None
-    """The choice that the backend `auto` measured, with the conditions it holds for."""
+    """The choice that the backend `auto` measured, with the conditions of the measurement."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """The modes that a run keeps, its precision, and the keys of `fft`. Errors begin with the key that they blame."""
+    """The modes that a run keeps, its precision, and the keys of `fft`. Every error message begins with a key."""
 
     modes: Modes
     dtype: Any
@@ -55,8 +55,8 @@ class Request:
 
     def check(self, count: int | Literal["auto"], limit: int, processes: int = 1, members: int = 1) -> None:
         """Raises UserError if the modes, the processes or the members of an ensemble cannot be distributed over
-        `count` devices, or if the kernels or the exchanges are not for them. `auto` is a number up to `limit` that is
-        not known yet."""
+        `count` devices, or if the kernels or the number format of the exchanges are not available there. A count
+        `auto` is a number up to `limit` that is not known yet."""
         if members > 1 and self.backend != staged.NAME:
             raise UserError(f"fft.backend: {self.backend} cannot lay members over devices; {staged.NAME} can")
         self._check_exchange()
@@ -76,7 +76,7 @@ class Request:
             native.chosen(self.kernels, "cpu")
 
     def _check_exchange(self) -> None:
-        """Refuses narrow exchanges that have no effect or a harmful one."""
+        """Refuses narrow numbers in exchanges if they have no effect or do harm."""
         kind = self.exchange
         if kind == "full":
             return
@@ -100,8 +100,8 @@ class Request:
         earlier: Mapping[str, Any] | None = None,
         report: Callable[[str], None] = print,
     ) -> Chosen:
-        """The transform on the devices of a cluster, or on each of `members` equal parts of them. All processes call
-        this. `earlier`: the choice of an earlier start. Raises UserError as `check`, which comes before."""
+        """The transform on the devices of a cluster, or on each of `members` equal parts of the devices. All
+        processes call this method, after `check`; the errors are the same. `earlier`: an earlier start's choice."""
         kernels = native.chosen(self.kernels, cluster.platform)
         if cluster.num_processes > 1:
             kernels = "native" if all(k == "native" for k in cluster.gather(kernels)) else "xla"

@@ -1,4 +1,4 @@
-"""The backend `custom_partitioning`: staged transforms, of real fields truncated before they are sent."""
+"""The backend `custom_partitioning`: staged transforms of real or complex fields; axes are truncated, then sent."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -78,8 +78,8 @@ def build(
 
 
 class StagedTransform:
-    """Runs a `Decomposition` on a mesh whose axes are `plan.mesh_axes`, after MEMBERS where an ensemble is laid over
-    devices."""
+    """Runs a `Decomposition` on a mesh with the axes `plan.mesh_axes`, preceded by the axis MEMBERS if the members of
+    an ensemble are distributed over devices."""
 
     def __init__(self, modes: Modes, mesh: Mesh, plan: Decomposition, dtype: Any, options: TransformOptions):
         block, exchange = options.block, options.exchange
@@ -123,7 +123,7 @@ class StagedTransform:
             self._local = replace(self._local, exchange=exchange)
         if self._local.back is not None:
             self._linear = replace(self._linear, back=replace(self._local.back, own_blanks=False))
-        if not cpu and block is None:  # input and output exist whole, so blocks between them save nothing
+        if not cpu and block is None:  # Input and output exist whole, so that blocks save no memory.
             self._linear = replace(self._linear, blocks=lambda *_: max(self.grid.shape))
         if cpu and devices == 1 and block is None and self.kernels == "xla":
             # A call of the FFT over a whole array uses all cores, while XLA's loop bodies use one; and a single call
@@ -141,7 +141,7 @@ class StagedTransform:
         return self.dtype if self.layout.half else self.complex_dtype
 
     def extent(self, stage: int, axis: str) -> int:
-        """Extent of an axis on one device before a stage: number of points if it is transformed there or later."""
+        """Extent of an axis on one device before a stage: points, or modes once the axis is transformed."""
         return self._local.local(stage, axis)
 
     def modes(self, axis: str) -> int:
@@ -149,8 +149,8 @@ class StagedTransform:
         return self._local.modes(axis)
 
     def block(self, stage: int, components: int, reducing: bool = False) -> int:
-        """The number of planes that a stage visits at a time when it holds `components` values at each point. If it
-        only reduces them (`reducing`), blocks cost nothing on a GPU."""
+        """The number of planes that a stage visits at a time, with `components` values at each point. If the stage
+        only reduces the values (`reducing`), blocks cost nothing on a GPU."""
         first, second, third = self.plan.stages[stage].order
         extent = partial(self.extent, stage)
         if first in self.plan.stages[stage].axes:
@@ -196,7 +196,7 @@ class StagedTransform:
         return result.reshape(*array.shape[:-3], *result.shape[1:])
 
     def _kept(self, modes: jax.Array) -> jax.Array:
-        """The modes with zeros in the part of the box of kept wavenumbers that lies outside of the sphere."""
+        """The modes, with zeros outside of the sphere that spherical dealiasing keeps."""
         if not self.grid.spherical or not self.layout.truncated:
             return modes
         return jnp.where(self.layout.mask, modes, 0)
@@ -223,7 +223,7 @@ class StagedTransform:
         array, given = stack(inputs)
         if array is None:
             raise ValueError("evaluate needs at least one input field")
-        # The numbers of the components of the inputs to keep, which are consecutive.
+        # Each input to keep has consecutive component numbers.
         places = given.split(np.arange(sum(given.sizes)))
         kept = {} if self.kept_order is None else {name: np.ravel(places[name]) for name in keep}
         parts = tuple((int(p[0]), len(p)) for p in kept.values())

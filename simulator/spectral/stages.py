@@ -93,7 +93,7 @@ Z_THEN_YX = Decomposition(
     (Stage("z", "yxz", {"y": "slab"}), Stage("xy", "zxy", {"z": "slab"})),
     (Exchange("slab", cut="z", join="y", order="zxy"),),
 )
-"""The inverse on a single GPU whose modes have the order of `zx_y`: x and y in one call. Not selectable."""
+"""The inverse on a single GPU, for modes in the order of `zx_y`: transforms x and y in one call. Not selectable."""
 
 Z_Y_X = Decomposition(
     "z_y_x",
@@ -108,24 +108,24 @@ Z_Y_X = Decomposition(
 """Pencils on a two-dimensional mesh, for more devices than there are planes."""
 
 XYZ = Decomposition("xyz", ("slab",), (Stage("xyz", "xyz", {}),), ())
-"""All axes at once, for plain transforms on a single CPU device. Not selectable."""
+"""All axes in one call, for `forward` and `inverse` on a single CPU device. Not selectable."""
 
 PLANS = {plan.name: plan for plan in (Z_THEN_XY, ZX_THEN_Y, Z_Y_X)}
 SLABS = (Z_THEN_XY.name, ZX_THEN_Y.name)  # The plans with one exchange, the default first.
 
 
 Kind = Literal["full", "single", "half_scaled"]
-"""The numbers in messages: full, or narrower. Only the nonlinear term uses narrow messages; everything else is
-computed and stored in full precision. The error is about a digit smaller than that of computing in the narrow
-precision, and the time is proportional to the bytes. Cayrols et al., Mixed precision and approximate 3D FFTs,
-CLUSTER 2022."""
+"""The number format of messages: full, or narrower. Only `evaluate`, the nonlinear term, sends narrow numbers;
+everything is computed and stored in full precision. The error is about a digit smaller than that of a computation in
+the narrow precision, and the time of an exchange is proportional to its bytes. Cayrols et al., Mixed precision and
+approximate 3D FFTs, CLUSTER 2022."""
 
 _TOP = 15
-"""The largest number of a plane is scaled to below 2^15; half precision is fully accurate down to 2^-14."""
+"""The numbers of a plane are scaled to below 2^15; half precision has all its digits down to 2^-14."""
 
 
 def all_to_all(messages: jax.Array, over: str, kind: Kind) -> jax.Array:
-    """Sends message i (message, component, a, b, c) of complex numbers to device i of the mesh axis `over`."""
+    """Sends message i of complex `messages` (message, component, a, b, c) to device i of the mesh axis `over`."""
     if kind == "single":
         return _plain(messages.astype(np.complex64), over).astype(messages.dtype)
     return _scaled(messages, over) if kind == "half_scaled" else _plain(messages, over)
@@ -137,7 +137,7 @@ def _plain(messages: jax.Array, over: str) -> jax.Array:
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _scaled(messages: jax.Array, over: str) -> jax.Array:
-    """Sends half precision numbers; every plane (b, c) is scaled by its own power of two, which is sent too."""
+    """Sends half precision numbers. Every plane (b, c) is scaled by its own power of two; the powers are sent too."""
     parts = jnp.stack([messages.real, messages.imag], -1)
     largest = jnp.max(abs(parts), (-3, -2, -1), keepdims=True)
     _, exponent = jnp.frexp(largest)
@@ -149,5 +149,5 @@ def _scaled(messages: jax.Array, over: str) -> jax.Array:
 
 @_scaled.defjvp
 def _(over, primals, tangents):
-    # The derivative is that of the exact exchange: rounding has no derivative.
+    # The derivative is that of the exchange without rounding, because rounding has none.
     return _scaled(primals[0], over), _plain(tangents[0], over)

@@ -1,4 +1,4 @@
-"""The interface of a transform, whichever backend implements it."""
+"""The interface of a transform, the same for all backends."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -32,8 +32,8 @@ class Local(NamedTuple):
 
 
 PointwiseFunction = Callable[[Tree, Points, Tree], Local]
-"""(values by name, coordinates, parameters) to `Local`. A pure function of values at a point, which must not close
-over traced arrays: these are passed as parameters. Blocks hold whole lines of z, so that neighbours in z are
+"""A pure function from values by name, coordinates and parameters at a point to `Local`. The function must not close
+over traced arrays; these are passed as parameters. Blocks hold whole lines of z, so that neighbours in z are
 available too."""
 
 
@@ -43,7 +43,7 @@ class Evaluated(NamedTuple):
     maxima: dict[str, jax.Array]
     means: dict[str, jax.Array]
     values: dict[str, jax.Array] = {}  # noqa: RUF012
-    """Values of the inputs that were to be kept, (component, *kept_order)."""
+    """Values of the inputs named in `keep`, (component, *kept_order)."""
 
 
 class Transform(Protocol):
@@ -63,7 +63,7 @@ class Transform(Protocol):
     kernels: str
     """Implementation of the local transforms: "native" or "xla"."""
     kept_order: str | None
-    """Axis order of the values that `evaluate` can keep; None if it cannot keep values."""
+    """Axis order of the values that `evaluate` keeps; None if the transform cannot keep values."""
 
     def forward(self, values: Shaped[Array, "..."]) -> Complex[Array, "... ka kb kc"]:
         """The coefficients of the modes that are kept, from values (..., x, y, z), in two dimensions (..., x, y)."""
@@ -90,7 +90,7 @@ class Transform(Protocol):
     def evaluate_once(
         self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
     ) -> Evaluated:
-        """`evaluate` on the points of the grid alone, without a second, shifted grid, which removes aliasing.
+        """`evaluate` on the points of the grid alone, without the shifted grid of `spherical` dealiasing.
 
         Each exchange of the plan sends all inputs in one all-to-all, and all products back in another one.
         """
@@ -100,7 +100,7 @@ class Transform(Protocol):
 def evaluate_whole(
     transform: Transform, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()
 ) -> Evaluated:
-    """`Transform.evaluate_once` by transforms of whole fields, for backends that cannot visit physical space in
+    """`Transform.evaluate_once` by transforms of whole fields, for backends that do not visit physical space in
     blocks."""
     array, given = stack(inputs)
     if array is None:

@@ -36,7 +36,7 @@ ADDED = [
     ("output: {directory: ''}", "4: output.directory: a path is needed, not an empty one"),
     ("output: {directory: $NO_SUCH_VARIABLE/x}", "4: output.directory: the environment variable NO_SUCH_VARIABLE is not set"),
     ("output: {diagnostics: {}}", "4: output.diagnostics: has no interval; give every, every_steps or every_wall"),
-    ("output: {diagnostics: {every_steps: 1, align: true}}", "4: output.diagnostics.align: applies to rows due by simulation time; give every too, or leave it out"),
+    ("output: {diagnostics: {every_steps: 1, align: true}}", "4: output.diagnostics.align: applies to rows due by simulation time; give every too, or leave align out"),
     ("output: {diagnostics: {every: 1, align: 1}}", "4: output.diagnostics.align: true or false is needed, not 1"),
     ("output: {snapshots: {fields: []}}", "4: output.snapshots.fields: an empty list; name a field, or leave the key out for the model's fields"),
     ("output: {snapshots: {fields: [u, v, u]}}", "4: output.snapshots.fields: u is given twice; keep one of them"),

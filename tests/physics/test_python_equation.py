@@ -119,9 +119,9 @@ def test_growth_that_a_step_does_not_follow_is_refused(tmp_path) -> None:
 
 def test_the_rate_of_advection_counts_the_spacing_of_each_axis(tmp_path) -> None:
     case = written(tmp_path, ("grid: {shape: [16, 8, 8]}", "grid: {shape: [16, 8, 8], box: [2, 3, 4]}"))
-    simulation = Simulation(load_config(case))
-    rate = simulation.model.fastest(simulation.state.fields, simulation.state.time)  # u = sin x, v = w = 0
-    assert float(rate) == pytest.approx(np.abs(np.asarray(simulation.fields["u"])).max() / (2 / 16), rel=1e-12)
+    run = simulation(case)
+    rate = run.model.fastest(run.state.fields, run.state.time)  # u = sin x, v = w = 0
+    assert float(rate) == pytest.approx(np.abs(np.asarray(run.fields["u"])).max() / (2 / 16), rel=1e-12)
 
 
 def test_an_equation_without_advection_needs_a_step(tmp_path) -> None:

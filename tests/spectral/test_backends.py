@@ -41,7 +41,7 @@ def test_a_mesh_can_be_asked_for():
     assert {c.decomposition for c in choose(CUBE, 8, mesh=(1, 8))} == {"slab", "pencil"}
     with pytest.raises(UserError, match=r"^fft\.mesh: 3 x 2 is 6 devices, there are 8; use one of: \[1, 8\], "):
         choose(CUBE, 8, mesh=(3, 2))
-    with pytest.raises(UserError, match=r"^fft\.mesh: 1 x 32 leaves some without planes of their own"):
+    with pytest.raises(UserError, match=r"^fft\.mesh: 1 x 32 leaves devices without planes; use"):
         choose(Modes(Grid((64, 64, 16))), 32, decomposition="pencil", mesh=(1, 32))
 
 

@@ -58,7 +58,7 @@ def needs_velocity(model: Model, kind: str) -> None:
 class PythonForcingSettings(Settings):
     kind: Literal["python"] = "python"
     path: InputPath
-    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    """A Python file; the run copies the file and executes the copy."""
     function: str
     """function(x, y, z, t, **parameters) gives a dict of accelerations by field; in two dimensions
     function(x, y, t, ...)."""

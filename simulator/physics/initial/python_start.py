@@ -20,7 +20,7 @@ from simulator.spectral import Transform
 class PythonStartSettings(Settings):
     kind: Literal["python"] = "python"
     path: InputPath
-    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    """A Python file; the run copies the file and executes the copy."""
     function: str
     """function(x, y, z, **parameters) gives a dict of fields by name; in two dimensions function(x, y, ...). For
     particles function(id, **parameters) gives a dict of position (3, n), velocity (3, n), mass (n,) for ids (n,)."""

@@ -209,7 +209,7 @@ class Spectral(Closure):
 class PythonStressSettings(Settings):
     kind: Literal["python"] = "python"
     path: InputPath
-    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    """A Python file; the run copies the file and executes the copy."""
     function: str
     """function(velocity, gradient, width, **parameters) gives the stress: xx, yy, zz, xy, xz, yz."""
     flux: str | None = None

@@ -28,7 +28,7 @@ _TAKEN = frozenset(("step", "time", "dt", "cfl", "x", "y", "z", "k", "rate"))
 class PythonModelSettings(Settings):
     kind: Literal["python"] = "python"
     path: InputPath
-    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    """A Python file; the run copies the file and executes the copy."""
     equation: str
     """The class in it: a subclass of `simulator.equations.Equation`."""
     parameters: dict[str, Any] = Key(default_factory=dict)

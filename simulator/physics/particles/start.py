@@ -60,7 +60,7 @@ class LatticePlaces(Settings):
 class PythonPlaces(Settings):
     kind: Literal["python"] = "python"
     path: InputPath
-    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    """A Python file; the run copies the file and executes the copy."""
     function: str
     """function(id, **parameters) gives the positions (3, n) of the particles with these ids (n,), using jax.numpy; or
     a dict with `position` and, for inertial particles, `velocity`."""

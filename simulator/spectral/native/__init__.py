@@ -22,7 +22,7 @@ def chosen(kernels: Kernels, platform: str) -> Literal["native", "xla"]:
         if platform != "cpu":
             raise UserError(f"fft.kernels: native is for processors, not for {platform}; auto or xla works")
         if (reason := missing()) is not None:
-            raise UserError(f"fft.kernels: native: {reason}; fft.kernels: auto or xla needs none")
+            raise UserError(f"fft.kernels: native: {reason}; fft.kernels: auto or xla works")
         return "native"
     return "native" if kernels == "auto" and platform == "cpu" and missing() is None else "xla"
 
@@ -42,7 +42,7 @@ SELECT, SORT = "simulator_select", "simulator_sort"
 
 
 class Library:
-    """The kernels' functions. Raises Unavailable if they cannot be built or loaded."""
+    """The functions of the kernels' library. Raises Unavailable if the library cannot be built or loaded."""
 
     def __init__(self, environ: Mapping[str, str]):
         try:
@@ -81,7 +81,7 @@ class Library:
         numbers = np.asarray(geometry, np.int64)
         size = self._functions.simulator_scratch(numbers.ctypes.data, len(numbers), double)
         if size < 0:
-            raise ValueError(f"a stage has no {len(numbers)} numbers")
+            raise ValueError(f"{len(numbers)} numbers do not describe a stage")
         return size
 
 
@@ -102,6 +102,6 @@ def load() -> Library:
 
 
 def missing() -> str | None:
-    """The reason why there are no native kernels; None if there are."""
+    """The reason why native kernels are unavailable; None if they are available."""
     outcome = _outcome()
     return str(outcome) if isinstance(outcome, Unavailable) else None

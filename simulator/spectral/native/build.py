@@ -1,8 +1,9 @@
 """Compiles the native kernels once for every version of their sources, into the user's cache folder.
 
-`python -m simulator.spectral.native` does it ahead of the first run and never fails: without a compiler it says in a
-line what to install. The library holds variants of the kernels for several instruction sets and chooses among them
-when it is loaded, so that a library built on a login node is safe on any compute node of the same architecture.
+`python -m simulator.spectral.native` compiles them ahead of the first run and never fails: without a compiler the
+command says in a line what to install. The library holds variants of the kernels for several instruction sets and
+chooses one when it is loaded, so that a library built on a login node is safe on any compute node of the same
+architecture.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ INSTALL = "apt-get install g++ (or: dnf install gcc-c++, module load gcc), or na
 
 
 class Unavailable(Exception):
-    """The reason why there are no native kernels, with a remedy, in one line."""
+    """Native kernels are unavailable; the message gives the reason and a remedy in one line."""
 
 
 def compiler(environ: Mapping[str, str]) -> str:
@@ -56,7 +57,7 @@ def library(environ: Mapping[str, str], *, anew: bool = False) -> Path:
     """The compiled library, made if it is missing or if `anew`. Raises Unavailable."""
     key = sources_hash()
     folder = own_folder(environ) / "kernels"
-    # CXX is part of the name, so that a library made by another compiler is not taken for this one's.
+    # CXX is part of the name, so that every compiler has its own library.
     asked = hashlib.sha256(environ["CXX"].encode()).hexdigest()[:8] if environ.get("CXX") else "any"
     path = folder / f"{platform.machine()}-{asked}-{key}.so"
     try:
@@ -65,7 +66,7 @@ def library(environ: Mapping[str, str], *, anew: bool = False) -> Path:
             return path
         with_compiler = compiler(environ)
         with _alone(folder / "lock"):
-            if anew or not _intact(path):  # else another process made it meanwhile
+            if anew or not _intact(path):  # else another process has made the library meanwhile
                 with tempfile.TemporaryDirectory(dir=folder) as scratch:
                     made = compiled(with_compiler, Path(scratch), key)
                     summed = made.with_suffix(".sum")
@@ -84,7 +85,7 @@ def _sum(path: Path) -> str:
 
 
 def _intact(path: Path) -> bool:
-    """Whether the library matches its checksum: loading a truncated one would end the process."""
+    """Whether the library matches its checksum: a truncated library would end the process that loads it."""
     try:
         return path.with_suffix(".sum").read_text() == _sum(path)
     except OSError:
@@ -102,7 +103,7 @@ def compiled(with_compiler: str, folder: Path, key: str) -> Path:
 def objects(
     with_compiler: str, folder: Path, key: str, flags: tuple[str, ...], common: tuple[str, ...]
 ) -> list[Path]:
-    """Compiles the sources named in `common` and every variant of the kernels, all at the same time."""
+    """Compiles the sources named in `common` and all variants of the kernels, side by side."""
     import jax
 
     on_x86 = platform.machine() in ("x86_64", "AMD64")
@@ -123,7 +124,7 @@ def objects(
 
 
 def _run(with_compiler: str, commands: list[list[str]], folder: Path) -> None:
-    """Runs compilers side by side. Raises Unavailable with the first error."""
+    """Runs all commands of the compiler side by side. Raises Unavailable with the first error."""
     running = [
         subprocess.Popen(c, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for c in commands
     ]
@@ -131,12 +132,12 @@ def _run(with_compiler: str, commands: list[list[str]], folder: Path) -> None:
     for process, lines in zip(running, outputs, strict=True):
         if process.returncode:
             errors = [line for line in lines if "error" in line] or lines or [f"exit {process.returncode}"]
-            raise Unavailable(f"{with_compiler} cannot compile them ({errors[0].strip()}): {INSTALL}")
+            raise Unavailable(f"{with_compiler} cannot compile native kernels ({errors[0].strip()}): {INSTALL}")
 
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Admits one process of this host at a time; all at once if files cannot be locked, which only costs time."""
+    """Admits one process of this host at a time; all at once if files cannot be locked, at the cost of time only."""
     with path.open("w") as file:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)

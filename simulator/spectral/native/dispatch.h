@@ -1,4 +1,4 @@
-// The variants of the kernels that were compiled, and the one that this processor runs.
+// The compiled variants of the kernels, and the choice of one for this processor.
 
 #ifndef SIMULATOR_DISPATCH_H
 #define SIMULATOR_DISPATCH_H
@@ -33,7 +33,7 @@ typedef void (*RunGather)(const Gather &);
 typedef void (*RunDeposit)(const Deposit &);
 typedef void (*RunWeave)(const Weave &);
 
-// Runs a stage with numbers of type T and the widest instructions of this processor.
+// The function that runs a stage with numbers of type T and the widest instructions of this processor.
 template <class T> Run runner();
 template <class T> RunGather gatherer();
 template <class T> RunDeposit depositor();
@@ -41,7 +41,7 @@ template <class T> RunWeave weaver();
 
 const char *variant_name();
 
-// Selects another variant, for tests; false if this processor or this binary lacks it.
+// Selects another variant, for tests; false if this processor or this library lacks the variant.
 bool choose_variant(const std::string &name);
 
 }  // namespace simulator

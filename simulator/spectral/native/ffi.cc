@@ -1,8 +1,8 @@
 // The functions that XLA calls: a stage, and an array for a loop to fill.
 //
-// A stage's operands are the messages of its source, then, with `start_in`, the plane that it starts at, and, if it
-// fills a part of the target, the target's messages, whose memory the results reuse. Its results are the target's
-// messages and scratch memory.
+// A stage's operands are the messages of its source, then, with `start_in`, the number of its first plane, and, if the
+// stage fills a part of the target, the target's messages, whose memory the results reuse. The results are the
+// target's messages and scratch memory.
 
 #include <algorithm>
 #include <string>
@@ -26,7 +26,7 @@ index numbers(const Side &side) {
   return side.extents[0] * side.extents[1] * side.extents[2] * (side.complex_values ? 2 : 1);
 }
 
-// Numbers of the stage's precision in an array.
+// The count of real numbers of the stage's precision in an array.
 index numbers(const ffi::AnyBuffer &buffer) {
   const bool two = buffer.element_type() == ffi::C128 || buffer.element_type() == ffi::C64;
   return index(buffer.element_count()) * (two ? 2 : 1);
@@ -62,7 +62,7 @@ ffi::Error stage(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<co
   stage.start = 0;
   if (g.start_in) {
     const ffi::AnyBuffer start = *given.get<ffi::AnyBuffer>(sources);
-    if (start.element_type() != ffi::S32 || start.element_count() != 1) return wrong("a start that is no number");
+    if (start.element_type() != ffi::S32 || start.element_count() != 1) return wrong("a start that is not an integer");
     stage.start = *start.typed_data<int32_t>();
     const Side &side = g.start_in == 1 ? g.source : g.target;
     for (int i = 0; i < 3; ++i)
@@ -94,7 +94,7 @@ ffi::Error weave(ffi::AnyBuffer block, ffi::Result<ffi::AnyBuffer> woven, ffi::S
   const auto extents = block.dimensions(), room = woven->dimensions();
   if (extents.size() != 4 || room.size() != 4 || below.size() != 3 || room[3] != extents[0] ||
       block.element_type() != woven->element_type())
-    return wrong("a field woven into an array of another shape");
+    return wrong("a field interleaved into an array of another shape");
   w.components = extents[0], w.around = around;
   if (w.components != 1 && w.components != 3) return wrong("a field of neither 1 nor 3 components");
   for (int i = 0; i < 3; ++i) {
@@ -168,14 +168,14 @@ ffi::Error pick(ffi::Buffer<ffi::S8> marks, ffi::Result<ffi::Buffer<ffi::S32>> o
   return ffi::Error::Success();
 }
 
-// Sorts particles where `due`. Operands: due, number of particles, position (3, entries), further records; results:
-// position and records in the same memory.
+// Sorts particles if `due` is not 0. Operands: due, number of particles, position (3, entries), further records.
+// Results: position and records, in the same memory.
 ffi::Error sort(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<const int64_t> axes,
                 ffi::Span<const int64_t> cells, ffi::Span<const double> spacing) {
   constexpr size_t FIRST = 2;
   if (given.size() < FIRST + 1 || made.size() != given.size() - FIRST || axes.size() != 3 || cells.size() != 3 ||
       spacing.size() != 3)
-    return wrong("particles to sort with a number of arrays that is wrong");
+    return wrong("a wrong number of arrays of particles to sort");
   const ffi::AnyBuffer due = *given.get<ffi::AnyBuffer>(0), number = *given.get<ffi::AnyBuffer>(1);
   const ffi::AnyBuffer position = *given.get<ffi::AnyBuffer>(FIRST);
   if (due.element_type() != ffi::S32 || number.element_type() != ffi::S32 || due.element_count() != 1 ||

@@ -5,7 +5,7 @@
 //   y[q + s (R p + k)] = exp(-2 pi i p k / n) sum_j exp(-2 pi i j k / R) x[q + s (p + m j)]
 //
 // where every x and y is a cell. (Van Loan, Computational Frameworks for the Fast Fourier Transform, 1992, 1.7.)
-// The sign of the exponent is always minus; exchanging real and imaginary parts on both sides makes it plus.
+// The sign of the exponent is always minus; an exchange of real and imaginary parts on both sides changes the sign.
 
 #ifndef SIMULATOR_FOURIER_H
 #define SIMULATOR_FOURIER_H
@@ -101,7 +101,7 @@ template <class T> struct Butterfly<T, 8> {
   }
 };
 
-// The butterflies of one p. TWIDDLED: with the factors exp(-2 pi i p k / n), which are 1 for p = 0.
+// The butterflies of one p. TWIDDLED: with the factors exp(-2 pi i p k / n); for p = 0 these factors are 1.
 template <class T, int R, bool TWIDDLED>
 static inline void butterflies(const T *x, T *y, index s, index apart, const T *twiddles, const T *roots) {
   typedef Lanes<T> L;
@@ -136,7 +136,7 @@ template <class T, int R> static void pass(const T *x, T *y, const Pass<T> &of) 
                             of.twiddles + p * 2 * (R - 1), of.roots);
 }
 
-// Any odd radix, by its definition.
+// A pass of any odd radix, by the definition of the transform.
 template <class T> static void general_pass(const T *x, T *y, const Pass<T> &of) {
   typedef Lanes<T> L;
   constexpr index CELL = 2 * L::CELL;
@@ -175,7 +175,7 @@ template <class T> static void general_pass(const T *x, T *y, const Pass<T> &of)
       }
 }
 
-// Transforms the tile `x` using the tiles `a` and `b`, and returns the one that holds the result. `x` may be `b`.
+// Transforms the tile `x` in the tiles `a` and `b`, and returns the tile that holds the result. `x` may be `b`.
 template <class T> static T *transform(const Fourier<T> &of, const T *x, T *a, T *b) {
   typedef Lanes<T> L;
   if (of.count == 0) {

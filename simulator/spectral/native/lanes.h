@@ -1,8 +1,8 @@
 // Vectors of the processor's width, and the permutations that transforms over lanes need.
 //
-// Included once for every instruction set, inside its own namespace (SIMULATOR_ISA), because the linker must not
-// merge the same template compiled for two processors. For the same reason this header, and those that build on it,
-// do not use the standard library.
+// This header is included once for every instruction set, in a namespace of its own (SIMULATOR_ISA), because the
+// linker must not merge the same template compiled for two processors. For the same reason this header, and the
+// headers that include it, do not use the standard library.
 
 #ifndef SIMULATOR_LANES_H
 #define SIMULATOR_LANES_H
@@ -40,7 +40,7 @@ template <int... I> struct Indices {};
 template <int N, int... I> struct Counted : Counted<N - 1, N - 1, I...> {};
 template <int... I> struct Counted<0, I...> { typedef Indices<I...> type; };
 
-// A permutation of the 2 * WIDTH lanes of two vectors, RULE::at(i, WIDTH) for lane i of the result.
+// WIDTH of the 2 * WIDTH lanes of two vectors: lane i of the result is lane RULE::at(i, WIDTH).
 template <class T, class RULE, int... I>
 static inline typename Lanes<T>::vec permuted(typename Lanes<T>::vec a, typename Lanes<T>::vec b, Indices<I...>) {
 #if defined(__clang__)

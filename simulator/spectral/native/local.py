@@ -41,7 +41,7 @@ def flat(grid: Grid) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class NativeTransform(LocalTransform):
-    """`LocalTransform` whose stages are calls of the native kernels, on processors.
+    """A `LocalTransform` on processors, with a call of the native kernels for each stage.
 
     `evaluate` visits values in blocks of planes; all other stages, and whole transforms, are one call each.
     """
@@ -61,7 +61,7 @@ class NativeTransform(LocalTransform):
         block = stage.block
         lines = [Transformed(a, self.points(a), self.modes(a)) for a in stage.axes]
         if flat(self.layout.grid) and stage.axes != "x":
-            # The only plane is that of y and z: the axis along which other grids have planes is that of its lines.
+            # The only plane is (y, z): the axis across the planes of other grids is an axis of its lines.
             block, lines = "x", [line for line in lines if line.axis != "x"]
         # A real transform starts (or ends) with z; of complex axes, x, which is truncated, goes first.
         if first and "z" in stage.axes:
@@ -162,7 +162,7 @@ class NativeTransform(LocalTransform):
     def evaluate(
         self, array: jax.Array, pointwise: Pointwise, components: int
     ) -> tuple[jax.Array | None, Reductions]:
-        """As `LocalTransform.evaluate`. The transformed products go straight to their place among the messages."""
+        """`LocalTransform.evaluate`. The kernels write the transformed products directly into the messages."""
         modes, reduced, _ = self.evaluate_keeping(array, pointwise, components, ())
         return modes, reduced
 

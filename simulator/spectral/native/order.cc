@@ -46,7 +46,7 @@ void order(const double *position, index count, index stride, const index *axes,
     for (int a = 0; a < 3; ++a) {
       const index axis = axes[a];
       const double scaled = position[axis * stride + i] / spacing[axis];
-      // Positions lie in the box; those of lost particles are not numbers.
+      // Positions lie in the box; those of lost particles are NaN.
       const index plane = scaled >= 0 && scaled < double(cells[axis]) ? index(scaled) : 0;
       cell = cell * uint64_t(cells[axis]) + uint64_t(plane);
     }

@@ -127,7 +127,7 @@ template <class T, int POINTS> struct Axis {
     }
   }
 
-  // The offsets of the points, which may continue at the other face of the box.
+  // The offsets of the points of particle i; the points may continue at the other face of the box.
   void offsets(int i, index extent, index stride, index *at) const {
     const index from = first[i];
     for (int k = 0; k < POINTS; ++k) at[k] = (from + k) * stride;

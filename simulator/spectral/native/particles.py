@@ -1,5 +1,5 @@
-"""Particles on one device, by calls of the native kernels: values of a field at their positions, their masses on the
-grid, and their order in buffers."""
+"""Calls of the native kernels for the particles of one device: values of a field at the particles' positions, masses
+on the points of the grid, and the order of particles in buffers."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,9 +14,9 @@ from simulator.spectral.native import DEPOSIT, GATHER, SELECT, SORT, WEAVE, load
 
 
 def woven(block: jax.Array, below: Sequence[int], above: Sequence[int], *, around: bool) -> jax.Array:
-    """A block (components, a, b, c), 1 or 3 of them, as (..., components) in an array with room for `below` and
-    `above` points along each axis. With `around` the room along c holds the points of the other end; all other room
-    is uninitialized."""
+    """A block (components, a, b, c) of 1 or 3 components, as (..., components) in an array with room for `below` and
+    `above` points along each axis. With `around` the room along c repeats the points of the axis's other end; all
+    other room is uninitialized."""
     load()
     room = [lo + n + hi for lo, n, hi in zip(below, block.shape[1:], above, strict=True)]
     made = jax.ShapeDtypeStruct((*room, block.shape[0]), block.dtype)
@@ -36,10 +36,10 @@ def gather(
 ) -> jax.Array:
     """Values (components, n) at positions (3, n) from a block (*order, components) of 1 or 3 components.
 
-    `points` along each axis: 2 interpolate linearly, 3 and 4 are the weights of quadratic and cubic B-splines.
-    `starts` is the block's first plane along each axis of `order`, `periods` the number of points of a whole axis and
-    0 for an axis of which the block is a part. The last axis, if whole, is followed by its first points. Where the
-    block lacks a point, the value is NaN.
+    `points` along each axis: 2 for linear interpolation, 3 and 4 for quadratic and cubic B-splines. `starts` is the
+    block's first plane along each axis of `order`; `periods` is the number of points of an axis that the block holds
+    whole, and 0 for any other axis. If the last axis is whole, its first points are repeated after it. The value is
+    NaN where the block lacks a point.
     """
     load()
     geometry = [points, *(AXES.index(axis) for axis in order), *periods]
@@ -79,8 +79,8 @@ def deposit(
 
 
 def select(marks: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
-    """The places, up to `most`, of the marks 1 and of the marks 2 in `marks` (n,), an array of int8; the rest of both
-    results is n."""
+    """The places of the first `most` marks 1, and of the first `most` marks 2, in `marks` (n,) of type int8; the
+    remaining entries of both results are n."""
     load()
     made = jax.ShapeDtypeStruct((most,), jnp.int32)
     ones, twos = jax.ffi.ffi_call(SELECT, (made, made), vmap_method="sequential")(marks)
@@ -98,7 +98,7 @@ def sorted_by_cell(
     spacing: Sequence[float],
 ) -> tuple[jax.Array, ...]:
     """`position` (3, n) and `records` (..., n) of 8-byte numbers, with the first `count` particles in the order of
-    the cells of the grid, z running fastest in the order "xyz"; unchanged and without any work unless `due`."""
+    the cells of the grid, z running fastest in the order "xyz". Nothing is sorted unless `due`."""
     return _sorted(order, tuple(cells), tuple(spacing), due, count, position, *records)
 
 

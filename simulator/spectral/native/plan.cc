@@ -1,4 +1,4 @@
-// Factors and twiddles of transforms, and the choice of the kernels' variant for this processor.
+// Radices and twiddle factors of transforms, and the choice of the kernels' variant for this processor.
 
 #include "plan.h"
 
@@ -13,7 +13,7 @@
 namespace simulator {
 namespace {
 
-// Radices whose product is n. Twos are grouped into eights and fours, which come last: the last pass has no twiddles.
+// Radices with the product n. Twos are grouped into eights and fours and come last: the last pass has no twiddles.
 std::vector<index> factors(index n) {
   index twos = 0;
   while (n % 2 == 0) n /= 2, ++twos;
@@ -27,7 +27,7 @@ std::vector<index> factors(index n) {
   return found;
 }
 
-// exp(-2 pi i k / n), computed from the octant of k / n, so that values of 0 and 1 are exact.
+// exp(-2 pi i k / n), computed from the octant of k / n, so that the values 0 and 1 are exact.
 void root(index k, index n, long double *cosine, long double *sine) {
   const long double pi = 3.14159265358979323846264338327950288L;
   k %= n;

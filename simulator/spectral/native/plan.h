@@ -1,5 +1,4 @@
-// The description of a stage of a distributed transform in plain data, shared by all compiled variants of the
-// kernels.
+// Stages of transforms, and fields at particles, described in plain data for all compiled variants of the kernels.
 
 #ifndef SIMULATOR_PLAN_H
 #define SIMULATOR_PLAN_H
@@ -26,12 +25,12 @@ template <class T> struct Fourier {
   Pass<T> passes[MOST_PASSES];
 };
 
-// Computed once for every length, and kept. May be called from several threads.
+// The tables of a transform of n points, computed once for every n. Several threads may call this function.
 template <class T> const Fourier<T> &fourier(index n);
 
 enum Axis { X = 0, Y = 1, Z = 2, NONE = -1 };
 
-// The position of a stage's array: (component, *order), or the same in messages, cut along the axis `split`.
+// The position of a stage's array: (component, *order), or the same cut along the axis `split` into messages.
 struct Side {
   index messages;
   index split;           // an axis, or NONE
@@ -44,15 +43,15 @@ struct Side {
 struct Geometry {
   index axes;               // number of transformed axes: `first`, or `first` and then `second`
   index first, first_points, first_modes;
-  index second, second_points, second_modes;  // the plane's other axis; both extents are equal if it is not transformed
+  index second, second_points, second_modes;  // the plane's other axis; its extents are equal if it is not transformed
   index to_points;          // 1: to points, 0: to modes
   index sign;               // of the exponent
   index real;               // z has real points and the modes kz >= 0
-  index doubled;            // these modes represent their conjugates too
+  index doubled;            // the modes of z represent their conjugates too
   index block;              // the axis across the planes
   index planes;
   index start_axis;         // the axis along which `start` counts: `block`, or an axis that is not transformed
-  index start_in;           // `start` is a place in the source (1) or in the target (2), or is not used (0)
+  index start_in;           // `start` is a position in the source (1) or in the target (2), or is not used (0)
   Side source, target;
 };
 constexpr int GEOMETRY_LENGTH = sizeof(Geometry) / sizeof(index);
@@ -67,12 +66,12 @@ struct Stage {
   char *scratch;
 };
 
-// A block of a field with its components side by side, in an array with room around the block.
+// Copies a block of a field, with the components side by side, into an array with room around the block.
 struct Weave {
   index components;           // 1 or 3
   index extents[3];           // of the block
-  index below[3], room[3];    // points of the array before the block, and its extents
-  index around;               // 1: the last axis is whole, and its points are repeated in the room along it
+  index below[3], room[3];    // points of the array before the block, and extents of the array
+  index around;               // 1: the last axis is whole, and its points are repeated periodically in the room
   const void *block;          // (component, ...)
   void *woven;                // (..., component)
 };

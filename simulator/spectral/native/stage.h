@@ -1,9 +1,9 @@
-// A stage of a distributed transform: reads the messages of one exchange, or values, or modes, and writes those of
-// the next, plane by plane.
+// A stage of a distributed transform: reads values, modes or the messages of one exchange, and writes modes, values or
+// the messages of the next exchange, plane by plane.
 //
 // In every plane, lines are transformed along one axis, or along one and then the other. Neighbouring lines are
-// gathered into a tile (with zeros between the modes of positive and negative wavenumber), transformed, and written,
-// truncated and scaled, to their place in the target; between two axes the tile's cells become lanes. Besides source
+// gathered into a tile (with zeros between the modes of positive and negative wavenumber), transformed, truncated,
+// scaled and written to their place in the target; between two axes the tile's cells become lanes. Apart from source
 // and target, no array is larger than a plane.
 
 #ifndef SIMULATOR_STAGE_H
@@ -36,7 +36,7 @@ template <class T> struct Arranged {
     component = step;
   }
 
-  // Of a plane's axes the one that is contiguous: a single plane's own axis may come last.
+  // The contiguous axis of a plane. The axis across planes may come last if there is a single plane.
   index contiguous(index block) const { return side.order[side.order[2] == block ? 1 : 2]; }
 
   void table(index axis, index count, index *offset, void **buffer) const {
@@ -48,8 +48,8 @@ template <class T> struct Arranged {
   }
 };
 
-// Sets the padding of messages to zero: only `extent` lines along the split axis are filled, in `planes` planes.
-// `from` is the first number that the stage writes.
+// Sets the padding of messages to zero: the lines from `extent` on along the split axis, in all planes of the block.
+// `from` is the offset of the first number that the stage writes.
 template <class T> static void clear_padding(const Stage &stage, const Arranged<T> &target, index extent, index from) {
   const Geometry &g = stage.geometry;
   const Side &side = target.side;
@@ -130,8 +130,8 @@ template <class T> class Runner {
       for (index p = 0; p < g.planes; ++p) {
         from = {offsets[0], buffers[0], start_in + c * source.component + p * source.stride[g.block], nullptr};
         to = {offsets[1], buffers[1], start_out + c * target.component + p * target.stride[g.block], nullptr};
-        // Fetch ahead: the lines that the next plane reads and, if a plane is visited twice, those that this one
-        // writes.
+        // Prefetches the lines of the source in the next plane, and the lines of the target: in this plane if there
+        // are two passes over it, else in the next plane.
         Lines<T> next = from, written = to;
         next.plane += p + 1 < g.planes ? source.stride[g.block] : source.component - (g.planes - 1) * source.stride[g.block];
         if (!two) written.plane += target.stride[g.block];
@@ -201,7 +201,7 @@ template <class T> class Runner {
     }
   }
 
-  // Calls visit(lines, segment) for all contiguous parts of lines along `axis`, which may continue in the next
+  // Calls visit(lines, segment) for all contiguous parts of lines along `axis`; lines may continue in the next
   // message.
   template <class Visit>
   static void for_segments(const Arranged<T> &side, index axis, Lines<T> lines, Rows rows, Visit visit) {
@@ -218,7 +218,7 @@ template <class T> class Runner {
     }
   }
 
-  // Gathers a tile, or a pair of real ones, of the source into tiles[1].
+  // Gathers a tile of the source, or a pair of tiles of real lines, into tiles[1].
   void gather(bool across, index lane, index other, index lanes) {
     const bool real = g.real && g.first == simulator::Z;
     if (!real) {
@@ -249,7 +249,7 @@ template <class T> class Runner {
 
   T *transformed(const Fourier<T> &of) { return transform<T>(of, tiles[1], tiles[0], tiles[1]); }
 
-  // Writes the result in a tile, or that of a pair of real ones, to the target.
+  // Writes a tile of results, or the results of a pair of tiles of real lines, to the target.
   void scatter(bool across, index lane, index other, index lanes, T *found, index points, index kept, bool real) {
     const T scale = T(stage.scale);
     if (!real) {
@@ -276,7 +276,8 @@ template <class T> class Runner {
       store_complex<T>(to, lane, lanes, tile, rows, re, im, scale);
   }
 
-  // Sets the cells between the modes of positive and negative wavenumber of the second axis to zero, where they stay.
+  // Sets the cells between the modes of positive and negative wavenumber of the second axis to zero, once for all
+  // planes.
   void clear_gaps(index rows) {
     if (g.real && g.second == simulator::Z) return;
     const Rows across = modes(g.second_modes, g.second_points);

@@ -1,8 +1,8 @@
 """A stage of a transform as a JAX primitive, which is lowered to one call of the native kernels.
 
 A stage is linear, and its transpose is a stage: modes and points change places, the sign of the exponent stays, and
-the modes of a real field that represent their conjugates are counted once instead of twice. Under `vmap` the new axis
-joins the components.
+the modes of a real field that represent their conjugates are counted once instead of twice. Under `vmap` the batch
+axis is merged with the components.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,8 +23,8 @@ from simulator.spectral.native import BLANK, STAGE, load
 
 @dataclass(frozen=True)
 class Side:
-    """The position of one device's arrays of a stage: (component, *order), or in `messages` arrays (1, component,
-    *order) that are cut along the axis `split`."""
+    """The shape of a stage's input or output on one device: an array (component, *order), or `messages` arrays (1,
+    component, *order), cut along the axis `split`."""
 
     order: str
     shape: tuple[int, int, int]  # Extents of one message along the axes of `order`.
@@ -50,7 +50,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Transformed:
-    """An axis of a stage's planes; it is not transformed if `points` equals `modes`."""
+    """An axis of a stage's planes. Both extents are equal if the stage does not transform the axis."""
 
     axis: str
     points: int
@@ -59,8 +59,7 @@ class Transformed:
 
 @dataclass(frozen=True)
 class Form:
-    """The description of a stage. `lines` are in the order of the work; only the first `axes` of them are
-    transformed."""
+    """The description of a stage, which transforms the first `axes` of the axes `lines`, in this order."""
 
     lines: tuple[Transformed, Transformed]
     axes: int
@@ -73,10 +72,10 @@ class Form:
     source: Side
     target: Side
     start_axis: str = ""
-    """The axis along which a stage reads or writes a part of an array, from `start` on: by default `block`. Otherwise
-    it is the line that is not transformed."""
+    """The axis along which a stage reads or writes a part of an array, from `start` on: by default `block`, else the
+    axis of `lines` that is not transformed."""
     start_in: int = 0
-    """The start refers to the source (1), or to the target, which is then filled in part (2), or is unused (0)."""
+    """`start` is a position in the source (1), or in the target, which is filled in part (2), or is unused (0)."""
     scale: float = 1.0
     dtype: str = field(default="float64")  # Type of real values.
 
@@ -96,7 +95,7 @@ class Form:
         return np.dtype(self.dtype) if side.real else np.result_type(self.dtype, np.complex64)
 
     def transposed(self) -> "Form":
-        """The form whose matrix is the transpose of this one's."""
+        """The form of the stage that is the transpose of this stage."""
         axes = self.lines[: self.axes]
         lines = (*axes[::-1], *self.lines[self.axes :])
         return replace(
@@ -116,7 +115,7 @@ def run(form: Form, messages: Any, start: Any = None, into: Any = ()) -> tuple[j
 
 
 def blank(shape: tuple[int, ...], dtype: Any, number: int) -> jax.Array:
-    """Uninitialized memory for a loop to fill; a different `number` keeps XLA from merging equal arrays."""
+    """Uninitialized memory for a loop to fill; different values of `number` keep XLA from merging equal arrays."""
     return blank_p.bind(shape=tuple(shape), dtype=np.dtype(dtype), number=number)
 
 
@@ -178,7 +177,7 @@ def _transpose(cotangents, *given, form: Form):
     cotangents = [ad.instantiate_zeros(c) for c in cotangents]
     form_back = form.transposed()
     if form_back.fills:
-        # Planes that were not read get no cotangent: the rest of the arrays that the transpose fills is zero.
+        # Planes that the stage did not read have the cotangent 0.
         components = form.target.components(cotangents[0])
         empty = [
             jnp.zeros(form.source.array(components), form.dtype_of(form.source)) for _ in range(form.source.messages)
@@ -204,7 +203,7 @@ def _batch(given, dimensions, *, form: Form):
     size = next(a.shape[d] for a, d in zip(given, dimensions, strict=True) if d is not None)
     messages, start, into = _split(list(zip(given, dimensions, strict=True)), form)
     if start and start[0][1] is not None:
-        raise NotImplementedError("a batch of stages starts at one plane")
+        raise NotImplementedError("all stages of a batch have to start at the same plane")
 
     def joined(array, dimension, side: Side):
         if dimension is None:

@@ -2,7 +2,7 @@
 //
 // A tile is a column of cells (see plan.h). Lanes that are contiguous in memory are loaded directly; if instead the
 // points of a line are contiguous, blocks of WIDTH x WIDTH numbers are transposed in registers. `re` and `im` are the
-// halves of a cell that hold real and imaginary parts: exchanging them changes the sign of the exponent.
+// halves of a cell that hold real and imaginary parts; an exchange of both changes the sign of the exponent.
 
 #ifndef SIMULATOR_TILE_H
 #define SIMULATOR_TILE_H
@@ -18,11 +18,11 @@ struct Segment {
   index row, cell, count;
 };
 
-// The cells that hold the rows of an array: all, or the modes of lowest wavenumber, of both signs.
+// The cells of the rows of an array: one cell for each row, or with a gap between modes of both signs.
 struct Rows {
   index count;   // rows of the array
-  index low;     // the first `low` rows have the same number as their cell
-  index shift;   // is added for the other rows
+  index low;     // row i < `low` is in cell i
+  index shift;   // any other row i is in cell i + `shift`
   index cells;
   Segment segment(int i) const {
     return i == 0 ? Segment{0, 0, low} : Segment{low, low + shift, count - low};
@@ -30,7 +30,7 @@ struct Rows {
   index cell(index row) const { return row < low ? row : row + shift; }
 };
 
-// The beginnings of the lines along one axis of a plane.
+// The positions of the lines along one axis of a plane.
 template <class T> struct Lines {
   const index *offset;  // of line i from the beginning of its message, in numbers of type T
   void *const *buffer;  // of the message of line i
@@ -39,8 +39,8 @@ template <class T> struct Lines {
   T *at(index line) const { return static_cast<T *>(message ? message : buffer[line]) + offset[line] + plane; }
 };
 
-// Fetches part `part` of `parts` of `count` lines of `bytes` bytes into the second-level cache: the lines of a plane
-// lie far apart, and the processor does not predict them.
+// Prefetches part `part` of `parts` of `count` lines of `bytes` bytes into the second-level cache: the lines of a
+// plane lie far apart, and the processor does not prefetch them by itself.
 template <bool WRITE, class T>
 static inline void fetch(Lines<T> lines, index count, index bytes, index part, index parts) {
   for (index line = count * part / parts; line < count * (part + 1) / parts; ++line) {
@@ -104,7 +104,7 @@ static void store_complex(Lines<T> lines, index lane, index lanes, const T *tile
   }
 }
 
-// Loads real numbers of two times CELL lanes into the halves of the cells.
+// Loads real numbers of two tiles: those of `lane` on into the `re` halves of the cells, those of `other` on into `im`.
 template <class T>
 static void load_real(Lines<T> lines, index lane, index other, index lanes, T *tile, index rows, index re, index im) {
   typedef Lanes<T> L;
@@ -146,8 +146,8 @@ static void store_real(Lines<T> lines, index lane, index other, index lanes, con
 
 // ---- points of a line contiguous: `lines` are the lanes -------------------------------------------------------------
 
-// NUMBERS is 1 for real and 2 for complex points. The last block of points overlaps the previous one; lines shorter
-// than a block are gathered one by one.
+// NUMBERS is 1 for real and 2 for complex points. The last block of points overlaps the previous one; the points of
+// lines shorter than a block are copied one by one.
 
 template <class T, int NUMBERS>
 static void load_across(Lines<T> lines, index lane, index lanes, T *tile, Segment segment, index re, index im) {
@@ -232,8 +232,8 @@ template <class T> static inline index tile_count(index extent) {
   return (extent + Lanes<T>::CELL - 1) / Lanes<T>::CELL;
 }
 
-// Transposes a tile into the plane's tiles (each of `length` cells): its `rows` become lanes, and its lanes, which
-// are the rows of `across` from `lane` on, become cells.
+// Transposes a tile into the plane's tiles (each of `length` cells): the `rows` of the tile become lanes, and its
+// lanes, the rows of `across` from `lane` on, become cells.
 template <class T>
 static void transpose_tile(const T *tile, Rows rows, index lane, index lanes, T *plane, Rows across, index length) {
   typedef Lanes<T> L;
