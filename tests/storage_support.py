@@ -18,6 +18,20 @@ from simulator.archive.writer import Options, Writer
 from simulator.files import write_durably
 
 XYZ = (("x", "y", "z"),)
+STAGES = (
+    "copied",  # host copies taken, nothing on disk
+    "folder made",  # the temporary folder exists
+    "shard written",  # this process's shard is synced and has its final name
+    "gathered",  # process 0 has the records of all shards
+    "manifest written",  # the manifest is synced, in the temporary folder
+    "before rename",  # all names are synced, nothing is committed
+    "moved aside",  # an older folder of the same step, if any, has been renamed
+    "renamed",  # the save is committed
+    "committed",  # the parent folder is synced
+    "index written",
+    "done",  # every process knows the result
+)
+"""The stages of a save in order; the hook is called with each name when the stage is reached."""
 
 
 def grid(*shape: int) -> tuple[Axis, ...]:

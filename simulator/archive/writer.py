@@ -41,21 +41,6 @@ from simulator.cluster.start import Cluster
 from simulator.errors import RunFailure
 from simulator.files import TEMPORARY, reason, remove_tree, write_durably
 
-STAGES = (
-    "copied",  # host copies taken, nothing on disk
-    "folder made",  # the temporary folder exists
-    "shard written",  # this process's shard is synced and has its final name
-    "gathered",  # process 0 has the records of all shards
-    "manifest written",  # the manifest is synced, in the temporary folder
-    "before rename",  # all names are synced, nothing is committed
-    "moved aside",  # an older folder of the same step, if any, has been renamed
-    "renamed",  # the save is committed
-    "committed",  # the parent folder is synced
-    "index written",
-    "done",  # every process knows the result
-)
-"""The stages of a save in order; the hook is called with each name when the stage is reached."""
-
 
 @dataclass(frozen=True)
 class Options:
@@ -102,7 +87,7 @@ class Writer:
 
     Every process constructs a writer and calls its methods at the same points. Right before each commit, when
     `temporary` contains the manifest, process 0 calls `check`, which raises if the run's lock has been lost, then
-    `announce(temporary, target)`. `hook` is called on every process at each stage.
+    `announce(temporary, target)`. `hook` is called on every process with the name of each stage that it reaches.
     """
 
     def __init__(

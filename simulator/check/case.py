@@ -133,12 +133,6 @@ def row(case: str, check: Check) -> tuple[str, ...]:
     return (case, check.quantity, *numbers, "pass" if check.passed else "MISS")
 
 
-def lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows in aligned columns."""
-    widths = [max(len(r[i]) for r in rows) for i in range(len(HEADER))]
-    return ["  ".join(cell.ljust(w) for cell, w in zip(r, widths, strict=True)).rstrip() for r in rows]
-
-
 def write(folder: Path, outcomes: Sequence[CaseOutcome]) -> list[Path]:
     """`validation.md`, `validation.json` and a picture of each curve; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)

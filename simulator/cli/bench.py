@@ -6,6 +6,7 @@ from pathlib import Path
 
 from simulator.cli.parser import Command, arg, command, config_arguments
 from simulator.errors import UserError
+from simulator.words import aligned
 
 
 def _shape(text: str) -> tuple[int, ...]:
@@ -71,7 +72,7 @@ def validate(args: argparse.Namespace) -> int:
     example: simulator validate taylor_green_64 alfven_wave
     """
     from simulator.check import CASES
-    from simulator.check.case import HEADER, CaseOutcome, lines, row, write
+    from simulator.check.case import HEADER, CaseOutcome, row, write
 
     if args.list:
         for case in CASES.values():
@@ -86,7 +87,7 @@ def validate(args: argparse.Namespace) -> int:
         began = time.monotonic()
         outcomes.append(CaseOutcome(case, case.run(), time.monotonic() - began))
     rows = [HEADER, *(row(o.case.name, check) for o in outcomes for check in o.result.checks)]
-    print("\n".join(lines(rows)))
+    print("\n".join(aligned(rows, ())))
     for path in write(args.output, outcomes):
         print(path)
     missed = [o.case.name for o in outcomes if not o.passed]

@@ -1,7 +1,6 @@
 """`simulator doctor`: tests the set-up of a job and names the flags that cure problems."""
 
 import argparse
-import json
 import os
 import time
 from dataclasses import asdict
@@ -65,7 +64,7 @@ def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
     else:
         cluster = start(allocation, platform=args.platform, folder=args.folder, report=lambda line: None)
         transform = make_transform(Grid((64, 64, 64)), cluster.devices)
-    collected = cluster.gather(json.loads(json.dumps(asdict(facts))))
+    collected = cluster.gather(asdict(facts))
     everyone = [doctor.Facts(**_tuples(item)) for item in collected]
     shared = doctor.shared_findings(everyone)
     results = [doctor.exchange(cluster.devices), _transform(cluster.devices)]

@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
-from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
+from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
-from rich.text import Text
+from rich.table import Column
 
 from simulator.archive.manifest import committed
 from simulator.archive.series import read_table
@@ -60,7 +60,7 @@ class Progress:
             self._bar = Bar(
                 TextColumn("{task.percentage:3.0f} %"),
                 BarColumn(bar_width=None),
-                _Words(),
+                TextColumn("{task.fields[words]}", markup=False, table_column=Column(no_wrap=True)),
                 console=log.console,
                 refresh_per_second=4,
                 expand=True,
@@ -153,11 +153,6 @@ def notebook_line() -> Callable[[float, str], None] | None:
             name.append(display.display(shown, display_id=True, raw=True).display_id)
 
     return show
-
-
-class _Words(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(str(task.fields["words"]), no_wrap=True)
 
 
 def program() -> list[str]:

@@ -1,7 +1,7 @@
 """Reads planes of a field at many times from a run's slices, projections or snapshots."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -216,29 +216,19 @@ class SnapshotPlanes(SeriesReader):
         return readable(self._snapshots[index])[self._field]
 
 
-def fields_in_snapshots(run: Run) -> dict[str, str]:
-    """The scalar fields in the last snapshot, each with the stored field from which it is computed."""
+def fields_in_snapshots(run: Run) -> list[str]:
+    """The scalar fields in the last snapshot."""
     try:
-        snapshot = run.snapshots[-1]
+        return list(readable(run.snapshots[-1]))
     except (IndexError, UserError):
-        return {}
-    return {name: _source(name, snapshot) for name in readable(snapshot)}
-
-
-def _source(name: str, stored: Mapping[str, object]) -> str:
-    if name in stored:
-        return name
-    if name == "speed":
-        return "velocity"
-    return max((s for s in stored if name.startswith(f"{s}_")), key=len, default=name)
+        return []
 
 
 def usual(run: Run, drawn: list[str]) -> list[str]:
-    """The fields drawn by default, that is, stored scalars and magnitudes of stored vectors, except `drawn`."""
+    """The fields drawn by default, that is, stored scalars, density and phase of a wave function and magnitudes of
+    stored vectors, except `drawn` and those of the velocity."""
     found = fields_in_snapshots(run)
-    lengths = {f"{source}_magnitude" for source in found.values()}
-    return [
-        name
-        for name, source in found.items()
-        if (name == source or name in lengths) and name not in drawn and not name.startswith("velocity")
-    ]
+    stored = run.snapshots[-1] if found else {}
+    parts = {f"{name}_{c}" for name, each in stored.items() for names in each.entry.components for c in names}
+    left_out = {*(parts | {"speed"}) - stored.keys(), *drawn}
+    return [name for name in found if name not in left_out and not name.startswith("velocity")]

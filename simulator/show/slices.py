@@ -59,44 +59,6 @@ def dots(number: int) -> dict[str, Any]:
     return {"s": 2.5, "c": fill, "edgecolors": edge, "linewidths": 0.25, "zorder": 3}
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """The sizes of planes in inches, with one scale for all, so that boxes keep their proportions."""
-
-    widths: tuple[float, ...]
-    heights: tuple[float, ...]
-    rows: int
-    gap: float = _GAP_Y
-    """Inches between rows."""
-
-    @property
-    def row_height(self) -> float:
-        return max(self.heights)
-
-    def panel(self, column: int) -> tuple[float, float]:
-        return self.widths[column], self.heights[column]
-
-    @property
-    def size(self) -> tuple[float, float]:
-        width = _LEFT + sum(self.widths) + (len(self.widths) - 1) * _GAP_X + _RIGHT
-        return width, _TOP + self.rows * self.row_height + (self.rows - 1) * self.gap + _BOTTOM
-
-    def rectangles(self) -> Iterator[tuple[int, int, tuple[float, float, float, float]]]:
-        """(row, column, (left, bottom, width, height) as fractions of the figure)."""
-        total_width, total_height = self.size
-        for row in range(self.rows):
-            left = _LEFT
-            top = total_height - _TOP - row * (self.row_height + self.gap)
-            for column, (width, height) in enumerate(zip(self.widths, self.heights, strict=True)):
-                bottom = top - height
-                yield (
-                    row,
-                    column,
-                    (left / total_width, bottom / total_height, width / total_width, height / total_height),
-                )
-                left += width + _GAP_X
-
-
 def slices(series: SeriesReader, field: str, labels: Labels = PLAIN) -> Figure:
     """The three mid-planes of `field`, a row for each of up to four times, all on one colour scale; in two dimensions
     the plane at these times."""
@@ -131,32 +93,32 @@ def _planes(
     alone = len(shown) == 1
     # A single plane is shown in rows of two times.
     columns = shown * min(2, len(rows)) if alone else shown
-    layout = _lay_out(extent, columns, -(-len(rows) // 2) if alone else len(rows), _TITLED if alone else _GAP_Y)
+    lines, gap = (-(-len(rows) // 2), _TITLED) if alone else (len(rows), _GAP_Y)
+    result, grid, widths, heights = _panels(extent, columns, lines, gap)
     scale = scale_of(field, list(planes.values()))
-    result = figure(*layout.size)
     image: AxesImage | None = None
-    for line, column, rectangle in layout.rectangles():
+    for (line, column), axes in np.ndenumerate(grid):
         row, (a, b, cut) = line * len(columns) + column if alone else line, columns[column]
         if row >= len(rows):
+            axes.remove()
             continue
-        axes = result.add_axes(rectangle)
         image = plane_image(axes, planes[row, a + b], (axis_of[a], axis_of[b]), scale)
         for number, (_, places) in enumerate(near(series, a + b, rows[row])):
             axes.scatter(*places, **dots(number))
         last = row + (len(columns) if alone else 1) >= len(rows)
-        _label(axes, (a, b), (axis_of[a], axis_of[b]), layout.panel(column), last=last)
+        _label(axes, (a, b), (axis_of[a], axis_of[b]), (widths[column], heights[column]), last=last)
         if alone:
             axes.set_title(labels.moment(series.time[rows[row]]), pad=6)
         elif row == 0:
             axes.set_title(title(cut, series.coordinates[cut]), pad=8)
         if column == 0 and not alone:
             axes.text(
-                -0.7 / layout.widths[0], 0.5, labels.moment(series.time[rows[row]]),
+                -0.7 / widths[0], 0.5, labels.moment(series.time[rows[row]]),
                 transform=axes.transAxes, rotation=90, ha="center", va="center", fontsize=12,
             )  # fmt: skip
     _name_dots(result, [name for name, _ in near(series, shown[0][0] + shown[0][1], rows[-1])])
     assert image is not None
-    _colour_bar(result, layout, image, scale.label(words), scale.extend)
+    _colour_bar(result, image, scale.label(words), scale.extend)
     return result
 
 
@@ -184,18 +146,29 @@ def interpolation(shape: tuple[int, ...], *, smooth: bool) -> str:
     return "bicubic" if min(shape) < _SHOWN else "antialiased"
 
 
-def _lay_out(extent: dict[str, float], planes: tuple[Plane, ...], rows: int, gap: float) -> _Layout:
-    horizontal = [extent[a] for a, _, _ in planes]
-    vertical = [extent[b] for _, b, _ in planes]
+def _panels(
+    extent: dict[str, float], planes: tuple[Plane, ...], rows: int, gap: float
+) -> tuple[Figure, np.ndarray, np.ndarray, np.ndarray]:
+    """A figure with axes (row, plane) that have one scale, so that boxes keep their proportions, and the widths and
+    heights of the planes in inches; `gap` inches lie between rows."""
+    across, up = (np.array([extent[plane[i]] for plane in planes]) for i in (0, 1))
     room = WIDTH - _LEFT - _RIGHT - (len(planes) - 1) * _GAP_X
-    across = room / sum(horizontal)
-    if thin := [length for length in horizontal if across * length < _THINNEST]:
-        across = (room - len(thin) * _THINNEST) / (sum(horizontal) - sum(thin))
-    down = (_TALLEST - _TOP - _BOTTOM - (rows - 1) * gap) / (rows * max(vertical))
-    scale = min(across, down)
-    widths = tuple(max(scale * length, _THINNEST) for length in horizontal)
-    heights = tuple(max(scale * length, _THINNEST) for length in vertical)
-    return _Layout(widths, heights, rows, gap)
+    scale = room / across.sum()
+    if (thin := scale * across < _THINNEST).any():
+        scale = (room - thin.sum() * _THINNEST) / across[~thin].sum()
+    scale = min(scale, (_TALLEST - _TOP - _BOTTOM - (rows - 1) * gap) / (rows * up.max()))
+    widths, heights = np.maximum(scale * across, _THINNEST), np.maximum(scale * up, _THINNEST)
+    width = _LEFT + widths.sum() + (len(planes) - 1) * _GAP_X + _RIGHT
+    height = _TOP + rows * heights.max() + (rows - 1) * gap + _BOTTOM
+    result = figure(width, height)
+    result.subplots_adjust(_LEFT / width, _BOTTOM / height, 1 - _RIGHT / width, 1 - _TOP / height)
+    spaces = {"wspace": _GAP_X / widths.mean(), "hspace": gap / heights.max(), "width_ratios": widths}
+    grid = result.subplots(rows, len(planes), squeeze=False, gridspec_kw=spaces)
+    for (_, column), axes in np.ndenumerate(grid):  # lower planes begin at the top of their row
+        place = axes.get_position()
+        own = heights[column] / height
+        axes.set_position((place.x0, place.y1 - own, place.width, own))
+    return result, grid, widths, heights
 
 
 def repeated(plane: np.ndarray, scale: Scale) -> np.ndarray:
@@ -238,9 +211,9 @@ def _intervals(inches: float, each: float) -> int:
     return next(number for number in (4, 2, 1, 0) if number * each <= inches)
 
 
-def _colour_bar(result: Figure, layout: _Layout, image: AxesImage, label: str, extend: str) -> None:
-    width, height = layout.size
-    tall = min(layout.size[1] - _TOP - _BOTTOM, 2.6)
+def _colour_bar(result: Figure, image: AxesImage, label: str, extend: str) -> None:
+    width, height = result.get_size_inches()
+    tall = min(height - _TOP - _BOTTOM, 2.6)
     middle = (_BOTTOM + height - _TOP) / 2
     place = (width - _RIGHT + 0.14) / width, (middle - tall / 2) / height, 0.11 / width, tall / height
     bar_beside(result, image, place, label, extend, max(1, min(5, int(tall / 0.32))))

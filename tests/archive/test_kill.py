@@ -5,13 +5,12 @@ import signal
 
 import numpy as np
 import pytest
-from storage_support import in_child, save, tiny
+from storage_support import STAGES, in_child, save, tiny
 
 from simulator.archive.index import make_derived
 from simulator.archive.manifest import clean_leftovers
 from simulator.archive.reader import open_snapshot
 from simulator.archive.verify import newest_good, stored_in, verify
-from simulator.archive.writer import STAGES
 
 
 def _save_until(parent, step, stage):

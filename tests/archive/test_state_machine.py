@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from storage_support import XYZ, grid, in_child, on_devices, random_field, save
+from storage_support import STAGES, XYZ, grid, in_child, on_devices, random_field, save
 
 from simulator.archive.index import make_derived
 from simulator.archive.manifest import clean_leftovers, committed
@@ -27,7 +27,6 @@ from simulator.archive.reader import open_snapshot
 from simulator.archive.restore import restore
 from simulator.archive.shard import Dataset
 from simulator.archive.verify import newest_good, prune, verify
-from simulator.archive.writer import STAGES
 
 SHAPE = (5, 4, 6)
 LAYOUTS = st.sampled_from(

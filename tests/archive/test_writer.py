@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from storage_support import ALONE, XYZ, grid, in_child, random_field, save, tiny
+from storage_support import ALONE, STAGES, XYZ, grid, in_child, random_field, save, tiny
 
 from simulator.archive.manifest import clean_leftovers, committed
 from simulator.archive.reader import open_snapshot
 from simulator.archive.shard import Dataset
 from simulator.archive.verify import newest_good, verify
-from simulator.archive.writer import STAGES, Options, Writer
+from simulator.archive.writer import Options, Writer
 from simulator.errors import RunFailure, UserError
 
 

@@ -16,8 +16,7 @@ from fault_support import (
     start_all,
     steps,
 )
-
-from simulator.archive.writer import STAGES
+from storage_support import STAGES
 
 REACHED = [stage for stage in STAGES if stage != "moved aside"]
 """A run never saves the same step twice: it removes what is later than its checkpoint (storage tests replace)."""
