@@ -20,6 +20,7 @@ from simulator.errors import UserError
         "that GPU, also on a machine without it",
     ),
     arg("--steps", metavar="N", type=int, help="number of steps of the run, if dt follows from the flow"),
+    arg("--scaling", action="store_true", help="tables of predicted strong and weak scaling to 4096 devices"),
     arg("--json", action="store_true", help="print the plan as JSON"),
 )
 def plan(args: argparse.Namespace) -> int:
@@ -33,20 +34,31 @@ def plan(args: argparse.Namespace) -> int:
     from simulator.cluster.hardware import usable_cores
     from simulator.config import load_config
     from simulator.plan import Plan, Steps, estimated_steps, fewest_devices, machine, this_machine
-    from simulator.plan.report import as_json, lines_of
+    from simulator.plan.plan import strong, weak
+    from simulator.plan.report import as_json, lines_of, scaling_lines
     from simulator.simulation.placement import most_devices
 
     for name, value in (("--devices", args.devices), ("--steps", args.steps)):
         if value is not None and value < 1:
             raise UserError(f"{name}: must be at least 1, not {value}")
+    if args.json and args.scaling:
+        raise UserError("--json: prints a plan, not the tables of --scaling; leave one of them out")
     config = load_config(args.config, args.overrides)
     devices = args.devices
     if devices is None and config.devices.count != "auto":
         devices = config.devices.count
     if args.device == "here":
-        found = this_machine(config, devices or most_devices(config, usable_cores()))
+        most = None if args.scaling else devices or most_devices(config, usable_cores())
+        found = this_machine(config, most)
     else:
         found = machine(args.device)
+    if args.scaling:
+        title = f"strong scaling of {config.name} on {found.name}, predicted"
+        for line in scaling_lines(strong(config, found), title):
+            print(line)
+        for line in scaling_lines(weak(config, found), "\nweak scaling"):
+            print(line)
+        return 0
     if devices is None and found.measured:
         devices = most_devices(config, found.per_node)
     if devices is None:

@@ -1,6 +1,8 @@
-"""Predicts memory, files and duration of a run on given devices, alternatives that fit, and the request to Slurm."""
+"""Predicts memory, files and duration of a run on given devices, alternatives that fit, the request to Slurm, and the
+scaling: of the same grid over more devices (strong), and of the same number of points per device (weak)."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, floor, prod
 from typing import Any
@@ -8,8 +10,20 @@ from typing import Any
 import jax
 
 from simulator.config import RunConfig
+from simulator.errors import UserError
 from simulator.measure.kind import Cadence
-from simulator.plan.fitting import fewest_devices, largest_shape, step_on, surely_fits, usable
+from simulator.plan.abstract_run import with_shape
+from simulator.plan.fitting import (
+    MOST_DEVICES,
+    NICE,
+    POWERS,
+    fewest_devices,
+    fits,
+    largest_shape,
+    step_on,
+    surely_fits,
+    usable,
+)
 from simulator.plan.machines import PEER_LATENCY, Machine
 from simulator.plan.step import Step
 from simulator.plan.steps import Steps
@@ -23,6 +37,28 @@ MARGIN = 1.5
 DAY = 24 * 3600.0
 CACHED = 0.65
 """The fraction of the bytes of a processor's step that its transforms and blocks find in the cache."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The resources to request from Slurm."""
+
+    nodes: int
+    devices: int
+    gpus_per_node: int | None
+    tasks_per_node: int
+    cpus_per_task: int | None
+    time: str | None
+
+    def flags(self) -> list[str]:
+        given = {
+            "nodes": self.nodes,
+            "gpus-per-node": self.gpus_per_node,
+            "tasks-per-node": self.tasks_per_node if self.gpus_per_node is None else None,
+            "cpus-per-task": self.cpus_per_task,
+            "time": self.time,
+        }
+        return [f"--{name} {value}" for name, value in given.items() if value is not None]
 
 
 # ---- time ------------------------------------------------------------------------------------------------
@@ -177,14 +213,12 @@ class Plan:
         """The ratio of the whole run's memory to that of its steps."""
         return self.step.largest / self.step.memory
 
-    def ask(self) -> dict[str, Any]:
-        """The resources to request from Slurm, by key of the block `slurm`."""
-        nodes = ceil(self.devices / self.machine.per_node)
+    def ask(self) -> Ask:
+        per_node, gpu = self.machine.per_node, self.machine.platform == "gpu"
+        nodes = ceil(self.devices / per_node)
         each = ceil(self.devices / nodes)
-        gpu = self.machine.platform == "gpu"
-        wanted = {"nodes": nodes} | ({"gpus_per_node": each} if gpu else {"tasks_per_node": 1, "cpus_per_task": each})
-        limit = {} if self.whole_run is None else {"time": slurm_time(min(DAY, START + MARGIN * self.whole_run))}
-        return wanted | limit
+        time = None if self.whole_run is None else slurm_time(min(DAY, START + MARGIN * self.whole_run))
+        return Ask(nodes, self.devices, each if gpu else None, each if gpu else 1, None if gpu else each, time)
 
     def refuse(self) -> None:
         """Raises UserError, with the missing memory and the alternatives that fit, if the run does not fit."""
@@ -215,3 +249,64 @@ def slurm_time(duration: float) -> str:
     unit = 60 if duration <= 3600 else 900
     minutes = ceil(duration / unit) * unit // 60
     return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
+
+
+@dataclass(frozen=True)
+class Point:
+    devices: int
+    shape: tuple[int, ...]
+    transform: str
+    memory: float
+    """Memory of a device in bytes."""
+    fits: bool
+    seconds: float
+    """Duration of a step."""
+    exchange: float
+    """Duration of the exchanges of a step."""
+    efficiency: float
+    """Points per second and device, relative to the first row."""
+
+
+def strong(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
+    """The configuration's grid on 1, 2, 4, ... devices, starting with the first number on which it fits."""
+    return _compared(_points(config, machine, [(n, config.grid.shape) for n in POWERS if n <= most]))
+
+
+def weak(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
+    """The configuration's grid on one device, or the largest grid with its proportions that fits there, and grids
+    with the same number of points per device on 8, 64, 512, ... devices (in two dimensions on 4, 16, 64, ...)."""
+    shape = config.grid.shape if fits(config, machine, 1) else largest_shape(config, machine, 1)
+    base = shape or config.grid.shape
+    more, cases = 2 ** len(base), []
+    for i in range(most.bit_length()):
+        if more**i <= most:
+            cases.append((more**i, tuple(_nice(n * 2**i, n) for n in base)))
+    return _compared(_points(config, machine, cases))
+
+
+def _nice(n: int, before: int) -> int:
+    return 1 if before == 1 else max((m for m in NICE if m <= n), default=n)
+
+
+def _points(config: RunConfig, machine: Machine, cases: Sequence[tuple[int, tuple[int, ...]]]) -> Iterator[Point]:
+    for devices, shape in cases:
+        try:
+            step = step_on(with_shape(config, shape), machine, devices)
+        except UserError:
+            continue  # the grid cannot be distributed over so many devices
+        took = seconds(step.traffic, machine, devices)
+        fits = step.memory <= usable(machine)
+        name = step.simulation.transform.name.removeprefix("custom_partitioning_")
+        yield Point(devices, shape, name, step.memory, fits, took.all, took.exchange, 1.0)
+
+
+def _compared(points: Iterator[Point]) -> list[Point]:
+    predicted = list(points)
+    first = next((p for p in predicted if p.fits), predicted[0] if predicted else None)
+    if first is None:
+        return []
+
+    def rate(p: Point) -> float:
+        return prod(p.shape) / (p.seconds * p.devices)
+
+    return [replace(p, efficiency=rate(p) / rate(first)) for p in predicted if p.devices >= first.devices]

@@ -2,16 +2,16 @@
 the user has not specified, which needs only a login node."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from math import ceil, prod
-from typing import Any
 
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.plan.fitting import fewest_devices
 from simulator.plan.machines import Machine, machine, missing
-from simulator.plan.plan import Plan, counted
+from simulator.plan.plan import Plan, Point, counted
 from simulator.plan.steps import Steps, fixed_steps
 from simulator.simulation.compiling import words
 from simulator.words import duration, size
@@ -47,7 +47,7 @@ def lines_of(plan: Plan) -> list[str]:
         ("starts of kernels", None, took.starts),
         ("all", moved.bytes + moved.sent, took.all),
     ):
-        lines.append(_COLUMNS.format(name, "" if count is None else size(count), in_seconds(spent)))
+        lines.append(_COLUMNS.format(name, "" if count is None else size(count), _seconds(spent)))
     return [*lines, "", *_run(plan)]
 
 
@@ -66,14 +66,14 @@ def _run(plan: Plan) -> list[str]:
     if steps.count is None or plan.whole_run is None:
         lines = [f"steps: unknown: {steps.source}"]
     else:
-        lines = [f"steps: {steps.count} {steps.source}: {in_seconds(plan.whole_run)} in all"]
+        lines = [f"steps: {steps.count} {steps.source}: {_seconds(plan.whole_run)} in all"]
     many = f"{files.snapshots} of them" if files.snapshots is not None else "due by wall-clock time or steps"
     lines.append(
         f"files: a snapshot {size(files.snapshot)}, {many}; a checkpoint {size(files.checkpoint)}, "
         f"{files.checkpoints} of them" + (f"; {size(files.all)} in all" if files.all is not None else "")
     )
     if not plan.machine.measured:
-        lines.append("for simulator submit: " + " ".join(_flags(plan.ask())))
+        lines.append("for simulator submit: " + " ".join(plan.ask().flags()))
     return lines
 
 
@@ -108,17 +108,41 @@ def as_json(plan: Plan) -> str:
         "seconds": plan.whole_run,
         "largest_shape": plan.largest_shape,
         "files": asdict(plan.files),
-        "slurm": _flags(plan.ask()),
+        "slurm": plan.ask().flags(),
     }
     return json.dumps(content, indent=1)
+
+
+def scaling_lines(points: Sequence[Point], title: str) -> list[str]:
+    """A table of predicted scaling."""
+    form = "  {:>7}  {:<24}{:<10}{:>11}{:>11}{:>11}{:>12}"
+    lines = [
+        title,
+        form.format("devices", "shape", "transform", "memory", "a step", "exchange", "efficiency"),
+    ]
+    for p in points:
+        shape = " x ".join(map(str, p.shape))
+        lines.append(
+            form.format(
+                p.devices,
+                shape,
+                p.transform,
+                size(p.memory) + ("" if p.fits else " !"),
+                _seconds(p.seconds),
+                _seconds(p.exchange),
+                f"{100 * p.efficiency:.0f} %",
+            )
+        )
+    if not all(p.fits for p in points):
+        lines.append("  ! more than a device has")
+    return lines
 
 
 def _row(name: str, count: float) -> str:
     return f"  {name:<22}{size(count):>14}"
 
 
-def in_seconds(value: float) -> str:
-    """Seconds in the unit that keeps the number short."""
+def _seconds(value: float) -> str:
     if value == 0 or value >= 120:
         return duration(value)
     for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
@@ -154,39 +178,45 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
         )
     wanted = _wanted(plan, given)
     if wanted:
+        flags = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in wanted.items())
         steps = plan.steps.count
-        why = f"{in_seconds(plan.seconds.all)} a step" + (f", {steps} steps" if steps else "")
-        lines.append(
-            f"suggested by simulator plan for {devices} {counted(found, devices)}: {' '.join(_flags(wanted))} ({why})"
-        )
+        why = f"{_seconds(plan.seconds.all)} a step" + (f", {steps} steps" if steps else "")
+        lines.append(f"suggested by simulator plan for {devices} {counted(found, devices)}: {flags} ({why})")
     return config.model_copy(update={"slurm": config.slurm.model_copy(update=wanted)}), lines
 
 
-def _devices(config: RunConfig, found: Machine, given: dict[str, Any]) -> int | None:
+def _devices(config: RunConfig, found: Machine, given: dict[str, object]) -> int | None:
     """The number of devices that the run would get, or should get."""
     if config.devices.count != "auto":
         return config.devices.count
     keys = ("gpus_per_node",) if found.platform == "gpu" else ("tasks_per_node", "cpus_per_task")
-    each = prod(given[key] for key in keys if key in given) if given.keys() & set(keys) else None
-    if "nodes" in given:
-        return given["nodes"] * (each or found.per_node)
+    numbers = [value for key in keys if isinstance(value := given.get(key), int)]
+    each = prod(numbers) if numbers else None
+    nodes = given.get("nodes")
+    if isinstance(nodes, int):
+        return nodes * (each or found.per_node)
     fewest = fewest_devices(config, found)
     if fewest is None or each is None:
         return fewest
     return ceil(fewest / each) * each
 
 
-def _wanted(plan: Plan, given: dict[str, Any]) -> dict[str, Any]:
+def _wanted(plan: Plan, given: dict[str, object]) -> dict[str, object]:
     """Suggested values for the keys of the block `slurm` that are not set."""
     ask = plan.ask()
+    wanted: dict[str, object] = {}
     sized = {"nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"} & given.keys()
-    wanted = {key: value for key, value in ask.items() if key not in given and (key == "time" or not sized)}
-    if "nodes" not in sized and sized & {"gpus_per_node", "tasks_per_node"}:
-        each = given.get("gpus_per_node") or given.get("tasks_per_node", 1) * given.get("cpus_per_task", 1)
-        wanted = {"nodes": ceil(plan.devices / each)} | wanted
+    if not sized:
+        wanted["nodes"] = ask.nodes
+        if ask.gpus_per_node is not None:
+            wanted["gpus_per_node"] = ask.gpus_per_node
+        else:
+            wanted |= {"tasks_per_node": ask.tasks_per_node, "cpus_per_task": ask.cpus_per_task}
+    elif "nodes" not in sized and sized & {"gpus_per_node", "tasks_per_node"}:
+        each = given.get("gpus_per_node") or prod(
+            v for k in ("tasks_per_node", "cpus_per_task") if isinstance(v := given.get(k), int)
+        )
+        wanted["nodes"] = ceil(plan.devices / int(str(each)))
+    if "time" not in given and ask.time is not None:
+        wanted["time"] = ask.time
     return wanted
-
-
-def _flags(wanted: dict[str, Any]) -> list[str]:
-    """The options of `simulator submit` for these keys of the block `slurm`."""
-    return [f"--{key.replace('_', '-')} {value}" for key, value in wanted.items()]

@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import pytest
 from bench_plan import compare
-from plan_scaling import strong, weak
 from planning_cases import config_of, shipped
 
 from simulator.cli import build_parser
@@ -20,7 +19,7 @@ from simulator.plan import Plan, Step, Steps, estimated_steps, fewest_devices, m
 from simulator.plan.abstract_run import with_memory, with_shape
 from simulator.plan.fitting import ERROR, NICE, POWERS, Fitting, largest_shape, usable
 from simulator.plan.machines import EXCHANGE_LATENCY, KNOWN, PEER_LATENCY, START, Machine, missing
-from simulator.plan.plan import CACHED, seconds, slurm_time, snapshots_of
+from simulator.plan.plan import CACHED, seconds, slurm_time, snapshots_of, strong, weak
 from simulator.plan.report import lines_of, suggested
 from simulator.plan.traffic import Traffic
 
@@ -108,6 +107,8 @@ def test_the_command_prints_a_plan(capsys, proportional) -> None:
     assert found["memory_per_point"] == found["memory_bytes"]["step"] / 8 / (32**3 / 2)
     assert found["seconds_per_step"] == pytest.approx(sum(found["seconds_by_part"].values()))
     assert found["bytes_per_step"] > 0 and found["steps"] == 1000
+    with pytest.raises(UserError, match=r"--json: prints a plan, not the tables"):
+        run(*given, "--json", "--scaling")
 
 
 def test_scaling_starts_at_one_and_memory_falls(proportional) -> None:
