@@ -48,10 +48,7 @@ def peers(shape: tuple[int, int, int], devices: Any, dtype: Any) -> Iterator[lis
     contenders.append(Scipy(values, max(count, usable_cores())))
     with mpi4py_fft(shape, np.dtype(dtype), COMPONENTS, count) as fftw:
         if fftw is None:
-            print(
-                f"left out: mpi4py-fft (needs mpirun, and ${PYTHON} has to name its interpreter)",
-                file=sys.stderr,
-            )
+            print(f"left out: mpi4py-fft (needs mpirun, and ${PYTHON} has to name its interpreter)", file=sys.stderr)
         else:
             contenders.append(fftw)
         yield contenders

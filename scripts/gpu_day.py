@@ -123,20 +123,12 @@ def parts_of(args: argparse.Namespace, sides: list[int]) -> Iterator[Part]:
                 ]
                 yield Part(f"step {model} {side} {precision}", [*simulator, *bench], file)
                 yield Part(
-                    f"plan {model} {side} {precision}",
-                    [*simulator, "plan", *given, "--devices", "1", "--json"],
+                    f"plan {model} {side} {precision}", [*simulator, "plan", *given, "--devices", "1", "--json"]
                 )
     for side in sides:
         for precision in ("double", "single"):
             file = args.output.resolve() / f"fft-{side}-{precision}.json"
-            shape = [
-                "--shape",
-                f"{side},{side},{side}",
-                "--precision",
-                precision,
-                "--platform",
-                args.platform,
-            ]
+            shape = ["--shape", f"{side},{side},{side}", "--precision", precision, "--platform", args.platform]
             bench = [sys.executable, str(ROOT / "scripts" / "bench_fft.py"), *shape, "--devices", "1"]
             wanted = ["--seconds", str(args.seconds), "--json", str(file)]
             yield Part(f"transforms {side} {precision}", [*bench, *wanted], file)
@@ -221,10 +213,7 @@ def page(found: dict[str, Any], sides: list[int], platform: str) -> str:
 
     machine = of("machine") or {}
     rate = machine.get("bandwidth", 0.0)
-    lines = [
-        f"# A day on a {'GPU' if platform == 'gpu' else 'processor'}: {machine.get('kind', 'not measured')}",
-        "",
-    ]
+    lines = [f"# A day on a {'GPU' if platform == 'gpu' else 'processor'}: {machine.get('kind', 'not measured')}", ""]
     if machine:
         lines += [f"Steps of `taylor_green` at 256³ move {rate / 1e9:.0f} GB/s on each device.", ""]
     if "tests" in found:
@@ -249,21 +238,12 @@ def page(found: dict[str, Any], sides: list[int], platform: str) -> str:
                     moved = plan["traffic_per_step"]
                     total = moved["bytes"]
                     share = total / step["step"] / rate if rate else 0.0
-                    row += [
-                        f"{1e3 * plan['seconds_per_step']:.1f} ms",
-                        f"{total / 1e9:.3g} GB",
-                        f"{share:.2f}",
-                    ]
+                    row += [f"{1e3 * plan['seconds_per_step']:.1f} ms", f"{total / 1e9:.3g} GB", f"{share:.2f}"]
                     row += [held, f"{plan['memory_per_point']:.2f}"]
                 else:
                     row += ["", "", "", held, ""]
                 lines.append("| " + " | ".join(row) + " |")
-    lines += [
-        "",
-        "Transforms of three components, median:",
-        "",
-        "| grid | precision | what | forward | inverse |",
-    ]
+    lines += ["", "Transforms of three components, median:", "", "| grid | precision | what | forward | inverse |"]
     lines.append("| --- | --- | --- | --- | --- |")
     for side in sides:
         for precision in ("double", "single"):

@@ -130,11 +130,7 @@ def peers(results: Results) -> list[str]:
     return lines[:-1]
 
 
-PARTS: Mapping[str, Callable[[Results], list[str]]] = {
-    "step": steps,
-    "others": transforms,
-    "peers": peers,
-}
+PARTS: Mapping[str, Callable[[Results], list[str]]] = {"step": steps, "others": transforms, "peers": peers}
 
 
 def written(page: str, folder: Path) -> str:

@@ -157,10 +157,7 @@ Duration = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]
 Ratio = Annotated[_AboveZero, _within(1e-6, 1e6)]
 """A dimensionless number from 1e-6 to 1e6."""
 Seconds = Annotated[
-    float,
-    Field(gt=0),
-    BeforeValidator(_seconds, json_schema_input_type=_seen_as(Field(gt=0))),
-    _within(1e-3, 1e9),
+    float, Field(gt=0), BeforeValidator(_seconds, json_schema_input_type=_seen_as(Field(gt=0))), _within(1e-3, 1e9)
 ]
 """A wall-clock time: seconds, or `10min`, `2h`; from a millisecond to thirty years."""
 Integer = Annotated[int, BeforeValidator(_whole)]

@@ -21,10 +21,7 @@ class SurfaceQuasiGeostrophic(Equation):
         return {"buoyancy": -self.hyperviscosity * self.k_squared**self.order}
 
     def inputs(self, fields):
-        return {
-            "buoyancy": fields["buoyancy"],
-            "velocity": self.rotated_gradient(self.stream_function(fields)),
-        }
+        return {"buoyancy": fields["buoyancy"], "velocity": self.rotated_gradient(self.stream_function(fields))}
 
     def products(self, values):
         return {"flux": values["velocity"] * values["buoyancy"]}

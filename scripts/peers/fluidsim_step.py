@@ -53,8 +53,5 @@ energy = float(simulation.output.compute_energy())
 barrier = mpi.comm.Barrier if mpi.nb_proc > 1 else contextlib.nullcontext
 name = f"fluidsim {solver} ({params.oper.type_fft.split('.')[1]}), {mpi.nb_proc} ranks"
 serve(
-    line,
-    {"name": name, "energy": energy},
-    lambda: timed(steps, run, barrier),
-    mpi.comm if mpi.nb_proc > 1 else None,
+    line, {"name": name, "energy": energy}, lambda: timed(steps, run, barrier), mpi.comm if mpi.nb_proc > 1 else None
 )

@@ -56,9 +56,4 @@ force = jax.jit(lambda x, v: moved((x, v), stop, cosmo))
 jax.block_until_ready(force(final, momentum))
 begun = time.perf_counter()
 jax.block_until_ready(force(final, momentum))
-np.savez(
-    sys.argv[2],
-    displaced=np.asarray(position),
-    moved=np.asarray(final),
-    seconds=time.perf_counter() - begun,
-)
+np.savez(sys.argv[2], displaced=np.asarray(position), moved=np.asarray(final), seconds=time.perf_counter() - begun)

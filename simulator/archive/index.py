@@ -22,15 +22,7 @@ import h5py
 import numpy as np
 import xxhash
 
-from simulator.archive.manifest import (
-    LIBVER,
-    Axis,
-    FieldEntry,
-    Manifest,
-    committed,
-    derived_files,
-    read_manifest,
-)
+from simulator.archive.manifest import LIBVER, Axis, FieldEntry, Manifest, committed, derived_files, read_manifest
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.state import ALTERED
 from simulator.errors import RunFailure, UserError

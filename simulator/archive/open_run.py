@@ -233,11 +233,7 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
             array = dask.array.from_array(stored, name=token, meta=np.empty(0, stored.dtype), **plain)
             parts.append(array.astype(kind))
         axes = dimensions(entry)
-        variables[name] = (
-            ("time", *(axis for axis, _ in axes)),
-            dask.array.stack(parts),
-            dict(entry.attributes),
-        )
+        variables[name] = (("time", *(axis for axis, _ in axes)), dask.array.stack(parts), dict(entry.attributes))
         for axis, values in axes:
             coordinates[axis] = (axis, values.astype(str) if values.dtype.kind == "S" else values)
     attributes = {

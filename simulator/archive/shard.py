@@ -149,10 +149,7 @@ def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def build_shard(
-    process_id: int,
-    fields: Mapping[str, FieldEntry],
-    blocks: Mapping[str, list[Block]],
-    compression: str = "none",
+    process_id: int, fields: Mapping[str, FieldEntry], blocks: Mapping[str, list[Block]], compression: str = "none"
 ) -> tuple[list[memoryview], ShardEntry]:
     """The bytes of this process's shard, in pieces to be written in order, and the shard's record.
 

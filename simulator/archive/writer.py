@@ -27,15 +27,7 @@ from typing import Any
 import numpy as np
 
 from simulator.archive.index import make_derived
-from simulator.archive.manifest import (
-    FieldEntry,
-    Hook,
-    Manifest,
-    ShardEntry,
-    commit,
-    folder_name,
-    load_filters,
-)
+from simulator.archive.manifest import FieldEntry, Hook, Manifest, ShardEntry, commit, folder_name, load_filters
 from simulator.archive.shard import Block, Dataset, build_shard, own_blocks, shard_name
 from simulator.cluster.start import Cluster
 from simulator.errors import RunFailure

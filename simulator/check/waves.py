@@ -139,12 +139,7 @@ def _contrast(sim: Any, mode: Sequence[int]) -> Callable[[State], jax.Array]:
 
 
 def density_wave(
-    model: dict[str, Any],
-    squared: float,
-    name: str,
-    source: str,
-    mode: Sequence[int] = (1, 0, 0),
-    **time: str,
+    model: dict[str, Any], squared: float, name: str, source: str, mode: Sequence[int] = (1, 0, 0), **time: str
 ) -> Result:
     """Follows a wave of amplitude 1e-6 with the exact squared frequency `squared`, negative for a growing wave."""
     initial = {"kind": "jeans_wave", "amplitude": 1e-6, "mode": list(mode)}

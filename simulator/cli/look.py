@@ -98,11 +98,7 @@ def verify(args: argparse.Namespace) -> int:
 @command(
     "measure a run again, from its snapshots",
     arg("runs", metavar="RUN", nargs="+", help="run folders, then key=value of output or devices"),
-    arg(
-        "--what",
-        metavar="KIND,...",
-        help="kinds of series (default: those of the run's configuration), or all",
-    ),
+    arg("--what", metavar="KIND,...", help="kinds of series (default: those of the run's configuration), or all"),
 )
 def analyze(args: argparse.Namespace) -> int:
     """Measure every snapshot of a run on the devices of this machine, with the same code as the run itself, and write

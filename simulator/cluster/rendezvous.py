@@ -80,10 +80,7 @@ def listens(port: int) -> bool:
 
 
 def start_service(
-    initialize: Callable[[int], None],
-    announce: Callable[[int], None],
-    port: int | None = None,
-    tries: int = 5,
+    initialize: Callable[[int], None], announce: Callable[[int], None], port: int | None = None, tries: int = 5
 ) -> Claim | None:
     """Called by process 0: starts JAX's service with `initialize(port)` and announces the port.
 

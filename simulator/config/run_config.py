@@ -159,8 +159,7 @@ class RunConfig(Settings):
         for name, kind, _ in requested(self.output):
             if name != kind.name and name in taken:
                 raise wrong(
-                    f"output.{kind.name}",
-                    f"{name} is the name of another output; give the series a name: ...",
+                    f"output.{kind.name}", f"{name} is the name of another output; give the series a name: ..."
                 )
         return self
 
@@ -322,10 +321,7 @@ def _misfit(
     if dealias not in limits:
         others = " or ".join(n for n in known if dealias in integrators[n].max_cfl)
         takes = " or ".join(limits)
-        return (
-            "grid.dealias",
-            f"{dealias} works with time.integrator: {others} only; {integrator} takes {takes}",
-        )
+        return ("grid.dealias", f"{dealias} works with time.integrator: {others} only; {integrator} takes {takes}")
     if cfl is not None and cfl > limits[dealias]:
         most = f"{limits[dealias]:g} with {integrator} and grid.dealias: {dealias}"
         return "time.cfl", f"must be at most {most}, not {cfl:g}"

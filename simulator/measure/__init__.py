@@ -7,16 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulator.measure.histograms import Histograms, JointHistograms
-from simulator.measure.kind import (
-    Cadence,
-    Carried,
-    Curves,
-    Kind,
-    Measured,
-    SeriesCadence,
-    Subject,
-    Unsupported,
-)
+from simulator.measure.kind import Cadence, Carried, Curves, Kind, Measured, SeriesCadence, Subject, Unsupported
 from simulator.measure.pair_correlation import PairCorrelation
 from simulator.measure.particles import ParticleStatistics, Trajectories
 from simulator.measure.probes import Probes

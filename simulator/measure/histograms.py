@@ -9,16 +9,7 @@ from typing import Annotated, NamedTuple, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from simulator.measure.kind import (
-    Kind,
-    Measured,
-    SeriesCadence,
-    Subject,
-    Unsupported,
-    binned,
-    check_rises,
-    summed,
-)
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, binned, check_rises, summed
 from simulator.measure.lazy import Number, PhysicalScalar, SpectralVector, jax, jnp, models, operators, spectral
 from simulator.measure.profiles import Densities, densities, shell_sums
 from simulator.measure.slices import check_scalar
@@ -174,8 +165,7 @@ class JointHistograms(Kind):
                     check_flow(subject)
                     if subject.transform.grid.planar:
                         raise Unsupported(
-                            "Q and R are invariants of gradients in three dimensions; name scalar fields",
-                            "pairs",
+                            "Q and R are invariants of gradients in three dimensions; name scalar fields", "pairs"
                         )
                 else:
                     check_scalar(name, subject, key=f"pairs.{number}")
@@ -200,10 +190,7 @@ def invariants(transform: spectral.Transform, velocity: SpectralVector) -> dict[
     a = [transform.inverse(jnp.stack([1j * k[j] * velocity[i] for j in range(3)])) for i in range(3)]
     q = -0.5 * sum(a[i][j] * a[j][i] for i in range(3) for j in range(3))
     cofactors = [a[1][(j + 1) % 3] * a[2][(j + 2) % 3] - a[1][(j + 2) % 3] * a[2][(j + 1) % 3] for j in range(3)]
-    return {
-        "Q": jnp.asarray(q),
-        "R": -(a[0][0] * cofactors[0] + a[0][1] * cofactors[1] + a[0][2] * cofactors[2]),
-    }
+    return {"Q": jnp.asarray(q), "R": -(a[0][0] * cofactors[0] + a[0][1] * cofactors[1] + a[0][2] * cofactors[2])}
 
 
 def _quantities(model: models.Model, names: Sequence[str], fields: models.Fields) -> dict[str, _Quantity]:

@@ -48,8 +48,7 @@ class PairCorrelation(Kind):
         half = min(grid.box[i] for i in long) / 2
         if high > half:
             raise Unsupported(
-                f"distances reach {high:g}; periodic distances are unique only up to half the box, {half:g}",
-                "range",
+                f"distances reach {high:g}; periodic distances are unique only up to half the box, {half:g}", "range"
             )
         edges = np.geomspace(low, high, settings.bins + 1)
         populations, most = particles.populations, settings.count

@@ -10,16 +10,7 @@ from typing import NamedTuple, Self, TypeAlias
 import numpy as np
 from pydantic import model_validator
 
-from simulator.measure.kind import (
-    AXES,
-    Kind,
-    Measured,
-    SeriesCadence,
-    Subject,
-    Unsupported,
-    check_rises,
-    summed,
-)
+from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, check_rises, summed
 from simulator.measure.lazy import PhysicalLayout, Program, jax, jnp, lax, models, spectral
 from simulator.measure.slices import values_of
 from simulator.settings import Points, Positive
@@ -114,12 +105,7 @@ class Peak(NamedTuple):
     density: jax.Array
 
 
-def densest(
-    layout: spectral.Layout,
-    physical: PhysicalLayout,
-    values: jax.Array,
-    modes: jax.Array,
-) -> Peak:
+def densest(layout: spectral.Layout, physical: PhysicalLayout, values: jax.Array, modes: jax.Array) -> Peak:
     """The maximum of a density, from its `values` and its coefficients `modes`.
 
     Starting from the densest grid point (the first of several), Newton's method finds the maximum of the Fourier

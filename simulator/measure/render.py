@@ -99,11 +99,7 @@ class Render(Kind):
             {"row": np.arange(height), "column": np.arange(width), "channel": np.arange(3)},
             {"image": ("row", "column", "channel")},
             compute,
-            {
-                "field": "+".join(shown),
-                "azimuth": settings.camera.azimuth,
-                "elevation": settings.camera.elevation,
-            },
+            {"field": "+".join(shown), "azimuth": settings.camera.azimuth, "elevation": settings.camera.elevation},
         )
 
 

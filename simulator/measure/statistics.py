@@ -40,9 +40,7 @@ class Statistics(Kind):
     description = "Means over time of diagnostics, spectra and transfer, with error bars, in statistics.h5."
     Settings = StatisticsSettings
     curves = Curves(
-        title=lambda name: name.replace("/", " ").replace("_", " "),
-        coordinates={"k": r"wavenumber $k$"},
-        log="x",
+        title=lambda name: name.replace("/", " ").replace("_", " "), coordinates={"k": r"wavenumber $k$"}, log="x"
     )
 
     def measured(self, subject: Subject, settings: Any) -> Measured:

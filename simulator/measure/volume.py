@@ -279,11 +279,7 @@ class Volume:
         (width, height), names = self.camera.size, self._names
         rows = PartitionSpec(names) if names else PartitionSpec()
         light = jax.shard_map(
-            self._local,
-            mesh=self._mesh,
-            in_specs=(physical.spec, PartitionSpec()),
-            out_specs=rows,
-            check_vma=False,
+            self._local, mesh=self._mesh, in_specs=(physical.spec, PartitionSpec()), out_specs=rows, check_vma=False
         )([physical.constrain(values) for values in fields], tables)
         return light[:height, :width]
 
@@ -375,10 +371,7 @@ class Volume:
             *colour, absorption = mixed(media)
             valid = window & (k < grid.shape[p])
             through = jnp.exp(-jnp.where(valid, absorption * step, 0)).astype(image.dtype)
-            corner = [
-                jnp.int32(0),
-                *(jnp.int32(s[k] + f * fine) for s, f in zip(starts, first[1:], strict=True)),
-            ]
+            corner = [jnp.int32(0), *(jnp.int32(s[k] + f * fine) for s, f in zip(starts, first[1:], strict=True))]
             before = lax.dynamic_slice(image, corner, (4, across * fine, down * fine))
             added = before[3] * (1 - through)
             after = jnp.stack([before[i] + added * colour[i] for i in range(3)] + [before[3] * through])

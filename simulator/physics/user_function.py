@@ -47,8 +47,7 @@ class UserFunction:
             raise
         except jax.errors.JAXTypeError as error:
             raise self.refused(
-                f"uses numpy, or an if, on {self.given}; use jax.numpy instead, with jnp.where for an if",
-                error,
+                f"uses numpy, or an if, on {self.given}; use jax.numpy instead, with jnp.where for an if", error
             ) from error
         except Exception as error:
             first = str(error).partition("\n")[0]

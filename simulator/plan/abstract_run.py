@@ -75,10 +75,7 @@ def scaled(shape: tuple[int, ...], longest: int, least: int = 1) -> tuple[int, .
 
 
 def paper_simulation(
-    config: RunConfig,
-    devices: int | Sequence[Any] = 1,
-    platform: Platform = "cpu",
-    inputs: Inputs | None = None,
+    config: RunConfig, devices: int | Sequence[Any] = 1, platform: Platform = "cpu", inputs: Inputs | None = None
 ) -> Simulation:
     """The configuration's simulation on `devices`, a number of devices that cannot compute or a list of virtual
     devices, with the program of a run on `platform`.

@@ -116,10 +116,7 @@ def as_json(plan: Plan) -> str:
 def scaling_lines(points: Sequence[Point], title: str) -> list[str]:
     """A table of predicted scaling."""
     form = "  {:>7}  {:<24}{:<10}{:>11}{:>11}{:>11}{:>12}"
-    lines = [
-        title,
-        form.format("devices", "shape", "transform", "memory", "a step", "exchange", "efficiency"),
-    ]
+    lines = [title, form.format("devices", "shape", "transform", "memory", "a step", "exchange", "efficiency")]
     for p in points:
         shape = " x ".join(map(str, p.shape))
         lines.append(
@@ -161,10 +158,7 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
         return config, [f"warning: {config.name} fits on no number of {found.name} devices"]
     try:
         plan = Plan(
-            config,
-            found,
-            devices,
-            fixed_steps(config) if config.time.dt else Steps(None, "dt follows from the flow"),
+            config, found, devices, fixed_steps(config) if config.time.dt else Steps(None, "dt follows from the flow")
         )
     except UserError as error:
         return config, [f"warning: {error}"]

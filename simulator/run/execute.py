@@ -69,12 +69,7 @@ class _Run:
     """One start of a run on one process."""
 
     def __init__(
-        self,
-        simulation: Simulation,
-        choices: Choices,
-        log: RunLog,
-        signals: SignalFlags | None,
-        spent: Stopwatch,
+        self, simulation: Simulation, choices: Choices, log: RunLog, signals: SignalFlags | None, spent: Stopwatch
     ):
         self.simulation, self.choices, self.log, self.signals = simulation, choices, log, signals
         self.config, self.cluster = simulation.config, simulation.cluster

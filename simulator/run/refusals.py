@@ -51,10 +51,7 @@ def may_run(
     decision.raise_if_refused()
     if decision.action is not Action.FINISHED:
         check(
-            config,
-            processes,
-            None if decision.clear else RunFolder(config.output.directory).path / "inputs",
-            growth,
+            config, processes, None if decision.clear else RunFolder(config.output.directory).path / "inputs", growth
         )
     return decision
 

@@ -90,10 +90,7 @@ class RunnableSimulation(Simulation):
         config = as_mapping(self.config)
         state = self.state
         rows = flat({block: config[block] for block in ("model", "grid", "initial", "time") if block in config})
-        rows |= {
-            "state": f"step {int(state.step)}, t = {float(state.time):g}",
-            "devices": len(self.cluster.devices),
-        }
+        rows |= {"state": f"step {int(state.step)}, t = {float(state.time):g}", "devices": len(self.cluster.devices)}
         shown = self.model.pictured[:1]
         if not shown or self.cluster.num_processes > 1:
             return table(rows, f"{self.config.name}: {model_name(self.config)}")

@@ -48,11 +48,7 @@ class SignalFlags:
     """
 
     def __init__(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        within: float | None = None,
-        name: str = "the run",
+        self, clock: Callable[[], float] = time.monotonic, *, within: float | None = None, name: str = "the run"
     ) -> None:
         self.received = 0
         self._within, self._name = within, name

@@ -505,10 +505,7 @@ def _solitons(model: Mapping[str, Any]) -> tuple[float, float] | None:
 
 def _render(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
     last, field = len(series) - 1, series.attributes.get("field", "volume")
-    yield (
-        f"render_{field}",
-        lambda: volume_picture(series.one("image", last), labels.moment(series.time[last])),
-    )
+    yield (f"render_{field}", lambda: volume_picture(series.one("image", last), labels.moment(series.time[last])))
 
 
 def volume_picture(image: np.ndarray, words: str) -> Figure:

@@ -321,8 +321,7 @@ def _parts(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
 def _power_of_ten(curves: Mapping[str, np.ndarray]) -> int:
     """The power of ten in the axis label that keeps the tick labels short; 0 for ordinary numbers."""
     most = max(
-        (float(np.nanmax(np.abs(values))) for values in curves.values() if np.isfinite(values).any()),
-        default=0,
+        (float(np.nanmax(np.abs(values))) for values in curves.values() if np.isfinite(values).any()), default=0
     )
     power = math.floor(math.log10(most)) if most > 0 and math.isfinite(most) else 0
     return power if power < -2 or power > 3 else 0

@@ -157,10 +157,7 @@ def _is_expression(text: str) -> bool:
 
 
 def _against(
-    sweep: Sweep,
-    x: Parameter | collect.Expression,
-    hue: Parameter | None,
-    expressions: Sequence[collect.Expression],
+    sweep: Sweep, x: Parameter | collect.Expression, hue: Parameter | None, expressions: Sequence[collect.Expression]
 ) -> Pictures:
     """Pictures of quantities of all runs against a parameter, or against another quantity; in the latter, means have
     error bars."""

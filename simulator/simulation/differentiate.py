@@ -76,13 +76,7 @@ class Gradient:
     """
 
     def __init__(
-        self,
-        simulation: Simulation,
-        loss: Loss,
-        *,
-        steps: int | Sequence[int],
-        dt: float,
-        kept: int | None = None,
+        self, simulation: Simulation, loss: Loss, *, steps: int | Sequence[int], dt: float, kept: int | None = None
     ):
         """`steps`: the number of steps, or the rising step numbers after which `loss` gets a state each. `kept`: the
         number of states that the forward pass keeps, by default the square root of the number of steps. The reverse

@@ -122,11 +122,7 @@ def _located(config: RunConfig) -> Iterator[None]:
 
 
 def check_devices(
-    config: RunConfig,
-    count: int | Literal["auto"],
-    processes: int = 1,
-    members: int = 1,
-    own: Model | None = None,
+    config: RunConfig, count: int | Literal["auto"], processes: int = 1, members: int = 1, own: Model | None = None
 ) -> None:
     """Refuses a number of devices over which the layout, the processes or the members cannot be distributed, and
     exchanges that have no effect or a harmful one. `own` as in `request_of`."""

@@ -143,8 +143,7 @@ def check_start(
         rates = jax.jit(lambda s: force(s.fields, s.time))(state)
         if not all(bool(jnp.isfinite(rate).all()) for rate in rates.values()):
             raise config.error(
-                "forcing",
-                "is not finite at the start (constant_power needs a velocity with energy in the band)",
+                "forcing", "is not finite at the start (constant_power needs a velocity with energy in the band)"
             )
     check_growth(config, model, time_step)
     dt = time_step.fixed

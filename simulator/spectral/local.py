@@ -70,8 +70,7 @@ def combine(a: Reductions | None, b: Reductions | None) -> Reductions | None:
     if a is None or b is None:
         return None
     return Reductions(
-        {k: jnp.maximum(v, b.maxima[k]) for k, v in a.maxima.items()},
-        {k: v + b.sums[k] for k, v in a.sums.items()},
+        {k: jnp.maximum(v, b.maxima[k]) for k, v in a.maxima.items()}, {k: v + b.sums[k] for k, v in a.sums.items()}
     )
 
 
@@ -310,24 +309,13 @@ class LocalTransform:
         return messages[0].shape[1] * (1 if self.separate else len(messages))
 
     def _visit(
-        self,
-        i: int,
-        components: int,
-        visit: Callable[..., Any],
-        axis: int,
-        source: jax.Array,
-        reducing: bool = False,
+        self, i: int, components: int, visit: Callable[..., Any], axis: int, source: jax.Array, reducing: bool = False
     ) -> Any:
         """Calls `visit(start, size, fresh)` for all blocks of stage `i`, which reads `source`."""
         planes = self.local(i, self.plan.stages[i].block)
         size = min(self.blocks(i, components, reducing), planes)
         return over_blocks(
-            planes,
-            size,
-            lambda start, fresh: visit(start, size, fresh),
-            axis,
-            self._fill(source),
-            unset=self._unset,
+            planes, size, lambda start, fresh: visit(start, size, fresh), axis, self._fill(source), unset=self._unset
         )
 
     @property

@@ -111,8 +111,7 @@ class _Expansion:
         ]
         if math.prod(map(len, lists)) > MOST_RUNS:
             self.wrong(
-                ("sweep", "grid"),
-                f"has more than {MOST_RUNS} combinations, which is the largest number possible",
+                ("sweep", "grid"), f"has more than {MOST_RUNS} combinations, which is the largest number possible"
             )
             return [{}]
         return [dict(combination) for combination in itertools.product(*lists)]

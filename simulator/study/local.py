@@ -19,15 +19,7 @@ from simulator.stopwatch import Stopwatch
 from simulator.study.report import next_commands
 from simulator.study.runner import run_all
 from simulator.study.runs import Group, SweepRun
-from simulator.study.study_status import (
-    MemberState,
-    MemberStatus,
-    begun,
-    counted,
-    ended,
-    outcome,
-    statuses_of,
-)
+from simulator.study.study_status import MemberState, MemberStatus, begun, counted, ended, outcome, statuses_of
 from simulator.study.sweep import Sweep
 from simulator.words import duration, short
 

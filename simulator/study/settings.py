@@ -33,9 +33,7 @@ _by_key = _filled(
     dict, "keys of the run's file and their values are needed", "names no key; give one, or leave it out"
 )
 _entries = _filled(
-    list | tuple,
-    "a list of blocks is needed, e.g. [{initial.kind: abc}]",
-    f"{_NO_RUNS} an entry, or leave it out",
+    list | tuple, "a list of blocks is needed, e.g. [{initial.kind: abc}]", f"{_NO_RUNS} an entry, or leave it out"
 )
 
 

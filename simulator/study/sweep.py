@@ -110,10 +110,7 @@ class Sweep:
         lines: list[str] = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            entries = [
-                *self.earlier,
-                *({"index": r.index, "hash": r.hash, "values": r.values} for r in self.runs),
-            ]
+            entries = [*self.earlier, *({"index": r.index, "hash": r.hash, "values": r.values} for r in self.runs)]
             replace_json(
                 self.folder / PLAN,
                 {

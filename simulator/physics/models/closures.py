@@ -287,11 +287,7 @@ def _arrays(content: bytes, path: str) -> dict[str, np.ndarray]:
         raise UserError(f"subgrid: {path}: is no .npz file; numpy.savez writes one") from None
 
 
-CLOSURES: dict[str, type[Closure]] = {
-    "smagorinsky": Smagorinsky,
-    "spectral": Spectral,
-    "python": PythonStress,
-}
+CLOSURES: dict[str, type[Closure]] = {"smagorinsky": Smagorinsky, "spectral": Spectral, "python": PythonStress}
 SubgridSettings = Annotated[
     SmagorinskySettings | SpectralSettings | PythonStressSettings, Field(discriminator="kind")
 ]

@@ -18,16 +18,8 @@ from simulator.errors import UserError, shown
 from simulator.physics.models.cosmology import CosmologySettings
 from simulator.physics.models.fields import DENSITY, MOMENTUM, PSI, DerivedField, Fields, FieldSpec
 from simulator.physics.models.fluid import advection_rate, free_name
-from simulator.physics.models.schrodinger_poisson import (
-    SchrodingerPoisson,
-    SchrodingerPoissonSettings,
-    WaveSettings,
-)
-from simulator.physics.models.self_gravitating_gas import (
-    GasSettings,
-    SelfGravitatingGas,
-    SelfGravitatingGasSettings,
-)
+from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson, SchrodingerPoissonSettings, WaveSettings
+from simulator.physics.models.self_gravitating_gas import GasSettings, SelfGravitatingGas, SelfGravitatingGasSettings
 from simulator.physics.particles.population import Population
 from simulator.physics.stepping.runge_kutta import RungeKutta4
 from simulator.settings import Settings

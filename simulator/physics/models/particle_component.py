@@ -66,11 +66,7 @@ class ParticleComponent(Component):
     Settings = ParticleComponentSettings
 
     def __init__(
-        self,
-        settings: ParticleComponentSettings,
-        gravity: Gravity,
-        make: Callable[..., Transform],
-        files: object,
+        self, settings: ParticleComponentSettings, gravity: Gravity, make: Callable[..., Transform], files: object
     ):
         """Raises UserError, beginning with the key, if the devices cannot hold so many particles."""
         self.settings, self.gravity = settings, gravity.constant

@@ -455,11 +455,7 @@ class SelfGravitatingGas(Model):
         return found
 
     def derived(self) -> Mapping[str, DerivedField]:
-        inverse, layout, inside = (
-            self.transform.inverse,
-            self.transform.layout,
-            self.transform.physical.inside,
-        )
+        inverse, layout, inside = (self.transform.inverse, self.transform.layout, self.transform.physical.inside)
 
         def velocity(f: Fields) -> jax.Array:
             # Padding holds no gas.

@@ -50,12 +50,7 @@ def weights(kind: Weights, fraction: ParticleScalars) -> list[ParticleScalars]:
     if kind == "quadratic_spline":
         return [0.5 * (0.5 - s) ** 2, 0.75 - s * s, 0.5 * (0.5 + s) ** 2]
     r = 1 - s
-    return [
-        r * r * r / 6,
-        (4 - 6 * s * s + 3 * s * s * s) / 6,
-        (4 - 6 * r * r + 3 * r * r * r) / 6,
-        s * s * s / 6,
-    ]
+    return [r * r * r / 6, (4 - 6 * s * s + 3 * s * s * s) / 6, (4 - 6 * r * r + 3 * r * r * r) / 6, s * s * s / 6]
 
 
 def spline_response(layout: Layout) -> OfModes:
@@ -135,11 +130,7 @@ class Sampler:
         return self._on_devices(local, AXES, values, position)
 
     def _on_devices(
-        self,
-        local: Callable[[jax.Array, jax.Array], jax.Array],
-        order: str,
-        values: jax.Array,
-        position: jax.Array,
+        self, local: Callable[[jax.Array, jax.Array], jax.Array], order: str, values: jax.Array, position: jax.Array
     ) -> jax.Array:
         domain = self.domain
         block = PartitionSpec(None, *map(domain.physical.sharded.get, order))
@@ -213,13 +204,7 @@ class Sampler:
             array = woven(block[first : first + size], below, above, around=around)
             array = domain.filled(array, order, *ghosts, before) if domain.cuts else array
             return gather(
-                array,
-                position,
-                starts,
-                points=kernel.points,
-                order=order,
-                periods=periods,
-                spacing=grid.spacing,
+                array, position, starts, points=kernel.points, order=order, periods=periods, spacing=grid.spacing
             )
 
         parts, before, first = [], position, 0

@@ -37,13 +37,7 @@ class Integrator:
     """
 
     def step(
-        self,
-        fields: Advanced,
-        time: Number,
-        dt: Number,
-        first: Advanced,
-        tendency: Tendency,
-        linear: Advanced,
+        self, fields: Advanced, time: Number, dt: Number, first: Advanced, tendency: Tendency, linear: Advanced
     ) -> Advanced:
         """The fields at time + dt. `first` is N at `time`, which determined dt; `linear` is L (1/time) of every
         field, an array that broadcasts against it."""

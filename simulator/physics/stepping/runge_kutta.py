@@ -134,12 +134,7 @@ class RungeKutta2(Integrator):
 
     order = 2
     # With rogallo the aliasing error A adds dt^2 <|A|^2> / 2 to the energy in every step.
-    max_cfl: ClassVar[Mapping[str, float]] = {
-        "two_thirds": 0.4,
-        "spherical": 0.3,
-        "rogallo": 0.03,
-        "none": 0.15,
-    }
+    max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 0.4, "spherical": 0.3, "rogallo": 0.03, "none": 0.15}
 
     def step(self, fields, time, dt, first, tendency, linear) -> Advanced:
         names = list(fields)

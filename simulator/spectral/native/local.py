@@ -14,14 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from simulator.spectral.grid import AXES, Grid
-from simulator.spectral.local import (
-    LocalTransform,
-    Messages,
-    Pointwise,
-    Reductions,
-    combine,
-    reductions_start,
-)
+from simulator.spectral.local import LocalTransform, Messages, Pointwise, Reductions, combine, reductions_start
 from simulator.spectral.native.stage import Form, Side, Transformed, blank, run
 
 LANES = 32  # Two tiles of lines in single precision.
