@@ -39,7 +39,7 @@ if len(shape) == 3:
     simulation.state.statespect_from_statephys()
     simulation.state.statephys_from_statespect()
 else:
-    X, Y = simulation.oper.get_XY_loc()
+    X, Y = simulation.oper.XX, simulation.oper.YY
     simulation.state.init_from_rotfft(simulation.oper.fft(2 * np.sin(X) * np.sin(Y)))
 
 
