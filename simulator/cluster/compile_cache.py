@@ -136,10 +136,10 @@ def _share_between_processes() -> None:
     if original.__module__ == __name__:
         return
 
-    def hashed(hash_obj: Any, accelerators: np.ndarray) -> None:
+    def hashed(hash_obj: Any, accelerators: np.ndarray, *others: Any) -> None:
         devices = list(accelerators.flat)
         if any(device.platform != "cpu" for device in devices):
-            return original(hash_obj, accelerators)
+            return original(hash_obj, accelerators, *others)
         hash_obj.update(repr([(device.process_index, device.device_kind) for device in devices]).encode())
 
     cache_key._hash_accelerator_config = hashed
