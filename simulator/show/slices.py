@@ -106,9 +106,9 @@ def _planes(
         for number, (_, places) in enumerate(near(series, a + b, rows[row])):
             axes.scatter(*places, **dots(number))
         last = row + (len(columns) if alone else 1) >= len(rows)
-        _label(axes, (a, b), (axis_of[a], axis_of[b]), (widths[column], heights[column]), last=last)
+        _label(axes, (a, b), (axis_of[a], axis_of[b]), (float(widths[column]), float(heights[column])), last=last)
         if alone:
-            axes.set_title(labels.moment(series.time[rows[row]]), pad=6)
+            axes.set_title(labels.moment(float(series.time[rows[row]])), pad=6)
         elif row == 0:
             axes.set_title(title(cut, series.coordinates[cut]), pad=8)
         if column == 0 and not alone:
