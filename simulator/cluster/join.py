@@ -22,7 +22,7 @@ from simulator.cluster.allocation import SECRET, Allocation
 from simulator.cluster.rendezvous import Place
 from simulator.errors import RunFailure, UserError
 
-HEARTBEAT = 10  # seconds after which a silent process counts as dead (JAX's default: 100)
+HEARTBEAT = 45  # seconds after which a silent process counts as dead: a machine may stall for half a minute
 SHUTDOWN = 20  # seconds to wait for the others at the end (JAX's default: 300)
 CONNECTION = 60.0  # seconds for JAX to connect processes that have met; longer for more than 512
 _BY_HAND = "by-hand"  # the name under which processes started by hand publish
