@@ -274,8 +274,8 @@ def test_a_full_disk(name: str, tmp_path: Path, undisturbed):
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_no_compiler_no_home_and_no_cache(name: str, tmp_path: Path, undisturbed):
-    """Each with a warning at most. Without a compiler, or a place for what it makes, the kernels are XLA's, which round
-    in another way."""
+    """Each with a warning at most. Without a compiler, or a place for the kernels, XLA's are used, which round in
+    another way."""
     (tmp_path / "file").touch()
     surroundings = {
         "compiler": {"PATH": str(tmp_path), "SIMULATOR_CACHE": str(tmp_path / "fresh")},
