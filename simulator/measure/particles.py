@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct
+from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, binned, distinct
 from simulator.measure.lazy import (
     COMPONENTS,
     Domain,
@@ -178,9 +178,7 @@ def _density(values: ParticleVectors, valid: jax.Array, edges: np.ndarray, domai
     bins, width = len(edges) - 1, edges[1] - edges[0]
 
     def counted(values: jax.Array, valid: jax.Array) -> jax.Array:
-        number = jnp.floor((values - edges[0]) / width)
-        inside = valid & (number >= 0) & (number < bins)
-        return jnp.zeros(bins).at[jnp.where(inside, number, bins).astype(jnp.int32)].add(1, mode="drop")[None]
+        return binned(jnp.where(valid, (values - edges[0]) / width, -1), bins)[None]
 
     parts = jax.sharding.PartitionSpec(domain.names)
     counts = domain.mapped(counted, (domain.spec(2), domain.spec(1)), parts)(values, valid)
