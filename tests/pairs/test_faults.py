@@ -141,17 +141,17 @@ def kill(process: subprocess.Popen[Any]) -> None:
 
 
 def killed(subject: Subject, seconds: float, chance: random.Random) -> bool:
-    """Starts the command and kills one of its processes after so long; whether it was still running. The others have
-    to end by themselves, unless the starter was killed: then those that it leaves are ended as Slurm does."""
+    """Starts the command and kills one of its processes after so long; whether that ended it before its time.
+    The others have to end by themselves, unless the starter was killed: then those that it leaves are ended as Slurm
+    does."""
     with subject.started() as process:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)
+            assert process.wait(seconds) == 0, subject.said()
             return False
         victim = chance.choice([process.pid, *descendants(process.pid)])
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
-        assert process.wait(LIMIT) != 0
-    return True
+        return process.wait(LIMIT) != 0
 
 
 def killed_often(name: str, place: Path, kills: int, seed: int) -> int:
@@ -162,9 +162,11 @@ def killed_often(name: str, place: Path, kills: int, seed: int) -> int:
     while done < kills:
         subject = Subject.made(name, place / f"study{number}")
         number += 1
-        while done < kills and killed(subject, chance.uniform(0.2, 1.2) * whole, chance):
+        interrupted = True
+        while done < kills and (interrupted := killed(subject, chance.uniform(0.2, 1.2) * whole, chance)):
             done += 1
-        subject.finished()
+        if interrupted:
+            subject.finished()
         assert_same(subject, undisturbed)
         print(f"{name}: {done} kills, {number} studies equal", flush=True)
     return done
