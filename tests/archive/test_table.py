@@ -32,6 +32,12 @@ def test_numbers_come_back_bit_for_bit(tmp_path_factory, values):
     assert read["step"].dtype == np.int64 and list(read["step"]) == list(range(len(values)))
 
 
+@pytest.mark.parametrize("columns", [(), ("time",), ("time", "step"), ("step", "energy", "energy")])
+def test_the_first_column_is_the_step_and_none_is_there_twice(tmp_path, columns):
+    with pytest.raises(ValueError, match="first column is step"):
+        Table(tmp_path / "table.csv", columns)
+
+
 def test_a_row_has_to_be_complete(tmp_path):
     table = filled(tmp_path / "diagnostics.csv")
     for row in ({"step": 9, "time": 1.0}, {"step": 9, "time": 1.0, "energy": 1.0, "enstrophy": 2.0}):

@@ -1,4 +1,5 @@
 import ctypes
+import errno
 import os
 import threading
 import time
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 from storage_support import ALONE, STAGES, XYZ, grid, in_child, random_field, save, tiny
 
-from simulator.archive.manifest import clean_leftovers, committed
+from simulator.archive import manifest
+from simulator.archive.manifest import clean_leftovers, committed, read_manifest
 from simulator.archive.reader import open_snapshot
 from simulator.archive.shard import Dataset
 from simulator.archive.verify import newest_good, verify
@@ -25,6 +27,19 @@ def test_the_stages_come_in_the_order_of_their_table(tmp_path):
     save(tmp_path, 1, tiny(1), hook=seen.append)  # replaces the folder of the same step
     assert seen == list(STAGES)
     assert sorted(os.listdir(tmp_path)) == ["00000001", "00000001.h5", "00000001.vtkhdf"]
+
+
+def test_a_folder_that_cannot_be_synchronized_after_its_commit_is_named(tmp_path, monkeypatch):
+    def fails(folder):
+        raise OSError(errno.EIO, "Input/output error")
+
+    def hook(stage):
+        if stage == "renamed":
+            monkeypatch.setattr(manifest, "sync_folder", fails)
+
+    with pytest.raises(RunFailure, match=r"00000001 is committed, but then: Input/output error"):
+        save(tmp_path, 1, tiny(1), hook=hook)
+    assert read_manifest(tmp_path / "00000001").step == 1
 
 
 def test_submit_returns_while_the_disk_is_slow_and_donation_does_no_harm(tmp_path):

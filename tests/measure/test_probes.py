@@ -7,7 +7,7 @@ import pytest
 from flow_support import flow, python_flow
 
 from simulator import open_run
-from simulator.archive.frequencies import FrequencySpectrum, WaveSpectrum, probe_spectrum, wave_spectrum
+from simulator.archive.frequencies import FrequencySpectrum, WaveSpectrum, even_rows, probe_spectrum, wave_spectrum
 from simulator.archive.recorder import series_of
 from simulator.errors import UserError
 from simulator.show import plot_run
@@ -128,5 +128,8 @@ def test_the_sign_of_k_is_the_direction_of_travel():
         column = found.energy[:, found.k == k].ravel()
         assert column.sum() * steps == pytest.approx(energy, rel=1e-12)
         assert found.omega[np.argmax(column)] == pytest.approx(frequency)
-    with pytest.raises(UserError, match="align: true"):
+    with pytest.raises(UserError, match=r"64 rows, at most 2 of them at even intervals.*align: true"):
         wave_spectrum(time**1.1, values, x[1])
+    # The longest sequence of even rows counts: here the last 40.
+    uneven = np.concatenate([time[:24] - np.linspace(2, 1, 24) ** 3, time[24:]])
+    assert even_rows(uneven) == slice(24, 64)

@@ -269,7 +269,7 @@ def test_a_full_disk(name: str, tmp_path: Path, undisturbed):
     assert code == 1, subject.said()
     _one_line_or_nothing(subject)
     if subject.arguments[0] == "sweep":  # failed runs are tried again only if one asks for it
-        subject.arguments = ["sweep", "retry", "sweep.yaml", "--failed"]
+        subject.arguments = ["sweep", "retry", *subject.arguments[2:], "--failed"]
     subject.finished()
     assert_same(subject, undisturbed(name))
 

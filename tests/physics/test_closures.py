@@ -104,6 +104,8 @@ def test_the_spectral_eddy_viscosity_of_a_known_spectrum():
     scale = 0.441 * 1.4**-1.5 * np.sqrt(energy / 5)
     expected = scale * (1 + 34.5 * np.exp(-3.03 * 5 / np.minimum(k[known], 5)))
     np.testing.assert_allclose(viscosity, expected, rtol=1e-12)
+    rate = float(les.model.closure.modal_rate(u, scalars=False))
+    assert rate == pytest.approx(expected.max() * 3 * 5 * 16 / (2 * np.pi), rel=1e-12)  # nu sum k_i / dx_i
 
 
 def test_a_stress_and_a_flux_of_ones_own_take_the_same_steps(tmp_path):

@@ -42,6 +42,14 @@ def test_a_band_holds_one_of_each_pair_of_modes_whose_wavenumber_lies_in_it():
     assert set(map(tuple, [*found, *-found])) == expected and 2 * len(found) == len(expected) > 10
 
 
+def test_a_band_beyond_the_sphere_of_kept_modes_ends_with_it():
+    """`dealias: spherical` keeps the modes with sum (2 n_i / N_i)^2 < 8/9: 7.5^2 / 16^2 < 2/9 < 8^2 / 16^2."""
+    grid = replace(Grid.of((16, 16, 16), (2 * np.pi,) * 3), dealias="spherical")
+    numbers = np.stack(np.meshgrid(*(np.arange(-8, 9),) * 3, indexing="ij"), -1).reshape(-1, 3)
+    k2 = (numbers**2).sum(1)
+    assert 2 * len(band_modes(grid, (6.9, 8.5))) == ((k2 >= 6.9**2) & (k2 < 2 / 9 * 16**2)).sum() > 100
+
+
 def points():
     x, y, z = (np.arange(n) * h for n, h in zip(GRID.shape, GRID.spacing, strict=True))
     x, y, z = np.meshgrid(x, y, z, indexing="ij")
@@ -51,6 +59,7 @@ def points():
 def force(kind, *, count=1, time=0.0, **keys):
     transform, forcing = made(kind, count=count, **keys)
     zero = {"velocity": transform.layout.constrain(jnp.zeros((3, *transform.layout.shape), complex))}
+    zero = {"density": zero["velocity"][0], **zero}  # a scalar first, as in gases
     values = jax.jit(lambda f: transform.inverse(forcing.acceleration(f, time, forcing.memory())["velocity"]))
     nx, ny, nz = GRID.shape
     return np.asarray(values(zero))[:, :nx, :ny, :nz]

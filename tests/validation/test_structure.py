@@ -53,6 +53,10 @@ def test_the_background() -> None:
     ours = Background(CosmologySettings(start=0.02, matter=0.3))
     assert abs(ours.growth(1.0) / 0.7789 - 1) < 0.01
     assert abs(ours.growth_rate(1.0) / 0.3**0.55 - 1) < 0.01
+    # D_2 = -3/7 D^2 while matter dominates, -3/7 D^2 Omega_m(a)^(-1/143) later (Bouchet et al. 1995).
+    assert abs(flat.second_growth(0.4)[0] / (-3 / 7 * 0.4**2) - 1) < 1e-7
+    assert abs(flat.second_growth(0.4)[1] - 2) < 1e-6
+    assert abs(ours.second_growth(1.0)[0] / (-3 / 7 * ours.growth(1.0) ** 2 * 0.3 ** (-1 / 143)) - 1) < 0.01
     for a in (0.05, 0.7, 2.0):
         assert abs(float(ours.scale_factor(ours.time_of(a))) / a - 1) < 1e-10
 
