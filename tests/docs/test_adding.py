@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
+import pytest
 import yaml
 from run_support import install
 
@@ -15,6 +16,7 @@ from simulator import open_run
 PAGE = Path(__file__).parents[2] / "simulator/docs/internals/adding.md"
 
 
+@pytest.mark.slow
 def test_five_parts_of_another_package(tmp_path: Path) -> None:
     """A run with all of them on two devices, continued on one, equals one that is not interrupted."""
     blocks = re.findall(r"^```(\w+)[^\n]*\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)

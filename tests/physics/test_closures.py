@@ -82,6 +82,7 @@ def test_smagorinsky_by_numpy(dealias):
     assert abs(found - expected).max() < 1e-13 * abs(expected).max()
 
 
+@pytest.mark.slow
 @pytest.mark.spmd
 def test_devices_do_not_matter():
     fields = []

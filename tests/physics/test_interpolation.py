@@ -63,7 +63,9 @@ def test_the_spline_has_two_continuous_derivatives():
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("layout", list(LAYOUTS)[1:])
+@pytest.mark.parametrize(
+    "layout", [*list(LAYOUTS)[1::2], *(pytest.param(n, marks=pytest.mark.slow) for n in list(LAYOUTS)[2::2])]
+)
 def test_devices_do_not_matter(layout):
     position = random_positions(COUNT)
     scale = 2 * np.pi / np.array(transform(layout).grid.box)

@@ -95,6 +95,7 @@ def test_a_users_potential_and_an_absorbing_edge() -> None:
     assert math.exp(-2 * 5 * 0.1 * 3) * before < after < 0.9 * before
 
 
+@pytest.mark.slow
 @pytest.mark.spmd
 def test_layouts_agree() -> None:
     """8 devices, on which real fields by themselves would lie best on 4 x 2, complex ones on 2 x 4, against one: to

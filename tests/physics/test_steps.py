@@ -70,6 +70,7 @@ def test_tracers_in_a_steady_flow_keep_its_stream_function(interpolation, order)
     assert errors[1] > 1e-9  # it is not round-off that is compared
 
 
+@pytest.mark.slow
 @pytest.mark.spmd
 def test_devices_do_not_matter_and_a_step_gathers_nothing():
     """Beside the transforms there are ghost planes, messages and sums of a few numbers."""

@@ -49,6 +49,7 @@ def saved(tmp_path_factory):
     return saved, {name: by_id(found) for name, found in later.particles.items()}, later
 
 
+@pytest.mark.slow
 def test_restarted_on_other_devices_they_are_the_same_by_id(saved):
     folder, expected, _ = saved
     run = on(3)

@@ -49,6 +49,7 @@ def test_the_memory_of_a_step(kind, integrator, devices, precision) -> None:
     held_to(kind, integrator, devices, precision)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["custom_partitioning", "jaxdecomp"])
 def test_the_memory_of_other_transforms(backend) -> None:
     held_to("navier_stokes", "rk4", 4, "double", f"fft.backend={backend}", "grid.shape=24,24,24",

@@ -57,6 +57,7 @@ def two_processes(one_device):
     return run, ended.stdout
 
 
+@pytest.mark.slow
 def test_every_process_loads_what_the_first_one_compiled(one_device, two_processes, tmp_path):
     arguments = "--output", tmp_path / "run", "--processes", "2", "devices.count=4"
     ended = call("run", one_device.parent / "case.yaml", *arguments, JAX_LOGGING_LEVEL="DEBUG")
@@ -78,6 +79,7 @@ def test_the_same_run_on_two_processes(one_device, two_processes):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_started_by_hand_on_two_processes(one_device, tmp_path):
     """Two shells and an address; the second by environment variables."""
     address = f"127.0.0.1:{free_port()}"

@@ -107,6 +107,7 @@ def test_it_continues_on_other_devices_and_with_another_backend(half, undisturbe
     assert_alike(half, undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.spmd
 def test_it_continues_on_two_processes(half, undisturbed):
     ended = call("resume", half, "--processes", "2")

@@ -270,6 +270,7 @@ output: {diagnostics: {every_steps: 1}, spectra: {every: 0.1}, snapshots: {field
 """
 
 
+@pytest.mark.slow
 def test_restart_bit_for_bit(tmp_path):
     """A run of split steps that was interrupted after 3 steps ends as the one that was not."""
     config = write_case(tmp_path, WAVE)

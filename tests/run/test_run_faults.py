@@ -154,6 +154,7 @@ def test_a_full_disk_is_one_line_and_harms_nothing(
     assert_clean(run)
 
 
+@pytest.mark.slow
 @pytest.mark.spmd
 @pytest.mark.parametrize(
     ("victim", "harm", "last"),
@@ -180,6 +181,7 @@ def test_a_full_disk_of_one_of_two_processes_ends_both(
     assert steps("snapshots", run) == [0]
 
 
+@pytest.mark.slow
 def test_a_folder_that_turns_read_only(place: Path, undisturbed: Path, run: Path):
     arguments = ["run", place / "run.yaml", "--output", run]
 

@@ -60,6 +60,7 @@ def test_killed_in_stages_of_a_save(place: Path, undisturbed: Path, stages: list
     assert_clean(run)
 
 
+@pytest.mark.slow
 def test_killed_between_a_snapshot_and_its_index(place: Path, undisturbed: Path):
     """The snapshot stands; the next start makes its index."""
     run = place / "index"

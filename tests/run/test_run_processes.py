@@ -41,6 +41,7 @@ def test_four_processes_to_one_two_three_and_back(tmp_path: Path):
     assert set(open_run(run).snapshots.steps) == {*open_run(undisturbed).snapshots.steps, *ends}
 
 
+@pytest.mark.slow
 @pytest.mark.spmd
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_a_stuck_run_ends_with_its_launcher(tmp_path: Path, number: int):

@@ -28,22 +28,24 @@ def run(t, values):
 CASES = [
     *(Case(plan, 4, "even") for plan in PLANS),
     Case(PLANS[0], 4, "even", kernels="xla"),
-    Case(PLANS[2], 4, "even", kernels="xla"),
     Case(PLANS[1], 2, "odd", "complex", block=4),
     Case(PLANS[2], 8, "unequal", block=1),
     Case(PLANS[0], 1, "odd", precision="single", block=4),
-    Case(PLANS[1], 3, "flat", block=5),
     Case(PLANS[0], 3, "prime", block=2, kernels="xla"),
-    Case(PLANS[1], 2, "odd", "complex", block=15, kernels="xla"),
-    Case(PLANS[1], 1, "odd", block=4, kernels="gpu in blocks"),
     Case(PLANS[1], 4, "even", kernels="gpu"),
     Case(PLANS[2], 8, "unequal", block=1, kernels="gpu in blocks"),
+]
+SLOW = [
+    Case(PLANS[2], 4, "even", kernels="xla"),
+    Case(PLANS[1], 3, "flat", block=5),
+    Case(PLANS[1], 2, "odd", "complex", block=15, kernels="xla"),
+    Case(PLANS[1], 1, "odd", block=4, kernels="gpu in blocks"),
     Case(PLANS[0], 1, "unequal", "complex", kernels="gpu"),
 ]
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [*CASES, *(pytest.param(c, marks=pytest.mark.slow) for c in SLOW)], ids=str)
 def test_agrees_with_whole_transforms(case):
     """In blocks that divide or do not, with padding or without: what numpy gets from whole fields."""
     t = transform(case)

@@ -80,6 +80,7 @@ def states(alone):
     return list(marched(alone, DT, 6))
 
 
+@pytest.mark.slow
 @pytest.mark.spmd
 @pytest.mark.parametrize("kind", ["mhd"], indirect=True)
 def test_devices_do_not_matter(kind, states):
@@ -159,7 +160,9 @@ IDEAL = {
 }
 
 
-@pytest.mark.parametrize("name", IDEAL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n == "boussinesq" else []) for n in IDEAL]
+)
 def test_ideal_invariants_converge_with_the_integrator(name):
     """Energy is conserved by the truncated equations, and the helicities where their means do not interfere:
     rotation changes helicity through <u> only, but cross-helicity everywhere; magnetic helicity is conserved without
