@@ -170,7 +170,7 @@ def judged(number: int, seed: int, jobs: int) -> None:
     places = [Path(tempfile.mkdtemp(prefix="simulator-mutants-")) for _ in range(jobs)]
     for place in places:
         shutil.copytree(
-            ROOT, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".venv", ".git", "outputs", "__pycache__")
+            ROOT, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".venv", ".git", "mutants", "__pycache__")
         )
     free = list(places)
 
