@@ -114,7 +114,7 @@ class Ledger(Journal):
         for path in own:
             if (name := self._name(path)) not in known.files and name not in GROWING:
                 self._records.keep(name, checksum(pieces_of(path)))
-        self._save()
+        self.save()
 
     @property
     def saves(self) -> int:
@@ -126,7 +126,7 @@ class Ledger(Journal):
         with self._lock:
             self._records.before[name] = self._records.files.get(name)
             self._records.keep(name, (size, digest))
-            self._save()
+            self.save()
 
     def written(self, path: Path) -> None:
         with self._lock:
@@ -138,12 +138,12 @@ class Ledger(Journal):
                 for name, record in records.items():
                     self._records.before.pop(name, None)
                     self._records.keep(name, record)
-                self._save()
+                self.save()
 
     def removing(self, path: Path, why: str) -> None:
         with self._lock:
             self._records.remove(self._name(path), why)
-            self._save()
+            self.save()
 
     def appending(self, path: Path) -> AppendedFile:
         file = AppendedFile(path)
@@ -164,14 +164,14 @@ class Ledger(Journal):
                 self._records.keep(name, marks[name])
                 self._records.before.pop(name, None)
             if changed or ended:
-                self._save(ended)
+                self.save(ended)
 
     def state_written(self) -> None:
         """Record that state.json was written."""
         if not self._records.state:
             with self._lock:
                 self._records.state = True
-                self._save()
+                self.save()
 
     def _settle(self) -> None:
         """Record the present state of the files whose replacement a killed run had announced."""
@@ -185,7 +185,8 @@ class Ledger(Journal):
                 records.keep(name, now)
                 del records.before[name]
 
-    def _save(self, ended: str | None = None) -> None:
+    def save(self, ended: str | None = None) -> None:
+        """Replace the table on disk by the present one. `ended`: the state in which the run has ended."""
         with self._lock:
             self._check()
             self._records.ended, self._records.saves = ended, self._records.saves + 1

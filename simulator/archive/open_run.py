@@ -199,7 +199,7 @@ def flat(block: Any, key: str = "") -> dict[str, Any]:
 
 _TEXT_LENGTH = 65536
 """The attributes of a data set, which users print, leave out longer texts."""
-_CHUNK_BYTES = 1 << 27
+CHUNK_BYTES = 1 << 27
 """The largest chunk of a data set in bytes."""
 
 
@@ -246,11 +246,11 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
 
 def _chunks(field: StoredField) -> list[tuple[int, ...]]:
     """The extents of the chunks along each dimension of a stored field: one component of the block of one shard. A
-    block of more than `_CHUNK_BYTES` is divided along its first axis."""
+    block of more than `CHUNK_BYTES` is divided along its first axis."""
     starts = [sorted({piece.block.start[i] for piece in field.pieces}) for i in range(len(field.axes))]
     extents = [np.diff([*at, axis.size]).tolist() for at, axis in zip(starts, field.axes, strict=True)]
     block = math.prod(map(max, extents)) * field.dtype.itemsize
-    planes = max(1, max(extents[0]) * _CHUNK_BYTES // block)
+    planes = max(1, max(extents[0]) * CHUNK_BYTES // block)
     extents[0] = [min(planes, extent - i) for extent in extents[0] for i in range(0, extent, planes)]
     return [*((1,) * len(names) for names in field.entry.components), *map(tuple, extents)]
 

@@ -22,7 +22,7 @@ from simulator.archive.manifest import Axis
 from simulator.archive.reader import Snapshot, StoredField, open_snapshot
 from simulator.errors import UserError
 
-_PIECE_BYTES = 64 << 20
+PIECE_BYTES = 64 << 20
 
 
 def restore(
@@ -130,7 +130,7 @@ def _copy(
 ) -> None:
     """Copy the entries with a stored place (>= 0) on all axes into `out`, run by run, in bounded pieces."""
     plane = field.dtype.itemsize * math.prod(len(p) for p in places[1:])
-    most = max(1, _PIECE_BYTES // max(plane, 1))
+    most = max(1, PIECE_BYTES // max(plane, 1))
     for runs in itertools.product(_runs(places[0], most), *map(_runs, places[1:])):
         bounds: list[slice] = [slice(None)] * len(order)
         for number, (_, stored) in zip(order, runs, strict=True):

@@ -202,7 +202,7 @@ def _token(allocation: Allocation) -> bytes:
 
 _STDERR = 2  # the descriptor, which follows a redirection to a log file
 _WAITING = 2.0
-_SECOND_LINE = 5.0  # extra seconds after which faulthandler's timer acts if the thread could not
+SECOND_LINE = 5.0  # extra seconds after which faulthandler's timer acts if the thread could not
 
 
 class Watchdog:
@@ -226,7 +226,7 @@ class Watchdog:
         """Restarts the timer. `doing` names the activity that begins now, e.g. `step 120`."""
         self._doing = doing
         self._fed = time.monotonic()
-        faulthandler.dump_traceback_later(self._seconds + _SECOND_LINE, exit=True, file=_STDERR)
+        faulthandler.dump_traceback_later(self._seconds + SECOND_LINE, exit=True, file=_STDERR)
 
     def __enter__(self) -> "Watchdog":
         self.feed(self._doing)

@@ -107,7 +107,7 @@ def _unknown_key(path: Path, settings: type[Settings], data: Any) -> str:
     known = list(cls.model_fields) if cls else []
     if kinds := _kinds(other for other in others if path[-1] in other.model_fields):
         return f"unknown key; kind {kinds[0]} has it, known here: {', '.join(known)}"
-    misplaced = next((key for key in _all_keys(settings, data) if key[-1] == path[-1]), None)
+    misplaced = next((key for key in all_keys(settings, data) if key[-1] == path[-1]), None)
     close = nearest(path[-1], known)
     meant = misplaced or ((*path[:-1], close) if close else None)
     if meant:
@@ -115,7 +115,7 @@ def _unknown_key(path: Path, settings: type[Settings], data: Any) -> str:
     return f"unknown key; known here: {', '.join(known)}"
 
 
-def _all_keys(settings: type[Settings], data: Any, path: Path = ()) -> list[Path]:
+def all_keys(settings: type[Settings], data: Any, path: Path = ()) -> list[Path]:
     """Every key of the blocks with their chosen kinds."""
     keys: list[Path] = []
     for name, information in settings.model_fields.items():
@@ -125,7 +125,7 @@ def _all_keys(settings: type[Settings], data: Any, path: Path = ()) -> list[Path
         value = data.get(name) if isinstance(data, Mapping) else None
         chosen = _chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)
         for cls in chosen:
-            keys += _all_keys(cls, value, here)
+            keys += all_keys(cls, value, here)
     return keys
 
 

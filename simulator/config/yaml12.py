@@ -23,7 +23,7 @@ Path = tuple[str | int, ...]
 """The position of a value in a document: keys of mappings, indices of lists."""
 
 _TAG = "tag:yaml.org,2002:"
-_MOST_NODES = 100_000
+MOST_NODES = 100_000
 _NAMED = {
     "\t": "a tab (indent with spaces)", "\ufeff": "a byte order mark (U+FEFF)", "\0": "the end",
     "\n": "the end of the line",
@@ -58,9 +58,9 @@ class _Loader(Reader, Scanner, Parser, Composer, _Resolver):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         self.count += 1
-        if self.count > _MOST_NODES:  # refuse during the scan, which takes a minute for a million values
+        if self.count > MOST_NODES:  # refuse during the scan, which takes a minute for a million values
             mark = self.peek_event().start_mark
-            raise ComposerError(None, None, f"more than {_MOST_NODES} values", mark)
+            raise ComposerError(None, None, f"more than {MOST_NODES} values", mark)
         return super().compose_node(parent, index)
 
 
@@ -147,8 +147,8 @@ class _Construction:
 
     def value(self, node: yaml.Node, path: Path) -> Any:
         self.lines.setdefault(path, node.start_mark.line + 1)
-        if len(self.lines) > _MOST_NODES:
-            raise UserError(f"{self.name}: more than {_MOST_NODES} values; aliases multiply them")
+        if len(self.lines) > MOST_NODES:
+            raise UserError(f"{self.name}: more than {MOST_NODES} values; aliases multiply them")
         if id(node) in self._open:
             return self._error(node, path, "an alias that contains itself; write the values out")
         self._open.add(id(node))

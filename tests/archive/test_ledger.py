@@ -220,9 +220,9 @@ def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path)
                 raise Stopped
 
         class Cut(Ledger):
-            def _save(self, ended=None):
+            def save(self, ended=None):
                 effect()
-                super()._save(ended)
+                super().save(ended)
                 effect()
 
             def written(self, path):

@@ -104,6 +104,13 @@ def test_kinds_may_be_named_and_others_refused(finished, capsys):
     assert "no kind of output 'nothing'; known: all, spectra" in capsys.readouterr().err
 
 
+def test_a_run_without_snapshots_is_refused(finished, tmp_path, capsys):
+    shutil.copytree(finished, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/snapshots")
+    assert main(["analyze", str(tmp_path / "run")]) == 2
+    assert "has no snapshot to measure" in capsys.readouterr().err
+
+
 def test_a_stored_snapshot_is_rendered_as_the_run_did(finished, capsys):
     assert main(["render", str(finished)]) == 0
     (path,) = (finished / "plots").glob("render_*.png")

@@ -142,7 +142,7 @@ def test_without_the_symmetry_nothing_is_conjugated(tmp_path):
 
 
 def test_pieces_are_cut_when_memory_is_short(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["simulator.archive.restore"], "_PIECE_BYTES", 200)
+    monkeypatch.setattr(sys.modules["simulator.archive.restore"], "PIECE_BYTES", 200)
     values = random_field(3, 6, 5, 4)
     folder = save(tmp_path, 1, [Dataset("u", values, grid(6, 5, 4), XYZ)], {"time": 0.0})
     mesh = jax.make_mesh((2,), ("m",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from simulator.config import run_config_class
-from simulator.config.messages import _all_keys
+from simulator.config.messages import all_keys
 
 FLOW = {"kind": "taylor_green"}
 WAVE = {"kind": "schrodinger_poisson", "hbar_over_m": 0.1}
@@ -123,7 +123,7 @@ def mutated(draw: st.DrawFn) -> dict[str, Any]:
     """A right configuration in which up to four values were replaced, removed, or put where nobody expects them."""
     data = draw(right(small=draw(st.booleans())))
     for _ in range(draw(st.integers(0, 4))):
-        keys = _all_keys(run_config_class(), data) + _own_keys(data)
+        keys = all_keys(run_config_class(), data) + _own_keys(data)
         # What these say is how a run ends and where it lies, which the tests decide themselves.
         path = draw(st.sampled_from([key for key in keys if key not in (("output",), ("time",))]))
         _put(data, path, _MISSING if draw(st.integers(0, 9)) == 0 else draw(VALUES))

@@ -111,7 +111,7 @@ STUCK = """
     import sys, time
     from simulator.cluster import failure as module
     from simulator.cluster.failure import Watchdog
-    module._SECOND_LINE = 1.0
+    module.SECOND_LINE = 1.0
     def spin_in_here():
         {stuck}
     with Watchdog(0.4, "process 3 of 4") as watchdog:

@@ -131,7 +131,7 @@ def _same(one: object, other: object) -> bool:
 @pytest.mark.parametrize("text", ["a: [" + 300_000 * "1, ", "a:\n" + 300_000 * "- 1\n" + "["], ids=["flow", "block"])
 def test_a_list_without_an_end_is_refused_while_it_is_scanned(monkeypatch, text: str) -> None:
     """Before the end is seen, which is no YAML."""
-    monkeypatch.setattr(yaml12, "_MOST_NODES", 100)
+    monkeypatch.setattr(yaml12, "MOST_NODES", 100)
     with pytest.raises(UserError, match=r"x:\d+: unreadable YAML: more than 100 values"):
         parse_yaml(text, "x")
 
