@@ -229,7 +229,7 @@ class Composite(SplitModel):
         modes = [self.transform.forward(total(smooth))] if smooth else []
         for name, part in self.parts.items():
             if isinstance(part, ParticleComponent):
-                modes.append(part.softened(part.sharpened(self.transform.forward(values[name]))))
+                modes.append(part.clouds(self.transform.forward(values[name])))
         return total(modes)
 
     def _potential(

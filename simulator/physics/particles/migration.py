@@ -9,6 +9,7 @@ moves in that round or later, and `ParticleSet.needed` states how much room is n
 A round reads and writes only the entries of particles that move, so that a step does not copy all entries.
 """
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -56,23 +57,29 @@ def settled(particles: ParticleSet, domain: Domain) -> ParticleSet:
     full = jnp.zeros((), bool)
     for number, cut in enumerate(domain.cuts):
         travellers, full = _along(travellers, full, number, cut, domain)
-    residents = _residents(travellers.home, travellers.id >= 0, domain)
+    residents = _residents(travellers, full, domain)
     short = jnp.maximum(residents, particles.capacity + particles.capacity // 4 + 1)
     needed = jnp.where(full, short, travellers.held.max())
     return replace(particles, records=travellers.records, id=travellers.id, count=travellers.held, needed=needed)
 
 
-def _residents(home: tuple[jax.Array, ...], valid: jax.Array, domain: Domain) -> jax.Array:
-    """The number of particles in the part of the box of the device with the most particles."""
-    number, total = jnp.zeros_like(home[0]), 1
-    for h, cut in zip(home, domain.cuts, strict=True):
-        number, total = number * cut.parts + h, total * cut.parts
+def _residents(travellers: _Travellers, full: jax.Array, domain: Domain) -> jax.Array:
+    """If some device was `full`, the number of particles in the part of the box of the device with the most particles,
+    else zero."""
+    total = math.prod(cut.parts for cut in domain.cuts)
 
-    def local(number: jax.Array, valid: jax.Array) -> jax.Array:
-        return jnp.zeros(total, jnp.int32).at[jnp.where(valid, number, total)].add(1, mode="drop")[None]
+    def counted(home: tuple[jax.Array, ...], ids: jax.Array) -> jax.Array:
+        number = jnp.zeros_like(home[0])
+        for h, cut in zip(home, domain.cuts, strict=True):
+            number = number * cut.parts + h
+        return jnp.zeros(total, jnp.int32).at[jnp.where(ids >= 0, number, total)].add(1, mode="drop")
 
-    given = domain.spec(1), domain.spec(1)
-    counts = domain.mapped(local, given, PartitionSpec(domain.names))(number, valid)
+    def local(full: jax.Array, home: tuple[jax.Array, ...], ids: jax.Array) -> jax.Array:
+        # Counting takes longer than all other work on particles that stay; the sum over devices is outside.
+        return lax.cond(full, counted, lambda home, ids: jnp.zeros(total, jnp.int32), home, ids)[None]
+
+    given = PartitionSpec(), tuple(domain.spec(1) for _ in domain.cuts), domain.spec(1)
+    counts = domain.mapped(local, given, PartitionSpec(domain.names))(full, travellers.home, travellers.id)
     return counts.sum(0).max().astype(jnp.int32)
 
 
