@@ -218,6 +218,30 @@ def test_small_waves_of_all_lengths_grow_as_in_linear_theory(side: int) -> None:
     np.testing.assert_allclose(growth, 1, rtol=0, atol=0.1)
 
 
+def test_the_velocities_of_a_start_are_those_of_its_displacements() -> None:
+    """Of first and second order: dx/d tau, by starts a little earlier and later in supercomoving time."""
+    text = """
+model:
+  kind: composite
+  cosmology: {start: START, matter: 0.3, hubble: 1.0}
+  components: [{kind: particles, name: dark, count: 512}]
+grid: {shape: [8, 8, 8], box: [64, 64, 64]}
+initial: {kind: composite, components: {dark: {kind: cosmological, amplitude: 3e3, index: -1, seed: 1, order: ORDER}}}
+time: {stop: 1, dt: 0.05}
+"""
+    starts, places = (0.4, 0.399, 0.401), {}
+    tau = [Background(CosmologySettings(start=0.3, matter=0.3)).time_of(a) for a in starts]
+    for order in ("1", "2"):
+        runs = [cases.simulation(text.replace("START", str(a)).replace("ORDER", order)) for a in starts]
+        middle, early, late = (by_id(run.state.particles["dark"]) for run in runs)
+        places[order] = middle["position"]
+        moved = (late["position"] - early["position"] + 32) % 64 - 32
+        np.testing.assert_allclose(
+            moved / (tau[2] - tau[1]), middle["velocity"], atol=1e-4 * abs(middle["velocity"]).max()
+        )
+    assert 0.01 < abs((places["2"] - places["1"] + 32) % 64 - 32).max() < 5
+
+
 def test_energy_in_an_expanding_box() -> None:
     """Layzer and Irvine: energy changes by what the expansion does, within 1 % of the potential energy."""
     run = collapsing()
