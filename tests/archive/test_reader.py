@@ -86,6 +86,9 @@ def test_a_slice_opens_only_the_shards_it_touches(tmp_path):
         field[3:6]
     with h5py.File(tmp_path / "00000001.h5", locking=False) as index:
         assert np.isnan(index["p"][:4]).all() and not np.isnan(index["p"][4:6]).any()
+    (folder / "shards" / "p00002.h5").write_bytes(b"no HDF5 file")
+    with pytest.raises(Damaged, match=r"p00002\.h5: cannot be read"):
+        open_snapshot(folder)["p"][4:6]
 
 
 def test_nothing_is_read_from_the_working_directory(tmp_path, monkeypatch):

@@ -108,6 +108,15 @@ def test_masses_on_the_grid_are_those_of_xla(layout, scheme, dtype, whole):
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=500 * np.finfo(dtype).eps)
 
 
+def test_sums_of_whole_numbers_are_as_exact_for_masses_of_any_size():
+    t = transform("one device", np.float64)
+    where, mass = positions(Domain.of(t))[:, :COUNT], jnp.linspace(0.1, 1, COUNT)
+    usual = Assignment(t, "tsc").deposit(where, mass)
+    for size in (1e-9, 1e9):
+        found = Assignment(t, "tsc", COUNT).deposit(where, size * mass) / size
+        np.testing.assert_allclose(found, usual, rtol=0, atol=1e-13 * usual.max())
+
+
 def test_every_variant_interpolates():
     """All instruction sets that this processor has."""
     t = transform("one device", np.float64)

@@ -1,5 +1,6 @@
 """Random initial conditions, Orszag-Tang, and snapshots at another resolution."""
 
+import jax
 import numpy as np
 import pytest
 from flow_support import flow, measured
@@ -8,6 +9,8 @@ from gravity_cases import modes
 from simulator.errors import UserError
 from simulator.physics.initial.random import SpectrumSettings, shape_of
 from simulator.simulation.inputs import Inputs
+from simulator.spectral import Grid, make_transform
+from simulator.spectral.random import gaussian
 
 MHD = {"kind": "mhd", "viscosity": 0.02, "resistivity": 0.02}
 
@@ -100,6 +103,13 @@ def test_scalars_have_their_spectrum_and_variance():
     found = np.asarray(layout.shell_sum(abs(dye) ** 2)) / layout.shell_width
     expected = requested(sim, {"spectrum": "pao", "peak": 1.5}, 3.0)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=0)
+
+
+def test_every_mode_has_its_own_numbers():
+    layout = make_transform(Grid((24, 16, 20)), jax.devices()[:1], np.float64).layout
+    field = np.asarray(gaussian(layout, 5))[0]
+    numbers = field[np.broadcast_to(layout.mask & (layout.integers("z") > 0), field.shape)]
+    assert len(np.unique(numbers.real)) == len(np.unique(numbers.imag)) == len(numbers) > 500
 
 
 def test_a_larger_grid_keeps_the_large_scales():

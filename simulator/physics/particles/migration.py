@@ -64,8 +64,8 @@ def settled(particles: ParticleSet, domain: Domain) -> ParticleSet:
 
 
 def _residents(travellers: _Travellers, full: jax.Array, domain: Domain) -> jax.Array:
-    """If some device was `full`, the number of particles in the part of the box of the device with the most particles,
-    else zero."""
+    """If some device was `full`, the number of particles in the part of the box that has the most of all devices'
+    parts, else zero."""
     total = math.prod(cut.parts for cut in domain.cuts)
 
     def counted(home: tuple[jax.Array, ...], ids: jax.Array) -> jax.Array:
