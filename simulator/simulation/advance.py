@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -16,7 +17,7 @@ from simulator.physics.forcing import Forcing
 from simulator.physics.models import Fields, Model, SplitModel, State
 from simulator.physics.particles.swarm import Sets, Swarm
 from simulator.physics.stepping.integrator import History, Integrator
-from simulator.physics.stepping.splitting import Splitting
+from simulator.physics.stepping.splitting import KickDriftKick, Splitting
 from simulator.spectral.arrays import Number, Whole
 from simulator.spectral.moved import phase_shift
 
@@ -138,6 +139,50 @@ def _split_step(model: SplitModel, integrator: Splitting, state: State, choose: 
     return _with_room(state, new)
 
 
+class _Round(NamedTuple):
+    """What a round of `_joined_steps` hands to the next."""
+
+    state: State  # Velocities lack the last kick of the last step.
+    half: jax.Array  # The length of that kick (time).
+    due: jax.Array  # Whether there is another round.
+
+
+def _joined_steps(model: SplitModel, state: State, unfinished: Callable, choose: Callable) -> State:
+    """Steps of kick, drift, kick with one evaluation of the forces in each, the same for the last kick of a step and
+    the first of the next. A round does that last kick and, if a step is due, the next first kick and drift; else
+    those of no duration, which change no bit. `choose(state, rate)` as in `one_step`."""
+
+    def round_(begun: _Round) -> _Round:
+        contents = model.contents(begun.state)
+        forces = model.forces(contents, begun.state.time)
+        contents, rate = model.kicked(contents, forces, begun.state.time, begun.half)
+        # A loop begins with whole steps, whose rate is that of a checkpoint.
+        whole = _replaced(begun.state, contents, jnp.where(begun.half > 0, rate, begun.state.memory["rate"]))
+        due = unfinished(whole)
+        dt, origin, since, time = choose(whole, whole.memory["rate"])
+        length = jnp.where(due, dt, 0)
+        contents, _ = model.kicked(contents, forces, whole.time, 0.5 * length)
+        contents = model.drift(contents, length)
+        new = _replaced(whole, contents, whole.memory["rate"])
+        new = replace(new, time=time, step=whole.step + 1, dt=dt, origin=origin, since=since)
+        new = _with_room(whole, new)
+        clock = ("time", "step", "dt", "origin", "since")
+        new = replace(new, **{n: jnp.where(due, getattr(new, n), getattr(whole, n)) for n in clock})
+        failed = jnp.isnan(new.dt)
+        new = replace(new, step=jnp.where(failed, whole.step, new.step), time=jnp.where(failed, whole.time, new.time))
+        moved = new.step > whole.step
+        return _Round(new, jnp.where(moved, 0.5 * new.dt, 0), moved)
+
+    begun = _Round(state, jnp.zeros((), jnp.float64), unfinished(state))
+    return lax.while_loop(lambda begun: begun.due, round_, begun).state
+
+
+def _replaced(state: State, contents: Any, rate: Number) -> State:
+    """The state with the particles of a split model and the small arrays that its steps change."""
+    memory = {name: contents.get(name, value) for name, value in state.memory.items()} | {"rate": rate}
+    return replace(state, memory=memory, particles={name: contents[name] for name in state.particles})
+
+
 def _with_room(state: State, new: State) -> State:
     """The new state; or the old state, with the room that is `needed`, if a device had no room for its particles. If
     no step could be taken, the new state has the old particles."""
@@ -240,12 +285,14 @@ def advance_of(
             due = (s.time < until.aligned) & (s.time < until.soft)
             return (s.step < last) & due & ~jnp.isnan(s.dt) & room
 
-        def body(s: State) -> State:
-            def choose(rate):
-                dt = time_step.choose(rate)
-                return aligned(s, dt, until, time_step.fixed is not None)
+        def choose(s: State, rate: Number):
+            return aligned(s, time_step.choose(rate), until, time_step.fixed is not None)
 
-            new = one_step(model, integrator, s, choose, forcing, swarm)
+        if isinstance(integrator, KickDriftKick) and isinstance(model, SplitModel) and model.joins_kicks:
+            return _joined_steps(model, state, unfinished, choose)
+
+        def body(s: State) -> State:
+            new = one_step(model, integrator, s, partial(choose, s), forcing, swarm)
             failed = jnp.isnan(new.dt)
             return replace(new, step=jnp.where(failed, s.step, new.step), time=jnp.where(failed, s.time, new.time))
 

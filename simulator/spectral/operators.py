@@ -32,7 +32,9 @@ def _k(layout: Layout, field: Complex[Array, "... ka kb kc"]) -> tuple[OverModes
 
 def gradient(layout: Layout, field: SpectralScalar) -> SpectralVector:
     """i k f."""
-    return jnp.stack([1j * k * field for k in _k(layout, field)])
+    # One product for all components: XLA would compute `field` anew for each one of a stack.
+    k = jnp.stack([jnp.broadcast_to(k, field.shape) for k in _k(layout, field)])
+    return 1j * k * field
 
 
 def divergence(layout: Layout, field: SpectralVector) -> SpectralScalar:

@@ -86,6 +86,10 @@ class Component:
         """Mass density on the grid, zero in padding, and the intermediate results that `kick` can use."""
         raise TypeError(f"{type(self).__name__} does not define source")
 
+    def pulled(self, fields: Any, work: Any, potential: Potential) -> Any:
+        """The `work` of `kick`, from the second result of `source`."""
+        return work
+
     def kick(
         self, fields: Any, work: Any, potential: Potential, time: Number, duration: Number
     ) -> tuple[Any, Number]:

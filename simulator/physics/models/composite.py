@@ -162,18 +162,31 @@ class Composite(SplitModel):
 
         return of
 
+    @property
+    def joins_kicks(self) -> bool:
+        return len(self.populations) == len(self.parts)
+
     def kick(self, fields: Any, time: Number, duration: Number) -> tuple[Any, Number]:
+        return self.kicked(fields, self.forces(fields, time), time, duration)
+
+    def forces(self, fields: Any, time: Number) -> Matter:
         moment = self.moment(fields, time)
         works = iter(moment.works.values())
 
-        def act(part: Component, own: Any) -> tuple[Any, jax.Array]:
-            return part.kick(own, next(works), moment.potential, time, duration)
+        def act(part: Component, own: Any) -> Any:
+            return part.pulled(own, next(works), moment.potential)
 
-        kicked = self._in_turn(fields, act, lambda found: found[0])
+        return moment._replace(works=self._in_turn(fields, act, lambda found: found))
+
+    def kicked(self, fields: Any, forces: Matter, time: Number, duration: Number) -> tuple[Any, Number]:
+        kicked = {
+            name: part.kick(self.of(name, fields), forces.works[name], forces.potential, time, duration)
+            for name, part in self.parts.items()
+        }
         rate = reduce(jnp.maximum, (rate for _, rate in kicked.values()))
         new = joined({name: found for name, (found, _) in kicked.items()}) | _beside(fields)
         if self.background is not None and EXPECTED in fields:
-            slope = self._energy_slope(moment, time)
+            slope = self._energy_slope(forces, time)
             new[EXPECTED] = continued(fields[EXPECTED], self.background.scale_factor(time), slope)
         return new, rate
 

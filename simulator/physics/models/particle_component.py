@@ -129,9 +129,12 @@ class ParticleComponent(Component):
         found = self.assignment.interpolated(pull, particles.records["position"])
         return jnp.where(particles.valid, found, 0).astype(jnp.float64)
 
+    def pulled(self, fields: Any, work: None, potential: Potential) -> ParticleVectors:
+        return self.acceleration(fields[PARTICLES], potential)
+
     def kick(self, fields, work, potential, time, duration) -> tuple[Any, jax.Array]:
         particles = fields[PARTICLES]
-        velocity = particles.records["velocity"] + duration * self.acceleration(particles, potential)
+        velocity = particles.records["velocity"] + duration * work
         new = particles.with_records({"velocity": velocity})
         rate = crossing_rate(new, self.transform.grid.spacing) + potential.fall
         return {PARTICLES: new}, jax.lax.stop_gradient(rate)
