@@ -77,7 +77,8 @@ class DriftKickDrift(Splitting):
 
 
 class KickDriftKick(Splitting):
-    """Order 2 with the kick outside: V/2 T V/2 (Strang 1968). Two kicks per step, each with its own potential."""
+    """Order 2 with the kick outside: V/2 T V/2 (Strang 1968). Two kicks per step, each with its own potential; loops
+    over steps of particles use that of the last kick for the next one, too (`SplitModel.joins_kicks`)."""
 
     order = 2
     drifts, kicks = (0.0, 1.0, 0.0), (0.5, 0.5)
