@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from storage_support import XYZ, grid, on_devices, random_field, save
 
-from simulator.archive.manifest import Axis
+from simulator.archive.index import image
+from simulator.archive.manifest import Axis, read_manifest
 from simulator.archive.shard import Dataset
 
 TEXT = "x" * 100_000
@@ -102,3 +103,6 @@ def test_a_plane_is_an_image_with_one_layer(tmp_path):
     assert list(attributes["Origin"]) == [0, 0, 0]
     np.testing.assert_allclose(attributes["Spacing"], [1 / 5, 1 / 6, 1])
     assert list(attributes["WholeExtent"]) == [0, 4, 0, 5, 0, 0]
+    alone = image(read_manifest(save(tmp_path, 4, [Dataset("number", np.float64(1))], ATTRIBUTES)))  # no field
+    assert list(alone["WholeExtent"]) == [0] * 6 and list(alone["Origin"]) == [0] * 3
+    assert list(alone["Spacing"]) == [1] * 3 and (alone["Direction"].reshape(3, 3) == np.eye(3)[::-1]).all()
