@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from simulator.config import RunConfig
 from simulator.errors import did_you_mean
-from simulator.measure.budget import RESIDUAL, injection, residual_now
+from simulator.measure.budget import RESIDUAL, imbalance, injection
 from simulator.physics.forcing import Forcing
 from simulator.physics.models import Force, Model, State
 from simulator.physics.particles import ParticleSet, population
@@ -25,15 +25,19 @@ def force_of(forcing: Forcing | None, state: State) -> Force | None:
 
 def diagnostics_of(model: Model, forcing: Forcing | None, state: State) -> dict[str, Number]:
     """The scalars of a row of diagnostics.csv, in the model's order, `rate` last."""
-    row = model.diagnostics(model.contents(state), state.time)
-    rate = row.pop("rate")
-    force = force_of(forcing, state)
+    fields, time, force = state.fields, state.time, force_of(forcing, state)
+    added = jnp.float64(0) if model.budget == "none" else injection(model, fields, time, force)
+    residual = {RESIDUAL: state.memory[RESIDUAL]} if RESIDUAL in state.memory else {}
+    if model.budget == "row":
+        row, change, balance = model.with_balance(fields, time, None if force is None else force(fields, time))
+        residual = {RESIDUAL: imbalance(change, added + balance.production, balance.dissipation)}
+    else:
+        row = model.diagnostics(model.contents(state), time)
+    # The rate at the last kick of a split step, from which dt follows, was computed in the step.
+    rate = state.memory.get("rate", row.pop("rate"))
     if forcing is not None and model.budget != "none":
-        row["injection"] = injection(model, state.fields, state.time, force)
-    if RESIDUAL in state.memory:
-        row[RESIDUAL] = state.memory[RESIDUAL]
-    elif model.budget == "row":
-        row[RESIDUAL] = residual_now(model, state.fields, state.time, force)
+        row["injection"] = added
+    row |= residual
     return {**row, "rate": rate}
 
 

@@ -5,18 +5,18 @@ dimensions the spectrum tensor of isotropic, solenoidal turbulence has the trace
 the sphere |k|, which gives the factors of `_INTEGRAL` and d (d + 2) of the Taylor scale.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from math import pi
 from operator import add
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from simulator.spectral import Evaluated, Layout, Local, Transform
-from simulator.spectral.arrays import Number, OfModes, PhysicalVector, PointValues, SpectralVector
+from simulator.spectral.arrays import Number, OfModes, PhysicalScalar, PhysicalVector, PointValues, SpectralVector
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import curl, dot, squared, symmetric_pairs, wavenumbers
 
@@ -140,33 +140,45 @@ def mean_and_rms(
     }
 
 
-def _moments(transform: Transform, velocity: SpectralVector, mean: Float[Array, "d"], rate) -> Evaluated:
+Further = Callable[[PointValues, Any], Local]
+"""A function from values by name and parameters at a point to maxima and means."""
+
+
+def moments(
+    transform: Transform,
+    inputs: Mapping[str, SpectralVector],
+    rate: Callable[[PointValues], PhysicalScalar],
+    further: Further = lambda values, parameters: Local({}),
+    parameters: Any = (),
+) -> Evaluated:
     """Moments of the velocity and of its longitudinal gradients du_i/dx_i, and the largest speed, divergence and
-    rate."""
+    rate; with the maxima and means of `further`, a function of the values of all `inputs`, among them `velocity`."""
+    velocity = inputs["velocity"]
     k, dimensions = wavenumbers(transform.layout, velocity.real.dtype), len(velocity)
     slopes = jnp.stack([1j * k[i] * velocity[i] for i in range(dimensions)])
 
-    def moments(values, points, parameters) -> Local:
-        v, g = values["velocity"], values["gradient"]
+    def local(values, points, parameters) -> Local:
+        v, g, more = values["velocity"], values["longitudinal"], further(values, parameters[1])
         means = {
-            **products_about(parameters, v, "velocity"),
+            **products_about(parameters[0], v, "velocity"),
             "gradient_2": dot(g, g) / dimensions,
             "gradient_3": dot(g * g, g) / dimensions,
             "gradient_4": dot(g * g, g * g) / dimensions,
         }
-        divergence = abs(reduce(add, g))
-        return Local({}, {"speed": jnp.sqrt(squared(v)), "divergence": divergence, "rate": rate(v)}, means)
+        maxima = {"speed": jnp.sqrt(squared(v)), "divergence": abs(reduce(add, g)), "rate": rate(values)}
+        return Local({}, {**maxima, **more.maxima}, {**means, **more.means})
 
-    return transform.evaluate({"velocity": velocity, "gradient": slopes}, moments, mean)
+    mean = transform.layout.at_zero(velocity).real
+    return transform.evaluate({**inputs, "longitudinal": slopes}, local, (mean, parameters))
 
 
 def flow_scalars(
-    transform: Transform, velocity: SpectralVector, damping: Damping, cascade: Cascade, rate
+    transform: Transform, velocity: SpectralVector, damping: Damping, cascade: Cascade, evaluated: Evaluated
 ) -> dict[str, Number]:
     """Scalars of a velocity, by column; the last one is `rate` (1/time), for the choice of dt.
 
     `damping` lists first viscosity, then hyperviscosity; the dissipation in `cascade` is the sum of both.
-    `rate(v)` is the advective rate of values v at a point.
+    `evaluated` is the result of `moments`.
 
     All columns but `max_speed` refer to the fluctuations u' = u - <u> and are therefore Galilean invariant. With
     u_rms^2 = <u'^2> / d: integral scale pi / (2 u_rms^2) sum E(k) / k, in two dimensions 2 / u_rms^2 sum E(k) / k;
@@ -180,9 +192,8 @@ def flow_scalars(
     omega = curl(layout, velocity)
     enstrophy = 0.5 * layout.inner(omega, omega).sum()
     inverse_k = jnp.sqrt(layout.inverse_k_squared(velocity.real.dtype))
-    over_k = 0.5 * layout.sum(inverse_k * abs(velocity) ** 2).sum()
+    over_k = 0.5 * layout.sum(inverse_k * squared(velocity))
     mean = layout.at_zero(velocity).real
-    evaluated = _moments(transform, velocity, mean, rate)
     velocities = mean_and_rms(mean, evaluated.means, "velocity", "u_rms", "reynolds_stress")
     u_rms = velocities["u_rms"]
     integral = _INTEGRAL[dimensions] * ratio(over_k, u_rms**2)

@@ -1,6 +1,8 @@
 """Incompressible magnetohydrodynamics, with the magnetic field in Alfven units (a velocity)."""
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import add, mul
 from typing import Any, ClassVar, Literal, Self
 
 import jax
@@ -15,8 +17,8 @@ from simulator.physics.models.flow import Damping
 from simulator.physics.models.fluid import FlowSettings
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.settings import Flag, NonNegative, wrong
-from simulator.spectral import Layout, Local, Points, Transform, arrays
-from simulator.spectral.operators import cross, curl, divergence, dot, inverse_curl, squared
+from simulator.spectral import Evaluated, Layout, Local, Points, Transform, arrays
+from simulator.spectral.operators import cross, curl, divergence, inverse_curl, squared
 
 
 class MhdSettings(FlowSettings):
@@ -135,35 +137,42 @@ class Mhd(NavierStokes):
     def energy_weights(self) -> dict[str, float]:
         return {"velocity": 1.0, "magnetic": 1.0}
 
-    def diagnostics(self, fields: Fields, time: arrays.Number) -> dict[str, arrays.Number]:
+    def _measured(self, fields: Fields) -> Evaluated:
         layout, u, b = self.transform.layout, fields["velocity"], fields["magnetic"]
+
+        def further(values: arrays.PointValues, mean: Any) -> Local:
+            u, b = values["velocity"], values["magnetic"]
+            work = reduce(add, map(mul, u, cross(values["current"], b)))
+            maxima = {"field": jnp.sqrt(squared(b)), "magnetic_divergence": abs(values["magnetic_divergence"])}
+            return Local({}, maxima, {"lorentz": work, **flow.products_about(mean, b, "magnetic")})
+
+        def rate(values: arrays.PointValues) -> arrays.OverPoints:
+            return self._rate(values["velocity"], values["magnetic"])
+
+        inputs = {
+            "velocity": u,
+            "magnetic": b,
+            "current": curl(layout, b),
+            "magnetic_divergence": divergence(layout, b),
+        }
+        return flow.moments(self.transform, inputs, rate, further, layout.at_zero(b).real)
+
+    def _columns(self, fields: Fields, time: arrays.Number, measured: Evaluated) -> dict[str, arrays.Number]:
+        layout, u, b = self.transform.layout, fields["velocity"], fields["magnetic"]
+        columns, mean = super()._columns(fields, time, measured), layout.at_zero(b).real
         ohmic = fluid.power(layout, -self.linear()["magnetic"], b)
-        current = curl(layout, b)
-
-        def exchange(values, points, parameters) -> Local:
-            u, b, j = values["velocity"], values["magnetic"], values["current"]
-            strength = jnp.sqrt(squared(b))
-            maxima = {"field": strength, "divergence": abs(values["divergence"]), "rate": self._rate(u, b)}
-            means = {"lorentz": dot(u, cross(j, b)), **flow.products_about(parameters, b, "magnetic")}
-            return Local({}, maxima, means)
-
-        inputs = {"velocity": u, "magnetic": b, "current": current, "divergence": divergence(layout, b)}
-        mean = layout.at_zero(b).real
-        evaluated = self.transform.evaluate(inputs, exchange, mean)
-        columns = super().diagnostics(fields, time)
         return {
             **columns,
             **self._magnetic_numbers(columns),
             "magnetic_energy": 0.5 * fluid.power(layout, 1.0, b),
             "ohmic_dissipation": ohmic,
-            "lorentz_work": evaluated.means["lorentz"],
+            "lorentz_work": measured.means["lorentz"],
             "cross_helicity": layout.inner(u, b).sum(),
             **{name: layout.sum(modes) for name, modes in self._topology(b).items()},
-            **flow.mean_and_rms(mean, evaluated.means, "magnetic", "b_rms", "maxwell_stress"),
-            **self._magnetic_scales(current, ohmic),
-            "max_magnetic": evaluated.maxima["field"],
-            "max_magnetic_divergence": evaluated.maxima["divergence"],
-            "rate": self.rate(evaluated.maxima) if self.closure is None else columns["rate"],
+            **flow.mean_and_rms(mean, measured.means, "magnetic", "b_rms", "maxwell_stress"),
+            **self._magnetic_scales(curl(layout, b), ohmic),
+            "max_magnetic": measured.maxima["field"],
+            "max_magnetic_divergence": measured.maxima["magnetic_divergence"],
         }
 
     def _cascaded(self, viscous: jax.Array, vorticity: jax.Array) -> flow.Cascade:

@@ -233,6 +233,20 @@ class Observables(Dynamics):
                 columns[f"{name}_{component}_variance"] = square[i] - abs(mean[i]) ** 2
         return columns | {"rate": self.fastest(fields, time)}
 
+    def with_balance(
+        self, fields: Fields, time: arrays.Number, accelerations: Fields | None
+    ) -> tuple[dict[str, arrays.Number], arrays.Number, Balance]:
+        """For models whose `budget` is "row" the `diagnostics`; dE/dt of the equations on this grid, with the
+        accelerations of a forcing; and the `balance`."""
+        rates, linear = self.tendency(fields, time, accelerations)[0], self.linear_terms()
+        rates = {n: rate + linear[n] * fields[n] for n, rate in rates.items()}
+
+        def energy(f: Fields) -> tuple[jax.Array, Balance]:
+            return (balance := self.balance(f)).energy, balance
+
+        _, change, balance = jax.jvp(energy, (fields,), (rates,), has_aux=True)
+        return self.diagnostics(fields, time), change, balance
+
     def warnings(self, row: Mapping[str, float]) -> list[str]:
         """Lines about the run's resolution, from a row of diagnostics."""
         return []

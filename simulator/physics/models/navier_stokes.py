@@ -11,7 +11,7 @@ from simulator.physics.models import fluid
 from simulator.physics.models.advection import Momentum, Rotational, advection_of, divergence_of_stress
 from simulator.physics.models.closures import Closure, make_closure
 from simulator.physics.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec, by_name
-from simulator.physics.models.flow import Cascade, flow_scalars, ratio, unresolved
+from simulator.physics.models.flow import Cascade, flow_scalars, moments, ratio, unresolved
 from simulator.physics.models.fluid import FlowSettings
 from simulator.physics.models.model import Balance, Model
 from simulator.physics.models.normal_modes import energy_parts
@@ -211,18 +211,25 @@ class NavierStokes(Model):
         return jnp.asarray(sum(terms))
 
     def diagnostics(self, fields: Fields, time: Number) -> dict[str, Number]:
+        return self._columns(fields, time, self._measured(fields))
+
+    def _measured(self, fields: Fields) -> Evaluated:
+        """The maxima and means of values at the points that the diagnostics use."""
+        grid = self.transform.grid
+        return moments(
+            self.transform,
+            {"velocity": fields["velocity"]},
+            lambda values: fluid.advection_rate(grid, values["velocity"]),
+        )
+
+    def _columns(self, fields: Fields, time: Number, measured: Evaluated) -> dict[str, Number]:
+        """`diagnostics` from the result of `_measured`."""
         layout, u, s = self.transform.layout, fields["velocity"], self.settings
         balance = self.balance(fields)
         damping = fluid.viscous_damping(s)
         viscous = fluid.power(layout, fluid.damping_rate(layout, damping, u.real.dtype), u)
         dragged = fluid.power(layout, fluid.drag_rate(layout, s, u.real.dtype), u)
-        flow = flow_scalars(
-            self.transform,
-            u,
-            damping,
-            self._cascaded(viscous, curl(layout, u)),
-            lambda v: fluid.advection_rate(self.transform.grid, v),
-        )
+        flow = flow_scalars(self.transform, u, damping, self._cascaded(viscous, curl(layout, u)), measured)
         subgrid: dict[str, jax.Array] = {}
         if self.closure is not None:
             subgrid = self.subgrid_losses(fields)

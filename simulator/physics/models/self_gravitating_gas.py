@@ -1,7 +1,7 @@
 """Compressible gas with its own gravity, isothermal or polytropic."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -147,10 +147,8 @@ class SelfGravitatingGas(Model):
         An acceleration acts on the density at every point, as gravity does, so it is added to grad Phi in the
         products.
         """
-        background, inputs = self._background(fields), self.inputs(fields)
-        if accelerations:
-            inputs["grad_phi"] = inputs.get("grad_phi", 0) - accelerations["velocity"]
-        evaluated = self.transform.evaluate(inputs, self.pointwise, {"background": background})
+        inputs, parameters = self._pulled(fields, accelerations), {"background": self._background(fields)}
+        evaluated = self.transform.evaluate(inputs, self.pointwise, parameters)
         limit = {"rate": self.limit(evaluated.maxima, fields)}
         return self.combine(evaluated.products, fields), evaluated._replace(maxima=limit)
 
@@ -158,6 +156,13 @@ class SelfGravitatingGas(Model):
         inputs = {"density": fields["density"], "momentum": fields["momentum"]}
         if self.settings.gravitational_constant:
             inputs["grad_phi"] = operators.gradient(self.transform.layout, self.potential(fields["density"]))
+        return inputs
+
+    def _pulled(self, fields: Fields, accelerations: Fields | None) -> Fields:
+        """`inputs`, with an acceleration subtracted from grad Phi."""
+        inputs = self.inputs(fields)
+        if accelerations:
+            inputs["grad_phi"] = inputs.get("grad_phi", 0) - accelerations["velocity"]
         return inputs
 
     def potential(self, density: arrays.SpectralScalar) -> arrays.SpectralScalar:
@@ -272,61 +277,74 @@ class SelfGravitatingGas(Model):
 
         return self.transform.evaluate(dict(fields), quotient).products["velocity"]
 
-    def _measured(self, fields: Fields, attraction: Fields | None = None) -> Evaluated:
+    @property
+    def _virial(self) -> bool:
+        """Whether the virial theorem is evaluated; rods have another one."""
+        return bool(self.settings.gravitational_constant) and not self.transform.grid.planar
+
+    def _measured(self, fields: Fields, inputs: Fields) -> Evaluated:
         """Energies and extremes of the gas, and its velocity. The Mach number refers to the flow in the frame of the
-        centre of mass. With the fields `attraction`, the potential and its gradient, also the surface term of the
-        virial theorem."""
+        centre of mass. The `inputs` are density and momentum; grad Phi, as `attraction` or else as `grad_phi`, if the
+        virial theorem is evaluated; with `density_rate`, the time derivative of the density, also the products of
+        `pointwise` and the mean `heating`, the derivative of the energy without gravity at constant momentum."""
         s, gamma = self.settings, self.settings.polytropic_exponent
         grid, layout = self.transform.grid, self.transform.layout
-        drift = center_velocity(layout, fields["density"], fields["momentum"])
 
         def local(values, points: Points, parameters) -> Local:
             rho, m = values["density"], values["momentum"]
             v = m / rho
-            ratio = rho / parameters["background"]
-            relative = jnp.stack([v[i] - parameters["drift"][i] for i in range(len(v))])
-            if self.isothermal:
-                pressure = s.sound_speed**2 * rho
-                thermal = pressure * jnp.log(jnp.maximum(ratio, 1e-30))
-            else:
-                pressure = self._pressure(rho, parameters["background"])
-                thermal = pressure / (gamma - 1)
+            speed2, ratio, products = operators.squared(v), rho / parameters["background"], {"velocity": v}
+            relative = [v[i] - parameters["drift"][i] for i in range(len(v))]
             sound = s.sound_speed * jnp.maximum(ratio, 0) ** ((gamma - 1) / 2)
+            if self.isothermal:
+                # The mass is constant, so that a constant in the enthalpy has no effect.
+                pressure, enthalpy = s.sound_speed**2 * rho, s.sound_speed**2 * jnp.log(jnp.maximum(ratio, 1e-30))
+                thermal = rho * enthalpy
+            else:
+                pressure, enthalpy = self._pressure(rho, parameters["background"]), sound**2 / (gamma - 1)
+                thermal = pressure / (gamma - 1)
             means = {
                 "kinetic": 0.5 * operators.dot(m, v),
                 "thermal": thermal,
                 "pressure": pressure,
-                "mach": jnp.where(sound > 0, (relative**2).sum(0) / jnp.where(sound > 0, sound, 1) ** 2, 0),
+                "mach": jnp.where(sound > 0, sum(u * u for u in relative) / jnp.where(sound > 0, sound, 1) ** 2, 0),
             }
-            if "grad_phi" in values:
-                stresses = self._normal_stresses(values, relative, pressure, parameters["mean"])
+            if "density_rate" in values:
+                products |= self.pointwise(values, points, parameters).products
+                means["heating"] = (enthalpy - 0.5 * speed2) * values["density_rate"]
+            if self._virial:
+                stresses = self._normal_stresses(values, relative, pressure)
                 at = zip(points, parameters["faces"], grid.spacing, grid.shape, strict=True)
                 weights = [jnp.where(jnp.rint(x / h) == face, n, 0) for x, face, h, n in at]
                 means["surface"] = sum(w * t for w, t in zip(weights, stresses, strict=True))
-            maxima = {"speed": jnp.sqrt(operators.squared(v)), "densest": rho, "thinnest": -rho}
-            return Local({"velocity": v}, maxima, means)
+            maxima = {"speed": jnp.sqrt(speed2), "densest": rho, "thinnest": -rho}
+            return Local(products, {**maxima, "advection": advection_rate(grid, v)}, means)
 
         parameters = {
             "background": self._background(fields),
-            "drift": drift,
-            "mean": layout.at_zero(fields["density"]).real,
+            "drift": center_velocity(layout, fields["density"], fields["momentum"]),
             "faces": faces(grid, center(layout, fields["density"])),
         }
-        inputs = {"density": fields["density"], "momentum": fields["momentum"], **(attraction or {})}
         return self.transform.evaluate(inputs, local, parameters)
 
     def _normal_stresses(
-        self,
-        values: arrays.PointValues,
-        velocity: arrays.PhysicalVector,
-        pressure: arrays.PhysicalScalar,
-        mean: arrays.Number,
+        self, values: arrays.PointValues, velocity: Sequence[arrays.PhysicalScalar], pressure: arrays.PhysicalScalar
     ) -> list[arrays.PhysicalScalar]:
-        """T_xx, T_yy, T_zz with dm_i/dt = -d_j T_ij apart from viscosity and forcing. The gravitational part,
-        (2 g_i g_j - g^2 delta_ij) / (8 pi G) + <rho> Phi delta_ij, has the divergence rho grad Phi."""
-        grad_phi, g = values["grad_phi"], 8 * math.pi * self.settings.gravitational_constant
-        same = pressure + mean * values["potential"] - operators.squared(grad_phi) / g
+        """T_xx, T_yy, T_zz but for <rho> Phi, with dm_i/dt = -d_j T_ij apart from viscosity and forcing. The
+        gravitational part, (2 g_i g_j - g^2 delta_ij) / (8 pi G) + <rho> Phi delta_ij, has the divergence rho grad
+        Phi."""
+        grad_phi, g = values.get("attraction", values["grad_phi"]), 8 * math.pi * self.settings.gravitational_constant
+        same = pressure - operators.squared(grad_phi) / g
         return [same + values["density"] * velocity[i] ** 2 + 2 * grad_phi[i] ** 2 / g for i in range(3)]
+
+    def _potential_at_faces(self, rho: arrays.SpectralScalar) -> arrays.Number:
+        """The sum of the means of Phi over the grid planes at the faces of the box that is centred on the gas."""
+        layout, phi = self.transform.layout, self.potential(rho)
+        # Only modes along the normal of a plane contribute to a mean over it.
+        along = sum((layout.integers(axis) != 0).astype(jnp.int32) for axis in AXES) == 1
+        for axis, face in zip(AXES, faces(self.transform.grid, center(layout, rho)), strict=True):
+            phi = phi * jnp.exp(2j * math.pi * layout.cycles(axis) * face).astype(rho.dtype)
+        return layout.sum(jnp.where(along, phi.real, 0))
 
     def _gravity(self, rho: arrays.SpectralScalar) -> arrays.Number:
         """The box mean of rho Phi / 2."""
@@ -344,13 +362,6 @@ class SelfGravitatingGas(Model):
             lost = lost + layout.inner(velocity, damping * m).sum()
         return lost
 
-    def balance(self, fields: Fields) -> Balance:
-        measured = self._measured(fields)
-        energy = measured.means["kinetic"] + measured.means["thermal"] + self._gravity(fields["density"])
-        momentum = self.transform.layout.at_zero(fields["momentum"]).real
-        production = sum(a * p for a, p in zip(self.pull, momentum, strict=True))
-        return Balance(energy, production, self._dissipation(fields, measured.products["velocity"]))
-
     def work(self, fields: Fields, forces: Fields) -> arrays.Number:
         """The box mean of rho v . f."""
         return self.transform.layout.inner(fields["momentum"], forces["velocity"]).sum()
@@ -358,18 +369,42 @@ class SelfGravitatingGas(Model):
     def diagnostics(self, fields: Fields, time: arrays.Number) -> dict[str, arrays.Number]:
         """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2. `mass` is
         that of the whole box, `mean_momentum_x` ... the box mean of rho v."""
-        layout, rho = self.transform.layout, fields["density"]
-        grid, attraction, virial = self.transform.grid, None, {}
-        if self.settings.gravitational_constant and not grid.planar:  # rods have another virial theorem
-            phi = self.potential(rho)
-            attraction = {"potential": phi, "grad_phi": operators.gradient(layout, phi)}
-        measured, gravity = self._measured(fields, attraction), self._gravity(rho)
+        inputs = self.inputs(fields)
+        if not self._virial:
+            inputs.pop("grad_phi", None)
+        return self._columns(fields, self._measured(fields, inputs))
+
+    def with_balance(
+        self, fields: Fields, time: arrays.Number, accelerations: Fields | None
+    ) -> tuple[dict[str, arrays.Number], arrays.Number, Balance]:
+        """One evaluation at the points gives the diagnostics, the rates of the fields and the change of energy."""
+        layout, linear = self.transform.layout, self.linear()
+        inputs = self._pulled(fields, accelerations)
+        if accelerations and self._virial:
+            inputs["attraction"] = self.inputs(fields)["grad_phi"]
+        inputs["density_rate"] = -operators.divergence(layout, fields["momentum"])
+        measured = self._measured(fields, inputs)
+        products, columns = measured.products, self._columns(fields, measured)
+        rates = self.combine(products, fields)
+        momentum_rate = rates["momentum"] + linear["momentum"] * fields["momentum"]
+        change = layout.inner(products["velocity"], momentum_rate).sum() + measured.means["heating"]
+        change = change + layout.inner(rates["density"], self.potential(fields["density"]))
+        momentum = layout.at_zero(fields["momentum"]).real
+        production = sum(a * p for a, p in zip(self.pull, momentum, strict=True))
+        return columns, change, Balance(columns["energy"], production, columns["dissipation"])
+
+    def _columns(self, fields: Fields, measured: Evaluated) -> dict[str, arrays.Number]:
+        """`diagnostics` from the result of `_measured`."""
+        layout, grid, rho = self.transform.layout, self.transform.grid, fields["density"]
+        gravity, virial = self._gravity(rho), {}
         means, momentum = measured.means, layout.at_zero(fields["momentum"]).real
-        if attraction:
+        if self._virial:
             # In the frame of the centre of mass.
-            motion = 2 * means["kinetic"] - operators.dot(momentum, momentum) / layout.at_zero(rho).real
+            mean = layout.at_zero(rho).real
+            motion = 2 * means["kinetic"] - operators.dot(momentum, momentum) / mean
+            surface = means["surface"] + mean * self._potential_at_faces(rho)
             binding = jnp.where(gravity == 0, jnp.inf, abs(gravity))
-            virial["virial_ratio"] = (motion + 3 * means["pressure"] - means["surface"]) / binding
+            virial["virial_ratio"] = (motion + 3 * means["pressure"] - surface) / binding
         return {
             "energy": means["kinetic"] + means["thermal"] + gravity,
             "kinetic_energy": means["kinetic"],
@@ -385,7 +420,7 @@ class SelfGravitatingGas(Model):
             **{f"mean_momentum_{axis}": p for axis, p in zip(AXES, momentum, strict=False)},
             **by_axis(grid, "center", center(layout, rho)),
             "edge_energy": self._edge(layout, fields),
-            "rate": self.fastest(fields, time),
+            "rate": self.limit(measured.maxima, fields),
         }
 
     def spectral_energies(self, fields: Fields) -> dict[str, arrays.OfModes]:
