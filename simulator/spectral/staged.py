@@ -223,10 +223,10 @@ class StagedTransform:
         array, given = stack(inputs)
         if array is None:
             raise ValueError("evaluate needs at least one input field")
-        # Each input to keep has consecutive component numbers.
-        places = given.split(np.arange(sum(given.sizes)))
-        kept = {} if self.kept_order is None else {name: np.ravel(places[name]) for name in keep}
-        parts = tuple((int(p[0]), len(p)) for p in kept.values())
+        first = np.cumsum(given.sizes) - given.sizes
+        ranges = jax.tree.unflatten(given.treedef, list(zip(map(int, first), given.sizes, strict=True)))
+        kept = {} if self.kept_order is None else {name: ranges[name] for name in keep}
+        parts = tuple(kept.values())
         flat, parameter_tree = jax.tree.flatten(parameters)
         wanted = self._probe(pointwise, given, parameters)
         products = described(wanted.products)
