@@ -238,14 +238,14 @@ class StagedTransform:
 
         components = sum(given.sizes) + sum(products.sizes)
 
-        def run(array, *flat):
+        def run(array, *flat, reverse=False):
             parameters = jax.tree.unflatten(parameter_tree, flat)
             function = partial(local, parameters=parameters)
             if parts:
                 assert isinstance(self._local, NativeTransform)
                 modes, reduced, values = self._local.evaluate_keeping(array, function, components, parts)
             else:
-                (modes, reduced), values = self._local.evaluate(array, function, components), ()
+                (modes, reduced), values = self._local.evaluate(array, function, components, reverse), ()
             return (
                 *values,
                 *jax.tree.leaves(modes),
@@ -264,6 +264,7 @@ class StagedTransform:
             outputs,
             name=f"{self.name}_evaluate",
             part=(self, "evaluate"),
+            reversible=partial(run, reverse=True),
         )
         results = iter(program(array.astype(self.complex_dtype), *map(jnp.asarray, flat)))
         values = {name: next(results) for name in kept}
