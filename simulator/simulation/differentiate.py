@@ -8,9 +8,10 @@
 `loss(state)` is any real function of the last state, written with jax.numpy. JAX differentiates the step, every array
 stays sharded, and physical space is visited in blocks as in a run.
 
-A step's reverse needs the state that it began with. The forward pass keeps `kept` states; the reverse computes the
-states from one of them to the next again, if these are more than `kept` in the same way, and then the stages of each
-step. With `kept` = sqrt(steps) it holds 2 sqrt(steps) states and takes two more runs.
+A step's reverse needs the state that it began with and the tendencies of its stages. The forward pass keeps all of
+them, or all states, as `HELD` allows. If the states take more, or if `kept` is given, it keeps `kept` states; the
+reverse computes the states from one of them to the next again, if these are more than `kept` in the same way, and
+then the stages of each step. With `kept` = sqrt(steps) it holds 2 sqrt(steps) states and takes two more runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,38 +24,70 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 from simulator.errors import UserError
 from simulator.measure.budget import RESIDUAL
 from simulator.physics.models import State
 from simulator.simulation import start
 from simulator.simulation.advance import step_of
+from simulator.simulation.compiling import SMALL, bytes_of
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.arrays import Number
 
 Tree = Any
+Tendency = Callable[..., tuple[Tree, Tree]]
 
 
-def repeated(step: Callable[[Tree], Tree], state: Tree, count: int, kept: int, shardings: Tree) -> Tree:
+HELD = SMALL // 2
+"""The most bytes of a device that the states, or the states and rates, of all steps take if `kept` is not given."""
+RATES = "rates"
+"""The name of the tendencies of a step's stages, for `jax.checkpoint`."""
+
+
+def holding(tendency: Tendency) -> Tendency:
+    """The tendency, of which the reverse computes everything again but the rates."""
+    again = jax.checkpoint(tendency)
+
+    def named(*given: Any) -> tuple[Tree, Tree]:
+        rates, maxima = again(*given)
+        return jax.tree.map(_named, rates), maxima
+
+    return named
+
+
+def _named(rate: jax.Array) -> jax.Array:
+    # JAX 0.10 cannot hold complex numbers that a computation goes on with.
+    if jnp.isrealobj(rate):
+        return checkpoint_name(rate, RATES)
+    return lax.complex(checkpoint_name(rate.real, RATES), checkpoint_name(rate.imag, RATES))
+
+
+def repeated(
+    step: Callable[[Tree], Tree], state: Tree, count: int, kept: int, shardings: Tree, rates: bool = False
+) -> Tree:
     """The state after `count` steps, which are divided into `kept` parts, and these into parts again: the reverse
-    holds the first state of each part, and repeats one part after the other. `shardings` are those of the state's
-    arrays; without them XLA would gather some arrays."""
+    holds the first state of each part, and repeats one part after the other. With `rates` it also holds the rates of
+    the steps of a part. `shardings` are those of the state's arrays; without them XLA would gather some arrays."""
 
     def one(state: Tree, _: None) -> tuple[Tree, None]:
         return lax.with_sharding_constraint(step(state), shardings), None
 
+    policy = jax.checkpoint_policies.save_only_these_names(RATES) if rates else None
+    one_again = jax.checkpoint(one, prevent_cse=False, policy=policy)
+
     def steps(state: Tree, number: int) -> Tree:
-        part, each = one, 1
+        part, each = one_again, 1
         while each * kept < number:
-            part, each = partial(_part, part, kept), each * kept
-        state = lax.scan(jax.checkpoint(part, prevent_cse=False), state, None, number // each)[0]
+            part, each = jax.checkpoint(partial(_part, part, kept), prevent_cse=False), each * kept
+        state = lax.scan(part, state, None, number // each)[0]
         return steps(state, number % each) if number % each else state
 
     return steps(state, count)
 
 
 def _part(inner: Callable[[Tree, None], tuple[Tree, None]], kept: int, state: Tree, _: None) -> tuple[Tree, None]:
-    return lax.scan(jax.checkpoint(inner, prevent_cse=False), state, None, kept)[0], None
+    return lax.scan(inner, state, None, kept)[0], None
 
 
 FIELDS = "fields"
@@ -79,8 +112,9 @@ class Gradient:
         self, simulation: Simulation, loss: Loss, *, steps: int | Sequence[int], dt: float, kept: int | None = None
     ):
         """`steps`: the number of steps, or the rising step numbers after which `loss` gets a state each. `kept`: the
-        number of states that the forward pass keeps, by default the square root of the number of steps. The reverse
-        holds as many again between two of them; with fewer, it computes steps more often."""
+        number of states that the forward pass keeps. The reverse holds as many again between two of them; with fewer,
+        it computes steps more often. By default it keeps all states, with all tendencies if there is room, in at most
+        half a gigabyte of each device; if the states need more, the square root of the number of steps."""
         ends = (steps,) if isinstance(steps, int) else tuple(steps)
         if not ends or ends[0] < 1 or any(b <= a for a, b in pairwise(ends)):
             raise UserError(f"steps: whole numbers from 1 on, rising, are needed, not {steps}")
@@ -114,14 +148,24 @@ class Gradient:
             state = simulation.begin(start.traced_fields(simulation.config, simulation.model, simulation.inputs))
         # The residual of the energy budget influences no step, and its reverse would hold several fields.
         state = replace(state, memory={n: v for n, v in state.memory.items() if n != RESIDUAL})
-        step = step_of(simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, jax.checkpoint)
+        step = step_of(simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, holding)
         found, shardings = [], start.shardings(simulation.model, simulation.populations, state)
         for before, end in pairwise((0, *self._ends)):
             count = end - before
-            kept = self._kept or isqrt(count - 1) + 1
-            state = repeated(lambda s: step(s, self._dt), state, count, kept, shardings)
+            kept, rates = self._held(state, count)
+            state = repeated(lambda s: step(s, self._dt), state, count, kept, shardings, rates)
             found.append(state)
         return tuple(found)
+
+    def _held(self, state: State, count: int) -> tuple[int, bool]:
+        """The number of states that the forward pass keeps in `count` steps, and whether it keeps their rates too."""
+        if self._kept is not None:
+            return self._kept, False
+        simulation, steps = self._simulation, self._ends[-1]
+        one = bytes_of(state) / simulation.transform.layout.devices
+        if steps * one > HELD:
+            count = steps = isqrt(count - 1) + 1
+        return count, steps * one * (1 + simulation.integrator.order) <= HELD
 
     def _total(self, variables: Mapping[str, Any], begin: State) -> jax.Array:
         return self._loss(*self.states(variables, begin))

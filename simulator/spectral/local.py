@@ -453,12 +453,12 @@ class LocalTransform:
         return values
 
     def evaluate(
-        self, array: jax.Array, pointwise: Pointwise, components: int
+        self, array: jax.Array, pointwise: Pointwise, components: int, reverse: bool = False
     ) -> tuple[jax.Array | None, Reductions]:
         """Transforms one device's modes to the modes of pointwise products of their values, and reductions.
 
         The values and products, `components` at every point, exist one block at a time; a backward pass recomputes
-        them.
+        them. With `reverse` the result needs to be differentiable in reverse mode only.
         """
         stage, back = self.plan.stages[0], self._to_modes_by
         messages = self._outer_inverse(take(array, self.layout.order, self.plan.order))

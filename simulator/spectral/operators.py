@@ -43,7 +43,7 @@ def divergence(layout: Layout, field: SpectralVector) -> SpectralScalar:
 
 
 def _along(k: Sequence[OverModes], field: SpectralVector) -> SpectralScalar:
-    return reduce(add, (q * field[i] for i, q in enumerate(k)))
+    return reduce(add, (q * part for q, part in zip(k, jnp.unstack(field), strict=True)))
 
 
 def symmetric_pairs(dimensions: int) -> list[tuple[int, int]]:
@@ -61,13 +61,17 @@ def cross(a: jax.Array | Sequence[jax.Array], b: jax.Array) -> jax.Array:
 
 
 def _cross(a: jax.Array | Sequence[jax.Array], b: jax.Array) -> list[jax.Array] | jax.Array:
-    if not isinstance(a, Sequence) and a.ndim == 3:
-        return [-a * b[1], a * b[0]]
+    # The reverse of an index is an array of all components with zeros, that of `unstack` is a stack.
+    if not isinstance(a, Sequence):
+        if a.ndim == 3:
+            return [-a * b[1], a * b[0]]
+        a = jnp.unstack(a)
     if b.ndim == 3:
         return [a[1] * b, -a[0] * b]
-    if len(b) == 2:
-        return a[0] * b[1] - a[1] * b[0]
-    return [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
+    p, q = a, jnp.unstack(b)
+    if len(q) == 2:
+        return p[0] * q[1] - p[1] * q[0]
+    return [p[1] * q[2] - p[2] * q[1], p[2] * q[0] - p[0] * q[2], p[0] * q[1] - p[1] * q[0]]
 
 
 def curl(layout: Layout, field: Complex[Array, "... ka kb kc"]) -> Complex[Array, "... ka kb kc"]:
@@ -82,7 +86,7 @@ def dot(a: Inexact[Array, "d *shape"], b: Inexact[Array, "d *shape"]) -> Inexact
 
     The sum is written out, because XLA's CPU code takes ten times as long for a sum over a short first axis.
     """
-    return reduce(add, a * b)
+    return reduce(add, jnp.unstack(a * b))
 
 
 def squared(a: Inexact[Array, "*shape"]) -> Float[Array, "..."]:
@@ -108,7 +112,7 @@ def project(layout: Layout, field: SpectralVector) -> SpectralVector:
     """Solenoidal part of a vector, its mean included: v - k (k . v) / |k|^2."""
     k = _k(layout, field)
     along = _along(k, field) * _inverse_square(k)
-    return jnp.stack([field[i] - q * along for i, q in enumerate(k)])
+    return jnp.stack([part - q * along for q, part in zip(k, jnp.unstack(field), strict=True)])
 
 
 def fluctuation(layout: Layout, field: SpectralField) -> SpectralField:

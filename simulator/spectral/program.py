@@ -35,7 +35,7 @@ class Program:
     values. With `linear`, the function is linear in all its arguments, and the program is its own tangent. `part` is
     a transform and the name of the transform's method that the program computes, for analyses of a step. `axes` are
     the axes of the mesh over which arguments and results are divided or replicated, by default those that cut space.
-    Devices along the other axes repeat each other's work.
+    Devices along the other axes repeat each other's work. `reversible` is the same function, for reverse mode only.
     """
 
     def __init__(
@@ -49,8 +49,10 @@ class Program:
         linear: bool = False,
         part: "tuple[Any, str] | None" = None,
         axes: tuple[str, ...] | None = None,
+        reversible: Local | None = None,
     ):
         self.function, self.mesh, self.name, self.linear = function, mesh, name, linear
+        self._reversible = reversible or function
         self.part, self.axes = part, tuple(spatial(mesh)) if axes is None else axes
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self._derived: dict[Any, Program] = {}
@@ -158,6 +160,7 @@ class Program:
                 name=self.name,
                 linear=self.linear,
                 axes=over + self.axes,
+                reversible=jax.vmap(self._reversible, in_axes=axes, out_axes=0),
             )
             if self._vjp is not None:
                 program._vjp = _batched_vjp(self._vjp, axes, len(self.outputs))
@@ -171,21 +174,21 @@ class Program:
         def make() -> Program:
             count = len(self.inputs)
 
-            def along(primals):
+            def along(primals, function):
                 def varied(*values):
                     full = list(primals)
                     for position, value in zip(positions, values, strict=True):
                         full[position] = value
-                    return self.function(*full)
+                    return function(*full)
 
                 return varied, tuple(primals[p] for p in positions)
 
             def function(*arguments):
-                varied, point = along(arguments[:count])
+                varied, point = along(arguments[:count], self.function)
                 return jax.jvp(varied, point, arguments[count:])[1]
 
             def vjp(*arguments):
-                varied, point = along(arguments[:count])
+                varied, point = along(arguments[:count], self._reversible)
                 return jax.vjp(varied, *point)[1](tuple(arguments[count:]))
 
             program = Program(

@@ -223,10 +223,10 @@ class StagedTransform:
         array, given = stack(inputs)
         if array is None:
             raise ValueError("evaluate needs at least one input field")
-        # Each input to keep has consecutive component numbers.
-        places = given.split(np.arange(sum(given.sizes)))
-        kept = {} if self.kept_order is None else {name: np.ravel(places[name]) for name in keep}
-        parts = tuple((int(p[0]), len(p)) for p in kept.values())
+        first = np.cumsum(given.sizes) - given.sizes
+        ranges = jax.tree.unflatten(given.treedef, list(zip(map(int, first), given.sizes, strict=True)))
+        kept = {} if self.kept_order is None else {name: ranges[name] for name in keep}
+        parts = tuple(kept.values())
         flat, parameter_tree = jax.tree.flatten(parameters)
         wanted = self._probe(pointwise, given, parameters)
         products = described(wanted.products)
@@ -238,14 +238,14 @@ class StagedTransform:
 
         components = sum(given.sizes) + sum(products.sizes)
 
-        def run(array, *flat):
+        def run(array, *flat, reverse=False):
             parameters = jax.tree.unflatten(parameter_tree, flat)
             function = partial(local, parameters=parameters)
             if parts:
                 assert isinstance(self._local, NativeTransform)
                 modes, reduced, values = self._local.evaluate_keeping(array, function, components, parts)
             else:
-                (modes, reduced), values = self._local.evaluate(array, function, components), ()
+                (modes, reduced), values = self._local.evaluate(array, function, components, reverse), ()
             return (
                 *values,
                 *jax.tree.leaves(modes),
@@ -264,6 +264,7 @@ class StagedTransform:
             outputs,
             name=f"{self.name}_evaluate",
             part=(self, "evaluate"),
+            reversible=partial(run, reverse=True),
         )
         results = iter(program(array.astype(self.complex_dtype), *map(jnp.asarray, flat)))
         values = {name: next(results) for name in kept}

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Complex, Inexact, Shaped
 
 from simulator.spectral.arrays import PhysicalField, SpectralField, SpectralFields
@@ -127,14 +128,12 @@ class Stacked(NamedTuple):
     def sizes(self) -> list[int]:
         return [int(np.prod(lead, dtype=int)) for lead in self.leads]
 
-    def split(self, array: jax.Array | np.ndarray | None) -> Tree:
+    def split(self, array: jax.Array | None) -> Tree:
         if array is None:
             return jax.tree.unflatten(self.treedef, [])
-        ends = np.cumsum(self.sizes)
-        leaves = [
-            array[end - size : end].reshape((*lead, *array.shape[1:]))
-            for end, size, lead in zip(ends, self.sizes, self.leads, strict=True)
-        ]
+        # The reverse of a slice is an array of all components with zeros, that of a split is a concatenation.
+        parts = zip(lax.split(array, self.sizes), self.leads, strict=True)
+        leaves = [part.reshape((*lead, *array.shape[1:])) for part, lead in parts]
         return jax.tree.unflatten(self.treedef, leaves)
 
 

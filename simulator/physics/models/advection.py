@@ -24,14 +24,16 @@ def stress_pairs(dimensions: int) -> list[tuple[int, int]]:
 def stress_without_trace(u: Float[Array, "d *point"]) -> Float[Array, "pair *point"]:
     """u_i u_j - u_z^2 delta_ij: the components xx, yy, xy, xz, yz; zz is zero. In a plane u_x^2 - u_y^2 and u_x
     u_y."""
-    last = u[-1] * u[-1]
-    return jnp.stack([u[i] * u[j] - last if i == j else u[i] * u[j] for i, j in stress_pairs(len(u))])
+    parts = jnp.unstack(u)
+    last = parts[-1] * parts[-1]
+    products = [(i == j, parts[i] * parts[j]) for i, j in stress_pairs(len(parts))]
+    return jnp.stack([product - last if diagonal else product for diagonal, product in products])
 
 
 def divergence_of_stress(layout: Layout, stress: Complex[Array, "pair ka kb kc"]) -> SpectralVector:
     """i k_j T_ij of a stress T with its components in the order of `stress_pairs`: five, in a plane two."""
     k = wavenumbers(layout, stress.real.dtype)
-    parts = dict(zip(stress_pairs(len(k)), stress, strict=True))
+    parts = dict(zip(stress_pairs(len(k)), jnp.unstack(stress), strict=True))
     rows = []
     for i in range(len(k)):
         held = ((q, parts.get((min(i, j), max(i, j)))) for j, q in enumerate(k))

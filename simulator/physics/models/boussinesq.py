@@ -71,7 +71,7 @@ class Boussinesq(NavierStokes):
 
     def buoyancy_force(self, fields: Fields) -> SpectralVector:
         """b e, an acceleration (length/time^2)."""
-        return fields["buoyancy"] * fluid.constant(self.up, fields["buoyancy"].real.dtype)
+        return jnp.stack([e * fields["buoyancy"] for e in self.up])
 
     def linear_force(self, fields: Fields) -> SpectralVector:
         return super().linear_force(fields) + self.buoyancy_force(fields)

@@ -248,7 +248,7 @@ def drag_rate(layout: Layout, settings: FlowSettings, dtype) -> arrays.OfModes |
 
 def fluxes(names: Iterable[str], values: arrays.PointValues) -> arrays.PointValues:
     """u theta of every scalar, by its name; pointwise."""
-    return {name: values[name] * values["velocity"] for name in names}
+    return {name: jnp.stack([values[name] * u for u in jnp.unstack(values["velocity"])]) for name in names}
 
 
 def scalar_tendencies(layout: Layout, scalars: Iterable[Scalar], products: Fields, velocity: jax.Array) -> Fields:

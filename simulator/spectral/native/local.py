@@ -153,41 +153,63 @@ class NativeTransform(LocalTransform):
         return run(self._form(0, False, self._messages(0, 0), wanted), self._outer_inverse(array))[0]
 
     def evaluate(
-        self, array: jax.Array, pointwise: Pointwise, components: int
+        self, array: jax.Array, pointwise: Pointwise, components: int, reverse: bool = False
     ) -> tuple[jax.Array | None, Reductions]:
         """`LocalTransform.evaluate`. The kernels write the transformed products directly into the messages."""
-        modes, reduced, _ = self.evaluate_keeping(array, pointwise, components, ())
-        return modes, reduced
+        visited = self._visited_for_reverse if reverse else self._visited
+        sent, reduced, _ = visited(self._outer_inverse(array), pointwise, components)
+        return (self._outer_forward(sent) if sent else None), self._over_devices(reduced)
 
     def evaluate_keeping(
         self, array: jax.Array, pointwise: Pointwise, components: int, keep: Sequence[tuple[int, int]]
     ) -> tuple[jax.Array | None, Reductions, tuple[jax.Array, ...]]:
         """`evaluate`, and the values (components, *values_order) of the ranges (first, number) of components in
         `keep`."""
-        stage = self.plan.stages[0]
-        total, along = self.local(0, stage.block), 1 + self.values_order.index(stage.block)
+        sent, reduced, kept = self._visited(self._outer_inverse(array), pointwise, components, keep)
+        return (self._outer_forward(sent) if sent else None), self._over_devices(reduced), kept
+
+    # ---- physical space, in blocks -----------------------------------------------------------------------
+
+    def _blocks_of(self, components: int) -> tuple[int, jax.Array, Form, Form]:
+        """The number of planes in a block, the numbers of the blocks, and the stages before and after the pointwise
+        function."""
+        total = self.local(0, self.plan.stages[0].block)
         size = min(self.blocks(0, components), total)
-        count = -(-total // size)
-        order, messages = self.values_order, self._outer_inverse(array)
-        side, values = self._messages(0, 0), self._values(order, size)
+        side, values = self._messages(0, 0), self._values(self.values_order, size)
         to_values = self._form(0, False, side, values, size, start_in=1)
         to_messages = self._form(0, True, values, side, size, start_in=2)
+        return size, jnp.arange(-(-total // size)), to_values, to_messages
 
-        def at_points(messages, start, fresh):
-            points, inside = self._points_of(start, size, order)
+    def _planes(self, i: jax.Array | int, size: int) -> tuple[jax.Array, jax.Array]:
+        """The first plane of block `i` of `size` planes, and a mask of the planes that no earlier block holds: the
+        last block may overlap the previous one."""
+        block = self.plan.stages[0].block
+        start = jnp.minimum(i * size, self.local(0, block) - size).astype(jnp.int32)
+        shape = [size if a == block else 1 for a in self.values_order]
+        return start, (start + jnp.arange(size) >= i * size).reshape(shape)
+
+    def _visited(
+        self, messages: Messages, pointwise: Pointwise, components: int, keep: Sequence[tuple[int, int]] = ()
+    ) -> tuple[Messages, Reductions, tuple[jax.Array, ...]]:
+        """The products as messages (none without products), the reductions, and the values in `keep`."""
+        size, blocks, to_values, to_messages = self._blocks_of(components)
+        axis = self.plan.stages[0].block
+        total, along = self.local(0, axis), 1 + self.values_order.index(axis)
+
+        def at_points(messages, i):
+            start, fresh = self._planes(i, size)
+            points, inside = self._points_of(start, size, self.values_order)
             (block,) = run(to_values, messages, start)
-            shape = [size if a == stage.block else 1 for a in order]
-            products, reduced = pointwise(block, points, inside & fresh.reshape(shape))
+            products, reduced = pointwise(block, points, inside & fresh)
             seen = tuple(block[first : first + number] for first, number in keep)
-            return None if products is None else products.astype(block.dtype), reduced, seen
+            return None if products is None else products.astype(block.dtype), reduced, seen, start
 
-        products, reduced, seen = jax.eval_shape(at_points, messages, jnp.int32(0), jnp.ones(size, bool))
+        products, reduced, seen, _ = jax.eval_shape(at_points, messages, jnp.int32(0))
         made = 0 if products is None else products.shape[0]
 
         @jax.checkpoint
         def visit(into, i, messages):
-            start = jnp.minimum(i * size, total - size).astype(jnp.int32)
-            block_products, extra, seen = at_points(messages, start, start + jnp.arange(size) >= i * size)
+            block_products, extra, seen, start = at_points(messages, i)
             return (run(to_messages, (block_products,), start, into) if made else ()), extra, seen, start
 
         def body(carry, i):
@@ -199,16 +221,62 @@ class NativeTransform(LocalTransform):
             )
             return (into, combine(reduced, extra), kept), None
 
-        empty = ()
-        if made:
-            shape, kind = side.array(made), to_messages.dtype_of(side)
-            empty = tuple(blank(shape, kind, number) for number in range(side.messages))
-        messages_made = len(empty)
+        empty = _blanks(to_messages, made) if made else ()
         kept = tuple(
-            blank((*part.shape[:along], total, *part.shape[along + 1 :]), part.dtype, messages_made + number)
+            blank((*part.shape[:along], total, *part.shape[along + 1 :]), part.dtype, len(empty) + number)
             for number, part in enumerate(seen)
         )
         start = (empty, cast(Reductions, reductions_start(reduced)), kept)
-        (sent, reduced, kept), _ = lax.scan(body, start, jnp.arange(count))
-        modes = self._outer_forward(sent) if made else None
-        return modes, self._over_devices(cast(Reductions, reduced)), kept
+        (sent, reduced, kept), _ = lax.scan(body, start, blocks)
+        return sent, cast(Reductions, reduced), kept
+
+    def _visited_for_reverse(
+        self, messages: Messages, pointwise: Pointwise, components: int
+    ) -> tuple[Messages, Reductions, tuple[jax.Array, ...]]:
+        """`_visited`, to be differentiated in reverse mode only: the reverse visits the blocks as the function does.
+        JAX's own transpose of the loop would add arrays of all planes for every block."""
+        size, blocks, to_values, to_messages = self._blocks_of(components)
+        start, fresh = self._planes(0, size)
+        points, inside = self._points_of(start, size, self.values_order)
+        values = jnp.zeros(to_values.target.array(messages[0].shape[1]), to_values.dtype_of(to_values.target))
+        function, parameters = jax.closure_convert(pointwise, values, points, inside & fresh)
+
+        @jax.custom_vjp
+        def visited(messages, parameters):
+            return self._visited(messages, lambda *given: function(*given, *parameters), components)
+
+        def reverse(given, cotangents):
+            messages, parameters = given
+            sent, reduced, _ = cotangents
+
+            def visit(carry, i):
+                into, totals = carry
+                start, fresh = self._planes(i, size)
+                points, inside = self._points_of(start, size, self.values_order)
+                (block,) = run(to_values, messages, start)
+
+                def at_points(block, *parameters):
+                    products, reduced = function(block, points, inside & fresh, *parameters)
+                    return None if products is None else products.astype(block.dtype), reduced
+
+                back, products = jax.vjp(at_points, block, *parameters)[1], None
+                if sent:
+                    (products,) = run(to_messages.transposed(), sent, start)
+                    products = jnp.where(fresh, products, 0)
+                of_block, *of_parameters = back((products, reduced))
+                into = run(to_values.transposed(), (of_block,), start, into)
+                return (into, [a + b for a, b in zip(totals, of_parameters, strict=True)]), None
+
+            # From the last block to the first: planes that two blocks share are written last by the first of the two.
+            empty = _blanks(to_values.transposed(), messages[0].shape[1])
+            first = (empty, [jnp.zeros_like(p) for p in parameters])
+            return lax.scan(visit, first, blocks, reverse=True)[0]
+
+        visited.defvjp(lambda *given: (visited(*given), given), reverse)
+        return visited(messages, parameters)
+
+
+def _blanks(form: Form, components: int) -> Messages:
+    """Arrays for a stage to fill."""
+    side = form.target
+    return tuple(blank(side.array(components), form.dtype_of(side), number) for number in range(side.messages))
