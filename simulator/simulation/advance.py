@@ -147,7 +147,7 @@ class _Round(NamedTuple):
     due: jax.Array  # Whether there is another round.
 
 
-def _joined_steps(model: SplitModel, state: State, unfinished: Callable, choose: Callable) -> State:
+def _joined_steps(model: Any, state: State, unfinished: Callable, choose: Callable) -> State:
     """Steps of kick, drift, kick with one evaluation of the forces in each, the same for the last kick of a step and
     the first of the next. A round does that last kick and, if a step is due, the next first kick and drift; else
     those of no duration, which change no bit. `choose(state, rate)` as in `one_step`."""

@@ -353,24 +353,14 @@ class SplitModel(Model):
 
     @property
     def joins_kicks(self) -> bool:
-        """Whether the kick that ends a step and the kick that begins the next take their `forces` from one
-        evaluation. A model that does so defines `forces` and `kicked`, consists of particles, and its drift of no
-        duration changes no bit."""
+        """Whether the kick that ends a step and the kick that begins the next share one evaluation of V. Such a model
+        defines `forces(fields, time)`, and `kicked(fields, forces, time, duration)` with the result of `kick`; its drift
+        of no duration changes no bit."""
         return False
 
     def drift(self, fields: Fields, duration: arrays.Number) -> Fields:
         """exp(duration T) u."""
         raise TypeError(f"{type(self).__name__} does not define drift")
-
-    def forces(self, fields: Any, time: arrays.Number) -> Any:
-        """What `kicked` needs to know of V at `time`."""
-        raise TypeError(f"{type(self).__name__} does not define forces")
-
-    def kicked(
-        self, fields: Any, forces: Any, time: arrays.Number, duration: arrays.Number
-    ) -> tuple[Any, arrays.Number]:
-        """`kick` with the `forces` of these fields."""
-        raise TypeError(f"{type(self).__name__} does not define kicked")
 
     def kick(self, fields: Fields, time: arrays.Number, duration: arrays.Number) -> tuple[Fields, arrays.Number]:
         """exp(duration V) u at `time`, and the rate (1/time, double) that limits dt: dt = cfl / rate.
