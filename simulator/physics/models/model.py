@@ -354,8 +354,8 @@ class SplitModel(Model):
     @property
     def joins_kicks(self) -> bool:
         """Whether the kick that ends a step and the kick that begins the next share one evaluation of V. Such a model
-        defines `forces(fields, time)`, and `kicked(fields, forces, time, duration)` with the result of `kick`; its drift
-        of no duration changes no bit."""
+        defines `forces(fields, time)`, and `kicked(fields, forces, time, duration)` with the result of `kick`; its
+        drift of no duration changes no bit."""
         return False
 
     def drift(self, fields: Fields, duration: arrays.Number) -> Fields:
