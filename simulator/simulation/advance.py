@@ -133,9 +133,8 @@ def _split_step(model: SplitModel, integrator: Splitting, state: State, choose: 
     dt, origin, since, time = choose(state.memory["rate"])
     evolved, rate = integrator.alternate(model, model.contents(state), state.time, dt)
     fields = _constrained(model, state, {name: evolved[name] for name in state.fields}, dt)
-    memory = {name: evolved.get(name, value) for name, value in state.memory.items()} | {"rate": rate}
-    particles: Any = {name: evolved[name] for name in state.particles}
-    new = State(fields, time, state.step + 1, dt, origin, since, memory, particles=particles)
+    new = _replaced(state, evolved, rate)
+    new = replace(new, fields=fields, time=time, step=state.step + 1, dt=dt, origin=origin, since=since)
     return _with_room(state, new)
 
 
@@ -168,8 +167,7 @@ def _joined_steps(model: Any, state: State, unfinished: Callable, choose: Callab
         new = _with_room(whole, new)
         clock = ("time", "step", "dt", "origin", "since")
         new = replace(new, **{n: jnp.where(due, getattr(new, n), getattr(whole, n)) for n in clock})
-        failed = jnp.isnan(new.dt)
-        new = replace(new, step=jnp.where(failed, whole.step, new.step), time=jnp.where(failed, whole.time, new.time))
+        new = _at_failure(whole, new)
         moved = new.step > whole.step
         return _Round(new, jnp.where(moved, 0.5 * new.dt, 0), moved)
 
@@ -181,6 +179,12 @@ def _replaced(state: State, contents: Any, rate: Number) -> State:
     """The state with the particles of a split model and the small arrays that its steps change."""
     memory = {name: contents.get(name, value) for name, value in state.memory.items()} | {"rate": rate}
     return replace(state, memory=memory, particles={name: contents[name] for name in state.particles})
+
+
+def _at_failure(old: State, new: State) -> State:
+    """The new state; if no step could be taken, with the step and the time of the old one."""
+    failed = jnp.isnan(new.dt)
+    return replace(new, step=jnp.where(failed, old.step, new.step), time=jnp.where(failed, old.time, new.time))
 
 
 def _with_room(state: State, new: State) -> State:
@@ -293,8 +297,7 @@ def advance_of(
 
         def body(s: State) -> State:
             new = one_step(model, integrator, s, partial(choose, s), forcing, swarm)
-            failed = jnp.isnan(new.dt)
-            return replace(new, step=jnp.where(failed, s.step, new.step), time=jnp.where(failed, s.time, new.time))
+            return _at_failure(s, new)
 
         return lax.while_loop(unfinished, body, state)
 
