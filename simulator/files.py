@@ -7,12 +7,14 @@ Every failure is a plain OSError that names the file; file modes follow the umas
 import contextlib
 import errno
 import json
+import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import xxhash
 
@@ -21,6 +23,7 @@ from simulator.errors import RunFailure, UserError
 TEMPORARY = ".tmp-"
 """Prefix of temporary names, which are never read and are removed by the next start."""
 _PIECE = 1 << 20
+Stored = TypeVar("Stored")
 
 
 class Journal:
@@ -53,14 +56,8 @@ class AppendedFile:
         """Open `path`, creating it if missing, and read its present content for the checksum."""
         self.path = path
         self._hash = xxhash.xxh3_64()
-        with open(path, "ab+", buffering=0) as file:
-            file.seek(0)
-            size = 0
-            while piece := file.read(_PIECE):
-                self._hash.update(piece)
-                size += len(piece)
-        self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        self.mark = size, self._hash.hexdigest()
+        self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self.mark = checksum(pieces_of(path), self._hash)
         """Number of bytes and their xxh3, one tuple so that other threads read a consistent pair."""
 
     def append(self, data: bytes) -> None:
@@ -91,19 +88,20 @@ class AppendedFile:
             os.close(descriptor)
 
 
-def checksum(data: Iterable[bytes | memoryview]) -> tuple[int, str]:
-    """Number of bytes in the pieces of `data`, and their xxh3."""
-    digest, size = xxhash.xxh3_64(), 0
+def checksum(data: Iterable[bytes | memoryview], digest: xxhash.xxh3_64 | None = None) -> tuple[int, str]:
+    """Number of bytes in the pieces of `data`, and their xxh3, which `digest` computes."""
+    digest, size = digest or xxhash.xxh3_64(), 0
     for piece in data:
         digest.update(piece)
         size += memoryview(piece).nbytes
     return size, digest.hexdigest()
 
 
-def pieces_of(path: Path) -> Iterator[bytes]:
-    """The bytes of a file, a megabyte at a time."""
+def pieces_of(path: Path, most: float = math.inf) -> Iterator[bytes]:
+    """The bytes of a file, a megabyte at a time; at most its first `most` bytes."""
     with open(path, "rb", buffering=0) as file:
-        while piece := file.read(_PIECE):
+        while most > 0 and (piece := file.read(int(min(_PIECE, most)))):
+            most -= len(piece)
             yield piece
 
 
@@ -147,6 +145,23 @@ def replace_file(path: Path, data: bytes | str, journal: Journal = UNRECORDED) -
 def replace_json(path: Path, content: Any, journal: Journal = UNRECORDED) -> None:
     """`replace_file` with `content` as indented JSON."""
     replace_file(path, json.dumps(content, indent=2) + "\n", journal)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The mapping in a JSON file; empty if the file is missing, cannot be read or holds no mapping."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def restored(kind: type[Stored], content: Mapping[str, Any]) -> Stored | None:
+    """The dataclass `kind` whose fields are in `content`; None if a field is missing. Other keys are ignored."""
+    names = {field.name for field in fields(cast(Any, kind))}
+    with contextlib.suppress(TypeError):
+        return kind(**{name: value for name, value in content.items() if name in names})
+    return None
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:

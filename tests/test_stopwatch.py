@@ -11,7 +11,7 @@ import pytest
 from run_support import simulate, write_case
 
 from simulator.simulation import compiling
-from simulator.simulation.compiling import Compilable, compiled
+from simulator.simulation.compiling import Compilable, Compiling
 from simulator.stopwatch import Stopwatch
 
 
@@ -55,9 +55,9 @@ def test_programs_are_compiled_as_they_would_be_when_called(monkeypatch) -> None
     given["shared"] = Compilable(partial(given["one"].function), (x,))  # as the functions of a batch of runs
     said, told, compiles = [], threading.Event(), jax.stages.Lowered.compile
 
-    def compile_when_told(lowered):
+    def compile_when_told(lowered, options):
         assert told.wait(20)
-        return compiles(lowered)
+        return compiles(lowered, options)
 
     def say(line: str) -> None:
         said.append(line)
@@ -65,7 +65,7 @@ def test_programs_are_compiled_as_they_would_be_when_called(monkeypatch) -> None
 
     monkeypatch.setattr(jax.stages.Lowered, "compile", compile_when_told)
     monkeypatch.setattr(compiling, "PATIENCE", 0.0)
-    ready = compiled(given, together=True, say=say)
+    ready = Compiling(together=True).finish(given, say)
     assert (ready["none"](x) == 0).all() and (ready["one"](x) == x).all()
     assert ready["shared"] is given["shared"].function
     assert said == ["compiling none, one"]

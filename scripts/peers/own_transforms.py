@@ -111,7 +111,8 @@ def compare(
 ) -> list[Row]:
     """One row per contender, timed in turns for about `seconds`. Called by every process."""
     rows = []
-    for contender, rounds in zip(contenders, timed_in_rounds(contenders, seconds, agree), strict=True):
+    timed = timed_in_rounds([contender.round for contender in contenders], seconds, agree)
+    for contender, rounds in zip(contenders, timed, strict=True):
         forward, inverse = (1e3 * float(np.median(times)) for times in zip(*rounds, strict=True))
         sent, temporary = getattr(contender, "sent", None), getattr(contender, "temporary", None)
         rows.append(Row(contender.name, forward, inverse, sent, temporary, rounds))

@@ -31,19 +31,6 @@ from simulator.words import version_of
 
 _SEAL = b"simulator xxh3 "
 _SEAL_LENGTH = len(_SEAL) + 16
-MakeDataset = Callable[[h5py.Group, str, FieldEntry, str, str], h5py.Dataset]
-"""(group, name in the group, entry, field, component path) -> the new data set."""
-
-
-def field_path(manifest: Manifest, component_path: str) -> str:
-    """The path of a component in an index."""
-    field, slash, component = component_path.partition("/")
-    entry = manifest.fields[field]
-    if entry.species is not None:
-        record = field.removeprefix(f"{entry.species}.")
-        return f"/data/{manifest.step}/particles/{entry.species}/{record}{slash}{component}"
-    group = "fields" if entry.is_mesh else "arrays"
-    return f"/data/{manifest.step}/{group}/{component_path}"
 
 
 def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
@@ -100,14 +87,6 @@ def _seal(image: bytes | memoryview, described: bytes) -> bytes:
     return _SEAL + digest.hexdigest().encode()
 
 
-def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
-    def make(group: h5py.Group, name: str, entry: FieldEntry, field: str, path: str) -> h5py.Dataset:
-        return virtual(group, name, entry.extents, folder, manifest, [(path, ())])
-
-    shown = {name: entry for name, entry in manifest.fields.items() if entry.is_mesh or entry.species}
-    lay_out(file, manifest.model_copy(update={"fields": shown}), make)
-
-
 def virtual(
     group: h5py.Group,
     name: str,
@@ -132,8 +111,8 @@ def virtual(
     return _create(group, name, layout)
 
 
-def lay_out(file: h5py.File, manifest: Manifest, make: MakeDataset) -> None:
-    """Create the groups, attributes, scales and data sets of an index in `file`; `make` creates each data set."""
+def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
+    """Write the groups, attributes, scales and virtual data sets of an index."""
     _set(
         file,
         {
@@ -150,39 +129,38 @@ def lay_out(file: h5py.File, manifest: Manifest, make: MakeDataset) -> None:
             **{k: v for k, v in manifest.attributes.items() if k not in ("time", "dt")},
         },
     )
+    file["time"] = manifest.time
     iteration = file.create_group(f"data/{manifest.step}")
     dt = manifest.attributes.get("dt", 0.0)
     _set(iteration, {"time": manifest.time, "dt": float(dt), "timeUnitSI": 1.0})
-    iteration.create_group("fields")
-    if "time" not in file:
-        file["time"] = manifest.time
-    scales: dict[Any, h5py.Dataset] = {}
+    meshes = iteration.create_group("fields")
+    scales: dict[Axis, h5py.Dataset] = {}
+    species: dict[str, int] = {}
     for name, entry in manifest.fields.items():
-        mesh = _mesh_attributes(entry) if entry.is_mesh else {}
-        if entry.components and entry.is_mesh:
-            _set(iteration.require_group(f"fields/{name}"), mesh)
+        if entry.species is not None:
+            species[entry.species] = entry.axes[-1].size
+            record = name.removeprefix(f"{entry.species}.")
+            parent, described = iteration.require_group(f"particles/{entry.species}"), _record_attributes(record)
+        elif entry.is_mesh:
+            record, parent, described = name, meshes, _mesh_attributes(entry)
+        else:
+            continue
+        group = parent.create_group(record) if entry.components else parent
         for _, path in entry.component_paths(name):
-            parent, _, last = field_path(manifest, path).rpartition("/")
-            made = make(file.require_group(parent), last, entry, name, path)
-            if entry.species is not None:
-                _set(made, {"unitSI": 1.0})
-                if not entry.components:
-                    _set(made, _record_attributes(last))
-            if not entry.is_mesh:
-                continue
-            _set(made, {"position": np.zeros(len(entry.axes)), "unitSI": 1.0, **entry.attributes})
-            if not entry.components:
-                _set(made, mesh)
-            for i, axis in enumerate(entry.axes):
-                if axis not in scales:
-                    scales[axis] = _scale(file, axis)
-                made.dims[i].attach_scale(scales[axis])
-            link = path.replace("/", "_")
-            if link not in file:
-                file[link] = made
-    species = {entry.species: entry.axes[-1].size for entry in manifest.fields.values() if entry.species}
+            last = path.partition("/")[2] or record
+            made = virtual(group, last, entry.extents, folder, manifest, [(path, ())])
+            _set(made, {"unitSI": 1.0})
+            if entry.is_mesh:
+                _set(made, {"position": np.zeros(len(entry.axes)), **entry.attributes})
+                for i, axis in enumerate(entry.axes):
+                    if axis not in scales:
+                        scales[axis] = _scale(file, axis)
+                    made.dims[i].attach_scale(scales[axis])
+                if (link := path.replace("/", "_")) not in file:
+                    file[link] = made
+        _set(parent[record], described)
     for name, count in species.items():
-        _lay_out_species(iteration, name, count)
+        _add_offset(iteration.require_group(f"particles/{name}"), count)
     if len(set(species.values())) == 1 and "position" not in file:
         # yt 4.4 counts the particles of every species by a path that begins at the root.
         file["position"] = iteration[f"particles/{next(iter(species))}/position"]
@@ -205,19 +183,15 @@ def _record_attributes(record: str) -> dict[str, Any]:
     return {"unitDimension": np.array([*powers, 0, 0, 0, 0], float), "timeOffset": 0.0}
 
 
-def _lay_out_species(iteration: h5py.Group, species: str, count: int) -> None:
-    """Write the attributes of records with components, and the constant record that openPMD requires."""
-    group = iteration.require_group(f"particles/{species}")
-    for name, record in group.items():
-        if isinstance(record, h5py.Group):
-            _set(record, _record_attributes(name))
+def _add_offset(species: h5py.Group, count: int) -> None:
+    """Add the constant record that openPMD requires."""
     for axis in "xyz":
-        offset = group.require_group(f"positionOffset/{axis}")
+        offset = species.create_group(f"positionOffset/{axis}")
         _set(offset, {"value": 0.0, "shape": np.array([count], np.uint64), "unitSI": 1.0})
-    _set(group.require_group("positionOffset"), _record_attributes("positionOffset"))
+    _set(species["positionOffset"], _record_attributes("positionOffset"))
 
 
-def _scale(file: h5py.File, axis: Any) -> h5py.Dataset:
+def _scale(file: h5py.File, axis: Axis) -> h5py.Dataset:
     name = axis.name if axis.name not in file else f"{axis.name}_{axis.size}"
     while name in file:
         name += "_"
@@ -242,7 +216,7 @@ def _mesh_attributes(entry: FieldEntry) -> dict[str, Any]:
     }
 
 
-def _set(target: h5py.Group | h5py.Dataset, attributes: Mapping[str, Any]) -> None:
+def _set(target: h5py.HLObject, attributes: Mapping[str, Any]) -> None:
     for name, value in attributes.items():
         target.attrs[name] = as_attribute(value)
 

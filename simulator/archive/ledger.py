@@ -23,8 +23,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from simulator.archive.state import ALTERED, read_state, seal, unsealed
 from simulator.files import AppendedFile, Journal, checksum, pieces_of, reason, replace_file
 
@@ -281,11 +279,10 @@ class Audit:
             return None
         if not path.exists():
             return None if None in known.acceptable(name) else "missing"
-        with open(path, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            for length, digest in recorded:
-                if size >= length and _prefix(file.fileno(), length) == digest:
-                    return f"too long: {size} bytes, not {length}" if known.ended and size > length else None
+        size = path.stat().st_size
+        for length, digest in recorded:
+            if size >= length and checksum(pieces_of(path, length)) == (length, digest):
+                return f"too long: {size} bytes, not {length}" if known.ended and size > length else None
         length = recorded[-1][0]
         return f"short: {size} bytes, not {length}" if size < length else ALTERED
 
@@ -299,11 +296,3 @@ def lost_or_altered(audit: Audit) -> Iterator[str]:
             problem = reason(error)
         if problem:
             yield f"{audit.folder / name}: {problem}"
-
-
-def _prefix(descriptor: int, size: int) -> str:
-    digest, place = xxhash.xxh3_64(), 0
-    while place < size and (piece := os.pread(descriptor, min(1 << 20, size - place), place)):
-        digest.update(piece)
-        place += len(piece)
-    return digest.hexdigest()

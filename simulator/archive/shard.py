@@ -23,9 +23,9 @@ from typing import Any
 import h5py
 import jax
 import numpy as np
-import xxhash
 
 from simulator.archive.manifest import LIBVER, NAMED, Axis, BlockEntry, FieldEntry, ShardEntry, load_filters
+from simulator.files import checksum
 
 _CHUNK_BYTES = 1 << 20
 _STRUCTURE = 1 << 9
@@ -180,16 +180,9 @@ def build_shard(
             if block.start:  # for people who inspect a shard
                 stored.attrs["start"] = np.array(block.start, dtype=np.int64)
     pieces = [image.getbuffer()] if filters else list(_stream(image, sorted(placed, key=lambda p: p[0])))
-    digest = xxhash.xxh3_64()
-    for piece in pieces:
-        digest.update(piece)
-    record = ShardEntry(
-        file=shard_name(process_id),
-        bytes=sum(len(piece) for piece in pieces),
-        xxh3=digest.hexdigest(),
-        blocks={name: tuple(_block_entry(fields[name], b) for b in own) for name, own in blocks.items()},
-    )
-    return pieces, record
+    size, digest = checksum(pieces)
+    entries = {name: tuple(_block_entry(fields[name], b) for b in own) for name, own in blocks.items()}
+    return pieces, ShardEntry(file=shard_name(process_id), bytes=size, xxh3=digest, blocks=entries)
 
 
 def _block_entry(entry: FieldEntry, block: Block) -> BlockEntry:

@@ -3,14 +3,14 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import xxhash
 
-from simulator.files import replace_file
+from simulator.files import read_json, replace_file, restored
 
 NAME = "state.json"
 CONFIG = "config.yaml"
@@ -74,14 +74,8 @@ def unsealed(data: bytes) -> dict[str, Any] | None:
 
 def read_state(folder: Path) -> RunState | None:
     """The state of the run in `folder`; None if this program wrote no readable state there. Ignores unknown keys."""
-    try:
-        content: Any = json.loads((folder / NAME).read_text())
-        if content.get("program") != _PROGRAM:
-            return None
-        known = {field.name for field in fields(RunState)}
-        return RunState(**{key: value for key, value in content.items() if key in known})
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None
+    content = read_json(folder / NAME)
+    return restored(RunState, content) if content.get("program") == _PROGRAM else None
 
 
 def percent(start: float, time: float, stop: float) -> float:

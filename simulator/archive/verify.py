@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import xxhash
-
 from simulator.archive.index import NAME as TIME_INDEX
 from simulator.archive.index import derived_problem, make_derived, time_index_problem, write_time_index
 from simulator.archive.ledger import NAME as LEDGER
@@ -30,9 +28,7 @@ from simulator.archive.reader import snapshot_folder
 from simulator.archive.state import ALTERED, CONFIG, read_state, unsealed
 from simulator.archive.state import NAME as STATE
 from simulator.errors import RunFailure, UserError
-from simulator.files import TEMPORARY, UNRECORDED, Journal, reason
-
-_PIECE = 4 << 20
+from simulator.files import TEMPORARY, UNRECORDED, Journal, checksum, pieces_of, reason
 
 
 @dataclass(frozen=True)
@@ -137,28 +133,18 @@ def stored_in(path: Path) -> list[Path]:
 
 
 def _check_shard(folder: Path, shard: ShardEntry) -> Checked:
-    path = folder / shard.file
-    digest = xxhash.xxh3_64()
-    try:
-        with open(path, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size != shard.bytes:
-                word = "short" if size < shard.bytes else "too long"
-                return Checked(path, f"{word}: {size} bytes, not {shard.bytes}")
-            buffer = memoryview(bytearray(min(_PIECE, max(size, 1))))
-            while n := file.readinto(buffer):
-                digest.update(buffer[:n])
-    except FileNotFoundError:
-        return Checked(path, "missing")
-    except OSError as error:
-        return Checked(path, f"cannot be read ({reason(error)})")
-    if digest.hexdigest() != shard.xxh3:
-        return Checked(path, ALTERED)
+    return _checked(folder / shard.file, partial(_shard_problem, folder / shard.file, shard))
+
+
+def _shard_problem(path: Path, shard: ShardEntry) -> str | None:
+    size, digest = checksum(pieces_of(path))
+    if size != shard.bytes:
+        return f"{'short' if size < shard.bytes else 'too long'}: {size} bytes, not {shard.bytes}"
+    if digest != shard.xxh3:
+        return ALTERED
     bad = {name: sum(b.nonfinite for b in blocks) for name, blocks in shard.blocks.items()}
     wrong = {name: n for name, n in bad.items() if n and not name.startswith(SUMS)}
-    if counts := [f"{name} has {n} values that are not finite" for name, n in wrong.items()]:
-        return Checked(path, ", ".join(counts))
-    return Checked(path)
+    return ", ".join(f"{name} has {n} values that are not finite" for name, n in wrong.items()) or None
 
 
 def prune(parent: Path, keep_last: int, keep_every: int | None = None, journal: Journal = UNRECORDED) -> list[Path]:

@@ -61,14 +61,12 @@ class Options:
 
 @dataclass
 class _Save:
-    """One save on one process. `phase` is the latest background work of the save."""
+    """One save on one process. `manifest` has no shards yet; `phase` is the latest background work of the save."""
 
     target: Path
     temporary: Path
-    step: int
-    attributes: dict[str, Any]
-    fields: dict[str, FieldEntry]
-    options: Options
+    manifest: Manifest
+    require_finite: bool
     after: Callable[[Path], object] | None
     phase: Future[Any] = field(default_factory=Future)
     committing: bool = False
@@ -125,16 +123,13 @@ class Writer:
         self.wait()
         attributes = _plain({**attributes, "time": float(attributes["time"])})
         fields = {d.name: _entry(d, options) for d in datasets}
+        manifest = Manifest(
+            step=step, time=attributes["time"], index=options.index, compression=options.compression,
+            attributes=attributes, fields=fields, shards=(),
+        )  # fmt: skip
         target = Path(parent) / folder_name(step)
-        save = _Save(
-            target=target,
-            temporary=target.with_name(f"{TEMPORARY}{target.name}-{self._token}"),
-            step=step,
-            attributes=attributes,
-            fields=fields,
-            options=options,
-            after=after,
-        )
+        temporary = target.with_name(f"{TEMPORARY}{target.name}-{self._token}")
+        save = _Save(target, temporary, manifest, options.require_finite, after)
         try:
             blocks = {
                 d.name: own
@@ -195,18 +190,11 @@ class Writer:
         if failures := [r["error"] for r in reports if "error" in r]:
             self._fail(save, _not_written(save, failures[0]), error)
         self._hook("gathered")
-        manifest = Manifest(
-            step=save.step,
-            time=save.attributes["time"],
-            index=save.options.index,
-            compression=save.options.compression,
-            attributes=save.attributes,
-            fields=save.fields,
-            shards=tuple(ShardEntry.model_validate(r["shard"]) for r in reports if r["shard"]),
-        )
+        shards = tuple(ShardEntry.model_validate(r["shard"]) for r in reports if r["shard"])
+        manifest = save.manifest.model_copy(update={"shards": shards})
         if problems := manifest.problems():
             self._fail(save, _not_written(save, problems[0]))
-        if save.options.require_finite and (bad := manifest.nonfinite()):
+        if save.require_finite and (bad := manifest.nonfinite()):
             counts = ", ".join(f"{name} has {n} values that are not finite" for name, n in bad.items())
             self._fail(save, _not_written(save, counts))
         save.committing = True
@@ -239,7 +227,7 @@ class Writer:
         if not blocks:
             return None
         process_id = self._cluster.process_id
-        pieces, record = build_shard(process_id, save.fields, blocks, save.options.compression)
+        pieces, record = build_shard(process_id, save.manifest.fields, blocks, save.manifest.compression)
         write_durably(save.temporary / shard_name(process_id), pieces)
         self._hook("shard written")
         return record.model_dump(mode="json")

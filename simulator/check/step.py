@@ -8,9 +8,10 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.errors import RunFailure
-from simulator.plan.traffic import Anatomy, TimedExchange, TimedPart, anatomy
+from simulator.plan.traffic import TimedExchange, TimedPart, anatomy
 from simulator.simulation.advance import Until
 from simulator.simulation.compiling import Memory, words
 from simulator.simulation.simulation import Simulation
@@ -54,68 +55,47 @@ class StepCosts:
     rounds: list[float] = field(repr=False)
 
 
-class _Steps:
-    """Rounds of steps of a simulation."""
-
-    def __init__(self, simulation: Simulation, compiled: Any):
-        self._simulation, self._compiled = simulation, compiled
-        self.steps = 1
-
-    def round(self) -> float:
-        """Seconds per step."""
-        before = int(self._simulation.state.step)
-        until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(self.steps))
-        began = perf_counter()
-        state = jax.block_until_ready(self._compiled(self._simulation.state, until))
-        seconds = perf_counter() - began
-        self._simulation.state = state
-        if int(state.step) < before + self.steps:
-            problem, _ = self._simulation.trouble()
-            raise RunFailure(f"step {before}: {problem}; measure another configuration, or a smaller time step")
-        return seconds / self.steps
+def _seconds_per_step(simulation: Simulation, compiled: Any, steps: int) -> float:
+    """Takes `steps` steps of a simulation."""
+    before = int(simulation.state.step)
+    until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(steps))
+    began = perf_counter()
+    state = jax.block_until_ready(compiled(simulation.state, until))
+    seconds = perf_counter() - began
+    simulation.state = state
+    if int(state.step) < before + steps:
+        problem, _ = simulation.trouble()
+        raise RunFailure(f"step {before}: {problem}; measure another configuration, or a smaller time step")
+    return seconds / steps
 
 
-class _Diagnostics:
-    """Rounds of the computation of a row of `diagnostics.csv`."""
-
-    def __init__(self, simulation: Simulation):
-        self._simulation = simulation
-
-    def round(self) -> float:
-        """Seconds per row, without writing it."""
-        began = perf_counter()
-        self._simulation.nonfinite()
-        jax.device_get(self._simulation.diagnostics(self._simulation.state))
-        return perf_counter() - began
+def _row(simulation: Simulation) -> None:
+    """Computes a row of `diagnostics.csv`, without writing it."""
+    simulation.nonfinite()
+    jax.device_get(simulation.diagnostics(simulation.state))
 
 
-class _Calls:
-    """Rounds of repeated calls of a function of arrays, in a loop on the device as in steps."""
+def _repeated(
+    function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], times: int
+) -> Callable[[], float]:
+    """A function that calls `function`, a function of arrays, in a loop on the device as in steps, and returns the
+    seconds of one call."""
 
-    def __init__(self, function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], times: int):
-        def loop(*arrays):
-            def again(_, carry):
-                # A dependence on the previous result keeps XLA from moving the call out of the loop.
-                (first, *others), result = carry
-                number = jax.tree.leaves(result)[0].reshape(-1)[0]
-                dependent = first.at[(0,) * first.ndim].add((0 * number.real).astype(first.dtype))
-                return (dependent, *others), function(dependent, *others)
+    def loop(*arrays):
+        def again(_, carry):
+            # A dependence on the previous result keeps XLA from moving the call out of the loop.
+            (first, *others), result = carry
+            number = jax.tree.leaves(result)[0].reshape(-1)[0]
+            dependent = first.at[(0,) * first.ndim].add((0 * number.real).astype(first.dtype))
+            return (dependent, *others), function(dependent, *others)
 
-            return lax.fori_loop(0, times, again, (arrays, function(*arrays)))[1]
+        return lax.fori_loop(0, times, again, (arrays, function(*arrays)))[1]
 
-        loop.__name__ = f"{function.__name__}_{times}"
-        self._compiled = jax.jit(loop).lower(*arguments).compile()
-        make = jax.jit(
-            lambda: [jnp.full(a.shape, 1e-3, a.dtype) for a in arguments],
-            out_shardings=[a.sharding for a in arguments],
-        )
-        self._arguments, self._times = make(), times + 1
-
-    def round(self) -> float:
-        """Seconds per call."""
-        began = perf_counter()
-        jax.block_until_ready(self._compiled(*self._arguments))
-        return (perf_counter() - began) / self._times
+    loop.__name__ = f"{function.__name__}_{times}"
+    compiled = jax.jit(loop).lower(*arguments).compile()
+    shardings = [a.sharding for a in arguments]
+    made = jax.jit(lambda: [jnp.full(a.shape, 1e-3, a.dtype) for a in arguments], out_shardings=shardings)()
+    return lambda: _seconds(lambda: jax.block_until_ready(compiled(*made))) / (times + 1)
 
 
 def part_alone(part: TimedPart) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
@@ -167,28 +147,21 @@ def exchange_alone(exchange: TimedExchange) -> tuple[Callable[..., Any], list[ja
     return run, [argument] * blocks
 
 
-class Timed(Protocol):
-    """A timed function, or several."""
-
-    def round(self) -> Any:
-        """Run once; returns the seconds, or a tuple of seconds where several parts are timed."""
-        ...
-
-
 def timed_in_rounds(
-    contenders: Sequence[Timed], seconds: float, agree: Callable[[Any], Any] = lambda value: value
+    contenders: Sequence[Callable[[], Any]], seconds: float, agree: Callable[[Any], Any] = lambda value: value
 ) -> list[list]:
-    """The results of the rounds of every contender: at least five rounds, for about `seconds`, after a warm-up round.
+    """The results of the rounds of every contender, a function that returns the seconds of its parts: at least five
+    rounds, for about `seconds`, after a warm-up round.
 
     `agree` broadcasts the value of the first process, so that all processes run the same number of rounds.
     """
     results: list[list] = [[] for _ in contenders]
     for contender in contenders:
-        contender.round()
+        contender()
     start, go = perf_counter(), True
     while go:
         for times, contender in zip(results, contenders, strict=True):
-            times.append(contender.round())
+            times.append(contender())
         go = agree(len(results[0]) < 5 or perf_counter() - start < seconds)
     return results
 
@@ -199,12 +172,20 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
     # A program with a unique name is in no cache at its first compilation, but in the cache at the second.
     name = cluster.broadcast(f"{simulation.advance.__name__}_{os.getpid()}_{os.urandom(4).hex()}")
     cold, cached = (_seconds(lambda: _recompiled(simulation, name)) for _ in range(2))
-    step_anatomy = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
-    steps = _Steps(simulation, compiled)
-    steps.round()
-    steps.steps = cluster.broadcast(max(1, round(ROUND / steps.round())))
-    row = _Diagnostics(simulation)
-    rounds, rows, parts, exchanges = _timed(steps, row, step_anatomy, seconds, cluster.broadcast)
+    found = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
+    one_step = partial(_seconds_per_step, simulation, compiled)
+    one_step(1)
+    steps = cluster.broadcast(max(1, round(ROUND / one_step(1))))
+
+    def calls(alone: Callable[..., Any], counts: Counter[Any]) -> list[Callable[[], float]]:
+        return [_repeated(*alone(what), times=n * steps) for what, n in counts.items()]
+
+    contenders = [partial(one_step, steps), lambda: _seconds(lambda: _row(simulation))]
+    contenders += [*calls(part_alone, found.parts), *calls(exchange_alone, found.exchanges)]
+    rounds, rows, *alone = timed_in_rounds(contenders, seconds, cluster.broadcast)
+    counts = *found.parts.values(), *found.exchanges.values()
+    each = [median(times) * n for times, n in zip(alone, counts, strict=True)]
+    parts, exchanges = sum(each[: len(found.parts)]), sum(each[len(found.parts) :])
     step, points, devices = median(rounds), simulation.grid.points, len(cluster.devices)
     known = exchanges > 0 or not any(c.bytes for k, c in collectives(compiled).items() if k == "all-to-all")
     memory = Memory.of(compiled)
@@ -218,7 +199,7 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
         slowest=max(rounds),
         transforms=max(parts - exchanges, 0.0),
         communication=exchanges if known else None,
-        diagnostics=rows,
+        diagnostics=median(rows),
         resident=in_words(memory.resident),
         temporary=in_words(memory.temporary),
         memory_bytes=memory.total,
@@ -239,21 +220,3 @@ def _seconds(call: Callable[[], Any]) -> float:
     began = perf_counter()
     call()
     return perf_counter() - began
-
-
-def _timed(
-    steps: _Steps, row: _Diagnostics, parts_of: Anatomy, seconds: float, agree: Callable[[Any], Any]
-) -> tuple[list[float], float, float, float]:
-    """Rounds of the step; median times of a row of diagnostics, of the step's transforms, of their exchanges."""
-
-    def calls(alone: Callable[..., Any], counts: Counter[Any]) -> list[tuple[_Calls, int]]:
-        return [(_Calls(*alone(what), times=n * steps.steps), n) for what, n in counts.items()]
-
-    parts, exchanges = calls(part_alone, parts_of.parts), calls(exchange_alone, parts_of.exchanges)
-    rounds = timed_in_rounds([steps, row, *(call for call, _ in parts + exchanges)], seconds, agree)
-
-    def total(some: list[tuple[_Calls, int]], first: int) -> float:
-        times = rounds[first : first + len(some)]
-        return sum(median(r) * count for r, (_, count) in zip(times, some, strict=True))
-
-    return rounds[0], median(rounds[1]), total(parts, 2), total(exchanges, 2 + len(parts))

@@ -64,9 +64,7 @@ def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
     else:
         cluster = start(allocation, platform=args.platform, folder=args.folder, report=lambda line: None)
         transform = make_transform(Grid((64, 64, 64)), cluster.devices)
-    collected = cluster.gather(asdict(facts))
-    everyone = [doctor.Facts(**_tuples(item)) for item in collected]
-    shared = doctor.shared_findings(everyone)
+    shared = doctor.shared_findings([doctor.Facts(**item) for item in cluster.gather(asdict(facts))])
     results = [doctor.exchange(cluster.devices), _transform(cluster.devices)]
     if cluster.is_first:
         kinds = {device.device_kind for device in cluster.devices}
@@ -78,10 +76,6 @@ def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
         print(f"wrong: {problems} in all" if problems else "no problems found", flush=True)
     cluster.close()
     return 1 if problems else 0
-
-
-def _tuples(item: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in item.items()}
 
 
 def _transform(devices: Any) -> str:

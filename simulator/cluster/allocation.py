@@ -99,15 +99,20 @@ def discover(
     Raises UserError for contradictions, incomplete explicit descriptions and heterogeneous jobs. A suspicious
     environment (such as a shell inside a job) gives a local allocation with a warning.
     """
-    explicit = _Explicit.read(environ, coordinator, num_processes, process_id)
+    name = COORDINATOR if coordinator is None else "--coordinator"
+    coordinator = (environ.get(COORDINATOR) or None) if coordinator is None else coordinator
+    if coordinator is not None:
+        _check_address(name, coordinator)
+    number = _integer(environ, NUM_PROCESSES) if num_processes is None else num_processes
+    process = _integer(environ, PROCESS_ID) if process_id is None else process_id
     step = _Step.read(environ)
-    if explicit.num_processes is not None or explicit.process_id is not None:
-        return _explicit_allocation(environ, explicit, step if isinstance(step, _Step) else None)
+    if number is not None or process is not None:
+        return _explicit_allocation(environ, coordinator, number, process, step if isinstance(step, _Step) else None)
     if isinstance(step, _Step):
-        return _step_allocation(environ, step, explicit.coordinator)
-    if explicit.coordinator is not None:
+        return _step_allocation(environ, step, coordinator)
+    if coordinator is not None:
         raise UserError(
-            f"{explicit.coordinator_name} {explicit.coordinator} needs the number of processes too: add "
+            f"{name} {coordinator} needs the number of processes too: add "
             f"--num-processes N --process-id I, or {NUM_PROCESSES} and {PROCESS_ID}"
         )
     return Allocation(
@@ -116,32 +121,12 @@ def discover(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Explicit:
-    """Settings from flags or SIMULATOR_* variables."""
-
-    coordinator: str | None
-    coordinator_name: str
-    num_processes: int | None
-    process_id: int | None
-
-    @staticmethod
-    def read(
-        environ: Mapping[str, str], coordinator: str | None, num_processes: int | None, process_id: int | None
-    ) -> "_Explicit":
-        from_flag = coordinator is not None
-        coordinator = coordinator if from_flag else environ.get(COORDINATOR) or None
-        name = "--coordinator" if from_flag else COORDINATOR
-        if coordinator is not None and not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\s/]+):\d{1,5}", coordinator):
-            raise UserError(f"{name}: {shown(coordinator)} is not an address; write HOST:PORT, e.g. node1:12345")
-        if coordinator is not None and not 0 < int(coordinator.rpartition(":")[2]) < 2**16:
-            raise UserError(f"{name}: {shown(coordinator)}: ports go from 1 to 65535")
-        return _Explicit(
-            coordinator,
-            name,
-            _integer(environ, NUM_PROCESSES) if num_processes is None else num_processes,
-            _integer(environ, PROCESS_ID) if process_id is None else process_id,
-        )
+def _check_address(name: str, address: str) -> None:
+    """Raises UserError if `address`, the value of the flag or variable `name`, is not HOST:PORT."""
+    if not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\s/]+):\d{1,5}", address):
+        raise UserError(f"{name}: {shown(address)} is not an address; write HOST:PORT, e.g. node1:12345")
+    if not 0 < int(address.rpartition(":")[2]) < 2**16:
+        raise UserError(f"{name}: {shown(address)}: ports go from 1 to 65535")
 
 
 def _integer(environ: Mapping[str, str], name: str) -> int | None:
@@ -151,11 +136,13 @@ def _integer(environ: Mapping[str, str], name: str) -> int | None:
     return whole(text)
 
 
-def _explicit_allocation(environ: Mapping[str, str], explicit: _Explicit, step: "_Step | None") -> Allocation:
-    number, process = explicit.num_processes, explicit.process_id
-    if number is None or process is None or (number > 1 and explicit.coordinator is None):
+def _explicit_allocation(
+    environ: Mapping[str, str], coordinator: str | None, number: int | None, process: int | None,
+    step: "_Step | None",
+) -> Allocation:  # fmt: skip
+    if number is None or process is None or (number > 1 and coordinator is None):
         settings = {
-            f"--coordinator ({COORDINATOR})": explicit.coordinator,
+            f"--coordinator ({COORDINATOR})": coordinator,
             f"--num-processes ({NUM_PROCESSES})": number,
             f"--process-id ({PROCESS_ID})": process,
         }
@@ -168,12 +155,12 @@ def _explicit_allocation(environ: Mapping[str, str], explicit: _Explicit, step: 
             else f"--num-processes {number}: at least 1 is needed"
         )
     if step is not None and (step.place.process_id, step.place.num_processes) == (process, number):
-        return _step_allocation(environ, step, explicit.coordinator)  # srun has bound this process to cores and GPUs
+        return _step_allocation(environ, step, coordinator)  # srun has bound this process to cores and GPUs
     rank, sharers = _integer(environ, LOCAL_RANK) or 0, _integer(environ, LOCAL_PROCESSES) or 1
     return Allocation(
         source="explicit", process_id=process, num_processes=number, local_rank=rank,
         local_processes=sharers, cores=_cores(environ, sharers),
-        gpus=_local_share(visible_gpus(environ), rank, sharers), coordinator=explicit.coordinator,
+        gpus=_local_share(visible_gpus(environ), rank, sharers), coordinator=coordinator,
         job=_job(environ), secret=_secret(environ),
     )  # fmt: skip
 
@@ -208,12 +195,8 @@ class _Step:
         if job is None:
             names = ", ".join(name for name in ("SLURM_PROCID", "SLURM_NTASKS") if environ.get(name))
             return f"{names} without SLURM_JOB_ID: not in a Slurm job, one process" if names else None
-        numbers = {
-            "SLURM_STEP_NUM_TASKS": environ.get("SLURM_STEP_NUM_TASKS", ""),
-            "SLURM_PROCID": environ.get("SLURM_PROCID", ""),
-            "SLURM_LOCALID": environ.get("SLURM_LOCALID", ""),
-            "SLURM_NODEID": environ.get("SLURM_NODEID", ""),
-        }
+        names = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
+        numbers = {name: environ.get(name, "") for name in names}
         hosts = environ.get("SLURM_STEP_NODELIST", "")
         shell = job.step is None or job.step in _BATCH_LIKE_STEPS
         if shell or "SLURM_PTY_PORT" in environ:

@@ -116,7 +116,7 @@ def use(folder: Path | None) -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
     settings = {
         "jax_remove_custom_partitioning_ptr_from_cache_key": True,
-        "jax_persistent_cache_min_compile_time_secs": 0.1,
+        "jax_persistent_cache_min_compile_time_secs": 0.03,
     }
     for name, value in settings.items():
         if hasattr(jax.config, name):

@@ -4,7 +4,6 @@ all-to-all.
 Findings are pure functions of facts, so that tests cover set-ups that no test machine has.
 """
 
-import importlib.metadata
 import os
 import platform
 import socket
@@ -19,6 +18,7 @@ from simulator.cluster.allocation import Allocation
 from simulator.cluster.hardware import SETUP, gpu_vendor, plugin_problem, usable_cores
 from simulator.cluster.hostlist import ranges
 from simulator.cluster.variables import whole
+from simulator.words import version_of
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,6 @@ def collect(allocation: Allocation, environ: Mapping[str, str], folder: str | No
     visible = allocation.gpus.visible
     seen = visible if visible is not None else tuple(str(i) for i in range(len(listed)))
     taken = () if allocation.gpus.problem else tuple(seen[i] for i in allocation.gpus.take(len(seen)))
-    on_node = environ.get("SLURM_GPUS_ON_NODE", "")
     host = socket.gethostname()
     return Facts(
         process_id=allocation.process_id,
@@ -71,11 +70,11 @@ def collect(allocation: Allocation, environ: Mapping[str, str], folder: str | No
         node=allocation.host or host,
         local_rank=allocation.local_rank,
         local_processes=allocation.local_processes,
-        cpus=tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else (),
+        cpus=tuple(sorted(os.sched_getaffinity(0))),
         cores=min(usable_cores(), allocation.cores or usable_cores()),
         gpus_seen=tuple(_identity(name, listed) for name in seen),
         gpus_taken=tuple(_identity(name, listed) for name in taken),
-        gpus_on_node=whole(on_node),
+        gpus_on_node=whole(environ.get("SLURM_GPUS_ON_NODE")),
         coordinator=_coordinator(allocation, folder),
         versions=versions(),
     )
@@ -83,13 +82,8 @@ def collect(allocation: Allocation, environ: Mapping[str, str], folder: str | No
 
 def versions() -> tuple[str, ...]:
     """The versions that must be the same in all processes."""
-    lines = [f"python {platform.python_version()}"]
-    for name in ("simulator", "jax", "jaxlib", "jaxdecomp", "numpy"):
-        try:
-            lines.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            lines.append(f"{name} not installed")
-    return tuple(lines)
+    packages = ("simulator", "jax", "jaxlib", "jaxdecomp", "numpy")
+    return (f"python {platform.python_version()}", *(f"{name} {version_of(name)}" for name in packages))
 
 
 def _coordinator(allocation: Allocation, folder: str | None) -> str:

@@ -35,11 +35,7 @@ def usable_cores(root: Path = _ROOT) -> int:
 
     Containers set the quota in the control group (version 2) of the process.
     """
-    try:
-        cpus = os.sched_getaffinity(0)
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1
-    cores = {_siblings(root, cpu) for cpu in cpus}
+    cores = {_siblings(root, cpu) for cpu in os.sched_getaffinity(0)}
     return max(1, min(len(cores), _quota(root) or len(cores)))
 
 

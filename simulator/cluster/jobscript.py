@@ -17,47 +17,11 @@ from simulator.cluster.queue import seconds
 from simulator.errors import UserError, shown
 from simulator.settings import Count, Integer, Settings
 
-LISTEN = r"""
-# From here on the script catches requests to stop (the warning, scancel) and sends them to the srun step once it
-# runs: all processes then stop at the same time step and write a checkpoint. A process that does not handle
-# signals yet ignores them, and does not notice that other processes end, so the script repeats them.
-asked='' step=''
-pass_on() { while sleep 0.2 && kill -USR2 "$step" 2>/dev/null; do sleep 5; done; }
-trap 'asked=yes; [ -z "$step" ] || pass_on &' TERM INT HUP USR1 USR2
-""".lstrip("\n")
+LISTEN = Path(__file__).with_name("job_begin.sh").read_text()
 """The beginning of every job script, after its flags."""
 
-RUN_AND_REQUEUE = r"""
-# The step runs in the background, so that this script can still catch signals.
-(
-  trap '' TERM INT HUP USR1 USR2
-  exec srun ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} --kill-on-bad-exit=1 \
-    sh -c 'trap "" TERM USR1 USR2; exec "$@"' sh "${simulator[@]}" run "$@"
-) &
-step=$!
-[ -z "$asked" ] || pass_on &
-while kill -0 $step 2>/dev/null; do wait $step; done # a signal ends `wait` early
-wait $step
-code=$?
-
-# Exit code 3 means "stopped early, can continue". The job is requeued if the run advanced in it, the file
-# RUN/stop did not request the stop, the job is still RUNNING (a cancelled job is COMPLETING), and it has not
-# been requeued too often.
-state() { grep -Eq "\"$1\": $2,?\$" "$run/state.json"; }
-job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
-job=${job:-$SLURM_JOB_ID}
-if [ $code = 3 ] && state state '"stopped"' && state advanced true &&
-  state restart_count "${SLURM_RESTART_COUNT:-0}" && ! state reason '".*file stop.*"' &&
-  [ "$(squeue --noheader --job="$job" --format=%T)" = RUNNING ]; then
-  if [ "${SLURM_RESTART_COUNT:-0}" -lt $max_restarts ]; then
-    echo "stopped early: job $job goes back into the queue to continue"
-    scontrol requeue "$job"
-  else
-    echo "stopped early, and came back $max_restarts times: submit the job again to continue"
-  fi
-fi
-exit $code
-""".lstrip("\n")
+RUN_AND_REQUEUE = Path(__file__).with_name("job_end.sh").read_text()
+"""The end of every job script."""
 
 LEAD = 120
 """Seconds before a long time limit at which Slurm warns a job script (see `SlurmSettings.lead`)."""

@@ -6,6 +6,7 @@ command. The other children write to log files; the launcher captures what they 
 shows it only if a child fails.
 """
 
+import argparse
 import contextlib
 import os
 import secrets
@@ -76,16 +77,9 @@ def launch(
 
 def without_processes(arguments: Sequence[str]) -> list[str]:
     """The command line of a child: that of the launcher without `--processes N`."""
-    kept: list[str] = []
-    skip = False
-    for argument in arguments:
-        if skip:
-            skip = False
-        elif argument == "--processes":
-            skip = True
-        elif not argument.startswith("--processes="):
-            kept.append(argument)
-    return kept
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--processes")
+    return parser.parse_known_args(arguments)[1]
 
 
 def log_name(process: int) -> str:

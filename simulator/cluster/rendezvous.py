@@ -19,8 +19,10 @@ from pathlib import Path
 
 from simulator.cluster.allocation import PORTS
 from simulator.errors import RunFailure
+from simulator.files import read_json, restored
 
 _PREFIX = ".coordinator-"
+_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def listens(port: int) -> bool:
 
 
 def start_service(
-    initialize: Callable[[int], None], announce: Callable[[int], None], port: int | None = None, tries: int = 5
+    initialize: Callable[[int], None], announce: Callable[[int], None], port: int | None = None
 ) -> Claim | None:
     """Called by process 0: starts JAX's service with `initialize(port)` and announces the port.
 
@@ -88,7 +90,7 @@ def start_service(
     service listens. If the service does not start, another port is tried, unless `port` is given. Returns the claim
     on a port that this function has chosen. Re-raises the last exception of `initialize`.
     """
-    for attempt in range(tries):
+    for attempt in range(_TRIES):
         claim = claim_port() if port is None else None
         chosen = claim.port if claim else port
         assert chosen is not None
@@ -104,7 +106,7 @@ def start_service(
             if claim is not None:
                 claim.release()
             # Processes that have connected after the announcement would not connect to a new service.
-            if announced.is_set() or claim is None or attempt == tries - 1:
+            if announced.is_set() or claim is None or attempt == _TRIES - 1:
                 raise
     raise AssertionError("unreachable")
 
@@ -158,7 +160,7 @@ def retract(folder: Path, name: str) -> None:
 def find(folder: Path, name: str) -> Place | None:
     """Called by the other processes: the place of process 0, or None while it is not published."""
     path = folder / f"{_PREFIX}{name}"
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError):
         if path.name in os.listdir(folder):
-            return Place(**json.loads(path.read_text()))
+            return restored(Place, read_json(path))
     return None

@@ -205,7 +205,7 @@ def _touch_all(devices: Sequence[Device]) -> None:
 def follow_launcher() -> None:
     """Makes the kernel send SIGTERM to this process when the launcher of --processes dies."""
     launcher = os.environ.get(LAUNCHER)
-    if launcher is None or not sys.platform.startswith("linux"):
+    if launcher is None:
         return
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)

@@ -4,14 +4,14 @@ histograms.h5 and joint_histograms.h5."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, NamedTuple
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field
 
-from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, binned, check_rises, summed
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, binned, rising
 from simulator.measure.lazy import Number, PhysicalScalar, SpectralVector, jax, jnp, models, operators, spectral
-from simulator.measure.profiles import Densities, densities, shell_sums
+from simulator.measure.profiles import Densities, densities
 from simulator.measure.slices import check_scalar
 from simulator.measure.transfer import check_flow
 from simulator.settings import Integer, Points, Ratio, Real
@@ -24,13 +24,8 @@ class HistogramSettings(SeriesCadence):
     """Number of bins."""
     range: Ratio = 20.0
     """The histograms extend by this many standard deviations to both sides of the mean."""
-    decades: tuple[Decade, Decade] = (-6.0, 6.0)
+    decades: Annotated[tuple[Decade, Decade], AfterValidator(rising)] = (-6.0, 6.0)
     """Range of the histograms of a mass density: log10 of the density over its mean."""
-
-    @model_validator(mode="after")
-    def _rising(self) -> Self:
-        check_rises("decades", self.decades)
-        return self
 
 
 class Histograms(Kind):
@@ -64,7 +59,7 @@ def histograms(
     (`vorticity`, `current`); for the velocity also `longitudinal_gradient` and `transverse_gradient`.
     """
     layout, physical = transform.layout, transform.physical
-    count = summed(physical, lambda v: (binned(v * bins, bins),), [physical.spec_of(4)], name="histogram")
+    count = physical.summed(lambda v: (binned(v * bins, bins),), [physical.spec_of(4)], name="histogram")
     quantities: dict[str, Callable[[models.Fields], jax.Array]] = {}
 
     def derivatives(field: str, pairs: list[tuple[int, int]]) -> Callable[[models.Fields], jax.Array]:
@@ -129,7 +124,7 @@ def log_densities(transform: spectral.Transform, given: Densities, bins: int, re
             place = jnp.floor((contrast - low) / width)
             index = jnp.where(usable & (place >= 0) & (place < bins), place, bins).astype(jnp.int32)
             stack = jnp.stack([jnp.ones_like(values), values / mean])
-            (sums,) = shell_sums(physical, bins)(physical.constrain(index), physical.constrain(stack))
+            sums = physical.binned(index, stack, bins)
             shares = sums / (grid.points * width)
             shares_by_name |= {f"log_{name}": shares[0], f"log_{name}_mass": shares[1]}
         return shares_by_name
@@ -149,6 +144,14 @@ class JointHistogramSettings(SeriesCadence):
 
 
 class JointHistograms(Kind):
+    """`A_B` (first, second): probability density of the quantities A and B of each pair. Quantities are scalar
+    fields, in standard deviations from their means, and `Q` and `R`, in units of <omega^2> / 4 and its power 3/2.
+    Values beyond +-reach units are not counted.
+
+    `B_given_A` (first) and `A_given_B` (second): the mean of one quantity over the points where the other is in a
+    bin, nan for bins without points. These means, and the mean `A_mean` and the unit `A_scale` of every quantity, are
+    in the run's units."""
+
     name = "joint_histograms"
     description = (
         "Joint probability densities and conditional means of pairs of quantities, such as Q and R, in "
@@ -169,7 +172,52 @@ class JointHistograms(Kind):
                         )
                 else:
                     check_scalar(name, subject, key=f"pairs.{number}")
-        return joint_histograms(subject.model, settings.pairs, settings.bins, settings.range)
+        model, transform, physical = subject.model, subject.model.transform, subject.model.transform.physical
+        pairs, bins, reach = settings.pairs, settings.bins, settings.range
+        names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
+        area = (2 * reach / bins) ** 2
+
+        def count(first, second):
+            """Counts (bins, bins) of points by their places along both axes, in bins."""
+            a, b = jnp.floor(first), jnp.floor(second)
+            inside = (a >= 0) & (a < bins) & (b >= 0) & (b < bins)
+            return (binned(jnp.where(inside, a * bins + b, jnp.inf), bins * bins).reshape(bins, bins),)
+
+        def average(place, values):
+            """The number of points in each bin (bins,), and the sum of their `values` (bins,)."""
+            return binned(place, bins), binned(place, bins, values.ravel().astype(jnp.float64))
+
+        both = [physical.spec] * 2
+        counting = physical.summed(count, both, name="joint_histogram")
+        averaging = physical.summed(average, both, 2, name="conditional_mean")
+
+        def place(quantity: _Quantity) -> jax.Array:
+            """The place of each point along the axis of a quantity, in bins: 0 to `bins` within the reach, infinite
+            in padding."""
+            units = (quantity.values - quantity.centre) / jnp.where(quantity.scale > 0, quantity.scale, 1)
+            return physical.constrain(jnp.where(physical.inside(), (units / reach + 1) / 2 * bins, jnp.inf))
+
+        def compute(state: models.State) -> dict[str, jax.Array]:
+            quantities, row = _quantities(model, names, state.fields), {}
+            for first, second in pairs:
+                (counts,) = counting(place(quantities[first]), place(quantities[second]))
+                row[f"{first}_{second}"] = counts / (transform.grid.points * area)
+                for name, given in ((second, first), (first, second)):
+                    values = physical.constrain(quantities[name].values)
+                    points, sums = averaging(place(quantities[given]), values)
+                    row[f"{name}_given_{given}"] = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
+            for name in names:
+                row[f"{name}_mean"] = physical.mean(quantities[name].values)
+                row[f"{name}_scale"] = quantities[name].scale
+            return row
+
+        centres = (np.arange(bins) + 0.5) / bins * 2 * reach - reach
+        variables: dict[str, tuple[str, ...]] = {f"{a}_{b}": ("first", "second") for a, b in pairs}
+        variables |= {f"{b}_given_{a}": ("first",) for a, b in pairs}
+        variables |= {f"{a}_given_{b}": ("second",) for a, b in pairs}
+        variables |= {f"{name}_{kind}": () for name in names for kind in ("mean", "scale")}
+        attributes = {"pairs": [f"{a} {b}" for a, b in pairs]}
+        return Measured({"first": centres, "second": centres}, variables, compute, attributes)
 
 
 INVARIANTS = ("Q", "R")
@@ -209,59 +257,3 @@ def _quantities(model: models.Model, names: Sequence[str], fields: models.Fields
             mean = physical.mean(values)
             found[name] = _Quantity(values, mean, jnp.sqrt(physical.mean((values - mean) ** 2)))
     return found
-
-
-def joint_histograms(model: models.Model, pairs: Sequence[tuple[str, str]], bins: int, reach: float) -> Measured:
-    """`A_B` (first, second): probability density of the quantities A and B of each pair. Quantities are scalar
-    fields, in standard deviations from their means, and `Q` and `R`, in units of <omega^2> / 4 and its power 3/2.
-    Values beyond +-reach units are not counted.
-
-    `B_given_A` (first) and `A_given_B` (second): the mean of one quantity over the points where the other is in a
-    bin, nan for bins without points. These means, and the mean `A_mean` and the unit `A_scale` of every quantity, are
-    in the run's units."""
-    transform = model.transform
-    names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
-    area = (2 * reach / bins) ** 2
-
-    def count(first, second):
-        """Counts (bins, bins) of points by their places along both axes, in bins."""
-        a, b = jnp.floor(first), jnp.floor(second)
-        inside = (a >= 0) & (a < bins) & (b >= 0) & (b < bins)
-        return (binned(jnp.where(inside, a * bins + b, jnp.inf), bins * bins).reshape(bins, bins),)
-
-    def average(place, values):
-        """The number of points in each bin (bins,), and the sum of their `values` (bins,)."""
-        return binned(place, bins), binned(place, bins, values.ravel().astype(jnp.float64))
-
-    both = [transform.physical.spec] * 2
-    counting = summed(transform.physical, count, both, name="joint_histogram")
-    averaging = summed(transform.physical, average, both, 2, name="conditional_mean")
-
-    def place(quantity: _Quantity) -> jax.Array:
-        """The place of each point along the axis of a quantity, in bins: 0 to `bins` within the reach, infinite in
-        padding."""
-        physical = transform.physical
-        units = (quantity.values - quantity.centre) / jnp.where(quantity.scale > 0, quantity.scale, 1)
-        return physical.constrain(jnp.where(physical.inside(), (units / reach + 1) / 2 * bins, jnp.inf))
-
-    def compute(state: models.State) -> dict[str, jax.Array]:
-        quantities, row = _quantities(model, names, state.fields), {}
-        for first, second in pairs:
-            (counts,) = counting(place(quantities[first]), place(quantities[second]))
-            row[f"{first}_{second}"] = counts / (transform.grid.points * area)
-            for name, given in ((second, first), (first, second)):
-                values = transform.physical.constrain(quantities[name].values)
-                points, sums = averaging(place(quantities[given]), values)
-                row[f"{name}_given_{given}"] = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
-        for name in names:
-            row[f"{name}_mean"] = transform.physical.mean(quantities[name].values)
-            row[f"{name}_scale"] = quantities[name].scale
-        return row
-
-    centres = (np.arange(bins) + 0.5) / bins * 2 * reach - reach
-    variables: dict[str, tuple[str, ...]] = {f"{a}_{b}": ("first", "second") for a, b in pairs}
-    variables |= {f"{b}_given_{a}": ("first",) for a, b in pairs}
-    variables |= {f"{a}_given_{b}": ("second",) for a, b in pairs}
-    variables |= {f"{name}_{kind}": () for name in names for kind in ("mean", "scale")}
-    attributes = {"pairs": [f"{a} {b}" for a, b in pairs]}
-    return Measured({"first": centres, "second": centres}, variables, compute, attributes)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import AfterValidator, model_validator
 
 from simulator.errors import shortened
 from simulator.measure.lazy import (
@@ -15,17 +15,15 @@ from simulator.measure.lazy import (
     ParticleVectors,
     PhysicalLayout,
     Populations,
-    Program,
     StartFiles,
     Swarm,
     after,
     jax,
     jnp,
-    lax,
     models,
     spectral,
 )
-from simulator.settings import Count, Duration, Flag, Seconds, Settings, wrong
+from simulator.settings import Count, Duration, Flag, Positive, Seconds, Settings, wrong
 
 AXES = "xyz"
 
@@ -71,10 +69,15 @@ def distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def check_rises(key: str, ends: tuple[float, float] | None) -> None:
-    """Refuses an interval whose first end is not smaller than its second; for validators of settings."""
-    if ends is not None and ends[0] >= ends[1]:
-        raise wrong(key, f"[{ends[0]:g}, {ends[1]:g}] is not increasing; the smaller end comes first")
+def rising(ends: tuple[float, float]) -> tuple[float, float]:
+    """Refuses an interval whose first end is not smaller than its second; for fields of settings."""
+    if ends[0] >= ends[1]:
+        raise ValueError(f"[{ends[0]:g}, {ends[1]:g}] is not increasing; the smaller end comes first")
+    return ends
+
+
+Lengths = Annotated[tuple[Positive, Positive], AfterValidator(rising)]
+"""The smallest and the largest of an interval of lengths."""
 
 
 class Unsupported(Exception):
@@ -262,25 +265,12 @@ def in_shells(
     mean wavenumber `k_mean` of these modes."""
 
     def beside() -> dict[str, tuple[str, np.ndarray]]:
-        modes, mean = jax.jit(layout.shell_modes)()
+        modes, mean = layout.once(layout.shell_modes)
         return {"modes": ("k", np.asarray(modes).astype(np.int64)), "k_mean": ("k", np.asarray(mean))}
 
     variables = {name: ("k",) for name in names}
     width = {"shell_width": layout.shell_width}
     return Measured({"k": layout.shell_wavenumbers()}, variables, compute, width, beside)
-
-
-def summed(
-    physical: PhysicalLayout, local: Callable[..., Any], specs: list[Any], outputs: int = 1, *, name: str
-) -> Program:
-    """A program with `outputs` results: `local` is applied to each device's part of arrays sharded as in `specs`, and
-    its results are summed over all devices."""
-    axes = tuple(dict.fromkeys(physical.sharded.values()))
-
-    def total(*values: jax.Array) -> tuple[jax.Array, ...]:
-        return tuple(lax.psum(part, axes) if physical.devices > 1 else part for part in local(*values))
-
-    return Program(total, physical.mesh, specs, [jax.sharding.PartitionSpec()] * outputs, name=name)
 
 
 def binned(place: jax.Array, bins: int, values: jax.Array | float = 1.0) -> jax.Array:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import cached_property, partial
 from itertools import product
 from math import pi, prod
-from typing import Annotated, Self
+from typing import Annotated
 
 import numpy as np
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, check_rises, distinct
+from simulator.measure.kind import Kind, Lengths, Measured, SeriesCadence, Subject, Unsupported, distinct
 from simulator.measure.lazy import Cut, Domain, ParticleSet, Whole, after, jax, jnp, lax, models
 from simulator.measure.particles import ready_after
-from simulator.settings import Integer, Positive
+from simulator.settings import Integer
 
 
 class PairCorrelationSettings(SeriesCadence):
-    range: tuple[Positive, Positive] | None = None
+    range: Lengths | None = None
     """The smallest and the largest distance (length); by default from 1/16 to 4 grid spacings."""
     bins: Annotated[Integer, Field(ge=1, le=1000)] = 24
     """Number of bins of the distance, of equal width in its logarithm."""
@@ -25,11 +25,6 @@ class PairCorrelationSettings(SeriesCadence):
     """The largest number of particles of each species to use, with evenly spaced ids."""
     particles: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
     """Names of the species; by default all."""
-
-    @model_validator(mode="after")
-    def _rising(self) -> Self:
-        check_rises("range", self.range)
-        return self
 
 
 class PairCorrelation(Kind):

@@ -4,28 +4,21 @@ projections.h5."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from pydantic import model_validator
 
-from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, check_rises, summed
-from simulator.measure.lazy import PhysicalLayout, Program, jax, jnp, lax, models, spectral
+from simulator.measure.kind import AXES, Kind, Lengths, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.lazy import PhysicalLayout, jax, jnp, lax, models, spectral
 from simulator.measure.slices import values_of
-from simulator.settings import Points, Positive
+from simulator.settings import Points
 
 
 class ProfileSettings(SeriesCadence):
     bins: Points = 32
     """Number of spherical shells."""
-    range: tuple[Positive, Positive] | None = None
+    range: Lengths | None = None
     """Smallest and largest radius; by default the grid spacing and half the box."""
-
-    @model_validator(mode="after")
-    def _rising(self) -> Self:
-        check_rises("range", self.range)
-        return self
 
 
 class Profiles(Kind):
@@ -57,12 +50,12 @@ class Profiles(Kind):
                 away = x - c
                 squares.append((away - length * jnp.rint(away / length)) ** 2)
             distance = jnp.sqrt(squares[0] + squares[1] + squares[2])
-            # The first shell extends to the second edge; the last entry collects distant points and padding.
+            # The first shell extends to the second edge; distant points and padding are in none.
             shell = jnp.searchsorted(jnp.asarray(edges[1:]), distance, side="right")
             shell = jnp.where(physical.inside(), shell, bins).astype(jnp.int32)
             one = jnp.ones(physical.shape, jnp.float64)
             stack = jnp.stack([one, distance, *(v.astype(jnp.float64) for v in values.values())])
-            (sums,) = shell_sums(physical, bins)(physical.constrain(shell), physical.constrain(stack))
+            sums = physical.binned(shell, stack, bins)
             points = sums[0]
             means = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
             profile = dict(zip(("radius", *given), means[1:], strict=True))
@@ -151,17 +144,6 @@ def profile_edges(grid: spectral.Grid, bins: int, reach: tuple[float, float] | N
     low = min(grid.spacing[i] for i in present)
     high = min(grid.box[i] for i in present) / 2
     return np.geomspace(*(reach or (low, high)), bins + 1)
-
-
-@lru_cache(maxsize=16)
-def shell_sums(physical: PhysicalLayout, count: int) -> Program:
-    """A program that sums values (component, x, y, z) by an index (x, y, z) in [0, count], and drops the last sum."""
-
-    def local(index, values):
-        add = jax.vmap(lambda v: jnp.zeros(count + 1, v.dtype).at[index.ravel()].add(v.ravel()))
-        return (add(values)[:, :count],)
-
-    return summed(physical, local, [physical.spec, physical.spec_of(4)], name="radial_sum")
 
 
 PLANES = {"xy": "z", "xz": "y", "yz": "x"}  # The axes of a projection, and the axis of the integral.

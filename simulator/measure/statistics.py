@@ -194,24 +194,16 @@ class FieldStatistics(Kind):
 
         def fields(arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
             rest = jnp.maximum(arrays["samples"] - 1, 1).astype(dtype)
-            return {
-                key: value
-                for name in names
-                for key, value in (
-                    (f"{name}_mean", arrays[f"mean_{name}"]),
-                    (f"{name}_variance", arrays[f"squares_{name}"] / rest),
-                )
-            }
+            means = {f"{name}_mean": arrays[f"mean_{name}"] for name in names}
+            return means | {f"{name}_variance": arrays[f"squares_{name}"] / rest for name in names}
 
         places = {f"{kind}_{name}": physical for name in names for kind in _KEPT}
         carried = Carried(begin, update, places, fields)
-        return Measured(
-            {},
-            {"samples": ()},
-            lambda state, arrays: {"samples": arrays["samples"]},
-            {"from": start},
-            carried=carried,
-        )
+
+        def compute(state: models.State, arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+            return {"samples": arrays["samples"]}
+
+        return Measured({}, {"samples": ()}, compute, {"from": start}, carried=carried)
 
 
 def _averaged(subject: Subject, asked: tuple[str, ...] | None) -> tuple[str, ...]:

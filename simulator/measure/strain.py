@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import reduce
 from itertools import product
 from math import sqrt
@@ -11,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, binned, summed
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, binned
 from simulator.measure.lazy import Program, jax, jnp, lax, models, operators, spectral, strain_rate
 from simulator.measure.transfer import check_flow
 from simulator.settings import Points, Ratio
@@ -25,6 +24,19 @@ class StrainSettings(SeriesCadence):
 
 
 class Strain(Kind):
+    """Probability densities in the eigenframe of S_ij = (du_i/dx_j + du_j/dx_i) / 2 of a velocity without divergence.
+
+    `alpha`, `beta`, `gamma` (rate): the eigenvalues, largest first, in units of `strain_rms` = sqrt(<S_ij S_ij>).
+    `s_star` (shape): -3 sqrt(6) alpha beta gamma / (alpha^2 + beta^2 + gamma^2)^(3/2), uniformly distributed in a
+    Gaussian field (Lund and Rogers 1994, Phys. Fluids 6, 1838). `VECTOR_alpha`, ... (cosine): |cos| of the angle
+    between a vector and each eigenvector (Ashurst et al. 1987, Phys. Fluids 30, 2343); vectors are the vorticity, the
+    magnetic field and the gradient of each scalar, among the fields of the model. Points where the
+    vector or the strain is at round-off level are not counted.
+
+    Means: `alpha_mean`, ... of the eigenvalues; `stretching_alpha`, ... = <alpha (omega . e_alpha)^2>, whose sum is
+    <omega . S omega>; `strain_product` = <alpha beta gamma>, -1/4 of this sum (Betchov 1956, J. Fluid Mech. 1, 497).
+    """
+
     name = "strain"
     description = (
         "Eigenvalues of the rate of strain, and alignment of vorticity, magnetic field and scalar gradients with its "
@@ -36,7 +48,49 @@ class Strain(Kind):
         check_flow(subject)
         if subject.transform.grid.planar:
             raise Unsupported("needs a flow in three dimensions", of_model=False)
-        return strain(subject.transform, subject.model.shapes, settings.bins, settings.range)
+        transform, components = subject.transform, subject.model.shapes
+        bins, reach = settings.bins, settings.range
+        layout, physical = transform.layout, transform.physical
+        scalars = [name for name, lead in components.items() if not lead]
+        vectors = ["vorticity", *(["magnetic"] if "magnetic" in components else [])]
+        vectors += [f"{name}_gradient" for name in scalars]
+        program = _counting(transform, len(vectors), bins, reach)
+
+        def modes(fields: models.Fields) -> list[jax.Array]:
+            directions = [operators.curl(layout, fields["velocity"])]
+            if "magnetic" in components:
+                directions.append(fields["magnetic"])
+            return directions + [operators.gradient(layout, fields[name]) for name in scalars]
+
+        def compute(state: models.State) -> dict[str, jax.Array]:
+            fields = state.fields
+            s, directions = strain_rate(layout, fields["velocity"]), modes(fields)
+            squares = layout.inner(s, s)
+            rms = jnp.sqrt(squares[:3].sum() + 2 * squares[3:].sum())
+            lengths = [jnp.sqrt(layout.inner(v, v).sum()) for v in directions]
+            unit = [v / jnp.where(size > 0, size, 1) for v, size in zip(directions, lengths, strict=True)]
+            values = transform.inverse(jnp.concatenate([s / jnp.where(rms > 0, rms, 1), *unit]))
+            inside = jnp.broadcast_to(physical.inside(), physical.shape)
+            rates, shape, cosines, sums = program(physical.constrain(values), physical.constrain(inside))
+            points = transform.grid.points
+            row = {name: rates[i] / (points * 2 * reach / bins) for i, name in enumerate(EIGENVALUES)}
+            row["s_star"] = _density(shape, 2 / bins)
+            for j, name in enumerate(vectors):
+                row |= {f"{name}_{e}": _density(cosines[j, i], 1 / bins) for i, e in enumerate(EIGENVALUES)}
+            means = sums / points
+            row["strain_rms"] = rms
+            row |= {f"{e}_mean": rms * means[i] for i, e in enumerate(EIGENVALUES)}
+            stretching = rms * lengths[0] ** 2
+            row |= {f"stretching_{e}": stretching * means[3 + i] for i, e in enumerate(EIGENVALUES)}
+            return row | {"strain_product": rms**3 * means[6]}
+
+        middles = (np.arange(bins) + 0.5) / bins
+        variables: dict[str, tuple[str, ...]] = {name: ("rate",) for name in EIGENVALUES} | {"s_star": ("shape",)}
+        variables |= {f"{name}_{e}": ("cosine",) for name in vectors for e in EIGENVALUES}
+        numbers = ("strain_rms", *(f"{e}_mean" for e in EIGENVALUES), *(f"stretching_{e}" for e in EIGENVALUES))
+        variables |= dict.fromkeys((*numbers, "strain_product"), ())
+        coordinates = {"rate": reach * (2 * middles - 1), "shape": 2 * middles - 1, "cosine": middles}
+        return Measured(coordinates, variables, compute, {"vectors": vectors})
 
 
 EIGENVALUES = ("alpha", "beta", "gamma")
@@ -82,64 +136,6 @@ def eigensystem(strain: jax.Array) -> tuple[tuple[jax.Array, ...], Vectors]:
         pairs[a] = jnp.maximum(low, high), tuple(jnp.where(swap, y, x) for x, y in zip(u, w, strict=True))
         pairs[b] = jnp.minimum(low, high), tuple(jnp.where(swap, x, y) for x, y in zip(u, w, strict=True))
     return tuple(e for e, _ in pairs), tuple(v for _, v in pairs)
-
-
-def strain(
-    transform: spectral.Transform, components: Mapping[str, tuple[int, ...]], bins: int, reach: float
-) -> Measured:
-    """Probability densities in the eigenframe of S_ij = (du_i/dx_j + du_j/dx_i) / 2 of a velocity without divergence.
-
-    `alpha`, `beta`, `gamma` (rate): the eigenvalues, largest first, in units of `strain_rms` = sqrt(<S_ij S_ij>).
-    `s_star` (shape): -3 sqrt(6) alpha beta gamma / (alpha^2 + beta^2 + gamma^2)^(3/2), uniformly distributed in a
-    Gaussian field (Lund and Rogers 1994, Phys. Fluids 6, 1838). `VECTOR_alpha`, ... (cosine): |cos| of the angle
-    between a vector and each eigenvector (Ashurst et al. 1987, Phys. Fluids 30, 2343); vectors are the vorticity, the
-    magnetic field and the gradient of each scalar, among the fields `components` of the model. Points where the
-    vector or the strain is at round-off level are not counted.
-
-    Means: `alpha_mean`, ... of the eigenvalues; `stretching_alpha`, ... = <alpha (omega . e_alpha)^2>, whose sum is
-    <omega . S omega>; `strain_product` = <alpha beta gamma>, -1/4 of this sum (Betchov 1956, J. Fluid Mech. 1, 497).
-    """
-    layout, physical = transform.layout, transform.physical
-    scalars = [name for name, lead in components.items() if not lead]
-    vectors = ["vorticity", *(["magnetic"] if "magnetic" in components else [])]
-    vectors += [f"{name}_gradient" for name in scalars]
-    program = _counting(transform, len(vectors), bins, reach)
-
-    def modes(fields: models.Fields) -> list[jax.Array]:
-        directions = [operators.curl(layout, fields["velocity"])]
-        if "magnetic" in components:
-            directions.append(fields["magnetic"])
-        return directions + [operators.gradient(layout, fields[name]) for name in scalars]
-
-    def compute(state: models.State) -> dict[str, jax.Array]:
-        fields = state.fields
-        s, directions = strain_rate(layout, fields["velocity"]), modes(fields)
-        squares = layout.inner(s, s)
-        rms = jnp.sqrt(squares[:3].sum() + 2 * squares[3:].sum())
-        lengths = [jnp.sqrt(layout.inner(v, v).sum()) for v in directions]
-        unit = [v / jnp.where(size > 0, size, 1) for v, size in zip(directions, lengths, strict=True)]
-        values = transform.inverse(jnp.concatenate([s / jnp.where(rms > 0, rms, 1), *unit]))
-        inside = jnp.broadcast_to(physical.inside(), physical.shape)
-        rates, shape, cosines, sums = program(physical.constrain(values), physical.constrain(inside))
-        points = transform.grid.points
-        row = {name: rates[i] / (points * 2 * reach / bins) for i, name in enumerate(EIGENVALUES)}
-        row["s_star"] = _density(shape, 2 / bins)
-        for j, name in enumerate(vectors):
-            row |= {f"{name}_{e}": _density(cosines[j, i], 1 / bins) for i, e in enumerate(EIGENVALUES)}
-        means = sums / points
-        row["strain_rms"] = rms
-        row |= {f"{e}_mean": rms * means[i] for i, e in enumerate(EIGENVALUES)}
-        stretching = rms * lengths[0] ** 2
-        row |= {f"stretching_{e}": stretching * means[3 + i] for i, e in enumerate(EIGENVALUES)}
-        return row | {"strain_product": rms**3 * means[6]}
-
-    middles = (np.arange(bins) + 0.5) / bins
-    variables: dict[str, tuple[str, ...]] = {name: ("rate",) for name in EIGENVALUES} | {"s_star": ("shape",)}
-    variables |= {f"{name}_{e}": ("cosine",) for name in vectors for e in EIGENVALUES}
-    numbers = ("strain_rms", *(f"{e}_mean" for e in EIGENVALUES), *(f"stretching_{e}" for e in EIGENVALUES))
-    variables |= dict.fromkeys((*numbers, "strain_product"), ())
-    coordinates = {"rate": reach * (2 * middles - 1), "shape": 2 * middles - 1, "cosine": middles}
-    return Measured(coordinates, variables, compute, {"vectors": vectors})
 
 
 def _density(counts: jax.Array, width: float) -> jax.Array:
@@ -191,4 +187,4 @@ def _counting(transform: spectral.Transform, vectors: int, bins: int, reach: flo
         none = tuple(jnp.zeros(s, jnp.float64) for s in shapes)
         return lax.scan(step, none, jnp.arange(values.shape[1]))[0]
 
-    return summed(physical, local, [physical.spec_of(4), physical.spec], 4, name="strain_frame")
+    return physical.summed(local, [physical.spec_of(4), physical.spec], 4, name="strain_frame")

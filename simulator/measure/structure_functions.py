@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import add
 from typing import Annotated
@@ -30,20 +30,64 @@ class StructureFunctionSettings(SeriesCadence):
 
 
 class StructureFunctions(Kind):
+    """<du^p> for increments du = u(x + r e) - u(x) along each axis e, at any separations r.
+
+    `longitudinal_P` (axis, r) is the moment of the component along e, `transverse_P` the mean of the moments of the
+    other components. Fields are shifted in spectral space, so that r need not be a multiple of the grid spacing.
+
+    With the names `mixed` of further fields, third moments are added: `mixed_velocity`, <du_e |du|^2>; `mixed_NAME`,
+    <du_e dtheta^2>, of each scalar theta (Yaglom 1949); with `magnetic` among the fields `mixed_elsasser_plus`,
+    <dz-_e |dz+|^2> with z+- = u +- b, and `mixed_elsasser_minus` (Politano and Pouquet 1998, Phys. Rev. E 57, R21).
+    """
+
     name = "structure_functions"
     description = "Moments of velocity increments in structure_functions.h5."
     Settings = StructureFunctionSettings
 
     def measured(self, subject: Subject, settings: StructureFunctionSettings) -> Measured:
-        model = subject.model
+        model, transform, orders = subject.model, subject.transform, settings.orders
         if not {"velocity", "momentum"} & model.fields.keys():
             raise Unsupported("needs a velocity")
-        separations = settings.separations or default_separations(subject.transform.grid)
+        separations = settings.separations or default_separations(transform.grid)
         mixed = None
         if settings.mixed:
             known = [n for n, lead in model.shapes.items() if not lead or n == "magnetic"]
             mixed = known if "velocity" in model.fields else []
-        return structure_functions(subject.transform, separations, settings.orders, model.velocity, mixed)
+        layout, axes = transform.layout, transform.grid.axes
+        magnetic = mixed is not None and "magnetic" in mixed
+        products = [] if mixed is None else ["velocity", *(name for name in mixed if name != "magnetic")]
+        products += ["elsasser_plus", "elsasser_minus"] if magnetic else []
+
+        def compute(state: models.State) -> dict[str, jax.Array]:
+            fields = {"velocity": model.velocity(state.fields), **{name: state.fields[name] for name in mixed or ()}}
+            rows: dict[str, list[jax.Array]] = {}
+            means: dict[str, jax.Array] = {}
+            for e, axis in enumerate(axes):
+                if means:  # The loops exchange data and therefore run one after another (see `spectral.collectives`).
+                    last = next(iter(means.values()))
+                    fields = {name: after(f, last) for name, f in fields.items()}
+
+                def at(r, axis=axis, fields=fields):
+                    x, y, z = (r if a == axis else 0.0 for a in AXES)
+                    moved = {name: operators.translate(layout, f, (x, y, z)) for name, f in fields.items()}
+                    increments = {name: layout.constrain(moved[name] - f) for name, f in fields.items()}
+                    return transform.evaluate(
+                        increments, lambda v, *_: spectral.Local({}, {}, _moments(v, orders, products))
+                    ).means
+
+                means = lax.map(at, jnp.asarray(separations, jnp.float64))
+                others = [i for i in range(len(axes)) if i != e]
+                for p in orders:
+                    across = reduce(add, (means[f"{i}_{p}"] for i in others)) / len(others)
+                    rows.setdefault(f"longitudinal_{p}", []).append(means[f"{e}_{p}"])
+                    rows.setdefault(f"transverse_{p}", []).append(across)
+                for name in products:
+                    rows.setdefault(f"mixed_{name}", []).append(means[f"{e}_{name}"])
+            return {name: jnp.stack(row) for name, row in rows.items()}
+
+        names = [f"{kind}_{p}" for kind in ("longitudinal", "transverse") for p in orders]
+        variables = dict.fromkeys([*names, *(f"mixed_{name}" for name in products)], ("axis", "r"))
+        return Measured({"axis": np.arange(len(axes)), "r": np.asarray(separations, float)}, variables, compute)
 
 
 def default_separations(grid: spectral.Grid) -> tuple[float, ...]:
@@ -54,59 +98,6 @@ def default_separations(grid: spectral.Grid) -> tuple[float, ...]:
     most = int(min(grid.box[i] for i in present) / 2 / spacing + 1e-9)
     steps = np.unique(np.rint(2 ** np.arange(0, np.log2(max(most, 1)) + 1e-9, 1 / 6)).astype(int))
     return tuple(float(n * spacing) for n in steps)
-
-
-def structure_functions(
-    transform: spectral.Transform,
-    separations: Sequence[float],
-    orders: Sequence[int],
-    velocity: Callable[[models.Fields], jax.Array] = lambda fields: fields["velocity"],
-    mixed: Sequence[str] | None = None,
-) -> Measured:
-    """<du^p> for increments du = u(x + r e) - u(x) along each axis e, at any separations r.
-
-    `longitudinal_P` (axis, r) is the moment of the component along e, `transverse_P` the mean of the moments of the
-    other components. Fields are shifted in spectral space, so that r need not be a multiple of the grid spacing.
-
-    With the names `mixed` of further fields, third moments are added: `mixed_velocity`, <du_e |du|^2>; `mixed_NAME`,
-    <du_e dtheta^2>, of each scalar theta (Yaglom 1949); with `magnetic` among the fields `mixed_elsasser_plus`,
-    <dz-_e |dz+|^2> with z+- = u +- b, and `mixed_elsasser_minus` (Politano and Pouquet 1998, Phys. Rev. E 57, R21).
-    """
-    layout, axes = transform.layout, transform.grid.axes
-    magnetic = mixed is not None and "magnetic" in mixed
-    products = [] if mixed is None else ["velocity", *(name for name in mixed if name != "magnetic")]
-    products += ["elsasser_plus", "elsasser_minus"] if magnetic else []
-
-    def compute(state: models.State) -> dict[str, jax.Array]:
-        fields = {"velocity": velocity(state.fields), **{name: state.fields[name] for name in mixed or ()}}
-        rows: dict[str, list[jax.Array]] = {}
-        means: dict[str, jax.Array] = {}
-        for e, axis in enumerate(axes):
-            if means:  # The loops exchange data and therefore run one after another (see `spectral.collectives`).
-                last = next(iter(means.values()))
-                fields = {name: after(f, last) for name, f in fields.items()}
-
-            def at(r, axis=axis, fields=fields):
-                x, y, z = (r if a == axis else 0.0 for a in AXES)
-                moved = {name: operators.translate(layout, f, (x, y, z)) for name, f in fields.items()}
-                increments = {name: layout.constrain(moved[name] - f) for name, f in fields.items()}
-                return transform.evaluate(
-                    increments, lambda v, *_: spectral.Local({}, {}, _moments(v, orders, products))
-                ).means
-
-            means = lax.map(at, jnp.asarray(separations, jnp.float64))
-            others = [i for i in range(len(axes)) if i != e]
-            for p in orders:
-                across = reduce(add, (means[f"{i}_{p}"] for i in others)) / len(others)
-                rows.setdefault(f"longitudinal_{p}", []).append(means[f"{e}_{p}"])
-                rows.setdefault(f"transverse_{p}", []).append(across)
-            for name in products:
-                rows.setdefault(f"mixed_{name}", []).append(means[f"{e}_{name}"])
-        return {name: jnp.stack(row) for name, row in rows.items()}
-
-    names = [f"{kind}_{p}" for kind in ("longitudinal", "transverse") for p in orders]
-    variables = dict.fromkeys([*names, *(f"mixed_{name}" for name in products)], ("axis", "r"))
-    return Measured({"axis": np.arange(len(axes)), "r": np.asarray(separations, float)}, variables, compute)
 
 
 def _moments(values: dict[str, jax.Array], orders: Sequence[int], products: Sequence[str]) -> dict[str, jax.Array]:

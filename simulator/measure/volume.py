@@ -61,70 +61,6 @@ class Camera:
         return math.sqrt(sum(length**2 for length in grid.box)) / (self.zoom * min(self.size))
 
 
-@dataclass(frozen=True)
-class View:
-    """A camera and a grid, with the axes `p`, `u`, `v` (0, 1, 2 for x, y, z), of which p is the principal one.
-
-    The intermediate image has `fine` points per cell along u and v. A ray crosses slice k, halfway between the planes
-    k and k + 1 of p, at a distance of `offset[k]` points from its crossing of the plane p = 0.
-    """
-
-    camera: Camera
-    grid: Grid
-
-    @cached_property
-    def direction(self) -> np.ndarray:
-        return self.camera.axes[2]
-
-    @cached_property
-    def order(self) -> tuple[int, int, int]:
-        """p, u, v: along p a ray crosses the most planes, so that it moves by at most one cell from plane to
-        plane."""
-        steps = np.abs(self.direction) / np.array(self.grid.spacing)
-        p = int(np.argmax(steps))
-        u, v = (axis for axis in range(3) if axis != p)
-        return p, u, v
-
-    @cached_property
-    def fine(self) -> int:
-        ratio = min(self.grid.spacing) / self.camera.pixel(self.grid)
-        return max(1, min(FINEST, int(ratio / 2)))
-
-    @property
-    def step(self) -> float:
-        """The length of a ray between two slices."""
-        p = self.order[0]
-        return self.grid.spacing[p] / abs(float(self.direction[p]))
-
-    def offsets(self, axis: int, slices: int) -> np.ndarray:
-        """Displacement along `axis` (u or v) at each slice, in points of the intermediate image: (slices,)."""
-        p, spacing = self.order[0], self.grid.spacing
-        slope = float(self.direction[axis] / self.direction[p])
-        # If a ray is parallel to an axis, round-off must not decide between two points.
-        cells = slope * (np.arange(slices) + 0.5) * spacing[p] / spacing[axis]
-        return np.round(cells * self.fine, 9)
-
-    def onto(self, axis: int) -> tuple[float, float, float]:
-        """(c, x, y): pixel (column i, row j) is at c + x i + y j along `axis` of the intermediate image, in points
-        from the corner of the box."""
-        right, up, along = self.camera.axes
-        p = self.order[0]
-        width, height = self.camera.size
-        side, scale = self.camera.pixel(self.grid), self.fine / self.grid.spacing[axis]
-
-        def base(point: np.ndarray) -> float:
-            """The position at which the ray through `point` crosses p = 0."""
-            return float(point[axis] - point[p] * along[axis] / along[p]) * scale
-
-        middle = np.array(self.grid.box) / 2
-        corner = middle + side * ((0.5 - width / 2) * right + (height / 2 - 0.5) * up)
-        return base(corner), base(side * right), base(-side * up)
-
-    def nearest_first(self, axis: int) -> bool:
-        """Whether the coordinate along an axis increases along a ray."""
-        return bool(self.direction[axis] >= 0)
-
-
 # For positive values, in units of their root mean square: nothing below 0.8, then from faint to bright.
 _POSITIVE = (
     (0.8, (0.20, 0.25, 0.65), 0.0),
@@ -290,8 +226,58 @@ class Volume:
         return self.physical.mesh
 
     @cached_property
-    def _view(self) -> View:
-        return View(self.camera, self.physical.grid)
+    def _direction(self) -> np.ndarray:
+        return self.camera.axes[2]
+
+    @cached_property
+    def _order(self) -> tuple[int, int, int]:
+        """The axes p, u, v (0, 1, 2 for x, y, z): along p a ray crosses the most planes, so that it moves by at most
+        one cell from plane to plane."""
+        steps = np.abs(self._direction) / np.array(self.physical.grid.spacing)
+        p = int(np.argmax(steps))
+        u, v = (axis for axis in range(3) if axis != p)
+        return p, u, v
+
+    @cached_property
+    def _fine(self) -> int:
+        """The number of points of the intermediate image per cell along u and v."""
+        ratio = min(self.physical.grid.spacing) / self.camera.pixel(self.physical.grid)
+        return max(1, min(FINEST, int(ratio / 2)))
+
+    @property
+    def _step(self) -> float:
+        """The length of a ray between two slices."""
+        p = self._order[0]
+        return self.physical.grid.spacing[p] / abs(float(self._direction[p]))
+
+    def _offsets(self, axis: int) -> np.ndarray:
+        """Displacement along `axis` (u or v) at each slice, in points of the intermediate image: (slices,). A ray
+        crosses slice k, halfway between the planes k and k + 1 of p, this far from its crossing of the plane 0."""
+        p, spacing = self._order[0], self.physical.grid.spacing
+        slope = float(self._direction[axis] / self._direction[p])
+        # If a ray is parallel to an axis, round-off must not decide between two points.
+        cells = slope * (np.arange(self.physical.shape[p]) + 0.5) * spacing[p] / spacing[axis]
+        return np.round(cells * self._fine, 9)
+
+    def _onto(self, axis: int) -> tuple[float, float, float]:
+        """(c, x, y): pixel (column i, row j) is at c + x i + y j along `axis` of the intermediate image, in points
+        from the corner of the box."""
+        right, up, along = self.camera.axes
+        p = self._order[0]
+        width, height = self.camera.size
+        side, scale = self.camera.pixel(self.physical.grid), self._fine / self.physical.grid.spacing[axis]
+
+        def base(point: np.ndarray) -> float:
+            """The position at which the ray through `point` crosses p = 0."""
+            return float(point[axis] - point[p] * along[axis] / along[p]) * scale
+
+        middle = np.array(self.physical.grid.box) / 2
+        corner = middle + side * ((0.5 - width / 2) * right + (height / 2 - 0.5) * up)
+        return base(corner), base(side * right), base(-side * up)
+
+    def _nearest_first(self, axis: int) -> bool:
+        """Whether the coordinate along an axis increases along a ray."""
+        return bool(self._direction[axis] >= 0)
 
     @cached_property
     def _sharded(self) -> dict[int, str]:
@@ -310,21 +296,18 @@ class Volume:
     @cached_property
     def _extents(self) -> tuple[int, int]:
         """Points of the intermediate image along u and v; the first is padded to a multiple of the devices."""
-        _p, u, v = self._view.order
+        _p, u, v = self._order
         extents = []
         for axis in (u, v):
             whole = np.floor(self._offsets(axis))
-            extents.append(self.physical.shape[axis] * self._view.fine + int(whole.max() - whole.min()))
+            extents.append(self.physical.shape[axis] * self._fine + int(whole.max() - whole.min()))
         return padded(extents[0], self._devices), extents[1]
-
-    def _offsets(self, axis: int) -> np.ndarray:
-        return self._view.offsets(axis, self.physical.shape[self._view.order[0]])
 
     @cached_property
     def _front_to_back(self) -> np.ndarray:
         """The devices, numbered over the mesh axes `_names`, in the order in which rays cross their parts."""
         numbers = np.arange(self._devices).reshape([self._mesh.shape[name] for name in self._names])
-        directions = tuple(slice(None, None, 1 if self._view.nearest_first(axis) else -1) for axis in self._sharded)
+        directions = tuple(slice(None, None, 1 if self._nearest_first(axis) else -1) for axis in self._sharded)
         return numbers[directions].ravel()
 
     # ---- on one device -----------------------------------------------------------------------------------
@@ -338,13 +321,12 @@ class Volume:
 
     def _slices(self, blocks: list[jax.Array], tables: list[jax.Array]) -> jax.Array:
         """The partial image (4, points along u, points along v) of the device's part of the box."""
-        view, grid = self._view, self.physical.grid
-        p, u, v = view.order
+        grid, (p, u, v) = self.physical.grid, self._order
         for axis in range(3):
             blocks = [self._with_next_plane(block, axis) for block in blocks]
         blocks = [jnp.transpose(block, (p, u, v)) for block in blocks]
         slices, across, down = (n - 1 for n in blocks[0].shape)
-        fine = view.fine
+        fine = self._fine
         first = [self._place(axis) * n for axis, n in zip((p, u, v), (slices, across, down), strict=True)]
         starts, parts = [], []
         for axis in (u, v):
@@ -357,10 +339,9 @@ class Volume:
             for axis, n in ((u, across), (v, down))
         ]
         window = inside[0][:, None] & inside[1][None, :]
-        step = view.step
 
         def add(number: jax.Array, image: jax.Array) -> jax.Array:
-            local = number if view.nearest_first(p) else slices - 1 - number
+            local = number if self._nearest_first(p) else slices - 1 - number
             k = first[0] + local
             media = []
             for block, table in zip(blocks, tables, strict=True):
@@ -370,7 +351,7 @@ class Volume:
                 media.append(looked_up(table, plane))
             *colour, absorption = mixed(media)
             valid = window & (k < grid.shape[p])
-            through = jnp.exp(-jnp.where(valid, absorption * step, 0)).astype(image.dtype)
+            through = jnp.exp(-jnp.where(valid, absorption * self._step, 0)).astype(image.dtype)
             corner = [jnp.int32(0), *(jnp.int32(s[k] + f * fine) for s, f in zip(starts, first[1:], strict=True))]
             before = lax.dynamic_slice(image, corner, (4, across * fine, down * fine))
             added = before[3] * (1 - through)
@@ -406,7 +387,7 @@ class Volume:
 
     def _drawn(self, image: jax.Array) -> jax.Array:
         """The device's rows of the picture (rows, width, 4), interpolated linearly from the intermediate image."""
-        _p, u, v = self._view.order
+        _p, u, v = self._order
         width, height = self.camera.size
         rows = padded(height, self._devices) // self._devices
         place = lax.axis_index(self._names) if self._names else 0
@@ -414,7 +395,7 @@ class Volume:
         i = jnp.arange(width)[None, :]
         at = []
         for axis, extent in zip((u, v), image.shape[1:], strict=True):
-            c, x, y = self._view.onto(axis)
+            c, x, y = self._onto(axis)
             position = c + float(np.floor(self._offsets(axis)).max()) + x * i + y * j
             at.append((jnp.clip(position, -1, extent), extent))
         nothing = jnp.asarray([0, 0, 0, 1.0], image.dtype)

@@ -25,9 +25,10 @@ TYPICAL = 14
 """A step typically holds this many times its state; the search starts with this estimate."""
 LEAST_SHARE, USUAL_SHARE = 0.3, {"cpu": 0.7, "gpu": 0.5}
 """The smallest and the usual ratio of the memory of a low-memory step to that of the fast step."""
-ERROR = 0.25
-"""The relative error of a memory that is estimated from another compiled program. Measured: 3 % from 600^3 to 675^3
-with a GPU's blocks, 4 to 9 % from two devices to four, 15 % between one device, which exchanges nothing, and two."""
+ERROR, SAME_DEVICES_ERROR = 0.25, 0.06
+"""The relative error of a memory that is estimated from the program of another number of devices, or of another shape
+on the same devices. Measured: 3 % from 600^3 to 675^3 with a GPU's blocks, 4 to 9 % from two devices to four, 15 %
+between one device, which exchanges nothing, and two."""
 
 
 class Fitting:
@@ -36,8 +37,8 @@ class Fitting:
 
     def __init__(self, config: RunConfig, machine: Machine, beside: float = 1.0):
         self._config, self._machine, self._beside = config, machine, beside
-        self._per_state: dict[str, float] = {}
-        """Memory of the last compiled step in multiples of its state, by the name of its transform."""
+        self._compiled: dict[str, Step] = {}
+        """The last compiled step, by the name of its transform."""
 
     def fits(self, devices: int, shape: tuple[int, ...] | None = None) -> bool:
         """Whether a step fits; with `run.memory: auto`, whether the fast or the low-memory step fits."""
@@ -55,11 +56,12 @@ class Fitting:
         if surely_fits(step, self._machine):
             return 0.0
         limit, name = usable(self._machine) / self._beside, step.simulation.transform.name
-        share = self._per_state.get(name, 0.0) * step.state / limit
-        if share == 0 or abs(share - 1) <= ERROR:
-            share = step.memory / limit
-            self._per_state[name] = step.memory / step.state
-        return share
+        if known := self._compiled.get(name):
+            share = known.memory / known.state * step.state / limit
+            if abs(share - 1) > (SAME_DEVICES_ERROR if known.devices == step.devices else ERROR):
+                return share
+        self._compiled[name] = step
+        return step.memory / limit
 
 
 def usable(machine: Machine) -> float:

@@ -39,28 +39,6 @@ CACHED = 0.65
 """The fraction of the bytes of a processor's step that its transforms and blocks find in the cache."""
 
 
-@dataclass(frozen=True)
-class Ask:
-    """The resources to request from Slurm."""
-
-    nodes: int
-    devices: int
-    gpus_per_node: int | None
-    tasks_per_node: int
-    cpus_per_task: int | None
-    time: str | None
-
-    def flags(self) -> list[str]:
-        given = {
-            "nodes": self.nodes,
-            "gpus-per-node": self.gpus_per_node,
-            "tasks-per-node": self.tasks_per_node if self.gpus_per_node is None else None,
-            "cpus-per-task": self.cpus_per_task,
-            "time": self.time,
-        }
-        return [f"--{name} {value}" for name, value in given.items() if value is not None]
-
-
 # ---- time ------------------------------------------------------------------------------------------------
 
 
@@ -213,12 +191,17 @@ class Plan:
         """The ratio of the whole run's memory to that of its steps."""
         return self.step.largest / self.step.memory
 
-    def ask(self) -> Ask:
-        per_node, gpu = self.machine.per_node, self.machine.platform == "gpu"
-        nodes = ceil(self.devices / per_node)
+    def ask(self) -> dict[str, int | str]:
+        """The resources to request from Slurm, by the keys of the block `slurm`."""
+        nodes = ceil(self.devices / self.machine.per_node)
         each = ceil(self.devices / nodes)
-        time = None if self.whole_run is None else slurm_time(min(DAY, START + MARGIN * self.whole_run))
-        return Ask(nodes, self.devices, each if gpu else None, each if gpu else 1, None if gpu else each, time)
+        if self.machine.platform == "gpu":
+            asked: dict[str, int | str] = {"nodes": nodes, "gpus_per_node": each}
+        else:
+            asked = {"nodes": nodes, "tasks_per_node": 1, "cpus_per_task": each}
+        if self.whole_run is not None:
+            asked["time"] = slurm_time(min(DAY, START + MARGIN * self.whole_run))
+        return asked
 
     def refuse(self) -> None:
         """Raises UserError, with the missing memory and the alternatives that fit, if the run does not fit."""

@@ -2,7 +2,7 @@
 the user has not specified, which needs only a login node."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import ceil, prod
 
@@ -22,6 +22,8 @@ _COLUMNS = "  {:<22}{:>14}{:>14}"
 def lines_of(plan: Plan) -> list[str]:
     """A plan as lines of text."""
     config, machine, step = plan.config, plan.machine, plan.step
+    step.begin("loop", "diagnostics", "output")
+    moved, took = step.traffic, plan.seconds  # traced while the programs are compiled
     shape = " x ".join(map(str, config.grid.shape))
     transform = step.simulation.transform
     lines = [
@@ -39,7 +41,6 @@ def lines_of(plan: Plan) -> list[str]:
     ]
     if (largest := plan.largest_shape) is not None:
         lines.append(f"  the largest grid of these proportions that fits: {' x '.join(map(str, largest))}")
-    moved, took = step.traffic, plan.seconds
     lines += ["", ("{:<24}{:>14}{:>14}").format("a step of a device", "bytes", "seconds")]
     for name, count, spent in (
         ("read and written", moved.bytes, took.arrays),
@@ -73,14 +74,16 @@ def _run(plan: Plan) -> list[str]:
         f"{files.checkpoints} of them" + (f"; {size(files.all)} in all" if files.all is not None else "")
     )
     if not plan.machine.measured:
-        lines.append("for simulator submit: " + " ".join(plan.ask().flags()))
+        lines.append("for simulator submit: " + " ".join(flags(plan.ask())))
     return lines
 
 
 def as_json(plan: Plan) -> str:
     """A plan as JSON, with bytes and seconds of one device; `memory_per_point` is the number of values of the run's
     precision per grid point."""
-    config, step, moved, took = plan.config, plan.step, plan.step.traffic, plan.seconds
+    config, step = plan.config, plan.step
+    step.begin("loop", "diagnostics", "output")
+    moved, took = step.traffic, plan.seconds  # traced while the programs are compiled
     points = prod(config.grid.shape)
     content = {
         "name": config.name,
@@ -108,7 +111,7 @@ def as_json(plan: Plan) -> str:
         "seconds": plan.whole_run,
         "largest_shape": plan.largest_shape,
         "files": asdict(plan.files),
-        "slurm": plan.ask().flags(),
+        "slurm": flags(plan.ask()),
     }
     return json.dumps(content, indent=1)
 
@@ -133,6 +136,11 @@ def scaling_lines(points: Sequence[Point], title: str) -> list[str]:
     if not all(p.fits for p in points):
         lines.append("  ! more than a device has")
     return lines
+
+
+def flags(asked: Mapping[str, object]) -> list[str]:
+    """Options of `simulator submit` for keys of the block `slurm`."""
+    return [f"--{key.replace('_', '-')} {value}" for key, value in asked.items()]
 
 
 def _row(name: str, count: float) -> str:
@@ -172,10 +180,9 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
         )
     wanted = _wanted(plan, given)
     if wanted:
-        flags = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in wanted.items())
-        steps = plan.steps.count
+        steps, asked = plan.steps.count, " ".join(flags(wanted))
         why = f"{_seconds(plan.seconds.all)} a step" + (f", {steps} steps" if steps else "")
-        lines.append(f"suggested by simulator plan for {devices} {counted(found, devices)}: {flags} ({why})")
+        lines.append(f"suggested by simulator plan for {devices} {counted(found, devices)}: {asked} ({why})")
     return config.model_copy(update={"slurm": config.slurm.model_copy(update=wanted)}), lines
 
 
@@ -197,20 +204,17 @@ def _devices(config: RunConfig, found: Machine, given: dict[str, object]) -> int
 
 def _wanted(plan: Plan, given: dict[str, object]) -> dict[str, object]:
     """Suggested values for the keys of the block `slurm` that are not set."""
-    ask = plan.ask()
+    asked = plan.ask()
+    time = asked.pop("time", None)
     wanted: dict[str, object] = {}
     sized = {"nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"} & given.keys()
     if not sized:
-        wanted["nodes"] = ask.nodes
-        if ask.gpus_per_node is not None:
-            wanted["gpus_per_node"] = ask.gpus_per_node
-        else:
-            wanted |= {"tasks_per_node": ask.tasks_per_node, "cpus_per_task": ask.cpus_per_task}
+        wanted |= asked
     elif "nodes" not in sized and sized & {"gpus_per_node", "tasks_per_node"}:
         each = given.get("gpus_per_node") or prod(
             v for k in ("tasks_per_node", "cpus_per_task") if isinstance(v := given.get(k), int)
         )
         wanted["nodes"] = ceil(plan.devices / int(str(each)))
-    if "time" not in given and ask.time is not None:
-        wanted["time"] = ask.time
+    if "time" not in given and time is not None:
+        wanted["time"] = time
     return wanted

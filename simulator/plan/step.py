@@ -4,6 +4,7 @@ The programs are compiled for a described GPU if JAX's plugin for it is installe
 takes one or a few seconds, whatever the size of the grid.
 """
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import ceil, prod
@@ -11,6 +12,8 @@ from typing import Any, Literal, cast
 
 import jax
 
+from simulator.cluster.environment import UNOPTIMIZED
+from simulator.cluster.hardware import usable_cores
 from simulator.config import RunConfig
 from simulator.config.compare import Programs
 from simulator.plan.abstract_run import Platform, paper_simulation, virtual_devices, with_shape
@@ -27,16 +30,16 @@ from simulator.spectral.staged import StagedTransform
 CompiledProgram = Literal["loop", "diagnostics", "output"]
 """The loop over steps; a row of diagnostics; the values of a snapshot's largest field."""
 
-_QUICK = {"xla_backend_optimization_level": 0}
-"""Skips the optimization of a CPU's code, which follows the assignment of memory: the same memory in less time."""
+_compilers = ThreadPoolExecutor(usable_cores(), thread_name_prefix="plan")
 
 
 def needs(
     config: RunConfig, devices: int, platform: Platform, program: CompiledProgram, target: str | None = None
-) -> int:
+) -> Future[int]:
     """Bytes that a compiled program holds on one of `devices` devices, including the state and, on GPUs, a workspace
-    of the size of the largest local transform. The program is compiled for the described GPU `target`, else for as
-    many of the `virtual_devices`. Raises UserError if the grid cannot be distributed over the devices.
+    of the size of the largest local transform. The program is compiled, in the background, for the described GPU
+    `target`, else for as many of the `virtual_devices`. Raises UserError if the grid cannot be distributed over the
+    devices.
     """
     return _needs(Programs(config), devices, platform, program, target)
 
@@ -48,12 +51,19 @@ def _simulation(key: Programs, devices: int, platform: Platform, target: str | N
 
 
 @lru_cache(maxsize=512)
-def _needs(key: Programs, devices: int, platform: Platform, program: CompiledProgram, target: str | None) -> int:
-    simulation = _simulation(key, devices, platform, target)
-    compiled = _lowered(simulation, program).compile(compiler_options=OPTIONS if target else _QUICK)
-    # The GPU's FFT library allocates a workspace when it runs, which is at most as large as the transformed array.
-    scratch = largest_transform(compiled) if platform == "gpu" else 0
-    return Memory.of(compiled).total + scratch
+def _needs(
+    key: Programs, devices: int, platform: Platform, program: CompiledProgram, target: str | None
+) -> Future[int]:
+    lowered = _lowered(_simulation(key, devices, platform, target), program)
+
+    def read() -> int:
+        # The optimization of a CPU's code follows the assignment of memory.
+        compiled = lowered.compile(compiler_options=OPTIONS if target else UNOPTIMIZED)
+        # The GPU's FFT library allocates a workspace at run time, at most as large as the transformed array.
+        scratch = largest_transform(compiled) if platform == "gpu" else 0
+        return Memory.of(compiled).total + scratch
+
+    return _compilers.submit(read)
 
 
 def _lowered(simulation: Simulation, program: CompiledProgram) -> Any:
@@ -120,14 +130,21 @@ class Step:
     @property
     def largest(self) -> float:
         """The largest memory during a run, in bytes."""
+        self.begin("loop", "diagnostics", "output")
         return max(self.memory, self.output_memory, self.diagnostics_memory)
+
+    def begin(self, *programs: CompiledProgram) -> None:
+        """Compile the programs in the background."""
+        step = self if self.devices <= self._most else self._counterpart
+        for program in programs:
+            needs(step.config, step.devices, step.platform, program, step.target)
 
     def held(self, program: CompiledProgram) -> float:
         """Bytes that a compiled program holds on a device, as XLA states them. For more devices than programs are
         compiled for, the bytes of fewer devices with as many points each, times the ratio of the states, which differ
         by padding."""
         if self.devices <= self._most:
-            return needs(self.config, self.devices, self.platform, program, self.target)
+            return needs(self.config, self.devices, self.platform, program, self.target).result()
         counterpart, config = self._counterpart, self.config
         share = self.state / counterpart.state
         if config.fft.backend == JAXDECOMP:

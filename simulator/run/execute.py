@@ -33,7 +33,7 @@ from simulator.run.run_status import job_of
 from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
 from simulator.simulation import provenance
 from simulator.simulation.advance import Until
-from simulator.simulation.compiling import Compilable, compiled
+from simulator.simulation.compiling import Compilable, Compiling
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
 from simulator.words import short
@@ -78,6 +78,7 @@ class _Run:
         self.ledger: Ledger | None = None
         self.state_file = StateFile(self.folder, self.config.time.stop)
         self.spent = spent
+        self.compiling = Compiling(together=self.cluster.num_processes == 1)
 
     def all_agree(self, claimed: Callable[[], object]) -> int:
         decision = self._decision(self._look)
@@ -85,6 +86,10 @@ class _Run:
         if decision.action is not Action.FINISHED:
             check_memory(self.simulation)
             series_of(self.simulation)
+            # The shapes of particles are known only after their start, and several processes compile in one order.
+            if self.cluster.num_processes == 1 and not self.simulation.populations:
+                with self.spent.on("compilation"):
+                    self.compiling.begin(self._largest())
         if decision.action is Action.START:
             # Before the folder is claimed, because a refused initial condition must write nothing.
             with self.spent.on("initial condition"):
@@ -107,6 +112,7 @@ class _Run:
             self._failed(f"{type(error).__name__}: {error}")
             raise
         finally:
+            self.compiling.close()
             if self.lock is not None:
                 self.lock.release()
             self.log.close()
@@ -202,15 +208,17 @@ class _Run:
         self.ledger = prepare_folder(self.simulation, self.choices, self.log, self._check)
         self.state_file.ledger = self.ledger
 
+    def _largest(self) -> dict[str, Compilable]:
+        """The programs whose compilation takes longest."""
+        simulation, until = self.simulation, Until(np.float64(0), np.float64(0), np.int64(0))
+        state = simulation.placed_template
+        loop = Compilable(simulation.advance, (state, until), often=True)
+        return {STEPS: loop, "diagnostics": Compilable(simulation.diagnostics, (state,))}
+
     def _compiled(self, output: Output) -> dict[str, Callable[..., Any]]:
         """The compiled programs of the run."""
-        simulation = self.simulation
-        until = Until(np.float64(0), np.float64(0), np.int64(0))
-        loop = Compilable(simulation.advance, (simulation.placed_template, until))
         with self.spent.on("compilation"):
-            ready = compiled(
-                {STEPS: loop, **output.programs()}, together=self.cluster.num_processes == 1, say=self.log.say
-            )
+            ready = self.compiling.finish(self._largest() | output.programs(), self.log.say)
         output.use(ready)
         return ready
 

@@ -4,10 +4,8 @@
 refused start writes nothing.
 """
 
-import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,7 +23,7 @@ from simulator.config import Change, Difference, RunConfig, diff_configs, load_c
 from simulator.config.compare import FROZEN
 from simulator.config.load import parse_config
 from simulator.errors import RunFailure, UserError
-from simulator.files import TEMPORARY, remove_temporaries
+from simulator.files import TEMPORARY, read_json, remove_temporaries, remove_tree
 from simulator.measure import KINDS
 from simulator.run.lock import RunLock
 
@@ -264,10 +262,7 @@ def _continuing(path: Path, state: RunState | None) -> str:
 
 def _is_sweep(path: Path) -> bool:
     """Whether `path` is the folder of a parameter study, which may lie in a run folder but is no part of the run."""
-    try:
-        return json.loads((path / PLAN).read_text())["program"] == SWEEP
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    return read_json(path / PLAN).get("program") == SWEEP
 
 
 def _is_home(path: Path) -> bool:
@@ -291,10 +286,7 @@ def _remove_entries(folder: Path, pattern: re.Pattern[str]) -> None:
         return
     for path in folder.iterdir():
         if pattern.fullmatch(path.name):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+            remove_tree(path)
     if not any(folder.iterdir()):
         folder.rmdir()
 

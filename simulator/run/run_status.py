@@ -16,6 +16,7 @@ from typing import Self
 from simulator.archive.state import RunState, read_state
 from simulator.cluster.queue import ENDED, job_is_gone, job_state
 from simulator.cluster.variables import whole
+from simulator.files import read_json, restored
 
 LOCK = "lock"
 RENEW_EVERY = 10.0
@@ -64,10 +65,7 @@ class Holder:
 
 def read_holder(folder: Path) -> Holder | None:
     """The holder of the lock of `folder`, alive or not; None if there is no readable lock."""
-    try:
-        return Holder(**json.loads((folder / LOCK).read_text()))
-    except (OSError, ValueError, TypeError):
-        return None
+    return restored(Holder, read_json(folder / LOCK))
 
 
 def why_dead(
@@ -228,10 +226,8 @@ def job_of(environ: Mapping[str, str]) -> str | None:
 
 def submitted_job(folder: Path) -> str | None:
     """The job that was submitted for the run in `folder`; the task of an array as ARRAY_TASK."""
-    try:
-        return str(json.loads((folder / JOB).read_text())["job"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    job = read_json(folder / JOB).get("job")
+    return None if job is None else str(job)
 
 
 def _when(moment: datetime, now: datetime) -> str:

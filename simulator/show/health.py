@@ -59,9 +59,10 @@ def _how_it_ended(run: Run) -> Iterator[HealthCheck]:
         yield HealthCheck("state", "note", "not begun", "no step was taken yet")
         return
     why = f": {state.reason}" if state.reason else ""
-    verdicts: Mapping[str, Verdict] = {"finished": "good", "failed": "bad", "stopped": "warn"}
-    verdict: Verdict = verdicts.get(state.state, "note")
-    yield HealthCheck("state", verdict, state.state + why, f"step {state.step}, t = {state.time:g} of {state.stop:g}")
+    verdicts: Mapping[str, Verdict] = {"finished": "good", "failed": "bad", "stopped": "warn", "running": "note"}
+    yield HealthCheck(
+        "state", verdicts[state.state], state.state + why, f"step {state.step}, t = {state.time:g} of {state.stop:g}"
+    )
     starts = 1 + len(run.provenance.get("earlier", ()))
     if starts > 1:
         yield HealthCheck("restarts", "note", str(starts - 1), "continued from a checkpoint; the steps are the same")
@@ -69,8 +70,7 @@ def _how_it_ended(run: Run) -> Iterator[HealthCheck]:
 
 def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Iterator[HealthCheck]:
     for column, words in (("k_max_eta", "flow"), ("k_max_resistive", "magnetic field")):
-        values = columns.get(column, np.empty(0))
-        values = values[np.isfinite(values)]
+        values = _finite(columns, column)
         if not len(values):
             continue
         warned = any("under-resolved" in text and words in text for text in warnings)
@@ -85,9 +85,7 @@ def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Itera
 
 
 def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[HealthCheck]:
-    residual = columns.get("budget_residual", np.empty(0))
-    residual = residual[np.isfinite(residual)]
-    if len(residual):
+    if len(residual := _finite(columns, "budget_residual")):
         most = float(abs(residual).max())
         yield HealthCheck(
             "energy budget",
@@ -96,10 +94,8 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
             "largest residual of energy change, gain and dissipation, over the dissipation",
         )
     loss = _LOSS.get(precision, _LOSS["single"])
-    for name, values in columns.items():
-        if name != "mass" and not name.endswith("_mass"):
-            continue
-        values = values[np.isfinite(values)]
+    for name in (name for name in columns if name == "mass" or name.endswith("_mass")):
+        values = _finite(columns, name)
         if not len(values) or values[0] == 0:
             continue
         change = float(abs(values / values[0] - 1).max())
@@ -115,6 +111,11 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
                 "divergence", "good" if most < loss else "bad", f"{most:.2g}",
                 "largest divergence over the root mean square vorticity",
             )  # fmt: skip
-    cfl = columns.get("cfl", np.empty(0))
-    if np.isfinite(cfl).any():
-        yield HealthCheck("CFL number", "note", f"{float(np.nanmax(cfl)):.3g} at the most", "in the rows written")
+    if len(cfl := _finite(columns, "cfl")):
+        yield HealthCheck("CFL number", "note", f"{float(cfl.max()):.3g} at the most", "in the rows written")
+
+
+def _finite(columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """The finite values of a column; none if the run does not write the column."""
+    values = columns.get(name, np.empty(0))
+    return values[np.isfinite(values)]

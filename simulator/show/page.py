@@ -25,51 +25,7 @@ class Cell(str):
 
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_STYLE = """
-:root { --ink: #1c1e21; --soft: #5d646d; --line: #dfe3e8; --ground: #fff; --raised: #f6f7f9; --accent: #0072b2;
-  --good: #007a57; --warn: #a65a00; --bad: #b3261e; }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--ground); color: var(--ink);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 24px 20px 64px; }
-h1 { font-size: 26px; line-height: 1.2; margin: 0 0 4px; overflow-wrap: anywhere; }
-h2 { font-size: 18px; margin: 40px 0 12px; padding-bottom: 4px; border-bottom: 1px solid var(--line); }
-p { margin: 6px 0; max-width: 75ch; overflow-wrap: anywhere; }
-.soft { color: var(--soft); }
-.badge { display: inline-block; padding: 1px 10px; border-radius: 10px; font-size: 13px; font-weight: 600;
-  color: #fff; background: var(--soft); vertical-align: 3px; margin-left: 8px; }
-.badge.good { background: var(--good); }
-.badge.warn { background: var(--warn); }
-.badge.bad { background: var(--bad); }
-.bar { height: 8px; border-radius: 4px; background: var(--line); overflow: hidden; margin: 10px 0;
-  max-width: 560px; }
-.bar > div { height: 100%; background: var(--accent); }
-.wide { overflow-x: auto; }
-.close td, .close th { white-space: nowrap; }
-table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: 4px 14px 4px 0; vertical-align: top; border-bottom: 1px solid var(--line); }
-th { font-weight: 600; color: var(--soft); white-space: nowrap; }
-td.number, th.number { text-align: right; white-space: nowrap; }
-td.good .mark { color: var(--good); }
-td.warn .mark { color: var(--warn); }
-td.bad .mark { color: var(--bad); }
-.mark { display: inline-block; width: 1.1em; font-weight: 700; }
-.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 24px; }
-figure { margin: 0; }
-figure img { width: 100%; height: auto; border: 1px solid var(--line); border-radius: 4px; background: #fff; }
-figcaption { font-size: 13px; color: var(--soft); margin-top: 4px; }
-details { margin: 8px 0; }
-summary { cursor: pointer; color: var(--accent); overflow-wrap: anywhere; }
-pre { background: var(--raised); border: 1px solid var(--line); border-radius: 4px; padding: 10px 12px;
-  overflow-x: auto; font-size: 13px; line-height: 1.4; margin: 8px 0; }
-a { color: var(--accent); }
-.shares { display: grid; grid-template-columns: max-content minmax(60px, 1fr) max-content; gap: 3px 12px;
-  font-size: 14px; align-items: center; max-width: 640px; }
-.shares .track { background: var(--raised); height: 12px; border-radius: 3px; }
-.shares .track > div { background: var(--accent); height: 100%; border-radius: 3px; min-width: 1px; }
-svg.spark { display: block; width: 120px; height: 26px; }
-@media (max-width: 560px) { main { padding: 16px 12px 48px; } h1 { font-size: 21px; } }
-"""
+_STYLE = Path(__file__).with_name("page.css").read_text()
 
 
 def page(title: str, body: Iterable[str], refresh: int | None = None) -> str:
@@ -79,7 +35,7 @@ def page(title: str, body: Iterable[str], refresh: int | None = None) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">{again}'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><main>\n"
+        f"<title>{escape(title)}</title><style>\n{_STYLE}</style></head>\n<body><main>\n"
         + "\n".join(body)
         + "\n</main></body></html>\n"
     )

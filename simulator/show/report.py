@@ -1,6 +1,7 @@
 """`simulator report`: one self-contained HTML page, `report.html`, about a run or a sweep."""
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError
-from simulator.files import replace_file
+from simulator.files import read_json, replace_file
 from simulator.run.folder import CONFIG, PLAN, SWEEP
 from simulator.run.run_status import RunStatus, look_at
 from simulator.show import page
@@ -53,25 +54,17 @@ def sweep_at(path: Path) -> Sweep | None:
         return open_sweep(path)
     if (path / CONFIG).is_file():
         return None
-    try:
-        plan = json.loads((path / PLAN).read_text())
-        file = Path(plan["file"]) if plan["program"] == SWEEP else None
-    except (OSError, ValueError, KeyError, TypeError):
-        file = None
-    if file is None:
+    plan = read_json(path / PLAN)
+    if plan.get("program") != SWEEP or "file" not in plan:
         what = "no such file or folder" if not path.exists() else "neither a run nor a sweep"
         raise UserError(f"{path}: {what}; name a run's folder, or a sweep's file or folder")
-    return open_sweep(file)
+    return open_sweep(plan["file"])
 
 
 def is_going_on(folders: Sequence[Path]) -> bool:
     """Whether any of the runs in `folders` is being computed or waits in Slurm's queue."""
-    there = [folder for folder in folders if folder.is_dir()]
-    return any(map(_goes_on, statuses_of(there)))
-
-
-def _goes_on(status: MemberStatus) -> bool:
-    return status.stage in (MemberState.RUNNING, MemberState.QUEUED)
+    statuses = statuses_of([folder for folder in folders if folder.is_dir()])
+    return any(status.stage in (MemberState.RUNNING, MemberState.QUEUED) for status in statuses)
 
 
 def caption(stem: str) -> str:
@@ -172,23 +165,19 @@ def _timing(run: Run) -> Iterator[str]:
         parts = (_PART.match(part) for part in spent[-1].split(", "))
         yield page.shares({m[1]: float(m[2]) * _SECONDS[m[3]] for m in parts if m}, "s")
     if state is not None:
-        per_step = next(iter(re.findall(r"^\S+ \S+ (\d+ steps: .*)$", log, re.MULTILINE)[-1:]), "")
-        yield page.facts({"wall time in all starts": f"{state.seconds:.4g} s", "last start": per_step})
+        per_step = re.findall(r"^\S+ \S+ (\d+ steps: .*)$", log, re.MULTILINE)
+        yield page.facts({"wall time in all starts": f"{state.seconds:.4g} s", "last start": "".join(per_step[-1:])})
 
 
 def _parameters(run: Run) -> Iterator[str]:
     config = run.config
-    shown = {key: _short(config[key]) for key in ("model", "grid", "initial", "forcing", "time") if config.get(key)}
-    yield page.facts(shown)
+    blocks = ("model", "grid", "initial", "forcing", "time")
+    yield page.facts({name: _in_words(config.get(name) or {}) for name in blocks})
     yield page.folded("the whole configuration", (run.path / "config.yaml").read_text(errors="replace"))
 
 
-def _short(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{k}: {_short(v)}" for k, v in value.items() if v is not None)
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_short, value)) + "]"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def _in_words(block: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}: {brief(value)}" for key, value in block.items() if value is not None)
 
 
 def _provenance(found: Mapping[str, Any]) -> Iterator[str]:
@@ -202,8 +191,8 @@ def _provenance(found: Mapping[str, Any]) -> Iterator[str]:
             "started": str(found.get("started", "")),
             "command": " ".join(map(str, found.get("command", ()))),
             "commit": commit + (" with changes" if git.get("dirty") else ""),
-            "versions": _short(found.get("versions") or {}),
-            "host": _short(found.get("host") or {}),
+            "versions": _in_words(found.get("versions") or {}),
+            "host": _in_words(found.get("host") or {}),
             "devices": f"{devices.get('count', '?')} {devices.get('kind', '')}, "
             f"{devices.get('processes', '?')} processes",
             "transform": f"{mesh.get('transform', '')}, kernels {mesh.get('kernels', '')}",
@@ -216,11 +205,7 @@ def _provenance(found: Mapping[str, Any]) -> Iterator[str]:
 def _links(run: Run) -> str:
     names = ["config.yaml", "diagnostics.csv", "run.log", "provenance.json", "snapshots.vtkhdf"]
     names += sorted(path.name for path in run.path.glob("*.h5"))
-    rows = []
-    for name in names:
-        path = run.path / name
-        if path.is_file():
-            rows.append([page.link(name, name), size(path.stat().st_size)])
+    rows = [[page.link(n, n), size((run.path / n).stat().st_size)] for n in names if (run.path / n).is_file()]
     for kind in ("snapshots", "checkpoints"):
         steps = [p.name for p in sorted((run.path / kind).glob("[0-9]*")) if p.is_dir()]
         if steps:
@@ -239,11 +224,9 @@ def report_sweep(sweep: Sweep, output: Path | None = None, *, refresh: int | Non
         if not sweep.folder.is_dir():
             raise
         files = []
-    going = any(map(_goes_on, statuses))
-    text = page.page(
-        sweep.name, _sweep_body(sweep, statuses, files, target.absolute().parent), refresh if going else None
-    )
-    replace_file(target, text)
+    again = refresh if is_going_on([run.folder for run in sweep.runs]) else None
+    body = _sweep_body(sweep, statuses, files, target.absolute().parent)
+    replace_file(target, page.page(sweep.name, body, again))
     return target
 
 
@@ -288,7 +271,7 @@ def _table(
                 page.marked(verdict, f"{status.stage}" + (f": {status.detail}" if verdict != "good" else "")),
                 page.marked(worst(found), (remarks[0] if remarks else "good")) if found else "",
                 *_sparks(one),
-                *(_number(row[text]) for text in texts),
+                *("" if math.isnan(row[text]) else brief(row[text]) for text in texts),
             ]
         )
     right = [*range(1, 1 + len(sweep.varied)), *range(len(header) - len(texts), len(header))]
@@ -298,10 +281,6 @@ def _table(
 def _sparks(run: Run | None) -> list[str]:
     columns = table_of(run) if run is not None else {}
     return [page.spark(columns["time"], columns[name]) if name in columns else "" for name in _CURVES]
-
-
-def _number(value: object) -> str:
-    return "" if value is None or value != value else brief(value)
 
 
 def _troubles(sweep: Sweep, health: Sequence[list[HealthCheck]]) -> Iterator[str]:

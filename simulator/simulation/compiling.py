@@ -3,13 +3,14 @@ compiler states it before anything is allocated."""
 
 import contextlib
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import jax
 
+from simulator.cluster.environment import QUICK
 from simulator.cluster.hardware import usable_cores
 from simulator.config import RunConfig
 
@@ -24,31 +25,41 @@ class Compilable(NamedTuple):
 
     function: Any
     arguments: tuple[Any, ...]
+    often: bool = False  # Whether its speed matters more than the duration of its compilation.
 
 
-def compiled(
-    programs: Mapping[str, Compilable], *, together: bool, say: Callable[[str], None]
-) -> dict[str, Callable[..., Any]]:
-    """The compiled programs, by name. `say` gets a line if compilation takes time. A function that is not under
-    `jax.jit` is returned unchanged: in a batch of runs such functions call programs that the runs share.
+class Compiling:
+    """Compiles programs in the background, several at a time if `together`: processes that share devices must compile
+    in one order, because a GPU's compiler exchanges its measurements of kernels. A function that is not under
+    `jax.jit` is not compiled: in a batch of runs such functions call programs that the runs share."""
 
-    together: compile several programs at a time. Processes that share devices must compile in one order, because a
-    GPU's compiler exchanges its measurements of kernels.
-    """
-    workers = min(MOST, usable_cores()) if together else 1
-    with ThreadPoolExecutor(workers, thread_name_prefix="compile") as pool:
+    def __init__(self, *, together: bool):
+        workers = min(MOST, usable_cores()) if together else 1
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="compile")
+        self._begun: dict[str, Future[Any]] = {}
+
+    def begin(self, programs: Mapping[str, Compilable]) -> None:
+        """Trace the programs that were not begun, by name, and start to compile them."""
         # Tracing holds Python's lock, so threads do not speed it up; the compiler releases the lock.
-        futures = {
-            name: pool.submit(program.function.lower(*program.arguments).compile)
-            for name, program in programs.items()
-            if isinstance(program.function, jax.stages.Wrapped)
-        }
-        waiting = wait(futures.values(), timeout=PATIENCE).not_done
+        for name, program in programs.items():
+            if name not in self._begun and isinstance(program.function, jax.stages.Wrapped):
+                compile = program.function.lower(*program.arguments).compile
+                self._begun[name] = self._pool.submit(compile, None if program.often else QUICK)
+
+    def finish(self, programs: Mapping[str, Compilable], say: Callable[[str], None]) -> dict[str, Callable[..., Any]]:
+        """The compiled programs, by name. `say` gets a line if compilation takes time."""
+        self.begin(programs)
+        waiting = wait(self._begun.values(), timeout=PATIENCE).not_done
         if waiting:
-            names = [name for name, future in futures.items() if future in waiting]
-            say(f"compiling {', '.join(names)}")
+            say(f"compiling {', '.join(name for name, future in self._begun.items() if future in waiting)}")
         ready = {name: program.function for name, program in programs.items()}
-        return ready | {name: future.result() for name, future in futures.items()}
+        ready |= {name: future.result() for name, future in self._begun.items()}
+        self.close()
+        return ready
+
+    def close(self) -> None:
+        """Start no further compilation."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 ROOM = 64

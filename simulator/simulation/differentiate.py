@@ -197,8 +197,5 @@ class Gradient:
         return {k: v if k == FIELDS else jnp.asarray(v, dtype) for k, v in variables.items()}
 
 
-def differentiate(
-    simulation: Simulation, loss: Loss, *, steps: int | Sequence[int], dt: float, kept: int | None = None
-) -> Gradient:
-    """The function from a run's variables to `loss` after `steps` steps of dt and to its gradient: see `Gradient`."""
-    return Gradient(simulation, loss, steps=steps, dt=dt, kept=kept)
+differentiate = Gradient
+"""`differentiate(simulation, loss, steps=..., dt=...)`: see `Gradient`."""

@@ -1,6 +1,5 @@
 """`RUN/provenance.json`: versions, commit, host and devices of a run, so that it can be identified and repeated."""
 
-import json
 import platform
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.cluster.variables import recorded
-from simulator.files import UNRECORDED, Journal, replace_json
+from simulator.files import UNRECORDED, Journal, read_json, replace_json
 from simulator.words import version_of
 
 NAME = "provenance.json"
@@ -57,10 +56,7 @@ def record(folder: Path, now: Mapping[str, Any], journal: Journal = UNRECORDED) 
 
 def read(folder: Path) -> dict[str, Any]:
     """The recorded provenance; empty if there is none."""
-    try:
-        return json.loads((folder / NAME).read_text())
-    except (OSError, ValueError):
-        return {}
+    return read_json(folder / NAME)
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

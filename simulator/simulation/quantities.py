@@ -41,19 +41,6 @@ def diagnostics_of(model: Model, forcing: Forcing | None, state: State) -> dict[
     return {**row, "rate": rate}
 
 
-def columns_of(model: Model, forcing: Forcing | None, template: State) -> tuple[str, ...]:
-    """Names of the diagnostics, in the model's order (a compiled function sorts them)."""
-    names: list[str] = []
-
-    def noted(state: State) -> dict[str, jax.Array]:
-        row = diagnostics_of(model, forcing, state)
-        names.extend(row)
-        return row
-
-    jax.eval_shape(noted, template)
-    return tuple(names)
-
-
 def check_names(config: RunConfig, model: Model) -> None:
     """Refuses field names in the settings of snapshots that the model does not have."""
     known = tuple(model.specs())
@@ -89,7 +76,8 @@ def motion(
 
     def of(name: str, particles: ParticleSet) -> tuple[jax.Array, jax.Array]:
         if change is not None and name in swarm.kinds:
-            return swarm.motion(name, state.fields, change, particles, state.memory)
+            fluid = swarm.fluid(name, state.fields, change)
+            return swarm.kinds[name].species.motion(particles.records, fluid, state.memory)
         assert pull is not None
         return particles.records["velocity"], pull(name, particles)
 
@@ -102,7 +90,7 @@ def sampled(
     """The fluid's quantities `names` at the particles `name`, as records `fluid_velocity`, ...; a scalar has the
     shape (entries,)."""
     rate = velocity_rate(model, forcing, state) if ACCELERATION in names else None
-    values = swarm.sample(name, names, state.fields, rate, state.particles[name].records["position"])
+    values = swarm.fluid(name, state.fields, rate)(names, state.particles[name].records["position"])
     return {f"fluid_{n}": v if len(v) > 1 else v[0] for n, v in values.items()}
 
 

@@ -55,13 +55,10 @@ class Simulation:
         self.config, self.report = config, report
         self.cluster = cluster or connect(config, discover(os.environ), members=members)
         self.inputs = inputs or Inputs()
-        self.integrator = INTEGRATORS[config.time.integrator]()
-        self.time_step = TimeStep(config.time.dt, config.time.cfl, config.time.max_dt)
         self._build(place(config, self.cluster, report, members))
         if config.run.memory == "auto" and self.placement.saves_memory and self.shortage():
             self._build(self.placement.with_low_memory())
         quantities.check_names(config, self.model)
-        self._state: State | None = None
 
     def varied(self, values: Mapping[str, Any]) -> "Simulation":
         """The same simulation on the same devices, with other values of numbers (`model.viscosity`). The values are
@@ -71,11 +68,8 @@ class Simulation:
         other = Simulation.__new__(Simulation)
         own = self.model.settings if MODELS[self.config.model.kind].open else None
         other.config, other.report = with_values(self.config, values, own), self.report
-        other.cluster, other.inputs, other.integrator = self.cluster, self.inputs, self.integrator
-        settings = other.config.time
-        other.time_step = TimeStep(settings.dt, settings.cfl, settings.max_dt)
+        other.cluster, other.inputs = self.cluster, self.inputs
         other._build(self.placement)
-        other._state = None
         return other
 
     def _build(self, placement: Placement) -> None:
@@ -83,6 +77,9 @@ class Simulation:
         for name in ("step", "advance", "template"):
             self.__dict__.pop(name, None)
         self._compiled: dict[Any, Callable[[State], Any]] = {}
+        self._state: State | None = None
+        time = self.config.time
+        self.integrator, self.time_step = INTEGRATORS[time.integrator](), TimeStep(time.dt, time.cfl, time.max_dt)
         self.placement, self.grid = placement, placement.grid
         self.model: Model = make_model(self.config, placement, self.inputs)
         self.transform = self.model.transform
@@ -157,12 +154,19 @@ class Simulation:
     @cached_property
     def diagnostics(self) -> Callable[[State], dict[str, Number]]:
         """The compiled function from a state to the scalars of diagnostics.csv."""
-        return jax.jit(lambda state: quantities.diagnostics_of(self.model, self.forcing, state))
+        return jax.jit(self._row)
+
+    def _row(self, state: State) -> dict[str, Number]:
+        """The scalars of diagnostics.csv; the names become `columns`."""
+        row = quantities.diagnostics_of(self.model, self.forcing, state)
+        self.columns = tuple(row)
+        return row
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Names of the diagnostics, in the model's order."""
-        return quantities.columns_of(self.model, self.forcing, self.template)
+        """Names of the diagnostics, in the model's order (a compiled function sorts them)."""
+        jax.eval_shape(self._row, self.template)
+        return self.columns
 
     @cached_property
     def spectra(self) -> Callable[[State], dict[str, Spectrum]]:

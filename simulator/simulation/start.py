@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import jax
@@ -23,7 +24,7 @@ from simulator.physics.stepping.integrator import Integrator
 from simulator.simulation.advance import TimeStep, beginning, rate_of
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.quantities import are_finite, force_of
-from simulator.spectral.arrays import SpectralVector
+from simulator.spectral.arrays import Number, SpectralVector, Truth
 
 
 def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callable[[str], None]) -> dict[str, Any]:
@@ -37,11 +38,13 @@ def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callab
         fields = start_of(initial, model, cast(Any, inputs))
     except UserError as error:
         raise config.error("initial", str(error)) from error
-    for name in model.solenoidal:
-        fields[name], removed = _solenoidal(model, fields[name])
-        if removed > 1e4 * float(np.finfo(model.transform.dtype).eps) ** 2:
-            warn(f"warning: initial {name} has divergence: {removed:.2%} of its energy was removed")
-    finite = jax.device_get(jax.jit(are_finite)(fields))
+    kept, energies, finite = model.transform.layout.once(partial(_solenoidal, model), fields)
+    fields |= kept
+    for name, (removed, total) in jax.device_get(energies).items():
+        share = removed / total if total > 0 else 0.0
+        if share > 1e4 * float(np.finfo(model.transform.dtype).eps) ** 2:
+            warn(f"warning: initial {name} has divergence: {share:.2%} of its energy was removed")
+    finite = jax.device_get(finite)
     if bad := [name for name in fields if not finite[name]]:
         raise config.error("initial", f"{' and '.join(bad)} has values that are not finite")
     return {name: fields[name] for name in (*model.fields, *model.populations)}
@@ -60,18 +63,18 @@ def _without_divergence(model: Model, field: SpectralVector) -> SpectralVector:
     return layout.constrain(jnp.where(layout.mask, model.solenoidal_part(field), 0))
 
 
-def _solenoidal(model: Model, field: SpectralVector) -> tuple[SpectralVector, float]:
-    """The solenoidal part of a field, and the fraction of the field's energy that the projection removed."""
-    layout = model.transform.layout
-
-    @jax.jit
-    def split(f: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        kept = _without_divergence(model, f)
-        removed = layout.inner(f - kept, f - kept).sum()
-        return kept, removed, layout.inner(f, f).sum()
-
-    kept, removed, total = split(field)
-    return kept, float(removed) / float(total) if float(total) > 0 else 0.0
+def _solenoidal(
+    model: Model, fields: Mapping[str, Any]
+) -> tuple[Fields, dict[str, tuple[Number, Number]], dict[str, Truth]]:
+    """The solenoidal parts of the solenoidal fields, for each of them the energy that the projection removed and its
+    energy before, and for every field whether it is finite."""
+    inner, kept, energies = model.transform.layout.inner, {}, {}
+    for name in model.solenoidal:
+        field = fields[name]
+        kept[name] = _without_divergence(model, field)
+        gone = field - kept[name]
+        energies[name] = inner(gone, gone).sum(), inner(field, field).sum()
+    return kept, energies, are_finite({**fields, **kept})
 
 
 def begin(given: Mapping[str, Any], model: Model, integrator: Integrator, forcing: Forcing | None) -> State:
@@ -149,7 +152,7 @@ def check_start(
     dt = time_step.fixed
     if dt is not None or time_step.largest is not None:
         return
-    if float(jax.jit(lambda s: rate_of(model, s))(state)) == 0:
+    if float(model.transform.layout.once(partial(rate_of, model), state)) == 0:
         unstated = isinstance(model, Equation) and type(model).advection is Equation.advection
         why = "the equation states no advection" if unstated else "the initial state is at rest"
         raise config.error("time.max_dt", f"is required: {why}, so cfl gives no time step")

@@ -1,6 +1,6 @@
 """Grids, layouts, distributed transforms and the operators written against them."""
 
-from simulator.spectral.backends import DECOMPOSITIONS, largest_count, make_transform, usable_counts
+from simulator.spectral.backends import DECOMPOSITIONS, make_transform, usable_counts
 from simulator.spectral.candidates import Modes
 from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
@@ -18,7 +18,6 @@ __all__ = [
     "PhysicalLayout",
     "Points",
     "Transform",
-    "largest_count",
     "make_transform",
     "usable_counts",
 ]

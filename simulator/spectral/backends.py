@@ -3,7 +3,7 @@
 A backend is a module with `NAME`, `candidates(modes, count)`, `most(modes)`, `needs(modes)` and `build(modes,
 candidate, devices, dtype, options)`; a line in `BACKENDS` registers the module."""
 
-from collections.abc import Iterable, Iterator
+import itertools
 from math import prod
 from types import ModuleType
 from typing import Any
@@ -38,31 +38,12 @@ def _chosen(backend: str) -> list[ModuleType]:
 
 def usable_counts(modes: Modes, most: int, backend: str = staged.NAME, decomposition: str = "auto") -> list[int]:
     """The device counts up to `most` that the backend can use with the decomposition."""
-    return sorted(_usable(modes, range(1, most + 1), backend, decomposition))
+    return [n for n in range(1, most + 1) if candidates(modes, n, backend, decomposition)]
 
 
-def largest_count(
-    modes: Modes,
-    most: int,
-    backend: str = staged.NAME,
-    decomposition: str = "auto",
-    multiple: int = 1,
-    mesh: Shape = "auto",
-) -> int | None:
-    """The largest of `usable_counts` that is a multiple of `multiple`; None if there is none."""
-    bound = min(most, _most(modes, backend)) // multiple * multiple
-    counts = range(bound, 0, -multiple)
-    return next(_usable(modes, counts, backend, decomposition, mesh), None)
-
-
-def _most(modes: Modes, backend: str) -> int:
+def most(modes: Modes, backend: str) -> int:
+    """The largest number of devices that some decomposition can use."""
     return max(b.most(modes) for b in _chosen(backend))
-
-
-def _usable(
-    modes: Modes, counts: Iterable[int], backend: str, decomposition: str, mesh: Shape = "auto"
-) -> Iterator[int]:
-    return (n for n in counts if candidates(modes, n, backend, decomposition, mesh))
 
 
 def choose(
@@ -103,10 +84,10 @@ def _refused_mesh(mesh: Shape, count: int, found: list[Candidate]) -> str:
 
 def _refusal(modes: Modes, count: int, backend: str, decomposition: str) -> str:
     kind = "" if decomposition == "auto" else f"{decomposition} "
-    fewer = largest_count(modes, count - 1, backend, decomposition)
-    above = range(count + 1, _most(modes, backend) + 1)
-    more = next(_usable(modes, above, backend, decomposition), None)
-    near = [str(n) for n in (fewer, more) if n is not None]
+    bound, near = most(modes, backend), []
+    for counts in (range(min(count - 1, bound), 0, -1), range(count + 1, bound + 1)):
+        usable = (str(n) for n in counts if candidates(modes, n, backend, decomposition))
+        near += itertools.islice(usable, 1)
     cures = [f"devices.count: {' or '.join(near)}"] if near else []
     others = {c.backend: c.decomposition for c in reversed(candidates(modes, count, "auto"))}
     if backend in others:

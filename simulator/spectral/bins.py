@@ -1,20 +1,16 @@
 """Spectra: sums over shells, cylinders and planes of spectral space."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from simulator.spectral import Layout
 from simulator.spectral.arrays import OfModes, Spectrum
 from simulator.spectral.grid import shell_at
-from simulator.spectral.program import Program
 
 Direction = Literal["perpendicular", "parallel"]
 
@@ -77,19 +73,4 @@ def spectral_map(across: Bins, along: Bins, layout: Layout, energy: OfModes) -> 
 
 def _sums(layout: Layout, number: jax.Array, count: int, energy: jax.Array) -> jax.Array:
     """For each bin below `count` the sum of `energy` over the modes with that `number`, conjugate modes included."""
-    index = layout.constrain(jnp.broadcast_to(number, layout.shape))
-    weighted = layout.constrain(layout.weight(energy.dtype) * energy)
-    (sums,) = _summing(layout, count)(index, weighted)
-    return sums
-
-
-@lru_cache(maxsize=64)
-def _summing(layout: Layout, count: int) -> Program:
-    """A program that sums, over all devices, the values with each index."""
-    axes = tuple(dict.fromkeys(layout.sharded.values()))
-
-    def local(index, values):
-        sums = jnp.zeros(count, values.dtype).at[index.ravel()].add(values.ravel())
-        return (lax.psum(sums, axes) if layout.devices > 1 else sums,)
-
-    return Program(local, layout.mesh, [layout.spec, layout.spec], [PartitionSpec()], name="bin_sum")
+    return layout.binned(number, (layout.weight(energy.dtype) * energy)[None], count)[0]

@@ -5,7 +5,7 @@ pad arrays; `needs` states which extents must be divisible. It sends more bytes 
 processes physical space whole.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -17,9 +17,8 @@ from simulator.cluster.mesh import make_mesh
 from simulator.errors import UserError
 from simulator.spectral.candidates import Candidate, Devices, Modes, TransformOptions, factors
 from simulator.spectral.layout import Layout, PhysicalLayout
-from simulator.spectral.moved import evaluate_dealiased
 from simulator.spectral.program import Local, Program
-from simulator.spectral.transform import Evaluated, PointwiseFunction, Tree, evaluate_whole
+from simulator.spectral.transform import Transform
 
 NAME = "jaxdecomp"
 AXES = ("row", "column")
@@ -72,7 +71,7 @@ def build(
     return JaxdecompTransform(modes, candidate, devices, dtype)
 
 
-class JaxdecompTransform:
+class JaxdecompTransform(Transform):
     """jaxDecomp on a two-dimensional mesh: slabs on 1 x N or N x 1 devices, pencils on R x C.
 
     The coefficients of real fields are complex arrays over all modes; `layout.mask` is True at the modes that belong
@@ -80,7 +79,6 @@ class JaxdecompTransform:
     """
 
     kernels = "xla"
-    kept_order: str | None = None
 
     def __init__(self, modes: Modes, candidate: Candidate, devices: Devices, dtype: Any = np.float64):
         self.grid, self.dtype = modes.grid, np.dtype(dtype)
@@ -108,19 +106,6 @@ class JaxdecompTransform:
     def inverse(self, modes: jax.Array) -> jax.Array:
         (values,) = self._inverse(self._checked(modes, self.layout))
         return values.real if self.layout.real else values
-
-    def inverse_kept(self, modes: jax.Array) -> jax.Array:
-        raise TypeError(f"{NAME} keeps no values")
-
-    def evaluate(
-        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
-    ) -> Evaluated:
-        return evaluate_dealiased(self, inputs, pointwise, parameters, keep)
-
-    def evaluate_once(
-        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
-    ) -> Evaluated:
-        return evaluate_whole(self, inputs, pointwise, parameters)
 
     def _checked(self, array: jax.Array, source: Layout | PhysicalLayout) -> jax.Array:
         return source.whole(array, self.name).astype(np.result_type(self.dtype, np.complex64))

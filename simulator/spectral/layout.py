@@ -5,21 +5,26 @@ spectral array, whatever the order of its axes.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, Num
 
+from simulator.cluster.environment import UNOPTIMIZED
 from simulator.cluster.mesh import spatial
 from simulator.spectral.arrays import OfModes, OverModes, OverPoints, PhysicalField, SpectralField, Spectrum
 from simulator.spectral.grid import AXES, Grid, shell_at
 from simulator.spectral.program import Program
+
+FEW = 1 << 21  # Grid points on which a program runs faster than it is optimized.
 
 
 def padded(extent: int, parts: int) -> int:
@@ -58,6 +63,12 @@ class _Arrangement:
 
     def parts(self, axis: str) -> int:
         return self.mesh.shape[self.sharded[axis]] if axis in self.sharded else 1
+
+    def once(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of a function that runs once: on processors and few points it is not optimized."""
+        few = self.mesh.devices.flat[0].platform == "cpu" and self.grid.points <= FEW
+        quick = few and not any(isinstance(a, Tracer) for a in jax.tree.leaves(arguments))
+        return jax.jit(function, compiler_options=UNOPTIMIZED if quick else {})(*arguments)
 
     def _extent(self, axis: str) -> int:
         raise NotImplementedError
@@ -117,10 +128,38 @@ class _Arrangement:
         a, b, c = (padded(n, self.parts(axis)) for n, axis in zip(self.valid, self.order, strict=True))
         return (a, b, c)
 
-    def _along(self, axis: str, values: np.ndarray, dtype) -> jax.Array:
+    def summed(
+        self, local: Callable[..., Any], inputs: Sequence[PartitionSpec], outputs: int = 1, *, name: str
+    ) -> Program:
+        """A program with `outputs` results: `local` is applied to each device's part of arrays with these partitions,
+        and its results are summed over all devices."""
+        axes = tuple(dict.fromkeys(self.sharded.values()))
+
+        def total(*values: jax.Array) -> tuple[jax.Array, ...]:
+            return tuple(lax.psum(part, axes) if self.devices > 1 else part for part in local(*values))
+
+        return Program(total, self.mesh, inputs, [PartitionSpec()] * outputs, name=name)
+
+    def binned(
+        self, index: Int[Array, "#a #b #c"], values: Float[Array, "component a b c"], count: int
+    ) -> Float[Array, "component bin"]:
+        """The sums of values with the same index below `count`; all others are left out."""
+        index = self.constrain(jnp.broadcast_to(index, self.shape))
+        (sums,) = _binning(self, count)(index, self.constrain(values))
+        return sums
+
+    def along(self, axis: str, values: np.ndarray, dtype) -> jax.Array:
         shape = [1, 1, 1]
         shape[self.order.index(axis)] = len(values)
         return jnp.asarray(values, dtype).reshape(shape)
+
+
+@lru_cache(maxsize=64)
+def _binning(layout: _Arrangement, count: int) -> Program:
+    def local(index, values):
+        return (jax.vmap(lambda v: jnp.zeros(count, v.dtype).at[index.ravel()].add(v.ravel()))(values),)
+
+    return layout.summed(local, [layout.spec, layout.spec_of(4)], name="bin_sum")
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +175,7 @@ class PhysicalLayout(_Arrangement):
         A coordinate is the index of a plane times the spacing, bit for bit the same on any number of devices.
         """
         spacing = self.grid.spacing
-        x, y, z = (self._along(a, np.arange(n) * h, dtype) for a, n, h in zip(AXES, self.shape, spacing, strict=True))
+        x, y, z = (self.along(a, np.arange(n) * h, dtype) for a, n, h in zip(AXES, self.shape, spacing, strict=True))
         return x, y, z
 
     def inside(self) -> Bool[Array, "#x #y #z"]:
@@ -144,7 +183,7 @@ class PhysicalLayout(_Arrangement):
         mask = jnp.ones((1, 1, 1), bool)
         for axis, n, m in zip(self.order, self.valid, self.shape, strict=True):
             if m > n:
-                mask = mask & self._along(axis, np.arange(m) < n, bool)
+                mask = mask & self.along(axis, np.arange(m) < n, bool)
         return mask
 
     def mean(self, values: PhysicalField) -> Inexact[Array, "*component"]:
@@ -187,13 +226,13 @@ class Layout(_Arrangement):
 
     def integers(self, axis: str) -> Int[Array, "#ka #kb #kc"]:
         """Signed integer wavenumbers along `axis`."""
-        return self._along(axis, self.padded_mode_numbers(axis), jnp.int32)
+        return self.along(axis, self.padded_mode_numbers(axis), jnp.int32)
 
     def cycles(self, axis: str, dtype=jnp.float64) -> OverModes:
         """k dx / (2 pi) along `axis`, the cycles of a mode in a grid spacing. (NumPy divides, because in JAX the
         quotient of 32-bit integers is a single-precision number.)"""
         n = self.grid.shape[AXES.index(axis)]
-        return self._along(axis, self.padded_mode_numbers(axis) / n, dtype)
+        return self.along(axis, self.padded_mode_numbers(axis) / n, dtype)
 
     def wavenumbers(self, dtype=jnp.float64) -> tuple[OverModes, OverModes, OverModes]:
         """kx, ky, kz (1/length) of first derivatives; for real fields 0 on the Nyquist plane of each even axis, if
@@ -203,7 +242,7 @@ class Layout(_Arrangement):
             mode_numbers = self.padded_mode_numbers(axis)
             if self.real:
                 mode_numbers = np.where(2 * np.abs(mode_numbers) == n, 0, mode_numbers)
-            wavenumbers.append(self._along(axis, mode_numbers * unit, dtype))
+            wavenumbers.append(self.along(axis, mode_numbers * unit, dtype))
         return wavenumbers[0], wavenumbers[1], wavenumbers[2]
 
     def k_squared(self, dtype=jnp.float64) -> OfModes:
@@ -213,7 +252,7 @@ class Layout(_Arrangement):
         """
         total = jnp.zeros((1, 1, 1), dtype)
         for axis, unit in zip(AXES, self.grid.fundamental, strict=True):
-            total = total + self._along(axis, (self.padded_mode_numbers(axis) * unit) ** 2, dtype)
+            total = total + self.along(axis, (self.padded_mode_numbers(axis) * unit) ** 2, dtype)
         return total
 
     def inverse_k_squared(self, dtype=jnp.float64) -> OfModes:
@@ -231,10 +270,10 @@ class Layout(_Arrangement):
                 kept = self.grid.kept[AXES.index(axis)]
                 keep &= np.abs(self.padded_mode_numbers(axis)) <= kept
             if not keep.all():
-                mask = mask & self._along(axis, keep, bool)
+                mask = mask & self.along(axis, keep, bool)
         if self.grid.spherical and self.truncated:
             squares = (
-                self._along(a, (2 * self.padded_mode_numbers(a) / n) ** 2, jnp.float64)
+                self.along(a, (2 * self.padded_mode_numbers(a) / n) ** 2, jnp.float64)
                 for a, n in zip(AXES, self.grid.shape, strict=True)
             )
             # Modes on the sphere itself are left out: (N/3, N/3, 0) times itself is aliased to minus itself.
@@ -247,7 +286,7 @@ class Layout(_Arrangement):
     def weight(self, dtype=jnp.float64) -> OverModes:
         """The number of modes that an entry represents in a sum: 2 if the entry represents its conjugate too; 0 in
         padding and at modes that are not part of the state."""
-        return jnp.where(self.mask, self._along("z", self._conjugates, dtype), 0)
+        return jnp.where(self.mask, self.along("z", self._conjugates, dtype), 0)
 
     @property
     def _conjugates(self) -> np.ndarray:
@@ -303,18 +342,6 @@ class Layout(_Arrangement):
         corner = sum((n * unit) ** 2 for n, unit in zip(largest, self.grid.fundamental, strict=True))
         return int(shell_at(corner**0.5 / self.shell_width)) + 1
 
-    @cached_property
-    def _shell_program(self) -> Program:
-        axes = tuple(dict.fromkeys(self.sharded.values()))
-        count = self.shells
-
-        def local(index, values):
-            add = jax.vmap(lambda v: jnp.zeros(count, v.dtype).at[index.ravel()].add(v.ravel()))
-            sums = add(values)
-            return (lax.psum(sums, axes) if self.devices > 1 else sums,)
-
-        return Program(local, self.mesh, [self.spec, self.spec_of(4)], [PartitionSpec()], name="shell_sum")
-
     def shell_numbers(self) -> Int[Array, "ka kb kc"]:
         """The shell of every mode; modes beyond the last shell, and padding, are assigned to the last shell."""
         n = shell_at(jnp.sqrt(self.k_squared()) / self.shell_width).astype(jnp.int32)
@@ -326,7 +353,7 @@ class Layout(_Arrangement):
         The sum of the result over the shells is `sum`, up to round-off.
         """
         flat = (self.weight(values.dtype) * values).reshape(-1, *self.shape)
-        (sums,) = self._shell_program(self.shell_numbers(), self.constrain(flat))
+        sums = self.binned(self.shell_numbers(), flat, self.shells)
         return sums.reshape(*values.shape[:-3], self.shells)
 
     def shell_modes(self) -> tuple[Spectrum, Spectrum]:

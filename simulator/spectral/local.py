@@ -38,6 +38,9 @@ class Reductions(NamedTuple):
     sums: dict[str, jax.Array]
 
 
+NOTHING = Reductions({}, {})
+
+
 Pointwise = Callable[[jax.Array, Points, jax.Array], tuple["jax.Array | None", Reductions]]
 """A function from values (component, *block), coordinates and a mask of the grid points that no earlier block holds
 to products and reductions."""
@@ -45,7 +48,7 @@ Messages = tuple[jax.Array, ...]
 """Messages (message, component, *order) of an exchange: on processors an array for each message, on GPUs one for each
 component."""
 Parts = tuple[jax.Array, ...]  # Arrays (component, *order) whose components are numbered consecutively.
-Visit = Callable[[jax.Array, jax.Array], tuple[Any, Any]]
+Kept = Sequence[tuple[int, int]]  # Ranges (first, number) of components whose values are returned.
 
 
 def reduce_values(maxima: dict[str, jax.Array], sums: dict[str, jax.Array], inside: jax.Array) -> Reductions:
@@ -56,22 +59,16 @@ def reduce_values(maxima: dict[str, jax.Array], sums: dict[str, jax.Array], insi
     )
 
 
-def reductions_start(reduced: Reductions | None) -> Reductions | None:
+def reductions_start(reduced: Reductions) -> Reductions:
     """The identity element of the reductions."""
-    if reduced is None:
-        return None
     return Reductions(
         {k: jnp.full(v.shape, -jnp.inf, v.dtype) for k, v in reduced.maxima.items()},
         {k: jnp.zeros(v.shape, v.dtype) for k, v in reduced.sums.items()},
     )
 
 
-def combine(a: Reductions | None, b: Reductions | None) -> Reductions | None:
-    if a is None or b is None:
-        return None
-    return Reductions(
-        {k: jnp.maximum(v, b.maxima[k]) for k, v in a.maxima.items()}, {k: v + b.sums[k] for k, v in a.sums.items()}
-    )
+def combine(a: Reductions, b: Reductions) -> Reductions:
+    return Reductions(jax.tree.map(jnp.maximum, a.maxima, b.maxima), jax.tree.map(jnp.add, a.sums, b.sums))
 
 
 def take(array: jax.Array, source: str, target: str) -> jax.Array:
@@ -128,54 +125,6 @@ def _pad(array: jax.Array, axis: int, before: int, after: int) -> jax.Array:
     return lax.pad(array, jnp.zeros((), array.dtype), config)
 
 
-def blank(
-    shape: Sequence[int], dtype: Any, source: jax.Array | None, number: int, *, unset: bool = False
-) -> jax.Array:
-    """An array for a loop to fill, with `unset` in uninitialized memory. XLA merges equal constants into one array
-    and copies that array for every loop that fills it; with `source` the new array is therefore filled with one of
-    the values of `source`, a different one for every `number`."""
-    if unset:
-        return lax.empty(tuple(shape), dtype)
-    if source is None:
-        return jnp.zeros(shape, dtype)
-    value = lax.stop_gradient(source).reshape(-1)[number % source.size]
-    kind = jnp.real(value) if not jnp.issubdtype(dtype, jnp.complexfloating) else value
-    return jnp.broadcast_to(kind.astype(dtype), tuple(shape))
-
-
-def over_blocks(
-    planes: int, block: int, visit: Visit, axis: int, source: jax.Array | None = None, *, unset: bool = False
-) -> tuple[Any, Any]:
-    """Calls `visit(start, fresh)` for all blocks of `planes` and joins the results along `axis`. For `source` and
-    `unset` see `blank`.
-
-    The last block may overlap the previous one: `fresh` is True at planes that no earlier block holds. The reductions
-    of `visit` are combined over the blocks.
-    """
-    block = min(block, planes)
-    count = -(-planes // block)
-    if count == 1:
-        return visit(jnp.int32(0), jnp.ones(block, bool))
-    result, reduced = jax.eval_shape(visit, jnp.int32(0), jnp.ones(block, bool))
-
-    def whole(number, part):
-        shape = [planes if i == axis else n for i, n in enumerate(part.shape)]
-        return blank(shape, part.dtype, source, number, unset=unset)
-
-    def body(carry, i):
-        out, reduced = carry
-        start = jnp.minimum(i * block, planes - block).astype(jnp.int32)
-        values, extra = visit(start, start + jnp.arange(block) >= i * block)
-        out = jax.tree.map(lambda o, v: lax.dynamic_update_slice_in_dim(o, v, start, axis=axis), out, values)
-        return (out, combine(reduced, extra)), None
-
-    parts, tree = jax.tree.flatten(result)
-    empty = jax.tree.unflatten(tree, [whole(*part) for part in enumerate(parts)])
-    first = (empty, reductions_start(reduced))
-    (out, reduced), _ = lax.scan(body, first, jnp.arange(count))
-    return out, reduced
-
-
 @dataclass(frozen=True, eq=False)
 class LocalTransform:
     """The local side of a plan on a grid: `forward`, `inverse` and `evaluate` on one device's arrays.
@@ -193,7 +142,7 @@ class LocalTransform:
     separate: bool
     sequential: bool = False
     own_blanks: bool = True
-    """Whether every loop fills its own array (see `blank`); False if the transform has to be linear in its input."""
+    """Whether every loop fills its own array (see `_empty`); False if the transform has to be linear in its input."""
     back: "LocalTransform | None" = None
     """The transform to modes, if its plan differs from that of the transform to points; the exchanges are equal."""
     exchange: Kind = "full"  # The number format of messages.
@@ -311,24 +260,57 @@ class LocalTransform:
     def _visit(
         self, i: int, components: int, visit: Callable[..., Any], axis: int, source: jax.Array, reducing: bool = False
     ) -> Any:
-        """Calls `visit(start, size, fresh)` for all blocks of stage `i`, which reads `source`."""
+        """Calls `visit(start, size, fresh)` for all blocks of planes of stage `i`, which reads `source`; joins the
+        results along `axis` and combines the reductions.
+
+        The last block may overlap the previous one: `fresh` is True at planes that no earlier block holds.
+        """
         planes = self.local(i, self.plan.stages[i].block)
         size = min(self.blocks(i, components, reducing), planes)
-        return over_blocks(
-            planes, size, lambda start, fresh: visit(start, size, fresh), axis, self._fill(source), unset=self._unset
-        )
+        count, all_of_them = -(-planes // size), jnp.ones(size, bool)
+        if count == 1:
+            return visit(jnp.int32(0), size, all_of_them)
+
+        def body(carry, number):
+            out, reduced = carry
+            start = jnp.minimum(number * size, planes - size).astype(jnp.int32)
+            values, extra = visit(start, size, start + jnp.arange(size) >= number * size)
+            out = jax.tree.map(lambda o, v: lax.dynamic_update_slice_in_dim(o, v, start, axis=axis), out, values)
+            return (out, combine(reduced, extra)), None
+
+        result, reduced = jax.eval_shape(lambda start, fresh: visit(start, size, fresh), jnp.int32(0), all_of_them)
+        first = (self._empty(result, axis, planes, source), reductions_start(reduced))
+        return lax.scan(body, first, jnp.arange(count))[0]
+
+    def _empty(self, like: Any, axis: int, extent: int, source: jax.Array) -> Any:
+        """Arrays like those of a tree, with `extent` entries along `axis`, for a loop to fill.
+
+        On a GPU they are uninitialized memory, because initializing it costs memory traffic. XLA merges equal
+        constants into one array and copies that array for every loop that fills it; each array is therefore filled
+        with another one of the values of `source`.
+        """
+
+        def empty(number: int, part: jax.Array) -> jax.Array:
+            shape = tuple(extent if i == axis else n for i, n in enumerate(part.shape))
+            if self._unset:
+                return lax.empty(shape, part.dtype)
+            if not self.own_blanks:
+                return jnp.zeros(shape, part.dtype)
+            value = lax.stop_gradient(source).reshape(-1)[number % source.size]
+            kind = jnp.real(value) if not jnp.issubdtype(part.dtype, jnp.complexfloating) else value
+            return jnp.broadcast_to(kind.astype(part.dtype), shape)
+
+        leaves, tree = jax.tree.flatten(like)
+        return jax.tree.unflatten(tree, [empty(*part) for part in enumerate(leaves)])
 
     @property
     def _unset(self) -> bool:
-        """Whether loops fill uninitialized memory: on a GPU, initializing it costs memory traffic."""
+        """Whether loops fill uninitialized memory."""
         return not self.separate and self.own_blanks
 
     @property
     def _to_modes_by(self) -> "LocalTransform":
         return self.back or self
-
-    def _fill(self, source: jax.Array) -> jax.Array | None:
-        return source if self.own_blanks else None
 
     def _message_axis(self, exchange: int, stage: int) -> int:
         """The axis of an exchange's messages along which a stage visits them in blocks."""
@@ -348,15 +330,10 @@ class LocalTransform:
             part = jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, i, 1, axis=given_axis), given)
             return run(part if before is None else jax.tree.map(lambda a: after(a, before), part))
 
-        def whole(number, part):
-            shape = [count if i == made_axis else n for i, n in enumerate(part.shape)]
-            return blank(shape, part.dtype, self._fill(source), number, unset=self._unset)
-
         def put(i, made, part):
             return lax.dynamic_update_slice_in_dim(made, part, i, axis=made_axis)
 
-        parts, tree = jax.tree.flatten(jax.eval_shape(one, jnp.int32(0)))
-        made = jax.tree.unflatten(tree, [whole(*part) for part in enumerate(parts)])
+        made = self._empty(jax.eval_shape(one, jnp.int32(0)), made_axis, count, source)
         if not self.separate:
             return lax.fori_loop(0, count, lambda i, made: jax.tree.map(partial(put, i), made, one(i)), made)
         # No loop on processors: exchanges in it could start before or after independent ones (see `collectives`).
@@ -383,7 +360,7 @@ class LocalTransform:
             def visit(start, size, fresh, i=i, stage=stage, received=received):
                 given = self._received(i - 1, received, start, size, forward=True)
                 parts = tuple(self._to_modes(stage, part) for part in given)
-                return (self._join(parts) if i == last else self._to_send(i, parts, forward=True)), None
+                return (self._join(parts) if i == last else self._to_send(i, parts, forward=True)), NOTHING
 
             axis = 1 if i == last else self._message_axis(i, i)
             result, _ = self._visit(i, 2 * self._components(messages), visit, axis, received[0])
@@ -401,7 +378,7 @@ class LocalTransform:
                 else:
                     parts = self._received(i, messages, start, size, forward=False)
                 points = tuple(self._to_points(stage, part) for part in parts)
-                return self._to_send(i - 1, points, forward=False), None
+                return self._to_send(i - 1, points, forward=False), NOTHING
 
             sent, _ = self._visit(i, 2 * modes.shape[0], visit, self._message_axis(i - 1, i), messages[0])
             messages = self._exchange(i - 1, sent)
@@ -434,7 +411,7 @@ class LocalTransform:
         def visit(start, size, fresh):
             part = lax.dynamic_slice_in_dim(array, start, size, axis=1 + AXES.index(stage.block))
             modes = tuple(self._to_modes(stage, p) for p in self._cut(take(part, AXES, stage.order)))
-            return self._to_send(0, modes, forward=True), None
+            return self._to_send(0, modes, forward=True), NOTHING
 
         messages, _ = self._visit(0, 2 * array.shape[0], visit, self._message_axis(0, 0), array)
         return take(self._outer_forward(messages), self.plan.order, self.layout.order)
@@ -447,18 +424,19 @@ class LocalTransform:
         def visit(start, size, fresh):
             given = self._received(0, messages, start, size, forward=False)
             part = self._join(tuple(self._to_points(stage, p) for p in given))
-            return take(part, stage.order, AXES), None
+            return take(part, stage.order, AXES), NOTHING
 
         values, _ = self._visit(0, 2 * array.shape[0], visit, 1 + AXES.index(stage.block), messages[0])
         return values
 
     def evaluate(
-        self, array: jax.Array, pointwise: Pointwise, components: int, reverse: bool = False
-    ) -> tuple[jax.Array | None, Reductions]:
+        self, array: jax.Array, pointwise: Pointwise, components: int, reverse: bool = False, keep: Kept = ()
+    ) -> tuple[jax.Array | None, Reductions, Parts]:
         """Transforms one device's modes to the modes of pointwise products of their values, and reductions.
 
         The values and products, `components` at every point, exist one block at a time; a backward pass recomputes
-        them. With `reverse` the result needs to be differentiable in reverse mode only.
+        them. With `reverse` the result needs to be differentiable in reverse mode only. The values of the ranges of
+        components in `keep` are returned by native kernels only.
         """
         stage, back = self.plan.stages[0], self._to_modes_by
         messages = self._outer_inverse(take(array, self.layout.order, self.plan.order))
@@ -481,7 +459,7 @@ class LocalTransform:
         axis = back._message_axis(0, 0)
         products, reduced = self._visit(0, components, visit, axis, messages[0], reducing=not made)
         modes = take(back._outer_forward(products), back.plan.order, self.layout.order) if products else None
-        return modes, self._over_devices(reduced)
+        return modes, self._over_devices(reduced), ()
 
     def _over_devices(self, reduced: Reductions) -> Reductions:
         axes = tuple(dict.fromkeys(self.physical.sharded.values()))

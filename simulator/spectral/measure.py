@@ -4,6 +4,7 @@ The timed program is the core of a step: three products of six fields. The winne
 the file's name depends on everything that the timing depends on.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -23,7 +24,7 @@ from simulator.errors import UserError
 from simulator.spectral import native, staged
 from simulator.spectral.backends import build, choose
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, Shape
-from simulator.spectral.transform import Local
+from simulator.spectral.transform import Local, Transform
 
 ROUNDS = 5
 
@@ -150,47 +151,38 @@ def _time_all(
     modes: Modes, candidates: list[Candidate], devices: Devices, dtype: Any, kernels: Kernels
 ) -> list[float | None]:
     """Milliseconds of each candidate, the least of a few interleaved rounds; None if the memory does not suffice."""
-    runs: list[Callable[[], tuple[float]] | None] = []
-    for candidate in candidates:
-        try:
-            supported = kernels if candidate.backend == staged.NAME else "auto"
-            transform = build(modes, candidate, devices, dtype, kernels=supported)
-            run = NonlinearTerm(str(candidate), transform).round
+    runs: dict[int, Callable[[], float]] = {}
+    for number, candidate in enumerate(candidates):
+        supported = kernels if candidate.backend == staged.NAME else "auto"
+        with contextlib.suppress(jax.errors.JaxRuntimeError, MemoryError):
+            run = _nonlinear_term(build(modes, candidate, devices, dtype, kernels=supported))
             run()  # warms up
-            runs.append(run)
-        except (jax.errors.JaxRuntimeError, MemoryError):
-            runs.append(None)
-    times: list[list[float]] = [[] for _ in runs]
-    for _ in range(ROUNDS):
-        for run, measured_times in zip(runs, times, strict=True):
-            if run is not None:
-                measured_times.append(1e3 * run()[0])
-    return [min(t) if t else None for t in times]
+            runs[number] = run
+    rounds = [{number: run() for number, run in runs.items()} for _ in range(ROUNDS)]
+    return [min(times[number] for times in rounds) if number in runs else None for number in range(len(candidates))]
 
 
-class NonlinearTerm:
-    """Three products of six fields on a transform, compiled."""
+def _nonlinear_term(transform: Transform) -> Callable[[], float]:
+    """A function that evaluates three products of six fields and gives the milliseconds that this took."""
 
-    def __init__(self, name: str, transform: Any):
-        def cross(values, points, parameters):
-            return Local({"c": jnp.cross(values["a"], values["b"], axis=0)})
+    def cross(values, points, parameters):
+        return Local({"c": jnp.cross(values["a"], values["b"], axis=0)})
 
-        def run(array):
-            return transform.evaluate({"a": array, "b": 2 * array}, cross).products["c"]
+    def run(array):
+        return transform.evaluate({"a": array, "b": 2 * array}, cross).products["c"]
 
-        run.__name__ = f"term_{transform.name}"  # distinguishes programs in the compile cache
-        layout, self.name = transform.layout, name
-        dtype = np.result_type(transform.dtype, np.complex64)
-        array = random_array((3, *layout.shape), dtype, layout.sharding(4))
-        self._array = jax.jit(lambda a: jnp.where(layout.mask, a, 0))(array)
-        self._run = jax.jit(run).lower(self._array).compile()
-        self.temporary = temporary_bytes(self._run)
+    run.__name__ = f"term_{transform.name}"  # distinguishes programs in the compile cache
+    layout, dtype = transform.layout, np.result_type(transform.dtype, np.complex64)
+    array = random_array((3, *layout.shape), dtype, layout.sharding(4))
+    array = jax.jit(lambda a: jnp.where(layout.mask, a, 0))(array)
+    compiled = jax.jit(run).lower(array).compile()
 
-    def round(self) -> tuple[float]:
-        """Seconds of one evaluation."""
+    def timed() -> float:
         start = perf_counter()
-        jax.block_until_ready(self._run(self._array))
-        return (perf_counter() - start,)
+        jax.block_until_ready(compiled(array))
+        return 1e3 * (perf_counter() - start)
+
+    return timed
 
 
 def temporary_bytes(compiled: Any) -> int:

@@ -175,19 +175,12 @@ def laplacian_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) 
     total = jnp.zeros((1, 1, 1), dtype)
     for axis, unit, spacing in zip(AXES, layout.grid.fundamental, layout.grid.spacing, strict=True):
         along = 2 / spacing * np.sin(layout.padded_mode_numbers(axis) * unit * spacing / 2)
-        shape = [1, 1, 1]
-        shape[layout.order.index(axis)] = len(along)
-        total = total + jnp.asarray(along**2, dtype).reshape(shape)
+        total = total + layout.along(axis, along**2, dtype)
     return total
-
-
-def inverse_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) -> OfModes:
-    """1 / `laplacian_symbol`, and 0 at k = 0 and in padding."""
-    k2 = laplacian_symbol(layout, green, dtype)
-    usable = (k2 > 0) & layout.mask
-    return jnp.where(usable, 1 / jnp.where(usable, k2, 1), 0)
 
 
 def solve_poisson(layout: Layout, source: SpectralField, green: Green = "exact") -> SpectralField:
     """The solution without mean of lap Phi = S, from the coefficients of the source S, whose mean is ignored."""
-    return -inverse_symbol(layout, green, source.real.dtype) * source
+    k2 = laplacian_symbol(layout, green, source.real.dtype)
+    usable = (k2 > 0) & layout.mask
+    return -jnp.where(usable, 1 / jnp.where(usable, k2, 1), 0) * source

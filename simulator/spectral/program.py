@@ -10,7 +10,8 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, wraps
 from typing import Any
 
 import jax
@@ -28,6 +29,20 @@ from simulator.cluster.mesh import spatial
 Local = Callable[..., tuple[jax.Array, ...]]
 
 
+def _once(derive: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that derives a program: each program keeps the programs that were derived from it."""
+
+    @wraps(derive)
+    def derived(self: "Program", *arguments: Any) -> Any:
+        key = derive.__name__, arguments
+        if key not in self._derived:
+            self._derived[key] = derive(self, *arguments)
+        return self._derived[key]
+
+    return derived
+
+
+@dataclass(eq=False, repr=False)
 class Program:
     """`function(*local blocks) -> tuple of local blocks`, applied to global arrays with the shardings `inputs`.
 
@@ -36,29 +51,26 @@ class Program:
     a transform and the name of the transform's method that the program computes, for analyses of a step. `axes` are
     the axes of the mesh over which arguments and results are divided or replicated, by default those that cut space.
     Devices along the other axes repeat each other's work. `reversible` is the same function, for reverse mode only.
+    Tangent programs have `vjp`: (residuals, cotangents of all results) -> cotangents of the tangents.
     """
 
-    def __init__(
-        self,
-        function: Local,
-        mesh: Mesh,
-        inputs: Sequence[PartitionSpec],
-        outputs: Sequence[PartitionSpec],
-        *,
-        name: str,
-        linear: bool = False,
-        part: "tuple[Any, str] | None" = None,
-        axes: tuple[str, ...] | None = None,
-        reversible: Local | None = None,
-    ):
-        self.function, self.mesh, self.name, self.linear = function, mesh, name, linear
-        self._reversible = reversible or function
-        self.part, self.axes = part, tuple(spatial(mesh)) if axes is None else axes
-        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+    function: Local
+    mesh: Mesh
+    inputs: Sequence[PartitionSpec]
+    outputs: Sequence[PartitionSpec]
+    name: str = field(kw_only=True)
+    linear: bool = False
+    part: "tuple[Any, str] | None" = None
+    axes: tuple[str, ...] | None = None
+    reversible: Local | None = None
+    vjp: Local | None = None
+
+    def __post_init__(self) -> None:
+        self.inputs, self.outputs = tuple(self.inputs), tuple(self.outputs)
+        self._axes = tuple(spatial(self.mesh)) if self.axes is None else self.axes
+        self._reversible = self.reversible or self.function
         self._derived: dict[Any, Program] = {}
         self._calls: dict[Any, ClosedJaxpr] = {}
-        # For tangent programs: (residuals, cotangents of all results) -> cotangents of the tangents.
-        self._vjp: Local | None = None
 
     def __repr__(self) -> str:
         return f"Program({self.name})"
@@ -140,70 +152,48 @@ class Program:
 
     # ---- derived programs ------------------------------------------------------------------------------
 
-    def _derive(self, key: Any, make: "Callable[[], Program]") -> "Program":
-        if key not in self._derived:
-            self._derived[key] = make()
-        return self._derived[key]
-
+    @_once
     def batched(self, which: tuple[bool, ...], over: tuple[str, ...] = ()) -> "Program":
         """The program over a new leading axis of the arguments selected by `which`, and of all results. The axis is
         sharded over the mesh axes `over`."""
+        axes = tuple(0 if b else None for b in which)
+        return replace(
+            self,
+            function=jax.vmap(self.function, in_axes=axes, out_axes=0),
+            inputs=[PartitionSpec(over or None, *s) if b else s for b, s in zip(which, self.inputs, strict=True)],
+            outputs=[PartitionSpec(over or None, *s) for s in self.outputs],
+            part=None,
+            axes=over + self._axes,
+            reversible=jax.vmap(self._reversible, in_axes=axes, out_axes=0),
+            vjp=None if self.vjp is None else _batched_vjp(self.vjp, axes, len(self.outputs)),
+        )
 
-        def make() -> Program:
-            axes = tuple(0 if b else None for b in which)
-            inputs = [PartitionSpec(over or None, *s) if b else s for b, s in zip(which, self.inputs, strict=True)]
-            program = Program(
-                jax.vmap(self.function, in_axes=axes, out_axes=0),
-                self.mesh,
-                inputs,
-                [PartitionSpec(over or None, *s) for s in self.outputs],
-                name=self.name,
-                linear=self.linear,
-                axes=over + self.axes,
-                reversible=jax.vmap(self._reversible, in_axes=axes, out_axes=0),
-            )
-            if self._vjp is not None:
-                program._vjp = _batched_vjp(self._vjp, axes, len(self.outputs))
-            return program
-
-        return self._derive(("batched", which, over), make)
-
+    @_once
     def tangent(self, positions: tuple[int, ...]) -> "Program":
         """Tangents of all results from all arguments and the tangents of those at `positions`."""
+        count = len(self.inputs)
 
-        def make() -> Program:
-            count = len(self.inputs)
+        def along(primals, function):
+            def varied(*values):
+                full = list(primals)
+                for position, value in zip(positions, values, strict=True):
+                    full[position] = value
+                return function(*full)
 
-            def along(primals, function):
-                def varied(*values):
-                    full = list(primals)
-                    for position, value in zip(positions, values, strict=True):
-                        full[position] = value
-                    return function(*full)
+            return varied, tuple(primals[p] for p in positions)
 
-                return varied, tuple(primals[p] for p in positions)
+        def function(*arguments):
+            varied, point = along(arguments[:count], self.function)
+            return jax.jvp(varied, point, arguments[count:])[1]
 
-            def function(*arguments):
-                varied, point = along(arguments[:count], self.function)
-                return jax.jvp(varied, point, arguments[count:])[1]
+        def vjp(*arguments):
+            varied, point = along(arguments[:count], self._reversible)
+            return jax.vjp(varied, *point)[1](tuple(arguments[count:]))
 
-            def vjp(*arguments):
-                varied, point = along(arguments[:count], self._reversible)
-                return jax.vjp(varied, *point)[1](tuple(arguments[count:]))
+        inputs, name = [*self.inputs, *(self.inputs[p] for p in positions)], f"{self.name}_tangent"
+        return Program(function, self.mesh, inputs, self.outputs, name=name, axes=self._axes, vjp=vjp)
 
-            program = Program(
-                function,
-                self.mesh,
-                [*self.inputs, *(self.inputs[p] for p in positions)],
-                self.outputs,
-                name=f"{self.name}_tangent",
-                axes=self.axes,
-            )
-            program._vjp = vjp
-            return program
-
-        return self._derive(("tangent", positions), make)
-
+    @_once
     def transposed(self, linear: tuple[bool, ...], avals: tuple[Any, ...], nonzero: tuple[int, ...]) -> Local:
         """The function from the non-linear arguments and the cotangents of the results `nonzero` to the cotangents of
         the linear arguments.
@@ -211,51 +201,40 @@ class Program:
         As in any SPMD program, the cotangent of a replicated result is divided among its replicas, and the cotangent
         of a replicated argument is the sum over its replicas.
         """
+        local = [self._local(a, s) for a, s in zip(avals, self.inputs, strict=True)]
+        varied = [i for i, b in enumerate(linear) if b]
+        fixed = [i for i, b in enumerate(linear) if not b]
+        tangents_only = linear == (False,) * len(fixed) + (True,) * len(varied)
 
-        def make() -> "Program":
-            local = [self._local(a, s) for a, s in zip(avals, self.inputs, strict=True)]
-            varied = [i for i, b in enumerate(linear) if b]
-            fixed = [i for i, b in enumerate(linear) if not b]
-            tangents_only = self._vjp is not None and linear == (False,) * len(fixed) + (True,) * len(varied)
+        def replicas(spec) -> tuple[str, ...]:
+            return tuple(n for n in self._axes if n not in _names(spec))
 
-            def replicas(spec) -> tuple[str, ...]:
-                return tuple(n for n in self.axes if n not in _names(spec))
+        def function(*arguments):
+            residuals, given = arguments[: len(fixed)], arguments[len(fixed) :]
 
-            def function(*arguments):
-                residuals, given = arguments[: len(fixed)], arguments[len(fixed) :]
+            def along(*values):
+                full = dict(zip(fixed, residuals, strict=True)) | dict(zip(varied, values, strict=True))
+                return self.function(*(full[i] for i in range(len(linear))))
 
-                def along(*values):
-                    full = dict(zip(fixed, residuals, strict=True)) | dict(zip(varied, values, strict=True))
-                    return self.function(*(full[i] for i in range(len(linear))))
-
-                shapes = [local[i] for i in varied]
-                cotangents = [jnp.zeros(o.shape, o.dtype) for o in jax.eval_shape(along, *shapes)]
-                for i, value in zip(nonzero, given, strict=True):
-                    count = math.prod(self.mesh.shape[n] for n in replicas(self.outputs[i]))
-                    cotangents[i] = value / count if count > 1 else value
-                # The transpose of a tangent program is the backward pass of the primal function, in which parts
-                # marked for recomputation store no residuals.
-                if tangents_only and self._vjp is not None:
-                    transposed = self._vjp(*residuals, *cotangents)
-                else:
-                    transposed = jax.linear_transpose(along, *shapes)(tuple(cotangents))
-                return tuple(
-                    lax.psum(v, replicas(self.inputs[i])) if self.mesh.size > 1 and replicas(self.inputs[i]) else v
-                    for i, v in zip(varied, transposed, strict=True)
-                )
-
-            return Program(
-                function,
-                self.mesh,
-                [*(self.inputs[i] for i in fixed), *(self.outputs[i] for i in nonzero)],
-                [self.inputs[i] for i in varied],
-                name=f"{self.name}_transposed",
-                linear=not fixed,
-                axes=self.axes,
+            shapes = [local[i] for i in varied]
+            cotangents = [jnp.zeros(o.shape, o.dtype) for o in jax.eval_shape(along, *shapes)]
+            for i, value in zip(nonzero, given, strict=True):
+                count = math.prod(self.mesh.shape[n] for n in replicas(self.outputs[i]))
+                cotangents[i] = value / count if count > 1 else value
+            # The transpose of a tangent program is the backward pass of the primal function, in which parts marked
+            # for recomputation store no residuals.
+            if tangents_only and self.vjp is not None:
+                transposed = self.vjp(*residuals, *cotangents)
+            else:
+                transposed = jax.linear_transpose(along, *shapes)(tuple(cotangents))
+            return tuple(
+                lax.psum(v, replicas(self.inputs[i])) if self.mesh.size > 1 and replicas(self.inputs[i]) else v
+                for i, v in zip(varied, transposed, strict=True)
             )
 
-        key = ("transposed", linear, tuple((a.shape, a.dtype) for a in avals), nonzero)
-        return self._derive(key, make)
+        inputs = [*(self.inputs[i] for i in fixed), *(self.outputs[i] for i in nonzero)]
+        outputs, name = [self.inputs[i] for i in varied], f"{self.name}_transposed"
+        return Program(function, self.mesh, inputs, outputs, name=name, linear=not fixed, axes=self._axes)
 
 
 def _batched_vjp(vjp: Local, axes: tuple[int | None, ...], results: int) -> Local:
@@ -364,7 +343,7 @@ def _transpose(cotangents, *arguments, program: Program, call: ClosedJaxpr):
     if not nonzero:
         return [ad.Zero(a) if u else None for a, u in zip(avals, linear, strict=True)]
     residuals = [a for a, u in zip(arguments, linear, strict=True) if not u]
-    back = program.transposed(linear, avals, nonzero)
+    back = program.transposed(linear, tuple(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals), nonzero)
     cotangent = iter(back(*residuals, *(cotangents[i] for i in nonzero)))
     return [next(cotangent) if u else None for u in linear]
 

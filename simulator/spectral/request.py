@@ -9,7 +9,7 @@ from simulator.cluster.compile_cache import base_folder
 from simulator.cluster.start import Cluster
 from simulator.errors import UserError
 from simulator.spectral import jaxdecomp, native, staged
-from simulator.spectral.backends import choose, largest_count, preferred
+from simulator.spectral.backends import candidates, choose, most, preferred
 from simulator.spectral.candidates import Candidate, Kernels, Modes, Shape
 from simulator.spectral.measure import measured
 from simulator.spectral.stages import Kind
@@ -51,7 +51,9 @@ class Request:
     def most(self, limit: int, processes: int = 1) -> int | None:
         """The largest number of devices up to `limit` over which the modes and this many processes can be
         distributed; None if there is none."""
-        return largest_count(self.modes, limit, self.backend, self.decomposition, processes, self.mesh)
+        bound = min(limit, most(self.modes, self.backend)) // processes * processes
+        wanted = self.backend, self.decomposition, self.mesh
+        return next((n for n in range(bound, 0, -processes) if candidates(self.modes, n, *wanted)), None)
 
     def check(self, count: int | Literal["auto"], limit: int, processes: int = 1, members: int = 1) -> None:
         """Raises UserError if the modes, the processes or the members of an ensemble cannot be distributed over

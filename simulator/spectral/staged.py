@@ -1,6 +1,5 @@
 """The backend `custom_partitioning`: staged transforms of real or complex fields; axes are truncated, then sent."""
 
-from collections.abc import Collection
 from dataclasses import replace
 from functools import cache, partial
 from math import ceil
@@ -16,11 +15,19 @@ from simulator.spectral import native
 from simulator.spectral.candidates import Candidate, Devices, Modes, TransformOptions, factors
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import LocalTransform, Points, Reductions, reduce_values
-from simulator.spectral.moved import evaluate_dealiased
 from simulator.spectral.native.local import LANES, ORDER, NativeTransform, flat
 from simulator.spectral.program import Program
 from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_THEN_YX, Z_Y_X, ZX_THEN_Y, Decomposition
-from simulator.spectral.transform import Evaluated, Local, PointwiseFunction, Stacked, Tree, described, stack
+from simulator.spectral.transform import (
+    Evaluated,
+    Local,
+    PointwiseFunction,
+    Stacked,
+    Transform,
+    Tree,
+    described,
+    stack,
+)
 
 CPU_BLOCK_BYTES = 4 << 20
 NATIVE_BLOCK_BYTES = 1 << 20
@@ -77,7 +84,7 @@ def build(
     return StagedTransform(modes, make_mesh(devices, shape, names), plan, dtype, options)
 
 
-class StagedTransform:
+class StagedTransform(Transform):
     """Runs a `Decomposition` on a mesh with the axes `plan.mesh_axes`, preceded by the axis MEMBERS if the members of
     an ensemble are distributed over devices."""
 
@@ -212,14 +219,7 @@ class StagedTransform:
         (values,) = self._program("inverse_kept")(modes.astype(self.complex_dtype))
         return values
 
-    def evaluate(
-        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
-    ) -> Evaluated:
-        return evaluate_dealiased(self, inputs, pointwise, parameters, keep)
-
-    def evaluate_once(
-        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
-    ) -> Evaluated:
+    def evaluate_once(self, inputs, pointwise, parameters=(), keep=()) -> Evaluated:
         array, given = stack(inputs)
         if array is None:
             raise ValueError("evaluate needs at least one input field")
@@ -241,11 +241,7 @@ class StagedTransform:
         def run(array, *flat, reverse=False):
             parameters = jax.tree.unflatten(parameter_tree, flat)
             function = partial(local, parameters=parameters)
-            if parts:
-                assert isinstance(self._local, NativeTransform)
-                modes, reduced, values = self._local.evaluate_keeping(array, function, components, parts)
-            else:
-                (modes, reduced), values = self._local.evaluate(array, function, components, reverse), ()
+            modes, reduced, values = self._local.evaluate(array, function, components, reverse, parts)
             return (
                 *values,
                 *jax.tree.leaves(modes),
@@ -254,14 +250,12 @@ class StagedTransform:
             )
 
         reductions = len(wanted.maxima) + len(wanted.means)
-        outputs = [self.layout.spec_of(4)] * bool(products.leads) + [PartitionSpec()] * reductions
-        if parts:
-            outputs = [self._kept_spec] * len(parts) + outputs
+        modes = self.layout.spec_of(4)
         program = Program(
             run,
             self.mesh,
-            [self.layout.spec_of(4), *(PartitionSpec() for _ in flat)],
-            outputs,
+            [modes, *(PartitionSpec() for _ in flat)],
+            [self._kept_spec] * len(parts) + [modes] * bool(products.leads) + [PartitionSpec()] * reductions,
             name=f"{self.name}_evaluate",
             part=(self, "evaluate"),
             reversible=partial(run, reverse=True),

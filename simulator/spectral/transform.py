@@ -9,10 +9,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Complex, Inexact, Shaped
 
-from simulator.spectral.arrays import PhysicalField, SpectralField, SpectralFields
+from simulator.spectral.arrays import Number, PhysicalField, SpectralField, SpectralFields
 from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import Points
+from simulator.spectral.operators import translate
 
 Tree = Any  # A dict (or any pytree) of arrays with any number of leading component axes.
 Fields = SpectralFields
@@ -47,6 +48,10 @@ class Evaluated(NamedTuple):
     """Values of the inputs named in `keep`, (component, *kept_order)."""
 
 
+Shift = tuple[float | Number, float | Number, float | Number]
+"""The displacement of the grid's points: lengths along x, y, z."""
+
+
 class Transform(Protocol):
     """A distributed transform between values on the grid and Fourier coefficients.
 
@@ -63,7 +68,7 @@ class Transform(Protocol):
     """Backend, decomposition and plan, e.g. "custom_partitioning_z_xy"."""
     kernels: str
     """Implementation of the local transforms: "native" or "xla"."""
-    kept_order: str | None
+    kept_order: str | None = None
     """Axis order of the values that `evaluate` keeps; None if the transform cannot keep values."""
 
     def forward(self, values: Shaped[Array, "..."]) -> Complex[Array, "... ka kb kc"]:
@@ -76,7 +81,7 @@ class Transform(Protocol):
 
     def inverse_kept(self, modes: Complex[Array, "component ka kb kc"]) -> Inexact[Array, "component pa pb pc"]:
         """Values with the axes in `kept_order`, which must not be None, from coefficients."""
-        ...
+        raise TypeError(f"{self.name} keeps no values")
 
     def evaluate(
         self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
@@ -84,38 +89,62 @@ class Transform(Protocol):
         """The coefficients of products of fields: `pointwise` is applied to the values of all `inputs` at each point.
 
         If `kept_order` is not None, the values of those inputs whose names `keep` lists are returned too. With
-        `two_thirds` and `spherical` dealiasing, products of two fields are free of aliasing.
+        `two_thirds` and `spherical` dealiasing, products of two fields are free of aliasing: with `spherical`,
+        products and means are averaged over two grids half a spacing apart, and maxima are taken over both.
         """
-        ...
+        original = self.evaluate_once(inputs, pointwise, parameters, keep)
+        if self.grid.dealias != "spherical" or not self.layout.truncated:
+            return original
+        dx, dy, dz = self.grid.spacing
+        shifted = self.evaluate_moved((dx / 2, dy / 2, dz / 2), inputs, pointwise, parameters)
+
+        def mean(a: jax.Array, b: jax.Array) -> jax.Array:
+            return 0.5 * (a + b)
+
+        return Evaluated(
+            jax.tree.map(mean, original.products, shifted.products),
+            jax.tree.map(jnp.maximum, original.maxima, shifted.maxima),
+            jax.tree.map(mean, original.means, shifted.means),
+            original.values,
+        )
+
+    def evaluate_moved(
+        self, shift: Shift, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()
+    ) -> Evaluated:
+        """`evaluate_once` on the grid shifted by `shift`; the products are shifted back, to fields on the grid."""
+
+        def moved(tree: Tree, by: Shift) -> Tree:
+            return jax.tree.map(lambda f: self.layout.constrain(translate(self.layout, f, by)), tree)
+
+        def shifted_pointwise(values: Tree, points: Points, given: Tree) -> Local:
+            (dx, dy, dz), own_parameters = given
+            return pointwise(values, Points(points.x + dx, points.y + dy, points.z + dz), own_parameters)
+
+        lengths = tuple(jnp.asarray(length, self.dtype) for length in shift)
+        evaluated = self.evaluate_once(moved(inputs, shift), shifted_pointwise, (lengths, parameters))
+        x, y, z = shift
+        return evaluated._replace(products=moved(evaluated.products, (-x, -y, -z)))
 
     def evaluate_once(
         self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
     ) -> Evaluated:
-        """`evaluate` on the points of the grid alone, without the shifted grid of `spherical` dealiasing.
+        """`evaluate` on the points of the grid alone, without the shifted grid of `spherical` dealiasing; here by
+        transforms of whole fields, for backends that do not visit physical space in blocks.
 
         Each exchange of the plan sends all inputs in one all-to-all, and all products back in another one.
         """
-        ...
-
-
-def evaluate_whole(
-    transform: Transform, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()
-) -> Evaluated:
-    """`Transform.evaluate_once` by transforms of whole fields, for backends that do not visit physical space in
-    blocks."""
-    array, given = stack(inputs)
-    if array is None:
-        raise ValueError("evaluate needs at least one input field")
-    physical = transform.physical
-    points = Points(*physical.coordinates(transform.dtype))
-    result = pointwise(given.split(transform.inverse(array)), points, parameters)
-    full = result.everywhere(physical.shape)
-    products, wanted = stack(full.products)
-    return Evaluated(
-        wanted.split(None if products is None else transform.forward(products)),
-        {k: physical.max(jax.lax.stop_gradient(v)) for k, v in full.maxima.items()},
-        {k: physical.mean(v) for k, v in full.means.items()},
-    )
+        array, given = stack(inputs)
+        if array is None:
+            raise ValueError("evaluate needs at least one input field")
+        points = Points(*self.physical.coordinates(self.dtype))
+        result = pointwise(given.split(self.inverse(array)), points, parameters)
+        full = result.everywhere(self.physical.shape)
+        products, wanted = stack(full.products)
+        return Evaluated(
+            wanted.split(None if products is None else self.forward(products)),
+            {k: self.physical.max(jax.lax.stop_gradient(v)) for k, v in full.maxima.items()},
+            {k: self.physical.mean(v) for k, v in full.means.items()},
+        )
 
 
 class Stacked(NamedTuple):

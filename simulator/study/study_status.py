@@ -1,19 +1,17 @@
 """The progress of the runs of a sweep, read from their folders and, for submitted runs, from Slurm's queue."""
 
-import json
 import os
 import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from simulator.archive.state import RunState, read_state
 from simulator.cluster.queue import waiting_tasks
 from simulator.errors import RunFailure, UserError
-from simulator.files import replace_json
+from simulator.files import read_json, replace_json, restored
 from simulator.run.run_status import is_written, job_of, process_lives, submitted_job
 
 NAME = "sweep.json"
@@ -38,12 +36,7 @@ class Record:
 
 def read_record(folder: Path) -> Record | None:
     """The record of the run in `folder`; None if no sweep has started it yet."""
-    try:
-        content: Any = json.loads((folder / "logs" / NAME).read_text())
-        known = {field.name for field in fields(Record)}
-        return Record(**{key: item for key, item in content.items() if key in known})
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None
+    return restored(Record, read_json(folder / "logs" / NAME))
 
 
 def begun(folder: Path, pid: int, log: Path, environ: Mapping[str, str]) -> Record:

@@ -31,7 +31,9 @@ def started(kind):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind == "navier_stokes" else []) for kind in MODELS]
+)
 def test_maps_add_up_to_the_spectra_of_both_directions(kind):
     _, found, rows = started(kind)
     widths = {d: found["spectra"].coordinates[f"k_{d}"][1] for d in ("perpendicular", "parallel")}

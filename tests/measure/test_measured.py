@@ -1,5 +1,6 @@
 """What is measured, against sums over modes and against flows of which it is known."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured, values
@@ -8,7 +9,7 @@ from measuring import MODELS, STARTS, row
 from simulator.archive.recorder import series_of
 from simulator.measure.structure_functions import default_separations
 from simulator.physics.models import State
-from simulator.physics.models.flow import RESOLVED, dissipation_scale, unresolved
+from simulator.physics.models.flow import RESOLVED, dissipation_scale, ratio, unresolved
 from simulator.physics.models.fluid import drag_rate
 from simulator.spectral import Grid
 
@@ -193,6 +194,7 @@ def test_scalars_of_a_known_flow():
         "k_max_eta": 3 * eta,
     }
     assert {name: columns[name] for name in expected} == pytest.approx(expected, rel=1e-12)
+    assert np.array_equal(ratio(jnp.array([3.0, 3.0]), jnp.array([1.0, 0.0])), [3, np.nan], equal_nan=True)
 
 
 def test_gradient_moments():

@@ -7,7 +7,14 @@ import pytest
 from flow_support import flow, python_flow
 
 from simulator import open_run
-from simulator.archive.frequencies import FrequencySpectrum, WaveSpectrum, even_rows, probe_spectrum, wave_spectrum
+from simulator.archive.frequencies import (
+    FrequencySpectrum,
+    WaveSpectrum,
+    even_rows,
+    frequency_spectrum,
+    probe_spectrum,
+    wave_spectrum,
+)
 from simulator.archive.recorder import series_of
 from simulator.errors import UserError
 from simulator.show import plot_run
@@ -79,6 +86,7 @@ phases = [n * x + vertical * z + 2.0 * n for n in horizontal]
 return {'buoyancy': 1e-6 * sum(jnp.sin(p) for p in phases) + 0 * y}"""
 
 
+@pytest.mark.slow
 def test_internal_waves_lie_on_their_dispersion_relation(tmp_path):
     """omega = N k_h / |k| within the frequency resolution 2 pi / duration, along and against the axis, from a run
     that stops half-way and goes on: rows wait in memory, and none is lost or taken twice."""
@@ -124,6 +132,11 @@ def test_the_sign_of_k_is_the_direction_of_travel():
     found = wave_spectrum(time, values, x[1])
     steps = found.omega[1] * (found.k[1] - found.k[0])
     assert found.energy.sum() * steps == pytest.approx(1 / 2 + 1 / 8, rel=1e-12)
+    alone = wave_spectrum(time, values[:, :1], x[1])  # one point has one wavenumber, in units of 1
+    in_time = frequency_spectrum(time, values)
+    assert in_time.energy.sum() * found.omega[1] == pytest.approx(1 / 2 + 1 / 8, rel=1e-12)
+    at_first = frequency_spectrum(time, values[:, :1])
+    np.testing.assert_allclose(alone.energy[alone.omega > 0, 0].sum(), at_first.energy[1:].sum(), rtol=1e-9)
     for k, frequency, energy in ((3, omega, 1 / 2), (-5, 2 * omega, 1 / 8)):
         column = found.energy[:, found.k == k].ravel()
         assert column.sum() * steps == pytest.approx(energy, rel=1e-12)

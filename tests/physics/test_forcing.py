@@ -9,7 +9,7 @@ import pytest
 from flow_support import flow, last, marched, measured
 
 from simulator.physics.forcing import FORCINGS
-from simulator.physics.forcing.band import band_modes
+from simulator.physics.forcing.band import band_modes, in_band
 from simulator.physics.models import Model
 from simulator.physics.models.fields import DENSITY, VELOCITY
 from simulator.simulation.inputs import Inputs
@@ -40,6 +40,12 @@ def test_a_band_holds_one_of_each_pair_of_modes_whose_wavenumber_lies_in_it():
     found = band_modes(GRID, (1.7, 2.9))
     expected = set(map(tuple, numbers[(k >= 1.7) & (k <= 2.9)]))
     assert set(map(tuple, [*found, *-found])) == expected and 2 * len(found) == len(expected) > 10
+    # Its ends belong to it, whatever the round-off of their squares.
+    layout = make_transform(Grid.of((8, 8, 8), (7.0,) * 3), jax.devices()[:1], np.float64).layout
+    unit = 2 * np.pi / 7.0
+    for wanted in (1, 2):
+        inside, k2 = np.asarray(in_band(layout, (wanted * unit, wanted * unit))), np.asarray(layout.k_squared())
+        np.testing.assert_array_equal(inside, np.isclose(k2, (wanted * unit) ** 2) & np.asarray(layout.mask))
 
 
 def test_a_band_beyond_the_sphere_of_kept_modes_ends_with_it():

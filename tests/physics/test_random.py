@@ -110,6 +110,15 @@ def test_every_mode_has_its_own_numbers():
     field = np.asarray(gaussian(layout, 5))[0]
     numbers = field[np.broadcast_to(layout.mask & (layout.integers("z") > 0), field.shape)]
     assert len(np.unique(numbers.real)) == len(np.unique(numbers.imag)) == len(numbers) > 500
+    # A seed gives the same field in every version: the key of a mode is made of its three signed wavenumbers.
+    offset = 1 << 20
+    x, y, z = offset - 3, offset + 2, offset + 5
+    counter = np.array([(x << 11) + (z >> 10), (y << 11) + (z & 1023)], np.uint32)
+    key = jax.random.fold_in(jax.random.wrap_key_data(counter), np.uint32(5))
+    here = (layout.integers("x") == -3) & (layout.integers("y") == 2) & (layout.integers("z") == 5)
+    expected = jax.random.normal(key, (2,), np.float64) / np.sqrt(2)
+    found = field[np.broadcast_to(here, field.shape)].item()
+    np.testing.assert_allclose([found.real, found.imag], expected, rtol=1e-14)
 
 
 def test_a_larger_grid_keeps_the_large_scales():

@@ -250,6 +250,7 @@ def test_a_soliton_moves_with_its_velocity() -> None:
     assert abs(after["quantum_energy"] / before["quantum_energy"] - 1) < 6e-9
 
 
+@pytest.mark.slow
 def test_several_and_a_merger() -> None:
     """Far apart, masses add up. A merger's solitons are the same for one seed on any number of devices."""
     pair = "solitons: [{core_radius: 0.7, position: [3, 7, 7]}, {core_radius: 0.7, position: [11, 7, 7], phase: pi}]"

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import cache
 
+import h5py
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -120,7 +121,12 @@ def test_a_snapshot_holds_particles_and_what_they_see(run_folder):
     ways = [(s["displacement"][...] - s["position"][...])[:, np.argsort(s["id"][...])] for s in (first, tracers)]
     turns = (ways[1] - ways[0]) / (2 * np.pi)
     np.testing.assert_allclose(turns, turns.round(), rtol=0, atol=1e-12)
-    assert verify(open_run(run_folder).snapshots[-1].path).ok
+    path = open_run(run_folder).snapshots[-1].path
+    assert verify(path).ok
+    with h5py.File(path.with_suffix(".h5"), locking=False) as file:
+        (iteration,) = file["data"].values()
+        for name, record in iteration["particles/tracers"].items():
+            assert {"unitDimension", "timeOffset"} <= set(record.attrs), name
 
 
 def test_other_particles_make_another_run(run_folder, capsys):

@@ -1,5 +1,6 @@
 """Programs that are not compiled: for what a plan makes of their memory."""
 
+from concurrent.futures import Future
 from math import sin
 
 import pytest
@@ -25,8 +26,10 @@ class Proportional:
         deviation = self.deviation * sin(sum(config.grid.shape) + 7 * devices)
         return (1 + deviation) * times * Step(config, devices, platform).state
 
-    def needs(self, config, devices, platform, program, target=None) -> int:
-        return round(self.held(config, devices, platform, program))
+    def needs(self, config, devices, platform, program, target=None) -> Future[int]:
+        known: Future[int] = Future()
+        known.set_result(round(self.held(config, devices, platform, program)))
+        return known
 
     def step(self, config, devices, platform) -> float:
         return self.held(config, devices, platform, "loop")

@@ -143,7 +143,7 @@ def test_a_removal_that_is_cut_short_is_still_a_run_that_can_be_removed(tmp_path
     def cut(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simulator.run.folder.shutil.rmtree", cut)
+    monkeypatch.setattr("simulator.run.folder.remove_tree", cut)
     with pytest.raises(KeyboardInterrupt):
         RunFolder(tmp_path).clear()
     assert RunFolder(tmp_path).found() is Found.UNFINISHED

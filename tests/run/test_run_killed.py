@@ -96,7 +96,8 @@ def test_one_of_two_processes_is_killed(place: Path, undisturbed: Path):
     code, said = call(["run", place / "run.yaml", "--output", run], place)
     assert code == 0, said
     assert f"continuing from {run}/checkpoints/00000004" in said
-    assert f"removed {run}/snapshots/.tmp-00000008-" in said
+    # If the other process saw the loss before it was killed, it ended the run and left nothing to remove.
+    assert f"removed {run}/snapshots/.tmp-00000008-" in said or "continuing a run that failed" in said
     assert_near(run, undisturbed)
     assert_clean(run)
 

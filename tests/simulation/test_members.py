@@ -67,6 +67,7 @@ def test_members_equal_the_runs_alone_and_do_not_communicate(case, each: int) ->
     assert both["all-gather"].count == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spmd
 def test_a_gradient_by_what_distinguishes_the_members(case) -> None:
     """Of a loss of two members on 2 x 2 devices, by each viscosity, by each start and by a number that they share,

@@ -52,7 +52,7 @@ def lowered(simulation: Simulation, folder: Path) -> dict[str, str]:
         **Recorder(simulation, folder, lambda write: None).programs(),
         **{n: Compilable(simulation.values(n), (simulation.placed_template,)) for n in simulation.field_names},
     }
-    return {name: function.lower(*arguments).as_text() for name, (function, arguments) in found.items()}
+    return {name: function.lower(*arguments).as_text() for name, (function, arguments, _) in found.items()}
 
 
 def of_the_start(simulation: Simulation, folder: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 is measured once, kept, and decided by the first process."""
 
 import os
+import time
 from dataclasses import asdict
 
 import jax
@@ -129,9 +130,10 @@ MODES = Modes(Grid((8, 8, 8)))
 
 @pytest.mark.spmd
 def test_measured_once_and_kept(tmp_path):
-    devices, lines = jax.devices()[:2], []
+    devices, lines, began = jax.devices()[:2], [], time.perf_counter()
     choice = measured(MODES, devices, np.float64, folder=tmp_path / "cache", report=lines.append)
     assert list(choice.milliseconds.values()) == sorted(choice.milliseconds.values())
+    assert 0 < sum(choice.milliseconds.values()) < 1e3 * (time.perf_counter() - began)
     staged = {f"custom_partitioning {plan} on 2" for plan in ("z_xy", "zx_y")}
     assert staged | {"jaxdecomp slab on 1 x 2"} <= set(choice.milliseconds)
     assert len(lines) == 1 and lines[0].startswith(f"transform: {choice.backend} {choice.decomposition} on ")

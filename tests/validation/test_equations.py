@@ -12,6 +12,7 @@ from simulator import Simulation, load_config
 from simulator.cli import main
 from simulator.physics.models import State
 
+FEW = ("gray_scott", "turbulence_2d")
 SHORT = ("cahn_hilliard", "nonlinear_schrodinger")
 EQUATIONS = Path(__file__).parents[2] / "configs" / "equations"
 
@@ -41,7 +42,13 @@ def with_values(simulation: Simulation, values: dict[str, Any]) -> None:
     simulation.state = simulation.placed(begun)
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in EQUATIONS.glob("*.yaml")))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(path.stem, marks=[] if path.stem in FEW else pytest.mark.slow)
+        for path in sorted(EQUATIONS.glob("*.yaml"))
+    ],
+)
 def test_every_example_is_a_run(name: str, monkeypatch, tmp_path) -> None:
     """Its file checks, and a run of two steps on few points ends well."""
     monkeypatch.chdir(tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from flow_support import flow, last, marched, measured
 
 from simulator import Simulation, load_config
-from simulator.physics.initial.random import solenoidal
+from simulator.physics.initial.random import MagneticSettings, solenoidal
 from simulator.physics.models import State
 from simulator.physics.models.flow import dissipation_scale
 from simulator.spectral import Grid, Transform, make_transform
@@ -170,7 +170,7 @@ def test_curls_in_a_plane(transform: Transform) -> None:
 
     @jax.jit
     def fields() -> dict[str, jax.Array]:
-        v = solenoidal(layout, lambda k: k**2 * jnp.exp(-k), 1, 0.5, 0.0, "per_shell")
+        v = solenoidal(layout, MagneticSettings(), lambda k: k**2 * jnp.exp(-k), 1)
         omega = curl(layout, v)
         return {
             "v": v,

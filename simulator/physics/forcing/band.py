@@ -108,28 +108,21 @@ def band_modes(grid: Grid, band: tuple[float, float]) -> Int[np.ndarray, "mode 3
     return modes
 
 
-class Embedding:
-    """Scatters the coefficients of a few modes, which every device has, into spectral arrays."""
-
-    def __init__(self, layout: Layout, modes: np.ndarray):
-        self._layout, self._modes = layout, modes
-        self._reach = np.abs(modes).max(0)
-
-    def __call__(self, coefficients: Complex[Array, "mode d"]) -> SpectralVector:
-        """The vector field with these coefficients of one mode of each pair k, -k."""
-        layout, reach = self._layout, self._reach
-        at, conjugate = (self._modes + reach).T, (-self._modes + reach).T
-        cube = jnp.zeros((coefficients.shape[1], *(2 * reach + 1)), coefficients.dtype)
-        cube = cube.at[:, *at].set(coefficients.T).at[:, *conjugate].set(coefficients.conj().T)
-        field = jnp.transpose(cube, (0, *(1 + "xyz".index(a) for a in layout.order)))
-        # Axis by axis, each device selects its own wavenumbers, without communication.
-        for position, axis in enumerate(layout.order, 1):
-            n = int(reach["xyz".index(axis)])
-            mode_numbers = layout.integers(axis).ravel()
-            taken = jnp.take(field, jnp.clip(mode_numbers + n, 0, 2 * n), axis=position)
-            shape = [-1 if i == position else 1 for i in range(4)]
-            field = jnp.where((abs(mode_numbers) <= n).reshape(shape), taken, 0)
-        return layout.constrain(field)
+def embedded(layout: Layout, modes: np.ndarray, coefficients: Complex[Array, "mode d"]) -> SpectralVector:
+    """The vector field with these coefficients, which every device has, of one mode of each pair k, -k."""
+    reach = np.abs(modes).max(0)
+    at, conjugate = (modes + reach).T, (-modes + reach).T
+    cube = jnp.zeros((coefficients.shape[1], *(2 * reach + 1)), coefficients.dtype)
+    cube = cube.at[:, *at].set(coefficients.T).at[:, *conjugate].set(coefficients.conj().T)
+    field = jnp.transpose(cube, (0, *(1 + "xyz".index(a) for a in layout.order)))
+    # Axis by axis, each device selects its own wavenumbers, without communication.
+    for position, axis in enumerate(layout.order, 1):
+        n = int(reach["xyz".index(axis)])
+        mode_numbers = layout.integers(axis).ravel()
+        taken = jnp.take(field, jnp.clip(mode_numbers + n, 0, 2 * n), axis=position)
+        shape = [-1 if i == position else 1 for i in range(4)]
+        field = jnp.where((abs(mode_numbers) <= n).reshape(shape), taken, 0)
+    return layout.constrain(field)
 
 
 class OrnsteinUhlenbeckSettings(Settings):
@@ -169,7 +162,6 @@ class OrnsteinUhlenbeck(Forcing):
             raise UserError(f"solenoidal_weight: this model's flow is incompressible: 1 is needed, not {weight:g}")
         super().__init__(settings, transform, model, files)
         self._modes = band_modes(transform.grid, settings.band)
-        self._embed = Embedding(transform.layout, self._modes)
         self._dtype = np.result_type(transform.dtype, np.complex64)
         k = self._modes * np.array(transform.grid.fundamental)
         k = np.stack(transform.grid.seen([*k.T]), 1)
@@ -195,7 +187,7 @@ class OrnsteinUhlenbeck(Forcing):
         b, weight = memory["forcing"], self.settings.solenoidal_weight
         compressive = (b * self._direction).sum(1, keepdims=True) * self._direction
         f = self._amplitude * (weight * (b - compressive) + (1 - weight) * compressive)
-        return {"velocity": self._embed(f).astype(self._dtype)}
+        return {"velocity": embedded(self.transform.layout, self._modes, f).astype(self._dtype)}
 
 
 class LinearSettings(Settings):

@@ -134,19 +134,17 @@ def _scale(layout: Layout, field: SpectralField, shape: Shape, total: float, nor
     return field * factor[layout.shell_numbers()]
 
 
-def solenoidal(
-    layout: Layout, shape: Shape, seed: int, energy: float, helicity: float, normalise: str
-) -> SpectralVector:
+def solenoidal(layout: Layout, s: "MagneticSettings | RandomSettings", shape: Shape, seed: int) -> SpectralVector:
     """Solenoidal vector field with the box mean `energy` of |v|^2 / 2, and on average the relative `helicity`.
 
     v = sqrt(1 + h) P+ v + sqrt(1 - h) P- v with P+- = (1 +- i k x / k) / 2 (Waleffe, Phys. Fluids A 4, 350, 1992).
     """
-    v = project(layout, _draw(layout, shape, seed, len(layout.grid.axes), normalise))
-    if helicity:
+    v = project(layout, _draw(layout, shape, seed, len(layout.grid.axes), s.normalise))
+    if s.helicity:
         scaled_curl = curl(layout, v) * jnp.sqrt(layout.inverse_k_squared())
-        plus, minus = (1 + helicity) ** 0.5, (1 - helicity) ** 0.5
+        plus, minus = (1 + s.helicity) ** 0.5, (1 - s.helicity) ** 0.5
         v = ((plus + minus) * v + (plus - minus) * scaled_curl) / 2
-    return _scale(layout, v, shape, 2 * energy, normalise)
+    return _scale(layout, v, shape, 2 * s.energy, s.normalise)
 
 
 def check_helicity(transform: Transform, helicity: float, key: str) -> None:
@@ -156,12 +154,27 @@ def check_helicity(transform: Transform, helicity: float, key: str) -> None:
 
 
 def noise(
-    layout: Layout, shape: Shape, seed: int, lead: tuple[int, ...], variance: float, normalise: str
+    layout: Layout, s: "ScalarSettings | NoiseSettings", shape: Shape, seed: int, lead: tuple[int, ...] = ()
 ) -> SpectralField:
     """A field of independent components with leading axes `lead`; the box mean of the sum of their squares is
     `variance`."""
-    field = _draw(layout, shape, seed, math.prod(lead), normalise)
-    return _scale(layout, field, shape, variance, normalise).reshape(*lead, *layout.shape)
+    field = _draw(layout, shape, seed, math.prod(lead), s.normalise)
+    return _scale(layout, field, shape, s.variance, s.normalise).reshape(*lead, *layout.shape)
+
+
+def _made(transform: Transform, draw: Callable[..., SpectralField], *given: Any, mean: Any = None) -> SpectralField:
+    """The field `draw(layout, *given)`, compiled, with a uniform part `mean`, if it is given, in place of its own."""
+    layout = transform.layout
+
+    @jax.jit
+    def make() -> SpectralField:
+        field = draw(layout, *given)
+        if mean is not None:
+            uniform = jnp.asarray(mean).reshape(-1, 1, 1, 1) if isinstance(mean, tuple) else mean
+            field = jnp.where(layout.k_squared() == 0, jnp.where(layout.mask, uniform, 0), field)
+        return layout.constrain(field.astype(jnp.result_type(transform.dtype, jnp.complex64)))
+
+    return make()
 
 
 STREAMS = 0x9E3779B9  # Distance between the seeds of fields that are drawn for the same run.
@@ -187,32 +200,20 @@ def add_random_fields(
 ) -> Fields:
     """`fields` and the random fields of the settings. `seed` is added to the seeds of the random fields, so that they
     differ from that of a random velocity."""
-    layout, kind = transform.layout, jnp.result_type(transform.dtype, jnp.complex64)
-    requested: dict[str, SpectrumSettings] = dict(settings.scalars)
+    layout, result = transform.layout, dict(fields)
+    requested: dict[str, Any] = dict(settings.scalars)
     if settings.magnetic is not None:
         requested["magnetic"] = settings.magnetic
-    result = dict(fields)
     for number, (name, s) in enumerate(sorted(requested.items()), 1):
         shape, stream = _of(name, s, number, seed, wanted, files)
-        uniform = ()
         if isinstance(s, MagneticSettings):
             check_helicity(transform, s.helicity, "magnetic.helicity")
-            uniform = along_axes(transform.grid, "magnetic.mean_field", s.mean_field)
-
-        @jax.jit
-        def build(s=s, shape=shape, stream=stream, uniform=uniform):
-            if isinstance(s, MagneticSettings):
-                field = solenoidal(layout, shape, stream, s.energy, s.helicity, s.normalise)
-                mean = jnp.asarray(uniform).reshape(-1, 1, 1, 1)
-                field = jnp.where(layout.k_squared() == 0, jnp.where(layout.mask, mean, 0), field)
-            else:
-                assert isinstance(s, ScalarSettings)
-                field = noise(layout, shape, stream, (), s.variance, s.normalise)
-            return layout.constrain(field.astype(kind))
-
-        result[name] = build()
+            mean = along_axes(transform.grid, "magnetic.mean_field", s.mean_field)
+            result[name] = _made(transform, solenoidal, s, shape, stream, mean=mean)
+        else:
+            result[name] = _made(transform, noise, s, shape, stream)
     for name, field in result.items():
-        if not holds(jax.jit(lambda f: jnp.isfinite(f).all())(field)):
+        if not holds(layout.once(lambda f: jnp.isfinite(f).all(), field)):
             raise UserError(f"the spectrum of {name} is zero on all of this grid's modes")
     return result
 
@@ -245,7 +246,7 @@ class Random(Initial):
     Settings = RandomSettings
 
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
-        layout, s = transform.layout, self.settings
+        s = self.settings
         if s.fields:
             return self._noise(transform, wanted, files)
         dimensions = len(transform.grid.axes)
@@ -258,26 +259,12 @@ class Random(Initial):
             )
         shape = shape_of(s, files)
         check_helicity(transform, s.helicity, "helicity")
-
-        @jax.jit
-        def velocity() -> jax.Array:
-            u = solenoidal(layout, shape, s.seed, s.energy, s.helicity, s.normalise)
-            return layout.constrain(u.astype(jnp.result_type(transform.dtype, jnp.complex64)))
-
-        return add_random_fields(transform, s, wanted, files, {"velocity": velocity()}, s.seed)
+        velocity = _made(transform, solenoidal, s, shape, s.seed)
+        return add_random_fields(transform, s, wanted, files, {"velocity": velocity}, s.seed)
 
     def _noise(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
         fields: Fields = {}
-        kind = jnp.result_type(transform.dtype, jnp.complex64)
         for number, (name, s) in enumerate(sorted(self.settings.fields.items()), 1):
-            (shape, stream), lead = _of(name, s, number, self.settings.seed, wanted, files), wanted[name]
-
-            @jax.jit
-            def build(s: NoiseSettings = s, shape=shape, stream=stream, lead=lead) -> jax.Array:
-                values = noise(transform.layout, shape, stream, lead, s.variance, s.normalise)
-                at_zero = transform.layout.k_squared() == 0
-                values = jnp.where(at_zero, jnp.where(transform.layout.mask, s.mean, 0), values)
-                return transform.layout.constrain(values.astype(kind))
-
-            fields[name] = build()
+            shape, stream = _of(name, s, number, self.settings.seed, wanted, files)
+            fields[name] = _made(transform, noise, s, shape, stream, wanted[name], mean=s.mean)
         return add_random_fields(transform, WithRandomFields(), wanted, files, fields)

@@ -16,8 +16,8 @@ from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.models.normal_modes import energy_parts
 from simulator.settings import AxisVector, NonNegative, Real, wrong
 from simulator.spectral import Transform
-from simulator.spectral.arrays import Number, OfModes, OverModes, SpectralVector
-from simulator.spectral.operators import divergence, hermitian
+from simulator.spectral.arrays import Number, OfModes, SpectralScalar, SpectralVector
+from simulator.spectral.operators import hermitian
 
 
 class BoussinesqSettings(FlowSettings):
@@ -77,17 +77,15 @@ class Boussinesq(NavierStokes):
         return super().linear_force(fields) + self.buoyancy_force(fields)
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
-        layout = self.transform.layout
         if self.settings.stratification < 0:
             # The anti-Hermitian part of the fields, which is invisible on the grid, would grow without limit.
-            fields = {name: hermitian(layout, field) for name, field in fields.items()}
-        background = self.settings.stratification * fluid.along(self.up, fields["velocity"])
-        change = -divergence(layout, products["buoyancy"]) - background
-        return {**super().combine(products, fields), "buoyancy": change}
+            fields = {name: hermitian(self.transform.layout, field) for name, field in fields.items()}
+        return super().combine(products, fields)
 
-    def linear(self) -> dict[str, OverModes]:
-        k2 = self.transform.layout.k_squared(self.transform.dtype)
-        return {**super().linear(), "buoyancy": -self.settings.diffusivity * k2}
+    def production_of(self, name: str, velocity: SpectralVector) -> SpectralScalar | None:
+        if name != "buoyancy":
+            return super().production_of(name, velocity)
+        return self.settings.stratification * fluid.along(self.up, velocity)
 
     def rate(self, maxima: Mapping[str, Number]) -> Number:
         """Inertia-gravity waves have frequencies up to max(2 Omega, N), or grow at up to sqrt(-N^2)."""
@@ -143,16 +141,11 @@ class Boussinesq(NavierStokes):
 
     def spectral_energies(self, fields: Fields) -> dict[str, OfModes]:
         """Kinetic energy; the potential energy if N^2 > 0, else `buoyancy_variance`; variances of scalars."""
-        b = fields["buoyancy"]
+        energies = super().spectral_energies(fields)
         if self.stable:
-            other = {"potential_energy": 0.5 * abs(b) ** 2 / self.settings.stratification}
-        else:
-            other = {"buoyancy_variance": fluid.variance_modes(self.transform.layout, b)}
-        return {**super().spectral_energies(fields), **other}
-
-    def cospectra(self, fields: Fields) -> dict[str, OfModes]:
-        """The fluxes of all scalars, the buoyancy among them, and the energy of waves."""
-        return super().cospectra(fields) | fluid.scalar_fluxes(self.transform.layout, ["buoyancy"], fields)
+            del energies["buoyancy_variance"]
+            energies["potential_energy"] = 0.5 * abs(fields["buoyancy"]) ** 2 / self.settings.stratification
+        return energies
 
     def wave_parts(self, fields: Fields) -> dict[str, OfModes]:
         if not self.stable:
@@ -163,10 +156,7 @@ class Boussinesq(NavierStokes):
 
     def transfers_of(self, products: Fields, fields: Fields) -> dict[str, OfModes]:
         """Transfers by advection, and `buoyancy_flux`, the energy that buoyancy adds to modes of the velocity."""
-        mixing = fluid.transfer(fields["buoyancy"], -divergence(self.transform.layout, products["buoyancy"]))
+        found = super().transfers_of(products, fields)
         if self.stable:
-            other = {"potential_energy": mixing / self.settings.stratification}
-        else:
-            other = {"buoyancy_variance": 2 * mixing}
-        other["buoyancy_flux"] = fluid.transfer(fields["velocity"], self.buoyancy_force(fields))
-        return super().transfers_of(products, fields) | other
+            found["potential_energy"] = 0.5 * found.pop("buoyancy_variance") / self.settings.stratification
+        return {**found, "buoyancy_flux": fluid.transfer(fields["velocity"], self.buoyancy_force(fields))}

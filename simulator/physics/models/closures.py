@@ -188,9 +188,7 @@ class Spectral(Closure):
         layout = self.transform.layout
         last = layout.shell_numbers() == self._shell
         energy = layout.sum(jnp.where(last, 0.5 * squared(velocity), 0)) / layout.shell_width
-        # The derivative of the root at 0 is not finite.
-        root = jnp.where(energy > 0, jnp.sqrt(jnp.where(energy > 0, energy, 1) / self._cut), 0)
-        return 0.441 * self.settings.kolmogorov_constant**-1.5 * root
+        return 0.441 * self.settings.kolmogorov_constant**-1.5 * _root(energy / self._cut)
 
     def modal_damping(self, velocity: SpectralVector) -> tuple[OfModes, OfModes]:
         layout = self.transform.layout

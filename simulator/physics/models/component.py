@@ -86,6 +86,14 @@ class Component:
         """Mass density on the grid, zero in padding, and the intermediate results that `kick` can use."""
         raise TypeError(f"{type(self).__name__} does not define source")
 
+    def sharpened(self, modes: SpectralScalar) -> SpectralScalar:
+        """The coefficients of the density without the window with which its mass is assigned to the grid."""
+        return modes
+
+    def softened(self, modes: SpectralScalar) -> SpectralScalar:
+        """The coefficients of the density that attracts."""
+        return modes
+
     def pulled(self, fields: Any, work: Any, potential: Potential) -> Any:
         """The `work` of `kick`, from the second result of `source`."""
         return work

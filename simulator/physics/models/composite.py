@@ -230,11 +230,8 @@ class Composite(SplitModel):
     def density_modes(self, values: Mapping[str, PhysicalScalar]) -> dict[str, SpectralScalar]:
         """Coefficients of the components' densities from their values; from those of particles the window of the
         assignment is divided out."""
-        found = {}
-        for name, density in values.items():
-            part, modes = self.parts[name], self.transform.forward(density)
-            found[name] = part.sharpened(modes) if isinstance(part, ParticleComponent) else modes
-        return found
+        forward = self.transform.forward
+        return {name: self.parts[name].sharpened(forward(density)) for name, density in values.items()}
 
     def _attracting(self, values: Mapping[str, PhysicalScalar]) -> SpectralScalar:
         """The density in Poisson's equation, the sum over all components; particles enter as clouds."""
@@ -294,9 +291,7 @@ class Composite(SplitModel):
         moment = self.moment(fields, time)
         values, modes, shares = moment.values, self.density_modes(moment.values), {}
         for name, density in modes.items():
-            part = self.parts[name]
-            felt = part.softened(density) if isinstance(part, ParticleComponent) else density
-            shares[name] = 0.5 * layout.inner(felt, moment.potential.modes)
+            shares[name] = 0.5 * layout.inner(self.parts[name].softened(density), moment.potential.modes)
 
         def summed(column: str) -> jax.Array:
             return total(columns[column] for columns in own.values())

@@ -7,6 +7,7 @@ a. The scale factor obeys da/d tau = a^3 H, H = H0 sqrt(Omega_m a^-3 + 1 - Omega
 
 import math
 from functools import cache, cached_property
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -66,20 +67,18 @@ class Background:
 
     def scale_factor(self, time: Number) -> Number:
         """a(tau), traced; relative error below 1e-10."""
-        u, tau = self._table
-        i = jnp.clip(jnp.searchsorted(jnp.asarray(tau), time, side="right") - 1, 0, len(u) - 2)
-        low, high = jnp.asarray(tau)[i], jnp.asarray(tau)[i + 1]
-        ends = jnp.asarray(u)[i], jnp.asarray(u)[i + 1]
-        slopes = [jnp.exp(2 * x) * self.hubble(jnp.exp(x)) for x in ends]
-        return jnp.exp(_hermite((time - low) / (high - low), high - low, ends, slopes))
+        return self._scale_factor(time, jnp)
 
     def scale_factor_at(self, time: float) -> float:
         """a(tau) for one time, without JAX."""
-        u, tau = self._table
-        i = min(max(int(np.searchsorted(tau, time, side="right")) - 1, 0), len(u) - 2)
-        slopes = np.exp(2 * u[i : i + 2]) * self.hubble(np.exp(u[i : i + 2]))
-        width = tau[i + 1] - tau[i]
-        return math.exp(float(_hermite((time - tau[i]) / width, width, u[i : i + 2], slopes)))
+        return float(self._scale_factor(time, np))
+
+    def _scale_factor(self, time: Any, xp: Any) -> Any:
+        u, tau = map(xp.asarray, self._table)
+        i = xp.clip(xp.searchsorted(tau, time, side="right") - 1, 0, len(u) - 2)
+        width, ends = tau[i + 1] - tau[i], (u[i], u[i + 1])
+        slopes = [xp.exp(2 * x) * self.hubble(xp.exp(x)) for x in ends]
+        return xp.exp(_hermite((time - tau[i]) / width, width, ends, slopes))
 
     def growth(self, a: float) -> float:
         """Growth factor of the linear density contrast, D(a) = a while matter dominates (Heath 1977):

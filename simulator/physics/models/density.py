@@ -59,12 +59,10 @@ def density_power(layout: Layout, density: SpectralScalar) -> Spectrum:
     """P(k) = V <|delta(k)|^2> (length^3) of the density contrast, averaged over the modes of each shell. The Nyquist
     planes of an even grid, which hold only half of a wave, are left out."""
     mean = layout.at_zero(density).real
-    zero, whole = jnp.ones((1, 1, 1), bool), jnp.ones((1, 1, 1), bool)
+    whole = ~layout.zero
     for axis, n in zip(AXES, layout.grid.shape, strict=True):
-        mode_numbers = layout.integers(axis)
-        zero = zero & (mode_numbers == 0)
-        whole = whole & (2 * abs(mode_numbers) != n)
-    counted = jnp.broadcast_to(whole & ~zero, density.shape)
+        whole = whole & (2 * abs(layout.integers(axis)) != n)
+    counted = jnp.broadcast_to(whole, density.shape)
     power = jnp.where(counted, density.real**2 + density.imag**2, 0) / mean**2
     sums = layout.shell_sum(jnp.stack([power, counted.astype(power.dtype)]))
     return layout.grid.volume * sums[0] / jnp.maximum(sums[1], 1)

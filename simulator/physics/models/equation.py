@@ -126,7 +126,7 @@ class Equation(Model):
         return dict(products)
 
     def tendency(self, fields, time, accelerations=None, shift=None, keep=()) -> tuple[Fields, Evaluated]:
-        if jax.tree.leaves(self._product_shapes):
+        if jax.tree.leaves(self.product_shapes):
             rates, evaluated = super().tendency(fields, time, accelerations, shift, keep)
             return self._whole(rates), evaluated
         rates = dict(self.combine({}, fields))
@@ -135,9 +135,6 @@ class Equation(Model):
         return self._whole(rates), Evaluated({}, {}, {})
 
     @cached_property
-    def _product_shapes(self) -> Any:
-        return self.product_shapes()
-
     def product_shapes(self) -> Any:
         """Shapes of the result of `pointwise` at a single point."""
         layout = self.transform.layout

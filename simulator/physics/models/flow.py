@@ -140,19 +140,15 @@ def mean_and_rms(
     }
 
 
-Further = Callable[[PointValues, Any], Local]
-"""A function from values by name and parameters at a point to maxima and means."""
-
-
 def moments(
     transform: Transform,
     inputs: Mapping[str, SpectralVector],
     rate: Callable[[PointValues], PhysicalScalar],
-    further: Further = lambda values, parameters: Local({}),
+    further: Callable[[PointValues, Any], Local] = lambda values, parameters: Local({}),
     parameters: Any = (),
 ) -> Evaluated:
     """Moments of the velocity and of its longitudinal gradients du_i/dx_i, and the largest speed, divergence and
-    rate; with the maxima and means of `further`, a function of the values of all `inputs`, among them `velocity`."""
+    rate; with the maxima and means of `further`, a function of the values of all `inputs` and of `parameters`."""
     velocity = inputs["velocity"]
     k, dimensions = wavenumbers(transform.layout, velocity.real.dtype), len(velocity)
     slopes = jnp.stack([1j * k[i] * velocity[i] for i in range(dimensions)])

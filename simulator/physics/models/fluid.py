@@ -17,57 +17,14 @@ from simulator.physics.models.flow import Damping
 from simulator.settings import AxisVector, Integer, NonNegative, Positive, Settings, Vector, wrong
 from simulator.spectral import Grid, Layout, Local, Transform, arrays, operators
 
-RESERVED = frozenset(
-    [
-        "velocity",
-        "magnetic",
-        "buoyancy",
-        "density",
-        "momentum",
-        "psi",
-        "vorticity",
-        "vorticity_magnitude",
-        "current",
-        "current_magnitude",
-        "pressure",
-        "potential",
-        "speed",
-        "dissipation_rate",
-        "energy",
-        "kinetic_energy",
-        "magnetic_energy",
-        "potential_energy",
-        "lorentz",
-        "induction",
-        "buoyancy_flux",
-        "longitudinal_gradient",
-        "transverse_gradient",
-        "viscous",
-        "ohmic",
-        "drag",
-        "subgrid",
-        "stress",
-        "force",
-        "emf",
-        "strain",
-        "gradient",
-        "Q",
-        "R",
-        "step",
-        "time",
-        "dt",
-        "cfl",
-        "x",
-        "y",
-        "z",
-        "k",
-        "r",
-        "r_outer",
-        "sigma",
-        "contrast",
-        "axis",
-    ]
-)
+_OF_MODELS = """
+velocity magnetic buoyancy density momentum psi vorticity vorticity_magnitude current current_magnitude
+pressure potential speed dissipation_rate energy kinetic_energy magnetic_energy potential_energy lorentz
+induction buoyancy_flux longitudinal_gradient transverse_gradient viscous ohmic drag subgrid stress force emf
+strain gradient Q R
+"""
+_OF_TABLES = "step time dt cfl x y z k r r_outer sigma contrast axis"
+RESERVED = frozenset(f"{_OF_MODELS} {_OF_TABLES}".split())
 """Names of fields, spectra and quantities of some model, of coordinates of tables and series, and of products that
 are computed at points. `viscous`, `ohmic`, `drag` and `subgrid` are reserved because of the columns
 `NAME_dissipation`."""
@@ -152,6 +109,11 @@ class FlowSettings(Settings):
         return self
 
     @property
+    def damping(self) -> Damping:
+        """Viscosity and hyperviscosity."""
+        return damping(self.viscosity, self.hyperviscosity)
+
+    @property
     def transports_scalars(self) -> bool:
         return bool(self.scalars)
 
@@ -230,11 +192,6 @@ def damping_rate(layout: Layout, terms: Damping, dtype) -> arrays.OfModes:
     return jnp.minimum(rate, 1e30).astype(dtype)
 
 
-def viscous_damping(settings: FlowSettings) -> Damping:
-    """Viscosity and hyperviscosity."""
-    return damping(settings.viscosity, settings.hyperviscosity)
-
-
 def drag_rate(layout: Layout, settings: FlowSettings, dtype) -> arrays.OfModes | float:
     """Damping rate (1/time) of velocity modes by large-scale drag; the mean flow keeps its momentum."""
     if settings.drag is None:
@@ -251,24 +208,9 @@ def fluxes(names: Iterable[str], values: arrays.PointValues) -> arrays.PointValu
     return {name: jnp.stack([values[name] * u for u in jnp.unstack(values["velocity"])]) for name in names}
 
 
-def scalar_tendencies(layout: Layout, scalars: Iterable[Scalar], products: Fields, velocity: jax.Array) -> Fields:
-    """-div(u theta) - u . G of every scalar theta, from the coefficients of u theta."""
-    tendencies = {}
-    for s in scalars:
-        tendencies[s.name] = -operators.divergence(layout, products[s.name])
-        if any(s.mean_gradient):
-            tendencies[s.name] -= along(s.mean_gradient, velocity)
-    return tendencies
-
-
 def along(direction: Sequence[float], vector: arrays.SpectralVector) -> arrays.SpectralScalar:
     """d . v for a constant vector d."""
     return sum(d * vector[i] for i, d in enumerate(direction) if d)  # type: ignore[return-value]
-
-
-def scalar_linear(layout: Layout, scalars: Iterable[Scalar], dtype) -> dict[str, arrays.OfModes]:
-    """-D k^2 of every scalar."""
-    return {s.name: -s.diffusivity * layout.k_squared(dtype) for s in scalars}
 
 
 def scalar_diagnostics(layout: Layout, scalars: Iterable[Scalar], fields: Fields) -> dict[str, jax.Array]:
@@ -292,11 +234,6 @@ def variance_modes(layout: Layout, field: arrays.SpectralScalar) -> arrays.OfMod
     return abs(operators.fluctuation(layout, field)) ** 2
 
 
-def scalar_spectra(layout: Layout, scalars: Iterable[Scalar], fields: Fields) -> dict[str, arrays.OfModes]:
-    """The variance of each mode, as `NAME_variance`."""
-    return {f"{s.name}_variance": variance_modes(layout, fields[s.name]) for s in scalars}
-
-
 def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> dict[str, arrays.OfModes]:
     """Re theta* u_i of each mode but k = 0, as `NAME_flux_x`, ...; the sum over the modes is <theta' u_i'>."""
     found = {}
@@ -307,26 +244,16 @@ def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> dict[
     return found
 
 
-def scalar_transfers(
-    layout: Layout, scalars: Iterable[Scalar], products: Fields, fields: Fields
-) -> dict[str, arrays.OfModes]:
-    """The rate at which advection adds to the variance of each mode, as `NAME_variance`."""
-    return {
-        f"{s.name}_variance": 2 * transfer(fields[s.name], -operators.divergence(layout, products[s.name]))
-        for s in scalars
-    }
-
-
 # ---- derived fields --------------------------------------------------------------------------------------
 
 
-def flow_fields(transform: Transform, name: str = "velocity") -> dict[str, DerivedField]:
+def flow_fields(transform: Transform) -> dict[str, DerivedField]:
     """The speed, the vorticity and, if the vorticity is a vector, its magnitude."""
     inverse, layout = transform.inverse, transform.layout
-    speed = DerivedField(specs.SPEED, lambda f: jnp.sqrt(operators.squared(inverse(f[name]))))
+    speed = DerivedField(specs.SPEED, lambda f: jnp.sqrt(operators.squared(inverse(f["velocity"]))))
 
     def vorticity(fields: Fields) -> jax.Array:
-        return inverse(operators.curl(layout, fields[name]))
+        return inverse(operators.curl(layout, fields["velocity"]))
 
     return specs.by_name(*curl_fields(transform, vorticity, specs.VORTICITY, specs.VORTICITY_MAGNITUDE), speed)
 

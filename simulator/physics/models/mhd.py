@@ -146,16 +146,10 @@ class Mhd(NavierStokes):
             maxima = {"field": jnp.sqrt(squared(b)), "magnetic_divergence": abs(values["magnetic_divergence"])}
             return Local({}, maxima, {"lorentz": work, **flow.products_about(mean, b, "magnetic")})
 
-        def rate(values: arrays.PointValues) -> arrays.OverPoints:
-            return self._rate(values["velocity"], values["magnetic"])
-
-        inputs = {
-            "velocity": u,
-            "magnetic": b,
-            "current": curl(layout, b),
-            "magnetic_divergence": divergence(layout, b),
-        }
-        return flow.moments(self.transform, inputs, rate, further, layout.at_zero(b).real)
+        inputs = {"velocity": u, "magnetic": b, "current": curl(layout, b)}
+        inputs["magnetic_divergence"] = divergence(layout, b)
+        mean = layout.at_zero(b).real
+        return flow.moments(self.transform, inputs, lambda v: self._rate(v["velocity"], v["magnetic"]), further, mean)
 
     def _columns(self, fields: Fields, time: arrays.Number, measured: Evaluated) -> dict[str, arrays.Number]:
         layout, u, b = self.transform.layout, fields["velocity"], fields["magnetic"]
@@ -236,7 +230,6 @@ class Mhd(NavierStokes):
     def transfers(self, fields: Fields) -> dict[str, arrays.OfModes]:
         """Advection conserves the kinetic energy; `lorentz` converts kinetic into magnetic energy, its
         `induction`."""
-        scalars = self.settings.scalars
 
         def terms(values, points, parameters) -> Local:
             u, b = values["velocity"], values["magnetic"]
@@ -251,7 +244,7 @@ class Mhd(NavierStokes):
             "kinetic_energy": fluid.transfer(u, products["advection"]),
             "lorentz": fluid.transfer(u, products["lorentz"]),
             "induction": fluid.transfer(b, curl(layout, products["emf"])),
-            **fluid.scalar_transfers(layout, scalars, products, fields),
+            **self.scalar_transfers(products, fields),
             **self.subgrid_transfers(fields),
         }
 

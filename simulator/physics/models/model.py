@@ -13,9 +13,8 @@ from simulator.physics.particles.population import Populations
 from simulator.settings import Settings
 from simulator.spectral import Evaluated, Local, Points, Transform, arrays
 from simulator.spectral.bins import shell_spectra
-from simulator.spectral.moved import Shift, evaluate_moved
 from simulator.spectral.operators import project, squared
-from simulator.spectral.transform import Tree
+from simulator.spectral.transform import Shift, Tree
 
 Force = Callable[[Fields, jax.Array], Fields]
 """(fields, time) to accelerations, by name of the accelerated field."""
@@ -112,7 +111,7 @@ class Dynamics(Declared):
             kept = tuple(name for name in keep if name in inputs)
             evaluated = self.transform.evaluate(inputs, self.pointwise, parameters, kept)
         else:
-            evaluated = evaluate_moved(self.transform, shift, inputs, self.pointwise, parameters)
+            evaluated = self.transform.evaluate_moved(shift, inputs, self.pointwise, parameters)
         rates = self.combine(evaluated.products, fields)
         rates |= {name: rates[name] + a for name, a in (accelerations or {}).items()}
         return rates, evaluated

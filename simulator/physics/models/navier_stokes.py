@@ -16,7 +16,15 @@ from simulator.physics.models.fluid import FlowSettings
 from simulator.physics.models.model import Balance, Model
 from simulator.physics.models.normal_modes import energy_parts
 from simulator.spectral import Evaluated, Local, Points, Transform
-from simulator.spectral.arrays import Number, OfModes, OverModes, PhysicalScalar, PointValues, SpectralVector
+from simulator.spectral.arrays import (
+    Number,
+    OfModes,
+    OverModes,
+    PhysicalScalar,
+    PointValues,
+    SpectralScalar,
+    SpectralVector,
+)
 from simulator.spectral.operators import curl, divergence, gradient, project, squared
 
 
@@ -114,14 +122,26 @@ class NavierStokes(Model):
         return project(layout, force)
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
-        scalars = fluid.scalar_tendencies(self.transform.layout, self.scalars, products, fields["velocity"])
+        velocity, scalars = fields["velocity"], self._mixing(products)
+        for name in scalars:
+            if (produced := self.production_of(name, velocity)) is not None:
+                scalars[name] -= produced
         return {"velocity": self.acceleration(products, fields), **scalars}
+
+    def _mixing(self, products: Fields) -> Fields:
+        """-div of the flux of every scalar."""
+        return {name: -divergence(self.transform.layout, products[name]) for name in self.mean_gradients}
+
+    def production_of(self, name: str, velocity: SpectralVector) -> SpectralScalar | None:
+        """u . G of a scalar with the mean gradient G; None without one."""
+        mean = self.mean_gradients[name]
+        return fluid.along(mean, velocity) if any(mean) else None
 
     def linear(self) -> dict[str, OverModes]:
         layout, dtype, s = self.transform.layout, self.transform.dtype, self.settings
-        viscous = fluid.damping_rate(layout, fluid.viscous_damping(s), dtype)
+        viscous = fluid.damping_rate(layout, s.damping, dtype)
         velocity = viscous + fluid.drag_rate(layout, s, dtype)
-        return {"velocity": -velocity, **fluid.scalar_linear(layout, s.scalars, dtype)}
+        return {"velocity": -velocity, **{n: -d * layout.k_squared(dtype) for n, d in self.diffusivities.items()}}
 
     def rate(self, maxima: Mapping[str, Number]) -> Number:
         return maxima["rate"] + 2 * hypot(*self.settings.rotation)
@@ -173,9 +193,8 @@ class NavierStokes(Model):
 
     def _of_products(self, products: Fields) -> Fields:
         """`subgrid_tendencies` from the coefficients of `_subgrid_products`."""
-        layout = self.transform.layout
-        scalars = {name: -divergence(layout, products[name]) for name in self.mean_gradients}
-        return {"velocity": -divergence_of_stress(layout, products[SUBGRID_STRESS]), **scalars}
+        force = -divergence_of_stress(self.transform.layout, products[SUBGRID_STRESS])
+        return {"velocity": force, **self._mixing(products)}
 
     def subgrid_losses(self, fields: Fields) -> dict[str, Number]:
         """The rates, by column, at which the closure moves energy and variance to scales below the grid: kinetic
@@ -215,21 +234,16 @@ class NavierStokes(Model):
 
     def _measured(self, fields: Fields) -> Evaluated:
         """The maxima and means of values at the points that the diagnostics use."""
-        grid = self.transform.grid
-        return moments(
-            self.transform,
-            {"velocity": fields["velocity"]},
-            lambda values: fluid.advection_rate(grid, values["velocity"]),
-        )
+        transform, inputs = self.transform, {"velocity": fields["velocity"]}
+        return moments(transform, inputs, lambda v: fluid.advection_rate(transform.grid, v["velocity"]))
 
     def _columns(self, fields: Fields, time: Number, measured: Evaluated) -> dict[str, Number]:
         """`diagnostics` from the result of `_measured`."""
         layout, u, s = self.transform.layout, fields["velocity"], self.settings
         balance = self.balance(fields)
-        damping = fluid.viscous_damping(s)
-        viscous = fluid.power(layout, fluid.damping_rate(layout, damping, u.real.dtype), u)
+        viscous = fluid.power(layout, fluid.damping_rate(layout, s.damping, u.real.dtype), u)
         dragged = fluid.power(layout, fluid.drag_rate(layout, s, u.real.dtype), u)
-        flow = flow_scalars(self.transform, u, damping, self._cascaded(viscous, curl(layout, u)), measured)
+        flow = flow_scalars(self.transform, u, s.damping, self._cascaded(viscous, curl(layout, u)), measured)
         subgrid: dict[str, jax.Array] = {}
         if self.closure is not None:
             subgrid = self.subgrid_losses(fields)
@@ -254,7 +268,7 @@ class NavierStokes(Model):
         if not self.transform.grid.planar:
             return Cascade("energy", viscous)
         layout, s = self.transform.layout, self.settings
-        rate = fluid.damping_rate(layout, fluid.viscous_damping(s), vorticity.real.dtype)
+        rate = fluid.damping_rate(layout, s.damping, vorticity.real.dtype)
         return Cascade("enstrophy", fluid.power(layout, rate, vorticity))
 
     def _rossby(self, flow: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
@@ -267,14 +281,14 @@ class NavierStokes(Model):
         return unresolved(row) if self.closure is None else []
 
     def spectral_energies(self, fields: Fields) -> dict[str, OfModes]:
-        kinetic = 0.5 * squared(fields["velocity"])
-        variances = fluid.scalar_spectra(self.transform.layout, self.settings.scalars, fields)
-        return {"kinetic_energy": kinetic, **variances}
+        layout, names = self.transform.layout, self.mean_gradients
+        variances = {f"{name}_variance": fluid.variance_modes(layout, fields[name]) for name in names}
+        return {"kinetic_energy": 0.5 * squared(fields["velocity"]), **variances}
 
     def cospectra(self, fields: Fields) -> dict[str, OfModes]:
         """The flux u_i theta of every scalar along each axis; of rotating flows the energy of waves."""
-        layout, scalars = self.transform.layout, [s.name for s in self.settings.scalars]
-        return {**fluid.scalar_fluxes(layout, scalars, fields), **self.wave_parts(fields)}
+        fluxes = fluid.scalar_fluxes(self.transform.layout, self.mean_gradients, fields)
+        return {**fluxes, **self.wave_parts(fields)}
 
     def wave_parts(self, fields: Fields) -> dict[str, OfModes]:
         """The energy of waves and of the rest, if the linear terms make waves."""
@@ -299,10 +313,13 @@ class NavierStokes(Model):
 
     def transfers_of(self, products: Fields, fields: Fields) -> dict[str, OfModes]:
         """`transfers` from the coefficients of the products."""
-        layout = self.transform.layout
-        scalars = fluid.scalar_transfers(layout, self.settings.scalars, products, fields)
-        kinetic = fluid.transfer(fields["velocity"], self.momentum.force(layout, products))
-        return {"kinetic_energy": kinetic, **scalars}
+        kinetic = fluid.transfer(fields["velocity"], self.momentum.force(self.transform.layout, products))
+        return {"kinetic_energy": kinetic, **self.scalar_transfers(products, fields)}
+
+    def scalar_transfers(self, products: Fields, fields: Fields) -> dict[str, OfModes]:
+        """The rate at which advection adds to the variance of each mode, as `NAME_variance`."""
+        rates = self._mixing(products).items()
+        return {f"{name}_variance": 2 * fluid.transfer(fields[name], rate) for name, rate in rates}
 
     @property
     def diffusivities(self) -> dict[str, float]:

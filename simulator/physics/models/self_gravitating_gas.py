@@ -185,6 +185,8 @@ class SelfGravitatingGas(Model):
 
     def _pressure(self, rho: arrays.PhysicalScalar, background: arrays.Number) -> arrays.PhysicalScalar:
         gamma, sound = self.settings.polytropic_exponent, self.settings.sound_speed
+        if self.isothermal:
+            return sound**2 * rho
         # If the density is negative somewhere, the run is about to stop; the power must not turn it into NaN.
         return background * sound**2 / gamma * jnp.maximum(rho / background, 0) ** gamma
 
@@ -296,13 +298,13 @@ class SelfGravitatingGas(Model):
             speed2, ratio, products = operators.squared(v), rho / parameters["background"], {"velocity": v}
             relative = [v[i] - parameters["drift"][i] for i in range(len(v))]
             sound = s.sound_speed * jnp.maximum(ratio, 0) ** ((gamma - 1) / 2)
+            pressure = self._pressure(rho, parameters["background"])
             if self.isothermal:
                 # The mass is constant, so that a constant in the enthalpy has no effect.
-                pressure, enthalpy = s.sound_speed**2 * rho, s.sound_speed**2 * jnp.log(jnp.maximum(ratio, 1e-30))
+                enthalpy = s.sound_speed**2 * jnp.log(jnp.maximum(ratio, 1e-30))
                 thermal = rho * enthalpy
             else:
-                pressure, enthalpy = self._pressure(rho, parameters["background"]), sound**2 / (gamma - 1)
-                thermal = pressure / (gamma - 1)
+                enthalpy, thermal = sound**2 / (gamma - 1), pressure / (gamma - 1)
             means = {
                 "kinetic": 0.5 * operators.dot(m, v),
                 "thermal": thermal,
@@ -330,9 +332,8 @@ class SelfGravitatingGas(Model):
     def _normal_stresses(
         self, values: arrays.PointValues, velocity: Sequence[arrays.PhysicalScalar], pressure: arrays.PhysicalScalar
     ) -> list[arrays.PhysicalScalar]:
-        """T_xx, T_yy, T_zz but for <rho> Phi, with dm_i/dt = -d_j T_ij apart from viscosity and forcing. The
-        gravitational part, (2 g_i g_j - g^2 delta_ij) / (8 pi G) + <rho> Phi delta_ij, has the divergence rho grad
-        Phi."""
+        """T_xx, T_yy, T_zz but for <rho> Phi, with dm_i/dt = -d_j T_ij apart from viscosity and forcing. The part of
+        gravity, (2 g_i g_j - g^2 delta_ij) / (8 pi G) + <rho> Phi delta_ij, has the divergence rho grad Phi."""
         grad_phi, g = values.get("attraction", values["grad_phi"]), 8 * math.pi * self.settings.gravitational_constant
         same = pressure - operators.squared(grad_phi) / g
         return [same + values["density"] * velocity[i] ** 2 + 2 * grad_phi[i] ** 2 / g for i in range(3)]
@@ -378,16 +379,15 @@ class SelfGravitatingGas(Model):
         self, fields: Fields, time: arrays.Number, accelerations: Fields | None
     ) -> tuple[dict[str, arrays.Number], arrays.Number, Balance]:
         """One evaluation at the points gives the diagnostics, the rates of the fields and the change of energy."""
-        layout, linear = self.transform.layout, self.linear()
-        inputs = self._pulled(fields, accelerations)
+        layout, inputs = self.transform.layout, self._pulled(fields, accelerations)
         if accelerations and self._virial:
             inputs["attraction"] = self.inputs(fields)["grad_phi"]
         inputs["density_rate"] = -operators.divergence(layout, fields["momentum"])
         measured = self._measured(fields, inputs)
         products, columns = measured.products, self._columns(fields, measured)
         rates = self.combine(products, fields)
-        momentum_rate = rates["momentum"] + linear["momentum"] * fields["momentum"]
-        change = layout.inner(products["velocity"], momentum_rate).sum() + measured.means["heating"]
+        rates["momentum"] += self.linear()["momentum"] * fields["momentum"]
+        change = layout.inner(products["velocity"], rates["momentum"]).sum() + measured.means["heating"]
         change = change + layout.inner(rates["density"], self.potential(fields["density"]))
         momentum = layout.at_zero(fields["momentum"]).real
         production = sum(a * p for a, p in zip(self.pull, momentum, strict=True))
@@ -500,10 +500,7 @@ class SelfGravitatingGas(Model):
             return inverse(operators.curl(layout, self.transform.forward(velocity(f))))
 
         def pressure(f: Fields) -> jax.Array:
-            rho = inverse(f["density"])
-            if self.isothermal:
-                return self.settings.sound_speed**2 * rho
-            return self._pressure(rho, self._background(f))
+            return self._pressure(inverse(f["density"]), self._background(f))
 
         return specs.by_name(
             DerivedField(replace(specs.VELOCITY.on(self.transform.grid), solenoidal=False), velocity),

@@ -130,7 +130,7 @@ class Assignment:
         extents = [n // domain.physical.parts(a) for n, a in zip(domain.physical.shape, AXES, strict=True)]
         for cut in domain.cuts:
             extents[cut.axis] += sum(ghosts)
-        return extents, domain.starts(ghosts[0]) if domain.cuts else {}
+        return extents, domain.starts(ghosts[0])
 
     def _unscaled(self, values: jax.Array, scale: jax.Array | None) -> jax.Array:
         return values if scale is None else (values / scale).astype(self.transform.dtype)
@@ -163,18 +163,9 @@ class Assignment:
         self, position: jax.Array, mass: jax.Array, scale: jax.Array | None, ghosts: tuple[int, int]
     ) -> jax.Array:
         """`_local` in native code."""
-        grid, (extents, firsts) = self.transform.grid, self._block(ghosts)
-        sums = self.transform.dtype if scale is None else np.dtype(np.int64)
-        return deposit(
-            position,
-            mass,
-            1.0 if scale is None else scale,
-            jax.ShapeDtypeStruct(tuple(extents), sums),
-            [firsts.get(axis, 0) for axis in range(3)],
-            points=KERNELS[self.kind].points,
-            periods=[0 if axis in firsts else n for axis, n in enumerate(grid.shape)],
-            spacing=grid.spacing,
-        )
+        extents, starts = self._block(ghosts)
+        made = jax.ShapeDtypeStruct(tuple(extents), self.transform.dtype if scale is None else np.dtype(np.int64))
+        return deposit(position, mass, 1.0 if scale is None else scale, made, self.sampler.held(AXES, starts))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

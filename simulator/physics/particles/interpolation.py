@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import pi
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from simulator.physics.particles.domain import Domain
 from simulator.spectral import Fields, Layout, Transform
 from simulator.spectral.arrays import OfModes, ParticleScalars, ParticleVectors, SpectralVector
 from simulator.spectral.grid import AXES
-from simulator.spectral.native.particles import gather, woven
+from simulator.spectral.native.particles import Held, gather, woven
 from simulator.spectral.operators import gradient
 
 Interpolation = Literal["cubic_spline", "linear"]
@@ -90,22 +90,15 @@ class Sampler:
         if self.kind == "cubic_spline":
             response = spline_response(self.transform.layout).astype(modes.real.dtype)
             modes = self.transform.layout.constrain(modes / response)
-        if self.transform.kept_order is not None:
-            # Values along the axis along which particles are sorted are neighbours in memory.
-            return self.from_values(self.transform.inverse_kept(modes), position)
-        return self.of_values(self.transform.inverse(modes), position)
+        if self.transform.kept_order is None:
+            return self.of_values(self.transform.inverse(modes), position)
+        # Values along the axis along which particles are sorted are neighbours in memory.
+        return self.of_values(self.transform.inverse_kept(modes), position, self.transform.kept_order)
 
     @property
     def takes_values(self) -> bool:
-        """Whether `from_values` costs less than a transform of the coefficients."""
+        """Whether `of_values` costs less than a transform of the coefficients."""
         return self.kind == "linear" and self.transform.kept_order is not None
-
-    def from_values(
-        self, values: Float[Array, "component pa pb pc"], position: ParticleVectors
-    ) -> Float[Array, "component particle"]:
-        """Values of a field at positions, from its values (component, *kept_order) on the grid."""
-        assert self.transform.kept_order is not None
-        return self.of_values(values, position, self.transform.kept_order)
 
     def of_values(
         self, values: Float[Array, "component pa pb pc"], position: ParticleVectors, order: str = "xyz"
@@ -186,26 +179,27 @@ class Sampler:
         total = jax.lax.fori_loop(0, kernel.points**2, line, total)
         return jnp.where(inside & jnp.isfinite(position).all(0), total, jnp.nan)
 
+    def held(self, order: str, starts: Mapping[int, jax.Array], before: int = 0) -> Held:
+        """The points in a device's block with the axes `order`, whose first plane along a cut axis is `starts`. If
+        the last axis is not cut, the block repeats `before` of its last points before the first one."""
+        axes, grid = [AXES.index(axis) for axis in order], self.transform.grid
+        firsts = [starts.get(axis, first) for axis, first in zip(axes, (0, 0, -before), strict=True)]
+        periods = [0 if axis in starts else grid.shape[axis] for axis in axes]
+        return Held(KERNELS[self.kind].points, order, firsts, periods, grid.spacing)
+
     def _local_native(self, order: str, block: jax.Array, position: jax.Array) -> jax.Array:
         """`_local` in native code, from one device's own block (components, *order)."""
-        kernel, domain, grid = KERNELS[self.kind], self.domain, self.transform.grid
-        ghosts, firsts = self.ghosts, domain.starts(self.ghosts[0]) if domain.cuts else {}
-        last, around = order[-1], AXES.index(order[-1]) not in firsts
-        room, starts, periods = [], [], []
-        for axis in order:
-            i = AXES.index(axis)
-            whole = (kernel.below, kernel.points - 1 - kernel.below) if axis == last else (0, 0)
-            room.append(ghosts if i in firsts else whole)
-            starts.append(firsts.get(i, -whole[0]))
-            periods.append(0 if i in firsts else grid.shape[i])
-        below, above = zip(*room, strict=True)
+        kernel, domain, ghosts = KERNELS[self.kind], self.domain, self.ghosts
+        starts, last = domain.starts(ghosts[0]), AXES.index(order[-1])
+        room = {axis: ghosts for axis in starts}
+        room.setdefault(last, (kernel.below, kernel.points - 1 - kernel.below))
+        below, above = zip(*(room.get(AXES.index(axis), (0, 0)) for axis in order), strict=True)
+        held = self.held(order, starts, kernel.below)
 
         def part(first: int, size: int) -> jax.Array:
-            array = woven(block[first : first + size], below, above, around=around)
+            array = woven(block[first : first + size], below, above, around=last not in starts)
             array = domain.filled(array, order, *ghosts, before) if domain.cuts else array
-            return gather(
-                array, position, starts, points=kernel.points, order=order, periods=periods, spacing=grid.spacing
-            )
+            return gather(array, position, held)
 
         parts, before, first = [], position, 0
         while first < block.shape[0]:
@@ -236,15 +230,7 @@ COMPONENTS: Mapping[str, int] = {VELOCITY: 3, ACCELERATION: 3, GRADIENT: 9}
 """The quantities that can be sampled besides scalar fields. `gradient` is du_i/dx_j, with j running faster."""
 
 
-class Fluid(Protocol):
-    """A function that gives the fluid's quantities at positions."""
-
-    def __call__(self, names: Collection[str], position: ParticleVectors) -> dict[str, Float[Array, "_ particle"]]:
-        """The quantities `names` at positions, (components, entries); scalars have one component."""
-        ...
-
-
-class SpectralFluid(NamedTuple):
+class Fluid(NamedTuple):
     """The fluid of a state; `rate` is the partial time derivative of the velocity."""
 
     sampler: Sampler
@@ -254,8 +240,10 @@ class SpectralFluid(NamedTuple):
     values: jax.Array | None = None  # Values (3, *kept_order) of the velocity on the grid, if they are known.
 
     def __call__(self, names: Collection[str], position: ParticleVectors) -> dict[str, Float[Array, "_ particle"]]:
+        """The quantities `names` at positions, (components, entries); scalars have one component."""
         if self.values is not None and self.sampler.takes_values and tuple(names) == (VELOCITY,):
-            return {VELOCITY: self.sampler.from_values(self.values, position).astype(jnp.float64)}
+            order = self.sampler.transform.kept_order or ""
+            return {VELOCITY: self.sampler.of_values(self.values, position, order).astype(jnp.float64)}
         layout = self.sampler.transform.layout
         modes: dict[str, jax.Array] = {}
         if VELOCITY in names or ACCELERATION in names:

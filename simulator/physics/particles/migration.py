@@ -239,11 +239,7 @@ def sorted_by_cell(particles: ParticleSet, domain: Domain, due: jax.Array) -> Pa
     grid = domain.physical.grid
     names = [name for name in particles.records if name != "position"]
 
-    def local(due: jax.Array, count: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
-        return native_kernels.sorted_by_cell(
-            due, count, arrays[0], arrays[1:], order=ORDER, cells=grid.shape, spacing=grid.spacing
-        )
-
+    local: Any = partial(native_kernels.sorted_by_cell, ORDER, grid.shape, grid.spacing)
     given = [particles.records["position"], particles.id, *(particles.records[name] for name in names)]
     if domain.cuts:
         specs = tuple(domain.spec(array.ndim) for array in given)

@@ -1,19 +1,18 @@
 """All particles of a run that move with a fluid."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
-from jaxtyping import Array, Float
 
 from simulator.errors import UserError
 from simulator.physics.particles import PARTICLES
 from simulator.physics.particles import start as starts
 from simulator.physics.particles.domain import Domain
-from simulator.physics.particles.interpolation import Sampler, SpectralFluid
+from simulator.physics.particles.interpolation import Fluid, Sampler
 from simulator.physics.particles.migration import settled, sorted_by_cell
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.population import Population, Sets
@@ -35,11 +34,8 @@ class Flow(Protocol):
 
     transform: Transform
 
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
     def velocity(self, fields: Fields) -> SpectralVector: ...
     def linear_terms(self) -> dict[str, OverModes]: ...
-    def tendency(self, fields: Fields, time: Number, /) -> tuple[Fields, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -145,9 +141,8 @@ class Swarm:
         complete = {}
         for name, particles in sets.items():
             kind = self.kinds[name]
-            velocity = self.flow.velocity(fields)
-            fluid = SpectralFluid(kind.sampler, velocity, velocity, fields)
-            records = {**particles.records, **kind.species.begin(particles.records, fluid)}
+            begun = kind.species.begin(particles.records, self.fluid(name, fields))
+            records = {**particles.records, **begun}
             for record, n in kind.species.records.items():
                 shape = (n, *particles.id.shape) if n else particles.id.shape
                 records.setdefault(record, jnp.zeros(shape, jnp.float64))
@@ -192,7 +187,7 @@ class Swarm:
         all_rates: dict[str, jax.Array] = {}
         last: jax.Array | None = None
         for name, kind in self.kinds.items():
-            fluid = SpectralFluid(kind.sampler, velocity, change, fields, values)
+            fluid = self.fluid(name, fields, change, values)
             records = {record: moving[f"{name}/{record}"] for record in kind.species.advanced}
             if last is not None:
                 records["position"] = self.domain.after(records["position"], last)
@@ -201,27 +196,13 @@ class Swarm:
             all_rates |= {f"{name}/{record}": rate for record, rate in species_rates.items()}
         return all_rates
 
-    def sample(
-        self,
-        name: str,
-        quantities: Collection[str],
-        fields: Fields,
-        rate: SpectralVector | None,
-        position: ParticleVectors,
-    ) -> dict[str, Float[Array, "_ particle"]]:
-        """Quantities of the fluid, (components, entries), at the positions of a species. The acceleration needs
-        `rate`, the partial time derivative of the velocity."""
+    def fluid(
+        self, name: str, fields: Fields, rate: SpectralVector | None = None, values: jax.Array | None = None
+    ) -> Fluid:
+        """The fluid as a species sees it. The acceleration needs `rate`, the partial time derivative of the velocity.
+        `values` (3, *kept_order) are those of the velocity on the grid, if they are known."""
         velocity = self.flow.velocity(fields)
-        fluid = SpectralFluid(self.kinds[name].sampler, velocity, velocity if rate is None else rate, fields)
-        return fluid(tuple(quantities), position)
-
-    def motion(
-        self, name: str, fields: Fields, rate: SpectralVector, particles: ParticleSet, memory: Memory
-    ) -> tuple[ParticleVectors, ParticleVectors]:
-        """Velocity (length/time) and acceleration (length/time^2) of a species; `rate` as in `sample`."""
-        kind = self.kinds[name]
-        fluid = SpectralFluid(kind.sampler, self.flow.velocity(fields), rate, fields)
-        return kind.species.motion(particles.records, fluid, memory)
+        return Fluid(self.kinds[name].sampler, velocity, velocity if rate is None else rate, fields, values)
 
     def linear(self, memory: Mapping[str, jax.Array]) -> dict[str, Number]:
         """The factors (1/time) of the linear rates of all records that the integrator advances."""

@@ -5,16 +5,24 @@ and z are transformed in place and only x is transposed, inside a tile. In a pla
 contiguous, z is transformed in place and y transposed.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from simulator.spectral.grid import AXES, Grid
-from simulator.spectral.local import LocalTransform, Messages, Pointwise, Reductions, combine, reductions_start
+from simulator.spectral.local import (
+    Kept,
+    LocalTransform,
+    Messages,
+    Parts,
+    Pointwise,
+    Reductions,
+    combine,
+    reductions_start,
+)
 from simulator.spectral.native.stage import Form, Side, Transformed, blank, run
 
 LANES = 32  # Two tiles of lines in single precision.
@@ -152,20 +160,14 @@ class NativeTransform(LocalTransform):
         wanted = self._values(self.values_order)
         return run(self._form(0, False, self._messages(0, 0), wanted), self._outer_inverse(array))[0]
 
-    def evaluate(
-        self, array: jax.Array, pointwise: Pointwise, components: int, reverse: bool = False
-    ) -> tuple[jax.Array | None, Reductions]:
-        """`LocalTransform.evaluate`. The kernels write the transformed products directly into the messages."""
-        visited = self._visited_for_reverse if reverse else self._visited
-        sent, reduced, _ = visited(self._outer_inverse(array), pointwise, components)
-        return (self._outer_forward(sent) if sent else None), self._over_devices(reduced)
-
-    def evaluate_keeping(
-        self, array: jax.Array, pointwise: Pointwise, components: int, keep: Sequence[tuple[int, int]]
-    ) -> tuple[jax.Array | None, Reductions, tuple[jax.Array, ...]]:
-        """`evaluate`, and the values (components, *values_order) of the ranges (first, number) of components in
-        `keep`."""
-        sent, reduced, kept = self._visited(self._outer_inverse(array), pointwise, components, keep)
+    def evaluate(self, array, pointwise, components, reverse=False, keep=()) -> tuple[Any, Reductions, Parts]:
+        """`LocalTransform.evaluate`, and the values (component, *values_order) of the ranges in `keep`. The kernels
+        write the transformed products directly into the messages."""
+        messages = self._outer_inverse(array)
+        if reverse and not keep:
+            sent, reduced, kept = self._visited_for_reverse(messages, pointwise, components)
+        else:
+            sent, reduced, kept = self._visited(messages, pointwise, components, keep)
         return (self._outer_forward(sent) if sent else None), self._over_devices(reduced), kept
 
     # ---- physical space, in blocks -----------------------------------------------------------------------
@@ -189,8 +191,8 @@ class NativeTransform(LocalTransform):
         return start, (start + jnp.arange(size) >= i * size).reshape(shape)
 
     def _visited(
-        self, messages: Messages, pointwise: Pointwise, components: int, keep: Sequence[tuple[int, int]] = ()
-    ) -> tuple[Messages, Reductions, tuple[jax.Array, ...]]:
+        self, messages: Messages, pointwise: Pointwise, components: int, keep: Kept = ()
+    ) -> tuple[Messages, Reductions, Parts]:
         """The products as messages (none without products), the reductions, and the values in `keep`."""
         size, blocks, to_values, to_messages = self._blocks_of(components)
         axis = self.plan.stages[0].block
@@ -226,13 +228,11 @@ class NativeTransform(LocalTransform):
             blank((*part.shape[:along], total, *part.shape[along + 1 :]), part.dtype, len(empty) + number)
             for number, part in enumerate(seen)
         )
-        start = (empty, cast(Reductions, reductions_start(reduced)), kept)
-        (sent, reduced, kept), _ = lax.scan(body, start, blocks)
-        return sent, cast(Reductions, reduced), kept
+        return lax.scan(body, (empty, reductions_start(reduced), kept), blocks)[0]
 
     def _visited_for_reverse(
         self, messages: Messages, pointwise: Pointwise, components: int
-    ) -> tuple[Messages, Reductions, tuple[jax.Array, ...]]:
+    ) -> tuple[Messages, Reductions, Parts]:
         """`_visited`, to be differentiated in reverse mode only: the reverse visits the blocks as the function does.
         JAX's own transpose of the loop would add arrays of all planes for every block."""
         size, blocks, to_values, to_messages = self._blocks_of(components)

@@ -3,7 +3,7 @@ on the points of the grid, and the order of particles in buffers."""
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,58 +24,46 @@ def woven(block: jax.Array, below: Sequence[int], above: Sequence[int], *, aroun
     return call(block, below=np.asarray(below, np.int64), around=np.int64(around))
 
 
-def gather(
-    block: jax.Array,
-    position: jax.Array,
-    starts: Sequence[jax.Array | int],
-    *,
-    points: int,
-    order: str,
-    periods: Sequence[int],
-    spacing: Sequence[float],
-) -> jax.Array:
-    """Values (components, n) at positions (3, n) from a block (*order, components) of 1 or 3 components.
+class Held(NamedTuple):
+    """The points of a grid that a block holds.
 
-    `points` along each axis: 2 for linear interpolation, 3 and 4 for quadratic and cubic B-splines. `starts` is the
-    block's first plane along each axis of `order`; `periods` is the number of points of an axis that the block holds
-    whole, and 0 for any other axis. If the last axis is whole, its first points are repeated after it. The value is
-    NaN where the block lacks a point.
+    `points` is their number around a particle along each axis: 2 for linear interpolation, 3 and 4 for quadratic and
+    cubic B-splines. `starts` is the block's first plane along each axis of `order`; `periods` is the number of points
+    of an axis that the block holds whole, and 0 for any other axis.
     """
-    load()
-    geometry = [points, *(AXES.index(axis) for axis in order), *periods]
+
+    points: int
+    order: str
+    starts: Sequence[jax.Array | int]
+    periods: Sequence[int]
+    spacing: Sequence[float]
+
+    def call(self, target: str, made: jax.ShapeDtypeStruct, *operands: jax.Array) -> jax.Array:
+        """The result of a kernel for `operands` and this block."""
+        load()
+        return jax.ffi.ffi_call(target, made, vmap_method="sequential")(
+            *operands,
+            jnp.stack([jnp.asarray(start, jnp.int32) for start in self.starts]),
+            geometry=np.asarray([self.points, *map(AXES.index, self.order), *self.periods], np.int64),
+            spacing=np.asarray(self.spacing, np.float64),
+        )
+
+
+def gather(block: jax.Array, position: jax.Array, held: Held) -> jax.Array:
+    """Values (components, n) at positions (3, n) from a block (*order, components) of 1 or 3 components. If the last
+    axis is whole, its first points are repeated after it. The value is NaN where the block lacks a point."""
     made = jax.ShapeDtypeStruct((block.shape[-1], position.shape[1]), block.dtype)
-    return jax.ffi.ffi_call(GATHER, made, vmap_method="sequential")(
-        block,
-        position.astype(jnp.float64),
-        jnp.stack([jnp.asarray(start, jnp.int32) for start in starts]),
-        geometry=np.asarray(geometry, np.int64),
-        spacing=np.asarray(spacing, np.float64),
-    )
+    return held.call(GATHER, made, block, position.astype(jnp.float64))
 
 
 def deposit(
-    position: jax.Array,
-    mass: jax.Array,
-    scale: jax.Array | float,
-    made: jax.ShapeDtypeStruct,
-    starts: Sequence[jax.Array | int],
-    *,
-    points: int,
-    periods: Sequence[int],
-    spacing: Sequence[float],
+    position: jax.Array, mass: jax.Array, scale: jax.Array | float, made: jax.ShapeDtypeStruct, held: Held
 ) -> jax.Array:
-    """The masses (n,) of particles at positions (3, n) on the points of a block `made` (x, y, z). Arguments as for
-    `gather`, but the last axis has no room. A block of whole numbers holds masses times `scale`, rounded for each
-    point and particle; they may be 2^51 at most. A particle for which the block lacks a point is left out."""
-    load()
-    return jax.ffi.ffi_call(DEPOSIT, made, vmap_method="sequential")(
-        position.astype(jnp.float64),
-        mass.astype(jnp.float64),
-        jnp.asarray(scale, jnp.float64),
-        jnp.stack([jnp.asarray(start, jnp.int32) for start in starts]),
-        geometry=np.asarray([points, *range(3), *periods], np.int64),
-        spacing=np.asarray(spacing, np.float64),
-    )
+    """The masses (n,) of particles at positions (3, n) on the points of a block `made` (x, y, z), whose last axis has
+    no room. A block of whole numbers holds masses times `scale`, rounded for each point and particle; they may be
+    2^51 at most. A particle for which the block lacks a point is left out."""
+    operands = position, mass, jnp.asarray(scale)
+    return held.call(DEPOSIT, made, *(operand.astype(jnp.float64) for operand in operands))
 
 
 def select(marks: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
@@ -87,23 +75,11 @@ def select(marks: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
     return ones, twos
 
 
-def sorted_by_cell(
-    due: jax.Array,
-    count: jax.Array,
-    position: jax.Array,
-    records: Sequence[jax.Array],
-    *,
-    order: str,
-    cells: Sequence[int],
-    spacing: Sequence[float],
-) -> tuple[jax.Array, ...]:
-    """`position` (3, n) and `records` (..., n) of 8-byte numbers, with the first `count` particles in the order of
-    the cells of the grid, z running fastest in the order "xyz". Nothing is sorted unless `due`."""
-    return _sorted(order, tuple(cells), tuple(spacing), due, count, position, *records)
+Cells = tuple[int, int, int]  # The number of cells along each axis.
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
-def _sorted(
+def sorted_by_cell(
     order: str,
     cells: tuple[int, ...],
     spacing: tuple[float, ...],
@@ -111,6 +87,8 @@ def _sorted(
     count: jax.Array,
     *arrays: jax.Array,
 ) -> tuple[jax.Array, ...]:
+    """The `arrays`, positions (3, n) and records (..., n) of 8-byte numbers, with the first `count` particles in the
+    order of the `cells` of the grid, z running fastest in the `order` "xyz". Nothing is sorted unless `due`."""
     load()
     made = tuple(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays)
     aliases = {2 + i: i for i in range(len(arrays))}
@@ -127,10 +105,10 @@ def _sorted(
     )
 
 
-@_sorted.defjvp
-def _(order: str, cells: tuple[int, ...], spacing: tuple[float, ...], primals: Any, tangents: Any) -> tuple[Any, Any]:
+@sorted_by_cell.defjvp
+def _(order: str, cells: Cells, spacing: tuple[float, ...], primals: Any, tangents: Any) -> tuple[Any, Any]:
     entries = jnp.arange(primals[2].shape[-1], dtype=jnp.int64)
-    *made, places = _sorted(order, cells, spacing, *primals, entries)
+    *made, places = sorted_by_cell(order, cells, spacing, *primals, entries)
     moved = [
         jnp.take(tangent, places, axis=-1) if jnp.issubdtype(array.dtype, jnp.inexact) else tangent
         for array, tangent in zip(made, tangents[2:], strict=True)
