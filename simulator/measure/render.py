@@ -87,7 +87,7 @@ class Render(Kind):
         for name in shown:
             check_scalar(name, subject, key="field" if settings.fields is None else "fields")
         if 1 in subject.transform.grid.shape:
-            raise Unsupported("a plane has no volume; use slices")
+            raise Unsupported("a plane has no volume; use slices", of_model=False)
         volume = volume_of(subject.transform, settings, tuple(shown.values()))
         width, height = settings.size
 

@@ -1,5 +1,7 @@
 """All snapshots of a run as one data set: xarray, the index for ParaView, and yt."""
 
+import json
+
 import h5py
 import jax
 import numpy as np
@@ -70,6 +72,7 @@ def test_a_run_is_one_lazy_data_set(folder, monkeypatch):
     assert read == ["pressure"]  # one snapshot's
     check(data)
     assert list(data["component"].values) == ["x", "y", "z"] and "count" not in data
+    assert json.loads(data.attrs["box"]) == [2.0, 2.5, 3.0] and not {"time", "step"} & set(data.attrs)
 
 
 def test_a_chunk_is_a_component_of_the_block_of_a_shard(folder, monkeypatch):

@@ -94,6 +94,7 @@ def run(**blocks):
     return np.asarray(made.fields["velocity"]), float(made.state.memory["budget_residual"])
 
 
+@pytest.mark.slow
 @pytest.mark.spmd
 def test_a_run_with_single_exchanges_is_far_closer_to_double_than_a_single_one():
     """To t = 2: a tenth of the error of a single-precision run, and a budget as closed as that of full exchanges."""

@@ -72,6 +72,7 @@ def ran(case) -> Path:
     return case.parent / "run"
 
 
+@pytest.mark.slow
 def test_it_is_the_box_of_one_layer(case) -> None:
     """The same equation on 20 x 16 and on 20 x 16 x 1 points, on 1, 2 and 4 devices, with the usual and the native
     kernels. Round-off of ten transforms of values of order 1: 1e-13."""
