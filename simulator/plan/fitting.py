@@ -27,8 +27,8 @@ LEAST_SHARE, USUAL_SHARE = 0.3, {"cpu": 0.7, "gpu": 0.5}
 """The smallest and the usual ratio of the memory of a low-memory step to that of the fast step."""
 ERROR, SAME_DEVICES_ERROR = 0.25, 0.06
 """The relative error of a memory that is estimated from the program of another number of devices, or of another shape
-on the same devices. Measured: 3 % from 600^3 to 675^3 with a GPU's blocks, 4 to 9 % from two devices to four, 15 %
-between one device, which exchanges nothing, and two."""
+on the same devices. Measured: at most 4 % on the same devices (three models from 864^3 to 1440^3, and 600^3 to 675^3
+with a GPU's blocks), 4 to 9 % from two devices to four, 15 % between one device, which exchanges nothing, and two."""
 
 
 class Fitting:

@@ -22,7 +22,7 @@ _COLUMNS = "  {:<22}{:>14}{:>14}"
 def lines_of(plan: Plan) -> list[str]:
     """A plan as lines of text."""
     config, machine, step = plan.config, plan.machine, plan.step
-    step.begin("loop", "diagnostics", "output")
+    step.begin()
     moved, took = step.traffic, plan.seconds  # traced while the programs are compiled
     shape = " x ".join(map(str, config.grid.shape))
     transform = step.simulation.transform
@@ -82,7 +82,7 @@ def as_json(plan: Plan) -> str:
     """A plan as JSON, with bytes and seconds of one device; `memory_per_point` is the number of values of the run's
     precision per grid point."""
     config, step = plan.config, plan.step
-    step.begin("loop", "diagnostics", "output")
+    step.begin()
     moved, took = step.traffic, plan.seconds  # traced while the programs are compiled
     points = prod(config.grid.shape)
     content = {

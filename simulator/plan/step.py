@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import ceil, prod
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import jax
 
@@ -130,13 +130,13 @@ class Step:
     @property
     def largest(self) -> float:
         """The largest memory during a run, in bytes."""
-        self.begin("loop", "diagnostics", "output")
+        self.begin()
         return max(self.memory, self.output_memory, self.diagnostics_memory)
 
-    def begin(self, *programs: CompiledProgram) -> None:
-        """Compile the programs in the background."""
+    def begin(self) -> None:
+        """Compile all programs in the background."""
         step = self if self.devices <= self._most else self._counterpart
-        for program in programs:
+        for program in get_args(CompiledProgram):
             needs(step.config, step.devices, step.platform, program, step.target)
 
     def held(self, program: CompiledProgram) -> float:
