@@ -279,6 +279,7 @@ def _many(folder: Path, count: int) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_verify_takes_no_memory_for_a_snapshot(tmp_path: Path):
     """The ledger keeps of each three names with their checksums, below 1.2 kB; reading it adds nothing that stays.
 

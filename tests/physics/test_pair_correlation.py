@@ -39,7 +39,7 @@ def clustered(count: int) -> np.ndarray:
         ("one device", EDGES, 1),
         ("one device", EDGES, 7),
         ("4 slabs, the last with fewer planes", EDGES / 4, 1),
-        ("3 x 2 pencils", EDGES, 1),
+        pytest.param("3 x 2 pencils", EDGES, 1, marks=pytest.mark.slow),
         pytest.param("4 slabs, the last with fewer planes", EDGES, 1, marks=pytest.mark.slow),
         pytest.param("5 x 1 pencils, the last empty", EDGES, 1, marks=pytest.mark.slow),
     ],

@@ -242,6 +242,7 @@ class Flow(Equation):
 """
 
 
+@pytest.mark.slow
 def test_a_users_equation_costs_what_the_same_one_built_in_costs(tmp_path, monkeypatch) -> None:
     """Navier-Stokes from a file and the shipped model (without its energy budget): operations, bytes and instructions
     of the compiled loop over steps agree within 5 %, and so do the fields after a step to round-off."""

@@ -159,6 +159,7 @@ def test_several_runs_share_a_picture_of_each_diagnostic(tmp_path, capsys):
     assert [set(line.get_ydata()) for line in axes.get_lines()] == [{0.5}, {1.0}]
 
 
+@pytest.mark.slow
 def test_formats_for_print(tmp_path, capsys):
     folder = str(a_run(tmp_path / "run"))
     arguments = ["plot", folder, "--what", "spectra", "--format", "pdf,svg,png", "--style", "paper"]

@@ -22,7 +22,7 @@ XLA = [replace(c, kernels="xla") for c in REAL + COMPLEX if c.plan[0] == "custom
 GPU = [
     Case(("custom_partitioning", "zx_y"), n, "even", block=b, kernels="gpu in blocks") for n, b in ((1, 5), (4, 2))
 ]
-LINEAR, NONLINEAR = (REAL[4], COMPLEX[1]), (REAL[1], XLA[0])
+LINEAR, NONLINEAR = (COMPLEX[1],), (REAL[1], XLA[0])
 """Of every layout these are quick enough for the default tier."""
 
 
