@@ -6,8 +6,11 @@ from typing import Any
 from simulator.cli.parser import Command, arg, command
 
 FILE = arg("file", metavar="FILE", help="the sweep's YAML file")
+JOBS = arg(
+    "--jobs", type=int, default=1, metavar="N", help="number of processes at a time, which share cores and GPUs"
+)
 RUNNING = (
-    arg("--jobs", type=int, default=1, metavar="N", help="number of processes at a time, which share cores and GPUs"),
+    JOBS,
     arg(
         "--batch",
         choices=("auto", "off"),
@@ -206,6 +209,30 @@ def submit_runs(args: argparse.Namespace) -> int:
     jobs = submit(sweep, chunks)
     print(f"submitted {len(runs)} runs: array {', then array '.join(jobs)}, {short(sweep.folder / 'sweep.sbatch')}")
     print(f"next:\n  {typed_sweep('status', sweep)}")
+    return 0
+
+
+@command("run a study and write its runs as a data set for learning", FILE, JOBS)
+def dataset(args: argparse.Namespace) -> int:
+    """Run the missing runs of a sweep together, in one program if they differ only in numbers, and write the snapshots
+    of all runs as a data set for learning in the HDF5 format of The Well, into the sweep's folder dataset/. The same
+    command continues runs and data set after Ctrl-C or a crash.
+
+    example: simulator dataset configs/dataset_2d.yaml
+    """
+    from simulator.study import open_sweep
+    from simulator.study.dataset import check_dataset, lines_of, write_dataset
+    from simulator.study.local import run_missing
+    from simulator.study.study_status import MemberState, statuses_of
+
+    sweep = open_sweep(args.file)
+    check_dataset(sweep)
+    code = run_missing(sweep, jobs=args.jobs, batch=True, whole=True)
+    unfinished = [s for s in statuses_of([run.folder for run in sweep.runs]) if s.stage is not MemberState.DONE]
+    if unfinished:
+        print(f"the data set is written when all runs are done; {len(unfinished)} are not")
+        return code or 3
+    print("\n".join(lines_of(write_dataset(sweep))))
     return 0
 
 

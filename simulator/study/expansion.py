@@ -54,7 +54,8 @@ def keys(blocks: Blocks) -> list[str]:
 
 def expand(blocks: Blocks, places: Places) -> list[Values]:
     """The values of every run: the product of grid, zip, list and sample (the first varies slowest), where the points
-    of `sample` belong to the values of `zip`, without the runs that `exclude` matches. Raises UserError with a line for each mistake: `sweep.yaml:5: sweep.zip.time.cfl: ...`."""
+    of `sample` belong to the values of `zip`, without the runs that `exclude` matches. Raises UserError with a line
+    for each mistake: `sweep.yaml:5: sweep.zip.time.cfl: ...`."""
     expansion = _Expansion(places)
     factors = list(expansion.factors(blocks))
     if not factors:

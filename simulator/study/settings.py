@@ -10,7 +10,7 @@ from simulator.config.run_config import usable_name
 from simulator.errors import shortened, shown
 from simulator.measure import KINDS
 from simulator.run.folder import own_names
-from simulator.settings import Count, InputPath, Integer, Real, Settings, entries
+from simulator.settings import Count, InputPath, Integer, NonNegative, Real, Settings, entries, wrong
 
 
 def _filled(kind: type | UnionType, needed: str, empty: str) -> BeforeValidator:
@@ -117,6 +117,22 @@ class SweepSlurmSettings(SlurmSettings):
     """Largest number of runs that Slurm runs at a time."""
 
 
+class WellSettings(Settings):
+    """The data set that `simulator dataset` writes."""
+
+    split: Annotated[tuple[NonNegative, ...], entries("three numbers are needed, e.g. [0.8, 0.1, 0.1]", 3)] = (
+        0.8, 0.1, 0.1
+    )  # fmt: skip
+    """The shares of the runs in train, valid and test, which add up to 1."""
+    trajectories_per_file: Count = 16
+
+    @model_validator(mode="after")
+    def _whole_split(self) -> Self:
+        if abs(sum(self.split) - 1) > 1e-6 or not self.split[0]:
+            raise wrong("split", f"the shares of train (above 0), valid and test must add up to 1, not {sum(self.split):g}")
+        return self
+
+
 class SweepSettings(Settings):
     """A parameter study: a base configuration and the keys that vary."""
 
@@ -127,4 +143,5 @@ class SweepSettings(Settings):
     sweep: Blocks
     collect: tuple[str, ...] = ()
     """Columns of the table: final.energy, max.dissipation, mean.enstrophy[time>0.5], wall_time, ..."""
+    dataset: WellSettings = WellSettings()
     slurm: SweepSlurmSettings = SweepSlurmSettings()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sweep_support import BASE
 
 from simulator.study import open_sweep
 from simulator.study.expansion import draw, normal
@@ -118,8 +119,8 @@ def test_a_sample_pairs_with_zip(study) -> None:
 base: base.yaml
 sweep:
   zip: {time.stop: [0.1, 0.2, 0.3]}
-  sample: {parameters: {initial: {choice: [{kind: random}]}, initial.peak: {integers: [2, 3]}, initial.seed: {seeds: [0, 2]}}}
-""")
+  sample: {parameters: {initial.peak: {integers: [2, 3]}, initial.seed: {seeds: [0, 2]}}}
+""", BASE.replace("taylor_green", "random"))
     assert len(sweep.runs) == 3 and [run.config.time.stop for run in sweep.runs] == [0.1, 0.2, 0.3]
     assert sorted(run.config.initial.seed for run in sweep.runs) == [0, 1, 2]
     assert {run.config.initial.peak for run in sweep.runs} <= {2, 3}

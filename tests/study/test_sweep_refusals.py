@@ -37,7 +37,7 @@ SAMPLE = "sample: {n: 2, parameters: {model.viscosity: "
         (SAMPLE + "{seeds: [4, 4]}}}", f"sample.parameters.{V}: seeds: the first number must be below the second"),
         (SAMPLE.replace("2", "9") + "{seeds: [1, 4]}}}", f"sample.parameters.{V}: seeds: 9 different numbers are"),
         (SAMPLE.replace("n: 2, ", "") + "{uniform: [1, 2]}}}", "sample.n: missing; give the number of points"),
-        (SAMPLE + "{uniform: [1, 2]}}}\n  zip: {time.stop: [1, 2, 3]}", "sample.n: is 2, but the lists in zip have 3"),
+        (SAMPLE + "{uniform: [1, 2]}}}\n  zip: {time.stop: [1, 2, 3]}", "sample.n: is 2, but the lists in zip have"),
         (SAMPLE.replace("2", "20000") + "{uniform: [1, 2]}}}", "sample.n: must be at most 10000, not 20000"),
         (SAMPLE.replace("n", "method: sobol, n", 1) + "{uniform: [1, 2]}}}", "sample.method: unknown choice 'sobol'"),
     ],
