@@ -214,9 +214,9 @@ def submit_runs(args: argparse.Namespace) -> int:
 
 @command("run a study and write its runs as a data set for learning", FILE, JOBS)
 def dataset(args: argparse.Namespace) -> int:
-    """Run the missing runs of a sweep together, in one program if they differ only in numbers, and write the snapshots
-    of all runs as a data set for learning in the HDF5 format of The Well, into the sweep's folder dataset/. The same
-    command continues runs and data set after Ctrl-C or a crash.
+    """Run the missing runs of a sweep, together if they differ only in numbers, and write the snapshots of all runs
+    into the sweep's folder dataset/, in the HDF5 format of The Well. After Ctrl-C or a crash the same command
+    continues both.
 
     example: simulator dataset configs/dataset_2d.yaml
     """

@@ -1,5 +1,5 @@
-"""Writes the finished runs of a sweep as a data set for learning, in the HDF5 format of The Well (Ohana et al., NeurIPS
-2024; https://github.com/PolymathicAI/the_well), which `the_well.data.WellDataset(path=FOLDER, ...)` reads.
+"""Writes the finished runs of a sweep as a data set for learning, in the HDF5 format of The Well (Ohana et al.,
+NeurIPS 2024; https://github.com/PolymathicAI/the_well), which `the_well.data.WellDataset(path=FOLDER)` reads.
 
 OUTPUT/NAME/dataset/data/train/NAME_0000.hdf5 ...   trajectories; likewise in valid/ and test/
 OUTPUT/NAME/dataset/stats.yaml                      mean, std and rms of the training fields and of their increments
@@ -20,7 +20,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-from jaxtyping import Float
 
 from simulator.archive.manifest import FieldEntry, component_names
 from simulator.archive.open_run import open_run
@@ -32,7 +31,7 @@ from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, remove_temporaries, replace_file, replace_json, sync_folder, write_durably
 from simulator.run.lock import RunLock
 from simulator.study.batch import numbers
-from simulator.study.runs import SweepRun
+from simulator.study.runs import SweepRun, is_compared
 from simulator.study.sweep import Sweep
 from simulator.words import brief, short
 
@@ -55,8 +54,8 @@ class _WellField:
     part: Callable[[np.ndarray], np.ndarray] = np.asarray
     """The real or the imaginary part of a complex field."""
 
-    def frame(self, snapshot: Snapshot) -> Float[np.ndarray, "*point_component"]:
-        """The values at the points of the grid, with the components last."""
+    def frame(self, snapshot: Snapshot) -> np.ndarray:
+        """The values at the points of the grid, shape (x, y, z, components...), in single precision."""
         values = self.part(snapshot[self.source][(*self.index, ...)])
         return np.moveaxis(values, range(self.order), range(-self.order, 0)).astype(_FLOAT)
 
@@ -66,9 +65,10 @@ class _Layout:
     """Everything that the files of a data set share."""
 
     name: str
-    axes: Mapping[str, Float[np.ndarray, " n"]]
+    axes: Mapping[str, np.ndarray]
     """The coordinates of the grid points by axis."""
-    times: Float[np.ndarray, " frame"]
+    times: np.ndarray
+    """The times of the frames, shape (frame,)."""
     fields: tuple[_WellField, ...]
     scalars: tuple[str, ...]
     """The numbers that differ between the trajectories, by key of the run's file."""
@@ -99,8 +99,8 @@ def check_dataset(sweep: Sweep) -> None:
     divided(sweep)
 
 
-def frame_times(config: RunConfig) -> Float[np.ndarray, " frame"]:
-    """The times of the frames. Raises UserError unless they have a constant interval."""
+def frame_times(config: RunConfig) -> np.ndarray:
+    """The times of the frames, shape (frame,). Raises UserError unless they have a constant interval."""
     snapshots, stop = config.output.snapshots, config.time.stop
     if snapshots.every is None or snapshots.every_steps is not None or config.time.max_steps is not None:
         raise UserError(
@@ -148,7 +148,8 @@ def write_dataset(sweep: Sweep) -> Path:
         layout = _layout(sweep)
         plan = {
             "program": "simulator dataset", "fields": [field.name for field in layout.fields],
-            "times": layout.times.tolist(), "files": {name: [run.hash for run in runs] for name, runs in files.items()},
+            "times": layout.times.tolist(),
+            "files": {name: [run.hash for run in runs] for name, runs in files.items()},
         }  # fmt: skip
         earlier = read_json(folder / PLAN)
         if earlier != plan:
@@ -173,8 +174,8 @@ def _layout(sweep: Sweep) -> _Layout:
     snapshot = open_run(run.folder).snapshots[0]
     meshes = {n: e for n, e in snapshot.manifest.fields.items() if e.is_mesh}
     (axes, *_) = (entry.axes for entry in meshes.values())
-    shared = numbers(run.config)
-    varied = [key for key in sweep.swept if key.rpartition(".")[2] != "seed"]
+    shared = [numbers(other.config) for other in sweep.runs]
+    varied = [k for k in sweep.varied if is_compared(k.partition(".")[0]) and k.rpartition(".")[2] != "seed"]
     scalars = [k for k in varied if all(_is_number(other.values.get(k)) for other in sweep.runs)]
     return _Layout(
         sweep.name,
@@ -182,7 +183,7 @@ def _layout(sweep: Sweep) -> _Layout:
         frame_times(run.config),
         tuple(field for name, entry in meshes.items() for field in _fields(name, entry)),
         tuple(scalars),
-        {key: value for key, value in shared.items() if key not in sweep.swept},
+        {key: value for key, value in shared[0].items() if all(other.get(key) == value for other in shared)},
     )
 
 

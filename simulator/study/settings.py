@@ -129,7 +129,9 @@ class WellSettings(Settings):
     @model_validator(mode="after")
     def _whole_split(self) -> Self:
         if abs(sum(self.split) - 1) > 1e-6 or not self.split[0]:
-            raise wrong("split", f"the shares of train (above 0), valid and test must add up to 1, not {sum(self.split):g}")
+            raise wrong(
+                "split", f"the shares of train (above 0), valid and test must add up to 1, not {sum(self.split):g}"
+            )
         return self
 
 

@@ -115,12 +115,15 @@ def test_distributions() -> None:
 
 def test_a_sample_pairs_with_zip(study) -> None:
     """Each point belongs to a value of zip; whole numbers and seeds arrive as such."""
-    sweep = study("""\
+    sweep = study(
+        """\
 base: base.yaml
 sweep:
   zip: {time.stop: [0.1, 0.2, 0.3]}
   sample: {parameters: {initial.peak: {integers: [2, 3]}, initial.seed: {seeds: [0, 2]}}}
-""", BASE.replace("taylor_green", "random"))
+""",
+        BASE.replace("taylor_green", "random"),
+    )
     assert len(sweep.runs) == 3 and [run.config.time.stop for run in sweep.runs] == [0.1, 0.2, 0.3]
     assert sorted(run.config.initial.seed for run in sweep.runs) == [0, 1, 2]
     assert {run.config.initial.peak for run in sweep.runs} <= {2, 3}
