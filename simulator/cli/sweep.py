@@ -6,11 +6,8 @@ from typing import Any
 from simulator.cli.parser import Command, arg, command
 
 FILE = arg("file", metavar="FILE", help="the sweep's YAML file")
-JOBS = arg(
-    "--jobs", type=int, default=1, metavar="N", help="number of processes at a time, which share cores and GPUs"
-)
 RUNNING = (
-    JOBS,
+    arg("--jobs", type=int, default=1, metavar="N", help="number of processes at a time, which share cores and GPUs"),
     arg(
         "--batch",
         choices=("auto", "off"),
@@ -212,7 +209,7 @@ def submit_runs(args: argparse.Namespace) -> int:
     return 0
 
 
-@command("run a study and write its runs as a data set for learning", FILE, JOBS)
+@command("run a study and write its runs as a data set for learning", FILE, RUNNING[0])
 def dataset(args: argparse.Namespace) -> int:
     """Run the missing runs of a sweep, together if they differ only in numbers, and write the snapshots of all runs
     into the sweep's folder dataset/, in the HDF5 format of The Well. After Ctrl-C or a crash the same command
@@ -221,9 +218,10 @@ def dataset(args: argparse.Namespace) -> int:
     example: simulator dataset configs/dataset_2d.yaml
     """
     from simulator.study import open_sweep
-    from simulator.study.dataset import check_dataset, lines_of, write_dataset
+    from simulator.study.dataset import check_dataset, write_dataset
     from simulator.study.local import run_missing
     from simulator.study.study_status import MemberState, statuses_of
+    from simulator.words import short
 
     sweep = open_sweep(args.file)
     check_dataset(sweep)
@@ -232,7 +230,8 @@ def dataset(args: argparse.Namespace) -> int:
     if unfinished:
         print(f"the data set is written when all runs are done; {len(unfinished)} are not")
         return code or 3
-    print("\n".join(lines_of(write_dataset(sweep))))
+    folder = short(write_dataset(sweep))
+    print(f'data set: {folder}\nthe_well.data.WellDataset(path="{folder}", well_split_name="train") reads it')
     return 0
 
 

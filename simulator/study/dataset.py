@@ -10,11 +10,11 @@ process was killed has the same bytes. A file is streamed to the disk; only one 
 """
 
 import io
-import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from simulator.archive.manifest import FieldEntry, component_names
 from simulator.archive.open_run import open_run
 from simulator.archive.reader import Snapshot
 from simulator.archive.shard import reserve, stream
-from simulator.config import RunConfig, as_mapping
+from simulator.config import as_mapping
 from simulator.config.yaml12 import dump_yaml, path_of, value_at
 from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, remove_temporaries, replace_file, replace_json, sync_folder, write_durably
@@ -33,14 +33,17 @@ from simulator.run.lock import RunLock
 from simulator.study.batch import numbers
 from simulator.study.runs import SweepRun, is_compared
 from simulator.study.sweep import Sweep
-from simulator.words import brief, short
+from simulator.words import brief
 
-FOLDER, PLAN, STATS = "dataset", "dataset.json", "stats.yaml"
+PLAN, STATS = "dataset.json", "stats.yaml"
 SPLITS = ("train", "valid", "test")
 _ALIKE = ("model.kind", "grid.shape", "grid.box", "time.stop", "output.snapshots")
 _TOLERANCE = 1e-6
 """The largest deviation of a frame's time, in intervals."""
 _FLOAT = np.dtype("<f4")
+Runs = Sequence[SweepRun]
+Axes = Mapping[str, np.ndarray]
+"""The coordinates of the grid points by axis."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,6 @@ class _WellField:
     source: str
     index: tuple[int, ...] = ()
     part: Callable[[np.ndarray], np.ndarray] = np.asarray
-    """The real or the imaginary part of a complex field."""
 
     def frame(self, snapshot: Snapshot) -> np.ndarray:
         """The values at the points of the grid, shape (x, y, z, components...), in single precision."""
@@ -60,81 +62,52 @@ class _WellField:
         return np.moveaxis(values, range(self.order), range(-self.order, 0)).astype(_FLOAT)
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Everything that the files of a data set share."""
-
-    name: str
-    axes: Mapping[str, np.ndarray]
-    """The coordinates of the grid points by axis."""
-    times: np.ndarray
-    """The times of the frames, shape (frame,)."""
-    fields: tuple[_WellField, ...]
-    scalars: tuple[str, ...]
-    """The numbers that differ between the trajectories, by key of the run's file."""
-    parameters: Mapping[str, float]
-    """The numbers that all trajectories share."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(map(len, self.axes.values()))
-
-
-# ---- checks and the division into files -----------------------------------------------------------------
-
-
 def check_dataset(sweep: Sweep) -> None:
     """Raises UserError, naming the key, if the runs of the sweep cannot be trajectories of one data set: they differ
     in grid, fields or times, their frames have no constant interval, or they are too few for the split."""
     first = as_mapping(sweep.runs[0].config)
-    for key in _ALIKE:
-        for run in sweep.runs:
-            value = value_at(as_mapping(run.config), path_of(key))
-            if value != value_at(first, path_of(key)):
-                raise UserError(
-                    f"{sweep.file}: {key}: differs between runs {sweep.runs[0].index} and {run.index}; the "
-                    "trajectories of a data set have the same grid, fields and times"
-                )
-    frame_times(sweep.runs[0].config)
+    for run in sweep.runs:
+        other = as_mapping(run.config)
+        for key in _ALIKE:
+            if value_at(other, path_of(key)) != value_at(first, path_of(key)):
+                pair = f"{sweep.runs[0].index} and {run.index}"
+                raise UserError(f"{sweep.file}: {key}: differs between runs {pair}, but a data set has one {key}")
+    frame_times(sweep)
     divided(sweep)
 
 
-def frame_times(config: RunConfig) -> np.ndarray:
+def frame_times(sweep: Sweep) -> np.ndarray:
     """The times of the frames, shape (frame,). Raises UserError unless they have a constant interval."""
+    config = sweep.runs[0].config
     snapshots, stop = config.output.snapshots, config.time.stop
-    if snapshots.every is None or snapshots.every_steps is not None or config.time.max_steps is not None:
+    number = max(round(stop / (snapshots.every or stop)), 1)
+    if (
+        snapshots.every is None or snapshots.every_steps or config.time.max_steps
+        or abs(number * snapshots.every - stop) > _TOLERANCE * snapshots.every
+    ):  # fmt: skip
         raise UserError(
-            "output.snapshots.every: the frames of a data set have a constant interval; give every in simulation "
-            "time, and neither output.snapshots.every_steps nor time.max_steps"
-        )
-    number = round(stop / snapshots.every)
-    if number < 1 or abs(number * snapshots.every - stop) > _TOLERANCE * snapshots.every:
-        raise UserError(
-            f"output.snapshots.every: {snapshots.every:g} does not divide time.stop = {stop:g}, so the last interval "
-            f"would be shorter; {stop / max(math.ceil(stop / snapshots.every), 1):.6g} does"
+            f"{sweep.file}: output.snapshots.every: frames have a constant interval: give a part of time.stop = "
+            f"{stop:g}, e.g. {stop / number:.6g}, and neither output.snapshots.every_steps nor time.max_steps"
         )
     return np.arange(number + 1) * snapshots.every
 
 
-def divided(sweep: Sweep) -> dict[str, list[SweepRun]]:
+def divided(sweep: Sweep) -> dict[str, Runs]:
     """The runs of every file. The runs are dealt to the splits in the order of their hashes, which is random but the
     same every time; shares of valid and test are rounded up. Raises UserError if there are too few runs."""
     settings, runs = sweep.settings.dataset, sorted(sweep.runs, key=lambda run: run.hash)
     valid, test = (math.ceil(share * len(runs) - _TOLERANCE) for share in settings.split[1:])
-    train = len(runs) - valid - test
-    if train < 1:
+    ends = (0, len(runs) - valid - test, len(runs) - test, len(runs))
+    if ends[1] < 1:
         raise UserError(
             f"{sweep.file}: dataset.split: {len(runs)} runs cannot be divided as {brief(list(settings.split))}; "
             "add runs, or give a share of 0 to valid or test"
         )
     files, most = {}, settings.trajectories_per_file
-    for split, start, stop in zip(SPLITS, (0, train, train + valid), (train, train + valid, len(runs)), strict=True):
+    for split, start, stop in zip(SPLITS, ends[:-1], ends[1:], strict=True):
         for number, first in enumerate(range(start, stop, most)):
             files[f"data/{split}/{sweep.name}_{number:04d}.hdf5"] = runs[first : min(first + most, stop)]
     return files
-
-
-# ---- writing --------------------------------------------------------------------------------------------
 
 
 def write_dataset(sweep: Sweep) -> Path:
@@ -143,139 +116,107 @@ def write_dataset(sweep: Sweep) -> Path:
     Files of an earlier data set with other runs, fields or times are replaced. Raises UserError if another process
     writes into the sweep's folder, RunFailure if the frames of a run are not as the sweep's file describes them.
     """
-    folder, files = sweep.folder / FOLDER, divided(sweep)
+    folder, files, times = sweep.folder / "dataset", divided(sweep), frame_times(sweep)
     with RunLock.acquire(sweep.folder, os.environ):
-        layout = _layout(sweep)
-        plan = {
-            "program": "simulator dataset", "fields": [field.name for field in layout.fields],
-            "times": layout.times.tolist(),
-            "files": {name: [run.hash for run in runs] for name, runs in files.items()},
-        }  # fmt: skip
+        meshes = {n: e for n, e in open_run(sweep.runs[0].folder).snapshots[0].manifest.fields.items() if e.is_mesh}
+        fields = [field for name, entry in meshes.items() for field in _fields(name, entry)]
+        hashes = {name: [run.hash for run in runs] for name, runs in files.items()}
+        plan = {"fields": [field.name for field in fields], "times": times.tolist(), "files": hashes}
         earlier = read_json(folder / PLAN)
         if earlier != plan:
             for name in {*earlier.get("files", ()), *files, STATS}:
                 (folder / name).unlink(missing_ok=True)
             folder.mkdir(exist_ok=True)
             replace_json(folder / PLAN, plan)
-        for split in SPLITS:
-            (folder / "data" / split).mkdir(parents=True, exist_ok=True)
-            remove_temporaries(folder / "data" / split)
+        axes = {axis.name: axis.coordinates for axis in next(iter(meshes.values())).axes}
         for name, runs in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            remove_temporaries((folder / name).parent)
             if not (folder / name).exists():
-                _write_file(folder / name, runs, layout)
+                _write_file(folder / name, sweep, runs, fields, axes)
         if not (folder / STATS).exists():
             train = [folder / name for name in files if name.startswith("data/train/")]
             replace_file(folder / STATS, dump_yaml(statistics(train)))
     return folder
 
 
-def _layout(sweep: Sweep) -> _Layout:
-    run = sweep.runs[0]
-    snapshot = open_run(run.folder).snapshots[0]
-    meshes = {n: e for n, e in snapshot.manifest.fields.items() if e.is_mesh}
-    (axes, *_) = (entry.axes for entry in meshes.values())
-    shared = [numbers(other.config) for other in sweep.runs]
-    varied = [k for k in sweep.varied if is_compared(k.partition(".")[0]) and k.rpartition(".")[2] != "seed"]
-    scalars = [k for k in varied if all(_is_number(other.values.get(k)) for other in sweep.runs)]
-    return _Layout(
-        sweep.name,
-        {axis.name: axis.coordinates for axis in axes},
-        frame_times(run.config),
-        tuple(field for name, entry in meshes.items() for field in _fields(name, entry)),
-        tuple(scalars),
-        {key: value for key, value in shared[0].items() if all(other.get(key) == value for other in shared)},
-    )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _fields(name: str, entry: FieldEntry) -> Iterator[_WellField]:
     """The fields of the data set that a field of the snapshots becomes. Vectors and tensors of other dimensions than
     the space have no place in the format; their components are fields of their own, and so are the real and the
     imaginary part of complex fields."""
-    dimensions, order = len(entry.axes), len(entry.components)
-    if order <= 2 and all(len(names) == dimensions for names in entry.components):
-        parts = [_WellField(name, order, name)]
-    else:
-        parts = [_WellField(f"{name}_{c}", 0, name, index) for index, c in component_names(entry.components)]
-    for one in parts:
-        if np.dtype(entry.dtype).kind == "c":
-            for end, part in (("real", np.real), ("imaginary", np.imag)):
-                yield _WellField(f"{one.name}_{end}", one.order, name, one.index, part)
-        else:
-            yield one
+    order, parts = len(entry.components), [(name, ())]
+    if order > 2 or any(len(names) != len(entry.axes) for names in entry.components):
+        order, parts = 0, [(f"{name}_{label}", index) for index, label in component_names(entry.components)]
+    complex_parts = {"_real": np.real, "_imaginary": np.imag}
+    for end, part in (complex_parts if np.dtype(entry.dtype).kind == "c" else {"": np.asarray}).items():
+        yield from (_WellField(f"{own}{end}", order, name, index, part) for own, index in parts)
 
 
-def _write_file(path: Path, runs: Sequence[SweepRun], layout: _Layout) -> None:
+def _write_file(path: Path, sweep: Sweep, runs: Runs, fields: Sequence[_WellField], axes: Axes) -> None:
     """Writes one file: HDF5 makes the structure in memory, and the frames follow while the file is written."""
-    image = io.FileIO(os.memfd_create("dataset"), "w+")
-    placed: list[tuple[int, _WellField]] = []
+    times = frame_times(sweep).astype(_FLOAT)
+    shape = (len(times), *map(len, axes.values()))
+    image, placed = io.FileIO(os.memfd_create("dataset"), "w+"), []
     # Files of the earliest format hold no times of creation: equal data are equal bytes.
     with h5py.File(image, "w", libver="earliest") as file:
-        _describe(file, runs, layout)
+        _describe(file, sweep, runs, axes, times)
         for order in range(3):
+            own = [field for field in fields if field.order == order]
             group = file.create_group(f"t{order}_fields")
-            own = [field for field in layout.fields if field.order == order]
             _attributes(group, field_names=[field.name for field in own])
             for field in own:
-                extents = len(runs), len(layout.times), *layout.shape, *(len(layout.axes),) * order
+                extents = (len(runs), *shape, *(len(axes),) * order)
                 stored = reserve(group, field.name, extents, _FLOAT)
-                _attributes(stored, dim_varying=[True] * len(layout.axes), sample_varying=True, time_varying=True)
-                placed.append((stored.id.get_offset() or 0, field))
-    write_durably(path, stream(image, _frames(sorted(placed, key=lambda pair: pair[0]), runs, layout)))
+                _attributes(stored, dim_varying=[True] * (len(axes)), sample_varying=True, time_varying=True)
+                placed.append((stored.id.get_offset(), field))
+    write_durably(path, stream(image, _frames(sorted(placed, key=lambda pair: pair[0]), runs, times)))
     sync_folder(path.parent)
 
 
-def _frames(
-    placed: Sequence[tuple[int, _WellField]], runs: Sequence[SweepRun], layout: _Layout
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Every frame of every field with its offset in the file."""
+def _frames(placed: Sequence[tuple[int, _WellField]], runs: Runs, times: np.ndarray) -> Iterator[Any]:
+    """Every frame of every field: its offset in the file and its values."""
     for offset, field in placed:
         for run in runs:
-            snapshots = open_run(run.folder).snapshots[:]
-            times = np.array([snapshot.time for snapshot in snapshots])
-            if times.shape != layout.times.shape or abs(times - layout.times).max() > _TOLERANCE * layout.times[1]:
+            snapshots = [s for s in open_run(run.folder).snapshots[:] if field.source in s]
+            found = np.array([snapshot.time for snapshot in snapshots], _FLOAT)
+            if found.shape != times.shape or abs(found - times).max() > _TOLERANCE * times[-1]:
                 raise RunFailure(
-                    f"{run.folder}: its {len(times)} snapshots are not at the {len(layout.times)} times that "
-                    "output.snapshots describes; remove the folder and run again"
+                    f"{run.folder}: its {len(found)} snapshots with {field.source} are not at the {len(times)} times "
+                    "that output.snapshots describes now; remove the folder and run again"
                 )
             for snapshot in snapshots:
-                if field.source not in snapshot:
-                    raise RunFailure(
-                        f"{snapshot.path}: has no {field.source}, unlike the snapshots of other runs; remove the "
-                        "folder of the run and run again"
-                    )
                 values = field.frame(snapshot)
                 yield offset, values
                 offset += values.nbytes
 
 
-def _describe(file: h5py.File, runs: Sequence[SweepRun], layout: _Layout) -> None:
-    """The attributes of a file, its coordinates, boundary conditions and scalars."""
+def _describe(file: h5py.File, sweep: Sweep, runs: Runs, axes: Axes, times: np.ndarray) -> None:
+    """Writes the attributes of a file, its coordinates, boundary conditions and scalars. Numbers that differ between
+    the runs of the sweep are scalars, the others attributes."""
+    first, *others = (numbers(run.config) for run in sweep.runs)
+    shared = {key: item for key, item in first.items() if all(other.get(key) == item for other in others)}
     _attributes(
-        file, dataset_name=layout.name, grid_type="cartesian", n_spatial_dims=len(layout.axes),
-        n_trajectories=len(runs), simulation_parameters=list(layout.parameters), **layout.parameters,
-        # not part of the format: the origin of each trajectory
-        runs=[run.hash for run in runs], values=[json.dumps(dict(run.values)) for run in runs],
+        file, dataset_name=sweep.name, grid_type="cartesian", n_spatial_dims=len(axes), n_trajectories=len(runs),
+        simulation_parameters=list(shared), **shared,
+        runs=[run.hash for run in runs],  # not part of the format: the origin of each trajectory
     )  # fmt: skip
     dimensions, boundaries = file.create_group("dimensions"), file.create_group("boundary_conditions")
-    _attributes(dimensions, spatial_dims=list(layout.axes))
-    time = dimensions.create_dataset("time", data=layout.times.astype(_FLOAT))
-    _attributes(time, sample_varying=False)
+    _attributes(dimensions, spatial_dims=list(axes))
+    _attributes(dimensions.create_dataset("time", data=times), sample_varying=False)
     constant = {"sample_varying": False, "time_varying": False}
-    for axis, coordinates in layout.axes.items():
+    for axis, coordinates in axes.items():
         _attributes(dimensions.create_dataset(axis, data=coordinates.astype(_FLOAT)), **constant)
         group = boundaries.create_group(f"{axis}_periodic")
         _attributes(group, associated_dims=[axis], associated_fields=[], bc_type="PERIODIC", **constant)
         ends = np.isin(np.arange(len(coordinates)), (0, len(coordinates) - 1))
         group.create_dataset("mask", data=ends)
         group.create_dataset("values", data=np.zeros(ends.sum(), _FLOAT))
-    scalars = file.create_group("scalars")
-    _attributes(scalars, field_names=list(layout.scalars))
-    for key in layout.scalars:
-        stored = scalars.create_dataset(key, data=np.array([run.values[key] for run in runs], _FLOAT))
+    compared = [k for k in sweep.varied if is_compared(k.partition(".")[0]) and k.rpartition(".")[2] != "seed"]
+    scalars = [k for k in compared if all(type(run.values.get(k)) in (int, float) for run in sweep.runs)]
+    group = file.create_group("scalars")
+    _attributes(group, field_names=scalars)
+    for key in scalars:
+        stored = group.create_dataset(key, data=np.array([run.values[key] for run in runs], _FLOAT))
         _attributes(stored, sample_varying=True, time_varying=False)
 
 
@@ -283,56 +224,31 @@ def _attributes(item: h5py.File | h5py.Group | h5py.Dataset, **values: Any) -> N
     """Sets attributes in the types that readers of The Well expect: lists are of booleans or of text."""
     for name, value in values.items():
         if isinstance(value, list):
-            value = np.array(value, bool if value and isinstance(value[0], bool) else h5py.string_dtype())
+            value = np.array(value, bool if True in value else h5py.string_dtype())
         item.attrs[name] = np.bool_(value) if isinstance(value, bool) else value
-
-
-# ---- statistics -----------------------------------------------------------------------------------------
 
 
 def statistics(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
     """Mean, standard deviation and root mean square over all trajectories, frames and points of the fields in
     `files`, and of their increments from frame to frame (`mean_delta`, ...): by field, for each component."""
-    moments: dict[str, list[Any]] = {}
+    sums: dict[tuple[str, str], Any] = {}
+    before: Any = None
     for path in files:
-        with h5py.File(path, "r", locking=False) as file:
-            for order in range(3):
-                for name in sorted(file[f"t{order}_fields"]):  # pyright: ignore[reportArgumentType]
-                    stored: Any = file[f"t{order}_fields/{name}"]
-                    sums = moments.setdefault(name, [0, 0.0, 0.0, 0, 0.0, 0.0])
-                    for trajectory in range(stored.shape[0]):
-                        _add_trajectory(sums, stored, trajectory, order)
+        with h5py.File(path, "r", locking=False) as opened:
+            file: Any = opened
+            space, frames = tuple(range(file.attrs["n_spatial_dims"])), len(file["dimensions/time"])
+            stored = [item for order in range(3) for item in file[f"t{order}_fields"].items()]
+            for (name, field), index in product(stored, np.ndindex(file.attrs["n_trajectories"], frames)):
+                values = field[index].astype(np.float64)
+                parts = {"": values} if index[1] == 0 else {"": values, "_delta": values - before}
+                for end, part in parts.items():
+                    moments = np.ones(part.shape[len(space) :]), part.mean(space), (part**2).mean(space)
+                    sums[end, name] = sums.get((end, name), 0) + np.stack(moments)
+                before = values
     found: dict[str, dict[str, Any]] = {}
-    for end, first in (("", 0), ("_delta", 3)):
-        for name, sums in sorted(moments.items()):
-            number, total, squares = sums[first : first + 3]
-            mean, square = total / number, squares / number
-            values = {"mean": mean, "rms": square**0.5, "std": np.maximum(square - mean**2, 0) ** 0.5}
-            for key, value in values.items():
-                found.setdefault(f"{key}{end}", {})[name] = np.asarray(value).tolist()
-    return dict(sorted(found.items()))
-
-
-def _add_trajectory(sums: list[Any], stored: Any, trajectory: int, order: int) -> None:
-    """Adds the number of points, the sum and the sum of squares of each component, and those of the increments."""
-    before = None
-    for frame in range(stored.shape[1]):
-        values = stored[trajectory, frame].astype(np.float64)
-        space = tuple(range(values.ndim - order))
-        for first, added in ((0, values), (3, None if before is None else values - before)):
-            if added is not None:
-                sums[first] += math.prod(added.shape[: len(space)])
-                sums[first + 1] = sums[first + 1] + added.sum(space)
-                sums[first + 2] = sums[first + 2] + (added**2).sum(space)
-        before = values
-
-
-def lines_of(folder: Path) -> list[str]:
-    """Lines that say what the data set contains and how it is opened."""
-    files = read_json(folder / PLAN)["files"]
-    counts = {split: sum(len(runs) for name, runs in files.items() if f"/{split}/" in name) for split in SPLITS}
-    trajectories = ", ".join(f"{number} in {split}" for split, number in counts.items())
-    return [
-        f"{short(folder)}: {trajectories}",
-        f'the_well.data.WellDataset(path="{short(folder)}", well_split_name="train") reads it',
-    ]
+    for (end, name), (number, mean, square) in sorted(sums.items()):
+        mean, square = mean / number, square / number
+        deviation = np.maximum(square - mean**2, 0) ** 0.5
+        for key, value in (("mean", mean), ("rms", square**0.5), ("std", deviation)):
+            found.setdefault(f"{key}{end}", {})[name] = value.tolist()
+    return found

@@ -96,7 +96,9 @@ class _Expansion:
         if blocks.grid is not None:
             yield self._combinations(blocks.grid)
         zipped = None if blocks.zip is None else self._zipped(blocks.zip)
-        points = None if blocks.sample is None else self._samples(blocks.sample, zipped and len(zipped))
+        points = (
+            None if blocks.sample is None else self._samples(blocks.sample, None if zipped is None else len(zipped))
+        )
         if zipped is not None:
             yield [{**one, **other} for one, other in zip(zipped, points or [{}] * len(zipped), strict=True)]
         if blocks.list is not None:

@@ -27,8 +27,7 @@ MISSING = (MemberState.WAITING, MemberState.INTERRUPTED)
 
 
 def run_missing(sweep: Sweep, **how: Any) -> int:
-    """Runs the waiting and the interrupted runs; returns the exit code. `how`: the arguments `jobs`, `batch` and
-    `whole` of `_run`."""
+    """Runs the waiting and the interrupted runs; returns the exit code. `how`: the arguments of `_run`."""
     statuses = _statuses(sweep)
     missing = [run for run in sweep.runs if statuses[run.hash].stage in MISSING]
     return _run(sweep, missing, statuses, **how)

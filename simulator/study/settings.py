@@ -48,6 +48,7 @@ Assignment = Annotated[dict[str, Any], _by_key]
 Pair = Annotated[tuple[Real, Real], entries("two numbers are needed, e.g. [0.1, 10]", 2)]
 _Whole = Annotated[Integer, Field(ge=-(2**53), le=2**53)]
 WholePair = Annotated[tuple[_Whole, _Whole], entries("two whole numbers are needed, e.g. [1, 100]", 2)]
+Shares = Annotated[tuple[NonNegative, ...], entries("three numbers are needed, e.g. [0.8, 0.1, 0.1]", 3)]
 
 
 class Distribution(Settings):
@@ -120,18 +121,14 @@ class SweepSlurmSettings(SlurmSettings):
 class WellSettings(Settings):
     """The data set that `simulator dataset` writes."""
 
-    split: Annotated[tuple[NonNegative, ...], entries("three numbers are needed, e.g. [0.8, 0.1, 0.1]", 3)] = (
-        0.8, 0.1, 0.1
-    )  # fmt: skip
+    split: Shares = (0.8, 0.1, 0.1)
     """The shares of the runs in train, valid and test, which add up to 1."""
     trajectories_per_file: Count = 16
 
     @model_validator(mode="after")
     def _whole_split(self) -> Self:
         if abs(sum(self.split) - 1) > 1e-6 or not self.split[0]:
-            raise wrong(
-                "split", f"the shares of train (above 0), valid and test must add up to 1, not {sum(self.split):g}"
-            )
+            raise wrong("split", f"train (above 0), valid and test must add up to 1, not {sum(self.split):g}")
         return self
 
 

@@ -114,9 +114,13 @@ EVERY = "output.snapshots.every: "
 @pytest.mark.parametrize(
     ("text", "base", "message"),
     [
-        (STUDY, BASE.replace("every: 0.1", "every: 0.07"), EVERY + "0.07 does not divide time.stop = 0.2"),
-        (STUDY, BASE.replace("every: 0.1", "every_steps: 1"), EVERY + "the frames of a data set have a constant"),
-        (STUDY.replace("0.5,", "0.7,"), BASE, "dataset.split: the shares of train (above 0), valid and test must"),
+        (
+            STUDY,
+            BASE.replace("every: 0.1", "every: 0.07"),
+            EVERY + "frames have a constant interval: give a part of time.stop = 0.2, e.g. 0.066",
+        ),
+        (STUDY, BASE.replace("every: 0.1", "every_steps: 1"), EVERY + "frames have a constant interval"),
+        (STUDY.replace("0.5,", "0.7,"), BASE, "dataset.split: train (above 0), valid and test must add"),
         (STUDY.replace("n: 4", "n: 1"), BASE, "dataset.split: 1 runs cannot be divided as 0.5,0.25,0.25; add runs"),
         (STUDY.replace("model.viscosity", "time.stop"), BASE, "time.stop: differs between runs 0 and 1"),
     ],
