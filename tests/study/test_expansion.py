@@ -24,11 +24,6 @@ def test_grid_is_every_combination_and_the_first_key_changes_slowest(study) -> N
     assert [run.index for run in sweep.runs] == [0, 1, 2, 3]
 
 
-def test_zip_goes_in_step(study) -> None:
-    sweep = study('base: base.yaml\nsweep: {zip: {"grid.shape": [[8, 8, 8], [12, 12, 12]], "time.dt": [0.02, 0.01]}}')
-    assert values(sweep) == [([8, 8, 8], 0.02), ([12, 12, 12], 0.01)]
-
-
 def test_list_entries_are_taken_as_they_are(study) -> None:
     """An entry may set what another does not, start a block anew, and remove a key."""
     sweep = study(
