@@ -179,7 +179,7 @@ def build_shard(
                 placed.append((stored.id.get_offset() or 0, data))
             if block.start:  # for people who inspect a shard
                 stored.attrs["start"] = np.array(block.start, dtype=np.int64)
-    pieces = [image.getbuffer()] if filters else list(_stream(image, sorted(placed, key=lambda p: p[0])))
+    pieces = [image.getbuffer()] if filters else list(stream(image, sorted(placed, key=lambda p: p[0])))
     size, digest = checksum(pieces)
     entries = {name: tuple(_block_entry(fields[name], b) for b in own) for name, own in blocks.items()}
     return pieces, ShardEntry(file=shard_name(process_id), bytes=size, xxh3=digest, blocks=entries)
@@ -202,16 +202,18 @@ def nonfinite(values: np.ndarray) -> int:
 
 
 def reserve(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtype) -> h5py.Dataset:
-    """A data set with an offset in the file (`dataset.id.get_offset()`) whose bytes HDF5 never writes."""
+    """A data set with an offset in the file (`dataset.id.get_offset()`) whose bytes HDF5 never writes, and which does
+    not record the time, so that equal data are equal bytes."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    properties.set_obj_track_times(False)
     kind = h5py.h5t.py_create(dtype, logical=True)
     space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
     return h5py.Dataset(h5py.h5d.create(group.id, name.encode(), kind, space, properties))
 
 
-def _stream(image: io.FileIO, data: Iterable[tuple[int, np.ndarray]]) -> Iterator[memoryview]:
+def stream(image: io.FileIO, data: Iterable[tuple[int, np.ndarray]]) -> Iterator[memoryview]:
     """The bytes of the whole file in order; closes `image`. `data`: (offset, array), by ascending offset."""
     with image:
         size = image.seek(0, os.SEEK_END)

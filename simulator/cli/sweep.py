@@ -209,6 +209,32 @@ def submit_runs(args: argparse.Namespace) -> int:
     return 0
 
 
+@command("run a study and write its runs as a data set for learning", FILE, RUNNING[0])
+def dataset(args: argparse.Namespace) -> int:
+    """Run the missing runs of a sweep, together if they differ only in numbers, and write the snapshots of all runs
+    into the sweep's folder dataset/, in the HDF5 format of The Well. After Ctrl-C or a crash the same command
+    continues both.
+
+    example: simulator dataset configs/dataset_2d.yaml
+    """
+    from simulator.study import open_sweep
+    from simulator.study.dataset import check_dataset, write_dataset
+    from simulator.study.local import run_missing
+    from simulator.study.study_status import MemberState, statuses_of
+    from simulator.words import short
+
+    sweep = open_sweep(args.file)
+    check_dataset(sweep)
+    code = run_missing(sweep, jobs=args.jobs, batch=True, whole=True)
+    unfinished = [s for s in statuses_of([run.folder for run in sweep.runs]) if s.stage is not MemberState.DONE]
+    if unfinished:
+        print(f"the data set is written when all runs are done; {len(unfinished)} are not")
+        return code or 3
+    folder = short(write_dataset(sweep))
+    print(f'data set: {folder}\nthe_well.data.WellDataset(path="{folder}", well_split_name="train") reads it')
+    return 0
+
+
 sweep = Command(
     "plan, run, continue and compare many runs from one file",
     None,

@@ -113,6 +113,19 @@ class Simulation:
         self.__dict__.pop("template", None)
         return state
 
+    def state_from(self, values: Mapping[str, Any]) -> State:
+        """The state at time 0 whose fields have the given values on the grid:
+
+            simulation.state = simulation.state_from({"velocity": array})
+
+        `values`: arrays (component, x, y, z), (x, y, z) for scalars, without z in two dimensions, in the units of the
+        run; they may be traced or sharded. Fields that are not given are zero. Modes that dealiasing does not keep
+        and the divergence of solenoidal fields are removed. Raises UserError for a wrong name or shape.
+        """
+        state = start.with_particles(self.config, self.begin(start.fields_from(self.model, values)), self.swarm)
+        self.__dict__.pop("template", None)
+        return self.placed(state)
+
     def begin(self, given: Mapping[str, Any]) -> State:
         """The state that a run begins with, from its spectral fields and the particles that are matter."""
         return start.begin(given, self.model, self.integrator, self.forcing)

@@ -11,10 +11,12 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.config import RunConfig
-from simulator.errors import UserError
+from simulator.errors import UserError, did_you_mean
 from simulator.measure.budget import RESIDUAL
 from simulator.physics.forcing import Forcing
 from simulator.physics.initial import INITIALS, start_of
+from simulator.physics.initial.initial import coefficients, completed
+from simulator.physics.initial.python_start import whole
 from simulator.physics.models import Fields, Model, State
 from simulator.physics.models.equation import Equation
 from simulator.physics.particles.population import Populations
@@ -52,7 +54,27 @@ def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callab
 
 def traced_fields(config: RunConfig, model: Model, inputs: Inputs) -> Fields:
     """`initial_fields` for settings whose numbers may be traced: without checks of values."""
-    fields = start_of(INITIALS[config.initial.kind](config.initial), model, cast(Any, inputs))
+    return _projected(model, start_of(INITIALS[config.initial.kind](config.initial), model, cast(Any, inputs)))
+
+
+def fields_from(model: Model, values: Mapping[str, Any]) -> Fields:
+    """The spectral fields of `Simulation.state_from`. Raises UserError for a wrong name, shape or type."""
+
+    def refused(text: str) -> UserError:
+        return UserError(f"state_from: {text}")
+
+    shapes = model.initial_shapes
+    if model.parts or model.populations:
+        raise refused("this model has particles or several kinds of matter; it starts from its initial condition")
+    if unknown := [name for name in values if name not in shapes]:
+        meant = did_you_mean(unknown[0], shapes)
+        raise refused(f"unknown field {unknown[0]!r}{meant} this model's fields are {', '.join(shapes)}")
+    given = {n: whole(v, shapes[n], model.transform, n, refused) for n, v in values.items()}
+    return _projected(model, completed(model, jax.jit(partial(coefficients, model.transform))(given)))
+
+
+def _projected(model: Model, fields: dict[str, Any]) -> Fields:
+    """The model's fields, the solenoidal ones without their divergence."""
     for name in model.solenoidal:
         fields[name] = _without_divergence(model, fields[name])
     return {name: fields[name] for name in model.fields}

@@ -27,6 +27,7 @@ from simulator.config import RunConfig, load_config
 from simulator.errors import RunFailure, UserError
 from simulator.physics.models import State
 from simulator.run.execute import execute
+from simulator.run.folder import Found, RunFolder
 from simulator.run.log import RunLog
 from simulator.run.prepare import Choices
 from simulator.run.signals import SignalFlags
@@ -175,6 +176,9 @@ def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlag
             try:
                 if signals.received:
                     code = 3
+                    return
+                if RunFolder(folder).found() is Found.FINISHED:
+                    code = 0
                     return
                 simulation = Member(config, ensemble, number, RunInputs(folder / "inputs"), log.say)
                 code = execute(simulation, Choices(command=("simulator", "run", str(folder / CONFIG))), log, signals)

@@ -53,8 +53,9 @@ def keys(blocks: Blocks) -> list[str]:
 
 
 def expand(blocks: Blocks, places: Places) -> list[Values]:
-    """The values of every run: the product of grid, zip, list and sample (the first varies slowest), without the runs
-    that `exclude` matches. Raises UserError with a line for each mistake: `sweep.yaml:5: sweep.zip.time.cfl: ...`."""
+    """The values of every run: the product of grid, zip, list and sample (the first varies slowest), where the points
+    of `sample` belong to the values of `zip`, without the runs that `exclude` matches. Raises UserError with a line
+    for each mistake: `sweep.yaml:5: sweep.zip.time.cfl: ...`."""
     expansion = _Expansion(places)
     factors = list(expansion.factors(blocks))
     if not factors:
@@ -94,15 +95,19 @@ class _Expansion:
         """For each block, the sets of values that the block generates."""
         if blocks.grid is not None:
             yield self._combinations(blocks.grid)
-        if blocks.zip is not None:
-            yield self._zipped(blocks.zip)
+        zipped = None if blocks.zip is None else self._zipped(blocks.zip)
+        points = (
+            None if blocks.sample is None else self._samples(blocks.sample, None if zipped is None else len(zipped))
+        )
+        if zipped is not None:
+            yield [{**one, **other} for one, other in zip(zipped, points or [{}] * len(zipped), strict=True)]
         if blocks.list is not None:
             yield [
                 {key: self._value(value, "sweep", "list", i, key) for key, value in entry.items()}
                 for i, entry in enumerate(blocks.list)
             ]
-        if blocks.sample is not None:
-            yield self._samples(blocks.sample)
+        if points is not None and zipped is None:
+            yield points
 
     def _combinations(self, grid: Lists) -> list[Values]:
         lists = [
@@ -130,13 +135,31 @@ class _Expansion:
             for i in range(length)
         ]
 
-    def _samples(self, sample: SampleSettings) -> list[Values]:
-        if sample.n > MOST_RUNS:
-            self.wrong(("sweep", "sample", "n"), f"must be at most {MOST_RUNS}, not {sample.n}")
-            return [{}]
+    def _samples(self, sample: SampleSettings, zipped: int | None) -> list[Values]:
+        """The points, as many as `zip` has values if it is given."""
+        number, path = sample.n if zipped is None else zipped, ("sweep", "sample")
+        if number is None:
+            self.wrong((*path, "n"), "missing; give the number of points")
+        elif sample.n not in (None, number):
+            self.wrong(
+                (*path, "n"),
+                f"is {sample.n}, but the lists in zip have {number} values, to which the points belong; leave n out",
+            )
+        elif number > MOST_RUNS:
+            self.wrong((*path, "n"), f"must be at most {MOST_RUNS}, not {number}")
+        else:
+            for key, distribution in sample.parameters.items():
+                low, high = distribution.seeds or (0, number)
+                if high - low + 1 < number:
+                    problem = (
+                        f"seeds: {number} different numbers are needed, but {low} to {high} are {high - low + 1}"
+                    )
+                    self.wrong((*path, "parameters", key), problem)
+        if number is None or self._mistakes:
+            return [{}] * (zipped or 1)
         return [
-            {key: self._value(value, "sweep", "sample", "parameters", key) for key, value in point.items()}
-            for point in draw(sample)
+            {key: self._value(value, *path, "parameters", key) for key, value in point.items()}
+            for point in draw(sample, number)
         ]
 
     # ---- checks ------------------------------------------------------------------------------------------
@@ -215,26 +238,29 @@ def normal(value: Any) -> Any:
     return value
 
 
-def draw(settings: SampleSettings) -> list[dict[str, Any]]:
-    """`settings.n` points, each with a value for every key. The values of a parameter depend on the seed, not on the
+def draw(settings: SampleSettings, number: int) -> list[dict[str, Any]]:
+    """`number` points, each with a value for every key. The values of a parameter depend on the seed, not on the
     other parameters."""
-    columns = {
-        key: [_value(distribution, u) for u in _uniform(settings, key)]
-        for key, distribution in settings.parameters.items()
-    }
-    return [{key: values[i] for key, values in columns.items()} for i in range(settings.n)]
+    columns = {key: _column(settings, key, number) for key in settings.parameters}
+    return [{key: values[i] for key, values in columns.items()} for i in range(number)]
 
 
-def _uniform(settings: SampleSettings, key: str) -> np.ndarray:
-    """`n` numbers in (0, 1) for one parameter, from its own random stream."""
+def _column(settings: SampleSettings, key: str, number: int) -> list[Any]:
+    """The values of one parameter, from its own random stream."""
     stream = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
     generator = np.random.default_rng([settings.seed, stream])
+    distribution = settings.parameters[key]
+    if distribution.seeds is not None:
+        first, last = distribution.seeds
+        seeds: dict[int, None] = {}
+        while len(seeds) < number:  # one by one, so that a larger number of points keeps the seeds
+            seeds[int(generator.integers(first, last, endpoint=True))] = None
+        return list(seeds)
     if settings.method == "latin_hypercube":
-        order = generator.permutation(settings.n)
-        numbers = (order + generator.random(settings.n)) / settings.n
+        uniform = (generator.permutation(number) + generator.random(number)) / number
     else:
-        numbers = generator.random(settings.n)
-    return np.clip(numbers, 1e-12, 1 - 1e-12)
+        uniform = generator.random(number)
+    return [_value(distribution, u) for u in np.clip(uniform, 1e-12, 1 - 1e-12)]
 
 
 def _value(distribution: Distribution, u: float) -> Any:
@@ -248,6 +274,9 @@ def _value(distribution: Distribution, u: float) -> Any:
     if distribution.log_uniform is not None:
         low, high = np.log(distribution.log_uniform)
         return float(np.exp(low + u * (high - low)))
+    if distribution.integers is not None:
+        first, last = distribution.integers
+        return first + int(u * (last - first + 1))
     assert distribution.uniform is not None
     low, high = distribution.uniform
     return float(low + u * (high - low))

@@ -50,9 +50,11 @@ def run_again(sweep: Sweep, *, failed: bool = False, indices: Sequence[int] | No
 
 def _run(
     sweep: Sweep, runs: Sequence[SweepRun], before: dict[str, MemberStatus], *, jobs: int = 1,
-    batch: bool = False,
+    batch: bool = False, whole: bool = False,
 ) -> int:  # fmt: skip
-    """Runs `runs`, `jobs` processes at a time. With `batch`, similar runs are stepped together in one process."""
+    """Runs `runs`, `jobs` processes at a time. With `batch`, similar runs are stepped together in one process; with
+    `whole` in the groups of all runs of the sweep, so that continued runs are stepped by the program that began them
+    and end with the same bytes."""
     if jobs < 1:
         raise UserError(f"--jobs: must be at least 1, not {jobs}")
     if not runs:
@@ -69,7 +71,7 @@ def _run(
             _say(line)
         common = f", all with {sweep.common}" if sweep.common else ""
         _say(f"{sweep.name}: {len(runs)} of {len(sweep.runs)} runs, in {short(sweep.folder)}{common}")
-        work = _batches(runs, jobs) if batch else [Group((run,)) for run in runs]
+        work = _batches(sweep.runs if whole else runs, runs, jobs) if batch else [Group((run,)) for run in runs]
         code = run_all(sweep, work, at_once=jobs, environ=os.environ, say=_say)
     statuses = _statuses(sweep)
     _say(f"{counted(statuses.values())}; {duration(time.monotonic() - began)}")
@@ -79,10 +81,12 @@ def _run(
     return code
 
 
-def _batches(runs: Sequence[SweepRun], jobs: int) -> list[Group]:
+def _batches(runs: Sequence[SweepRun], missing: Sequence[SweepRun], jobs: int) -> list[Group]:
+    """The groups of `runs` in which any run is missing."""
     from simulator.study.batch import groups
 
-    divided = groups(runs, jobs)
+    hashes = {run.hash for run in missing}
+    divided = [group for group in groups(runs, jobs) if any(run.hash in hashes for run in group.runs)]
     for group in divided:
         if group.keys:
             numbers = ", ".join(str(run.index) for run in group.runs)

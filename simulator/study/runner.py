@@ -151,14 +151,16 @@ def _stop_file(folder: Path) -> bool:
 
 
 def _untaken(job: Group, display: Display) -> Group:
-    """The job without runs that another process has started meanwhile."""
-    remaining: list[SweepRun] = []
+    """The job without runs that another process has started meanwhile. Finished runs keep their places among runs
+    that are stepped together, and take no steps."""
+    stages = {run.hash: status_of(run.folder).stage for run in job.runs}
+    taken = {run.hash for run in job.runs if stages[run.hash] in (MemberState.RUNNING, MemberState.DONE)}
+    if len(taken) < len(job.runs):
+        taken = {hash_ for hash_ in taken if stages[hash_] is MemberState.RUNNING}
     for run in job.runs:
-        if status_of(run.folder).stage in (MemberState.RUNNING, MemberState.DONE):
+        if run.hash in taken:
             display.end(run, "started by another process", 0.0)
-        else:
-            remaining.append(run)
-    return replace(job, runs=tuple(remaining))
+    return replace(job, runs=tuple(run for run in job.runs if run.hash not in taken))
 
 
 def _start(sweep: Sweep, job: Group, slot: "Slot", environ: Mapping[str, str]) -> _Child:

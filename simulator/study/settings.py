@@ -10,7 +10,7 @@ from simulator.config.run_config import usable_name
 from simulator.errors import shortened, shown
 from simulator.measure import KINDS
 from simulator.run.folder import own_names
-from simulator.settings import Count, InputPath, Integer, Real, Settings, entries
+from simulator.settings import Count, InputPath, Integer, NonNegative, Real, Settings, entries, wrong
 
 
 def _filled(kind: type | UnionType, needed: str, empty: str) -> BeforeValidator:
@@ -46,6 +46,9 @@ def _usable_name(name: str) -> str:
 Values = Annotated[tuple[Any, ...], _values]
 Assignment = Annotated[dict[str, Any], _by_key]
 Pair = Annotated[tuple[Real, Real], entries("two numbers are needed, e.g. [0.1, 10]", 2)]
+_Whole = Annotated[Integer, Field(ge=-(2**53), le=2**53)]
+WholePair = Annotated[tuple[_Whole, _Whole], entries("two whole numbers are needed, e.g. [1, 100]", 2)]
+Shares = Annotated[tuple[NonNegative, ...], entries("three numbers are needed, e.g. [0.8, 0.1, 0.1]", 3)]
 
 
 class Distribution(Settings):
@@ -57,6 +60,10 @@ class Distribution(Settings):
     """[low, high], both above zero: uniform in the logarithm."""
     normal: Pair | None = None
     """[mean, standard deviation]"""
+    integers: WholePair | None = None
+    """[first, last]: a whole number in this range, both included, with equal probability."""
+    seeds: WholePair | None = None
+    """[first, last]: different whole numbers in this range, drawn without repetition."""
     choice: Values | None = None
     """One of these values, with equal probability."""
 
@@ -65,7 +72,7 @@ class Distribution(Settings):
         given = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"one of {', '.join(type(self).model_fields)} is needed, e.g. {{uniform: [0, 1]}}")
-        for name in ("uniform", "log_uniform"):
+        for name in ("uniform", "log_uniform", "integers", "seeds"):
             pair = getattr(self, name)
             if pair is not None and not pair[0] < pair[1]:
                 raise ValueError(f"{name}: the first number must be below the second, not {list(pair)}")
@@ -82,15 +89,16 @@ class SampleSettings(Settings):
     method: Literal["latin_hypercube", "random"] = "latin_hypercube"
     """latin_hypercube: each of n intervals of equal probability of every parameter contains one point (McKay, Beckman
     & Conover, Technometrics 21, 239 (1979)); random: independent points, to which a larger n adds further points."""
-    n: Count
-    """Number of points."""
+    n: Count | None = None
+    """Number of points; beside `zip` the number of its values."""
     seed: Annotated[Integer, Field(ge=0)] = 0
     parameters: Annotated[dict[str, Distribution], _by_key]
     """Keys of the run's file and their distributions."""
 
 
 class Blocks(Settings):
-    """The blocks multiply: there is a run for every combination of an entry of grid, zip, list and sample."""
+    """The blocks multiply: there is a run for every combination of an entry of grid, zip, list and sample. Beside
+    `zip`, the points of `sample` belong to its values, one by one."""
 
     grid: Annotated[dict[str, Values], _by_key] | None = None
     """Every combination of these values."""
@@ -110,6 +118,20 @@ class SweepSlurmSettings(SlurmSettings):
     """Largest number of runs that Slurm runs at a time."""
 
 
+class WellSettings(Settings):
+    """The data set that `simulator dataset` writes."""
+
+    split: Shares = (0.8, 0.1, 0.1)
+    """The shares of the runs in train, valid and test, which add up to 1."""
+    trajectories_per_file: Count = 16
+
+    @model_validator(mode="after")
+    def _whole_split(self) -> Self:
+        if abs(sum(self.split) - 1) > 1e-6 or not self.split[0]:
+            raise wrong("split", f"train (above 0), valid and test must add up to 1, not {sum(self.split):g}")
+        return self
+
+
 class SweepSettings(Settings):
     """A parameter study: a base configuration and the keys that vary."""
 
@@ -120,4 +142,5 @@ class SweepSettings(Settings):
     sweep: Blocks
     collect: tuple[str, ...] = ()
     """Columns of the table: final.energy, max.dissipation, mean.enstrophy[time>0.5], wall_time, ..."""
+    dataset: WellSettings = WellSettings()
     slurm: SweepSlurmSettings = SweepSlurmSettings()

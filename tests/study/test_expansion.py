@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sweep_support import BASE
 
 from simulator.study import open_sweep
 from simulator.study.expansion import draw, normal
@@ -21,11 +22,6 @@ def test_grid_is_every_combination_and_the_first_key_changes_slowest(study) -> N
     assert values(sweep) == [(1e-3, "single"), (1e-3, "double"), (0.01, "single"), (0.01, "double")]
     assert [run.config.model.viscosity for run in sweep.runs] == [1e-3, 1e-3, 0.01, 0.01]
     assert [run.index for run in sweep.runs] == [0, 1, 2, 3]
-
-
-def test_zip_goes_in_step(study) -> None:
-    sweep = study('base: base.yaml\nsweep: {zip: {"grid.shape": [[8, 8, 8], [12, 12, 12]], "time.dt": [0.02, 0.01]}}')
-    assert values(sweep) == [([8, 8, 8], 0.02), ([12, 12, 12], 0.01)]
 
 
 def test_list_entries_are_taken_as_they_are(study) -> None:
@@ -46,16 +42,12 @@ base: base.yaml
 sweep:
   sample: {method: random, n: 2, seed: 1, parameters: {initial.amplitude: {uniform: [1, 2]}}}
   list: [{precision: single}, {precision: double}]
-  zip: {time.stop: [0.1, 0.2], time.dt: [0.02, 0.04]}
   grid: {model.viscosity: [0.1, 0.2, 0.3]}
 """)
-    assert len(sweep.runs) == 3 * 2 * 2 * 2
+    assert len(sweep.runs) == 3 * 2 * 2
     a, b = values(sweep)[0][-1], values(sweep)[1][-1]
     assert [v[:-1] for v in values(sweep)[::2]] == [
-        (nu, stop, dt, precision)
-        for nu in (0.1, 0.2, 0.3)
-        for stop, dt in ((0.1, 0.02), (0.2, 0.04))
-        for precision in ("single", "double")
+        (nu, precision) for nu in (0.1, 0.2, 0.3) for precision in ("single", "double")
     ]
     assert {v[-1] for v in values(sweep)} == {a, b}
 
@@ -81,13 +73,13 @@ def test_two_ways_to_write_one_value(one, other, equal: bool) -> None:
     assert (normal(one) == normal(other)) is equal
 
 
-def sample(text_method: str, n: int, **parameters) -> SampleSettings:
-    return SampleSettings.model_validate({"method": text_method, "n": n, "seed": 7, "parameters": parameters})
+def sample(text_method: str, **parameters) -> SampleSettings:
+    return SampleSettings.model_validate({"method": text_method, "seed": 7, "parameters": parameters})
 
 
 def test_a_latin_hypercube_hits_each_part_of_every_range_once() -> None:
     n = 16
-    points = draw(sample("latin_hypercube", n, a={"uniform": [2, 4]}, b={"log_uniform": [0.1, 10]}))
+    points = draw(sample("latin_hypercube", a={"uniform": [2, 4]}, b={"log_uniform": [0.1, 10]}), n)
     in_parts = {
         "a": [math.floor((p["a"] - 2) / 2 * n) for p in points],
         "b": [math.floor((math.log10(p["b"]) + 1) / 2 * n) for p in points],
@@ -97,20 +89,39 @@ def test_a_latin_hypercube_hits_each_part_of_every_range_once() -> None:
 
 
 def test_samples_are_repeated_by_their_seed_and_do_not_depend_on_one_another() -> None:
-    whole = sample("random", 5, a={"uniform": [0, 1]}, b={"normal": [3, 0.5]})
-    assert draw(whole) == draw(whole)
-    alone = draw(sample("random", 5, b={"normal": [3, 0.5]}))
-    assert [p["b"] for p in draw(whole)] == [p["b"] for p in alone]
-    assert draw(sample("random", 8, b={"normal": [3, 0.5]}))[:5] == alone
+    whole = sample("random", a={"uniform": [0, 1]}, b={"normal": [3, 0.5]}, s={"seeds": [1, 10]})
+    assert draw(whole, 5) == draw(whole, 5)
+    alone = draw(sample("random", b={"normal": [3, 0.5]}, s={"seeds": [1, 10]}), 8)
+    assert [{"b": p["b"], "s": p["s"]} for p in draw(whole, 5)] == alone[:5]
+    assert sorted(p["s"] for p in draw(whole, 10)) == list(range(1, 11))
 
 
 def test_distributions() -> None:
     """Moments of 4000 stratified points: exact to the width of a stratum."""
     n = 4000
-    points = draw(sample("latin_hypercube", n, g={"normal": [3, 0.5]}, c={"choice": ["x", "y"]}))
+    points = draw(
+        sample("latin_hypercube", g={"normal": [3, 0.5]}, c={"choice": ["x", "y"]}, i={"integers": [-1, 2]}), n
+    )
     g = np.array([p["g"] for p in points])
     assert abs(g.mean() - 3) < 2e-3 and abs(g.std() - 0.5) < 5e-3
     assert sum(p["c"] == "x" for p in points) == n // 2
+    assert [sum(p["i"] == k for p in points) for k in range(-1, 3)] == [n // 4] * 4
+
+
+def test_a_sample_pairs_with_zip(study) -> None:
+    """Each point belongs to a value of zip; whole numbers and seeds arrive as such."""
+    sweep = study(
+        """\
+base: base.yaml
+sweep:
+  zip: {time.stop: [0.1, 0.2, 0.3]}
+  sample: {parameters: {initial.peak: {integers: [2, 3]}, initial.seed: {seeds: [0, 2]}}}
+""",
+        BASE.replace("taylor_green", "random"),
+    )
+    assert len(sweep.runs) == 3 and [run.config.time.stop for run in sweep.runs] == [0.1, 0.2, 0.3]
+    assert sorted(run.config.initial.seed for run in sweep.runs) == [0, 1, 2]
+    assert {run.config.initial.peak for run in sweep.runs} <= {2, 3}
 
 
 def test_paths_in_a_sweep_start_at_the_sweeps_folder(study, tmp_path: Path) -> None:

@@ -25,12 +25,17 @@ VALUES = st.one_of(
 BLOCK = st.dictionaries(KEYS, st.lists(VALUES, max_size=3), max_size=3)
 ENTRY = st.dictionaries(KEYS, VALUES, max_size=2)
 PAIR = st.lists(st.floats(-2, 10), min_size=1, max_size=3)
+WHOLE = st.lists(st.integers(-(2**60), 2**60) | st.integers(0, 9), min_size=2, max_size=2)
 DISTRIBUTION = st.dictionaries(
-    st.sampled_from(["uniform", "log_uniform", "normal", "choice", "sobol"]), PAIR, max_size=2
+    st.sampled_from(["uniform", "log_uniform", "normal", "choice", "integers", "seeds"]), PAIR | WHOLE, max_size=2
 )
 SAMPLE = st.fixed_dictionaries(
-    {"n": st.integers(0, 4), "parameters": st.dictionaries(KEYS, DISTRIBUTION, max_size=2)},
-    optional={"method": st.sampled_from(["latin_hypercube", "random", "grid"]), "seed": st.integers(-1, 9)},
+    {"parameters": st.dictionaries(KEYS, DISTRIBUTION, max_size=2)},
+    optional={
+        "n": st.integers(0, 4),
+        "method": st.sampled_from(["latin_hypercube", "random", "grid"]),
+        "seed": st.integers(-1, 9),
+    },
 )
 SWEEP = st.fixed_dictionaries(
     {},

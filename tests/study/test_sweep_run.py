@@ -53,34 +53,20 @@ LONG = "base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}, list: [{ti
 
 
 @pytest.mark.spmd
-def test_ctrl_c_stops_all_cleanly(study, capsys) -> None:
+@pytest.mark.parametrize("how", ["ctrl-c", pytest.param("file", marks=pytest.mark.slow)])
+def test_a_sweep_is_stopped_cleanly(study, capsys, how: str) -> None:
     sweep = study(LONG)
     with started("sweep", "run", "study.yaml", "--jobs", "2") as process:
         wait_until(lambda: all(_step(run.folder) > 0 for run in sweep.runs), 90)
         assert stages(sweep) == ["running", "running"]
         assert main(["sweep", "run", "study.yaml", "--jobs", "2"]) == 0
         assert "2 running; nothing to do" in capsys.readouterr().out
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT) if how == "ctrl-c" else (sweep.folder / "stop").touch()
         shown, _ = process.communicate(timeout=60)
     assert process.returncode == 3
     assert stages(sweep) == ["interrupted", "interrupted"]
     assert "2 interrupted" in shown
     assert all(list((run.folder / "checkpoints").glob("0*")) for run in sweep.runs)
-
-
-@pytest.mark.slow
-@pytest.mark.spmd
-def test_a_stop_file_ends_a_sweep_and_the_same_command_continues(study) -> None:
-    sweep = study(LONG)
-    for start in range(2):
-        steps = [_step(run.folder) for run in sweep.runs]
-        with started("sweep", "run", "study.yaml", "--jobs", "2") as process:
-            wait_until(lambda: all(_step(run.folder) > n for run, n in zip(sweep.runs, steps, strict=True)), 90)  # noqa: B023
-            (sweep.folder / "stop").touch()
-            process.communicate(timeout=60)
-        assert process.returncode == 3 and stages(sweep) == ["interrupted"] * 2
-        continued = ["continuing from" in (run.folder / "run.log").read_text() for run in sweep.runs]
-        assert continued == [bool(start)] * 2
 
 
 def _step(folder: Path) -> int:

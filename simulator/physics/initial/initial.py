@@ -79,7 +79,11 @@ def start_of(initial: Initial, model: Model, files: StartFiles) -> dict[str, Any
             f"kind: {initial.settings.kind} gives one kind of matter; for a composite it belongs into "
             f"initial: {{kind: composite, components: {{{next(iter(model.parts))}: ..."
         )
-    given = initial.build_for(model, files)
+    return completed(model, initial.build_for(model, files))
+
+
+def completed(model: Model, given: Fields) -> dict[str, Any]:
+    """The evolved fields of a model from those that an initial condition sets; the others are zero."""
     transform, fields = model.transform, dict(given)
     layout, kind = transform.layout, jnp.result_type(transform.dtype, jnp.complex64)
     if not model.fields.keys() <= given.keys():
@@ -111,14 +115,19 @@ def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) 
 
     @jax.jit
     def build() -> Fields:
-        physical = transform.physical
         fields = values(*seen_coordinates(transform))
         whole = {n: v if hasattr(v, "ndim") else jnp.stack(list(v)) for n, v in fields.items()}
-        seen = {n: jnp.where(physical.inside(), physical.from_seen(v), 0) for n, v in whole.items()}
-        held = {n: physical.constrain(v) for n, v in seen.items()}
-        return {n: transform.layout.constrain(transform.forward(v)) for n, v in held.items()}
+        return coefficients(transform, whole)
 
     return build()
+
+
+def coefficients(transform: Transform, values: Mapping[str, jax.Array]) -> Fields:
+    """Coefficients of fields given by their values (..., x, y, z), or (..., x, y), with padding."""
+    physical = transform.physical
+    seen = {n: jnp.where(physical.inside(), physical.from_seen(v), 0) for n, v in values.items()}
+    held = {n: physical.constrain(v) for n, v in seen.items()}
+    return {n: transform.layout.constrain(transform.forward(v)) for n, v in held.items()}
 
 
 def seen_coordinates(transform: Transform) -> tuple[jax.Array, ...]:

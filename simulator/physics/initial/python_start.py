@@ -1,6 +1,6 @@
 """Fields from a user's function."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import jax
@@ -49,7 +49,7 @@ class PythonStart(Initial):
             for name, value in result.items():
                 if name not in wanted:
                     raise function.refused(f"returned {name!r}; this model's fields are {', '.join(wanted)}")
-                fields[name] = _whole(value, wanted[name], transform, name, function)
+                fields[name] = whole(value, wanted[name], transform, name, function.refused)
             return fields
 
         return from_values(transform, values)
@@ -68,8 +68,11 @@ class PythonStart(Initial):
         return matter.population.made(start)
 
 
-def _whole(value: Any, lead: tuple[int, ...], transform: Transform, name: str, function: UserFunction) -> jax.Array:
-    """The value that a user's function gives for a field, as an array of the field's (padded) shape."""
+def whole(
+    value: Any, lead: tuple[int, ...], transform: Transform, name: str, refused: Callable[[str], UserError]
+) -> jax.Array:
+    """The value that a user gives for a field, as an array of the field's (padded) shape. Raises what `refused` makes
+    of a line about another shape or type."""
     points, padded = transform.grid.seen(transform.grid.shape), transform.physical.seen_shape
     try:
         if isinstance(value, list | tuple):
@@ -79,9 +82,9 @@ def _whole(value: Any, lead: tuple[int, ...], transform: Transform, name: str, f
             raise ValueError
         value = _spread(value, points, padded)
     except (TypeError, ValueError):
-        raise function.refused(f"{name} has {_shapes(value)}; shape {(*lead, *points)} is needed") from None
+        raise refused(f"{name} has {_shapes(value)}; shape {(*lead, *points)} is needed") from None
     if jnp.iscomplexobj(value) and transform.layout.real:
-        raise function.refused(f"{name} is complex; real values are needed")
+        raise refused(f"{name} is complex; real values are needed")
     return value
 
 

@@ -1,0 +1,254 @@
+"""Writes the finished runs of a sweep as a data set for learning, in the HDF5 format of The Well (Ohana et al.,
+NeurIPS 2024; https://github.com/PolymathicAI/the_well), which `the_well.data.WellDataset(path=FOLDER)` reads.
+
+OUTPUT/NAME/dataset/data/train/NAME_0000.hdf5 ...   trajectories; likewise in valid/ and test/
+OUTPUT/NAME/dataset/stats.yaml                      mean, std and rms of the training fields and of their increments
+OUTPUT/NAME/dataset/dataset.json                    the runs of every file
+
+All files depend on the runs only, and each appears whole or not at all: a data set that is continued after the
+process was killed has the same bytes. A file is streamed to the disk; only one frame is in memory at a time.
+"""
+
+import io
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from simulator.archive.manifest import FieldEntry, component_names
+from simulator.archive.open_run import open_run
+from simulator.archive.reader import Snapshot
+from simulator.archive.shard import reserve, stream
+from simulator.config import as_mapping
+from simulator.config.yaml12 import dump_yaml, path_of, value_at
+from simulator.errors import RunFailure, UserError
+from simulator.files import read_json, remove_temporaries, replace_file, replace_json, sync_folder, write_durably
+from simulator.run.lock import RunLock
+from simulator.study.batch import numbers
+from simulator.study.runs import SweepRun, is_compared
+from simulator.study.sweep import Sweep
+from simulator.words import brief
+
+PLAN, STATS = "dataset.json", "stats.yaml"
+SPLITS = ("train", "valid", "test")
+_ALIKE = ("model.kind", "grid.shape", "grid.box", "time.stop", "output.snapshots")
+_TOLERANCE = 1e-6
+"""The largest deviation of a frame's time, in intervals."""
+_FLOAT = np.dtype("<f4")
+Runs = Sequence[SweepRun]
+Axes = Mapping[str, np.ndarray]
+"""The coordinates of the grid points by axis."""
+
+
+@dataclass(frozen=True)
+class _WellField:
+    """A field of the data set: a part of the field `source` of the snapshots, of tensor order 0, 1 or 2."""
+
+    name: str
+    order: int
+    source: str
+    index: tuple[int, ...] = ()
+    part: Callable[[np.ndarray], np.ndarray] = np.asarray
+
+    def frame(self, snapshot: Snapshot) -> np.ndarray:
+        """The values at the points of the grid, shape (x, y, z, components...), in single precision."""
+        values = self.part(snapshot[self.source][(*self.index, ...)])
+        return np.moveaxis(values, range(self.order), range(-self.order, 0)).astype(_FLOAT)
+
+
+def check_dataset(sweep: Sweep) -> None:
+    """Raises UserError, naming the key, if the runs of the sweep cannot be trajectories of one data set: they differ
+    in grid, fields or times, their frames have no constant interval, or they are too few for the split."""
+    first = as_mapping(sweep.runs[0].config)
+    for run in sweep.runs:
+        other = as_mapping(run.config)
+        for key in _ALIKE:
+            if value_at(other, path_of(key)) != value_at(first, path_of(key)):
+                pair = f"{sweep.runs[0].index} and {run.index}"
+                raise UserError(f"{sweep.file}: {key}: differs between runs {pair}, but a data set has one {key}")
+    frame_times(sweep)
+    divided(sweep)
+
+
+def frame_times(sweep: Sweep) -> np.ndarray:
+    """The times of the frames, shape (frame,). Raises UserError unless they have a constant interval."""
+    config = sweep.runs[0].config
+    snapshots, stop = config.output.snapshots, config.time.stop
+    number = max(round(stop / (snapshots.every or stop)), 1)
+    if (
+        snapshots.every is None or snapshots.every_steps or config.time.max_steps
+        or abs(number * snapshots.every - stop) > _TOLERANCE * snapshots.every
+    ):  # fmt: skip
+        raise UserError(
+            f"{sweep.file}: output.snapshots.every: frames have a constant interval: give a part of time.stop = "
+            f"{stop:g}, e.g. {stop / number:.6g}, and neither output.snapshots.every_steps nor time.max_steps"
+        )
+    return np.arange(number + 1) * snapshots.every
+
+
+def divided(sweep: Sweep) -> dict[str, Runs]:
+    """The runs of every file. The runs are dealt to the splits in the order of their hashes, which is random but the
+    same every time; shares of valid and test are rounded up. Raises UserError if there are too few runs."""
+    settings, runs = sweep.settings.dataset, sorted(sweep.runs, key=lambda run: run.hash)
+    valid, test = (math.ceil(share * len(runs) - _TOLERANCE) for share in settings.split[1:])
+    ends = (0, len(runs) - valid - test, len(runs) - test, len(runs))
+    if ends[1] < 1:
+        raise UserError(
+            f"{sweep.file}: dataset.split: {len(runs)} runs cannot be divided as {brief(list(settings.split))}; "
+            "add runs, or give a share of 0 to valid or test"
+        )
+    files, most = {}, settings.trajectories_per_file
+    for split, start, stop in zip(SPLITS, ends[:-1], ends[1:], strict=True):
+        for number, first in enumerate(range(start, stop, most)):
+            files[f"data/{split}/{sweep.name}_{number:04d}.hdf5"] = runs[first : min(first + most, stop)]
+    return files
+
+
+def write_dataset(sweep: Sweep) -> Path:
+    """Writes the missing files of the data set of a sweep whose runs are all done, and returns its folder.
+
+    Files of an earlier data set with other runs, fields or times are replaced. Raises UserError if another process
+    writes into the sweep's folder, RunFailure if the frames of a run are not as the sweep's file describes them.
+    """
+    folder, files, times = sweep.folder / "dataset", divided(sweep), frame_times(sweep)
+    with RunLock.acquire(sweep.folder, os.environ):
+        meshes = {n: e for n, e in open_run(sweep.runs[0].folder).snapshots[0].manifest.fields.items() if e.is_mesh}
+        fields = [field for name, entry in meshes.items() for field in _fields(name, entry)]
+        hashes = {name: [run.hash for run in runs] for name, runs in files.items()}
+        plan = {"fields": [field.name for field in fields], "times": times.tolist(), "files": hashes}
+        earlier = read_json(folder / PLAN)
+        if earlier != plan:
+            for name in {*earlier.get("files", ()), *files, STATS}:
+                (folder / name).unlink(missing_ok=True)
+            folder.mkdir(exist_ok=True)
+            replace_json(folder / PLAN, plan)
+        axes = {axis.name: axis.coordinates for axis in next(iter(meshes.values())).axes}
+        for name, runs in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            remove_temporaries((folder / name).parent)
+            if not (folder / name).exists():
+                _write_file(folder / name, sweep, runs, fields, axes)
+        if not (folder / STATS).exists():
+            train = [folder / name for name in files if name.startswith("data/train/")]
+            replace_file(folder / STATS, dump_yaml(statistics(train)))
+    return folder
+
+
+def _fields(name: str, entry: FieldEntry) -> Iterator[_WellField]:
+    """The fields of the data set that a field of the snapshots becomes. Vectors and tensors of other dimensions than
+    the space have no place in the format; their components are fields of their own, and so are the real and the
+    imaginary part of complex fields."""
+    order, parts = len(entry.components), [(name, ())]
+    if order > 2 or any(len(names) != len(entry.axes) for names in entry.components):
+        order, parts = 0, [(f"{name}_{label}", index) for index, label in component_names(entry.components)]
+    complex_parts = {"_real": np.real, "_imaginary": np.imag}
+    for end, part in (complex_parts if np.dtype(entry.dtype).kind == "c" else {"": np.asarray}).items():
+        yield from (_WellField(f"{own}{end}", order, name, index, part) for own, index in parts)
+
+
+def _write_file(path: Path, sweep: Sweep, runs: Runs, fields: Sequence[_WellField], axes: Axes) -> None:
+    """Writes one file: HDF5 makes the structure in memory, and the frames follow while the file is written."""
+    times = frame_times(sweep).astype(_FLOAT)
+    shape = (len(times), *map(len, axes.values()))
+    image, placed = io.FileIO(os.memfd_create("dataset"), "w+"), []
+    # Files of the earliest format hold no times of creation: equal data are equal bytes.
+    with h5py.File(image, "w", libver="earliest") as file:
+        _describe(file, sweep, runs, axes, times)
+        for order in range(3):
+            own = [field for field in fields if field.order == order]
+            group = file.create_group(f"t{order}_fields")
+            _attributes(group, field_names=[field.name for field in own])
+            for field in own:
+                extents = (len(runs), *shape, *(len(axes),) * order)
+                stored = reserve(group, field.name, extents, _FLOAT)
+                _attributes(stored, dim_varying=[True] * (len(axes)), sample_varying=True, time_varying=True)
+                placed.append((stored.id.get_offset(), field))
+    write_durably(path, stream(image, _frames(sorted(placed, key=lambda pair: pair[0]), runs, times)))
+    sync_folder(path.parent)
+
+
+def _frames(placed: Sequence[tuple[int, _WellField]], runs: Runs, times: np.ndarray) -> Iterator[Any]:
+    """Every frame of every field: its offset in the file and its values."""
+    for offset, field in placed:
+        for run in runs:
+            snapshots = [s for s in open_run(run.folder).snapshots[:] if field.source in s]
+            found = np.array([snapshot.time for snapshot in snapshots], _FLOAT)
+            if found.shape != times.shape or abs(found - times).max() > _TOLERANCE * times[-1]:
+                raise RunFailure(
+                    f"{run.folder}: its {len(found)} snapshots with {field.source} are not at the {len(times)} times "
+                    "that output.snapshots describes now; remove the folder and run again"
+                )
+            for snapshot in snapshots:
+                values = field.frame(snapshot)
+                yield offset, values
+                offset += values.nbytes
+
+
+def _describe(file: h5py.File, sweep: Sweep, runs: Runs, axes: Axes, times: np.ndarray) -> None:
+    """Writes the attributes of a file, its coordinates, boundary conditions and scalars. Numbers that differ between
+    the runs of the sweep are scalars, the others attributes."""
+    first, *others = (numbers(run.config) for run in sweep.runs)
+    shared = {key: item for key, item in first.items() if all(other.get(key) == item for other in others)}
+    _attributes(
+        file, dataset_name=sweep.name, grid_type="cartesian", n_spatial_dims=len(axes), n_trajectories=len(runs),
+        simulation_parameters=list(shared), **shared,
+        runs=[run.hash for run in runs],  # not part of the format: the origin of each trajectory
+    )  # fmt: skip
+    dimensions, boundaries = file.create_group("dimensions"), file.create_group("boundary_conditions")
+    _attributes(dimensions, spatial_dims=list(axes))
+    _attributes(dimensions.create_dataset("time", data=times), sample_varying=False)
+    constant = {"sample_varying": False, "time_varying": False}
+    for axis, coordinates in axes.items():
+        _attributes(dimensions.create_dataset(axis, data=coordinates.astype(_FLOAT)), **constant)
+        group = boundaries.create_group(f"{axis}_periodic")
+        _attributes(group, associated_dims=[axis], associated_fields=[], bc_type="PERIODIC", **constant)
+        ends = np.isin(np.arange(len(coordinates)), (0, len(coordinates) - 1))
+        group.create_dataset("mask", data=ends)
+        group.create_dataset("values", data=np.zeros(ends.sum(), _FLOAT))
+    compared = [k for k in sweep.varied if is_compared(k.partition(".")[0]) and k.rpartition(".")[2] != "seed"]
+    scalars = [k for k in compared if all(type(run.values.get(k)) in (int, float) for run in sweep.runs)]
+    group = file.create_group("scalars")
+    _attributes(group, field_names=scalars)
+    for key in scalars:
+        stored = group.create_dataset(key, data=np.array([run.values[key] for run in runs], _FLOAT))
+        _attributes(stored, sample_varying=True, time_varying=False)
+
+
+def _attributes(item: h5py.File | h5py.Group | h5py.Dataset, **values: Any) -> None:
+    """Sets attributes in the types that readers of The Well expect: lists are of booleans or of text."""
+    for name, value in values.items():
+        if isinstance(value, list):
+            value = np.array(value, bool if True in value else h5py.string_dtype())
+        item.attrs[name] = np.bool_(value) if isinstance(value, bool) else value
+
+
+def statistics(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
+    """Mean, standard deviation and root mean square over all trajectories, frames and points of the fields in
+    `files`, and of their increments from frame to frame (`mean_delta`, ...): by field, for each component."""
+    sums: dict[tuple[str, str], Any] = {}
+    before: Any = None
+    for path in files:
+        with h5py.File(path, "r", locking=False) as opened:
+            file: Any = opened
+            space, frames = tuple(range(file.attrs["n_spatial_dims"])), len(file["dimensions/time"])
+            stored = [item for order in range(3) for item in file[f"t{order}_fields"].items()]
+            for (name, field), index in product(stored, np.ndindex(file.attrs["n_trajectories"], frames)):
+                values = field[index].astype(np.float64)
+                parts = {"": values} if index[1] == 0 else {"": values, "_delta": values - before}
+                for end, part in parts.items():
+                    moments = np.ones(part.shape[len(space) :]), part.mean(space), (part**2).mean(space)
+                    sums[end, name] = sums.get((end, name), 0) + np.stack(moments)
+                before = values
+    found: dict[str, dict[str, Any]] = {}
+    for (end, name), (number, mean, square) in sorted(sums.items()):
+        mean, square = mean / number, square / number
+        deviation = np.maximum(square - mean**2, 0) ** 0.5
+        for key, value in (("mean", mean), ("rms", square**0.5), ("std", deviation)):
+            found.setdefault(f"{key}{end}", {})[name] = value.tolist()
+    return found
