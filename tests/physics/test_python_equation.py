@@ -12,7 +12,6 @@ from run_support import simulation
 from simulator import Simulation, differentiate
 from simulator.cli import main
 from simulator.errors import UserError
-from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.user_function import POINTS, mixing
 from simulator.simulation.advance import Until
 from simulator.study.batch import BatchedStep, numbers
@@ -215,48 +214,3 @@ def test_what_is_pointwise(functions, pointwise: bool) -> None:
     block = jax.ShapeDtypeStruct((3, *POINTS), jnp.float64)
     for number, function in enumerate(functions):
         assert (mixing(jax.make_jaxpr(function)(block)) is None) == pointwise, number
-
-
-FLOW = """\
-from simulator.equations import Equation, Field
-from simulator.physics.models.advection import divergence_of_stress, stress_without_trace
-from simulator.spectral.operators import project
-
-
-class Flow(Equation):
-    evolved = (Field("velocity", vector=True, solenoidal=True),)
-    viscosity: float = 0.05
-
-    def linear(self):
-        return {"velocity": -self.viscosity * self.k_squared}
-
-    def products(self, values):
-        return {"stress": stress_without_trace(values["velocity"])}
-
-    def advection(self, values):
-        return values["velocity"]
-
-    def combine(self, products, fields):
-        layout = self.transform.layout
-        return {"velocity": project(layout, -divergence_of_stress(layout, products["stress"]))}
-"""
-
-
-@pytest.mark.slow
-def test_a_users_equation_costs_what_the_same_one_built_in_costs(tmp_path, monkeypatch) -> None:
-    """Navier-Stokes from a file and the shipped model (without its energy budget): operations, bytes and instructions
-    of the compiled loop over steps agree within 5 %, and so do the fields after a step to round-off."""
-    monkeypatch.setattr(NavierStokes, "budget", "none")
-    start = ["initial={kind: taylor_green}", "time={stop: 1, cfl: 0.5}", "grid.shape=16,16,16", "devices.count=1"]
-    config = written(tmp_path, ("equation: Burgers", "equation: Flow"), code=BURGERS + "\n\n" + FLOW)
-    own = simulation(config, *start)
-    shipped = simulation(tmp_path / "case.yaml", "model={kind: navier_stokes, viscosity: 0.05}", *start)
-    programs = [one.compiled_loop() for one in (own, shipped)]
-    for quantity in ("flops", "bytes accessed"):
-        mine, theirs = (program.cost_analysis()[quantity] for program in programs)
-        assert mine <= 1.05 * theirs
-    mine, theirs = (program.as_text().count(" = ") for program in programs)
-    assert mine <= 1.05 * theirs
-    for one in (own, shipped):
-        one.state = jax.jit(one.step)(one.state, 0.01)
-    np.testing.assert_allclose(own.fields["velocity"], shipped.fields["velocity"], rtol=0, atol=1e-14)
