@@ -215,7 +215,7 @@ def dataset(args: argparse.Namespace) -> int:
     into the sweep's folder dataset/, in the HDF5 format of The Well. After Ctrl-C or a crash the same command
     continues both.
 
-    example: simulator dataset configs/dataset_2d.yaml
+    example: simulator dataset configs/sweep_dataset_2d.yaml
     """
     from simulator.study import open_sweep
     from simulator.study.dataset import check_dataset, write_dataset
