@@ -33,17 +33,12 @@ def clustered(count: int) -> np.ndarray:
     return position
 
 
-@pytest.mark.parametrize(
-    ("layout", "edges", "stride"),
-    [
-        ("one device", EDGES, 1),
-        ("one device", EDGES, 7),
-        ("4 slabs, the last with fewer planes", EDGES / 4, 1),
-        pytest.param("3 x 2 pencils", EDGES, 1, marks=pytest.mark.slow),
-        pytest.param("4 slabs, the last with fewer planes", EDGES, 1, marks=pytest.mark.slow),
-        pytest.param("5 x 1 pencils, the last empty", EDGES, 1, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("layout", "edges", "stride"), [
+    ("one device", EDGES, 1), ("one device", EDGES, 7), ("4 slabs, the last with fewer planes", EDGES / 4, 1),
+    pytest.param("3 x 2 pencils", EDGES, 1, marks=pytest.mark.slow),
+    pytest.param("4 slabs, the last with fewer planes", EDGES, 1, marks=pytest.mark.slow),
+    pytest.param("5 x 1 pencils, the last empty", EDGES, 1, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_pairs_are_counted_exactly(layout, edges, stride):
     """Of all particles, and of every so manieth."""
     position, place = clustered(COUNT), domain(layout)

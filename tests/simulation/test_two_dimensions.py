@@ -1,6 +1,5 @@
 """Runs in a plane: the numbers of a box of one layer, without its third axis anywhere, at the cost of two axes."""
 
-import re
 from pathlib import Path
 
 import h5py
@@ -94,11 +93,8 @@ def test_arrays_and_messages_have_no_third_axis(case, tmp_path) -> None:
     values = {name: np.asarray(plane.fields[name]) for name in fields}
     again = jax.jit(plane.state_from)(values).fields
     assert all(abs(again[name] - fields[name]).max() < 1e-15 for name in fields)
-    for given, message in (
-        ({"velocty": 0}, "did you mean velocity?"),
-        ({"dye": values["velocity"]}, "shape (20, 16)"),
-    ):
-        with pytest.raises(UserError, match=re.escape(message)):
+    for given, message in (({"velocty": 0}, "mean velocity"), ({"dye": values["velocity"]}, r"shape \(20, 16\)")):
+        with pytest.raises(UserError, match=message):
             plane.state_from(given)
     for backend in ("custom_partitioning", "jaxdecomp"):
         transform = make_transform(Grid.of((32, 16), (1.0, 1.0)), jax.devices()[:1], backend=backend)

@@ -80,21 +80,18 @@ def test_the_format_of_the_well(study) -> None:
         assert [*file["dimensions"].attrs["spatial_dims"]] == ["x", "y"]
         assert [file[f"dimensions/{name}"].shape for name in ("time", "x", "y")] == [(3,), (8,), (12,)]
         named = {group: [*file[group].attrs["field_names"]] for group in file if "field_names" in file[group].attrs}
-        assert named == dict(
-            scalars=["model.viscosity"], t0_fields=["buoyancy"], t1_fields=["velocity"], t2_fields=[]
-        )
+        assert (named["t0_fields"], named["t1_fields"], named["t2_fields"]) == (["buoyancy"], ["velocity"], [])
+        assert named["scalars"] == ["model.viscosity"]
         for name, shape in (("t0_fields/buoyancy", (2, 3, 8, 12)), ("t1_fields/velocity", (2, 3, 8, 12, 2))):
             assert (file[name].shape, file[name].dtype) == (shape, "f4")
-            assert {key: [*np.atleast_1d(value)] for key, value in file[name].attrs.items()} == dict(
-                dim_varying=[True, True], sample_varying=[True], time_varying=[True]
-            )
+            varying = {key: np.atleast_1d(value).tolist() for key, value in file[name].attrs.items()}
+            assert varying == dict(dim_varying=[True, True], sample_varying=[True], time_varying=[True])
         for axis, group in zip("xy", file["boundary_conditions"].values(), strict=True):
             assert (group.attrs["bc_type"], [*group.attrs["associated_dims"]]) == ("PERIODIC", [axis])
             assert [*np.flatnonzero(group["mask"])] == [0, len(group["mask"]) - 1]
         velocity = file["t1_fields/velocity"][...]
-        for hash_, viscosity, values in zip(
-            file.attrs["runs"], file["scalars/model.viscosity"], velocity, strict=True
-        ):
+        rows = zip(file.attrs["runs"], file["scalars/model.viscosity"], velocity, strict=True)
+        for hash_, viscosity, values in rows:
             run = open_run(sweep.folder / hash_)
             assert viscosity == np.float32(run.config["model"]["viscosity"])
             frames = [np.moveaxis(snapshot["velocity"][...], 0, -1) for snapshot in run.snapshots]
