@@ -82,7 +82,7 @@ def start_of(initial: Initial, model: Model, files: StartFiles) -> dict[str, Any
     return completed(model, initial.build_for(model, files))
 
 
-def completed(model: Model, given: Fields) -> dict[str, Any]:
+def completed(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
     """The evolved fields of a model from those that an initial condition sets; the others are zero."""
     transform, fields = model.transform, dict(given)
     layout, kind = transform.layout, jnp.result_type(transform.dtype, jnp.complex64)

@@ -81,6 +81,8 @@ def whole(
         if value.shape[: len(lead)] != lead:
             raise ValueError
         value = _spread(value, points, padded)
+        if value.shape != (*lead, *padded):
+            raise ValueError
     except (TypeError, ValueError):
         raise refused(f"{name} has {_shapes(value)}; shape {(*lead, *points)} is needed") from None
     if jnp.iscomplexobj(value) and transform.layout.real:
