@@ -107,7 +107,7 @@ def jaxion(folder: Path) -> Environment:
 
 
 def jaxpm(folder: Path) -> Environment:
-    return Environment(installed(folder / "jaxpm", ("jaxpm==0.1.6",), {}, "import jaxpm.pm"))
+    return Environment(installed(folder / "jaxpm", ("jaxpm==0.1.6", "packaging"), {}, "import jaxpm.pm"))
 
 
 def here(folder: Path) -> Environment:
@@ -199,9 +199,9 @@ def line(row: Mapping[str, Any]) -> str:
 def check_energies(started: list[Contender]) -> None:
     """Warns about contenders that do not solve the same flow."""
     energies = {c.name: c.energy for c in started if c.energy is not None}
-    reference = max(energies.values(), default=0.0)
+    reference = next((energy for name, energy in energies.items() if "single" not in name), 0.0)
     for name, energy in energies.items():
-        if abs(energy - reference) > (1e-5 if "single" in name else 1e-9) * reference:
+        if reference and abs(energy - reference) > (1e-5 if "single" in name else 1e-9) * reference:
             print(f"warning: {name}: energy {energy!r}, others {reference!r}", file=sys.stderr)
 
 

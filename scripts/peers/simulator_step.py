@@ -44,7 +44,8 @@ def run() -> None:
 
 
 run()
-energy = float(simulation.diagnostics(simulation.state)["energy"])
+flow = settings["what"] == "navier_stokes"
+energy = float(simulation.diagnostics(simulation.state)["energy"]) if flow else None
 kind = f", {config.model.components[0].assignment}" if settings["what"] == "particles" else ""
 name = f"simulator, {settings['precision']}{kind}, {settings['devices']} devices ({config.time.integrator})"
 serve(line, {"name": name, "energy": energy}, lambda: timed(settings["steps"], run))
