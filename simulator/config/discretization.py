@@ -10,6 +10,7 @@ from simulator.settings import (
     Count,
     Duration,
     Length,
+    Moment,
     Points,
     Positive,
     Ratio,
@@ -74,8 +75,9 @@ EVENT_TOLERANCE = 1e-6
 class TimeSettings(Settings):
     integrator: str = "rk4"
     """The time integrator."""
-    stop: Duration
-    """The simulation time at which the run ends exactly; time starts at 0."""
+    stop: Moment
+    """The simulation time at which the run ends exactly; time starts at 0. In an expanding box also {scale_factor: A}
+    or {redshift: Z}."""
     cfl: Ratio | None = None
     """CFL number: dt = cfl / max_x sum_i |v_i| / dx_i. If neither cfl nor dt is given, cfl is 0.5, or the limit of
     the integrator with this dealiasing if that is smaller."""

@@ -21,6 +21,8 @@ def explain(error: ValidationError, settings: type[Settings], data: Any, places:
     mistakes: dict[tuple[Path, str], None] = {}
     for details in error.errors(include_url=False):
         path, message = _reworded(details, settings, data)
+        if path[:2] == ("model", "cosmology") and ("model", "background") in places.by_path:
+            path = ("model", "background", *path[2:])  # its other name
         if details["type"] == "missing":
             mistakes |= dict.fromkeys(_missing(path, settings, data))
         else:

@@ -7,7 +7,7 @@ settings.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -45,6 +45,8 @@ class Registries:
     integrators: Mapping[str, Any]
     particles: Mapping[str, Any] = field(default_factory=dict)
     outputs: Mapping[str, Kind] = field(default_factory=lambda: KINDS)
+    in_time: Callable[[dict[str, Any], bool], dict[str, Any]] = lambda data, expands: data
+    """Replaces scale factors and redshifts in the data of a run in an expanding box by simulation times."""
 
 
 def registered() -> Registries:
@@ -52,10 +54,11 @@ def registered() -> Registries:
     from simulator.physics.forcing import FORCINGS
     from simulator.physics.initial import INITIALS
     from simulator.physics.models import MODELS
+    from simulator.physics.models.cosmology import in_time
     from simulator.physics.particles import PARTICLES
     from simulator.physics.stepping import INTEGRATORS
 
-    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES)
+    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES, in_time=in_time)
 
 
 @dataclass(frozen=True)
@@ -177,7 +180,7 @@ class RunConfig(Settings):
         cadences += [(kind.name, settings) for _, kind, settings in requested(self.output) if settings]
         for name, cadence in cadences:
             every = cadence.every
-            if every is not None and stop / every > MOST_EVENTS:
+            if isinstance(every, float) and stop / every > MOST_EVENTS:
                 raise wrong(
                     f"output.{name}.every",
                     f"{every:g} gives {stop / every:.3g} events until time.stop = {stop:g}; at least "
@@ -260,6 +263,8 @@ def _fitting(registries: Registries) -> dict[str, Any]:
         model = data.get("model") if isinstance(data, dict) else None
         kind = str(model.get("kind")) if isinstance(model, dict) else ""
         part = registries.models.get(kind)
+        if part is not None:
+            data = registries.in_time(data, "cosmology" in part.Settings.model_fields)
         wanted: dict[str, dict[str, Any]] = {}
         if part is not None and part.split:
             wanted["time"] = {"integrator": integrators(kind)[0]}

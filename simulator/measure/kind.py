@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, Discriminator, Tag, model_validator
 
 from simulator.errors import shortened
 from simulator.measure.lazy import (
@@ -23,16 +23,29 @@ from simulator.measure.lazy import (
     models,
     spectral,
 )
-from simulator.settings import Count, Duration, Flag, Positive, Seconds, Settings, wrong
+from simulator.settings import Count, Flag, Moment, Positive, Seconds, Settings, wrong
 
 AXES = "xyz"
+
+
+def _in_order(times: tuple[float, ...]) -> tuple[float, ...]:
+    if not times or list(times) != sorted(set(times)):
+        raise ValueError("a list of times rises and has one entry or more")
+    return times
+
+
+Times = Annotated[
+    Annotated[Moment, Tag("interval")] | Annotated[tuple[Moment, ...], AfterValidator(_in_order), Tag("times")],
+    Discriminator(lambda value: "times" if isinstance(value, list | tuple) else "interval"),
+]
 
 
 class Cadence(Settings):
     """The schedule of an output. If several keys are set, the output is due by each of them."""
 
-    every: Duration | None = None
-    """Interval in simulation time."""
+    every: Times | None = None
+    """Interval in simulation time, or a list of times; in an expanding box also {redshift: [9, 3, 0]} or
+    {scale_factor: [0.1, 0.25, 1]}."""
     every_steps: Count | None = None
     """Interval in steps."""
     every_wall: Seconds | None = None

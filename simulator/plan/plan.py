@@ -135,7 +135,9 @@ def snapshots_of(config: RunConfig, steps: int | None) -> int | None:
     if wanted.every_wall is not None or (wanted.every_steps is not None and steps is None):
         return None
     count = 2
-    if wanted.every is not None:
+    if isinstance(wanted.every, tuple):
+        count += sum(time < config.time.stop for time in wanted.every)
+    elif wanted.every is not None:
         count += max(0, floor(config.time.stop / wanted.every * (1 - 1e-9)))
     if wanted.every_steps is not None and steps is not None:
         count += max(0, (steps - 1) // wanted.every_steps)

@@ -22,14 +22,14 @@ from simulator.measure import requested
 class Event:
     """One kind of event with all its conditions.
 
-    `every` is simulation time, `every_steps` counts steps from the first state, `every_wall` is in seconds; they may
-    be combined. With `align` steps are shortened so that a step ends exactly at each time of `every`; otherwise the
-    event comes after the first step at or beyond that time. `first` and `last`: the event is due at the first state,
-    at the run's end.
+    `every` is simulation time or rising times, `every_steps` counts steps from the first state, `every_wall` is in
+    seconds; they may be combined. With `align` steps are shortened so that a step ends exactly at each time of
+    `every`; otherwise the event comes after the first step at or beyond that time. `first` and `last`: the event is
+    due at the first state, at the run's end.
     """
 
     name: str
-    every: float | None = None
+    every: float | tuple[float, ...] | None = None
     every_steps: int | None = None
     every_wall: float | None = None
     align: bool = False
@@ -121,7 +121,7 @@ class Schedule:
     def state(self) -> dict[str, Any]:
         """The part of the schedule that a checkpoint stores; JSON preserves every bit of the numbers."""
         counts = {
-            event.name: [event.every, count]
+            event.name: [_plain(event.every), count]
             for event, count in zip(self.events, self.counts, strict=True)
             if event.every
         }
@@ -146,26 +146,37 @@ class Schedule:
         fresh = fresh.passed(time, dt)
         kept = state["next"]
         counts = tuple(
-            int(kept[event.name][1]) if event.name in kept and kept[event.name][0] == event.every else count
+            int(kept[event.name][1]) if event.name in kept and kept[event.name][0] == _plain(event.every) else count
             for event, count in zip(fresh.events, fresh.counts, strict=True)
         )
         return replace(fresh, counts=counts)
 
     def _times(self) -> tuple[float, ...]:
         return tuple(
-            math.inf if event.every is None else self.start_time + count * event.every
+            math.inf if event.every is None else self._nth(event.every, count)
             for event, count in zip(self.events, self.counts, strict=True)
         )
 
     def _next_times(self, *, aligned: bool) -> list[float]:
         return [time for event, time in zip(self.events, self._times(), strict=True) if event.align is aligned]
 
-    def _count_beyond(self, every: float, count: int, limit: float) -> int:
-        # The division is only approximate; the comparison that `due` makes decides.
-        count = max(count, math.floor((limit - self.start_time) / every) - 1)
-        while self.start_time + count * every <= limit:
+    def _nth(self, every: float | tuple[float, ...], count: int) -> float:
+        if isinstance(every, tuple):
+            return every[count - 1] if count <= len(every) else math.inf
+        return self.start_time + count * every
+
+    def _count_beyond(self, every: float | tuple[float, ...], count: int, limit: float) -> int:
+        if not isinstance(every, tuple):
+            # The division is only approximate; the comparison that `due` makes decides.
+            count = max(count, math.floor((limit - self.start_time) / every) - 1)
+        while self._nth(every, count) <= limit:
             count += 1
         return count
+
+
+def _plain(every: float | tuple[float, ...] | None) -> float | list[float] | None:
+    """As JSON has it."""
+    return list(every) if isinstance(every, tuple) else every
 
 
 class WallTimer:

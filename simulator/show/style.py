@@ -219,10 +219,18 @@ def _multiple_of_pi(multiple: float) -> str:
     return rf"{number}\pi" if under == 1 else rf"{number}\pi/{under}"
 
 
-_ASTRONOMICAL = {
-    "length": r"\mathrm{kpc}", "wavenumber": r"\mathrm{kpc}^{-1}", "volume": r"\mathrm{kpc}^{3}",
-    "density": r"M_\odot\,\mathrm{kpc}^{-3}", "column": r"M_\odot\,\mathrm{kpc}^{-2}", "mass": r"M_\odot",
-    "time": r"\mathrm{kpc}\,(\mathrm{km/s})^{-1}", "velocity": r"\mathrm{km\,s}^{-1}",
+_UNITS = {
+    "kpc_km_s_msun": {
+        "length": r"\mathrm{kpc}", "wavenumber": r"\mathrm{kpc}^{-1}", "volume": r"\mathrm{kpc}^{3}",
+        "density": r"M_\odot\,\mathrm{kpc}^{-3}", "column": r"M_\odot\,\mathrm{kpc}^{-2}", "mass": r"M_\odot",
+        "time": r"\mathrm{kpc}\,(\mathrm{km/s})^{-1}", "velocity": r"\mathrm{km\,s}^{-1}",
+    },
+    "mpc_h_km_s_msun_h": {
+        "length": r"h^{-1}\mathrm{Mpc}", "wavenumber": r"h\,\mathrm{Mpc}^{-1}", "volume": r"h^{-3}\mathrm{Mpc}^{3}",
+        "density": r"h^2 M_\odot\,\mathrm{Mpc}^{-3}", "column": r"h\,M_\odot\,\mathrm{Mpc}^{-2}",
+        "mass": r"h^{-1} M_\odot", "time": r"h^{-1}\mathrm{Mpc}\,(\mathrm{km/s})^{-1}",
+        "velocity": r"\mathrm{km\,s}^{-1}",
+    },
 }  # fmt: skip
 
 
@@ -238,7 +246,7 @@ class Labels:
 
     def unit(self, dimension: str) -> str:
         """`kpc` in mathematical text; empty if the run has no units."""
-        return _ASTRONOMICAL.get(dimension, "") if self.model.get("units") == "kpc_km_s_msun" else ""
+        return _UNITS.get(str(self.model.get("units")), {}).get(dimension, "")
 
     def axis(self, words: str, dimension: str) -> str:
         """`comoving radius $r$ ($\\mathrm{kpc}$)`, with the parts that apply."""
@@ -267,9 +275,10 @@ class Labels:
         return sorted({int(abs(logs - target).argmin()) for target in np.linspace(logs[0], logs[-1], most)})
 
     def moment(self, time: float) -> str:
-        """`t = 0.5`, or `a = 0.1` for an expanding run."""
+        """`t = 0.5`, or `z = 9` for an expanding run until today, then `a = 1.2`."""
         if self.background is not None:
-            return f"$a = {self.scale_factor(time):.3g}$"
+            a = self.scale_factor(time)
+            return f"$a = {a:.3g}$" if a > 1 + 1e-6 else f"$z = {abs(round(1 / a - 1, 9)):.3g}$"
         unit = self.unit("time")
         return f"$t = {time:.4g}" + (rf"\,{unit}$" if unit else "$")
 

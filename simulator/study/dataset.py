@@ -80,16 +80,14 @@ def frame_times(sweep: Sweep) -> np.ndarray:
     """The times of the frames, shape (frame,). Raises UserError unless they have a constant interval."""
     config = sweep.runs[0].config
     snapshots, stop = config.output.snapshots, config.time.stop
-    number = max(round(stop / (snapshots.every or stop)), 1)
-    if (
-        snapshots.every is None or snapshots.every_steps or config.time.max_steps
-        or abs(number * snapshots.every - stop) > _TOLERANCE * snapshots.every
-    ):  # fmt: skip
+    every = snapshots.every if isinstance(snapshots.every, float) else 0.0
+    number = max(round(stop / (every or stop)), 1)
+    if snapshots.every_steps or config.time.max_steps or abs(number * every - stop) > _TOLERANCE * every:
         raise UserError(
             f"{sweep.file}: output.snapshots.every: frames have a constant interval: give a part of time.stop = "
             f"{stop:g}, e.g. {stop / number:.6g}, and neither output.snapshots.every_steps nor time.max_steps"
         )
-    return np.arange(number + 1) * snapshots.every
+    return np.arange(number + 1) * every
 
 
 def divided(sweep: Sweep) -> dict[str, Runs]:

@@ -246,7 +246,7 @@ def test_buffers_that_cannot_grow(monkeypatch):
     ],
 )  # fmt: skip
 def test_where_the_library_cannot_be_used(monkeypatch, units, installed, message):
-    find = "simulator.physics.initial.cosmological.find_spec"
+    find = "simulator.physics.initial.linear_power.find_spec"
     monkeypatch.setattr(find, lambda name: name if installed else None)
     with pytest.raises(UserError) as refused:
         model = EXPANDING.replace("hbar_over_m: 0.005, ", units)

@@ -72,7 +72,7 @@ def test_a_profile_with_its_soliton(tmp_path, model):
     assert len(dashed) == 1 and "$r_c = 1.2" in legend[-1]
     assert ("kpc" in axes.get_xlabel()) == ("kpc" in legend[-1]) == (model is KPC)
     assert axes.get_xlabel().startswith("comoving") == (model is KPC)
-    assert legend[0] == ("$a = 0.02$" if model is KPC else f"$t = {times_of(0.02):.4g}$")
+    assert legend[0] == ("$z = 49$" if model is KPC else f"$t = {times_of(0.02):.4g}$")
 
 
 def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):

@@ -9,8 +9,9 @@ import jax
 import numpy as np
 import pytest
 from gravity_cases import GAS, WAVE, by_id, coefficient, measured, source, stepped
+from scipy.special import hyp2f1
 
-from simulator.physics.initial.cosmological import LinearPowerSettings, camb_spectrum
+from simulator.physics.initial.linear_power import LinearPowerSettings, physical_spectrum
 from simulator.physics.models import State
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.spectral import Grid
@@ -41,8 +42,8 @@ def test_a_zeldovich_wave_before_crossing() -> None:
 
 
 def test_the_background() -> None:
-    """Einstein-de Sitter: tau = 2 / H0 (a_0^-1/2 - a^-1/2), D = a. LCDM: D(1) = 0.7789 for Omega_m = 0.3 (Carroll,
-    Press & Turner 1992 to 1 %: 5/2 Om / (Om^4/7 - OL + (1 + Om/2)(1 + OL/70)) = 0.7789)."""
+    """Einstein-de Sitter: tau = 2 / H0 (a_0^-1/2 - a^-1/2), D = a. With dark
+    energy of constant w, D is a hypergeometric function; with radiation D = a + 2/3 a_eq (Meszaros 1974)."""
     flat = Background(CosmologySettings(start=0.02, matter=1.0, hubble=2.0))
     for a in (0.02, 0.1, 0.5, 1.0, 3.0):
         tau = 2 / 2.0 * (0.02**-0.5 - a**-0.5)
@@ -51,11 +52,18 @@ def test_the_background() -> None:
         assert abs(flat.growth(a) / a - 1) < 1e-12
     assert abs(flat.growth_rate(0.3) - 1) < 1e-9
     ours = Background(CosmologySettings(start=0.02, matter=0.3))
-    assert abs(ours.growth(1.0) / 0.7789 - 1) < 0.01
+    for w in (-1.0, -0.8):
+        dark = Background(CosmologySettings(start=0.02, matter=0.3, dark_energy={"w0": w}))
+        for a in (0.05, 1.0, 3.0):
+            x = -0.7 / 0.3 * a ** (-3 * w)
+            assert abs(dark.growth(a) / (a * hyp2f1(-1 / (3 * w), (w - 1) / (2 * w), 1 - 5 / (6 * w), x)) - 1) < 1e-8
+    early = Background(CosmologySettings(start=0.02, matter=0.999, radiation=0.001))
+    assert abs(early.growth(0.1) / (0.1 + 2 / 3 * 0.001 / 0.999) - 1) < 1e-8
+    assert abs(early.second_growth(3.0)[0] / (-3 / 7 * early.growth(3.0) ** 2) - 1) < 1e-3
     assert abs(ours.growth_rate(1.0) / 0.3**0.55 - 1) < 0.01
     # D_2 = -3/7 D^2 while matter dominates, -3/7 D^2 Omega_m(a)^(-1/143) later (Bouchet et al. 1995).
-    assert abs(flat.second_growth(0.4)[0] / (-3 / 7 * 0.4**2) - 1) < 1e-7
-    assert abs(flat.second_growth(0.4)[1] - 2) < 1e-6
+    assert abs(flat.second_growth(0.4)[0] / (-3 / 7 * 0.4**2) - 1) < 1e-8
+    assert abs(flat.second_growth(0.4)[1] - 2) < 1e-8
     assert abs(ours.second_growth(1.0)[0] / (-3 / 7 * ours.growth(1.0) ** 2 * 0.3 ** (-1 / 143)) - 1) < 0.01
     for a in (0.05, 0.7, 2.0):
         assert abs(float(ours.scale_factor(ours.time_of(a))) / a - 1) < 1e-10
@@ -135,7 +143,13 @@ def test_the_spectrum_of_a_library() -> None:
     pytest.importorskip("camb")
     settings = LinearPowerSettings(library="camb", sigma8=0.8)
     cosmology = CosmologySettings(start=0.01, matter=0.31, hubble=0.0677)
-    k, power = camb_spectrum(settings, cosmology, Grid((64, 64, 64), (2e4, 2e4, 2e4)))
+    k, power = physical_spectrum(settings, "kpc_km_s_msun", cosmology, Grid((64, 64, 64), (2e4, 2e4, 2e4)))
+    fit = settings.model_copy(update={"library": None, "transfer": "eisenstein_hu", "h": 0.677})
+    cosmology = cosmology.model_copy(update={"hubble": 100.0})
+    q, fitted = physical_spectrum(fit, "mpc_h_km_s_msun_h", cosmology, Grid((64, 64, 64), (20, 20, 20)))
+    at = np.geomspace(1e-3, 5, 200)
+    found = np.interp(at, q, fitted) / np.interp(at, k * 1e3 / 0.677, power * (0.677 / 1e3) ** 3)
+    assert abs(found - 1).max() < 0.06
     x = k * 8e3 / 0.677
     window = 3 * (np.sin(x) - x * np.cos(x)) / x**3
     sigma = math.sqrt(np.trapezoid(power * window**2 * k**3 / (2 * math.pi**2), np.log(k)))
@@ -156,7 +170,7 @@ def test_a_box_of_the_library_s_spectrum() -> None:
     mean = 3 * 0.0677**2 * 0.31 / (8 * math.pi * run.model.gravity)
     rho = np.asarray(run.fields["density"])
     assert abs(rho.mean() / mean - 1) < 1e-12
-    k, power = camb_spectrum(settings, background.settings, run.grid)
+    k, power = physical_spectrum(settings, "kpc_km_s_msun", background.settings, run.grid)
     n = np.arange(-11, 12) * 2 * math.pi / 2e4
     radius = np.sqrt(sum(q**2 for q in np.meshgrid(n, n, n))).ravel()
     modes = np.exp(np.interp(np.log(radius[radius > 0]), np.log(k), np.log(power)))

@@ -2,118 +2,26 @@
 power spectrum is a power law, a table, or that of a library."""
 
 import math
-from collections.abc import Callable
-from importlib.util import find_spec
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
 from simulator.physics.initial.lattice import Motion, arranged, at_lattice, lattice_shift
-from simulator.physics.initial.random import interpolated, tabulated
+from simulator.physics.initial.linear_power import LinearPowerSettings, Power, linear_power
 from simulator.physics.initial.soliton import wave_model
-from simulator.physics.models.cosmology import Background, CosmologySettings
+from simulator.physics.models.cosmology import Background
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
-from simulator.settings import InputPath, Integer, Points, Positive, Real, Seed, Settings, wrong
-from simulator.spectral import Grid, Layout, Transform
+from simulator.settings import Flag, Integer, Points, Positive, Real, Seed, Settings
+from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import SpectralScalar
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import gradient, translate
 from simulator.spectral.random import gaussian
-
-Power = Callable[[jax.Array], jax.Array]  # Function from k (1/length) to P(k) (length^3).
-
-
-def _installed(library: str | None) -> str | None:
-    if library is not None and find_spec(library) is None:
-        raise ValueError(f"{library} is not installed; pip install 'simulator[cosmology]' brings it")
-    return library
-
-
-class LinearPowerSettings(Settings):
-    """The linear power spectrum P(k) at a = 1: from a table, a power law, or a library."""
-
-    table: InputPath | None = None
-    """Text file with two columns: k (1/length) and P(k) (length^3), in the run's units."""
-    amplitude: Positive | None = None
-    """P at k = 1 (length^3), for a power law."""
-    index: Real = 0.0
-    """Slope of the power law: P ~ k^index."""
-    library: Annotated[Literal["camb"] | None, AfterValidator(_installed)] = None
-    """CAMB's spectrum of cold dark matter and baryons; needs model.units: kpc_km_s_msun."""
-    baryons: Annotated[float, Field(gt=0, lt=1)] = 0.0493
-    """With library: Omega_b; the rest of model.cosmology.matter is cold."""
-    spectral_index: Real = 0.965
-    """With library: n_s of the primordial spectrum."""
-    sigma8: Positive = 0.811
-    """With library: standard deviation of the density contrast in spheres of 8 Mpc / h at a = 1."""
-    cutoff: Positive | None = None
-    """P falls off as exp(-(k / cutoff)^2)."""
-
-    @model_validator(mode="after")
-    def _one_spectrum(self) -> Self:
-        if sum(given is not None for given in (self.table, self.amplitude, self.library)) != 1:
-            given = "table (a file with k and P), amplitude (of a power law) and library"
-            raise wrong("table", f"give one of {given}")
-        return self
-
-
-def linear_power(settings: LinearPowerSettings, model: Any, files: StartFiles) -> Power:
-    """The spectrum in the units of a run of `model`, a wave function in an expanding background."""
-    if settings.library is not None:
-        if model.settings.units != "kpc_km_s_msun":
-            raise UserError(
-                f"library: {settings.library} needs model.units: kpc_km_s_msun; "
-                f"in other units give a table of k and P"
-            )
-        power: Power = interpolated(*camb_spectrum(settings, model.settings.cosmology, model.transform.grid))
-    elif settings.table is not None:
-        power = tabulated(files, settings.table, "P")
-    else:
-        power = _power_law(settings.amplitude or 0.0, settings.index)
-    cutoff = settings.cutoff
-    return power if cutoff is None else lambda k: power(k) * jnp.exp(-((k / cutoff) ** 2))
-
-
-def _power_law(size: float, index: float) -> Power:
-    return lambda k: size * k**index
-
-
-def camb_spectrum(
-    settings: LinearPowerSettings, cosmology: CosmologySettings, grid: Grid
-) -> tuple[np.ndarray, np.ndarray]:
-    """k (1/kpc) and P (kpc^3) up to the grid's largest wavenumber, for H0 in km/s/kpc and massless neutrinos.
-
-    Lewis, Challinor & Lasenby, Astrophys. J. 538, 473 (2000).
-    """
-    import camb  # pyright: ignore[reportMissingImports] - an extra
-
-    h = 10 * cosmology.hubble  # H0 in km/s/kpc is 1000 km/s/Mpc
-    corner = math.hypot(*(math.pi * n / length for n, length in zip(grid.shape, grid.box, strict=True)))
-    largest = 1.1 * 1e3 * corner / h
-    try:
-        parameters = camb.set_params(
-            H0=100 * h,
-            ombh2=settings.baryons * h**2,
-            omch2=(cosmology.matter - settings.baryons) * h**2,
-            mnu=0,
-            omk=0,
-            ns=settings.spectral_index,
-            As=2e-9,
-        )
-        parameters.set_matter_power(redshifts=[0.0], kmax=largest * h)
-        parameters.NonLinear = camb.model.NonLinear_none
-        results = camb.get_results(parameters)
-        k, _, power = results.get_matter_power_spectrum(minkh=1e-4, maxkh=largest, npoints=600)
-    except (camb.CAMBError, ValueError) as error:
-        raise UserError(f"library: camb: {str(error).splitlines()[0]}") from None
-    scale = (settings.sigma8 / float(results.get_sigma8_0())) ** 2
-    return k * h / 1e3, power[0] * scale * (1e3 / h) ** 3
 
 
 class ZeldovichWaveSettings(Settings):
@@ -186,6 +94,10 @@ class CosmologicalSettings(LinearPowerSettings):
     """Seed of the random density contrast."""
     order: Annotated[Integer, Field(ge=1, le=2)] = 2
     """Of particles: 1 for displacements of the Zel'dovich approximation, 2 for those of second order."""
+    fixed: Flag = False
+    """Random phases only, |delta(k)|^2 = P(k) / V: Angulo & Pontzen, Mon. Not. R. Astron. Soc. 462, L1 (2016)."""
+    paired: Flag = False
+    """The opposite sign of delta, as in the second run of a pair."""
     share: Annotated[Positive, Field(le=1)] = 1.0
     """The share of this component in the matter of the background."""
 
@@ -233,8 +145,6 @@ class Cosmological(Initial):
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         background = self._background(matter)
-        if self.settings.library is not None:
-            raise UserError("library: needs model.units, which a composite does not have; give a table of k and P")
         power = linear_power(self.settings, matter, files)
         a, unit = background.settings.start, background.growth(1.0)
         tempo = a**2 * float(background.hubble(a))
@@ -282,7 +192,10 @@ class Cosmological(Initial):
             inside = inside & (2 * abs(layout.integers(axis)) < n)
         variance = power(jnp.maximum(k, 1e-300)) / layout.grid.volume
         usable = inside & (k > 0) & layout.mask
-        return jnp.where(usable, jnp.sqrt(variance), 0) * gaussian(layout, self.settings.seed)[0]
+        drawn = gaussian(layout, self.settings.seed)[0]
+        if self.settings.fixed:
+            drawn = drawn / jnp.maximum(abs(drawn), 1e-30)
+        return jnp.where(usable, jnp.sqrt(variance), 0) * (-drawn if self.settings.paired else drawn)
 
 
 def inverse_laplacian(layout: Layout, field: SpectralScalar) -> SpectralScalar:

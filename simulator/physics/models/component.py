@@ -15,10 +15,15 @@ import jax.numpy as jnp
 from pydantic import AfterValidator
 
 from simulator.errors import UserError, shown
-from simulator.physics.models.cosmology import CosmologySettings
+from simulator.physics.models.cosmology import CosmologySettings, UnitsName
 from simulator.physics.models.fields import DENSITY, MOMENTUM, PSI, DerivedField, Fields, FieldSpec
 from simulator.physics.models.fluid import advection_rate, free_name
-from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson, SchrodingerPoissonSettings, WaveSettings
+from simulator.physics.models.schrodinger_poisson import (
+    SchrodingerPoisson,
+    SchrodingerPoissonSettings,
+    WaveSettings,
+    mass_problem,
+)
 from simulator.physics.models.self_gravitating_gas import GasSettings, SelfGravitatingGas, SelfGravitatingGasSettings
 from simulator.physics.particles.population import Population
 from simulator.physics.stepping.runge_kutta import RungeKutta4
@@ -48,6 +53,7 @@ class Gravity:
 
     constant: float  # G, length^3 / (mass time^2).
     cosmology: CosmologySettings | None = None  # The expanding background; None: a static box.
+    units: UnitsName = "dimensionless"
 
 
 @dataclass(frozen=True)
@@ -232,7 +238,10 @@ class WaveComponent(FieldComponent):
     def __init__(
         self, settings: WaveComponentSettings, gravity: Gravity, make: Callable[..., Transform], files: object
     ):
-        """Raises UserError, beginning with the key, for a trap or an absorber in an expanding background."""
+        """Raises UserError, beginning with the key, for a trap or an absorber in an expanding background, and for a
+        mass of the boson in other units than its own."""
+        if problem := mass_problem(settings, gravity.units):
+            raise UserError(f"particle_mass: {problem}")
         if gravity.cosmology is not None and (settings.external_potential or settings.absorber):
             raise UserError(
                 "external_potential: a cosmology excludes external_potential and absorber; keep one of them"
@@ -240,7 +249,7 @@ class WaveComponent(FieldComponent):
         self.transform, real = make(real=False, every=True), make(real=True, every=True)
 
         def wave(constant: float) -> SchrodingerPoisson:
-            shared = {"gravitational_constant": constant, "cosmology": gravity.cosmology}
+            shared = {"gravitational_constant": constant, "cosmology": gravity.cosmology, "units": gravity.units}
             own = _alone(SchrodingerPoissonSettings, WaveSettings, settings, **shared)
             return SchrodingerPoisson(own, self.transform, real, files)
 

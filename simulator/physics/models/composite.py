@@ -23,7 +23,7 @@ from simulator.physics.models.component import (
     WaveComponent,
     WaveComponentSettings,
 )
-from simulator.physics.models.cosmology import Background, CosmologySettings
+from simulator.physics.models.cosmology import UNITS, Background, CosmologySettings, UnitsName, in_units
 from simulator.physics.models.density import center, density_power
 from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.model import SplitModel, State
@@ -60,11 +60,20 @@ class CompositeSettings(Settings):
     """The kinds of matter, each with the keys of its own model except those of gravity."""
     gravitational_constant: NonNegative = 1.0
     """G, length^3 / (mass time^2); 0 turns gravity off."""
+    units: UnitsName = "dimensionless"
+    """kpc_km_s_msun, or mpc_h_km_s_msun_h: lengths in Mpc / h, velocities in km/s, masses in Msun / h; H0 is 100
+    then. They set G."""
     cosmology: CosmologySettings | None = None
     """An expanding background; lengths and densities are then comoving, time supercomoving. Gas has to be cold or
     have the polytropic exponent 5/3."""
     green: Green = "exact"
     """Poisson's equation with -k^2, or with the second-order difference formula."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gravity_in_units(cls, data: Any) -> Any:
+        unit = UNITS.get(str(data.get("units"))) if isinstance(data, Mapping) else None
+        return {"gravitational_constant": unit.gravity, **data} if unit else data
 
     @model_validator(mode="after")
     def _some_of_different_names(self) -> Self:
@@ -113,13 +122,16 @@ class Composite(SplitModel):
         self._parts = dict(parts)
         self.background = Background(settings.cosmology) if settings.cosmology else None
 
+    def units_of(self, spec: specs.FieldSpec) -> str:
+        return in_units(spec.units, self.settings.units)
+
     @property
     def parts(self) -> Mapping[str, Component]:
         return self._parts
 
     @classmethod
     def create(cls, settings: CompositeSettings, make: Callable[..., Transform], files: Any) -> Self:
-        gravity, parts = Gravity(settings.gravitational_constant, settings.cosmology), {}
+        gravity, parts = Gravity(settings.gravitational_constant, settings.cosmology, settings.units), {}
         for number, c in enumerate(settings.components):
             try:
                 parts[c.name] = COMPONENTS[c.kind](c, gravity, make, files)

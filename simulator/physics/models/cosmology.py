@@ -1,22 +1,64 @@
-"""The expanding background: flat, with matter and a cosmological constant, in supercomoving time.
+"""The expanding background: matter, radiation, curvature and dark energy, in supercomoving time.
 
 Supercomoving variables (Martel & Shapiro, Mon. Not. R. Astron. Soc. 297, 467 (1998)): comoving lengths x, comoving
 density a^3 rho, time tau with d tau = dt / a^2. The equations are those without expansion, with gravity multiplied by
-a. The scale factor obeys da/d tau = a^3 H, H = H0 sqrt(Omega_m a^-3 + 1 - Omega_m).
+a. The scale factor obeys da/d tau = a^3 H.
 """
 
 import math
-from functools import cache, cached_property
-from typing import Any
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Self
 
 import jax.numpy as jnp
 import numpy as np
-from pydantic import Field
+from pydantic import Field, ValidationError, model_validator
 
-from simulator.settings import Positive, Settings
+from simulator.settings import NonNegative, Positive, Real, Settings, evaluate_number, wrong
 from simulator.spectral.arrays import Number
 
 LARGEST_SCALE_FACTOR = 4.0  # The end of the table. tau tends to a finite value as a grows without bound.
+_EARLIEST = 1e-7  # Growth is integrated from this fraction of the start, or of equality if that is earlier.
+
+
+@dataclass(frozen=True)
+class Units:
+    """Units of a run with velocities in km/s."""
+
+    length: str
+    mass: str
+    density: str
+    megaparsecs: float  # The unit of length in Mpc, or in Mpc / h if `per_h`.
+    per_h: bool
+    gravity: float  # G in length (km/s)^2 / mass.
+
+    @property
+    def hubble(self) -> float:
+        """100 km/s/Mpc in km/s/length; 100 h km/s/Mpc if `per_h`."""
+        return 100 * self.megaparsecs
+
+
+UNITS = {
+    "kpc_km_s_msun": Units("kpc", "Msun", "Msun/kpc^3", 1e-3, False, 4.30091727e-6),
+    "mpc_h_km_s_msun_h": Units("Mpc/h", "Msun/h", "Msun h^2/Mpc^3", 1.0, True, 4.30091727e-9),
+}
+UnitsName = Literal["dimensionless", "kpc_km_s_msun", "mpc_h_km_s_msun_h"]
+
+
+def in_units(text: str, units: str) -> str:
+    """A field's units such as `mass/length^3` in the run's units."""
+    if (unit := UNITS.get(units)) is None:
+        return text
+    return {"length/time": "km/s", "length^2/time^2": "km^2/s^2", "mass/length^3": unit.density}.get(text, text)
+
+
+class DarkEnergySettings(Settings):
+    w0: Real = -1.0
+    """Pressure over density today; -1 is a cosmological constant."""
+    wa: Real = 0.0
+    """w(a) = w0 + wa (1 - a): Linder, Phys. Rev. Lett. 90, 091301 (2003)."""
 
 
 class CosmologySettings(Settings):
@@ -24,8 +66,83 @@ class CosmologySettings(Settings):
     """Scale factor at time 0; today it is 1."""
     hubble: Positive = 1.0
     """Hubble constant H0 (1/time)."""
-    matter: Positive = Field(default=0.3, le=1.0)
-    """Omega_m today; the rest is the cosmological constant."""
+    matter: Positive = Field(default=0.3, le=2.0)
+    """Omega_m today."""
+    radiation: NonNegative = Field(default=0.0, lt=1.0)
+    """Omega_r today, of photons and massless neutrinos; it changes the expansion and does not cluster."""
+    curvature: Real = 0.0
+    """Omega_k today, which changes the expansion and not the geometry of the box."""
+    dark_energy: DarkEnergySettings = DarkEnergySettings()
+    """The rest, 1 - matter - radiation - curvature."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_neutrinos(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and "neutrinos" in data:
+            raise wrong("neutrinos", "massive neutrinos are not followed; count them in matter")
+        return data
+
+    @model_validator(mode="after")
+    def _expands(self) -> Self:
+        if self.dark_energy.w0 + self.dark_energy.wa > -0.1:
+            raise wrong("dark_energy", "w0 + wa must be at most -0.1, so that matter dominates at early times")
+        a = np.geomspace(min(1e-4, self.start), LARGEST_SCALE_FACTOR, 1000)
+        if (turn := a[~(expansion(self, a) > 0)]).size:
+            raise wrong("curvature", f"the expansion stands still at a = {turn[0]:.3g}; it has to go on to a = 4")
+        return self
+
+
+def expansion(s: CosmologySettings, a: Any) -> Any:
+    """(H / H0)^2 at scale factors a, numbers or arrays."""
+    dark, w = 1 - s.matter - s.radiation - s.curvature, s.dark_energy
+    dark = dark * a ** (-3 * (1 + w.w0 + w.wa)) * math.e ** (-3 * w.wa * (1 - a))
+    return s.matter / a**3 + s.radiation / a**4 + s.curvature / a**2 + dark
+
+
+def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
+    """A file's data with `model.background` as `model.cosmology`, and with {scale_factor: A} and {redshift: Z}, or
+    lists of such moments, in `time.stop` and `every` as simulation times. `expands`: whether the model can."""
+    model, background = data["model"], None
+    if expands and "background" in model:
+        if "cosmology" in model:
+            raise wrong("model.background", "is the same as model.cosmology; keep one of them")
+        model = {**model, "cosmology": model["background"]}
+        data = {**data, "model": {k: v for k, v in model.items() if k != "background"}}
+    with suppress(ValidationError):  # the model's own settings tell what is wrong
+        background = Background(CosmologySettings.model_validate(model.get("cosmology") or {}))
+
+    def time_of(key: str, name: str, value: Any) -> float:
+        if background is None:
+            return 1.0
+        try:
+            number = evaluate_number(str(value))
+        except ValueError as error:
+            raise wrong(f"{key}.{name}", str(error)) from None
+        a = number if name == "scale_factor" else 1 / (1 + number) if number > -1 else math.inf
+        start = background.settings.start
+        if not start * (1 - 1e-9) <= a <= LARGEST_SCALE_FACTOR:
+            raise wrong(key, f"{name}: {value} is a = {a:.4g}, outside of {start:g} (the start) to a = 4")
+        return background.time_of(max(a, start))
+
+    def converted(key: str, value: Any) -> Any:
+        if not isinstance(value, Mapping) or len(value) != 1 or not value.keys() <= {"scale_factor", "redshift"}:
+            return value
+        if not expands or model.get("cosmology") is None:
+            raise wrong(key, f"{next(iter(value))} needs an expanding box, model.background; give a time")
+        ((name, given),) = value.items()
+        if isinstance(given, list | tuple):
+            return [t for t in sorted({time_of(key, name, one) for one in given}) if t > 0]
+        return time_of(key, name, given)
+
+    def within(path: str, block: Any) -> Any:
+        if isinstance(block, list):
+            return [within(f"{path}.{n}", one) for n, one in enumerate(block)]
+        if not isinstance(block, Mapping):
+            return block
+        return {k: converted(f"{path}.{k}", v) if k in ("stop", "every") else within(f"{path}.{k}", v)
+                for k, v in block.items()}  # fmt: skip
+
+    return {**data, **{name: within(name, data[name]) for name in ("time", "output") if name in data}}
 
 
 class Background:
@@ -38,8 +155,7 @@ class Background:
 
     def hubble(self, a):
         """H(a), 1/time, of a number or an array a."""
-        s = self.settings
-        return s.hubble * (s.matter / a**3 + 1 - s.matter) ** 0.5
+        return self.settings.hubble * expansion(self.settings, a) ** 0.5
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray]:
@@ -80,44 +196,42 @@ class Background:
         slopes = [xp.exp(2 * x) * self.hubble(xp.exp(x)) for x in ends]
         return xp.exp(_hermite((time - tau[i]) / width, width, ends, slopes))
 
-    def growth(self, a: float) -> float:
-        """Growth factor of the linear density contrast, D(a) = a while matter dominates (Heath 1977):
-        D = 5/2 Omega_m H / H0 integral da' / (a' H / H0)^3."""
+    @cached_property
+    def _growth(self) -> Any:
+        """(D, dD/du, D_2, dD_2/du) as a function of u = ln a, from an integration with errors of 1e-11:
+
+            D'' + (2 + H'/H) D' = g D,  D_2'' + (2 + H'/H) D_2' = g (D_2 - D^2),  g = 3/2 Omega_m H0^2 / (a^3 H^2)
+
+        Bouchet et al., Astron. Astrophys. 296, 575 (1995); D = a + 2/3 a_eq early (Meszaros 1974)."""
+        from scipy.integrate import solve_ivp
+
         s = self.settings
-        nodes, weights = _quadrature()
-        # a' = a x^2 smooths the integrand a'^(3/2) at 0.
-        x = (1 + nodes) / 2
-        inner = a * x**2
-        integral = (weights / 2 * 2 * a * x / (inner * self.hubble(inner) / s.hubble) ** 3).sum()
-        return float(2.5 * s.matter * self.hubble(a) / s.hubble * integral)
+        equality = s.radiation / s.matter
+        first = _EARLIEST * min(s.start, equality or s.start)
+
+        def slope(u: float, y: np.ndarray) -> tuple[float, ...]:
+            # In x = a^2 E dy/du, whose derivative needs no derivative of H.
+            a = math.exp(u)
+            e = math.sqrt(expansion(s, a))
+            g = 1.5 * s.matter / (a * e)
+            return y[1] / (a * a * e), g * y[0], y[3] / (a * a * e), g * (y[2] - y[0] ** 2)
+
+        d = first + 2 / 3 * equality
+        second = -1.5 * first / equality * d**2 if equality else -3 / 7 * d**2
+        unit = first**2 * math.sqrt(expansion(s, first))
+        begin = (d, unit * first, second, unit * second * (1 if equality else 2))
+        ends = math.log(first), math.log(LARGEST_SCALE_FACTOR)
+        return solve_ivp(slope, ends, begin, "DOP853", rtol=1e-12, atol=1e-30, dense_output=True).sol
+
+    def growth(self, a: float) -> float:
+        """Growth factor of the linear density contrast, D(a) = a while matter dominates."""
+        return float(self._growth(math.log(a))[0])
 
     def second_growth(self, a: float) -> tuple[float, float]:
         """D_2(a) and d ln D_2 / d ln a of second-order Lagrangian displacements, D_2 = -3/7 D^2 while matter
-        dominates:
-
-            D_2'' = 3/2 H0^2 Omega_m a (D_2 - D^2)
-
-        in supercomoving time, with D of `growth`. Bouchet et al., Astron. Astrophys. 296, 575 (1995).
-        """
-        first = min(1e-3, 0.1 * a)
-        source, steps = 1.5 * self.settings.hubble**2 * self.settings.matter, 400
-        h = (math.log(a) - math.log(first)) / steps
-
-        def slope(u: float, y: np.ndarray) -> np.ndarray:
-            """d/du of (D_2, dD_2/d tau), u = ln a."""
-            x = math.exp(u)
-            return np.array([y[1], source * x * (y[0] - self.growth(x) ** 2)]) / (x**2 * self.hubble(x))
-
-        early = -3 / 7 * self.growth(first) ** 2
-        y = np.array([early, 2 * early * first**2 * self.hubble(first)])
-        for n in range(steps):
-            u = math.log(first) + n * h
-            k1 = slope(u, y)
-            k2 = slope(u + h / 2, y + h / 2 * k1)
-            k3 = slope(u + h / 2, y + h / 2 * k2)
-            k4 = slope(u + h, y + h * k3)
-            y = y + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-        return float(y[0]), float(y[1] / (y[0] * a**2 * self.hubble(a)))
+        dominates."""
+        _, _, second, x = self._growth(math.log(a))
+        return float(second), float(x / (second * a**2 * math.sqrt(expansion(self.settings, a))))
 
     def initial_growth(self) -> float:
         """d ln D / d tau = f a^2 H at the start, 1 / supercomoving time."""
@@ -126,15 +240,8 @@ class Background:
 
     def growth_rate(self, a: float) -> float:
         """f = d ln D / d ln a."""
-        e = 1e-4
-        up, down = self.growth(a * math.exp(e)), self.growth(a * math.exp(-e))
-        return (math.log(up) - math.log(down)) / (2 * e)
-
-
-@cache
-def _quadrature() -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of Gauss-Legendre quadrature, kept because computing them takes longer than an integral."""
-    return np.polynomial.legendre.leggauss(64)
+        d, x, _, _ = self._growth(math.log(a))
+        return float(x / (d * a**2 * math.sqrt(expansion(self.settings, a))))
 
 
 def _hermite(x, width, values, slopes):

@@ -69,7 +69,7 @@ class ParticleComponent(Component):
         self, settings: ParticleComponentSettings, gravity: Gravity, make: Callable[..., Transform], files: object
     ):
         """Raises UserError, beginning with the key, if the devices cannot hold so many particles."""
-        self.settings, self.gravity = settings, gravity.constant
+        self.settings, self.gravity, self.units = settings, gravity.constant, gravity.units
         self.background = Background(gravity.cosmology) if gravity.cosmology else None
         self.transform, self.alone = make(real=True, every=True), self
         self._population = Population(settings.name, RECORDS, settings.count, Domain.of(self.transform))

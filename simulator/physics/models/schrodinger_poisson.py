@@ -14,7 +14,7 @@ from pydantic import model_validator
 
 from simulator.physics.models import fields as specs
 from simulator.physics.models import wave_functions
-from simulator.physics.models.cosmology import Background, CosmologySettings
+from simulator.physics.models.cosmology import UNITS, Background, CosmologySettings, UnitsName, in_units
 from simulator.physics.models.density import by_axis, center, density_power, from_center
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.models.flow import UNDER_RESOLVED, tail_fraction
@@ -23,10 +23,8 @@ from simulator.settings import NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Evaluated, Local, Points, Transform, arrays
 from simulator.spectral.operators import Green, gradient, project, solve_poisson, squared
 
-# kpc, km/s, Msun: G from CODATA 2018 and IAU nominal solar mass; hbar / m for m c^2 = 1e-22 eV.
-GRAVITATIONAL_CONSTANT = 4.30091727e-6
+# hbar / m in kpc km/s for m c^2 = 1e-22 eV.
 HBAR_OVER_M22 = 6.582119569e-16 * 299792.458**2 / 1e-22 / 3.0856775814913673e16
-_ASTRONOMICAL = {"length/time": "km/s", "length^2/time^2": "km^2/s^2", "mass/length^3": "Msun/kpc^3"}
 
 
 class WaveSettings(Settings):
@@ -35,6 +33,8 @@ class WaveSettings(Settings):
     kind: Any
     hbar_over_m: Positive | None = None
     """hbar / m, length^2 / time; 1 by default."""
+    particle_mass: Positive | None = None
+    """m c^2 in 1e-22 eV, which gives hbar / m; with units: kpc_km_s_msun only."""
     self_interaction: Real = 0.0
     """g in the potential g |psi|^2; negative values attract."""
     external_potential: wave_functions.ExternalSettings | None = None
@@ -43,14 +43,22 @@ class WaveSettings(Settings):
     """An absorbing layer at the faces of the box."""
 
 
+def mass_problem(settings: WaveSettings, units: str) -> str | None:
+    """The reason why particle_mass does not fit the units; None if it does."""
+    if units != "kpc_km_s_msun" and settings.particle_mass is not None:
+        return "needs units: kpc_km_s_msun; give hbar_over_m here"
+    if units in UNITS and (settings.particle_mass is None) == (settings.hbar_over_m is None):
+        return "give either particle_mass (1e-22 eV) or hbar_over_m (kpc km/s)"
+    return None
+
+
 class SchrodingerPoissonSettings(WaveSettings):
     kind: Literal["schrodinger_poisson"] = "schrodinger_poisson"
     gravitational_constant: NonNegative | None = None
     """G, length^3 / (mass time^2); by default 1, or G in the units chosen; 0 turns gravity off."""
-    units: Literal["dimensionless", "kpc_km_s_msun"] = "dimensionless"
-    """kpc_km_s_msun: lengths in kpc, velocities in km/s, masses in Msun, times in kpc / (km/s)."""
-    particle_mass: Positive | None = None
-    """m c^2 in 1e-22 eV, which gives hbar / m; with units: kpc_km_s_msun only."""
+    units: UnitsName = "dimensionless"
+    """kpc_km_s_msun: lengths in kpc, velocities in km/s, masses in Msun, times in kpc / (km/s). mpc_h_km_s_msun_h:
+    lengths in Mpc / h, masses in Msun / h; H0 is 100 then."""
     cosmology: CosmologySettings | None = None
     """An expanding background; lengths and densities are then comoving, time supercomoving."""
     green: Green = "exact"
@@ -58,10 +66,8 @@ class SchrodingerPoissonSettings(WaveSettings):
 
     @model_validator(mode="after")
     def _one_way_to_say_the_mass(self) -> Self:
-        if self.units == "dimensionless" and self.particle_mass is not None:
-            raise wrong("particle_mass", "needs units: kpc_km_s_msun; give hbar_over_m here")
-        if self.units != "dimensionless" and (self.particle_mass is None) == (self.hbar_over_m is None):
-            raise wrong("particle_mass", "give either particle_mass (1e-22 eV) or hbar_over_m (kpc km/s)")
+        if problem := mass_problem(self, self.units):
+            raise wrong("particle_mass", problem)
         if self.cosmology is not None and (self.external_potential or self.absorber):
             raise wrong("cosmology", "excludes external_potential and absorber; keep one of them")
         return self
@@ -78,7 +84,7 @@ class SchrodingerPoissonSettings(WaveSettings):
         """G in the run's units."""
         if self.gravitational_constant is not None:
             return self.gravitational_constant
-        return 1.0 if self.units == "dimensionless" else GRAVITATIONAL_CONSTANT
+        return UNITS[self.units].gravity if self.units in UNITS else 1.0
 
 
 class SchrodingerPoisson(SplitModel):
@@ -104,7 +110,7 @@ class SchrodingerPoisson(SplitModel):
         super().__init__(settings, transform, [specs.PSI])
         self.real = real
         specs.check_arrangement(transform, real, "wave function and potential")
-        self.hbar, self.gravity = settings.hbar, settings.gravity
+        self.hbar, self.gravity, self.units = settings.hbar, settings.gravity, settings.units
         self.background = Background(settings.cosmology) if settings.cosmology else None
         self._external = self._absorption = None
         if settings.external_potential is not None:
@@ -118,11 +124,7 @@ class SchrodingerPoisson(SplitModel):
         return cls(settings, make(real=False, every=True), make(real=True, every=True), files)
 
     def units_of(self, spec: FieldSpec) -> str:
-        units = spec.units
-        if self.settings.units == "kpc_km_s_msun":
-            for dimension, unit in _ASTRONOMICAL.items():
-                units = units.replace(dimension, unit)
-        return units
+        return in_units(spec.units, self.units)
 
     @property
     def density_transform(self) -> Transform:
