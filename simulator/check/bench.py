@@ -122,10 +122,16 @@ def step_lines(result: dict[str, Any]) -> list[str]:
     else:
         lines.append(share("communication", result["communication"], "their exchanges alone"))
     sent = [f"{c['count']} {kind} ({size(c['bytes'])})" for kind, c in result["collectives"].items()]
+    least, most = sum(part["seconds"] for part in result["limits"]["parts"]), result["limits"]["bandwidth"]
     often = 1 + result["diagnostics"] / (10 * step)
     return [
         *lines,
         share("the rest", rest, "products at the points, registers, sums"),
+        share(
+            "limit",
+            least,
+            f"of the transforms: {most / 1e9:.3g} GB/s copied, {result['limits']['rate'] / 1e9:.3g} GFlop/s",
+        ),
         f"{'diagnostics':18}{ms(result['diagnostics']):>10}          per row; a row every 10 steps makes a run take "
         f"{often:.3f} times as long",
         f"{'memory':18}{size(result['memory_bytes']):>10}   on each device; words per grid point: "

@@ -24,11 +24,24 @@ from simulator.plan.traffic import TimedExchange, TimedPart, anatomy
 from simulator.simulation.advance import Until
 from simulator.simulation.compiling import Memory, words
 from simulator.simulation.simulation import Simulation
-from simulator.spectral import Local
+from simulator.spectral import Grid, Local, Transform, make_transform
 from simulator.spectral.collectives import Collective, collectives
 from simulator.spectral.program import Program
 
 ROUND = 0.2  # Minimum duration of a round of steps in seconds.
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The least time of a step's transforms on these devices: a transform reads and writes its data twice, at the
+    measured bandwidth of a copy, and takes 2.5 N log2 N operations (complex data 5 N log2 N), at the rate of
+    transforms of 32^3 points, which stay in the cache."""
+
+    bandwidth: float  # Bytes per second, read and written, of all devices together.
+    rate: float  # Operations per second of all devices together.
+    parts: list[dict[str, Any]]
+    """For every part of the transforms of a step: what, transforms, bytes, operations; seconds, the larger of both
+    at these rates."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +65,42 @@ class StepCosts:
     compile_cached: float
     """Tracing and compilation of the loop over steps, without and with the compile cache of an earlier run."""
     points_per_second: float  # Grid points of one device advanced per second.
+    limits: Limits
     rounds: list[float] = field(repr=False)
+
+
+def _operations(transform: Transform, transforms: int) -> float:
+    points = transform.grid.points
+    return (2.5 if transform.layout.real else 5.0) * points * np.log2(points) * transforms
+
+
+def limits(simulation: Simulation, parts: Counter[TimedPart], agree: Callable[[float], float]) -> Limits:
+    """The rates are measured on all processes at the same time; `agree` broadcasts those of the first."""
+    devices = simulation.cluster.devices
+    mesh = jax.sharding.Mesh(np.array(devices), ("all",))
+    sharding = NamedSharding(mesh, PartitionSpec("all"))
+    array = jax.jit(lambda: jnp.ones((len(devices), 1 << 24), jnp.float32), out_shardings=sharding)()
+    copy = jax.jit(lambda a: -a)
+    array = jax.block_until_ready(copy(array))
+    fastest = min(_seconds(lambda: jax.block_until_ready(copy(array))) for _ in range(10))
+    bandwidth = agree(2 * array.nbytes / fastest)
+    own = [d for d in devices if d.process_index == jax.process_index()][:1]
+    kernels = simulation.transform.kernels
+    small = make_transform(Grid((32, 32, 32)), own, simulation.transform.dtype, kernels=kernels)
+    seconds = 0.0
+    for direction in ("forward", "inverse"):
+        call = _repeated(*part_alone(TimedPart(small, direction, 3, 0)), times=20)
+        seconds += min(call() for _ in range(5))
+    rate = agree(len(devices) * _operations(small, 6) / seconds)
+    found = []
+    for part, count in parts.items():
+        transform, transforms = part.transform, (part.given + part.made) * count
+        each = np.dtype(transform.dtype).itemsize * (1 if transform.layout.real else 2)
+        moved = 4.0 * each * transform.grid.points * transforms
+        operations = _operations(transform, transforms)
+        what = {"what": part.direction, "transforms": transforms, "bytes": moved, "operations": operations}
+        found.append({**what, "seconds": max(moved / bandwidth, operations / rate)})
+    return Limits(bandwidth, rate, found)
 
 
 def _seconds_per_step(simulation: Simulation, compiled: Any, steps: int) -> float:
@@ -207,6 +255,7 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
         compile_cold=cold,
         compile_cached=cached,
         points_per_second=points / devices / step,
+        limits=limits(simulation, found.parts, cluster.broadcast),
         rounds=rounds,
     )
 

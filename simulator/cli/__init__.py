@@ -30,13 +30,14 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "study": {"sweep": "sweep", "dataset": "sweep"},
     "cluster": {"submit": "run", "doctor": "doctor"},
-    "about": {"docs": "about", "cite": "about", "completion": "about", "validate": "bench", "bench": "bench"},
+    "about": {"docs": "about", "cite": "about", "completion": "about", "bench": "bench"},
 }  # fmt: skip
 """The commands in the order of the help, each with its module in this package."""
 COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
 GONE = {
     "merge": "open_run(RUN).to_xarray().isel(time=-1).to_netcdf('out.nc') in Python writes a snapshot as one file",
     "bench fft": "scripts/bench_fft.py of the sources times the transforms of every backend",
+    "validate": "scripts/validate.py of the sources compares the program with exact solutions",
     "devices": "simulator doctor [CONFIG] shows processes, devices and the part of a field on each",
 }
 """The commands of version 0.1 that are gone, each with its replacement."""

@@ -9,9 +9,8 @@ the amplitude to (omega dt)^5 / 144 a step relative to omega dt, 9e-8.
 import numpy as np
 import pytest
 from flow_support import EPSILON, flow, last, marched, measured, order, python_flow, values
-
-from simulator.check.case import simulation, with_fields
-from simulator.check.waves import BOX, INTEGERS, growth, plane_wave
+from validation_cases.case import simulation, with_fields
+from validation_cases.waves import BOX, INTEGERS, growth, plane_wave
 
 
 @pytest.mark.parametrize(

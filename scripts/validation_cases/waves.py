@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simulator.check.case import Case, Check, Curve, Result, followed, march, simulation, with_fields
 from simulator.physics.models import State
 from simulator.spectral.operators import curl
+from validation_cases.case import Case, Check, Curve, Result, followed, march, simulation, with_fields
 
 INTEGERS = (1, -2, 1)
 BOX = (2 * np.pi, 3.0, 4.0)

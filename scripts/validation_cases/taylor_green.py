@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simulator.check.case import Case, Check, Curve, Result, march, simulation
+from validation_cases.case import Case, Check, Curve, Result, march, simulation
 
 VAN_REES = "van Rees et al., J. Comput. Phys. 230, 2794 (2011), spectral, 512^3"
 REFERENCE = np.array(  # t, kinetic energy, dissipation

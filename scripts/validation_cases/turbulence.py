@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 
-from simulator.check.case import Case, Check, Curve, Result, march, simulation
 from simulator.simulation.advance import TimeStep, Until, advance_of
+from validation_cases.case import Case, Check, Curve, Result, march, simulation
 
 
 def budget() -> Result:
