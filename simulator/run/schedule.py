@@ -10,6 +10,7 @@ which differs between processes, is left to `WallTimer`, on whose answers the pr
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -70,7 +71,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if not self.counts:
-            object.__setattr__(self, "counts", (1,) * len(self.events))
+            given = (event.every if isinstance(event.every, tuple) else () for event in self.events)
+            object.__setattr__(self, "counts", tuple(1 + bisect_right(times, self.start_time) for times in given))
 
     def finished(self, step: int, time: float, dt: float) -> bool:
         """Whether the run ends with this state."""

@@ -17,6 +17,9 @@ pytestmark = pytest.mark.smoke
 
 relaxed = settings(deadline=None, max_examples=60)
 POSITIVE = st.floats(0.01, 1.0)
+TIMES = st.lists(st.integers(-9, 40), min_size=1, max_size=5, unique=True).map(
+    lambda n: tuple(x / 13 for x in sorted(n))
+)
 STEPS = st.lists(st.floats(0.01, 0.3), min_size=1, max_size=7)
 
 
@@ -52,12 +55,21 @@ def run(schedule, dts, step, time, restart_at=None):
 
 @st.composite
 def events(draw):
-    kinds = draw(st.lists(st.tuples(st.booleans(), POSITIVE, st.none() | st.integers(1, 9)), min_size=1, max_size=4))
+    kinds = draw(
+        st.lists(st.tuples(st.booleans(), POSITIVE | TIMES, st.none() | st.integers(1, 9)), min_size=1, max_size=4)
+    )
     ends = st.fixed_dictionaries({"first": st.booleans(), "last": st.booleans()})
     return tuple(
         Event(f"event{i}", every=every, every_steps=steps, align=align, **draw(ends))
         for i, (align, every, steps) in enumerate(kinds)
     )
+
+
+def times_of(event, start, duration):
+    """The times of an event from the start to beyond the duration."""
+    if isinstance(event.every, tuple):
+        return [time for time in event.every if time > start]
+    return [start + n * event.every for n in range(1, 2 + math.ceil(duration / event.every))]
 
 
 @relaxed
@@ -67,13 +79,11 @@ def test_aligned_times_are_hit_exactly_once_and_the_end_too(events, duration, st
     taken = run(Schedule(events, stop, start), dts, 0, start)
     times = [time for _, time, _ in taken]
     assert times == sorted(set(times)) and times[-1] == stop
-    exact = {stop} | {
-        start + n * event.every for event in events for n in range(1, 2 + math.ceil(duration / event.every))
-    }
+    exact = {stop}.union(*(times_of(event, start, duration) for event in events))
     tolerance = EVENT_TOLERANCE * max(dts)
     for event in (event for event in events if event.align):
-        for target in (start + n * event.every for n in range(1, 1 + math.ceil(duration / event.every))):
-            if target < stop - tolerance:
+        for target in times_of(event, start, duration):
+            if start + tolerance < target < stop - tolerance:
                 hits = [time for _, time, due in taken if event.name in due and abs(time - target) <= tolerance]
                 assert len(hits) == 1 and hits[0] in exact
 

@@ -227,6 +227,13 @@ time: {{stop: 21.6388, dt: 0.05}}
     )
 
 
+def test_times_by_redshift_and_by_scale_factor() -> None:
+    asked = "time.stop={redshift: 0}", "output.spectra.every={scale_factor: [1, 0.1]}"
+    run = cases.simulation(WAVE, EXPANDING.replace("cosmology", "background"), *asked)
+    early, today = map(run.model.background.time_of, (0.1, 1.0))
+    assert (run.config.time.stop, run.config.output.spectra.every) == (today, (early, today))
+
+
 @cache
 def collapsing():
     """A start that becomes nonlinear; its program is compiled once for all tests."""
