@@ -66,10 +66,8 @@ def test_fields_kinds_and_times_are_chosen(tmp_path, capsys):
     folder = a_run(tmp_path / "run")
     snapshots(folder)
     assert main(["plot", str(folder), "--field", "velocity_x,dye", "--time", "1:"]) == 0
-    assert [line.rpartition("/")[2] for line in capsys.readouterr().out.split()] == [
-        "slices_velocity_x.png",
-        "slices_dye.png",
-    ]
+    drawn = [line.rpartition("/")[2] for line in capsys.readouterr().out.split()]
+    assert drawn == ["slices_velocity_x.png", "slices_dye.png"]
     assert main(["plot", str(folder), "--what", "spectra"]) == 0
     assert "slices" not in capsys.readouterr().out
     other = a_run(tmp_path / "other")
@@ -182,7 +180,7 @@ def test_lines_of_theory_only_where_a_flow_may_be_turbulent(tmp_path):
     assert len(spectrum(series, "kinetic_energy", guide=False).axes[0].get_lines()) == 5
 
 
-def test_growth_has_a_logarithmic_axis_and_counts_have_integers():
+def test_growth_has_a_logarithmic_axis_and_counts_have_integers(tmp_path):
     t = np.linspace(0, 10, 30)
     rows = {
         "time": t, "energy": np.exp(t) * 1e-6, "dissipation": 1 + t / 10, "vortex_faces": np.rint(3 + t / 4),
@@ -192,6 +190,12 @@ def test_growth_has_a_logarithmic_axis_and_counts_have_integers():
     assert all(tick == round(tick) for tick in faces.get_yticks())
     decay = time_series({"time": t, "energy": np.exp(-t)}).axes[0]
     assert decay.get_yscale() == "linear"
+    runs = [a_run(tmp_path / name, v) for name, v in (("a", 0.01), ("b", 0.02))]
+    for folder in runs:
+        (folder / "diagnostics.csv").unlink()
+        write_table(folder, {"time": TIMES, "energy": 1e-6 * np.exp(3 * TIMES), "enstrophy": 1 + TIMES})
+    drawn = built(runs, Selection())
+    assert [drawn[f"series_{name}"].axes[0].get_yscale() for name in ("energy", "enstrophy")] == ["log", "linear"]
 
 
 def test_runs_of_a_study_are_in_its_order_with_whole_legends(tmp_path):
@@ -208,16 +212,6 @@ def test_runs_of_a_study_are_in_its_order_with_whole_legends(tmp_path):
     assert axes.get_ylabel().endswith("k^{2}$")
     boxes = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
     assert len(boxes) > 2 and all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
-
-
-def test_growth_in_several_runs_has_a_logarithmic_axis(tmp_path):
-    runs = [a_run(tmp_path / name, v) for name, v in (("a", 0.01), ("b", 0.02))]
-    for folder in runs:
-        (folder / "diagnostics.csv").unlink()
-        write_table(folder, {"time": TIMES, "energy": 1e-6 * np.exp(3 * TIMES), "enstrophy": 1 + TIMES})
-    drawn = built(runs, Selection())
-    assert drawn["series_energy"].axes[0].get_yscale() == "log"
-    assert drawn["series_enstrophy"].axes[0].get_yscale() == "linear"
 
 
 VISCOSITY = Parameter("model.viscosity", [0.1, 0.1, 0.01, 0.01])
@@ -248,11 +242,8 @@ def test_points_are_joined_along_the_parameter_one_curve_for_each_hue() -> None:
     assert (axes.get_xlabel(), axes.get_xscale()) == (r"viscosity $\nu$", "log")
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["single", "double"]
     assert axes.get_ylim()[0] == 0
-
-
-def test_samples_of_several_parameters_are_points_alone() -> None:
     (axes,) = against(VISCOSITY, RunQuantity("max.dissipation", [4, 5, 1, 2])).axes
-    assert axes.lines[0].get_linestyle() == "None"
+    assert axes.lines[0].get_linestyle() == "None"  # points of several parameters
 
 
 def test_words_stand_at_their_ticks() -> None:
