@@ -17,6 +17,7 @@ from simulator.archive.reader import Snapshot, open_snapshot
 from simulator.archive.restore import restore
 from simulator.archive.shard import Dataset
 from simulator.cluster.mesh import spatial
+from simulator.config.yaml12 import parse_yaml
 from simulator.errors import RunFailure, UserError
 from simulator.physics.models import Model, State
 from simulator.physics.particles import Domain, ParticleSet
@@ -222,6 +223,11 @@ class RunInputs(Inputs):
     def snapshot(self, path: str) -> "StoredFields":
         """The fields of a snapshot or checkpoint."""
         return StoredFields(path)
+
+    def clock(self, path: str) -> tuple[float, Mapping[str, Any]]:
+        """The time of a snapshot or checkpoint, and the configuration of its run."""
+        found = open_snapshot(Path(path)).attributes
+        return float(found["time"]), parse_yaml(found.get("configuration", "{}"), path).value
 
     def particles(self, path: str, name: str) -> ParticlesOnDisk:
         """The particles of a snapshot or checkpoint."""

@@ -119,7 +119,7 @@ def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
     from the checkpoint. All processes call this."""
     settings, planned = simulation.config.time, events(simulation.config.output)
     if chosen is None:
-        return Schedule(planned, settings.stop, max_steps=settings.max_steps)
+        return Schedule(planned, settings.stop, simulation.first_time, max_steps=settings.max_steps)
     state = restored(simulation, chosen)
     stored = open_snapshot(chosen).attributes
     if stored["fixed_dt"] != (simulation.time_step.fixed or 0.0):

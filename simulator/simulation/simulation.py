@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -114,7 +114,7 @@ class Simulation:
         return state
 
     def state_from(self, values: Mapping[str, Any]) -> State:
-        """The state at time 0 whose fields have the given values on the grid:
+        """The state at the start whose fields have the given values on the grid:
 
             simulation.state = simulation.state_from({"velocity": array})
 
@@ -128,7 +128,12 @@ class Simulation:
 
     def begin(self, given: Mapping[str, Any]) -> State:
         """The state that a run begins with, from its spectral fields and the particles that are matter."""
-        return start.begin(given, self.model, self.integrator, self.forcing)
+        return start.begin(given, self.model, self.integrator, self.forcing, self.first_time)
+
+    @cached_property
+    def first_time(self) -> float:
+        """The time of the initial condition."""
+        return start.first_time(self.config, self.model, self.inputs)
 
     @property
     def populations(self) -> Populations:
@@ -142,7 +147,8 @@ class Simulation:
     @cached_property
     def template(self) -> State:
         """Shapes and types of a state, without computing one."""
-        state = jax.eval_shape(self.begin, start.templates(self.model))
+        begin = partial(start.begin, model=self.model, integrator=self.integrator, forcing=self.forcing)
+        state = jax.eval_shape(begin, start.templates(self.model))
         return start.with_particle_templates(state, self.swarm)
 
     @property

@@ -52,6 +52,17 @@ def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callab
     return {name: fields[name] for name in (*model.fields, *model.populations)}
 
 
+def first_time(config: RunConfig, model: Model, inputs: Inputs) -> float:
+    """The time of the initial condition. Raises UserError if the run ends before it."""
+    try:
+        time = INITIALS[config.initial.kind](config.initial).start_time(model, cast(Any, inputs))
+    except UserError as error:
+        raise config.error("initial", str(error)) from error
+    if time >= config.time.stop:
+        raise config.error("time.stop", f"{config.time.stop:g} is not beyond the start, whose time is {time:g}")
+    return time
+
+
 def traced_fields(config: RunConfig, model: Model, inputs: Inputs) -> Fields:
     """`initial_fields` for settings whose numbers may be traced: without checks of values."""
     return _projected(model, start_of(INITIALS[config.initial.kind](config.initial), model, cast(Any, inputs)))
@@ -99,17 +110,19 @@ def _solenoidal(
     return kept, energies, are_finite({**fields, **kept})
 
 
-def begin(given: Mapping[str, Any], model: Model, integrator: Integrator, forcing: Forcing | None) -> State:
+def begin(
+    given: Mapping[str, Any], model: Model, integrator: Integrator, forcing: Forcing | None, time: float = 0.0
+) -> State:
     """The state at the beginning of a run, with the memory and history that its steps need. `given` are the fields
     and the particles that are matter of the model."""
-    memory = model.memory(dict(given), jnp.float64(0))
+    memory = model.memory(dict(given), jnp.float64(time))
     fields = {name: given[name] for name in model.fields}
     if forcing is not None:
         memory |= forcing.memory()
     if model.budget == "step":
         memory[RESIDUAL] = jnp.float64(0)
     particles = {name: given[name] for name in model.populations}
-    return beginning(fields, memory, integrator.begin(fields), particles)
+    return beginning(fields, memory, integrator.begin(fields), particles, time)
 
 
 def with_particles(config: RunConfig, state: State, swarm: Swarm) -> State:

@@ -247,6 +247,5 @@ def test_buffers_that_cannot_grow(monkeypatch):
 
 def test_the_library_is_not_installed(monkeypatch):
     monkeypatch.setattr("simulator.physics.initial.linear_power.find_spec", lambda name: None)
-    with pytest.raises(UserError, match="camb is not installed; pip install") as refused:
+    with pytest.raises(UserError, match=r"^[^\n]*camb is not installed; pip install[^\n]*$"):
         _ = simulation(WAVE, EXPANDING, "initial={kind: cosmological, library: camb, sigma8: 0.8}").state
-    assert "\n" not in str(refused.value)

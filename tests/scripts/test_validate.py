@@ -42,13 +42,12 @@ LONG = ("dynamo_12", "dynamo_20", "dynamo_40")
 20, grows at 40 (Galloway & Frisch 1986), at known rates."""
 
 
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.smoke] if name == DEFAULT[0] else [pytest.mark.slow] * (name not in DEFAULT)
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(n, marks=[pytest.mark.smoke] if n == DEFAULT[0] else [pytest.mark.slow] * (n not in DEFAULT))
-        for n, case in CASES.items()
-        if not case.full or n in LONG
-    ],
+    "name", [pytest.param(n, marks=marks(n)) for n, c in CASES.items() if not c.full or n in LONG]
 )
 def test_a_case_is_within_its_tolerances(name: str) -> None:
     missed = [check for check in CASES[name].run().checks if not check.passed]

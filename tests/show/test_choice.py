@@ -113,8 +113,7 @@ def test_every_reader_of_a_window_has_the_rows_in_it(tmp_path, monkeypatch, text
     assert [list(line.get_xdata()) for line in axes.get_lines()] == [times] * 2
     averaged = replace(choice, what=("spectra",), average=True)
     (axes,) = built([folder], averaged)["spectrum_kinetic_energy"].axes
-    mean = shown["kinetic_energy"].mean(0)[1:]
-    np.testing.assert_allclose(axes.get_lines()[0].get_ydata()[1:], mean, rtol=1e-14)
+    np.testing.assert_allclose(axes.get_lines()[0].get_ydata()[1:], shown["kinetic_energy"].mean(0)[1:], rtol=1e-14)
 
 
 def test_a_window_without_rows_is_refused(tmp_path):
@@ -233,7 +232,7 @@ def test_expressions_as_labels(expression: str, label: str) -> None:
     assert reduced(expression) == label
 
 
-def test_points_are_joined_along_the_parameter_one_curve_for_each_hue() -> None:
+def test_points_are_joined_along_the_parameter_and_words_stand_at_ticks() -> None:
     values = RunQuantity("max.dissipation", [4, 5, 1, float("nan")])
     (axes,) = against(VISCOSITY, values, PRECISION, joined=True).axes
     single, double = axes.lines
@@ -244,9 +243,6 @@ def test_points_are_joined_along_the_parameter_one_curve_for_each_hue() -> None:
     assert axes.get_ylim()[0] == 0
     (axes,) = against(VISCOSITY, RunQuantity("max.dissipation", [4, 5, 1, 2])).axes
     assert axes.lines[0].get_linestyle() == "None"  # points of several parameters
-
-
-def test_words_stand_at_their_ticks() -> None:
     (axes,) = against(PRECISION, RunQuantity("final.energy", [1, 2, 3, 4])).axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["single", "double"]
     np.testing.assert_array_equal(axes.lines[0].get_xdata(), [0, 0, 1, 1])

@@ -134,5 +134,11 @@ def test_a_snapshot_is_a_start_at_another_resolution(case, ran) -> None:
     finer = simulation(case, start, "grid.shape=40,32")
     coarse = open_run(ran).snapshots[-1]["dye"][...]
     np.testing.assert_allclose(np.asarray(finer.fields["dye"])[::2, ::2], coarse, rtol=0, atol=1e-13)
+    kept, time = start.replace("}", ", time: keep}"), open_run(ran).snapshots[-1].time
+    assert main(["run", str(case), kept, f"time.stop={1.5 * time}", "--output", str(ran.parent / "later")]) == 0
+    times = open_run(ran.parent / "later").diagnostics["time"]
+    assert (times[0], times[-1]) == (time, 1.5 * time)
+    with pytest.raises(UserError, match=r"time.stop: .* is not beyond the start, whose time is"):
+        simulation(case, kept, f"time.stop={time}").check_start()
     with pytest.raises(UserError, match=r"has 2 dimensions, the run 3; set grid.shape"):
         _ = simulation(case, start, "grid.shape=20,16,1").state

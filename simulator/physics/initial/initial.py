@@ -30,6 +30,10 @@ class StartFiles(ParticleFiles, Protocol):
         """A snapshot or checkpoint of a run."""
         ...
 
+    def clock(self, path: str) -> tuple[float, Mapping[str, Any]]:
+        """The time of a snapshot or checkpoint, and the configuration of its run."""
+        ...
+
 
 class Stored(Protocol):
     """Fields on disk, on their own grid; passed in by the run."""
@@ -62,6 +66,10 @@ class Initial:
     def build_for(self, model: Model, files: StartFiles) -> Fields:
         """`build` for the fields that the model accepts from initial conditions."""
         return self.build(model.transform, model.initial_shapes, files)
+
+    def start_time(self, model: Model, files: StartFiles) -> float:
+        """The simulation time of the start."""
+        return 0.0
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         """The particles of a component with all records, each particle on the device that owns its place."""
@@ -171,6 +179,14 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
                 Field(description="The initial condition of each component, by the component's name."),
             ),
         )
+
+        def start_time(self, model: Model, files: StartFiles) -> float:
+            for name, settings in self.settings.components.items():
+                if getattr(settings, "time", "") == "keep":
+                    raise UserError(
+                        f"components.{name}.time: keep: only initial: {{kind: snapshot}} sets the clock of all"
+                    )
+            return 0.0
 
         def build_for(self, model: Any, files: StartFiles) -> dict[str, Any]:
             if not isinstance(model, Composite):

@@ -7,6 +7,7 @@ import numpy as np
 
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Initial, StartFiles
+from simulator.physics.models.cosmology import CosmologySettings
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.settings import InputPath, Settings
@@ -16,10 +17,12 @@ class SnapshotStartSettings(Settings):
     kind: Literal["snapshot"] = "snapshot"
     path: InputPath
     """A snapshot or checkpoint: RUN/snapshots/00000010."""
+    time: Literal["reset", "keep"] = "reset"
+    """Time starts at 0, or goes on from the time of the snapshot."""
 
 
 class SnapshotStart(Initial):
-    """Every field that snapshot and model share by name. All other fields start at zero, and time starts at 0.
+    """Every field that snapshot and model share by name. All other fields start at zero.
 
     A finer grid gets zeros for modes that are not stored, a coarser one only the modes that it keeps. Gas takes
     density and momentum or, as from its other initial conditions, density and velocity.
@@ -27,6 +30,15 @@ class SnapshotStart(Initial):
 
     Settings = SnapshotStartSettings
     composite = True
+
+    def start_time(self, model: Any, files: StartFiles) -> float:
+        if self.settings.time == "reset":
+            return 0.0
+        time, config = files.clock(str(self.settings.path))
+        ours, theirs = getattr(model.settings, "cosmology", None), (config.get("model") or {}).get("cosmology")
+        if ours != (theirs and CosmologySettings.model_validate(theirs)):
+            raise UserError(f"time: keep: {self.settings.path} has another model.cosmology, and so another clock")
+        return time
 
     def build_for(self, model: Any, files: StartFiles) -> Any:
         particles = {name: self.place(model.parts[name], files) for name in model.populations}
