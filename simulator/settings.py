@@ -154,7 +154,12 @@ Length = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]
 """A side of the box: from 1e-30 to 1e30 in the run's unit."""
 Duration = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]
 """A simulation time: from 1e-30 to 1e30."""
-Moment = Annotated[Duration, BeforeValidator(_number, json_schema_input_type=float | str | dict)]
+Moment = Annotated[
+    float,
+    Field(gt=0),
+    BeforeValidator(_number, json_schema_input_type=float | str | dict),
+    _within(SHORTEST, LONGEST),
+]
 """A simulation time; the file of an expanding run may give a scale factor or a redshift, see `models.cosmology`."""
 Ratio = Annotated[_AboveZero, _within(1e-6, 1e6)]
 """A dimensionless number from 1e-6 to 1e6."""

@@ -92,15 +92,16 @@ def limits(simulation: Simulation, parts: Counter[TimedPart], agree: Callable[[f
         call = _repeated(*part_alone(TimedPart(small, direction, 3, 0)), times=20)
         seconds += min(call() for _ in range(5))
     rate = agree(len(devices) * _operations(small, 6) / seconds)
-    found = []
-    for part, count in parts.items():
+
+    def limited(part: TimedPart, count: int) -> dict[str, Any]:
         transform, transforms = part.transform, (part.given + part.made) * count
         each = np.dtype(transform.dtype).itemsize * (1 if transform.layout.real else 2)
         moved = 4.0 * each * transform.grid.points * transforms
         operations = _operations(transform, transforms)
         what = {"what": part.direction, "transforms": transforms, "bytes": moved, "operations": operations}
-        found.append({**what, "seconds": max(moved / bandwidth, operations / rate)})
-    return Limits(bandwidth, rate, found)
+        return {**what, "seconds": max(moved / bandwidth, operations / rate)}
+
+    return Limits(bandwidth, rate, [limited(part, count) for part, count in parts.items()])
 
 
 def _seconds_per_step(simulation: Simulation, compiled: Any, steps: int) -> float:

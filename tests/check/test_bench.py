@@ -49,6 +49,7 @@ def test_a_step_is_measured_with_its_parts(tmp_path):
     assert found["memory_bytes"] == pytest.approx(words * 4 * 32**3 / 2)
     assert found["resident"] * 32**3 >= 2 * 3 * 21 * 21 * 11  # three components of the modes kept, complex
     assert found["collectives"]["all-to-all"]["count"] == 8 and "8 all-to-all" in output
+    assert found["compile_cached"] < found["compile_cold"]
     (part,) = found["limits"]["parts"]  # 3 components in, 5 products out, in each of 4 stages
     assert (part["transforms"], part["bytes"]) == (32, 4 * 4 * 32**3 * 32) and "GB/s" in output
 

@@ -265,8 +265,7 @@ def test_a_closed_terminal(name: str, tmp_path: Path, undisturbed):
 def test_a_full_disk(name: str, tmp_path: Path, undisturbed):
     """No file may grow beyond 64 kB, which checkpoints do: one line, and with room the run continues."""
     subject = Subject.made(name, tmp_path / "study")
-    code = subject.ended(["bash", "-c", 'ulimit -f 64; exec "$@"', "bash"])
-    assert code == 1, subject.said()
+    assert subject.ended(["bash", "-c", 'ulimit -f 64; exec "$@"', "bash"]) == 1, subject.said()
     _one_line_or_nothing(subject)
     if subject.arguments[0] == "sweep":  # failed runs are tried again only if one asks for it
         subject.arguments = ["sweep", "retry", *subject.arguments[2:], "--failed"]

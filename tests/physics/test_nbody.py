@@ -195,8 +195,7 @@ def test_devices_agree_and_the_order_is_two():
     run = simulation(MATTER)
     states = (stepped(run, run.state, 0.5, n) for n in (80, 5, 10))
     exact, coarse, fine = (by_id(state.particles["dark"])["position"] for state in states)
-    ratio = np.abs(coarse - exact).max() / np.abs(fine - exact).max()
-    assert ratio == pytest.approx(4, rel=0.1)
+    assert np.abs(coarse - exact).max() / np.abs(fine - exact).max() == pytest.approx(4, rel=0.1)
 
 
 PILE = """

@@ -163,8 +163,7 @@ def test_the_search_finds_what_trying_everything_finds(proportional, name) -> No
     known and the one that is judged by it may deviate."""
     proportional.deviation = ERROR / 2
     target, config = machine(name), config_of("navier_stokes", "grid.shape=1024,1024,1024")
-    found = fewest_devices(config, target)
-    assert found == next(n for n in POWERS if least(config, n, target) <= usable(target))
+    assert fewest_devices(config, target) == next(n for n in POWERS if least(config, n, target) <= usable(target))
     proportional.asked.clear()
     proportional.deviation = SAME_DEVICES_ERROR / 2
     largest = largest_shape(config, target, 4)

@@ -101,8 +101,7 @@ def test_no_good_checkpoint_is_a_failure_that_changes_nothing(place: Path, run: 
     before = everything(run)
     code, said = call(["run", place / "run.yaml", "--output", run], place)
     assert code == 1, said
-    last = said.splitlines()[-1]
-    assert last == f"{run}: none of its checkpoints is good; start again with --overwrite"
+    assert said.splitlines()[-1] == f"{run}: none of its checkpoints is good; start again with --overwrite"
     assert said.count("skipped ") == 3 and "shards/p00000.h5: missing" in said
     after = everything(run)
     assert {name for name in before if before[name] != after.get(name)} == {"state.json"}

@@ -37,8 +37,7 @@ def next_step(schedule, time, dt):
 
 
 def run(schedule, dts, step, time, restart_at=None):
-    """All (step, time, due) from this state on; with `restart_at` the schedule passes through a checkpoint
-    there."""
+    """All (step, time, due) from this state on; with `restart_at` the schedule passes through a checkpoint there."""
     taken, dt = [], dts[step % len(dts)]
     if step == schedule.start_step:
         taken.append((step, time, schedule.due(step, time, dt)))

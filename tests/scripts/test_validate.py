@@ -9,6 +9,15 @@ from validation_cases import CASES
 from validation_cases.case import Case, Check, Curve, Result
 
 
+def test_a_case_that_passes(tmp_path, capsys):
+    assert main(["abc_decay", "--output", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "energy, t = 1" in printed and "1 cases, all within their tolerances" in printed
+    (entry,) = json.loads((tmp_path / "validation.json").read_text())
+    assert entry["case"] == "abc_decay" and all(check["passed"] and check["source"] for check in entry["checks"])
+    assert "| abc_decay | energy, t = 1 |" in (tmp_path / "validation.md").read_text()
+
+
 def test_a_miss_gives_exit_code_1(tmp_path, capsys, monkeypatch):
     source = "a book"
     checks = [Check("speed", 1.0, 1.02, 0.01, source), Check("drift", 0.0, 1e-3, 1e-2, source, absolute=True)]
@@ -17,19 +26,19 @@ def test_a_miss_gives_exit_code_1(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(CASES, "made_up", Case("made_up", "one that misses", lambda: Result(checks, [curve])))
     assert main(["made_up", "--output", str(tmp_path)]) == 1
     printed = capsys.readouterr().out
-    assert "0.02 rel" in printed and "MISS" in printed and "missed: made_up" in printed
-    assert printed.count("pass") == 1
+    assert "0.02 rel" in printed and "MISS" in printed and "missed: made_up" in printed and printed.count("pass") == 1
     assert (tmp_path / "made_up.png").stat().st_size > 1000
-    assert "| made_up | speed | 1 | 1.02 |" in (tmp_path / "validation.md").read_text()
-    (entry,) = json.loads((tmp_path / "validation.json").read_text())
-    assert [check["passed"] for check in entry["checks"]] == [False, True]
 
 
 def test_not_a_number_is_a_miss():
     assert not Check("x", 1.0, float("nan"), 1.0, "").passed
 
 
-def test_unknown_cases_are_named(capsys):
+def test_cases_are_listed_and_unknown_ones_named(capsys):
+    assert main(["--list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in CASES)
+    assert printed.count("(--full)") == sum(case.full for case in CASES.values()) > 0
     with pytest.raises(SystemExit):
         main(["abc_decoy"])
     assert "unknown case 'abc_decoy'; known: taylor_green_early" in capsys.readouterr().err

@@ -67,6 +67,11 @@ class Initial:
         """`build` for the fields that the model accepts from initial conditions."""
         return self.build(model.transform, model.initial_shapes, files)
 
+    @property
+    def keeps_time(self) -> bool:
+        """Whether the start sets the run's time, see `start_time`."""
+        return False
+
     def start_time(self, model: Model, files: StartFiles) -> float:
         """The simulation time of the start."""
         return 0.0
@@ -182,7 +187,7 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
 
         def start_time(self, model: Model, files: StartFiles) -> float:
             for name, settings in self.settings.components.items():
-                if getattr(settings, "time", "") == "keep":
+                if parts[settings.kind](settings).keeps_time:
                     raise UserError(
                         f"components.{name}.time: keep: only initial: {{kind: snapshot}} sets the clock of all"
                     )

@@ -31,11 +31,16 @@ class SnapshotStart(Initial):
     Settings = SnapshotStartSettings
     composite = True
 
+    @property
+    def keeps_time(self) -> bool:
+        return self.settings.time == "keep"
+
     def start_time(self, model: Any, files: StartFiles) -> float:
-        if self.settings.time == "reset":
+        if not self.keeps_time:
             return 0.0
         time, config = files.clock(str(self.settings.path))
-        ours, theirs = getattr(model.settings, "cosmology", None), (config.get("model") or {}).get("cosmology")
+        ours = model.background.settings if model.background else None
+        theirs = (config.get("model") or {}).get("cosmology")
         if ours != (theirs and CosmologySettings.model_validate(theirs)):
             raise UserError(f"time: keep: {self.settings.path} has another model.cosmology, and so another clock")
         return time

@@ -108,12 +108,12 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
             raise wrong("model.background", "is the same as model.cosmology; keep one of them")
         model = {**model, "cosmology": model["background"]}
         data = {**data, "model": {k: v for k, v in model.items() if k != "background"}}
-    with suppress(ValidationError):  # the model's own settings tell what is wrong
+    with suppress(ValidationError):  # the model's own settings say what is wrong
         background = Background(CosmologySettings.model_validate(model.get("cosmology") or {}))
 
     def time_of(key: str, name: str, value: Any) -> float:
         if background is None:
-            return 1.0
+            return 1.0  # any time: the run is refused for its background
         try:
             number = evaluate_number(str(value))
         except ValueError as error:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from simulator.physics.models.cosmology import Background
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.population import Populations
@@ -292,6 +293,8 @@ class Model(Observables):
     checked against it."""
     unforced: str | None = None
     """The reason why the model cannot be forced; None if it can."""
+    background: Background | None = None
+    """The expanding background; None: a static box."""
 
     @classmethod
     def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> "Model":
