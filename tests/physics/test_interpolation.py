@@ -85,7 +85,7 @@ def test_devices_do_not_matter(layout):
 
 @pytest.mark.spmd
 def test_a_position_beyond_the_ghost_planes_is_not_a_number():
-    """The first device sees REACH planes beyond its own on both sides, around the box, and says so of farther ones."""
+    """The first device sees REACH planes beyond its own on both sides, around the box, and knows farther ones."""
     name = "2 slabs"
     t, home = transform(name), domain(name)
     planes, dy = t.grid.shape[1] // 2, t.grid.spacing[1]
