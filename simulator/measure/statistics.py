@@ -14,17 +14,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, Field, create_model
 
 from simulator.errors import did_you_mean
-from simulator.measure.kind import (
-    Carried,
-    Curves,
-    Kind,
-    Measured,
-    SeriesCadence,
-    Subject,
-    Unsupported,
-    distinct,
-    in_shells,
-)
+from simulator.measure.kind import Carried, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct, in_shells
 from simulator.measure.lazy import flux, jax, jnp, lax, models, shell_spectra
 from simulator.settings import Real
 
@@ -39,9 +29,7 @@ class Statistics(Kind):
     name = "statistics"
     description = "Means over time of diagnostics, spectra and transfer, with error bars, in statistics.h5."
     Settings = StatisticsSettings
-    curves = Curves(
-        title=lambda name: name.replace("/", " ").replace("_", " "), coordinates={"k": r"wavenumber $k$"}, log="x"
-    )
+    frequent = True
 
     def measured(self, subject: Subject, settings: Any) -> Measured:
         model, layout = subject.model, subject.transform.layout

@@ -32,6 +32,7 @@ from simulator.show.slices import fields, projections, slices
 from simulator.show.style import (
     DPI,
     PLAIN,
+    WIDTH,
     Labels,
     evenly,
     figure,
@@ -704,6 +705,74 @@ def waves(series: SeriesReader, name: str, labels: Labels) -> Figure:
     return result
 
 
+# ---- statistics over time -------------------------------------------------------------------------------
+
+
+def _statistics(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    yield "statistics_means", partial(table_of_means, series, labels)
+    spectra, fluxes = (after(f"mean/{kind}/", series) for kind in ("spectrum", "flux"))
+    powers = [name for name in spectra if name.endswith("_power")]
+    energies = [name for name in spectra if name not in powers]
+    for stem, kind, names, words, log in (
+        ("spectrum", "spectrum", energies, "energy spectrum $E(k)$", "xy"),
+        ("power", "spectrum", powers, "power spectrum $P(k)$", "xy"),
+        ("flux", "flux", fluxes, r"flux $\Pi(k)$", "x"),
+    ):
+        if names:
+            yield f"statistics_{stem}", partial(mean_curves, series, labels, kind, names, words, log)
+
+
+def _averaged(series: SeriesReader, labels: Labels) -> str:
+    first, samples = float(series.attributes["from"]), int(series.one("samples", -1))
+    return f"{samples} samples from {labels.moment(first)} to {labels.moment(series.time[-1])}"
+
+
+def means(series: SeriesReader) -> dict[str, tuple[float, float]]:
+    """Mean and standard error of every number at the last row, without those that are always 0."""
+    names = (name for name in after("mean/", series) if not series.variables[f"mean/{name}"])
+    found = {n: (float(series.one(f"mean/{n}", -1)), float(series.one(f"error/{n}", -1))) for n in names}
+    return {name: pair for name, pair in found.items() if pair[0] or pair[1] > 0}
+
+
+def with_error(mean: float, error: float) -> str:
+    """`0.1234 ± 0.0056`, `(1.234 ± 0.056) 1e-7`: the error to two digits; without an error, the mean to five."""
+    if not (math.isfinite(mean) and 0 < error < math.inf):
+        return f"{mean:.5g}"
+    power = math.floor(math.log10(max(abs(mean), error)))
+    power = 0 if -4 <= power <= 4 else power
+    decimals = max(0, 1 - math.floor(math.log10(error)) + power)
+    both = f"{mean / 10.0**power:.{decimals}f} ± {error / 10.0**power:.{decimals}f}"
+    return f"({both}) 1e{power}" if power else both
+
+
+def table_of_means(series: SeriesReader, labels: Labels) -> Figure:
+    """Means with their standard errors, as text in two columns."""
+    rows = [("mean ± standard error", _averaged(series, labels))]
+    rows += [(with_error(*pair), quantity(name)) for name, pair in means(series).items()]
+    result = figure(WIDTH, 0.3 + 0.21 * len(rows))
+    for n, (value, words) in enumerate(rows):
+        height = 1 - (0.25 + 0.21 * n) / result.get_figheight()
+        weight = "bold" if n == 0 else "normal"
+        result.text(0.36, height, value, ha="right", va="center", weight=weight)
+        result.text(0.40, height, words, va="center", weight=weight)
+    return result
+
+
+def mean_curves(series: SeriesReader, labels: Labels, kind: str, names: list[str], words: str, log: str) -> Figure:
+    """Mean spectra or fluxes with bands of a standard error."""
+    k, each = wavenumbers(series), []
+    for name in names:
+        mean, error = (np.asarray(series.one(f"{of}/{kind}/{name}", -1)) for of in ("mean", "error"))
+        each.append(DrawnCurve(k, mean, _words(name) if len(names) > 1 else None, error=np.nan_to_num(error)))
+    if len(names) == 1:
+        words = spectrum_of(names[0]) if kind == "spectrum" else f"{words} of {_words(names[0])}"
+    title = _averaged(series, labels)
+    result, axes, _ = plotted(each, labels.axis(r"wavenumber $k$", "wavenumber"), words, log, title=title)
+    if "y" not in log:
+        level(axes)
+    return result
+
+
 Builder = Callable[[SeriesReader, Labels, Diagnostics], Pictures]
 
 
@@ -736,5 +805,6 @@ PICTURES: dict[str, Builder] = {
     "probes": _probes,
     "cospectra": _cospectra,
     "strain": _strain,
+    "statistics": _statistics,
 }
 """The functions that yield the pictures, by the kind of series."""

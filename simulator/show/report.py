@@ -37,6 +37,8 @@ _KINDS = (
     ("spectrum_directional_", "Spectra across and along the axis: {}"),
     ("spectrum_", "Shell spectrum at several times: {}"),
     ("transfer_", "Transfer between scales, and the flux to smaller ones: {}"),
+    ("statistics_means", "Means over time with their standard errors"),
+    ("statistics_", "Mean over time with its standard error: {}"),
     ("structure_functions", "Structure functions of velocity increments"),
     ("histogram_", "Probability density at several times: {}"),
     ("profile_", "Profile about the densest point: {}"),

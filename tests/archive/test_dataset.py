@@ -74,10 +74,8 @@ def test_components_have_openpmd_names():
 def test_non_finite_values_are_counted_across_pieces():
     values = np.zeros(1_000_000)
     values[[0, 262_143, 262_144, 999_999]] = [np.nan, np.inf, -np.inf, np.nan]
-    assert nonfinite(values) == 4
-    assert nonfinite(values[1:262_143]) == 0
-    assert nonfinite(np.array([1 + 1j * np.nan])) == 1
-    assert nonfinite(np.arange(3)) == 0
+    assert nonfinite(values) == 4 and nonfinite(values[1:262_143]) == 0
+    assert nonfinite(np.array([1 + 1j * np.nan])) == 1 and nonfinite(np.arange(3)) == 0
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,7 @@ def test_killed_at_a_stage(tmp_path, stage):
     lines = clean_leftovers(tmp_path)
     assert len(lines) == (stage not in ("copied",) and not is_committed)
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
-    assert clean_leftovers(tmp_path) == []
-    assert newest_good(tmp_path)[0] == newest
+    assert clean_leftovers(tmp_path) == [] and newest_good(tmp_path)[0] == newest
     make_derived(newest, open_snapshot(newest).manifest)
     assert verify(newest).ok
 

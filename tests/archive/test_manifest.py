@@ -16,8 +16,7 @@ def folder(tmp_path):
 
 def test_attributes_and_times_come_back_exactly(folder):
     snapshot = open_snapshot(folder)
-    assert snapshot.time == 0.1 + 0.2
-    assert snapshot.step == 10
+    assert snapshot.time == 0.1 + 0.2 and snapshot.step == 10
     assert snapshot.attributes == {"time": 0.1 + 0.2, "config": "a: [1,  2]\n", "deep": {"k": [1, 2]}}
     assert snapshot.fields == ["velocity", "counter", "time"]
 

@@ -123,8 +123,7 @@ def test_what_a_path_stands_for(tmp_path):
     run = tmp_path / "run"
     one = save(run / "snapshots", 1, tiny(1))
     two = save(run / "checkpoints", 2, tiny(2))
-    assert stored_in(run) == [one, two]
-    assert stored_in(run / "snapshots") == [one]
+    assert stored_in(run) == [one, two] and stored_in(run / "snapshots") == [one]
     assert stored_in(one) == [one]
     (tmp_path / "other").mkdir()
     with pytest.raises(UserError, match="not a run, snapshot or checkpoint"):

@@ -55,8 +55,7 @@ def raising(error: BaseException) -> Callable[[argparse.Namespace], int]:
 )
 def test_known_endings_are_one_line(command, capsys, error: BaseException, code: int, message: str) -> None:
     command(raising(error))
-    assert cli.main(["trial", "x"]) == code
-    assert capsys.readouterr() == ("", message)
+    assert cli.main(["trial", "x"]) == code and capsys.readouterr() == ("", message)
 
 
 def test_a_bug_keeps_its_traceback(command, capsys) -> None:
@@ -99,8 +98,7 @@ REQUIRED = "the following arguments are required: "
 )
 def test_a_wrong_command_line_is_one_line(command, capsys, line: str, message: str) -> None:
     command(lambda args: 0)
-    assert cli.main(line.split()) == 2
-    assert capsys.readouterr() == ("", message + "\n")
+    assert cli.main(line.split()) == 2 and capsys.readouterr() == ("", message + "\n")
 
 
 @pytest.mark.smoke
@@ -200,8 +198,7 @@ def test_check_refuses_with_code_2(capsys, tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_check_says_what_it_needs(capsys, line: str, message: str) -> None:
-    assert cli.main(line.split()) == 2
-    assert capsys.readouterr() == ("", message + "\n")
+    assert cli.main(line.split()) == 2 and capsys.readouterr() == ("", message + "\n")
 
 
 def test_errors_reach_the_terminal_without_control_characters(capsys, tmp_path):

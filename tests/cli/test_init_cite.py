@@ -20,8 +20,7 @@ def somewhere(tmp_path: Path, monkeypatch) -> Path:
 
 @pytest.mark.parametrize("case", [name for name in CASES if "sweep" not in name])
 def test_a_case_is_the_shipped_one_with_its_further_keys_and_can_be_cited(case: str, somewhere: Path, capsys) -> None:
-    assert main(["init", case]) == 0
-    assert capsys.readouterr().out == f"{case}.yaml\n"
+    assert main(["init", case]) == 0 and capsys.readouterr().out == f"{case}.yaml\n"
     written = somewhere / f"{case}.yaml"
     mine, shipped = load_config(written), load_config(cases_folder() / f"{case}.yaml")
     paths = {"initial": {"path"}}  # of the user's files, which lie elsewhere
@@ -43,8 +42,7 @@ def test_a_sweep_comes_with_its_base(somewhere: Path, capsys) -> None:
 
 def test_nothing_is_overwritten(somewhere: Path, capsys) -> None:
     (somewhere / "taylor_green.yaml").write_text("mine")
-    assert main(["init", "taylor_green"]) == 2
-    assert "exists" in capsys.readouterr().err
+    assert main(["init", "taylor_green"]) == 2 and "exists" in capsys.readouterr().err
     assert (somewhere / "taylor_green.yaml").read_text() == "mine"
     assert main(["init", "taylor_grin"]) == 2
     assert "did you mean taylor_green?" in capsys.readouterr().err

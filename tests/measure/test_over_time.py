@@ -10,6 +10,8 @@ from run_support import simulate, write_case
 
 from simulator import open_run
 from simulator.measure.statistics import empty, results, taken_in
+from simulator.show.kinds import means, with_error
+from simulator.show.runs import plot_run
 
 
 @jax.jit
@@ -90,6 +92,14 @@ def test_statistics_of_a_run_are_those_of_its_rows(tmp_path):
     variance = last["variance/spectrum/kinetic_energy"]
     np.testing.assert_allclose(variance, spectra.var(0, ddof=1), rtol=1e-9, atol=1e-20)
     assert last["error/energy"] > 0 and np.isnan(whole.at(5)["mean/energy"])
+    assert means(whole)["energy"] == (last["mean/energy"], last["error/energy"])
+    drawn = [path.stem for path in plot_run(tmp_path / "run").written if path.stem.startswith("statistics")]
+    assert drawn == ["statistics_means", "statistics_spectrum", "statistics_flux"]
+
+
+def test_an_error_has_two_digits() -> None:
+    shown = [with_error(*pair) for pair in ((0.1157, 0.00201), (-5.789e-7, 2e-9), (38.3, 12.3), (2.0, np.nan))]
+    assert shown == ["0.1157 ± 0.0020", "(-5.789 ± 0.020) 1e-7", "38 ± 12", "2"]
 
 
 def simulation(folder, steps):
