@@ -93,7 +93,7 @@ def test_statistics_of_a_run_are_those_of_its_rows(tmp_path):
     np.testing.assert_allclose(variance, spectra.var(0, ddof=1), rtol=1e-9, atol=1e-20)
     assert last["error/energy"] > 0 and np.isnan(whole.at(5)["mean/energy"])
     assert means(whole)["energy"] == (last["mean/energy"], last["error/energy"])
-    drawn = [path.stem for path in plot_run(tmp_path / "run").written if path.stem.startswith("statistics")]
+    drawn = [path.stem for path in plot_run(tmp_path / "run").files if path.stem.startswith("statistics")]
     assert drawn == ["statistics_means", "statistics_spectrum", "statistics_flux"]
 
 
