@@ -106,11 +106,12 @@ def movie(args: argparse.Namespace) -> int:
 
     if args.slice + args.render + args.projection > 1:
         raise UserError("simulator movie: --slice, --render and --projection exclude one another")
-    if (args.field is None) != args.render:
-        raise UserError("simulator movie: give either --field NAME or --render")
+    if args.field is not None and args.render:
+        raise UserError("simulator movie: --field and --render exclude one another")
+    field = None if args.render else args.field or ""
     with progress_bar(f"{args.field or 'render'}: frames") as progress:
         made = movie(
-            args.run, args.field, axis=args.axis, projected=args.projection, fps=args.fps,
+            args.run, field, axis=args.axis, projected=args.projection, fps=args.fps,
             output=args.output, keep=args.frames, encoder=ffmpeg(), progress=progress,
         )  # fmt: skip
     print(f"{made.path}  {made.frames} frames from {made.source}, {made.path.stat().st_size / 1e6:.2g} MB")

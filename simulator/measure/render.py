@@ -12,7 +12,7 @@ from simulator.errors import shortened
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
 from simulator.measure.lazy import Camera, TransferFunction, Volume, models
 from simulator.measure.slices import check_scalar
-from simulator.settings import Integer, Positive, Real, Settings, wrong
+from simulator.settings import Flag, Integer, Positive, Real, Settings, wrong
 
 FAMILIES = 4  # The most fields in one picture: `rendering.transfer` has a hue for each.
 USUAL = ("vorticity_magnitude", "density")
@@ -39,7 +39,7 @@ class CameraSettings(Settings):
     """Position of the camera: degrees from x towards y."""
     elevation: Annotated[Real, Field(ge=-90, le=90)] = 25.0
     """Degrees above the x-y plane; z points up."""
-    zoom: Positive = 1.2
+    zoom: Positive = 1.1
     """With 1 the diagonal of the box is as long as the shorter side of the picture."""
 
 
@@ -59,6 +59,8 @@ class RenderSettings(SeriesCadence):
     of a hundredth of the box's shortest side. The default is chosen from the mean and mean square of the values."""
     size: tuple[Pixels, Pixels] = (512, 512)
     """Width and height in pixels."""
+    outline: Flag = True
+    """Draw the edges of the box."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -128,4 +130,4 @@ def volume_of(transform: Any, settings: RenderSettings, functions: tuple[Any, ..
         transfers.append(TransferFunction(points, family))  # pyright: ignore[reportArgumentType]
     camera = settings.camera
     seen = Camera(camera.azimuth, camera.elevation, camera.zoom, settings.size)
-    return Volume(transform.physical, seen, tuple(transfers))
+    return Volume(transform.physical, seen, tuple(transfers), outline=settings.outline)

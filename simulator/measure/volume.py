@@ -16,6 +16,7 @@ shifted and added to an intermediate image, whose resolution is a multiple of th
 then interpolated onto the screen.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from simulator.spectral import Grid
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import PhysicalLayout, padded
 
+SLICES = 2  # Slices per grid cell along a ray; one would show as stripes where the field varies within a cell.
+FRAME = 0.35  # Brightness of the box's edges.
 FINEST = 4  # The largest number of points of the intermediate image per grid cell and direction.
 
 
@@ -45,7 +48,7 @@ class Camera:
 
     azimuth: float = 30.0
     elevation: float = 25.0
-    zoom: float = 1.2
+    zoom: float = 1.1
     size: tuple[int, int] = (512, 512)
 
     @cached_property
@@ -188,12 +191,19 @@ class Volume:
     camera: Camera = Camera()
     transfers: tuple[TransferFunction, ...] = (TransferFunction(),)
     background: tuple[float, float, float] = BACKGROUND
+    outline: bool = False
+    """Whether the box's edges are drawn, three of them behind it."""
 
     def image(self, *fields: jax.Array) -> jax.Array:
         """Pixels (height, width, 3) of 8 bits, replicated on every device, from values (x, y, z) of each field."""
         light = self.light(*fields)
         behind = jnp.asarray(self.background, light.dtype)
-        colour = light[..., :3] + light[..., 3:] * behind
+        if self.outline:
+            back, front = (FRAME * jnp.asarray(edges, light.dtype)[..., None] for edges in self._edges)
+            colour = light[..., :3] + light[..., 3:] * (behind * (1 - back) + back)
+            colour = colour * (1 - front) + front
+        else:
+            colour = light[..., :3] + light[..., 3:] * behind
         pixels = jnp.rint(jnp.clip(colour, 0, 1) * 255).astype(jnp.uint8)
         if self._mesh.size == 1:
             return pixels
@@ -220,6 +230,27 @@ class Volume:
         return light[:height, :width]
 
     # ---- geometry ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """The edges of the box at its farthest corner, and all others, (height, width) each, from 0 to 1."""
+        right, up, along = self.camera.axes
+        (width, height), box = self.camera.size, np.array(self.physical.grid.box)
+        y, x = np.mgrid[:height, :width] + 0.5
+        edges = np.zeros((2, height, width))
+        for corner in itertools.product((0, 1), repeat=3):
+            for axis in (axis for axis in range(3) if not corner[axis]):
+                ends = np.array(corner) + np.outer((0, 1), np.eye(3)[axis])
+                across, down = (
+                    (ends - 0.5) * box @ np.stack([right, -up], 1) / self.camera.pixel(self.physical.grid)
+                ).T
+                (x0, x1), (y0, y1) = across + width / 2, down + height / 2
+                length2 = max((x1 - x0) ** 2 + (y1 - y0) ** 2, 1e-12)
+                share = np.clip(((x - x0) * (x1 - x0) + (y - y0) * (y1 - y0)) / length2, 0, 1)
+                distance = np.hypot(x - x0 - share * (x1 - x0), y - y0 - share * (y1 - y0))
+                front = int((np.delete(ends[0] > 0.5, axis) != np.delete(along > 0, axis)).any())
+                edges[front] = np.maximum(edges[front], np.clip(1.2 - distance, 0, 1))
+        return edges[0], edges[1]
 
     @property
     def _mesh(self) -> jax.sharding.Mesh:
@@ -248,15 +279,16 @@ class Volume:
     def _step(self) -> float:
         """The length of a ray between two slices."""
         p = self._order[0]
-        return self.physical.grid.spacing[p] / abs(float(self._direction[p]))
+        return self.physical.grid.spacing[p] / abs(float(self._direction[p])) / SLICES
 
     def _offsets(self, axis: int) -> np.ndarray:
         """Displacement along `axis` (u or v) at each slice, in points of the intermediate image: (slices,). A ray
-        crosses slice k, halfway between the planes k and k + 1 of p, this far from its crossing of the plane 0."""
+        crosses slice k, at (k + 1/2) / SLICES planes of p, this far from its crossing of the plane 0."""
         p, spacing = self._order[0], self.physical.grid.spacing
         slope = float(self._direction[axis] / self._direction[p])
         # If a ray is parallel to an axis, round-off must not decide between two points.
-        cells = slope * (np.arange(self.physical.shape[p]) + 0.5) * spacing[p] / spacing[axis]
+        planes = (np.arange(self.physical.shape[p] * SLICES) + 0.5) / SLICES
+        cells = slope * planes * spacing[p] / spacing[axis]
         return np.round(cells * self._fine, 9)
 
     def _onto(self, axis: int) -> tuple[float, float, float]:
@@ -325,9 +357,10 @@ class Volume:
         for axis in range(3):
             blocks = [self._with_next_plane(block, axis) for block in blocks]
         blocks = [jnp.transpose(block, (p, u, v)) for block in blocks]
-        slices, across, down = (n - 1 for n in blocks[0].shape)
+        planes, across, down = (n - 1 for n in blocks[0].shape)
+        slices = planes * SLICES
         fine = self._fine
-        first = [self._place(axis) * n for axis, n in zip((p, u, v), (slices, across, down), strict=True)]
+        first = [self._place(axis) * n for axis, n in zip((p, u, v), (planes, across, down), strict=True)]
         starts, parts = [], []
         for axis in (u, v):
             offsets = self._offsets(axis)
@@ -342,15 +375,17 @@ class Volume:
 
         def add(number: jax.Array, image: jax.Array) -> jax.Array:
             local = number if self._nearest_first(p) else slices - 1 - number
-            k = first[0] + local
+            k = first[0] * SLICES + local
+            share = ((local % SLICES + 0.5) / SLICES).astype(blocks[0].dtype)
             media = []
             for block, table in zip(blocks, tables, strict=True):
-                plane = lax.dynamic_slice_in_dim(block, local, 2).mean(0)
+                low, high = lax.dynamic_slice_in_dim(block, local // SLICES, 2)
+                plane = low * (1 - share) + high * share
                 plane = _between(plane, parts[0][k], fine)
                 plane = _between(plane.T, parts[1][k], fine).T
                 media.append(looked_up(table, plane))
             *colour, absorption = mixed(media)
-            valid = window & (k < grid.shape[p])
+            valid = window & (k < grid.shape[p] * SLICES)
             through = jnp.exp(-jnp.where(valid, absorption * self._step, 0)).astype(image.dtype)
             corner = [jnp.int32(0), *(jnp.int32(s[k] + f * fine) for s, f in zip(starts, first[1:], strict=True))]
             before = lax.dynamic_slice(image, corner, (4, across * fine, down * fine))

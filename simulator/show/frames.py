@@ -60,7 +60,8 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
         what = "projection" if projected else "slice"
         meant = did_you_mean(field, known)
         there = ", ".join(known) or "none yet"
-        raise UserError(f"{run.path}: no {what} of a field {field!r}{meant} there are: {there}")
+        asked = f"no {what} of a field {field!r}{meant}" if field else f"give --field NAME or --render; {what}s"
+        raise UserError(f"{run.path}: {asked} there are: {there}")
     best = max(found, key=len)
     if len(best) < 2:
         asked = "projections: {every: TIME}" if projected else f"slices: {{every: TIME, fields: [{field}]}}"

@@ -164,6 +164,8 @@ def test_the_picture_stands_upright_and_right_handed():
     row, column = np.unravel_index(picture.sum(-1).argmax(), (40, 40))
     # A quarter of the box from the middle; the picture is sqrt(3) boxes wide.
     assert (column - 19.5, 19.5 - row) == pytest.approx((0.25 * 40 / 3**0.5,) * 2, abs=1)
+    framed = picture_of(Volume(layout, Camera(0, 0, zoom=1.0, size=(40, 40)), (LINEAR,), outline=True), dot)
+    assert min(framed[24, 8].min(), framed[31, 15].min()) > 80 > framed[24, 4:7].max() == framed[24, 10:13].max()
 
 
 def test_no_field_is_gathered():
