@@ -70,6 +70,8 @@ _NAMES = {
     "speed": r"speed $|\mathbf{u}|$",
     "vorticity_magnitude": r"vorticity $|\boldsymbol{\omega}|$",
     "vorticity": r"vorticity $\omega$",
+    "q_criterion": r"second invariant $Q$",
+    "lambda_2": r"$\lambda_2$ of $S^2 + W^2$",
 }
 SYMBOLS = {
     "energy": "E", "kinetic_energy": "E_u", "magnetic_energy": "E_b", "dissipation": r"\varepsilon",

@@ -20,8 +20,7 @@ def test_an_exception_ends_one_of_several_processes_at_once_with_its_name():
             print("before")
             raise OSError("no space left")
     """)
-    assert (done.returncode, done.stdout) == (1, "before\n")
-    assert "Traceback" in done.stderr
+    assert (done.returncode, done.stdout) == (1, "before\n") and "Traceback" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("simulator: process 2 of 4 (")
     assert done.stderr.splitlines()[-1].endswith("failed: OSError: no space left")
 

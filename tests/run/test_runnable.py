@@ -29,6 +29,7 @@ def test_state_and_fields_are_jax_arrays(small):
     assert len(small.state.fields["velocity"].sharding.device_set) == 2
     assert set(small.fields) == {
         "velocity", "vorticity", "vorticity_magnitude", "speed", "pressure", "dissipation_rate",
+        "q_criterion", "lambda_2",
     }  # fmt: skip
     np.testing.assert_allclose(small.fields["speed"], jnp.linalg.norm(velocity, axis=0), rtol=1e-14, atol=0)
     with pytest.raises(KeyError):
@@ -51,6 +52,10 @@ def test_derived_fields_are_what_their_names_say(small):
     np.testing.assert_allclose(small.fields["vorticity"], curl, rtol=0, atol=1e-13 * scale)
     # lap p = -d_i u_j d_j u_i; quadratic terms are exact on this grid for the modes that are kept.
     source = -sum(derivative(u[j], i) * derivative(u[i], j) for i in range(3) for j in range(3))
+    np.testing.assert_allclose(small.fields["q_criterion"], source / 2, rtol=0, atol=1e-12 * scale**2)
+    a = np.array([[derivative(u[i], j) for i in range(3)] for j in range(3)]).T
+    middle = np.linalg.eigvalsh((a @ a + (a @ a).swapaxes(-1, -2)) / 2)[..., 1].T
+    np.testing.assert_allclose(small.fields["lambda_2"], middle, rtol=0, atol=1e-12 * scale**2)
     k2 = sum(q * q for q in k)
     integers = np.meshgrid(*(np.fft.fftfreq(n, 1 / n) for n in u.shape[1:]), indexing="ij")
     kept = np.all([abs(q) <= (n - 1) // 3 for q, n in zip(integers, u.shape[1:], strict=True)], axis=0)

@@ -90,6 +90,7 @@ VORTICITY = FieldSpec("vorticity", VECTOR, units="1/time", axial=True)
 VORTICITY_MAGNITUDE = FieldSpec("vorticity_magnitude", units="1/time")
 DISSIPATION_RATE = FieldSpec("dissipation_rate", units="length^2/time^3")
 SPEED = FieldSpec("speed", units="length/time")
+Q_CRITERION, LAMBDA_2 = (FieldSpec(name, units="1/time^2") for name in ("q_criterion", "lambda_2"))
 CURRENT = FieldSpec("current", VECTOR, units="1/time", axial=True)
 CURRENT_MAGNITUDE = FieldSpec("current_magnitude", units="1/time")
 PRESSURE = FieldSpec("pressure", units="length^2/time^2")  # over density

@@ -248,14 +248,50 @@ def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> dict[
 
 
 def flow_fields(transform: Transform) -> dict[str, DerivedField]:
-    """The speed, the vorticity and, if the vorticity is a vector, its magnitude."""
+    """The speed, the vorticity and, in three dimensions, its magnitude, `q_criterion` and `lambda_2`."""
     inverse, layout = transform.inverse, transform.layout
     speed = DerivedField(specs.SPEED, lambda f: jnp.sqrt(operators.squared(inverse(f["velocity"]))))
 
     def vorticity(fields: Fields) -> jax.Array:
         return inverse(operators.curl(layout, fields["velocity"]))
 
-    return specs.by_name(*curl_fields(transform, vorticity, specs.VORTICITY, specs.VORTICITY_MAGNITUDE), speed)
+    criteria = [] if transform.grid.planar else vortex_criteria(transform)
+    curls = curl_fields(transform, vorticity, specs.VORTICITY, specs.VORTICITY_MAGNITUDE)
+    return specs.by_name(*curls, speed, *criteria)
+
+
+def vortex_criteria(transform: Transform) -> list[DerivedField]:
+    """Fields that tell vortices from strain, with S and W the symmetric and antisymmetric part of the velocity
+    gradient: Q = (W_ij W_ij - S_ij S_ij) / 2, positive in vortices (Hunt, Wray & Moin, CTR Proc. 1988), and lambda_2,
+    the middle eigenvalue of S^2 + W^2, negative in vortices (Jeong & Hussain, J. Fluid Mech. 285, 69 (1995))."""
+
+    def parts(fields: Fields) -> tuple[jax.Array, jax.Array]:
+        layout, u = transform.layout, fields["velocity"]
+        return transform.inverse(strain_rate(layout, u)), transform.inverse(operators.curl(layout, u))
+
+    def q(fields: Fields) -> jax.Array:
+        s, w = parts(fields)
+        return operators.squared(w) / 4 - operators.squared(s[:3]) / 2 - operators.squared(s[3:])
+
+    def middle(fields: Fields) -> jax.Array:
+        (xx, yy, zz, xy, xz, yz), w = parts(fields)
+        a, b, c, trace = *(w / 2), operators.squared(w) / 4  # W^2 = w w / 4 - trace, of the vector w / 2
+        diagonal = xx**2 + xy**2 + xz**2 + a * a, xy**2 + yy**2 + yz**2 + b * b, xz**2 + yz**2 + zz**2 + c * c
+        others = (
+            xy * (xx + yy) + xz * yz + a * b,
+            xz * (xx + zz) + xy * yz + a * c,
+            yz * (yy + zz) + xy * xz + b * c,
+        )
+        mean = sum(diagonal) / 3
+        (k, m, n), (d, e, f) = (each - mean for each in diagonal), others
+        # The eigenvalues of a traceless matrix of unit size are 2 cos(angle + 2 pi j / 3), cos(3 angle) = det / 2.
+        size = jnp.sqrt((k * k + m * m + n * n + 2 * (d * d + e * e + f * f)) / 6)
+        determinant = k * (m * n - f * f) - d * (d * n - e * f) + e * (d * f - e * m)
+        cosine = determinant / jnp.where(size > 0, 2 * size**3, 1)
+        angle = jnp.arccos(jnp.clip(cosine, -1, 1)) / 3
+        return mean - trace + 2 * size * jnp.cos(angle - 2 * jnp.pi / 3)
+
+    return [DerivedField(specs.Q_CRITERION, q), DerivedField(specs.LAMBDA_2, middle)]
 
 
 def curl_fields(
