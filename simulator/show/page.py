@@ -122,9 +122,14 @@ def shares(parts: Mapping[str, float], unit: str) -> str:
     return f'<div class="shares">{rows}</div>' if parts else ""
 
 
+def details(title: str, html: str) -> str:
+    """What the page shows after a click on the title; empty if there is no content."""
+    return f"<details><summary>{escape(title)}</summary>{html}</details>" if html else ""
+
+
 def folded(title: str, text: str) -> str:
     """Plain text that the page shows after a click on the title."""
-    return f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>" if text else ""
+    return details(title, f"<pre>{escape(text)}</pre>" if text else "")
 
 
 def link(path: str, text: str) -> Cell:

@@ -16,6 +16,7 @@ from simulator.run.folder import CONFIG, PLAN, SWEEP
 from simulator.run.run_status import RunStatus, look_at
 from simulator.show import page
 from simulator.show.health import HealthCheck, checks, log_of, worst
+from simulator.show.kinds import means, with_error
 from simulator.show.runs import plot_run, table_of
 from simulator.show.study import opened, plot_sweep
 from simulator.study import open_sweep
@@ -48,6 +49,8 @@ _KINDS = (
     ("render_", "Volume picture: {}"),
 )
 """Captions of pictures, by the beginnings of the names of their files."""
+_FIRST = (("diagnostics",), ("statistics_spectrum", "spectrum_"), ("render_", "slices_", "projection_"))
+"""Beginnings of the names of the pictures that a run's page shows; the others are folded."""
 
 
 def sweep_at(path: Path) -> Sweep | None:
@@ -123,12 +126,22 @@ def _body(run: Run, status: RunStatus, files: tuple[Path, ...]) -> Iterator[str]
             + (f", expected end {ends:%Y-%m-%d %H:%M} UTC" if ends else "")
         )
     yield page.section("Health", health_table(found))
-    yield page.section("Pictures", page.pictures((path, caption(path.stem)) for path in files))
-    yield page.section("Numbers", _last_row(run))
-    yield page.section("Timing", *_timing(run))
+    main = [next((path for path in files if path.stem.startswith(kinds)), None) for kinds in _FIRST]
+    rest = [path for path in files if path not in main]
+    shown, more = (
+        page.pictures((path, caption(path.stem)) for path in paths if path is not None) for paths in (main, rest)
+    )
+    yield page.section("Pictures", shown, page.details(f"{len(rest)} more", more))
+    yield page.section("Numbers", _means(run), _last_row(run))
+    if state is not None:
+        words = "simulator verify" if state.state == "finished" else "simulator status"
+        yield page.section(
+            "Next", page.paragraph(f"{words} {run.path}"), page.paragraph(f"simulator plot {run.path}")
+        )
+    yield page.section("Timing", page.details("wall time", "".join(_timing(run))))
     yield page.section("Parameters", *_parameters(run))
-    yield page.section("Provenance", *_provenance(run.provenance))
-    yield page.section("Data", _links(run))
+    yield page.section("Provenance", page.details("versions, machine, command", "".join(_provenance(run.provenance))))
+    yield page.section("Data", page.details("files", _links(run)))
     yield page.paragraph(f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by simulator report.", soft=True)
 
 
@@ -147,6 +160,14 @@ def health_table(found: list[HealthCheck]) -> str:
     return page.table(["", "", ""], rows) if rows else ""
 
 
+def _means(run: Run) -> str:
+    """The means over time of `output.statistics`, with their standard errors."""
+    if not (run.path / "statistics.h5").is_file() or not len(series := run.series("statistics")):
+        return ""
+    rows = [[name, with_error(*pair)] for name, pair in means(series).items()]
+    return page.table(["column", f"mean ± standard error, {int(series.one('samples', -1))} samples"], rows, [1])
+
+
 def _last_row(run: Run) -> str:
     columns = table_of(run)
     if not len(columns.get("time", ())):
@@ -157,7 +178,7 @@ def _last_row(run: Run) -> str:
         if name != "step"
     ]
     header = ["column", "first", "last", "least", "largest"]
-    return f"<details open><summary>diagnostics</summary>{page.table(header, rows, range(1, 5))}</details>"
+    return page.details("diagnostics", page.table(header, rows, range(1, 5)))
 
 
 def _timing(run: Run) -> Iterator[str]:
