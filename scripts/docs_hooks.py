@@ -1,8 +1,12 @@
-"""Hooks of mkdocs: the order of the pages, the generated pages, and the gallery."""
+"""Hooks of mkdocs: the order of the pages, the generated pages, the gallery, and formulas."""
 
+import html
+import re
 from pathlib import Path
 from typing import Any
 
+from latex2mathml.converter import convert
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from simulator.cli import build_parser
@@ -23,3 +27,23 @@ def on_files(files: Files, config: Any) -> Files:
     for picture in sorted((ROOT / "outputs" / "gallery").glob("*.png")):
         files.append(File.generated(config, f"gallery/{picture.name}", abs_src_path=str(picture)))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Sets the blocks of LaTeX as MathML, which browsers draw without scripts or fonts of ours."""
+
+    def formula(block: re.Match[str]) -> str:
+        return f'<div class="formula">{convert(block[1].strip(), display="block")}</div>'
+
+    return re.sub(r"^```math\n(.*?)^```$", formula, markdown, flags=re.MULTILINE | re.DOTALL)
+
+
+UNREAD = re.compile(r"^\s*\|[ :]*---|^\s*\| .* \|\s*$|```|^:::", re.MULTILINE)
+"""Markdown that the text of a built page shows as it is, such as a table broken by a blank line."""
+
+
+def on_page_content(content: str, page: Any, **_: Any) -> None:
+    text = re.sub(r"(?s)<(pre|code|math)\b.*?</\1>", "", content)
+    text = html.unescape(re.sub(r"<[^>]+>", "", text))
+    if found := UNREAD.search(text):
+        raise PluginError(f"{page.file.src_uri}: the page shows its Markdown: {found[0].strip()[:80]}")
