@@ -1,9 +1,11 @@
 """Finds or generates the pages of the documentation; the commands about the program: `docs`, `cite`, `completion`."""
 
 import argparse
+import inspect
 import re
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 from simulator.cli.parser import arg, command
@@ -169,7 +171,7 @@ def docs(args: argparse.Namespace) -> int:
                 print(f"  {name:26}{title(page(name, parser))}")
         return 0
     text = page(find(args.page), parser) if args.page else page("index", parser)
-    text = re.sub(r"^::: (\S+)(\n    .*)*$", r"`help(\1)` in Python prints its documentation.", text, flags=re.M)
+    text = re.sub(r"^::: (\S+)((?:\n    .*)*)$", _described, text, flags=re.M)
     if not sys.stdout.isatty():
         print(text)
         return 0
@@ -180,6 +182,22 @@ def docs(args: argparse.Namespace) -> int:
     with console.pager(styles=True):
         console.print(Markdown(text, hyperlinks=False))
     return 0
+
+
+def _described(named: re.Match[str]) -> str:
+    """Signature and first paragraph of an object of the package and of the members that a page shows."""
+    module, _, name = named[1].rpartition(".")
+    found = getattr(import_module(module), name)
+    parts = [(name, found)]
+    for member in re.findall(r"\w+", named[2].partition("members:")[2]):
+        parts.append((f"{name}.{member}", getattr(found, member, None)))
+    lines = [f"### {named[1]}", ""]
+    for title, part in parts:
+        signature = str(inspect.signature(part)) if callable(part) else ""
+        signature = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", signature)  # the modules of types
+        summary = (inspect.getdoc(part) or "" if part is not None else "").partition("\n\n")[0]
+        lines += [f"`{title}{signature}`", "", summary, ""]
+    return "\n".join(lines)
 
 
 def find(wanted: str) -> str:

@@ -124,6 +124,11 @@ def test_the_first_run_prints_what_is_shown(tmp_path) -> None:
         assert shown(alike(expected)).fullmatch(printed), f"{alike(expected)}\n{printed}"
 
 
+def test_the_page_on_python_shows_signatures(capsys) -> None:
+    main(["docs", "reference/python"])
+    assert "`Simulation.state_from(self, values: Mapping[str, Any]) -> State`" in capsys.readouterr().out
+
+
 BASE = {"model": {"kind": "navier_stokes", "viscosity": 0.1}, "initial": {"kind": "abc"}, "time": {"stop": 1}}
 
 
