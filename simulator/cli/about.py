@@ -20,8 +20,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "tutorials/your_equation", "tutorials/particles", "tutorials/gradients",
     ),
     "Guide": (
-        "guide/configuration", "guide/output", "guide/restart", "guide/sweeps", "guide/processes", "guide/slurm",
-        "guide/planning",
+        "guide/coming_from", "guide/configuration", "guide/output", "guide/restart", "guide/sweeps",
+        "guide/processes", "guide/slurm", "guide/planning",
     ),
     "Physics": (
         "physics/numerics", "physics/navier-stokes", "physics/boussinesq", "physics/mhd", "physics/gas",
