@@ -1,6 +1,7 @@
 """The text of byte counts, durations, values, paths and versions in messages."""
 
-from collections.abc import Container, Sequence
+import html
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -71,3 +72,54 @@ def brief(item: Any) -> str:
         case dict():
             return "{" + ", ".join(f"{key}: {brief(part)}" for key, part in item.items()) + "}"
     return str(item)
+
+
+def flat(block: Any, key: str = "") -> dict[str, Any]:
+    """Nested mappings as one mapping with dotted keys."""
+    if not isinstance(block, Mapping):
+        return {key: block}
+    items: dict[str, Any] = {}
+    for name, item in block.items():
+        items |= flat(item, f"{key}.{name}" if key else str(name))
+    return items
+
+
+def table(rows: Mapping[str, Any], title: str, picture: str = "") -> str:
+    """HTML with a title, a table of names and values, and a picture beside the table."""
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+        f"<td style='text-align:left'>{html.escape(str(value))}</td></tr>"
+        for name, value in rows.items()
+    )
+    return (
+        f"<div style='display:flex;gap:1.5em;align-items:flex-start'><div><b>{html.escape(title)}</b>"
+        f"<table>{cells}</table></div>{picture}</div>"
+    )
+
+
+MAIN_BLOCKS = ("model", "grid", "initial", "forcing", "particles", "time", "precision")
+"""The blocks of a configuration that describe a run."""
+
+
+class Shown:
+    """An object that prints as one screen of names and values, and in a notebook as a table with a picture."""
+
+    def shown(self) -> tuple[str, Mapping[str, Any]]:
+        """The title and the rows."""
+        return repr(self), {}
+
+    def picture(self) -> str:
+        """HTML beside the table."""
+        return ""
+
+    def __str__(self) -> str:
+        title, rows = self._texts()
+        return "\n".join([title, *aligned([(f"  {name}", text) for name, text in rows.items()], ())])
+
+    def _repr_html_(self) -> str:
+        title, rows = self._texts()
+        return table(rows, title, self.picture())
+
+    def _texts(self) -> tuple[str, dict[str, str]]:
+        title, rows = self.shown()
+        return title, {name: text for name, value in rows.items() if (text := brief(value))}

@@ -8,7 +8,7 @@ import html
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -23,6 +23,7 @@ from simulator.archive.yt_data import yt_data
 from simulator.config import read_yaml
 from simulator.errors import UserError
 from simulator.simulation import provenance
+from simulator.words import MAIN_BLOCKS, Shown, flat
 
 if TYPE_CHECKING:
     import xarray
@@ -37,7 +38,7 @@ def open_run(path: str | Path) -> "Run":
     return Run(folder)
 
 
-class Run:
+class Run(Shown):
     """The output of a run as numpy arrays:
 
         run = open_run("outputs/taylor_green")
@@ -112,17 +113,17 @@ class Run:
         """The progress of the run; None before its first step."""
         return read_state(self.path)
 
-    def _repr_html_(self) -> str:
-        rows = flat(
-            {name: block for name, block in self.config.items() if name in ("model", "grid", "initial", "time")}
-        )
-        state, image = self.state, ""
-        if state is not None:
-            rows["state"] = f"{state.state}, step {state.step}, t = {state.time:g}"
-        if (self.path / "slices.h5").exists() and len(slices := self.slices) and slices.variables:
-            name = next(iter(slices.variables))
-            image = picture(slices.one(name, -1), f"{name} at t = {slices.time[-1]:g}")
-        return table(rows, str(self.path), image)
+    def shown(self) -> tuple[str, dict[str, Any]]:
+        rows = flat({name: block for name, block in self.config.items() if name in MAIN_BLOCKS})
+        rows["series"] = sorted(path.stem for path in self.path.glob("*.h5")) or "none"
+        rows["snapshots"] = f"{len(self.snapshots)}, steps {', '.join(map(str, self.snapshots.steps[-5:]))}"
+        return repr(self)[1:-1], rows
+
+    def picture(self) -> str:
+        if not (self.path / "slices.h5").exists() or not len(slices := self.slices) or not slices.variables:
+            return ""
+        name = next(iter(slices.variables))
+        return picture(slices.one(name, -1), f"{name} at t = {slices.time[-1]:g}")
 
     def __repr__(self) -> str:
         state = self.state
@@ -157,19 +158,6 @@ _WIDTH = 220
 """Width of a picture in pixels."""
 
 
-def table(rows: Mapping[str, Any], title: str, picture: str = "") -> str:
-    """HTML with a title, a table of names and values, and a picture beside the table."""
-    cells = "".join(
-        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-        f"<td style='text-align:left'>{html.escape(str(value))}</td></tr>"
-        for name, value in rows.items()
-    )
-    return (
-        f"<div style='display:flex;gap:1.5em;align-items:flex-start'><div><b>{html.escape(title)}</b>"
-        f"<table>{cells}</table></div>{picture}</div>"
-    )
-
-
 def picture(values: np.ndarray, caption: str) -> str:
     """HTML of an image of the values (x, y) of a plane, with x to the right and y upwards."""
     from matplotlib.image import imsave
@@ -185,16 +173,6 @@ def picture(values: np.ndarray, caption: str) -> str:
     data = base64.b64encode(file.getvalue()).decode()
     source = f"<img src='data:image/png;base64,{data}' width={_WIDTH} alt='{text}'>"
     return f"<figure style='margin:0'>{source}<br>{text}</figure>"
-
-
-def flat(block: Any, key: str = "") -> dict[str, Any]:
-    """Nested mappings as one mapping with dotted keys."""
-    if not isinstance(block, Mapping):
-        return {key: block}
-    items: dict[str, Any] = {}
-    for name, item in block.items():
-        items |= flat(item, f"{key}.{name}" if key else str(name))
-    return items
 
 
 _TEXT_LENGTH = 65536

@@ -15,9 +15,10 @@ import numpy as np
 
 from simulator.archive.manifest import Axis, Damaged, FieldEntry, Manifest, Piece, load_filters, read_manifest
 from simulator.files import reason
+from simulator.words import Shown
 
 
-class Snapshot(Mapping[str, "StoredField"]):
+class Snapshot(Shown, Mapping[str, "StoredField"]):
     """A committed snapshot or checkpoint: a mapping from names to lazily read fields.
 
     `.step`, `.time` (double), `.attributes` (as saved), `.fields` (names), `.path`, `.manifest`.
@@ -53,6 +54,10 @@ class Snapshot(Mapping[str, "StoredField"]):
 
     def __len__(self) -> int:
         return len(self.manifest.fields)
+
+    def shown(self) -> tuple[str, dict[str, Any]]:
+        rows = {name: f"{stored.shape} {stored.dtype}" for name, stored in self.items()}
+        return f"snapshot {self.path}: step {self.step}, t = {self.time:g}", rows
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{n} {f.shape}" for n, f in self.manifest.fields.items())

@@ -31,6 +31,7 @@ from simulator.config.yaml12 import path_of
 from simulator.errors import UserError, shown
 from simulator.measure import KINDS, Kind, requested
 from simulator.settings import Settings, wrong
+from simulator.words import MAIN_BLOCKS, Shown, flat
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ SINGLE = 1e-36, 1e36
 """The range of single precision, reduced by a factor of about 100 at both ends."""
 
 
-class RunConfig(Settings):
+class RunConfig(Shown, Settings):
     """A run as the user described it, complete with defaults.
 
     `model`, `initial`, `forcing` and `particles` hold the settings of the chosen kinds, whose classes are defined
@@ -124,6 +125,11 @@ class RunConfig(Settings):
     """Resources and settings of the Slurm job."""
 
     _places: Places = PrivateAttr(default_factory=Places)
+
+    def shown(self) -> tuple[str, dict[str, Any]]:
+        blocks = self.model_dump(exclude_none=True)
+        rows = flat({name: blocks[name] for name in MAIN_BLOCKS if blocks.get(name)})
+        return f"configuration {self.name}", rows | flat(self.output.model_dump(exclude_defaults=True), "output")
 
     @model_validator(mode="before")
     @classmethod

@@ -198,7 +198,7 @@ class RunStatus:
             f"{state.time:g} / {state.stop:g}",
             f"{state.percent:.1f}",
             f"{state.steps_per_second:.3g}" if state.state == "running" else "-",
-            _when(ends.astimezone(now.tzinfo), now) if ends else "-",
+            f"{ends.astimezone(now.tzinfo):%Y-%m-%d %H:%M}" if ends else "-",
             checkpoint,
         )
 
@@ -228,8 +228,3 @@ def submitted_job(folder: Path) -> str | None:
     """The job that was submitted for the run in `folder`; the task of an array as ARRAY_TASK."""
     job = read_json(folder / JOB).get("job")
     return None if job is None else str(job)
-
-
-def _when(moment: datetime, now: datetime) -> str:
-    """A time of today, or a day and a time."""
-    return f"{moment:%H:%M}" if moment.date() == now.date() else f"{moment:%Y-%m-%d %H:%M}"

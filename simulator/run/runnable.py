@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from simulator.archive.open_run import flat, picture, table
+from simulator.archive.open_run import picture
 from simulator.archive.states import RunInputs
 from simulator.cluster.start import Cluster
-from simulator.config import RunConfig, as_mapping
+from simulator.config import RunConfig
 from simulator.config.load import make_config
 from simulator.errors import UserError
 from simulator.measure.python_series import PythonOutputSettings
@@ -18,9 +18,10 @@ from simulator.physics.models.equation import Equation
 from simulator.run.execute import execute
 from simulator.simulation.equation import model_name
 from simulator.simulation.simulation import Report, Simulation
+from simulator.words import Shown
 
 
-class RunnableSimulation(Simulation):
+class RunnableSimulation(Shown, Simulation):
     """A simulation that a script or a notebook holds and runs. The package exports it as `Simulation`.
 
         from simulator import Simulation, load_config
@@ -86,17 +87,17 @@ class RunnableSimulation(Simulation):
             )
         return execute(self, **options)
 
-    def _repr_html_(self) -> str:
-        config = as_mapping(self.config)
+    def shown(self) -> tuple[str, dict[str, Any]]:
         state = self.state
-        rows = flat({block: config[block] for block in ("model", "grid", "initial", "time") if block in config})
-        rows |= {"state": f"step {int(state.step)}, t = {float(state.time):g}", "devices": len(self.cluster.devices)}
-        shown = self.model.pictured[:1]
-        if not shown or self.cluster.num_processes > 1:
-            return table(rows, f"{self.config.name}: {model_name(self.config)}")
-        values = np.asarray(self.fields[shown[0]])
-        plane = values if values.ndim == 2 else values[:, :, values.shape[2] // 2]
-        return table(rows, f"{self.config.name}: {model_name(self.config)}", picture(plane, shown[0]))
+        now = {"state": f"step {int(state.step)}, t = {float(state.time):g}", "devices": len(self.cluster.devices)}
+        return f"{self.config.name}: {model_name(self.config)}", {**self.config.shown()[1], **now}
+
+    def picture(self) -> str:
+        named = self.model.pictured[:1]
+        if not named or self.cluster.num_processes > 1:
+            return ""
+        values = np.asarray(self.fields[named[0]])
+        return picture(values if values.ndim == 2 else values[:, :, values.shape[2] // 2], named[0])
 
 
 def _named(model: Any, inputs: RunInputs) -> Any:

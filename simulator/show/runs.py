@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from simulator.archive.open_run import Run, flat, open_run
+from simulator.archive.open_run import Run, open_run
 from simulator.archive.series import SeriesReader
 from simulator.errors import UserError
 from simulator.measure import KINDS
@@ -22,7 +22,7 @@ from simulator.show.choice import Selection, window
 from simulator.show.kinds import KOLMOGOROV_AXES, kolmogorov, pictures, wavenumbers
 from simulator.show.slices import slices
 from simulator.show.style import COLOURS, Labels, draw, quantity, sequence_colours, spectrum_of
-from simulator.words import brief
+from simulator.words import brief, flat
 
 T = TypeVar("T")
 ALL = Selection()

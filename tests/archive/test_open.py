@@ -48,6 +48,8 @@ def test_snapshots_are_read_lazily_and_grow_with_the_run(folder):
     assert run.snapshots.steps == (0, 10) and repr(run.snapshots) == "<2 snapshots, steps [0, 10]>"
     np.testing.assert_array_equal(run.snapshots[-1]["velocity"][1, :, 2], velocity[1, :, 2] + 10)
     assert [snapshot.step for snapshot in run.snapshots[:2]] == [0, 10]
+    assert "  snapshots        2, steps 0, 10" in str(run)
+    assert "velocity  (3, 4, 4, 4) float64" in str(run.snapshots[0])
 
 
 def test_what_is_missing_is_said_in_a_line(folder):
