@@ -34,7 +34,7 @@ def gradient(layout: Layout, field: SpectralScalar) -> SpectralVector:
     """i k f."""
     # One product for all components: XLA would compute `field` anew for each one of a stack.
     k = jnp.stack([jnp.broadcast_to(k, field.shape) for k in _k(layout, field)])
-    return 1j * k * field
+    return lax.complex(-k * field.imag, k * field.real)
 
 
 def divergence(layout: Layout, field: SpectralVector) -> SpectralScalar:
