@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Compares a step of this program with the same step of other programs, in turns in one run.
 
-    .venv/bin/python scripts/bench_peers.py [--shapes 128,256] [--planes 256,1024] [--rounds 5] [--only navier_stokes]
-        [--json FILE]
+    .venv/bin/python scripts/bench_peers.py [--shapes 128,256] [--planes 256,1024] [--gradients 64] [--rounds 5]
+        [--only navier_stokes] [--json FILE]
 
 Navier-Stokes RK4 from a Taylor-Green vortex: fluidsim's ns3d (FFTW, MPI, 2 ranks, double precision), the method
 published for JAX (complex transforms back to the input layout, 2 devices), and this program. The same in planes:
 fluidsim's ns2d with each of its parallel transforms, and this program. Schrodinger-Poisson steps of order 2 in single
 precision: Jaxion (2 devices), and this program. As many particles as points, moved by their gravity: JaxPM (cloud in
-cell, single precision, one device with all cores), and this program with the same weights and with its default.
+cell, single precision, one device with all cores), and this program with the same weights and with its default, eight
+steps in a call of each. Fifty steps of order 2 from a Taylor-Green vortex in single precision, and the gradient of the
+final energy in the initial velocity: exponax (one device with all cores), and this program.
 Every contender is a separate process that waits for its turns without using a core; medians are compared. Contenders
 that solve the same flow must agree on its energy.
 
@@ -108,6 +110,10 @@ def jaxion(folder: Path) -> Environment:
 
 def jaxpm(folder: Path) -> Environment:
     return Environment(installed(folder / "jaxpm", ("jaxpm==0.1.6", "packaging"), {}, "import jaxpm.pm"))
+
+
+def exponax(folder: Path) -> Environment:
+    return Environment(installed(folder / "exponax", ("exponax==0.2.0",), {}, "import exponax"))
 
 
 def here(folder: Path) -> Environment:
@@ -213,6 +219,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default="128", help="points along each side of a box, e.g. 128,256")
     parser.add_argument("--planes", default="", help="points along each side of a plane, e.g. 256,1024")
+    parser.add_argument("--gradients", default="", help="points along each side of a box, e.g. 64")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--devices", type=int, default=2, help="devices of each JAX program (default: 2)")
     parser.add_argument("--only", choices=("navier_stokes", "schrodinger_poisson", "particles"))
@@ -235,7 +242,8 @@ def main() -> int:
         ]
         wave = flow | single | {"what": "schrodinger_poisson", "dt": 1e-5}
         waves = [("jaxion_step.py", jaxion, wave), ("simulator_step.py", here, wave)]
-        mesh = flow | single | {"what": "particles", "dt": 1e-5}
+        # A call evaluates forces once more than it takes steps; in a run it takes the steps of about a second.
+        mesh = flow | single | {"what": "particles", "dt": 1e-5, "steps": max(1, round(8 * 128**3 / n**3))}
         meshes = [
             ("jaxpm_step.py", jaxpm, mesh),
             ("simulator_step.py", here, mesh | {"matter": {"assignment": "cic"}}),
@@ -252,6 +260,15 @@ def main() -> int:
         flows += [("simulator_step.py", here, flow | precision) for precision in (double, single)]
         wanted = [w for w in flows if w[0].removesuffix("_step.py") not in left_out]
         rows += compare(f"navier_stokes, {n}^2", wanted, folder, args.rounds)
+    for n in _numbers(args.gradients):
+        flow = base | {"shape": [n] * 3, "steps": 50}
+        for what, gradient in (("50 steps", False), ("gradient of 50 steps", True)):
+            run = flow | {"gradient": gradient}
+            wanted = [
+                ("exponax_gradient.py", exponax, run),
+                ("simulator_gradient.py", here, run | {"integrator": "rk2"}),
+            ]
+            rows += compare(f"{what}, {n}^3", wanted, folder, args.rounds)
     if args.json is not None:
         measured = circumstances(sys.argv[1:], "scripts/bench_peers.py") | {"rounds": args.rounds}
         args.json.write_text(json.dumps({"measured": measured, "rows": rows}, indent=1) + "\n")

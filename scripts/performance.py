@@ -7,7 +7,8 @@
     scripts/performance.py [--check]
 
 Every file step_*.json is a row of the table of steps. Every other file is a table: others_*.json compares transforms,
-and peers_*.json steps, with those of other programs. With --check nothing is written, and the exit code is 1 if the
+and peers_*.json steps, with those of other programs; shares_*.json
+divides steps. With --check nothing is written, and the exit code is 1 if the
 page differs from the files.
 """
 
@@ -130,7 +131,24 @@ def peers(results: Results) -> list[str]:
     return lines[:-1]
 
 
-PARTS: Mapping[str, Callable[[Results], list[str]]] = {"step": steps, "others": transforms, "peers": peers}
+def shares(results: Results) -> list[str]:
+    lines: list[str] = []
+    for r in results:
+        parts = list(r["rows"][0]["seconds"])
+        rows = [
+            [row["step"], *(f"{row['seconds'][part] / sum(row['seconds'].values()):.0%}" for part in parts)]
+            for row in r["rows"]
+        ]
+        lines += section(r, ("step, double", *parts), rows)
+    return lines[:-1]
+
+
+PARTS: Mapping[str, Callable[[Results], list[str]]] = {
+    "step": steps,
+    "others": transforms,
+    "peers": peers,
+    "shares": shares,
+}
 
 
 def written(page: str, folder: Path) -> str:
