@@ -121,7 +121,7 @@ def peers(results: Results) -> list[str]:
             [
                 row["step"],
                 row["program"],
-                f"{1e3 * row['seconds']:.0f} ms",
+                f"{1e3 * row['seconds']:.{1 if row['seconds'] < 0.01 else 0}f} ms",
                 " / ".join(f"{ratio:.2f}" for ratio in row["ratios"]),
             ]
             for row in r["rows"]
