@@ -15,9 +15,9 @@ from simulator.errors import UserError
         "--device",
         metavar="NAME",
         default="here",
-        help="kind of device: v100, a100-40, a100-80, h100, h200, b200, mi250x, mi300x, epyc-7763, epyc-9654 or here "
-        "(default), which measures this machine. If JAX's plugin for a GPU is installed, programs are compiled for "
-        "that GPU, also on a machine without it",
+        help="kind of device: v100, a100-40, a100-64, a100-80, h100, h200, b200, mi250x, mi300x, epyc-7763, epyc-9654"
+        ", or here (default), which measures this machine. If JAX's plugin for a GPU is installed, programs are "
+        "compiled for that GPU, also on a machine without it",
     ),
     arg("--steps", metavar="N", type=int, help="number of steps of the run, if dt follows from the flow"),
     arg("--scaling", action="store_true", help="tables of predicted strong and weak scaling to 4096 devices"),
@@ -33,7 +33,8 @@ def plan(args: argparse.Namespace) -> int:
     os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")  # JAX then loads its plugin without a driver
     from simulator.cluster.hardware import usable_cores
     from simulator.config import load_config
-    from simulator.plan import Plan, Steps, estimated_steps, fewest_devices, machine, this_machine
+    from simulator.plan import Plan, Step, Steps, estimated_steps, fewest_devices, machine, this_machine
+    from simulator.plan.machines import target_of
     from simulator.plan.plan import strong, weak
     from simulator.plan.report import as_json, lines_of, scaling_lines
     from simulator.simulation.placement import most_devices
@@ -63,6 +64,7 @@ def plan(args: argparse.Namespace) -> int:
         devices = most_devices(config, found.per_node)
     if devices is None:
         devices = fewest_devices(config, found) or 1
+    Step(config, devices, found.platform, target_of(found)).begin()  # compiled while the steps are counted
     steps = Steps(args.steps, "given") if args.steps else estimated_steps(config)
     plan = Plan(config, found, devices, steps)
     plan.refuse()

@@ -60,9 +60,9 @@ def _gpu(
     name: str, *, memory: float, bandwidth: float, per_node: int, link: float, network: float, source: str,
     program: Mapping[str, Any] | None = None,
 ) -> Machine:  # fmt: skip
-    return Machine(
-        name, "gpu", memory * GB, bandwidth * GB, per_node, link * GB, network * GB, source, program=program
-    )
+    # The driver offers other bytes than the name of the device says: 79 GiB of an H100 with 80 GB.
+    held = program["device_memory_size"] if program else memory * GB
+    return Machine(name, "gpu", held, bandwidth * GB, per_node, link * GB, network * GB, source, program=program)
 
 
 def _processor(name: str, *, cores: int, memory: float, bandwidth: float, source: str) -> Machine:

@@ -1,7 +1,7 @@
 """Predicts memory, files and duration of a run on given devices, alternatives that fit, the request to Slurm, and the
 scaling: of the same grid over more devices (strong), and of the same number of points per device (weak)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, floor, prod
@@ -27,13 +27,15 @@ from simulator.plan.fitting import (
 from simulator.plan.machines import PEER_LATENCY, Machine
 from simulator.plan.step import Step
 from simulator.plan.steps import Steps
-from simulator.plan.traffic import Traffic
+from simulator.plan.traffic import Sent, Traffic
 from simulator.words import size
 
 START = 300.0
 """Seconds allowed for a job's start, compilation and last checkpoint."""
 MARGIN = 1.5
 """The ratio of a job's time limit to its planned duration."""
+SMALLER = 4
+"""How often the grids of a weak scaling are made smaller until all of them fit."""
 DAY = 24 * 3600.0
 CACHED = 0.65
 """The fraction of the bytes of a processor's step that its transforms and blocks find in the cache."""
@@ -51,32 +53,33 @@ class Seconds:
     exchange: float
     starts: float
     """Seconds between one kernel and the next."""
+    overlapped: float = 0.0
+    """Seconds of the exchanges in which the device works on arrays."""
 
     @property
     def all(self) -> float:
-        return self.arrays + self.exchange + self.starts
+        return self.arrays + self.exchange + self.starts - self.overlapped
 
 
 def seconds(moved: Traffic, machine: Machine, devices: int) -> Seconds:
     """The duration of a step, if a device reads and writes at its bandwidth (a processor: the fraction CACHED of the
-    bytes at the bandwidth of its cache), then sends to devices on its own node and on other nodes at the same
-    time."""
+    bytes at the bandwidth of its cache), and sends to devices on its own node and on other nodes at the same time. A
+    GPU works on `moved.overlapped` bytes in the meantime."""
     cached = CACHED if machine.cache else 0.0
     arrays = moved.bytes * (cached / (machine.cache or 1.0) + (1 - cached) / machine.bandwidth)
-    return Seconds(arrays, _exchange(moved, machine, devices), moved.kernels * machine.start)
+    exchange = 0.0 if devices == 1 else sum(_exchange(sent, machine) for sent in moved.exchanged)
+    if exchange:
+        exchange += moved.exchanges * (machine.exchange_latency + devices**0.5 * PEER_LATENCY)
+    overlapped = min(exchange, moved.overlapped / machine.bandwidth)
+    return Seconds(arrays, exchange, moved.kernels * machine.start, overlapped)
 
 
-def _exchange(moved: Traffic, machine: Machine, devices: int) -> float:
-    if devices == 1 or not moved.exchanges:
-        return 0.0
-    inside = min(devices, machine.per_node)
-    near, far = (inside - 1) / devices, (devices - inside) / devices
-    # The bytes that a device would send if it sent to itself as many bytes as to every other device.
-    sent = moved.sent * devices / (devices - 1)
-    on_node = sent * near / machine.link
-    # A pencil's exchanges involve fewer devices; that the devices of a row may share a node is neglected here.
-    off_node = sent * far / (machine.network / machine.per_node)
-    return max(on_node, off_node) + moved.exchanges * (machine.exchange_latency + devices**0.5 * PEER_LATENCY)
+def _exchange(sent: Sent, machine: Machine) -> float:
+    """Seconds of the exchanges along one axis of the mesh."""
+    inside = min(sent.devices, max(1, machine.per_node // sent.stride))
+    on_node = sent.bytes * (inside - 1) / sent.devices / machine.link
+    off_node = sent.bytes * (sent.devices - inside) / sent.devices / (machine.network / machine.per_node)
+    return max(on_node, off_node)
 
 
 # ---- files -----------------------------------------------------------------------------------------------
@@ -259,14 +262,20 @@ def strong(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> lis
 
 def weak(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
     """The configuration's grid on one device, or the largest grid with its proportions that fits there, and grids
-    with the same number of points per device on 8, 64, 512, ... devices (in two dimensions on 4, 16, 64, ...)."""
+    with the same number of points per device on 8, 64, 512, ... devices (in two dimensions on 4, 16, 64, ...). All
+    grids are smaller if one of them would not fit."""
     shape = config.grid.shape if fits(config, machine, 1) else largest_shape(config, machine, 1)
     base = shape or config.grid.shape
-    more, cases = 2 ** len(base), []
-    for i in range(most.bit_length()):
-        if more**i <= most:
-            cases.append((more**i, tuple(_nice(n * 2**i, n) for n in base)))
-    return _compared(_points(config, machine, cases))
+    more = 2 ** len(base)
+    counts, found = [more**i for i in range(most.bit_length()) if more**i <= most], list[Point]()
+    for _ in range(SMALLER):
+        cases = [(count, tuple(_nice(n * 2**i, n) for n in base)) for i, count in enumerate(counts)]
+        found = list(_points(config, machine, cases))
+        worst = max((p.memory for p in found), default=0.0) / usable(machine)
+        if worst <= 1 or shape is None:
+            break
+        base = tuple(_nice(int(n * worst ** (-1 / len(base))), n) for n in base)
+    return _compared(found)
 
 
 def _nice(n: int, before: int) -> int:
@@ -285,7 +294,7 @@ def _points(config: RunConfig, machine: Machine, cases: Sequence[tuple[int, tupl
         yield Point(devices, shape, name, step.memory, fits, took.all, took.exchange, 1.0)
 
 
-def _compared(points: Iterator[Point]) -> list[Point]:
+def _compared(points: Iterable[Point]) -> list[Point]:
     predicted = list(points)
     first = next((p for p in predicted if p.fits), predicted[0] if predicted else None)
     if first is None:

@@ -46,6 +46,7 @@ def lines_of(plan: Plan) -> list[str]:
         ("read and written", moved.bytes, took.arrays),
         ("sent to others", moved.sent, took.exchange),
         ("starts of kernels", None, took.starts),
+        ("less what overlaps", None, took.overlapped),
         ("all", moved.bytes + moved.sent, took.all),
     ):
         lines.append(_COLUMNS.format(name, "" if count is None else size(count), _seconds(spent)))

@@ -46,6 +46,17 @@ class Anatomy(NamedTuple):
     """Number of local Fourier transforms of one device, without the transforms of the native kernels."""
 
 
+class Sent(NamedTuple):
+    """The exchanges of a step along one axis of a mesh."""
+
+    bytes: float
+    """Bytes of the messages of a device in all of them, with those that it keeps."""
+    devices: int
+    """Number of devices that take part in one exchange."""
+    stride: int
+    """Distance between neighbours among them in the list of all devices, of which a node holds consecutive ones."""
+
+
 @dataclass(frozen=True)
 class Traffic:
     """The traffic of one device in a step. Bytes and kernels are estimates."""
@@ -58,6 +69,9 @@ class Traffic:
     """Number of all-to-alls."""
     kernels: int
     """Number of routines that a GPU starts."""
+    overlapped: float = 0.0
+    """Bytes of `bytes` that a GPU reads and writes while it exchanges others."""
+    exchanged: tuple[Sent, ...] = ()
 
 
 ACCESSES = {"gpu": (8.0, 10.0, 14.0), "cpu": (5.0, 6.0, 8.0)}
@@ -68,6 +82,11 @@ PARTICLES = 200.0
 """How often a step reads or writes the bytes of its particles, from compiled programs of cold dark matter."""
 PER_FFT, PER_EXCHANGE = 2, 3
 """Number of GPU kernels for each local transform and each exchange, from compiled programs."""
+
+
+OVERLAPPED = {False: 0.44, True: 0.15}
+"""The fraction of a step's bytes that a GPU's program reads and writes between the start and the end of an exchange,
+from the compiled programs of slabs on 8 devices; with `run.memory: low` that of True."""
 
 
 def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
@@ -85,16 +104,21 @@ def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
         for array in jax.tree.leaves(simulation.placed_template)
         if array.shape[-3:] != layout.shape
     )
-    sent = 0.0
+    exchanged: dict[tuple[int, int], float] = {}
     for exchange, count in counts.exchanges.items():
-        extent = exchange.transform.layout.mesh.shape[exchange.axis]
-        sent += count * _bytes(exchange, exchange.shape) * (extent - 1) / extent
-    exchanges = sum(counts.exchanges.values())
+        mesh = exchange.transform.layout.mesh.shape
+        names, extents = list(mesh), list(mesh.values())
+        at = names.index(exchange.axis)
+        key = extents[at], math.prod(extents[at + 1 :])
+        exchanged[key] = exchanged.get(key, 0.0) + count * _bytes(exchange, exchange.shape)
+    exchanges, accessed = sum(counts.exchanges.values()), ACCESSES[platform][cut] * moved + PARTICLES * particles
     return Traffic(
-        ACCESSES[platform][cut] * moved + PARTICLES * particles,
-        sent,
+        accessed,
+        sum(size * (extent - 1) / extent for (extent, _), size in exchanged.items()),
         exchanges,
         PER_FFT * counts.ffts + PER_EXCHANGE * exchanges,
+        OVERLAPPED[simulation.placement.low] * accessed if platform == "gpu" and exchanges else 0.0,
+        tuple(Sent(size, *key) for key, size in exchanged.items()),
     )
 
 

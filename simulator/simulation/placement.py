@@ -76,6 +76,8 @@ class Placement:
             raise self.config.error("run.memory", f"low needs fft.backend: {staged.NAME}, not {candidate.backend}")
         candidates = request_of(self.config).candidates(len(self.cluster.devices) // self.members)
         least = next((c for c in candidates if c.plan == SMALLEST), candidate)
+        if self.cluster.platform == "gpu" and len(candidate.mesh) == 2:
+            least = candidate  # pencils, because slabs would hold much padding
         return replace(self, chosen=self.chosen._replace(candidate=least), low=True)
 
     def transform(self, **kind: bool) -> Transform:

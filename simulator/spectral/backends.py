@@ -19,6 +19,9 @@ from simulator.spectral.transform import Transform
 BACKENDS: dict[str, ModuleType] = {b.NAME: b for b in (staged, jaxdecomp)}  # The first one is the default.
 DECOMPOSITIONS = ("auto", "slab", "pencil", *staged.PLANS)
 """Values of `fft.decomposition`; the name of a plan selects that plan."""
+NEIGHBOURS, MOST_PADDING = 4, 1.25
+"""GPUs that share a node on every machine; the largest ratio of what slabs send with padding to what they send
+without it."""
 
 
 def candidates(
@@ -62,11 +65,17 @@ def choose(
     return on_mesh
 
 
-def preferred(found: list[Candidate], kernels: Kernels, platform: str) -> Candidate:
+def preferred(modes: Modes, found: list[Candidate], kernels: Kernels, platform: str) -> Candidate:
     """The default choice: the first candidate. Among slabs, `zx_y` is preferred with native kernels, because all
     plans then do the same work and `zx_y` sends and stores least, and on GPUs, because `zx_y` has the least memory
-    traffic."""
+    traffic. GPUs take pencils if slabs would send much padding; their columns are then neighbours on a node, so that
+    only the smaller exchange, that of two truncated axes, leaves the node."""
     first = found[0]
+    if platform == "gpu" and first.backend == staged.NAME:
+        slab = len(first.mesh) == 1
+        pencils = (c for c in found if c.backend == first.backend and c.mesh[1:] == (NEIGHBOURS,))
+        if not slab or staged.padding(modes, first.mesh[0]) > MOST_PADDING:
+            first = next(pencils, first)
     if first.plan in stages.SLABS and (platform == "gpu" or native.chosen(kernels, platform) == "native"):
         wanted = (c for c in found if c.backend == first.backend and c.plan == stages.ZX_THEN_Y.name)
         return next(wanted, first)
@@ -122,7 +131,7 @@ def make_transform(
     """
     modes, kernels = Modes(grid, real, every), options.pop("kernels", "auto")
     possible = choose(modes, len(devices), backend, decomposition)
-    candidate = preferred(possible, kernels, devices[0].platform)
+    candidate = preferred(modes, possible, kernels, options.get("platform") or devices[0].platform)
     return build(modes, candidate, devices, dtype, kernels=kernels, **options)
 
 

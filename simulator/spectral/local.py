@@ -125,6 +125,11 @@ def _pad(array: jax.Array, axis: int, before: int, after: int) -> jax.Array:
     return lax.pad(array, jnp.zeros((), array.dtype), config)
 
 
+def _in_order(array: jax.Array) -> jax.Array:
+    """The array, stored in the order of its axes."""
+    return with_layout_constraint(array, Layout(tuple(range(array.ndim))))
+
+
 @dataclass(frozen=True, eq=False)
 class LocalTransform:
     """The local side of a plan on a grid: `forward`, `inverse` and `evaluate` on one device's arrays.
@@ -206,6 +211,11 @@ class LocalTransform:
 
     # ---- between stages ----------------------------------------------------------------------------------
 
+    def _message_order(self, i: int) -> str:
+        """Memory order of the messages of exchange `i`; on GPUs the order in which the later stage stores its arrays,
+        because XLA would bring every message into that order by a copy."""
+        return self.plan.exchanges[i].order if self.separate else self.plan.stages[i + 1].order
+
     def _received(self, i: int, messages: Messages, start: jax.Array, size: int, *, forward: bool) -> Parts:
         """A block of the array of the stage after (before) exchange `i`, joined from the received messages."""
         if not self.plan.exchanges:
@@ -213,14 +223,15 @@ class LocalTransform:
         exchange, stage = self.plan.exchanges[i], self.plan.stages[i + 1 if forward else i]
         axis = exchange.join if forward else exchange.cut
         extent = self.points(axis) if forward else self.modes(axis)
-        at = 2 + exchange.order.index(stage.block)
+        order = self._message_order(i)
+        at = 2 + order.index(stage.block)
         parts = [lax.dynamic_slice_in_dim(p, start, size, axis=at) for p in messages]
         if self.separate:
             parts = [jnp.concatenate(parts)]
         elif self._unset and size < messages[0].shape[at]:
             # The slice gets the layout of the whole array, else XLA transposes the whole array before the visits.
-            parts = [with_layout_constraint(part, Layout(tuple(range(part.ndim)))) for part in parts]
-        return tuple(unpack(part, exchange.order, axis, extent, stage.order) for part in parts)
+            parts = [_in_order(part) for part in parts]
+        return tuple(unpack(part, order, axis, extent, stage.order) for part in parts)
 
     def _to_send(self, i: int, parts: Parts, *, forward: bool) -> Messages:
         """A block of the array of the stage before (after) exchange `i`, cut into messages."""
@@ -228,7 +239,7 @@ class LocalTransform:
             return parts
         exchange, stage = self.plan.exchanges[i], self.plan.stages[i if forward else i + 1]
         axis, count = exchange.cut if forward else exchange.join, self._parts(exchange.over)
-        packed = [pack(part, stage.order, axis, count, exchange.order) for part in parts]
+        packed = [pack(part, stage.order, axis, count, self._message_order(i)) for part in parts]
         return self._separated(packed[0]) if self.separate else tuple(packed)
 
     def _exchange(self, i: int, messages: Messages) -> Messages:
@@ -258,12 +269,15 @@ class LocalTransform:
         return messages[0].shape[1] * (1 if self.separate else len(messages))
 
     def _visit(
-        self, i: int, components: int, visit: Callable[..., Any], axis: int, source: jax.Array, reducing: bool = False
-    ) -> Any:
+        self, i: int, components: int, visit: Callable[..., Any], axis: int, source: jax.Array,
+        reducing: bool = False, replaced: Messages = (),
+    ) -> Any:  # fmt: skip
         """Calls `visit(start, size, fresh)` for all blocks of planes of stage `i`, which reads `source`; joins the
         results along `axis` and combines the reductions.
 
-        The last block may overlap the previous one: `fresh` is True at planes that no earlier block holds.
+        The last block may overlap the previous one: `fresh` is True at planes that no earlier block holds. On GPUs
+        the results replace the messages `replaced`, of which `visit(start, size, fresh, messages)` reads the same
+        planes, one by one, if these are as large; then no block overlaps another.
         """
         planes = self.local(i, self.plan.stages[i].block)
         size = min(self.blocks(i, components, reducing), planes)
@@ -271,16 +285,28 @@ class LocalTransform:
         if count == 1:
             return visit(jnp.int32(0), size, all_of_them)
 
+        result, reduced = jax.eval_shape(lambda start, fresh: visit(start, size, fresh), jnp.int32(0), all_of_them)
+        out = self._empty(result, axis, planes, source)
+        shared = 0
+        if self._unset and replaced:
+            pairs = zip(out, replaced, strict=False)
+            shared = sum(made.shape == read.shape and made.dtype == read.dtype for made, read in pairs)
+            out = (*replaced[:shared], *out[shared:])
+        if shared:
+            size = next(n for n in range(size, 0, -1) if planes % n == 0)
+            count = planes // size
+
         def body(carry, number):
             out, reduced = carry
             start = jnp.minimum(number * size, planes - size).astype(jnp.int32)
-            values, extra = visit(start, size, start + jnp.arange(size) >= number * size)
+            fresh = start + jnp.arange(size) >= number * size
+            given = ((*out[:shared], *replaced[shared:]),) if shared else ()
+            values, extra = visit(start, size, fresh, *given)
+            values = jax.tree.map(_in_order, values) if self._unset else values
             out = jax.tree.map(lambda o, v: lax.dynamic_update_slice_in_dim(o, v, start, axis=axis), out, values)
             return (out, combine(reduced, extra)), None
 
-        result, reduced = jax.eval_shape(lambda start, fresh: visit(start, size, fresh), jnp.int32(0), all_of_them)
-        first = (self._empty(result, axis, planes, source), reductions_start(reduced))
-        return lax.scan(body, first, jnp.arange(count))[0]
+        return lax.scan(body, (out, reductions_start(reduced)), jnp.arange(count))[0]
 
     def _empty(self, like: Any, axis: int, extent: int, source: jax.Array) -> Any:
         """Arrays like those of a tree, with `extent` entries along `axis`, for a loop to fill.
@@ -316,7 +342,7 @@ class LocalTransform:
         """The axis of an exchange's messages along which a stage visits them in blocks."""
         if not self.plan.exchanges:
             return 1
-        return 2 + self.plan.exchanges[exchange].order.index(self.plan.stages[stage].block)
+        return 2 + self._message_order(exchange).index(self.plan.stages[stage].block)
 
     def _each_in_sequence(self, run: Callable[[Any], Any], given: Any, given_axis: int, made_axis: int) -> Any:
         """`run(given)`; if `sequential`, for one component after another. The axis `given_axis` of the arrays `given`
@@ -345,12 +371,28 @@ class LocalTransform:
         return made
 
     def _outer_forward(self, messages: Messages) -> jax.Array:
-        """All stages but the first: from the messages that the first stage sends to modes."""
-        return self._each_in_sequence(self._outer_forward_of, messages, 1, 0)
+        """All stages but the first: from the messages that the first stage sends to modes. A GPU sends a component
+        when the last but one is transformed: otherwise XLA would receive all components before it transforms one."""
+        if self.separate or not self.plan.exchanges:
+            return self._each_in_sequence(self._outer_forward_of, messages, 1, 0)
+        made: list[jax.Array] = []
+        for number, message in enumerate(messages):
+            if number > 1 and self.own_blanks and self.layout.devices > 1:
+                first = after(message[(slice(1),) * message.ndim], made[number - 2])
+                message = lax.dynamic_update_slice(message, first, (0,) * message.ndim)
+            made.append(self._outer_forward_of((message,)))
+        return self._join(tuple(made))
 
-    def _outer_inverse(self, modes: jax.Array) -> Messages:
-        """All stages but the first: from modes to the messages that the first stage receives."""
-        return self._each_in_sequence(self._outer_inverse_of, modes, 0, 1)
+    def _outer_inverse(self, modes: jax.Array, in_turn: bool = False) -> Messages:
+        """All stages but the first: from modes to the messages that the first stage receives. With `in_turn` a GPU
+        begins a component when the last but one is sent; otherwise XLA pads all of them at once."""
+        if self.separate or not in_turn or not self.own_blanks or self.layout.devices == 1:
+            return self._each_in_sequence(self._outer_inverse_of, modes, 0, 1)
+        made: Messages = ()
+        for number in range(len(modes)):
+            part = modes[number : number + 1]
+            made += self._outer_inverse_of(after(part, made[number - 2]) if number > 1 else part)
+        return made
 
     def _outer_forward_of(self, messages: Messages) -> jax.Array:
         modes, last = messages[0], len(self.plan.exchanges)
@@ -439,7 +481,8 @@ class LocalTransform:
         components in `keep` are returned by native kernels only.
         """
         stage, back = self.plan.stages[0], self._to_modes_by
-        messages = self._outer_inverse(take(array, self.layout.order, self.plan.order))
+        only_reduces = components == len(array)
+        messages = self._outer_inverse(take(array, self.layout.order, self.plan.order), only_reduces)
 
         @jax.checkpoint
         def on_block(parts, start, fresh):
@@ -451,13 +494,13 @@ class LocalTransform:
             modes = tuple(back._to_modes(back.plan.stages[0], part) for part in back._cut(products))
             return back._to_send(0, modes, forward=True), reduced
 
-        def visit(start, size, fresh):
+        def visit(start, size, fresh, messages=messages):
             return on_block(self._received(0, messages, start, size, forward=False), start, fresh)
 
         one = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((1,), bool)
         made, _ = jax.eval_shape(lambda start, fresh: visit(start, 1, fresh), *one)
         axis = back._message_axis(0, 0)
-        products, reduced = self._visit(0, components, visit, axis, messages[0], reducing=not made)
+        products, reduced = self._visit(0, components, visit, axis, messages[0], not made, messages)
         modes = take(back._outer_forward(products), back.plan.order, self.layout.order) if products else None
         return modes, self._over_devices(reduced), ()
 

@@ -71,6 +71,7 @@ class Program:
         self._reversible = self.reversible or self.function
         self._derived: dict[Any, Program] = {}
         self._calls: dict[Any, ClosedJaxpr] = {}
+        self._locals: dict[Any, ClosedJaxpr] = {}
 
     def __repr__(self) -> str:
         return f"Program({self.name})"
@@ -104,6 +105,12 @@ class Program:
 
     def local_jaxpr(self, avals: Sequence[Any]) -> ClosedJaxpr:
         """The function, traced for one device's blocks of the given global arguments."""
+        key = tuple((a.shape, jnp.dtype(a.dtype)) for a in avals)
+        if key not in self._locals:
+            self._locals[key] = self._traced_locally(avals)
+        return self._locals[key]
+
+    def _traced_locally(self, avals: Sequence[Any]) -> ClosedJaxpr:
         local = [self._local(a, s) for a, s in zip(avals, self.inputs, strict=True)]
         return jax.make_jaxpr(self.function, axis_env=list(self.mesh.shape.items()))(*local)
 
@@ -125,6 +132,7 @@ class Program:
         if self.mesh.size == 1:
             return self.function(*arrays)
         traced = self.local_jaxpr(arrays)
+        run = jaxpr_as_fun(traced)
         shapes = self._global_shapes(traced)
         into, out = self._shardings
         everywhere = NamedSharding(self.mesh, PartitionSpec())
@@ -137,7 +145,7 @@ class Program:
         call.def_partition(
             partition=lambda mesh, arguments, results: (
                 self.mesh,
-                lambda *operands: self.function(*operands[:-1]),
+                lambda *operands: tuple(run(*operands[:-1])),
                 out,
                 (*into, everywhere),
             ),

@@ -109,11 +109,11 @@ class Request:
             kernels = "native" if all(k == "native" for k in cluster.gather(kernels)) else "xla"
         found = self.candidates(len(cluster.devices) // members)
         if self.backend != "auto":
-            return Chosen(preferred(found, kernels, cluster.platform), kernels, None)
+            return Chosen(preferred(self.modes, found, kernels, cluster.platform), kernels, None)
         choice = self._measured(cluster, kernels, earlier, report)
         wanted = (choice["backend"], choice["plan"], choice["on"])
         fastest = (c for c in found if (c.backend, c.plan, list(c.mesh)) == wanted)
-        return Chosen(next(fastest, preferred(found, kernels, cluster.platform)), kernels, choice)
+        return Chosen(next(fastest, preferred(self.modes, found, kernels, cluster.platform)), kernels, choice)
 
     def _measured(
         self,

@@ -1,8 +1,8 @@
 """The backend `custom_partitioning`: staged transforms of real or complex fields; axes are truncated, then sent."""
 
 from dataclasses import replace
-from functools import cache, partial
-from math import ceil
+from functools import cache, lru_cache, partial
+from math import ceil, prod
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from simulator.cluster.mesh import MEMBERS, make_mesh
 from simulator.spectral import native
 from simulator.spectral.candidates import Candidate, Devices, Modes, TransformOptions, factors
 from simulator.spectral.layout import Layout, PhysicalLayout
-from simulator.spectral.local import LocalTransform, Points, Reductions, reduce_values
+from simulator.spectral.local import Kept, LocalTransform, Points, Reductions, reduce_values
 from simulator.spectral.native.local import LANES, ORDER, NativeTransform, flat
 from simulator.spectral.program import Program
 from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_THEN_YX, Z_Y_X, ZX_THEN_Y, Decomposition
@@ -32,6 +32,7 @@ from simulator.spectral.transform import (
 CPU_BLOCK_BYTES = 4 << 20
 NATIVE_BLOCK_BYTES = 1 << 20
 GPU_BLOCK_BYTES = 256 << 20
+FEW = 4  # components, of values and products together, for which blocks save no memory of a GPU
 
 
 NAME = "custom_partitioning"
@@ -57,6 +58,11 @@ def candidates(modes: Modes, count: int) -> list[Candidate]:
         return min(rows, columns) == 1, held
 
     return slabs + sorted(pencils, key=cost)
+
+
+def padding(modes: Modes, count: int) -> float:
+    """The ratio of the points or modes that slabs on `count` devices send, with padding, to those of the grid."""
+    return prod(ceil(n / count) * count / n for n in (modes.grid.shape[1], modes.counts[2]))
 
 
 def most(modes: Modes) -> int:
@@ -94,8 +100,9 @@ class StagedTransform(Transform):
         platform = options.platform or str(mesh.devices.flat[0].platform)
         cpu = self._cpu = platform == "cpu"
         self.kernels = native.chosen(options.kernels, platform)
-        # On a GPU, blocks of physical space take least memory, and sending the components in turn would take more.
-        self._in_blocks = options.sequential or cpu
+        # On a GPU, blocks of physical space take least memory, and sending the components in turn would take more. A
+        # single GPU visits real fields in a few large blocks, which take three quarters of the memory.
+        self._in_blocks = options.sequential or cpu or (mesh.size == 1 and modes.real)
         sequential = options.sequential and cpu
         self.physical = PhysicalLayout(self.grid, mesh, "xyz", plan.physical)
         self.layout = Layout(
@@ -113,16 +120,16 @@ class StagedTransform(Transform):
             f"{NAME}_{plan.name}"
             + ("_native" if self.kernels == "native" else "")
             + (f"_block{block}" if block else "")
-            + ("_sequential" if sequential else "_in_blocks" if self._in_blocks and not cpu else "")
+            + ("_sequential" if sequential else "_in_blocks" if options.sequential and not cpu else "")
             + ("" if exchange == "full" else f"_{exchange}")
         )
         self._block = block
         cpu_bytes = NATIVE_BLOCK_BYTES if self.kernels == "native" else CPU_BLOCK_BYTES
-        self._block_bytes = cpu_bytes if cpu else GPU_BLOCK_BYTES
+        self._block_bytes = cpu_bytes if cpu else GPU_BLOCK_BYTES * (1 if options.sequential else 4)
         kind = NativeTransform if self.kernels == "native" else LocalTransform
         self._local = kind(plan, self.layout, self.physical, self.dtype, self.block, cpu, sequential)
         self.kept_order = self._local.values_order if isinstance(self._local, NativeTransform) else None
-        if not cpu and devices == 1 and plan is ZX_THEN_Y and not self._in_blocks:
+        if not cpu and devices == 1 and plan is ZX_THEN_Y and not options.sequential:
             # No messages are sent, so that both directions may take the plan with the least memory traffic.
             self._local = replace(self._local, plan=Z_THEN_YX, back=self._local)
         self._linear = replace(self._local, own_blanks=False)
@@ -130,13 +137,14 @@ class StagedTransform(Transform):
             self._local = replace(self._local, exchange=exchange)
         if self._local.back is not None:
             self._linear = replace(self._linear, back=replace(self._local.back, own_blanks=False))
-        if not cpu and block is None:  # Input and output exist whole, so that blocks save no memory.
+        if not cpu and block is None and not options.sequential:  # faster, and the values exist whole anyway
             self._linear = replace(self._linear, blocks=lambda *_: max(self.grid.shape))
         if cpu and devices == 1 and block is None and self.kernels == "xla":
             # A call of the FFT over a whole array uses all cores, while XLA's loop bodies use one; and a single call
             # over all axes makes the fewest passes over memory.
             self._linear = replace(self._linear, plan=XYZ, blocks=lambda *_: max(self.grid.shape))
         self._program = cache(self._make_program)
+        self._evaluation = lru_cache(maxsize=8)(self._make_evaluation)  # the stages of a step share one program
 
     @property
     def complex_dtype(self) -> np.dtype:
@@ -169,7 +177,8 @@ class StagedTransform(Transform):
                 return self._block
             if self._block >= self._local.local(0, self.plan.stages[0].order[0]):
                 return extent(first)
-        if not (self._in_blocks or reducing):
+        few = not self._cpu and components <= FEW
+        if not reducing and (few or not self._in_blocks):
             return extent(first)
         value = self.value_dtype if stage == 0 else self.complex_dtype
         plane = components * value.itemsize * extent(second) * extent(third)
@@ -226,9 +235,23 @@ class StagedTransform(Transform):
         first = np.cumsum(given.sizes) - given.sizes
         ranges = jax.tree.unflatten(given.treedef, list(zip(map(int, first), given.sizes, strict=True)))
         kept = {} if self.kept_order is None else {name: ranges[name] for name in keep}
-        parts = tuple(kept.values())
         flat, parameter_tree = jax.tree.flatten(parameters)
-        wanted = self._probe(pointwise, given, parameters)
+        shapes = tuple(jax.ShapeDtypeStruct(jnp.shape(a), jnp.result_type(a)) for a in flat)
+        program, wanted, products = self._evaluation(pointwise, given, parameter_tree, shapes, tuple(kept.values()))
+        results = iter(program(array.astype(self.complex_dtype), *map(jnp.asarray, flat)))
+        values = {name: next(results) for name in kept}
+        return Evaluated(
+            products.split(self._kept(next(results)) if products.leads else None),
+            {k: next(results) for k in wanted.maxima},
+            {k: next(results) / self.grid.points for k in wanted.means},
+            values,
+        )
+
+    def _make_evaluation(
+        self, pointwise: PointwiseFunction, given: Stacked, parameter_tree: Any, shapes: Any, parts: Kept
+    ) -> tuple[Program, Local, Stacked]:
+        """The program of `evaluate_once`, the shapes of the pointwise result at a point, and its products."""
+        wanted = self._probe(pointwise, given, jax.tree.unflatten(parameter_tree, shapes))
         products = described(wanted.products)
 
         def local(values, points, inside, parameters) -> tuple[jax.Array | None, Reductions]:
@@ -254,20 +277,13 @@ class StagedTransform(Transform):
         program = Program(
             run,
             self.mesh,
-            [modes, *(PartitionSpec() for _ in flat)],
+            [modes, *(PartitionSpec() for _ in shapes)],
             [self._kept_spec] * len(parts) + [modes] * bool(products.leads) + [PartitionSpec()] * reductions,
             name=f"{self.name}_evaluate",
             part=(self, "evaluate"),
             reversible=partial(run, reverse=True),
         )
-        results = iter(program(array.astype(self.complex_dtype), *map(jnp.asarray, flat)))
-        values = {name: next(results) for name in kept}
-        return Evaluated(
-            products.split(self._kept(next(results)) if products.leads else None),
-            {k: next(results) for k in wanted.maxima},
-            {k: next(results) / self.grid.points for k in wanted.means},
-            values,
-        )
+        return program, wanted, products
 
     def _probe(self, pointwise: PointwiseFunction, given: Stacked, parameters: Tree) -> Local:
         """Shapes of the result of `pointwise` at a single point."""
