@@ -10,7 +10,6 @@ process was killed has the same bytes. A file is streamed to the disk; only one 
 """
 
 import io
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,10 +32,8 @@ from simulator.run.lock import RunLock
 from simulator.study.batch import numbers
 from simulator.study.runs import SweepRun, is_compared
 from simulator.study.sweep import Sweep
-from simulator.words import brief
 
 PLAN, STATS = "dataset.json", "stats.yaml"
-SPLITS = ("train", "valid", "test")
 _ALIKE = ("model.kind", "grid.shape", "grid.box", "time.stop", "output.snapshots")
 _TOLERANCE = 1e-6
 """The largest deviation of a frame's time, in intervals."""
@@ -91,20 +88,11 @@ def frame_times(sweep: Sweep) -> np.ndarray:
 
 
 def divided(sweep: Sweep) -> dict[str, Runs]:
-    """The runs of every file. The runs are dealt to the splits in the order of their hashes, which is random but the
-    same every time; shares of valid and test are rounded up. Raises UserError if there are too few runs."""
-    settings, runs = sweep.settings.dataset, sorted(sweep.runs, key=lambda run: run.hash)
-    valid, test = (math.ceil(share * len(runs) - _TOLERANCE) for share in settings.split[1:])
-    ends = (0, len(runs) - valid - test, len(runs) - test, len(runs))
-    if ends[1] < 1:
-        raise UserError(
-            f"{sweep.file}: dataset.split: {len(runs)} runs cannot be divided as {brief(list(settings.split))}; "
-            "add runs, or give a share of 0 to valid or test"
-        )
-    files, most = {}, settings.trajectories_per_file
-    for split, start, stop in zip(SPLITS, ends[:-1], ends[1:], strict=True):
-        for number, first in enumerate(range(start, stop, most)):
-            files[f"data/{split}/{sweep.name}_{number:04d}.hdf5"] = runs[first : min(first + most, stop)]
+    """The runs of every file. Raises UserError if there are too few runs."""
+    files, most = {}, sweep.settings.dataset.trajectories_per_file
+    for split, runs in sweep.split.items():
+        for number, first in enumerate(range(0, len(runs), most)):
+            files[f"data/{split}/{sweep.name}_{number:04d}.hdf5"] = runs[first : first + most]
     return files
 
 
