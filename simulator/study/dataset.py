@@ -60,8 +60,15 @@ class _WellField:
 
 
 def check_dataset(sweep: Sweep) -> None:
-    """Raises UserError, naming the key, if the runs of the sweep cannot be trajectories of one data set: they differ
-    in grid, fields or times, their frames have no constant interval, or they are too few for the split."""
+    """Raises UserError, naming the key, if the runs of the sweep cannot be trajectories of one data set, or are too
+    few for the split."""
+    check_alike(sweep)
+    divided(sweep)
+
+
+def check_alike(sweep: Sweep) -> None:
+    """Raises UserError, naming the key, if the runs differ in grid, fields or times, or their frames have no constant
+    interval."""
     first = as_mapping(sweep.runs[0].config)
     for run in sweep.runs:
         other = as_mapping(run.config)
@@ -70,7 +77,6 @@ def check_dataset(sweep: Sweep) -> None:
                 pair = f"{sweep.runs[0].index} and {run.index}"
                 raise UserError(f"{sweep.file}: {key}: differs between runs {pair}, but a data set has one {key}")
     frame_times(sweep)
-    divided(sweep)
 
 
 def frame_times(sweep: Sweep) -> np.ndarray:
