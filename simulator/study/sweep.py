@@ -19,7 +19,6 @@ import numpy as np
 from pydantic import ValidationError
 
 from simulator.archive.open_run import open_run
-from simulator.archive.open_run import table as html_table
 from simulator.archive.state import CONFIG
 from simulator.config import RunConfig, as_mapping, diff_configs, dump_config, load_config, read_yaml
 from simulator.config.messages import explain
@@ -38,11 +37,11 @@ from simulator.study.runs import SweepRun, identity
 from simulator.study.settings import SweepSettings
 from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
 from simulator.study.table import frame, rows
-from simulator.words import aligned, brief, short
+from simulator.words import Shown, brief, short
 
 
 @dataclass(frozen=True, repr=False)
-class Sweep:
+class Sweep(Shown):
     """The runs that a sweep's file describes. A notebook and `print` show them on one screen."""
 
     file: Path
@@ -188,28 +187,20 @@ class Sweep:
             )
         return {split: runs[ends[i] : ends[i + 1]] for i, split in enumerate(SPLITS)}
 
-    def _shown(self) -> dict[str, str]:
-        """Runs, values and fields, a line for each."""
+    def shown(self) -> tuple[str, Mapping[str, Any]]:
         statuses = statuses_of([run.folder for run in self.runs])
-        shown = {"runs": f"{len(self.runs)}: {counted(statuses)}", "folder": str(short(self.folder))}
+        rows: dict[str, Any] = {"runs": f"{len(self.runs)}: {counted(statuses)}", "folder": str(short(self.folder))}
         for key in self.varied[:12]:
             items = list(dict.fromkeys(brief(run.values.get(key)) for run in self.runs))
-            shown[key] = ", ".join(items if len(items) < 7 else [*items[:5], f"... {len(items)} values"])
-        if self.common:
-            shown["all runs"] = self.common
+            rows[key] = ", ".join(items if len(items) < 7 else [*items[:5], f"... {len(items)} values"])
+        rows["all runs"] = self.common
         done = [run for run, status in zip(self.runs, statuses, strict=True) if status.stage is MemberState.DONE]
         frames = open_run(done[0].folder).snapshots if done else []
         for name, field in (frames[0] if frames else {}).items():
-            shown[name] = f"(run, time, ...) = {(len(done), len(frames), *field.shape)} {field.dtype}"
-        return shown
+            rows[name] = f"(run, time, ...) = {(len(done), len(frames), *field.shape)} {field.dtype}"
+        return f"sweep {self.name}", rows
 
-    def __repr__(self) -> str:
-        return "\n".join(
-            [f"sweep {self.name}", *aligned([[f"  {n}", text] for n, text in self._shown().items()], ())]
-        )
-
-    def _repr_html_(self) -> str:
-        return html_table(self._shown(), f"sweep {self.name}")
+    __repr__ = Shown.__str__
 
 
 SPLITS = ("train", "valid", "test")

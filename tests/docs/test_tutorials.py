@@ -107,8 +107,7 @@ def test_the_particles_of_the_tutorial(somewhere: Path) -> None:
 
 
 def test_a_data_set_for_learning_in_a_kernel(somewhere: Path) -> None:
-    """The command of the page, then its cells: all windows of two frames in a batch at most, and a stream of the stored
-    values."""
+    """The command of the page, then its cells: windows of two frames, and a stream of whole trajectories."""
     pytest.importorskip("ipykernel")
     client = pytest.importorskip("nbclient")
     from nbformat.v4 import new_code_cell, new_notebook
