@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from simulator.run.runnable import RunnableSimulation as Simulation
     from simulator.simulation.differentiate import differentiate
     from simulator.study import open_sweep
+    from simulator.study.stream import stream
 
-__all__ = ["Simulation", "differentiate", "load_config", "open_run", "open_sweep"]
+__all__ = ["Simulation", "differentiate", "load_config", "open_run", "open_sweep", "stream"]
 
 _HOME = {
     "Simulation": "simulator.run.runnable", "differentiate": "simulator.simulation.differentiate",
     "load_config": "simulator.config", "open_run": "simulator.archive.open_run",
-    "open_sweep": "simulator.study",
+    "open_sweep": "simulator.study", "stream": "simulator.study.stream",
 }  # fmt: skip
 _CALLED = {"Simulation": "RunnableSimulation"}
 

@@ -135,7 +135,7 @@ class StoredField:
         return np.asarray(self[...], dtype or self.dtype)
 
     def __getitem__(self, index: Any) -> np.ndarray:
-        ranges, dropped = _ranges(index, self.shape)
+        ranges, dropped = selected(index, self.shape)
         flipped = tuple(slice(None, None, -1 if r.step < 0 else 1) for r in ranges)
         rising = [r[::-1] if r.step < 0 else r for r in ranges]
         out = np.empty([len(r) for r in rising], self.dtype)
@@ -200,7 +200,7 @@ def _overlap(piece: Piece, ranges: list[range]) -> tuple[tuple[slice, ...], tupl
     return tuple(source), tuple(destination)
 
 
-def _ranges(index: Any, shape: tuple[int, ...]) -> tuple[list[range], list[bool]]:
+def selected(index: Any, shape: tuple[int, ...]) -> tuple[list[range], list[bool]]:
     """The selected indices of each axis, and whether the result lacks the axis (after an integer index)."""
     items = list(index) if isinstance(index, tuple) else [index]
     if (missing := len(shape) - sum(i is not Ellipsis for i in items)) < 0:

@@ -16,8 +16,8 @@ FOLDER = Path(__file__).parents[1] / "docs"
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Start": ("index", "install", "gallery"),
     "Tutorials": (
-        "tutorials/first-run", "tutorials/study", "tutorials/first-job", "tutorials/notebook", "tutorials/library",
-        "tutorials/your_equation", "tutorials/particles", "tutorials/gradients",
+        "tutorials/first-run", "tutorials/study", "tutorials/dataset", "tutorials/first-job", "tutorials/notebook",
+        "tutorials/library", "tutorials/your_equation", "tutorials/particles", "tutorials/gradients",
     ),
     "Guide": (
         "guide/coming_from", "guide/configuration", "guide/output", "guide/restart", "guide/sweeps",

@@ -145,7 +145,7 @@ class Gradient:
         if FIELDS in variables:
             state = simulation.begin({**begin.fields, **variables[FIELDS]})
         elif any(key.startswith("initial.") for key in numbers):
-            state = simulation.begin(start.traced_fields(simulation.config, simulation.model, simulation.inputs))
+            state = simulation.begin(start.traced_start(simulation.config, simulation.model, simulation.inputs)[0])
         # The residual of the energy budget influences no step, and its reverse would hold several fields.
         state = replace(state, memory={n: v for n, v in state.memory.items() if n != RESIDUAL})
         step = step_of(simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, holding)

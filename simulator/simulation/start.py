@@ -41,15 +41,25 @@ def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callab
     except UserError as error:
         raise config.error("initial", str(error)) from error
     kept, energies, finite = model.transform.layout.once(partial(_solenoidal, model), fields)
-    fields |= kept
+    judge(config, model, energies, finite, warn)
+    return {name: (fields | kept)[name] for name in (*model.fields, *model.populations)}
+
+
+def judge(config: RunConfig, model: Model, energies: Any, finite: Any, warn: Callable[[str], None]) -> None:
+    """Warns of energy that the projection has removed. Raises UserError for fields that are not finite."""
     for name, (removed, total) in jax.device_get(energies).items():
         share = removed / total if total > 0 else 0.0
         if share > 1e4 * float(np.finfo(model.transform.dtype).eps) ** 2:
             warn(f"warning: initial {name} has divergence: {share:.2%} of its energy was removed")
-    finite = jax.device_get(finite)
-    if bad := [name for name in fields if not finite[name]]:
+    if bad := [name for name, whole in jax.device_get(finite).items() if not whole]:
         raise config.error("initial", f"{' and '.join(bad)} has values that are not finite")
-    return {name: fields[name] for name in (*model.fields, *model.populations)}
+
+
+def traced_start(config: RunConfig, model: Model, inputs: Inputs) -> tuple[dict[str, Any], Any, Any]:
+    """`initial_fields` for settings whose numbers may be traced, and what `judge` needs."""
+    fields = start_of(INITIALS[config.initial.kind](config.initial), model, cast(Any, inputs))
+    kept, energies, finite = _solenoidal(model, fields)
+    return {name: (fields | kept)[name] for name in (*model.fields, *model.populations)}, energies, finite
 
 
 def first_time(config: RunConfig, model: Model, inputs: Inputs) -> float:
@@ -61,11 +71,6 @@ def first_time(config: RunConfig, model: Model, inputs: Inputs) -> float:
     if time >= config.time.stop:
         raise config.error("time.stop", f"{config.time.stop:g} is not beyond the start, whose time is {time:g}")
     return time
-
-
-def traced_fields(config: RunConfig, model: Model, inputs: Inputs) -> Fields:
-    """`initial_fields` for settings whose numbers may be traced: without checks of values."""
-    return _projected(model, start_of(INITIALS[config.initial.kind](config.initial), model, cast(Any, inputs)))
 
 
 def fields_from(model: Model, values: Mapping[str, Any]) -> Fields:

@@ -19,7 +19,9 @@ import numpy as np
 
 from simulator.config import RunConfig, as_mapping
 from simulator.config.compare import TIME_STEP, VARIED, leaves, programs
+from simulator.errors import UserError
 from simulator.physics.models import State
+from simulator.simulation import start
 from simulator.simulation.advance import Until
 from simulator.simulation.compiling import ROOM
 from simulator.simulation.simulation import Simulation
@@ -31,8 +33,8 @@ Measure = Callable[[Values, State], Any]
 MOST_MEMBERS = 64
 
 
-def groups(runs: Sequence[SweepRun], parts: int = 1) -> list[Group]:
-    """All runs in groups, ordered by their first run.
+def groups(runs: Sequence[SweepRun], parts: int = 1, most: int = MOST_MEMBERS) -> list[Group]:
+    """All runs in groups of at most `most`, ordered by their first run.
 
     Large groups are divided so that the groups keep `parts` processes busy and fit in the memory.
     """
@@ -41,7 +43,9 @@ def groups(runs: Sequence[SweepRun], parts: int = 1) -> list[Group]:
         # The measurement of fft.backend: auto may choose another transform for each run.
         alone = str(run.config.output.directory) if run.config.fft.backend == "auto" else None
         alike[json.dumps([programs(run.config), alone])].append(run)
-    divided = [Group(part, _differing(part)) for members in alike.values() for part in _divided(members, parts)]
+    divided = [
+        Group(part, _differing(members)) for members in alike.values() for part in _divided(members, parts, most)
+    ]
     return sorted(divided, key=lambda group: group.runs[0].index)
 
 
@@ -57,16 +61,22 @@ def numbers(config: RunConfig) -> dict[str, float]:
     return varied | {f"time.{key}": whole["time"][key] for key in TIME_STEP if key in whole["time"]}
 
 
+def on_one_device(config: RunConfig) -> RunConfig:
+    """The configuration of an ensemble: with `devices.count: auto` it runs on one device."""
+    count = 1 if config.devices.count == "auto" else config.devices.count
+    return config.model_copy(update={"devices": config.devices.model_copy(update={"count": count})})
+
+
 def _differing(members: Sequence[SweepRun]) -> tuple[str, ...]:
     """The keys of the numbers in which runs of a group differ."""
     values = [numbers(member.config) for member in members]
     return tuple(key for key in values[0] if len({row[key] for row in values}) > 1)
 
 
-def _divided(group: Sequence[SweepRun], parts: int) -> list[tuple[SweepRun, ...]]:
+def _divided(group: Sequence[SweepRun], parts: int, most: int) -> list[tuple[SweepRun, ...]]:
     needed = max(ROOM * run.estimate.state for run in group)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    most = max(1, min(MOST_MEMBERS, memory // (parts * needed), -(-len(group) // parts)))
+    most = max(1, min(most, memory // (parts * needed), -(-len(group) // parts)))
     number = -(-len(group) // most)
     return [tuple(group[i * len(group) // number : (i + 1) * len(group) // number]) for i in range(number)]
 
@@ -77,6 +87,7 @@ class BatchedStep:
     def __init__(self, simulation: Simulation, keys: Sequence[str]):
         self._simulation, self.keys = simulation, tuple(keys)
         self._measures: dict[str, Measure | None] = {}
+        self._starts: dict[str, Callable[[Values], Any] | None] = {}
 
     def values(self, numbers: Mapping[str, float]) -> Values:
         """The values of one run in the types of the step: the precision of the fields, double for the clock."""
@@ -119,3 +130,32 @@ class BatchedStep:
             except (TypeError, ValueError, NotImplementedError, jax.errors.JAXTypeError):
                 self._measures[name] = None
         return self._measures[name]
+
+    def start(self, run: Simulation) -> State | None:
+        """The initial state of `run`, from one program for all runs whose initial conditions differ only in seeds;
+        None if no program can serve them. Raises UserError if the state is not finite."""
+        initial = dict(leaves(as_mapping(run.config)["initial"]))
+        seeds = {f"initial.{key}": np.int64(item) for key, item in initial.items() if key.endswith("seed")}
+        if not seeds or run.populations:
+            return None
+        signature = json.dumps([(k, None if f"initial.{k}" in seeds else v) for k, v in initial.items()], default=str)
+        values = self.values(numbers(run.config)) | seeds
+        if signature not in self._starts:
+
+            def started(values: Values) -> Any:
+                other = run.varied(values)
+                fields, *found = start.traced_start(other.config, other.model, other.inputs)
+                return other.begin(fields), found
+
+            started.__name__ = f"start_together_{type(run.model).__name__}_{run.transform.name}"
+            self._starts[signature] = jax.jit(started)
+            try:
+                jax.eval_shape(started, values)
+            except (TypeError, ValueError, NotImplementedError, UserError, jax.errors.JAXTypeError):
+                self._starts[signature] = None
+        program = self._starts[signature]
+        if program is None:
+            return None
+        state, found = program(values)
+        start.judge(run.config, run.model, *found, run.report)
+        return state

@@ -10,7 +10,6 @@ process was killed has the same bytes. A file is streamed to the disk; only one 
 """
 
 import io
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,10 +32,8 @@ from simulator.run.lock import RunLock
 from simulator.study.batch import numbers
 from simulator.study.runs import SweepRun, is_compared
 from simulator.study.sweep import Sweep
-from simulator.words import brief
 
 PLAN, STATS = "dataset.json", "stats.yaml"
-SPLITS = ("train", "valid", "test")
 _ALIKE = ("model.kind", "grid.shape", "grid.box", "time.stop", "output.snapshots")
 _TOLERANCE = 1e-6
 """The largest deviation of a frame's time, in intervals."""
@@ -63,8 +60,15 @@ class _WellField:
 
 
 def check_dataset(sweep: Sweep) -> None:
-    """Raises UserError, naming the key, if the runs of the sweep cannot be trajectories of one data set: they differ
-    in grid, fields or times, their frames have no constant interval, or they are too few for the split."""
+    """Raises UserError, naming the key, if the runs of the sweep cannot be trajectories of one data set, or are too
+    few for the split."""
+    check_alike(sweep)
+    divided(sweep)
+
+
+def check_alike(sweep: Sweep) -> None:
+    """Raises UserError, naming the key, if the runs differ in grid, fields or times, or their frames have no constant
+    interval."""
     first = as_mapping(sweep.runs[0].config)
     for run in sweep.runs:
         other = as_mapping(run.config)
@@ -73,7 +77,6 @@ def check_dataset(sweep: Sweep) -> None:
                 pair = f"{sweep.runs[0].index} and {run.index}"
                 raise UserError(f"{sweep.file}: {key}: differs between runs {pair}, but a data set has one {key}")
     frame_times(sweep)
-    divided(sweep)
 
 
 def frame_times(sweep: Sweep) -> np.ndarray:
@@ -91,20 +94,11 @@ def frame_times(sweep: Sweep) -> np.ndarray:
 
 
 def divided(sweep: Sweep) -> dict[str, Runs]:
-    """The runs of every file. The runs are dealt to the splits in the order of their hashes, which is random but the
-    same every time; shares of valid and test are rounded up. Raises UserError if there are too few runs."""
-    settings, runs = sweep.settings.dataset, sorted(sweep.runs, key=lambda run: run.hash)
-    valid, test = (math.ceil(share * len(runs) - _TOLERANCE) for share in settings.split[1:])
-    ends = (0, len(runs) - valid - test, len(runs) - test, len(runs))
-    if ends[1] < 1:
-        raise UserError(
-            f"{sweep.file}: dataset.split: {len(runs)} runs cannot be divided as {brief(list(settings.split))}; "
-            "add runs, or give a share of 0 to valid or test"
-        )
-    files, most = {}, settings.trajectories_per_file
-    for split, start, stop in zip(SPLITS, ends[:-1], ends[1:], strict=True):
-        for number, first in enumerate(range(start, stop, most)):
-            files[f"data/{split}/{sweep.name}_{number:04d}.hdf5"] = runs[first : min(first + most, stop)]
+    """The runs of every file. Raises UserError if there are too few runs."""
+    files, most = {}, sweep.settings.dataset.trajectories_per_file
+    for split, runs in sweep.split.items():
+        for number, first in enumerate(range(0, len(runs), most)):
+            files[f"data/{split}/{sweep.name}_{number:04d}.hdf5"] = runs[first : first + most]
     return files
 
 

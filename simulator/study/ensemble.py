@@ -34,7 +34,7 @@ from simulator.run.signals import SignalFlags
 from simulator.simulation.advance import Until
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
-from simulator.study.batch import BatchedStep, numbers
+from simulator.study.batch import BatchedStep, numbers, on_one_device
 from simulator.study.runner import CANNOT
 from simulator.study.study_status import ended, last_line, outcome, read_record
 
@@ -115,6 +115,9 @@ class Member(Simulation):
         measure = self._ensemble.step.measure(name)
         return measure and partial(measure, self._ensemble.values[self._number])
 
+    def start(self) -> State:
+        return self._ensemble.step.start(self) or super().start()
+
     @cached_property
     def advance(self) -> Callable[[State, Until], State]:
         return partial(self._ensemble.advance, self._number)
@@ -141,10 +144,7 @@ def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
     """Runs the frozen configurations in `folders` together, on `devices.count` devices (`auto`: one), and records in
     each folder how its run ended. Returns CANNOT if no step can be compiled for all runs together, else 0."""
     configs = [load_config(folder / CONFIG, check_files=False) for folder in folders]
-    devices = configs[0].devices
-    if devices.count == "auto":
-        alone = devices.model_copy(update={"count": 1})
-        configs[0] = configs[0].model_copy(update={"devices": alone})
+    configs[0] = on_one_device(configs[0])
     cluster = connect(configs[0], discover(os.environ))
     try:
         ensemble = Ensemble(configs, keys, cluster)

@@ -6,6 +6,7 @@ OUTPUT/NAME/logs/ plots/    output of array tasks; pictures of the whole sweep
 """
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -14,8 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
+from simulator.archive.open_run import open_run
 from simulator.archive.state import CONFIG
 from simulator.config import RunConfig, as_mapping, diff_configs, dump_config, load_config, read_yaml
 from simulator.config.messages import explain
@@ -28,17 +31,18 @@ from simulator.plan.step import Estimate, estimate
 from simulator.run.folder import PLAN, SWEEP, Found, RunFolder
 from simulator.run.refusals import check
 from simulator.study import table as collect
+from simulator.study.arrays import Batches, SweepArray
 from simulator.study.expansion import Value, Values, expand, keys, override
 from simulator.study.runs import SweepRun, identity
 from simulator.study.settings import SweepSettings
-from simulator.study.study_status import MemberStatus, statuses_of
+from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
 from simulator.study.table import frame, rows
-from simulator.words import brief, short
+from simulator.words import Shown, brief, short
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """The runs that a sweep's file describes."""
+@dataclass(frozen=True, repr=False)
+class Sweep(Shown):
+    """The runs that a sweep's file describes. A notebook and `print` show them on one screen."""
 
     file: Path
     settings: SweepSettings
@@ -133,6 +137,73 @@ class Sweep:
         """The swept values and the collected quantities, one row per run, as a pandas frame if pandas is installed,
         else as a dict of arrays by column. `state` marks unfinished runs, whose quantities are nan."""
         return frame(self.rows())
+
+    def array(self, field: str, *, runs: str | Sequence[int] | None = None) -> SweepArray:
+        """The snapshots of a field as a lazy array (run, time, component, x, y, z); shape and dtype are known without
+        reading values. `runs`: numbers of runs, or `train`, `valid` or `test` of the data set; by default all.
+        Raises UserError if a run is not done, has no such field, or has other frames than the first run."""
+        chosen = self._chosen(runs)
+        statuses = zip(chosen, statuses_of([run.folder for run in chosen]), strict=True)
+        if waiting := [run.index for run, status in statuses if status.stage is not MemberState.DONE]:
+            first = ", ".join(map(str, waiting[:5])) + (", ..." if len(waiting) > 5 else "")
+            raise UserError(f"{self.file}: {len(waiting)} runs are not done ({first}); choose others by runs=[...]")
+        return SweepArray(field, chosen)
+
+    def batches(
+        self, fields: str | Sequence[str], *, size: int, frames: int | None = None, seed: int | None = None,
+        runs: str | Sequence[int] | None = None,
+    ) -> Batches:  # fmt: skip
+        """Batches of `size` samples as numpy arrays (sample, time, component, x, y, z), for `fields` that is a name;
+        for several names dicts of arrays by name, in which swept keys have one value for each sample.
+
+        A sample is a window of `frames` consecutive frames of a run, by default all. The samples come in the order of
+        runs and times, with `seed` in random order, the same in every iteration. `runs` and errors: see `array`."""
+        wanted = [fields] if isinstance(fields, str) else list(fields)
+        chosen, swept = self._chosen(runs), set(self.swept)
+        arrays = {name: self.array(name, runs=runs) for name in wanted if name not in swept}
+        if not arrays:
+            raise UserError("batches: give the name of at least one field")
+        values = {key: np.array([run.values.get(key) for run in chosen]) for key in wanted if key in swept}
+        return Batches(arrays, values, fields if isinstance(fields, str) else None, size, frames, seed)
+
+    def _chosen(self, runs: str | Sequence[int] | None) -> Sequence[SweepRun]:
+        if isinstance(runs, str):
+            if runs not in SPLITS:
+                raise UserError(f"runs: {runs!r} is none of {', '.join(SPLITS)}")
+            return self.split[runs]
+        return self.runs if runs is None else [self.run(index) for index in runs]
+
+    @cached_property
+    def split(self) -> dict[str, Sequence[SweepRun]]:
+        """The runs in train, valid and test. The runs are dealt in the order of their hashes, which is random but the
+        same every time; the shares of valid and test are rounded up. Raises UserError if there are too few runs."""
+        shares, runs = self.settings.dataset.split, sorted(self.runs, key=lambda run: run.hash)
+        valid, test = (math.ceil(share * len(runs) - 1e-6) for share in shares[1:])
+        ends = (0, len(runs) - valid - test, len(runs) - test, len(runs))
+        if ends[1] < 1:
+            raise UserError(
+                f"{self.file}: dataset.split: {len(runs)} runs cannot be divided as {brief(list(shares))}; "
+                "add runs, or give a share of 0 to valid or test"
+            )
+        return {split: runs[ends[i] : ends[i + 1]] for i, split in enumerate(SPLITS)}
+
+    def shown(self) -> tuple[str, Mapping[str, Any]]:
+        statuses = statuses_of([run.folder for run in self.runs])
+        rows: dict[str, Any] = {"runs": f"{len(self.runs)}: {counted(statuses)}", "folder": str(short(self.folder))}
+        for key in self.varied[:12]:
+            items = list(dict.fromkeys(brief(run.values.get(key)) for run in self.runs))
+            rows[key] = ", ".join(items if len(items) < 7 else [*items[:5], f"... {len(items)} values"])
+        rows["all runs"] = self.common
+        done = [run for run, status in zip(self.runs, statuses, strict=True) if status.stage is MemberState.DONE]
+        frames = open_run(done[0].folder).snapshots if done else []
+        for name, field in (frames[0] if frames else {}).items():
+            rows[name] = f"(run, time, ...) = {(len(done), len(frames), *field.shape)} {field.dtype}"
+        return f"sweep {self.name}", rows
+
+    __repr__ = Shown.__str__
+
+
+SPLITS = ("train", "valid", "test")
 
 
 def open_sweep(path: str | os.PathLike[str]) -> Sweep:

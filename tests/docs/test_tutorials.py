@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from simulator.cli import main
 from simulator.cli.about import FOLDER
 
 from .blocks import ROOT, blocks
@@ -103,3 +104,19 @@ def test_the_particles_of_the_tutorial(somewhere: Path) -> None:
     apart = space["after"] - space["before"] - space["way"]
     np.testing.assert_allclose(apart, box * np.round(apart / box), rtol=0, atol=1e-12)
     assert abs(space["felt"]).max() > 0 and space["x"].shape[1] == 200
+
+
+def test_a_data_set_for_learning_in_a_kernel(somewhere: Path) -> None:
+    """The command of the page, then its cells: windows of two frames, and a stream of whole trajectories."""
+    pytest.importorskip("ipykernel")
+    client = pytest.importorskip("nbclient")
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    assert main(["dataset", "configs/sweep_dataset_2d.yaml"]) == 0
+    cells = [block.text for block in blocks("python", [FOLDER / "tutorials" / "dataset.md"])]
+    check = "print(last.shape, batch.shape[1:], fields.shape, len(viscosities))\nsweep"
+    notebook = new_notebook(cells=[new_code_cell(cell) for cell in [*cells, check]])
+    client.NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
+    said, shown = notebook.cells[-1]["outputs"]
+    assert said["text"] == "(12, 32, 32) (2, 2, 32, 32) (6, 21, 2, 32, 32) 6\n"
+    assert "model.viscosity" in shown["data"]["text/html"]

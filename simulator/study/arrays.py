@@ -1,0 +1,120 @@
+"""The snapshots of many runs as lazy arrays and as batches. Reading them needs no JAX."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.archive.manifest import committed
+from simulator.archive.reader import open_snapshot, selected
+from simulator.errors import UserError, did_you_mean
+from simulator.study.runs import SweepRun
+from simulator.words import brief
+
+
+class SweepArray:
+    """A field in all snapshots of finished runs, of shape (run, time, component, x, y, z): without the component for
+    scalars, without z in two dimensions.
+
+        velocity = open_sweep("study.yaml").array("velocity")
+        velocity.shape, velocity.dtype  # no value is read
+        velocity[:, -1, 0, ::2]         # reads these points only
+
+    Integers, slices with any step and `...` read the selected part as a numpy array; `numpy.asarray` reads the whole.
+    """
+
+    def __init__(self, name: str, runs: Sequence[SweepRun]) -> None:
+        """Raises UserError if a run has no snapshots of `name`, or has them in another number, shape or type than the
+        first run."""
+        self.name, self.runs = name, tuple(runs)
+        self._frames = [committed(run.folder / "snapshots") for run in self.runs]
+        found: dict[tuple[Any, ...], SweepRun] = {}
+        for run, frames in zip(self.runs, self._frames, strict=True):
+            snapshot = open_snapshot(frames[0]) if frames else {}
+            known = [field for field in snapshot if snapshot[field].axes]
+            if name not in known:
+                meant = did_you_mean(name, known)
+                fields = f"{meant} its fields are {', '.join(known)}" if known else "; it has no snapshot yet"
+                raise UserError(f"{run.folder}: no field {name!r}{fields}; output.snapshots.fields chooses them")
+            found.setdefault((len(frames), snapshot[name].shape, snapshot[name].dtype), run)
+        if len(found) != 1:
+            said = "; ".join(f"run {r.index} has {n} of {brief(s)} in {t}" for (n, s, t), r in found.items())
+            raise UserError(f"the snapshots of {name} are no array: {said or 'no run'}; choose runs that are alike")
+        ((number, shape, self.dtype),) = found
+        self.shape: tuple[int, ...] = (len(self.runs), number, *shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def time(self) -> np.ndarray:
+        """The simulation times of the frames, shape (run, time)."""
+        return np.array([[open_snapshot(path).time for path in frames] for frames in self._frames])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.shape} {self.dtype} of {len(self.runs)} runs, read when indexed>"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("the array must be read from disk: copy=False is not possible")
+        return np.asarray(self[...], dtype or self.dtype)
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        ranges, dropped = selected(index, self.shape)
+        out = np.empty([len(r) for r in ranges], self.dtype)
+        inner = tuple(slice(r.start, r.stop if r.stop >= 0 else None, r.step) for r in ranges[2:])
+        for place in np.ndindex(out.shape[:2] if out.size else (0,)):
+            out[place] = self._frame(ranges[0][place[0]], ranges[1][place[1]])[inner]
+        return out.reshape([len(r) for r, drop in zip(ranges, dropped, strict=True) if not drop])
+
+    def _frame(self, run: int, frame: int) -> Any:
+        """The stored field of one frame. Raises UserError if the snapshot lacks it."""
+        path: Path = self._frames[run][frame]
+        snapshot = open_snapshot(path)
+        if self.name not in snapshot or snapshot[self.name].shape != self.shape[2:]:
+            raise UserError(f"{path}: no field {self.name!r} of shape {self.shape[2:]} as in the first snapshot")
+        return snapshot[self.name]
+
+
+class Batches:
+    """Batches of windows of `frames` consecutive frames of all runs, in the order of runs and times, or shuffled by
+    `seed`. Every iteration reads anew, in the same order; the last batch holds the samples that remain."""
+
+    def __init__(
+        self, arrays: Mapping[str, SweepArray], values: Mapping[str, np.ndarray], single: str | None,
+        size: int, frames: int | None, seed: int | None,
+    ) -> None:  # fmt: skip
+        """`values` has one value for each run. With `single` a batch is this array alone, else a dict by name.
+        Raises UserError if `size` or `frames` is not possible."""
+        runs, times = next(iter(arrays.values())).shape[:2]
+        if different := [name for name, array in arrays.items() if array.shape[:2] != (runs, times)]:
+            raise UserError(f"batches: {different[0]} has another number of frames than {next(iter(arrays))}")
+        self._arrays, self._values, self._single = arrays, values, single
+        self._frames = times if frames is None else frames
+        for key, value, most in (("size", size, None), ("frames", self._frames, times)):
+            if not isinstance(value, int | np.integer) or value < 1 or value > (most or value):
+                range_ = f"from 1 to {most}" if most else "above 0"
+                raise UserError(f"batches: {key} must be a whole number {range_}, not {value!r}")
+        self._size, windows = size, times - self._frames + 1
+        order = np.arange(runs * windows)
+        self._samples = np.stack(
+            np.divmod(order if seed is None else np.random.default_rng(seed).permutation(order), windows), 1
+        )
+
+    def __len__(self) -> int:
+        """The number of batches."""
+        return -(-len(self._samples) // self._size)
+
+    def __iter__(self) -> Iterator[Any]:
+        for first in range(0, len(self._samples), self._size):
+            samples = self._samples[first : first + self._size]
+            batch = {
+                name: np.stack([array[int(run), start : start + self._frames] for run, start in samples])
+                for name, array in self._arrays.items()
+            } | {name: values[samples[:, 0]] for name, values in self._values.items()}
+            yield batch if self._single is None else batch[self._single]
