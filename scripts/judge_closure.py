@@ -54,7 +54,11 @@ def main():
         errors = np.sqrt(np.asarray(squares))
         found[name] = errors, np.asarray(spectrum(u)).mean((0, 1)), structure(own, u)
         none = found["no closure"][0]
-        gains = none.mean() / errors.mean(), np.exp(np.log(none / errors).mean()), none[:, -1].mean() / errors[:, -1].mean()
+        gains = (
+            none.mean() / errors.mean(),
+            np.exp(np.log(none / errors).mean()),
+            none[:, -1].mean() / errors[:, -1].mean(),
+        )
         in_spectrum = abs(np.log(found[name][1] / target[0])).mean()
         in_structure = abs(found[name][2] - target[1]).mean() / abs(target[1]).max()
         print(
@@ -71,7 +75,7 @@ def draw(folder, losses, apart, target, found):
 
     with matplotlib.rc_context(RC):
         result = figure(9.6, 2.6)
-        axes = result.subplots(1, 4, gridspec_kw={"wspace": 0.38})
+        axes = result.subplots(1, 4, gridspec_kw={"wspace": 0.5})
         axes[0].semilogy(losses, linewidth=0.5)
         axes[0].set(title="loss", xlabel="update")
         for name, (errors, energies, s3) in found.items():
@@ -83,9 +87,9 @@ def draw(folder, losses, apart, target, found):
         axes[3].plot(r, target[1], "k.", markersize=4)
         axes[1].set(title="error of the velocity", xlabel="time")
         axes[2].set(title="energy spectrum", xlabel="wavenumber")
-        axes[3].set(title="third-order structure function", xlabel="distance / spacing")
-        axes[1].legend(), axes[2].legend()
-        result.subplots_adjust(left=0.05, right=0.99, top=0.86, bottom=0.18)
+        axes[3].set(title="structure function $S_3$", xlabel="distance / spacing")
+        axes[1].legend(fontsize=6), axes[2].legend(fontsize=6)
+        result.subplots_adjust(left=0.09, right=0.99, top=0.86, bottom=0.18)
         result.savefig(folder / "training.png", dpi=144)
 
 

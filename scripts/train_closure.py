@@ -73,7 +73,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("config"), parser.add_argument("dataset"), parser.add_argument("output", type=Path)
     parser.add_argument("overrides", nargs="*")
-    for name, value in {"frames": "1,2,4,8", "updates": 100, "batch": 8, "rate": 3e-3, "spectrum": 0.0, "skip": 0}.items():
+    for name, value in {
+        "frames": "1,2,4,8",
+        "updates": 100,
+        "batch": 8,
+        "rate": 3e-3,
+        "spectrum": 0.0,
+        "skip": 0,
+    }.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     given = parser.parse_args()
     simulation = Simulation(load_config(given.config, given.overrides), report=lambda _: None)
@@ -104,7 +111,10 @@ def main():
     arrays, memory = jax.tree.unflatten(tree, leaves)
     for update in range(len(losses), len(stages) * given.updates):
         length, random = stages[update // given.updates], np.random.default_rng(update)
-        runs, first = random.integers(len(data), size=given.batch), random.integers(data.shape[1] - length, size=given.batch)
+        runs, first = (
+            random.integers(len(data), size=given.batch),
+            random.integers(data.shape[1] - length, size=given.batch),
+        )
         windows = jnp.stack([data[r, f : f + length + 1] for r, f in zip(runs, first, strict=True)])
         arrays, memory, value = updated(arrays, memory, windows)
         losses.append(float(value))

@@ -102,8 +102,8 @@ class Gradient:
 
     Variables are a mapping: `fields` are the spectral fields at the beginning, by name; `model.viscosity`,
     `forcing.amplitude`, `initial.energy` and so on are numbers of the configuration; `model.subgrid.arrays` are the
-    arrays of a python closure, a tree like `simulation.model.varied_arrays["model.subgrid.arrays"]`. Everything else is as in
-    the configuration. `fields` and `initial` exclude each other.
+    arrays of a python closure, a tree like `simulation.model.varied_arrays["model.subgrid.arrays"]`. Everything else
+    is as in the configuration. `fields` and `initial` exclude each other.
 
     The gradient has the same keys. For complex arrays it is the direction of ascent: fields - rate * gradient lowers
     the loss. Functions are compiled once for each set of keys.
