@@ -3,11 +3,12 @@
 
     python scripts/judge_closure.py CONFIG DATASET OUTPUT [--skip N] [key.path=value ...]
 
-Runs without a closure, with Smagorinsky's (in three dimensions), and with the untrained and the trained arrays begin at
-frame N of every test run. Printed for each: the error |u - target| / |target| of the velocity, averaged over all frames
-and at the last one; the factor by which it is below the error without a closure, as the ratio of these means and as the
-geometric mean over frames and runs; the mean over the shells of |log(E / E_target)|; and the error of the third-order
-longitudinal structure function S_3(r), relative to its largest value; spectra and S_3 are averaged over frames and runs.
+Runs without a closure, with Smagorinsky's (in three dimensions), and with the untrained and the trained arrays begin
+at frame N of every test run. Printed for each: the error |u - target| / |target| of the velocity, averaged over all
+frames and at the last one; the factor by which it is below the error without a closure, as the ratio of these means
+and as the geometric mean over frames and runs; the mean over the shells of |log(E / E_target)|; and the error of the
+third-order longitudinal structure function S_3(r), relative to its largest value; spectra and S_3 are averaged over
+frames and runs.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from simulator import Simulation, load_config
 
 
 def structure(simulation, frames):
-    """S_3 = <((u(x + r) - u(x)) . r / |r|)^3> at r = 1, 2, ... spacings along the axes, of frames (..., frame, ...)."""
+    """S_3 = <((u(x + r) - u(x)) . r / |r|)^3> at r = 1, 2, ... spacings along the axes, of all frames."""
     shape = simulation.config.grid.shape
     cut, axes = (..., *(slice(n) for n in shape)), range(len(shape))
     decode, total = jax.jit(simulation.transform.inverse), 0.0
@@ -62,8 +63,8 @@ def main():
         in_spectrum = abs(np.log(found[name][1] / target[0])).mean()
         in_structure = abs(found[name][2] - target[1]).mean() / abs(target[1]).max()
         print(
-            f"{name:12} error {errors.mean():.4f}, last {errors[:, -1].mean():.4f}; below none by {gains[0]:.2f} (means), "
-            f"{gains[1]:.2f} (geometric), {gains[2]:.2f} (last); E(k) {in_spectrum:.4f}; S_3 {in_structure:.4f}"
+            f"{name:12} error {errors.mean():.4f}, last {errors[:, -1].mean():.4f}; "
+            f"below none by {gains[0]:.2f} (means), {gains[1]:.2f} (geometric), {gains[2]:.2f} (last); E(k) {in_spectrum:.4f}; S_3 {in_structure:.4f}"
         )
     draw(given.output, np.load(given.output / "checkpoint.npz")["losses"], apart, target, found)
 

@@ -108,8 +108,8 @@ def closed(folder, shape: str, count: int, *overrides: str) -> Simulation:
     (folder / "closure.py").write_text(CLOSURE)
     own = f"path: {folder / 'closure.py'}, function: stress, arrays_function: weights"
     (folder / "run.yaml").write_text(
-        f"{{model: {{kind: navier_stokes, viscosity: 0.01, subgrid: {{kind: python, {own}}}}}, grid: {{shape: {shape}}},"
-        " initial: {kind: random, peak: 2, energy: 1}, time: {stop: 1, integrator: rk2}, devices: {platform: cpu}}"
+        f"{{model: {{kind: navier_stokes, viscosity: 0.01, subgrid: {{kind: python, {own}}}}},"
+        f" grid: {{shape: {shape}}}, initial: {{kind: random, peak: 2, energy: 1}}, time: {{stop: 1, integrator: rk2}}, devices: {{platform: cpu}}}}"
     )
     return simulation(folder / "run.yaml", f"devices.count={count}", *overrides)
 

@@ -240,8 +240,8 @@ class PythonStressSettings(Settings):
 class PythonStress(Closure):
     """tau at a point as a function of the velocity (3, ...), its gradient A_ij = du_i/dx_j (3, 3, ...) and the filter
     width pi / k_max, by `function(velocity, gradient, width, **parameters)`: six arrays xx, yy, zz, xy, xz, yz. The
-    flux of a scalar is three arrays, by `flux(velocity, gradient, scalar, scalar_gradient, width, **parameters)`. In a
-    plane vectors have two components, and the stress has three: xx, yy, xy.
+    flux of a scalar is three arrays, by `flux(velocity, gradient, scalar, scalar_gradient, width, **parameters)`. In
+    planes vectors have two components and the stress has three: xx, yy, xy.
 
     Both functions work point by point with jax.numpy. Their effect on dt is not known: they do not limit it.
     """
