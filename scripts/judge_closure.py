@@ -64,7 +64,8 @@ def main():
         in_structure = abs(found[name][2] - target[1]).mean() / abs(target[1]).max()
         print(
             f"{name:12} error {errors.mean():.4f}, last {errors[:, -1].mean():.4f}; "
-            f"below none by {gains[0]:.2f} (means), {gains[1]:.2f} (geometric), {gains[2]:.2f} (last); E(k) {in_spectrum:.4f}; S_3 {in_structure:.4f}"
+            f"below none by {gains[0]:.2f} (means), {gains[1]:.2f} (geometric), "
+            f"{gains[2]:.2f} (last); E(k) {in_spectrum:.4f}; S_3 {in_structure:.4f}"
         )
     draw(given.output, np.load(given.output / "checkpoint.npz")["losses"], apart, target, found)
 

@@ -109,15 +109,16 @@ def closed(folder, shape: str, count: int, *overrides: str) -> Simulation:
     own = f"path: {folder / 'closure.py'}, function: stress, arrays_function: weights"
     (folder / "run.yaml").write_text(
         f"{{model: {{kind: navier_stokes, viscosity: 0.01, subgrid: {{kind: python, {own}}}}},"
-        f" grid: {{shape: {shape}}}, initial: {{kind: random, peak: 2, energy: 1}}, time: {{stop: 1, integrator: rk2}}, devices: {{platform: cpu}}}}"
+        f" grid: {{shape: {shape}}}, initial: {{kind: random, peak: 2, energy: 1}},"
+        f" time: {{stop: 1, integrator: rk2}}, devices: {{platform: cpu}}}}"
     )
     return simulation(folder / "run.yaml", f"devices.count={count}", *overrides)
 
 
 @pytest.mark.parametrize("shape", ["[16, 16]", pytest.param("[12, 12, 12]", marks=pytest.mark.slow)])
 def test_by_the_arrays_of_a_closure(shape, tmp_path) -> None:
-    """The same slopes on 1, 2 and 4 devices, to round-off; central differences, extrapolated once, as above. The state
-    is first wanted within jit. A file gives the arrays by their names."""
+    """The same slopes on 1, 2 and 4 devices, to round-off; central differences, extrapolated once, as above. The
+    state is first wanted within jit. A file gives the arrays by their names."""
     slopes = []
     for count in (1, 2, 4):
         own = closed(tmp_path, shape, count)
