@@ -17,9 +17,9 @@ def with_values(
 ) -> RunConfig:
     """The configuration with other values of keys. Numbers are not validated; all values may be traced.
 
-    `equation`: the settings of a user's equation, whose parameters may be left out of the configuration. `arrays` are
-    the model's trees of arrays, by key. Raises UserError for a key that does not exist or is no number, and for arrays
-    of other names or shapes.
+    `equation`: the settings of a user's equation, whose parameters may be left out of the configuration; `arrays`:
+    the model's trees of arrays, by key. Raises UserError for a key that does not exist or is no number, or for
+    arrays of other names or shapes.
     """
     known = {f"time.{key}" for key in TIME_STEP} | arrays.keys()
     for block in _BLOCKS:
