@@ -101,8 +101,9 @@ class Gradient:
     """The value of a loss after a run and its gradient, as a function of the run's variables.
 
     Variables are a mapping: `fields` are the spectral fields at the beginning, by name; `model.viscosity`,
-    `forcing.amplitude`, `initial.energy` and so on are numbers of the configuration. Everything else is as in the
-    configuration. `fields` and `initial` exclude each other.
+    `forcing.amplitude`, `initial.energy` and so on are numbers of the configuration; `model.subgrid.arrays` are the
+    arrays of a python closure, a tree like `simulation.model.varied_arrays["model.subgrid.arrays"]`. Everything else
+    is as in the configuration. `fields` and `initial` exclude each other.
 
     The gradient has the same keys. For complex arrays it is the direction of ascent: fields - rate * gradient lowers
     the loss. Functions are compiled once for each set of keys.
@@ -190,11 +191,12 @@ class Gradient:
                     known = ", ".join(simulation.model.fields)
                     raise UserError(f"variables: {unknown.pop()!r} is not a field of the model, which has {known}")
             elif not key.startswith(VARIED):
-                raise UserError(f"variables: {key!r}; fields, and numbers of model, forcing and initial, can vary")
+                problem = "fields, and numbers of model, forcing and initial, can vary, and model.subgrid.arrays"
+                raise UserError(f"variables: {key!r}; {problem}")
         if FIELDS in variables and any(key.startswith("initial.") for key in variables):
             raise UserError("variables: fields and initial exclude each other; both give the start")
-        dtype = simulation.dtype
-        return {k: v if k == FIELDS else jnp.asarray(v, dtype) for k, v in variables.items()}
+        cast = partial(jax.tree.map, lambda a: jnp.asarray(a, simulation.dtype))
+        return {k: v if k == FIELDS else cast(v) for k, v in variables.items()}
 
 
 differentiate = Gradient

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from simulator.cluster import discover
@@ -61,13 +63,15 @@ class Simulation:
         quantities.check_names(config, self.model)
 
     def varied(self, values: Mapping[str, Any]) -> "Simulation":
-        """The same simulation on the same devices, with other values of numbers (`model.viscosity`). The values are
-        not validated: they may be traced, so that one program serves many values or is differentiated by them.
+        """The same simulation on the same devices, with other values of numbers (`model.viscosity`) or of a closure's
+        arrays (`model.subgrid.arrays`). Numbers are not validated: values may be traced, so that one program serves
+        many values or is differentiated by them.
 
-        Raises UserError for a key that does not exist or is no number of `model`, `forcing`, `initial` or `time`."""
+        Raises UserError for a key that does not exist or is no number of `model`, `forcing`, `initial` or `time`, and
+        for arrays of other names or shapes."""
         other = Simulation.__new__(Simulation)
         own = self.model.settings if MODELS[self.config.model.kind].open else None
-        other.config, other.report = with_values(self.config, values, own), self.report
+        other.config, other.report = with_values(self.config, values, own, self.model.varied_arrays), self.report
         other.cluster, other.inputs = self.cluster, self.inputs
         other._build(self.placement)
         return other
@@ -93,7 +97,11 @@ class Simulation:
     def state(self) -> State:
         """The current state; at first the state of the initial condition."""
         if self._state is None:
-            self._state = self.placed(self.start())
+            if isinstance(jnp.zeros(()), jax.core.Tracer):  # within jit; another thread traces nothing
+                with ThreadPoolExecutor(1) as thread:
+                    self._state = thread.submit(lambda: self.placed(self.start())).result()
+            else:
+                self._state = self.placed(self.start())
         return self._state
 
     @state.setter

@@ -6,18 +6,22 @@ from typing import Any, get_args
 from simulator.config import RunConfig
 from simulator.config.compare import TIME_STEP
 from simulator.errors import UserError, nearest
+from simulator.physics.models.closures import fitted
 from simulator.settings import Settings
 
 _BLOCKS = ("model", "forcing", "initial")
 
 
-def with_values(config: RunConfig, values: Mapping[str, Any], equation: Settings | None) -> RunConfig:
-    """The configuration with other values of keys. They are not validated: they may be traced.
+def with_values(
+    config: RunConfig, values: Mapping[str, Any], equation: Settings | None, arrays: Mapping[str, Any]
+) -> RunConfig:
+    """The configuration with other values of keys. Numbers are not validated; all values may be traced.
 
-    `equation`: the settings of a user's equation, whose parameters may be left out of the configuration. Raises
-    UserError for a key that does not exist or is no number.
+    `equation`: the settings of a user's equation, whose parameters may be left out of the configuration; `arrays`:
+    the model's trees of arrays, by key. Raises UserError for a key that does not exist or is no number, or for
+    arrays of other names or shapes.
     """
-    known = {f"time.{key}" for key in TIME_STEP}
+    known = {f"time.{key}" for key in TIME_STEP} | arrays.keys()
     for block in _BLOCKS:
         known |= _numbers(getattr(config, block), block)
     if equation is not None:
@@ -27,7 +31,7 @@ def with_values(config: RunConfig, values: Mapping[str, Any], equation: Settings
         # A function's parameters may be left out of the configuration; the call refuses unknown ones.
         if key not in known and f"{key.rpartition('.')[0]}.*" not in known:
             raise UserError(f"{key}: {_refusal(key, known)}")
-        config = with_value(config, key, value)
+        config = with_value(config, key, fitted(value, arrays[key], key) if key in arrays else value)
     return config
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from simulator.cli import main
+from simulator import Simulation, load_config
 from simulator.cli.about import FOLDER
 
 from .blocks import ROOT, blocks
@@ -70,6 +71,20 @@ def test_an_equation_of_ones_own(somewhere: Path) -> None:
     assert shown[shown.index("    evolved") :].strip() == shipped[shipped.index("    evolved") :].strip()
     rms = run("your_equation", -1)["rms"]
     assert len(rms) == 5 and rms[0] == pytest.approx(0.1**0.5, rel=1e-12)
+
+
+def test_a_closure_is_trained(somewhere: Path) -> None:
+    """The loss falls, of a start outside of the training too, and a run takes the arrays that were written."""
+    pytest.importorskip("optax")
+    page = [FOLDER / "tutorials" / "train_closure.md"]
+    closure, training = (block.text for block in blocks("python", page))
+    Path("closure.py").write_text(closure)
+    Path("coarse.yaml").write_text(blocks("yaml", page)[0].text)
+    space: dict = {}
+    exec(compile(training, "train_closure.md", "exec"), space)
+    assert space["losses"][-1] < 0.9 * space["losses"][0] and space["after"] < space["before"]
+    ran = Simulation(load_config("coarse.yaml", ["model.subgrid.arrays=arrays.npz"])).model.varied_arrays
+    np.testing.assert_array_equal(ran["model.subgrid.arrays"]["w1"], space["arrays"]["w1"])
 
 
 CELLS = [block.text for block in blocks("python", [FOLDER / "tutorials" / "notebook.md"])]

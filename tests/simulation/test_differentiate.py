@@ -89,6 +89,83 @@ def test_by_numbers_of_the_start(flow) -> None:
     assert abs(float(slope) / (float(higher - lower) / 2e-4) - 1) < 1e-6
 
 
+CLOSURE = """
+import numpy as np
+def weights():
+    return {"layers": [{"w": np.full((3, 1), 0.5)}, {"w": np.full((1, 3), 0.1)}]}
+def stress(velocity, gradient, width, layers):
+    import jax.numpy as jnp
+    axes, x = range(len(velocity)), (gradient**2).sum((0, 1))[None]
+    for layer in layers:
+        x = jnp.tanh(jnp.tensordot(layer["w"], x, 1))
+    pairs = [*((i, i) for i in axes), *((i, j) for i in axes for j in axes if i < j)]
+    return [-x[0] * (gradient[i, j] + gradient[j, i]) for i, j in pairs]
+"""
+KEY = "model.subgrid.arrays"
+
+
+def closed(folder, shape: str, count: int, *overrides: str) -> Simulation:
+    (folder / "closure.py").write_text(CLOSURE)
+    own = f"path: {folder / 'closure.py'}, function: stress, arrays_function: weights"
+    (folder / "run.yaml").write_text(
+        f"{{model: {{kind: navier_stokes, viscosity: 0.01, subgrid: {{kind: python, {own}}}}},"
+        f" grid: {{shape: {shape}}}, initial: {{kind: random, peak: 2, energy: 1}},"
+        f" time: {{stop: 1, integrator: rk2}}, devices: {{platform: cpu}}}}"
+    )
+    return simulation(folder / "run.yaml", f"devices.count={count}", *overrides)
+
+
+@pytest.mark.parametrize("shape", ["[16, 16]", pytest.param("[12, 12, 12]", marks=pytest.mark.slow)])
+def test_by_the_arrays_of_a_closure(shape, tmp_path) -> None:
+    """The same slopes on 1, 2 and 4 devices, to round-off; central differences, extrapolated once, as above. The
+    state is first wanted within jit. A file gives the arrays by their names."""
+    slopes = []
+    for count in (1, 2, 4):
+        own = closed(tmp_path, shape, count)
+        energy = jax.jit(lambda a, own=own: a * own.state.fields["velocity"][0, 1, 1, 1].real)(1.0)
+        assert energy == own.state.fields["velocity"][0, 1, 1, 1].real
+        gradient = differentiate(own, energies(own), steps=3, dt=DT)
+        arrays = own.model.varied_arrays[KEY]
+        slopes.append(jax.device_get(gradient({KEY: arrays})[1][KEY]["layers"]))
+    for others in slopes[1:]:
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), others, slopes[0])
+    first, last = arrays["layers"]
+
+    def central(h: float) -> float:
+        higher, lower = ({KEY: {"layers": [first, {"w": last["w"] + s}]}} for s in (h, -h))
+        return float(gradient.value(higher) - gradient.value(lower)) / (2 * h)
+
+    assert slopes[0][1]["w"].sum() == pytest.approx((4 * central(5e-4) - central(1e-3)) / 3, rel=1e-6)
+    np.savez(tmp_path / "arrays.npz", **{"layers/0/w": 2 * first["w"], "layers/1/w": last["w"]})
+    read = closed(tmp_path, shape, 1, f"model.subgrid.arrays={tmp_path / 'arrays.npz'}").model.varied_arrays[KEY]
+    np.testing.assert_array_equal(read["layers"][0]["w"], 2 * first["w"])
+    wrong = {"layers": [first, {"w": last["w"][:, :2]}]}
+    with pytest.raises(
+        UserError, match=r"^model.subgrid.arrays: array 'layers/1/w' has the shape \(1, 2\); \(1, 3\) is"
+    ):
+        gradient({KEY: wrong})
+    with pytest.raises(UserError, match="unknown array 'more'; the closure has layers/0/w, layers/1/w"):
+        gradient({KEY: {**arrays, "more": last["w"]}})
+    with pytest.raises(UserError, match=r"model.subgrid.array: .* did you mean model.subgrid.arrays\?"):
+        gradient({"model.subgrid.array": arrays})
+    np.savez(tmp_path / "arrays.npz", **{"layers/0/w": first["w"]})
+    with pytest.raises(
+        UserError, match=r"^command line: model.subgrid.arrays: .*arrays.npz: array 'layers/1/w' is missing"
+    ):
+        closed(tmp_path, shape, 1, f"model.subgrid.arrays={tmp_path / 'arrays.npz'}")
+
+
+def test_a_closure_in_a_plane_that_is_a_viscosity(tmp_path) -> None:
+    """tau = -2 nu S has the force nu lap u: with tanh of a large argument the closure is the viscosity 1."""
+    own = closed(tmp_path, "[16, 16]", 1)
+    first, last = own.model.varied_arrays[KEY]["layers"]
+    constant = {"layers": [{"w": 1e9 * first["w"]}, {"w": 1e9 * last["w"]}]}
+    u = own.state.fields["velocity"]
+    model = own.varied({KEY: constant}).model
+    force = model.solenoidal_part(model.subgrid_tendencies({"velocity": u})["velocity"])
+    np.testing.assert_allclose(force, -own.transform.layout.k_squared() * u, atol=1e-13)
+
+
 def test_split_steps() -> None:
     """A user's equation in split steps, by its parameter: central differences as above."""
     file = ROOT / "configs" / "equations" / "nonlinear_schrodinger.yaml"

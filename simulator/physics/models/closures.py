@@ -5,8 +5,10 @@ A new closure is a class here, or in a file of its own, a line in `CLOSURES` and
 
 import io
 import math
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +22,9 @@ from simulator.physics.user_function import POINTS, UserFunction
 from simulator.settings import InputPath, Positive, Settings
 from simulator.spectral import Grid, Layout, Transform
 from simulator.spectral.arrays import Number, OfModes, PhysicalScalar, PhysicalVector, PointValues, SpectralVector
-from simulator.spectral.operators import squared
+from simulator.spectral.operators import squared, symmetric_pairs, wavenumbers
+
+Tree = Any
 
 
 class Closure:
@@ -36,17 +40,26 @@ class Closure:
     Settings: ClassVar[type[Settings]]
     modal: ClassVar[bool] = False
     """The closure damps each mode at a rate that follows from the velocity's coefficients alone."""
+    arrays: Mapping[str, Tree] = {}
+    """Arrays by name, such as the weights of a network, by which a run can be differentiated."""
 
     def __init__(self, settings: Any, transform: Transform, files: Any) -> None:
         """`files` opens the user's files."""
         self.settings, self.transform = settings, transform
 
+    def with_arrays(self, arrays: Mapping[str, Tree]) -> Self:
+        """A copy with these arrays, which pointwise functions must not close over."""
+        other = copy(self)
+        other.arrays = arrays
+        return other
+
     def inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
         """Coefficients of the fields whose values `stress` needs."""
         return {}
 
-    def stress(self, values: PointValues) -> Float[Array, "5 x y z"]:
-        """tau_ij - tau_zz delta_ij (length^2/time^2) at a point, in the order xx, yy, xy, xz, yz."""
+    def stress(self, values: PointValues) -> Float[Array, "pair x y z"]:
+        """tau_ij - tau_zz delta_ij (length^2/time^2) at a point, in the order xx, yy, xy, xz, yz; in a plane tau_ij -
+        tau_yy delta_ij, in the order xx, xy."""
         raise TypeError(f"{type(self).__name__} does not define stress")
 
     def flux(self, values: PointValues, scalar: PhysicalScalar, gradient: PhysicalVector) -> PhysicalVector:
@@ -209,7 +222,8 @@ class PythonStressSettings(Settings):
     path: InputPath
     """A Python file; the run copies the file and executes the copy."""
     function: str
-    """function(velocity, gradient, width, **parameters) gives the stress: xx, yy, zz, xy, xz, yz."""
+    """function(velocity, gradient, width, **parameters) gives the stress: xx, yy, zz, xy, xz, yz, in a plane xx, yy,
+    xy."""
     flux: str | None = None
     """flux(velocity, gradient, scalar, scalar_gradient, width, **parameters) gives a scalar's flux along x, y and z;
     required with scalars or a buoyancy."""
@@ -218,12 +232,16 @@ class PythonStressSettings(Settings):
     arrays: InputPath | None = None
     """A .npz file, of which the run keeps a copy: its arrays are keyword arguments, too, such as the weights of a
     network."""
+    arrays_function: str | None = None
+    """A function of `path` without arguments, which makes the arrays: a dictionary of arrays or trees of arrays. With
+    `arrays` the file gives their values: its `layers/0/w` is `layers[0]["w"]`."""
 
 
 class PythonStress(Closure):
     """tau at a point as a function of the velocity (3, ...), its gradient A_ij = du_i/dx_j (3, 3, ...) and the filter
     width pi / k_max, by `function(velocity, gradient, width, **parameters)`: six arrays xx, yy, zz, xy, xz, yz. The
-    flux of a scalar is three arrays, by `flux(velocity, gradient, scalar, scalar_gradient, width, **parameters)`.
+    flux of a scalar is three arrays, by `flux(velocity, gradient, scalar, scalar_gradient, width, **parameters)`. In
+    planes vectors have two components and the stress has three: xx, yy, xy.
 
     Both functions work point by point with jax.numpy. Their effect on dt is not known: they do not limit it.
     """
@@ -233,13 +251,12 @@ class PythonStress(Closure):
     def __init__(self, settings: PythonStressSettings, transform: Transform, files: Any):
         super().__init__(settings, transform, files)
         self._width = filter_width(transform.grid)
-        arguments = dict(settings.parameters)
-        if settings.arrays is not None:
-            arguments |= _arrays(files.read(str(settings.arrays)), str(settings.arrays))
-        own = UserFunction.of(files, settings, "values", "subgrid: ")
-        self._function = self._flux = replace(own, parameters=arguments)
+        self._pairs = symmetric_pairs(len(transform.grid.axes))
+        self._function = self._flux = UserFunction.of(files, settings, "values", "subgrid: ")
+        self.arrays = of_dtype(self._own_arrays(files), transform.dtype)
+        axes = len(transform.grid.axes)
         velocity, gradient, scalar = (
-            jax.ShapeDtypeStruct((*lead, *POINTS), transform.dtype) for lead in ((3,), (3, 3), ())
+            jax.ShapeDtypeStruct((*lead, *POINTS), transform.dtype) for lead in ((axes,), (axes, axes), ())
         )
         values, advice = {"velocity": velocity, "gradient": gradient}, "a closure works point by point"
         self._function.check_pointwise(jax.make_jaxpr(self.stress)(values), advice)
@@ -248,21 +265,40 @@ class PythonStress(Closure):
             self._flux = replace(self._function, function=flux, name=settings.flux)
             self._flux.check_pointwise(jax.make_jaxpr(self.flux)(values, scalar, velocity), advice)
 
+    def _own_arrays(self, files: Any) -> Mapping[str, Tree]:
+        """The arrays of the settings: given, made by a function, or read from a file."""
+        settings, made = self.settings, {}
+        if isinstance(settings.arrays, Mapping):
+            return settings.arrays
+        if settings.arrays_function is not None:
+            function = files.function(str(settings.path), settings.arrays_function)
+            with jax.ensure_compile_time_eval():
+                made = replace(self._function, function=function, name=function.__name__, parameters={})()
+            if not isinstance(made, Mapping):
+                raise UserError(f"subgrid.arrays_function: {function.__name__} returned no dictionary of arrays")
+        if settings.arrays is None:
+            return made
+        stored = _stored(files.read(str(settings.arrays)), str(settings.arrays))
+        return fitted(stored, made, f"subgrid.arrays: {settings.arrays}") if made else stored
+
     def inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
-        k = layout.wavenumbers(velocity.real.dtype)
-        gradient = jnp.stack([jnp.stack([1j * k[j] * velocity[i] for j in range(3)]) for i in range(3)])
+        k = wavenumbers(layout, velocity.real.dtype)
+        gradient = jnp.stack([jnp.stack([1j * q * component for q in k]) for component in velocity])
         return {"velocity": velocity, "gradient": gradient}
 
-    def stress(self, values: PointValues) -> Float[Array, "5 x y z"]:
-        needed = "six are needed: xx, yy, zz, xy, xz, yz"
-        xx, yy, zz, xy, xz, yz = self._parts(self._function, 6, needed, values)
-        return jnp.stack([xx - zz, yy - zz, xy, xz, yz])
+    def stress(self, values: PointValues) -> Float[Array, "pair x y z"]:
+        names = ["".join("xyz"[i] for i in pair) for pair in self._pairs]
+        parts = dict(zip(self._pairs, self._parts(self._function, names, values), strict=True))
+        axis = len(values["velocity"]) - 1
+        last = parts.pop((axis, axis))
+        return jnp.stack([part - last if i == j else part for (i, j), part in parts.items()])
 
     def flux(self, values: PointValues, scalar: PhysicalScalar, gradient: PhysicalVector) -> PhysicalVector:
-        return jnp.stack(self._parts(self._flux, 3, "three are needed: x, y, z", values, scalar, gradient))
+        names = list("xyz"[: len(values["velocity"])])
+        return jnp.stack(self._parts(self._flux, names, values, scalar, gradient))
 
     def _parts(
-        self, user: UserFunction, count: int, needed: str, values: PointValues, *scalar: jax.Array
+        self, user: UserFunction, names: list[str], values: PointValues, *scalar: jax.Array
     ) -> list[jax.Array]:
         """The arrays that a function of the user returns, each broadcast to the shape of the points."""
         velocity = values["velocity"]
@@ -271,13 +307,43 @@ class PythonStress(Closure):
             found = user.function(*arguments, **parameters)
             return [jnp.broadcast_to(jnp.asarray(part, velocity.dtype), velocity.shape[1:]) for part in found]
 
-        found = replace(user, function=parts)(velocity, values["gradient"], *scalar, self._width)
-        if len(found) != count:
-            raise user.refused(f"returned {len(found)} components; {needed}")
+        given = {**user.parameters, **self.arrays}
+        called = replace(user, function=parts, parameters=given)
+        found = called(velocity, values["gradient"], *scalar, self._width)
+        if len(found) != len(names):
+            raise user.refused(f"returned {len(found)} components; {len(names)} are needed: {', '.join(names)}")
         return found
 
 
-def _arrays(content: bytes, path: str) -> dict[str, np.ndarray]:
+def named(tree: Tree) -> dict[str, Any]:
+    """The arrays of a tree by name: `layers/0/w` is `tree["layers"][0]["w"]`."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def of_dtype(tree: Tree, dtype: Any) -> Tree:
+    """The tree with its real numbers in `dtype`."""
+    return jax.tree.map(
+        lambda a: jnp.asarray(a, dtype) if jnp.issubdtype(jnp.result_type(a), jnp.floating) else a, tree
+    )
+
+
+def fitted(tree: Tree, like: Tree, where: str) -> Tree:
+    """The arrays of `tree`, by name, in the tree `like`. Raises UserError, which begins with `where`, if an array has
+    another name or shape."""
+    given, wanted = named(tree), named(like)
+    for name in [*given, *wanted]:
+        if name not in wanted:
+            raise UserError(f"{where}: unknown array {name!r}; the closure has {', '.join(wanted)}")
+        if name not in given:
+            raise UserError(f"{where}: array {name!r} is missing")
+        shapes = [np.shape(a[name]) for a in (given, wanted)]
+        if shapes[0] != shapes[1]:
+            raise UserError(f"{where}: array {name!r} has the shape {shapes[0]}; {shapes[1]} is needed")
+    return jax.tree.unflatten(jax.tree.structure(like), [given[name] for name in wanted])
+
+
+def _stored(content: bytes, path: str) -> dict[str, np.ndarray]:
     try:
         with np.load(io.BytesIO(content)) as stored:
             return {name: stored[name] for name in stored.files}

@@ -124,10 +124,10 @@ def check_plane(settings: FlowSettings) -> None:
         raise UserError(
             "rotation: has no effect in two dimensions, where the pressure balances the Coriolis force; leave it out"
         )
-    if getattr(settings, "subgrid", None) is not None:
+    if settings.subgrid is not None and settings.subgrid.kind != "python":
         raise UserError(
-            "subgrid: closes the three-dimensional cascade of energy to small scales, which two-dimensional flows do "
-            "not have; hyperviscosity removes enstrophy there"
+            f"subgrid: {settings.subgrid.kind} closes the three-dimensional cascade of energy to small scales, which "
+            "two-dimensional flows do not have; python takes a closure of your own, hyperviscosity removes enstrophy"
         )
 
 

@@ -99,9 +99,9 @@ class Mhd(NavierStokes):
             return {}
         return {**super()._subgrid_inputs(fields), "current": curl(self.transform.layout, fields["magnetic"])}
 
-    def _subgrid_products(self, values: arrays.PointValues) -> arrays.PointValues:
+    def _subgrid_products(self, values: arrays.PointValues, held: Mapping[str, Any]) -> arrays.PointValues:
         assert self.closure is not None
-        return {**super()._subgrid_products(values), "emf": self.closure.electromotive_force(values)}
+        return {**super()._subgrid_products(values, held), "emf": self.closure.electromotive_force(values)}
 
     def _of_products(self, products: Fields) -> Fields:
         return {**super()._of_products(products), "magnetic": curl(self.transform.layout, products["emf"])}

@@ -59,6 +59,11 @@ class Dynamics(Declared):
     """Whether the rate is NaN if no step can be taken from finite fields. The step then leaves the fields unchanged,
     and `trouble` states the reason."""
 
+    @property
+    def varied_arrays(self) -> Mapping[str, Tree]:
+        """Trees of arrays by which a run can be differentiated, by their keys in the configuration."""
+        return {}
+
     def inputs(self, fields: Fields) -> Tree:
         """Spectral fields whose values `pointwise` needs."""
         return fields

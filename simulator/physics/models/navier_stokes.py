@@ -45,7 +45,7 @@ class NavierStokes(Model):
     section 3.3.
 
     In two dimensions the velocity has two components and the vorticity one, along the normal. Rotation has no effect
-    there, because its force is a gradient, and there are no closures.
+    there, because its force is a gradient, and the only closures are those of users.
     """
 
     Settings = NavierStokesSettings
@@ -79,6 +79,13 @@ class NavierStokes(Model):
             self.budget = "row"
 
     @property
+    def varied_arrays(self) -> Mapping[str, Any]:
+        return {"model.subgrid.arrays": self.closure.arrays} if self.closure and self.closure.arrays else {}
+
+    def parameters(self, time: Number) -> Any:
+        return self.closure.arrays if self.closure is not None else ()
+
+    @property
     def mean_gradients(self) -> Mapping[str, Sequence[float]]:
         """The scalars that the flow transports, with the constant gradient of their means."""
         return {s.name: s.mean_gradient for s in self.scalars}
@@ -93,7 +100,7 @@ class NavierStokes(Model):
         if self.closure is None or self.closure.modal:
             return resolved
         products = dict(resolved.products)
-        for name, product in self._subgrid_products(values).items():
+        for name, product in self._subgrid_products(values, parameters).items():
             # Added to the resolved product, if there is one, so that one transform serves both.
             place = "stress" if name == SUBGRID_STRESS and "stress" in products else name
             products[place] = products[place] + product if place in products else product
@@ -167,10 +174,10 @@ class NavierStokes(Model):
         gradients = {f"gradient/{name}": gradient(layout, fields[name]) for name in self.mean_gradients}
         return {**self.closure.inputs(layout, u), **gradients}
 
-    def _subgrid_products(self, values: PointValues) -> PointValues:
+    def _subgrid_products(self, values: PointValues, held: Mapping[str, Any]) -> PointValues:
         """The subgrid stress, and the subgrid flux of each scalar by its name; pointwise."""
-        closure, found = self.closure, {}
-        assert closure is not None
+        assert self.closure is not None
+        closure, found = self.closure.with_arrays(held), {}
         for name, mean in self.mean_gradients.items():
             whole = values[f"gradient/{name}"] + fluid.constant(mean, values[name].dtype)
             found[name] = closure.flux(values, values[name], whole)
@@ -187,9 +194,9 @@ class NavierStokes(Model):
         inputs = {**self._subgrid_inputs(fields), **{name: fields[name] for name in scalars}}
 
         def products(values: PointValues, points: Points, parameters: Any) -> Local:
-            return Local(self._subgrid_products(values))
+            return Local(self._subgrid_products(values, parameters))
 
-        return self._of_products(self.transform.evaluate(inputs, products).products)
+        return self._of_products(self.transform.evaluate(inputs, products, closure.arrays).products)
 
     def _of_products(self, products: Fields) -> Fields:
         """`subgrid_tendencies` from the coefficients of `_subgrid_products`."""

@@ -1,0 +1,131 @@
+#!/usr/bin/env python
+"""Train the arrays of a python closure through the solver, on the velocities of a data set of `simulator dataset`.
+
+    python scripts/train_closure.py CONFIG DATASET OUTPUT [--frames 1,2,4,8] [--updates 100] ... [key.path=value ...]
+
+CONFIG is the coarse run with its closure. The start and the targets are frames of the data set, restricted to the
+modes of the coarse grid. The loss is the mean over the frames of |u - target|^2 / |target|^2, plus `--spectrum` times
+the mean over the shells of the squared logarithm of the ratio of the energies, averaged over the batch. The stages of
+the curriculum unroll more and more frames. OUTPUT/arrays.npz are the trained arrays for `model.subgrid.arrays`, and
+OUTPUT/training.png shows the loss and the spectra of the test runs. A killed training continues with the same
+numbers.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from simulator import Simulation, load_config
+from simulator.physics.models.closures import named
+
+KEY = "model.subgrid.arrays"
+
+
+def coarse(values, shape):
+    """Values (..., x, y, z) on the points of a coarser grid, by their Fourier modes."""
+    axes, fine = tuple(range(-len(shape), 0)), values.shape[-len(shape) :]
+    modes = np.fft.fftshift(np.fft.fftn(values, axes=axes), axes)
+    kept = modes[(..., *(slice((m - n) // 2, (m - n) // 2 + n) for m, n in zip(fine, shape, strict=True)))]
+    return np.fft.ifftn(np.fft.ifftshift(kept, axes), axes=axes).real * np.prod(shape) / np.prod(fine)
+
+
+def read(simulation, dataset, split, skip=0):
+    """The time between frames, and the velocity's coefficients (trajectory, frame, ...) on the coarse grid."""
+    encode, runs = jax.jit(lambda u: simulation.state_from({"velocity": u}).fields["velocity"]), []
+    for path in sorted((Path(dataset) / "data" / split).glob("*.hdf5")):
+        with h5py.File(path) as file:
+            times, stored = file["dimensions/time"][...], file["t1_fields/velocity"]
+            frames = ((np.moveaxis(stored[i, j], -1, 0) for j in range(skip, len(times))) for i in range(len(stored)))
+            runs += [jnp.stack([encode(coarse(u, simulation.config.grid.shape)) for u in run]) for run in frames]
+    return float(times[1] - times[0]), jnp.stack(runs)
+
+
+def unrolled(simulation, steps, dt):
+    """(arrays or None, frames) -> the errors |u - target|^2 / |target|^2 and u after the first of `frames`."""
+    square = lambda u: simulation.transform.layout.inner(u, u).sum()  # noqa: E731
+
+    def run(arrays, frames):
+        step = (simulation if arrays is None else simulation.varied({KEY: arrays})).step
+        once = jax.checkpoint(lambda state, _: (step(state, dt), None))
+
+        def frame(state, target):
+            state = jax.lax.scan(once, state, None, steps)[0]
+            u = state.fields["velocity"]
+            return state, (square(u - target) / square(target), u)
+
+        return jax.lax.scan(frame, simulation.begin({"velocity": frames[0]}), frames[1:])[1]
+
+    return run
+
+
+def spectrum_of(simulation):
+    """The velocity's coefficients -> the energies of the whole shells k = 1, 2, ... that the grid keeps."""
+    shells = slice(1, int(simulation.grid.largest_wavenumber) + 1)
+    return lambda u: simulation.model.spectra({"velocity": u})["kinetic_energy"][shells]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("config"), parser.add_argument("dataset"), parser.add_argument("output", type=Path)
+    parser.add_argument("overrides", nargs="*")
+    for name, value in {
+        "frames": "1,2,4,8",
+        "updates": 100,
+        "batch": 8,
+        "rate": 3e-3,
+        "spectrum": 0.0,
+        "skip": 0,
+    }.items():
+        parser.add_argument(f"--{name}", type=type(value), default=value)
+    given = parser.parse_args()
+    simulation = Simulation(load_config(given.config, given.overrides), report=lambda _: None)
+    apart, data = read(simulation, given.dataset, "train", given.skip)
+    dt = simulation.config.time.dt
+    run, spectrum = unrolled(simulation, round(apart / dt), dt), spectrum_of(simulation)
+
+    def loss(arrays, windows):
+        errors, found = jax.vmap(run, (None, 0))(arrays, windows)
+        spectra = [jax.vmap(jax.vmap(spectrum))(u).mean(0) for u in (found, windows[:, 1:])]
+        return errors.mean() + given.spectrum * (jnp.log(spectra[0] / spectra[1]) ** 2).mean()
+
+    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(given.rate))
+
+    @jax.jit
+    def updated(arrays, memory, windows):
+        value, slopes = jax.value_and_grad(loss)(arrays, windows)
+        changes, memory = optimiser.update(slopes, memory)
+        return optax.apply_updates(arrays, changes), memory, value
+
+    arrays = simulation.model.varied_arrays[KEY]
+    leaves, tree = jax.tree.flatten((arrays, optimiser.init(arrays)))
+    losses, checkpoint, stages = [], given.output / "checkpoint.npz", [int(n) for n in given.frames.split(",")]
+    given.output.mkdir(parents=True, exist_ok=True)
+    if checkpoint.exists():
+        with np.load(checkpoint) as stored:
+            losses, leaves = list(stored["losses"]), [jnp.asarray(stored[f"leaf{i}"]) for i in range(len(leaves))]
+    arrays, memory = jax.tree.unflatten(tree, leaves)
+    for update in range(len(losses), len(stages) * given.updates):
+        length, random = stages[update // given.updates], np.random.default_rng(update)
+        runs, first = (
+            random.integers(len(data), size=given.batch),
+            random.integers(data.shape[1] - length, size=given.batch),
+        )
+        windows = jnp.stack([data[r, f : f + length + 1] for r, f in zip(runs, first, strict=True)])
+        arrays, memory, value = updated(arrays, memory, windows)
+        losses.append(float(value))
+        if (update + 1) % 10 == 0 or update + 1 == len(stages) * given.updates:
+            print(f"update {update + 1}, {length} frames: loss {np.mean(losses[-10:]):.4g}", flush=True)
+            stored = {f"leaf{i}": leaf for i, leaf in enumerate(jax.tree.leaves((arrays, memory)))}
+            np.savez(given.output / "new.npz", losses=losses, **stored)
+            os.replace(given.output / "new.npz", checkpoint)
+            np.savez(given.output / "arrays.npz", **named(arrays))
+
+
+if __name__ == "__main__":
+    main()
