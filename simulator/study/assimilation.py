@@ -73,7 +73,8 @@ class AssimilationSettings(Settings):
     iterations: Count = 30
     """variational: the most iterations in a window."""
     tolerance: Positive = 2e-3
-    """variational: a window ends when an iteration lowers the cost by less than this part."""
+    """variational: a window ends when an iteration lowers the cost by less than this part. All but the last one also
+    end when the misfit is that of noise."""
 
 
 @dataclass(frozen=True)
@@ -259,6 +260,7 @@ class Assimilating:
             new = search.descended(at, end)
             done = new is None or at.cost - new.cost < settings.tolerance * at.cost or count + 1 >= settings.iterations
             at, count = new or at, count + 1
+            done |= at.misfit < 1 and window + 1 < len(ends)  # more would fit the noise
             length = end * search.dt
             row = {"window": length, "iteration": count, "cost": at.cost, "misfit": at.misfit}
             self.log.say(
