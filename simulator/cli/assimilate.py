@@ -3,6 +3,7 @@
 import argparse
 
 from simulator.cli.parser import PROCESSES, arg, command, overrides
+from simulator.errors import UserError
 
 
 @command(
@@ -14,12 +15,15 @@ from simulator.cli.parser import PROCESSES, arg, command, overrides
     *PROCESSES,
 )
 def assimilate(args: argparse.Namespace) -> int:
-    """Find the flow that fits observations best, given a prior: its start (4D-Var), or an ensemble that follows the
-    observations (Kalman filter). Writes a snapshot, a configuration that starts from it, and report.html. After
-    Ctrl-C or a crash the same command continues.
+    """Find the start whose run fits observations best, given a prior (4D-Var). Writes the start as a snapshot, a
+    configuration that begins with it, and report.html. After Ctrl-C or a crash the same command continues.
 
-    example: simulator assimilate configs/assimilate_turbulence.yaml devices.count=2
+    example: simulator assimilate recover.yaml devices.count=2
     """
+    try:
+        import optax  # noqa: F401
+    except ImportError:
+        raise UserError("assimilate: needs the package optax: pip install 'simulator[learn]'") from None
     from simulator.run.command import allocated, launched
     from simulator.study.assimilation import open_assimilation
 

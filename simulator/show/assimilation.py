@@ -19,7 +19,7 @@ def report_assimilation(folder: Path) -> Path:
     record, rows = read_json(folder / RECORD), list(csv.DictReader((folder / HISTORY).read_text().splitlines()))
     with np.load(folder / RESULT) as stored:
         result = dict(stored)
-    plots, method = folder / "plots", record["settings"]["method"]
+    plots = folder / "plots"
     found = [
         (draw(lambda: _history(rows, result), plots / "misfit.png"), "Misfit, in standard deviations: noise alone gives 1"),
     ]
@@ -31,7 +31,7 @@ def report_assimilation(folder: Path) -> Path:
         found.append((draw(lambda name=name: _spectra(result, name), plots / f"spectrum_{name}.png"), text))
     last = rows[-1]
     facts = {
-        "method": {"variational": "4D-Var", "ensemble": "local ensemble transform Kalman filter"}[method],
+        "method": "4D-Var",
         "base": record["settings"]["base"],
         "observed values": f"{int(result['number'])} at {len(result['time'])} times",
         "misfit": f"{float(last['misfit']):.4g}, the mean square of (model - observation) / error",
@@ -40,19 +40,16 @@ def report_assimilation(folder: Path) -> Path:
     }
     body = [
         page.heading(folder.name, "done", "good"), page.facts(facts), page.pictures(found),
-        page.section("Uncertainty", page.paragraph(_UNCERTAINTY[method])),
+        page.section("Uncertainty", page.paragraph(_UNCERTAINTY)),
     ]  # fmt: skip
     target = folder / "report.html"
     replace_file(target, page.page(f"{folder.name}: assimilation", body))
     return target
 
 
-_UNCERTAINTY = {
-    "variational": "The expected error is the Laplace approximation at the recovered start: the variance of a mode is "
-    "that of the prior over 1 + h, where h is the mean diagonal of the misfit's Gauss-Newton Hessian in the mode's "
-    "shell, estimated by the adjoint of random observations. It neglects correlations between modes.",
-    "ensemble": "The expected error is the spread of the ensemble about its mean.",
-}  # fmt: skip
+_UNCERTAINTY = """The expected error is the Laplace approximation at the recovered start: the variance of a mode is that
+of the prior over 1 + h, where h is the mean diagonal of the misfit's Gauss-Newton Hessian in the mode's shell, estimated
+by the adjoint of random observations. It neglects correlations between modes."""
 
 
 def _history(rows: list[dict[str, str]], result: dict[str, Any]) -> Figure:
@@ -60,10 +57,9 @@ def _history(rows: list[dict[str, str]], result: dict[str, Any]) -> Figure:
     drawn = figure(7.2, 2.6)
     left, right = drawn.subplots(1, 2)
     left.semilogy(np.arange(1, len(rows) + 1), [float(row["misfit"]) ** 0.5 for row in rows])
-    ends = [i for i, row in enumerate(rows[1:], 1) if row.get("window") != rows[i - 1].get("window")]
-    for end in ends if "window" in rows[0] else ():
+    for end in [i for i, row in enumerate(rows[1:], 1) if row["window"] != rows[i - 1]["window"]]:
         left.axvline(end + 0.5, color="0.8", linewidth=0.8, zorder=0)
-    left.set(xlabel="iteration" if "window" in rows[0] else "time of observations", ylabel="misfit (rms)")
+    left.set(xlabel="iteration", ylabel="misfit (rms)")
     right.plot(result["time"], result["rms"], "o-", markersize=3)
     right.axhline(1, color="0.6", linewidth=0.8, linestyle="--")
     right.set(xlabel="t", ylabel="misfit (rms)", ylim=(0, None))
@@ -84,6 +80,7 @@ def _fields(result: dict[str, Any]) -> Figure:
             axes.scatter(*points.T, c=values, s=max(min(2000 / max(len(points), 1), 30), 3), **style)
         axes.set(xlabel="x", title=f"{result['variable']}{', with observations' if dots else ''}")
         axes.grid(False)
+    drawn.axes[0].set_ylabel("y")
     drawn.tight_layout()
     return drawn
 

@@ -1,8 +1,8 @@
 """Flows from observations: the file of `simulator assimilate`, and its work from the first look to the result.
 
-OUTPUT/snapshots/N          the recovered start (variational), or the flow at the last observation (ensemble)
+OUTPUT/snapshots/00000000   the recovered start
 OUTPUT/run.yaml             the base configuration, started from it
-OUTPUT/history.csv          a row for each iteration (variational) or time of observations (ensemble)
+OUTPUT/history.csv          a row for each iteration
 OUTPUT/result.npz           fit, spectra and uncertainty, from which the report is drawn
 OUTPUT/checkpoints/         everything on which the next iteration depends
 """
@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, ValidationError
 
 from simulator.archive.manifest import clean_leftovers
 from simulator.archive.output import Output
@@ -55,6 +55,12 @@ _FREE = ("iterations", "tolerance", "output")
 Row = dict[str, float]
 
 
+def _some(observations: tuple[ObservationSettings, ...]) -> tuple[ObservationSettings, ...]:
+    if not observations:
+        raise ValueError("an empty list; give a table, e.g. [{table: observed.csv, error: 0.01}]")
+    return observations
+
+
 class AssimilationSettings(Settings):
     """Observations of a flow, and the way to recover the flow from them."""
 
@@ -62,18 +68,17 @@ class AssimilationSettings(Settings):
     """The configuration of the run that the observations belong to, with a fixed time.dt; relative to this file."""
     output: OutputPath
     """The folder of the result; by default outputs/NAME."""
-    method: Literal["variational", "ensemble"] = "variational"
-    """variational: the start whose run fits all observations (4D-Var). ensemble: an ensemble of runs that takes in the
-    observations one time after the other (a local ensemble transform Kalman filter)."""
-    observations: Annotated[tuple[ObservationSettings, ...], Field(min_length=1)]
+    method: Literal["variational"] = "variational"
+    """variational: the start whose run fits all observations (4D-Var)."""
+    observations: Annotated[tuple[ObservationSettings, ...], AfterValidator(_some)]
     background: BackgroundSettings
     """The prior of the start."""
     windows: Few = 4
-    """variational: number of windows, each twice as long as the one before; the last one has all observations."""
+    """Number of windows, each twice as long as the one before; the last one has all observations."""
     iterations: Count = 30
-    """variational: the most iterations in a window."""
+    """The most iterations in a window."""
     tolerance: Positive = 2e-3
-    """variational: a window ends when an iteration lowers the cost by less than this part. All but the last one also
+    """A window ends when an iteration lowers the cost by less than this part. All but the last one also
     end when the misfit is that of noise."""
 
 
@@ -225,7 +230,7 @@ class Assimilating:
             self._writer.wait()
         return bool(stop)
 
-    def finish(self, simulation: Simulation, state: State, result: Mapping[str, Any], keep: str) -> None:
+    def finish(self, simulation: Simulation, state: State, result: Mapping[str, Any]) -> None:
         """Writes the flow, the configuration that starts from it, and the result."""
         inside = {"configuration": dump_config(simulation.config)}
         output = Output(simulation, self.folder, self._writer, inside=inside)
@@ -233,7 +238,7 @@ class Assimilating:
         stored = self._writer.wait()
         if self.cluster.is_first and stored is not None:
             mapping = as_mapping(simulation.config)
-            mapping["initial"] = {"kind": "snapshot", "path": str(stored.absolute()), "time": keep}
+            mapping["initial"] = {"kind": "snapshot", "path": str(stored.absolute()), }
             mapping["output"]["directory"] = str((self.folder / "run").absolute())
             replace_file(self.folder / "run.yaml", dump_yaml(mapping))
             temporary = self.folder / "result.partial.npz"
@@ -273,7 +278,7 @@ class Assimilating:
                 self.log.say("stopped; the same command continues")
                 return 3
         assert at is not None
-        self.finish(simulation, search.start(at.xi), self._result(search, at), "reset")
+        self.finish(simulation, search.start(at.xi), self._result(search, at))
         return 0
 
     def _result(self, search: Variational, at: Iterate) -> dict[str, Any]:
