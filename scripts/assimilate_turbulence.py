@@ -62,7 +62,9 @@ def main() -> None:
     began = time.monotonic()
     target = OUT / f"recovered_{args.size}_{args.devices}"
     text = (ROOT / "configs/assimilation/turbulence.yaml").read_text().replace("/00001000", f"/{last:08d}")
-    (OUT / "assimilate.yaml").write_text(text.replace("../../outputs/assimilate/", "").replace("base: ", f"base: {BASE.parent}/"))
+    (OUT / "assimilate.yaml").write_text(
+        text.replace("../../outputs/assimilate/", "").replace("base: ", f"base: {BASE.parent}/")
+    )
     command("assimilate", str(OUT / "assimilate.yaml"), *smaller, "time.stop=3.2", "devices.platform=cpu",
               f"devices.count={args.devices}", "--output", str(target), "--overwrite")  # fmt: skip
     found = np.asarray(open_snapshot(target / "snapshots/00000000")["velocity"][...])

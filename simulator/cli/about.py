@@ -17,7 +17,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Start": ("index", "install", "gallery"),
     "Tutorials": (
         "tutorials/first-run", "tutorials/study", "tutorials/first-job", "tutorials/notebook", "tutorials/library",
-        "tutorials/your_equation", "tutorials/particles", "tutorials/gradients",
+        "tutorials/your_equation", "tutorials/particles", "tutorials/gradients", "tutorials/recover_flow",
     ),
     "Guide": (
         "guide/coming_from", "guide/configuration", "guide/output", "guide/restart", "guide/sweeps",

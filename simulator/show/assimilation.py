@@ -21,7 +21,10 @@ def report_assimilation(folder: Path) -> Path:
         result = dict(stored)
     plots = folder / "plots"
     found = [
-        (draw(lambda: _history(rows, result), plots / "misfit.png"), "Misfit, in standard deviations: noise alone gives 1"),
+        (
+            draw(lambda: _history(rows, result), plots / "misfit.png"),
+            "Misfit, in standard deviations: noise alone gives 1",
+        )
     ]
     if "image" in result:
         text = "The recovered flow on a plane, with the observations of the first time as dots of the same colours"
@@ -89,7 +92,11 @@ def _spectra(result: dict[str, Any], name: str) -> Figure:
     drawn = figure(4.8, 3.2)
     axes = drawn.subplots()
     k = result[f"k_{name}"]
-    for part, label, line in (("start", "recovered", "-"), ("prior", "prior", "--"), ("posterior", "expected error", ":")):
+    for part, label, line in (
+        ("start", "recovered", "-"),
+        ("prior", "prior", "--"),
+        ("posterior", "expected error", ":"),
+    ):
         values = result[f"{part}_{name}"]
         axes.loglog(k[1:], np.where(values[1:] > 0, values[1:], np.nan), line, label=label)
     axes.set(xlabel="k", ylabel=f"{name}: sum of squares / 2 in a shell")

@@ -95,7 +95,9 @@ class Assimilation:
         return UserError(f"{self.places.of(path)}: {key}: {message}")
 
 
-def open_assimilation(path: str | os.PathLike[str], overrides: Iterable[str] = (), output: str | None = None) -> Assimilation:
+def open_assimilation(
+    path: str | os.PathLike[str], overrides: Iterable[str] = (), output: str | None = None
+) -> Assimilation:
     """The assimilation that the YAML file at `path` describes; `overrides` are those of its base. Starts no device,
     writes nothing. Raises UserError with one line for each mistake."""
     name = os.fspath(path)
@@ -211,7 +213,9 @@ class Assimilating:
         self.log.say(f"continuing after {len(self.rows)} rows of {HISTORY}")
         return load(Path(chosen), like, simulation.model), numbers
 
-    def wrote(self, row: Row, state: Callable[[], State], simulation: Simulation, numbers: Mapping[str, Any], last: bool) -> bool:
+    def wrote(
+        self, row: Row, state: Callable[[], State], simulation: Simulation, numbers: Mapping[str, Any], last: bool
+    ) -> bool:
         """Adds a row to the history, and writes a checkpoint if one is due; returns whether to stop early. `last`:
         a checkpoint is due."""
         now = time.monotonic()
@@ -238,7 +242,7 @@ class Assimilating:
         stored = self._writer.wait()
         if self.cluster.is_first and stored is not None:
             mapping = as_mapping(simulation.config)
-            mapping["initial"] = {"kind": "snapshot", "path": str(stored.absolute()), }
+            mapping["initial"] = {"kind": "snapshot", "path": str(stored.absolute())}
             mapping["output"]["directory"] = str((self.folder / "run").absolute())
             replace_file(self.folder / "run.yaml", dump_yaml(mapping))
             temporary = self.folder / "result.partial.npz"
@@ -263,7 +267,9 @@ class Assimilating:
                         "the run from the first guess is not finite; observe the start too, or set background.mean"
                     )
             new = search.descended(at, end)
-            done = new is None or at.cost - new.cost < settings.tolerance * at.cost or count + 1 >= settings.iterations
+            done = (
+                new is None or at.cost - new.cost < settings.tolerance * at.cost or count + 1 >= settings.iterations
+            )
             at, count = new or at, count + 1
             done |= at.misfit < 1 and window + 1 < len(ends)  # more would fit the noise
             length = end * search.dt

@@ -46,7 +46,9 @@ class BackgroundSettings(Settings):
     def folders(self) -> list[Path]:
         """The folders of the snapshots."""
         given = self.snapshots or ()
-        return [one for path in given for one in ([path] if (path / NAME).exists() else committed(path / "snapshots"))]
+        return [
+            one for path in given for one in ([path] if (path / NAME).exists() else committed(path / "snapshots"))
+        ]
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,10 @@ class Observed:
 
 
 def read_observations(
-    settings: Sequence[ObservationSettings], simulation: Simulation, dt: float, refused: Callable[[str, str], UserError]
+    settings: Sequence[ObservationSettings],
+    simulation: Simulation,
+    dt: float,
+    refused: Callable[[str, str], UserError],
 ) -> list[Observed]:
     """The observations. `refused(key, message)` makes the error about a key relative to the list, such as
     `0.table`. Raises UserError for a table that cannot be read, an unknown variable, or values outside of the box or
@@ -100,7 +103,9 @@ def _lists(rows: np.ndarray) -> Arrays:
     names = rows.dtype.names or ()
     where = [name for name in names if name in ("x", "y", "z", "k")]
     if "time" not in names or not where:
-        raise ValueError(f"the first line names the columns, time, x, y, z or time, k among them, not {', '.join(names)}")
+        raise ValueError(
+            f"the first line names the columns, time, x, y, z or time, k among them, not {', '.join(names)}"
+        )
     times, when = np.unique(rows["time"], return_inverse=True)
     places, which = np.unique(np.stack([rows[name] for name in where], -1), axis=0, return_inverse=True)
     result: dict[str, np.ndarray] = {"time": times, **dict(zip(where, places.T, strict=True))}
@@ -226,7 +231,9 @@ def _at_points(
             raise ValueError(f"{name} has {len(parts)} components; they are {', '.join(columns)}")
         for column, part in zip(columns, parts.values(), strict=True):
             if part.shape != (len(part), *shape):
-                raise ValueError(f"{name} has the shape {array.shape}; its last axes are those of the places, {shape}")
+                raise ValueError(
+                    f"{name} has the shape {array.shape}; its last axes are those of the places, {shape}"
+                )
             given[column] = part.reshape(len(part), -1)
     fields = list(dict.fromkeys(known[column][0] for column in given))
     take = _interpolated(simulation, points)
