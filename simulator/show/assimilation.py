@@ -50,9 +50,9 @@ def report_assimilation(folder: Path) -> Path:
     return target
 
 
-_UNCERTAINTY = """The expected error is the Laplace approximation at the recovered start: the variance of a mode is that
-of the prior over 1 + h, where h is the mean diagonal of the misfit's Gauss-Newton Hessian in the mode's shell, estimated
-by the adjoint of random observations. It neglects correlations between modes."""
+_UNCERTAINTY = """The expected error is the Laplace approximation at the recovered start: the variance of a mode is
+that of the prior over 1 + h, where h is the mean diagonal of the misfit's Gauss-Newton Hessian in the mode's shell,
+estimated by the adjoint of random observations. It neglects correlations between modes."""
 
 
 def _history(rows: list[dict[str, str]], result: dict[str, Any]) -> Figure:

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from pydantic import Field
 
 from simulator.errors import UserError, did_you_mean
 from simulator.measure.kind import AXES
@@ -42,7 +43,7 @@ class FunctionSettings(Settings):
     """A Python file."""
     function: str = "observe"
     """function(fields, **parameters) -> array, with jax.numpy; `fields["velocity"]` are values on the grid."""
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] = Field(default_factory=dict)
 
 
 class ObservationSettings(Settings):

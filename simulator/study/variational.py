@@ -9,9 +9,9 @@ grows step by step, because J has many minima if errors grow a lot (quasi-static
 A 48, 96 (1996)).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -86,7 +86,7 @@ class Variational:
     def _ran(self, steps: int, state: State) -> State:
         return self._gradients(steps).states({}, state)[0] if steps else state
 
-    @lru_cache(maxsize=None)  # noqa: B019
+    @cache  # noqa: B019
     def _gradients(self, steps: int) -> Gradient:
         return Gradient(self.simulation, lambda state: jnp.zeros(()), steps=steps, dt=self.dt)
 
@@ -95,7 +95,7 @@ class Variational:
         """The compiled function from the control variables to the start."""
         return jax.jit(self._started)
 
-    @lru_cache(maxsize=None)  # noqa: B019
+    @cache  # noqa: B019
     def forward(self, steps: int) -> Any:
         """The compiled function (state, data) -> (the state after `steps` steps, its misfit)."""
 
@@ -105,7 +105,7 @@ class Variational:
 
         return jax.jit(forward)
 
-    @lru_cache(maxsize=None)  # noqa: B019
+    @cache  # noqa: B019
     def reverse(self, steps: int) -> Any:
         """The compiled function (state, data, noise, slopes with respect to the last state) -> slopes with respect to
         the first state. The misfit at the last state adds its slopes; with `noise`, one array for each kind of

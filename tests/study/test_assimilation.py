@@ -66,8 +66,8 @@ def search(case: Path, simulation: Simulation) -> Variational:
 
 @pytest.mark.parametrize("base", ["flow.yaml", "rk4.yaml"])
 def test_the_gradient_is_that_of_differences(case: Path, base: str) -> None:
-    """Along a random direction. J changes by 1e5 over a length of one; central differences with h = 1e-5 err by h^2 and
-    by the round-off of J over h, both below 1e-8 of the slope."""
+    """Along a random direction. J changes by 1e5 over a length of one; central differences with h = 1e-5 err by h^2
+    and by the round-off of J over h, both below 1e-8 of the slope."""
     (case / "other.yaml").write_text(TASK.replace("flow.yaml", base))
     found = search(case, opened(case / "other.yaml"))
     at, way = (found.background.drawn(seed) for seed in (3, 7))
