@@ -52,7 +52,7 @@ class BackgroundSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Background:
+class Prior:
     mean: Fields
     """All fields of the start."""
     root: Mapping[str, jax.Array]
@@ -81,7 +81,7 @@ class Background:
         return drawn
 
 
-def background(settings: BackgroundSettings, simulation: Simulation) -> Background:
+def background(settings: BackgroundSettings, simulation: Simulation) -> Prior:
     """The prior. Raises UserError for a field that the model does not have."""
     model, inputs = simulation.model, simulation.inputs
     known = {name: spec for name, spec in model.fields.items() if not spec.complex}
@@ -106,7 +106,7 @@ def background(settings: BackgroundSettings, simulation: Simulation) -> Backgrou
             raise UserError(f"snapshots: hold none of {', '.join(known)}")
     if settings.mean == "zero":
         mean |= {name: jnp.zeros_like(first[name]) for name in root}
-    return Background(mean, root, simulation)
+    return Prior(mean, root, simulation)
 
 
 def freedom(simulation: Simulation, name: str) -> int:

@@ -26,7 +26,7 @@ from simulator.physics.models import State
 from simulator.simulation.advance import beginning
 from simulator.simulation.differentiate import Gradient
 from simulator.simulation.simulation import Simulation
-from simulator.study.background import Background, freedom
+from simulator.study.background import Prior, freedom
 from simulator.study.observations import Observed
 
 Control = dict[str, jax.Array]
@@ -54,7 +54,7 @@ class Iterate:
 class Variational:
     """The cost of a start and its gradient, and the steps of the descent."""
 
-    def __init__(self, simulation: Simulation, observed: Sequence[Observed], background: Background, dt: float):
+    def __init__(self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float):
         self.simulation, self.observed, self.background, self.dt = simulation, observed, background, dt
         self.steps = np.unique(np.concatenate([one.steps for one in observed]))
         self.lbfgs = optax.scale_by_lbfgs(MEMORY)

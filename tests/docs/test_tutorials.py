@@ -111,7 +111,7 @@ def test_the_recovered_flow_of_the_tutorial(somewhere: Path) -> None:
     """The page's own files and commands find the start: 1728 values with an error of 0.01 determine the modes that
     hold all but a part of 1e-4 of the energy."""
     page = (FOLDER / "tutorials" / "recover_flow.md").read_text()
-    for name, text in re.findall(r'^```yaml title="(.*)"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL):
+    for name, text in re.findall(r'^```yaml title="([^"]*)"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL):
         Path(name).write_text(text)
     observe, compare = (b.text for b in blocks("python", [FOLDER / "tutorials" / "recover_flow.md"]))
     exec(observe, {})
