@@ -114,10 +114,10 @@ def test_the_recovered_flow_of_the_tutorial(somewhere: Path) -> None:
     for name, text in re.findall(r'^```yaml title="([^"]*)"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL):
         Path(name).write_text(text)
     observe, compare = (b.text for b in blocks("python", [FOLDER / "tutorials" / "recover_flow.md"]))
-    exec(observe, {})
+    space: dict = {}
+    exec(observe, space)
     console = blocks("console", [FOLDER / "tutorials" / "recover_flow.md"])
     for command, _ in [pair for block in console for pair in commands(block)]:
         assert main(command.split()[1:]) == 0
-    space: dict = {}
     exec(compare, space)
     assert space["error"] < 0.03
