@@ -28,7 +28,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "status": "look", "plot": "draw", "movie": "draw", "render": "draw", "report": "draw",
         "analyze": "look", "verify": "look",
     },
-    "study": {"sweep": "sweep", "dataset": "sweep"},
+    "study": {"sweep": "sweep", "dataset": "sweep", "assimilate": "assimilate"},
     "cluster": {"submit": "run", "doctor": "doctor"},
     "about": {"docs": "about", "cite": "about", "completion": "about", "bench": "bench"},
 }  # fmt: skip

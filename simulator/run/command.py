@@ -66,10 +66,10 @@ def run_config(
         return 0
     if allocation is not None:
         return _one_process(config, allocation, choices, args.spent, overwritten=decision.clear)
-    return _launch(args.arguments, args.processes, folder)
+    return launched(args.arguments, args.processes, folder)
 
 
-def _launch(arguments: Sequence[str], processes: int, folder: Path) -> int:
+def launched(arguments: Sequence[str], processes: int, folder: Path) -> int:
     from simulator.cluster.launcher import launch, without_processes
 
     command = [sys.executable, "-m", "simulator", *without_processes(arguments)]

@@ -92,11 +92,11 @@ def fields_from(model: Model, values: Mapping[str, Any]) -> Fields:
 def _projected(model: Model, fields: dict[str, Any]) -> Fields:
     """The model's fields, the solenoidal ones without their divergence."""
     for name in model.solenoidal:
-        fields[name] = _without_divergence(model, fields[name])
+        fields[name] = without_divergence(model, fields[name])
     return {name: fields[name] for name in model.fields}
 
 
-def _without_divergence(model: Model, field: SpectralVector) -> SpectralVector:
+def without_divergence(model: Model, field: SpectralVector) -> SpectralVector:
     layout = model.transform.layout
     return layout.constrain(jnp.where(layout.mask, model.solenoidal_part(field), 0))
 
@@ -109,7 +109,7 @@ def _solenoidal(
     inner, kept, energies = model.transform.layout.inner, {}, {}
     for name in model.solenoidal:
         field = fields[name]
-        kept[name] = _without_divergence(model, field)
+        kept[name] = without_divergence(model, field)
         gone = field - kept[name]
         energies[name] = inner(gone, gone).sum(), inner(field, field).sum()
     return kept, energies, are_finite({**fields, **kept})

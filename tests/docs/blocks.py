@@ -28,7 +28,7 @@ def blocks(language: str, pages: list[Path] = PAGES) -> list[Block]:
     found = []
     for page in pages:
         text = page.read_text()
-        for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        for match in re.finditer(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
             if match[1] == language:
                 found.append(Block(page, text[: match.start()].count("\n") + 1, language, match[2]))
     return found

@@ -1,0 +1,51 @@
+"""`simulator assimilate`: recovers a flow from observations."""
+
+import argparse
+
+from simulator.cli.parser import PROCESSES, arg, command, overrides
+from simulator.errors import UserError
+
+
+@command(
+    "recover a flow from observations",
+    arg("file", metavar="FILE", help="the assimilation's YAML file"),
+    overrides("values that replace those of the base configuration, read as YAML"),
+    arg("--output", metavar="DIR", help="the folder of the result"),
+    arg("--overwrite", action="store_true", help="first remove an earlier result"),
+    *PROCESSES,
+)
+def assimilate(args: argparse.Namespace) -> int:
+    """Find the start whose run fits observations best, given a prior (4D-Var). Writes the start as a snapshot, a
+    configuration that begins with it, and report.html. After Ctrl-C or a crash the same command continues.
+
+    example: simulator assimilate recover.yaml devices.count=2
+    """
+    try:
+        import optax  # noqa: F401
+    except ImportError:
+        raise UserError("assimilate: needs the package optax: pip install 'simulator[learn]'") from None
+    from simulator.run.command import allocated, launched
+    from simulator.study.assimilation import open_assimilation
+
+    with allocated(args) as allocation:
+        task = open_assimilation(args.file, args.overrides, args.output)
+        if allocation is None:
+            return launched(args.arguments, args.processes, task.settings.output)
+        from simulator.cluster.failure import describe
+        from simulator.run.log import RunLog
+        from simulator.run.progress import typed
+        from simulator.run.signals import SignalFlags
+        from simulator.show.assimilation import report_assimilation
+        from simulator.simulation.placement import connect
+        from simulator.study.assimilation import Assimilating
+        from simulator.words import short
+
+        log = RunLog(quiet=allocation.process_id > 0)
+        cluster = connect(task.config, allocation)
+        with SignalFlags(name=describe(allocation.process_id, allocation.num_processes)) as signals:
+            code = Assimilating(task, cluster, log, signals).run(args.overwrite)
+        if code == 0 and cluster.is_first:
+            log.say(f"report: {short(report_assimilation(task.settings.output))}")
+            log.say(f"next:\n  {' '.join(typed())} run {short(task.settings.output / 'run.yaml')}")
+        cluster.close()
+    return code

@@ -1,0 +1,105 @@
+"""The page about an assimilation: how well the flow fits, the flow beside the observations, and its uncertainty."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from simulator.files import read_json, replace_file
+from simulator.show import page
+from simulator.show.style import draw, figure
+from simulator.study.assimilation import HISTORY, RECORD, RESULT
+from simulator.words import duration
+
+
+def report_assimilation(folder: Path) -> Path:
+    """Draws the pictures of the finished assimilation in `folder`, and writes its report.html."""
+    record, rows = read_json(folder / RECORD), list(csv.DictReader((folder / HISTORY).read_text().splitlines()))
+    with np.load(folder / RESULT) as stored:
+        result = dict(stored)
+    plots = folder / "plots"
+    found = [
+        (
+            draw(lambda: _history(rows, result), plots / "misfit.png"),
+            "Misfit, in standard deviations: noise alone gives 1",
+        )
+    ]
+    if "image" in result:
+        text = "The recovered flow on a plane, with the observations of the first time as dots of the same colours"
+        found.append((draw(lambda: _fields(result), plots / "fields.png"), text))
+    for name in [key.removeprefix("prior_") for key in result if key.startswith("prior_")]:
+        text = f"{name}: spectra of the recovered flow, of the prior, and of the error that is expected"
+        found.append((draw(lambda name=name: _spectra(result, name), plots / f"spectrum_{name}.png"), text))
+    last = rows[-1]
+    facts = {
+        "method": "4D-Var",
+        "base": record["settings"]["base"],
+        "observed values": f"{int(result['number'])} at {len(result['time'])} times",
+        "misfit": f"{float(last['misfit']):.4g}, the mean square of (model - observation) / error",
+        "iterations": str(len(rows)),
+        "time": duration(float(last["seconds"])),
+    }
+    body = [
+        page.heading(folder.name, "done", "good"), page.facts(facts), page.pictures(found),
+        page.section("Uncertainty", page.paragraph(_UNCERTAINTY)),
+    ]  # fmt: skip
+    target = folder / "report.html"
+    replace_file(target, page.page(f"{folder.name}: assimilation", body))
+    return target
+
+
+_UNCERTAINTY = """The expected error is the Laplace approximation at the recovered start: the variance of a mode is
+that of the prior over 1 + h, where h is the mean diagonal of the misfit's Gauss-Newton Hessian in the mode's shell,
+estimated by the adjoint of random observations. It neglects correlations between modes."""
+
+
+def _history(rows: list[dict[str, str]], result: dict[str, Any]) -> Figure:
+    """The misfit in the course of the work, and in the course of the run."""
+    drawn = figure(7.2, 2.6)
+    left, right = drawn.subplots(1, 2)
+    left.semilogy(np.arange(1, len(rows) + 1), [float(row["misfit"]) ** 0.5 for row in rows])
+    for end in [i for i, row in enumerate(rows[1:], 1) if row["window"] != rows[i - 1]["window"]]:
+        left.axvline(end + 0.5, color="0.8", linewidth=0.8, zorder=0)
+    left.set(xlabel="iteration", ylabel="misfit (rms)")
+    right.plot(result["time"], result["rms"], "o-", markersize=3)
+    right.axhline(1, color="0.6", linewidth=0.8, linestyle="--")
+    right.set(xlabel="t", ylabel="misfit (rms)", ylim=(0, None))
+    drawn.tight_layout()
+    return drawn
+
+
+def _fields(result: dict[str, Any]) -> Figure:
+    """The recovered field, without and with the observations."""
+    drawn = figure(7.2, 3.4)
+    image, extent = result["image"], (0, result["box"][0], 0, result["box"][1])
+    top = abs(image).max()
+    points, values = result["points"][result["seen"]], result["values"][result["seen"]]
+    for axes, dots in zip(drawn.subplots(1, 2, sharey=True), (False, True), strict=True):
+        axes.imshow(image.T, origin="lower", extent=extent, cmap="RdBu_r", vmin=-top, vmax=top)
+        if dots:
+            style = {"edgecolors": "k", "linewidths": 0.4, "cmap": "RdBu_r", "vmin": -top, "vmax": top}
+            axes.scatter(*points.T, c=values, s=max(min(2000 / max(len(points), 1), 30), 3), **style)
+        axes.set(xlabel="x", title=f"{result['variable']}{', with observations' if dots else ''}")
+        axes.grid(False)
+    drawn.axes[0].set_ylabel("y")
+    drawn.tight_layout()
+    return drawn
+
+
+def _spectra(result: dict[str, Any], name: str) -> Figure:
+    drawn = figure(4.8, 3.2)
+    axes = drawn.subplots()
+    k = result[f"k_{name}"]
+    for part, label, line in (
+        ("start", "recovered", "-"),
+        ("prior", "prior", "--"),
+        ("posterior", "expected error", ":"),
+    ):
+        values = result[f"{part}_{name}"]
+        axes.loglog(k[1:], np.where(values[1:] > 0, values[1:], np.nan), line, label=label)
+    axes.set(xlabel="k", ylabel=f"{name}: sum of squares / 2 in a shell")
+    axes.legend(frameon=False)
+    drawn.tight_layout()
+    return drawn

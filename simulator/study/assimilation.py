@@ -1,0 +1,324 @@
+"""Flows from observations: the file of `simulator assimilate`, and its work from the first look to the result.
+
+OUTPUT/snapshots/00000000   the recovered start
+OUTPUT/run.yaml             the base configuration, started from it
+OUTPUT/history.csv          a row for each iteration
+OUTPUT/result.npz           fit, spectra and uncertainty, from which the report is drawn
+OUTPUT/checkpoints/         everything on which the next iteration depends
+"""
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import jax
+import numpy as np
+from pydantic import AfterValidator, ValidationError
+
+from simulator.archive.manifest import clean_leftovers
+from simulator.archive.output import Output
+from simulator.archive.reader import open_snapshot
+from simulator.archive.states import RunInputs, datasets, load
+from simulator.archive.verify import newest_good, prune
+from simulator.archive.writer import Options, Writer
+from simulator.cluster.start import Cluster
+from simulator.config import RunConfig, as_mapping, dump_config, load_config, read_yaml
+from simulator.config.messages import explain
+from simulator.config.run_config import Places
+from simulator.config.yaml12 import dump_yaml
+from simulator.errors import RunFailure, UserError
+from simulator.files import read_json, replace_file, replace_json
+from simulator.measure.probes import values_at
+from simulator.physics.models import State
+from simulator.run.lock import RunLock
+from simulator.run.log import RunLog
+from simulator.run.signals import SignalFlags
+from simulator.settings import Count, Few, InputPath, OutputPath, Positive, Settings
+from simulator.simulation.simulation import Simulation
+from simulator.study.background import BackgroundSettings, background
+from simulator.study.observations import ObservationSettings, Observed, read_observations
+from simulator.study.runs import is_compared
+from simulator.study.variational import Iterate, Variational
+from simulator.words import short
+
+RECORD, RESULT, HISTORY = "assimilation.json", "result.npz", "history.csv"
+_PROGRAM = "simulator assimilate"
+_EVERY = 60.0
+"""Seconds between two checkpoints."""
+_FREE = ("iterations", "tolerance", "output")
+Row = dict[str, float]
+
+
+def _some(observations: tuple[ObservationSettings, ...]) -> tuple[ObservationSettings, ...]:
+    if not observations:
+        raise ValueError("an empty list; give a table, e.g. [{table: observed.csv, error: 0.01}]")
+    return observations
+
+
+class AssimilationSettings(Settings):
+    """Observations of a flow, and the way to recover the flow from them."""
+
+    base: InputPath
+    """The configuration of the run that the observations belong to, with a fixed time.dt; relative to this file."""
+    output: OutputPath
+    """The folder of the result; by default outputs/NAME."""
+    method: Literal["variational"] = "variational"
+    """variational: the start whose run fits all observations (4D-Var)."""
+    observations: Annotated[tuple[ObservationSettings, ...], AfterValidator(_some)]
+    background: BackgroundSettings
+    """The prior of the start."""
+    windows: Few = 4
+    """Number of windows, each twice as long as the one before; the last one has all observations."""
+    iterations: Count = 30
+    """The most iterations in a window."""
+    tolerance: Positive = 2e-3
+    """A window ends when an iteration lowers the cost by less than this part. All but the last one also
+    end when the misfit is that of noise."""
+
+
+@dataclass(frozen=True)
+class Assimilation:
+    file: str
+    settings: AssimilationSettings
+    config: RunConfig
+    """The base."""
+    places: Places
+
+    def error(self, key: str, message: str) -> UserError:
+        path = tuple(int(part) if part.isdigit() else part for part in key.split("."))
+        return UserError(f"{self.places.of(path)}: {key}: {message}")
+
+
+def open_assimilation(
+    path: str | os.PathLike[str], overrides: Iterable[str] = (), output: str | None = None
+) -> Assimilation:
+    """The assimilation that the YAML file at `path` describes; `overrides` are those of its base. Starts no device,
+    writes nothing. Raises UserError with one line for each mistake."""
+    name = os.fspath(path)
+    document = read_yaml(name, needs="an assimilation needs base, observations and background")
+    places = Places({key: f"{name}:{line}" for key, line in document.lines.items()})
+    data = {"output": f"outputs/{Path(name).stem}", **document.value} | ({"output": output} if output else {})
+    try:
+        context = {"folder": os.path.dirname(os.path.abspath(name)), "check_files": True}
+        settings = AssimilationSettings.model_validate(data, context=context)
+    except ValidationError as error:
+        raise explain(error, AssimilationSettings, data, places) from None
+    config = load_config(settings.base, overrides)
+    if config.time.dt is None:
+        raise config.error("time.dt", "is required, because an assimilation takes steps of one length")
+    return Assimilation(name, settings, config, places)
+
+
+class Assimilating:
+    """One start of an assimilation on one process."""
+
+    def __init__(self, task: Assimilation, cluster: Cluster, log: RunLog, signals: SignalFlags):
+        self.task, self.cluster, self.log, self.signals = task, cluster, log, signals
+        self.settings, self.folder = task.settings, Path(task.settings.output)
+        self.rows: list[Row] = []
+        self._saved = self._began = time.monotonic()
+
+    def run(self, overwrite: bool = False) -> int:
+        """The exit code: 0 done, 3 stopped early. Raises UserError before anything is written."""
+        settings, config = self.settings, self.task.config
+        if self._together(lambda: self._is_finished(overwrite)):
+            self.log.say(f"finished already: {short(self.folder)}")
+            return 0
+        simulation = Simulation(config, cluster=self.cluster, inputs=RunInputs(None), report=self.log.say)
+        dt = float(config.time.dt or 0)
+        observed = read_observations(
+            settings.observations, simulation, dt, lambda key, text: self.task.error(f"observations.{key}", text)
+        )
+        try:
+            prior = background(settings.background, simulation)
+        except UserError as error:
+            raise self.task.error("background", str(error)) from None
+        with self._owned(overwrite):
+            self._writer = Writer(self.cluster)
+            with contextlib.closing(self._writer):
+                code = self._variational(Variational(simulation, observed, prior, dt))
+        return code
+
+    # ---- the folder ----------------------------------------------------------------------------------------
+
+    def _together(self, action: Callable[[], Any]) -> Any:
+        """The result of `action`, which process 0 calls, or its UserError on every process."""
+        answer: tuple[Any, str | None] = None, None
+        if self.cluster.is_first:
+            try:
+                answer = action(), None
+            except UserError as error:
+                answer = None, str(error)
+        value, refused = self.cluster.broadcast(answer)
+        if refused:
+            raise UserError(refused)
+        return value
+
+    def _record(self) -> dict[str, Any]:
+        settings = self.settings.model_dump(mode="json", exclude_none=True, exclude=set(_FREE))
+        config = {key: value for key, value in as_mapping(self.task.config).items() if is_compared(key)}
+        return {"program": _PROGRAM, "settings": settings, "config": config}
+
+    def _is_finished(self, overwrite: bool) -> bool:
+        """Whether the folder holds the result. Raises UserError if it holds something else."""
+        if not self.folder.exists() or not any(self.folder.iterdir()):
+            return False
+        found = read_json(self.folder / RECORD)
+        if found.get("program") != _PROGRAM:
+            raise UserError(f"{self.folder}: not the folder of an assimilation; give another output")
+        if overwrite:
+            return False
+        if found != self._record():
+            raise UserError(f"{self.folder}: holds another assimilation; give another output, or --overwrite")
+        return (self.folder / RESULT).exists()
+
+    @contextlib.contextmanager
+    def _owned(self, overwrite: bool) -> Iterator[None]:
+        """The folder, with this process as its only writer."""
+        with contextlib.ExitStack() as stack:
+            if self.cluster.is_first:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(RunLock.acquire(self.folder, os.environ))
+                if overwrite:
+                    for name in ("checkpoints", "snapshots"):
+                        shutil.rmtree(self.folder / name, ignore_errors=True)
+                    (self.folder / RESULT).unlink(missing_ok=True)
+                replace_json(self.folder / RECORD, self._record())
+                self.log.open(self.folder / "run.log")
+            yield
+
+    # ---- checkpoints ---------------------------------------------------------------------------------------
+
+    def restored(self, like: State, simulation: Simulation) -> tuple[State, dict[str, Any]] | None:
+        """The state of the newest good checkpoint, and its numbers; None if there is none."""
+
+        def look() -> str | None:
+            clean_leftovers(self.folder / "checkpoints")
+            clean_leftovers(self.folder / "snapshots")
+            chosen, _ = newest_good(self.folder / "checkpoints")
+            return chosen and str(chosen)
+
+        chosen = self._together(look)
+        if chosen is None:
+            return None
+        numbers = open_snapshot(Path(chosen)).attributes["assimilation"]
+        self.rows = numbers["rows"]
+        self._began -= self.rows[-1]["seconds"] if self.rows else 0
+        self.log.say(f"continuing after {len(self.rows)} rows of {HISTORY}")
+        return load(Path(chosen), like, simulation.model), numbers
+
+    def wrote(
+        self, row: Row, state: Callable[[], State], simulation: Simulation, numbers: Mapping[str, Any], last: bool
+    ) -> bool:
+        """Adds a row to the history, and writes a checkpoint if one is due; returns whether to stop early. `last`:
+        a checkpoint is due."""
+        now = time.monotonic()
+        self.rows.append({**row, "seconds": round(now - self._began, 2)})
+        stop, due = self.cluster.any(np.array([self.signals.received > 0, now - self._saved > _EVERY]))
+        if self.cluster.is_first:
+            lines = [",".join(self.rows[0]), *(",".join(f"{v:.10g}" for v in r.values()) for r in self.rows)]
+            replace_file(self.folder / HISTORY, "\n".join(lines) + "\n")
+        if stop or due or last:
+            self._saved = now
+            self._writer.submit(
+                self.folder / "checkpoints", len(self.rows), datasets(state(), simulation.model),
+                {"time": 0.0, "assimilation": {**numbers, "rows": self.rows}},
+                options=Options(index=False), after=lambda folder: prune(folder.parent, 2),
+            )  # fmt: skip
+            self._writer.wait()
+        return bool(stop)
+
+    def finish(self, simulation: Simulation, state: State, result: Mapping[str, Any]) -> None:
+        """Writes the flow, the configuration that starts from it, and the result."""
+        inside = {"configuration": dump_config(simulation.config)}
+        output = Output(simulation, self.folder, self._writer, inside=inside)
+        output.snapshot(state)
+        stored = self._writer.wait()
+        if self.cluster.is_first and stored is not None:
+            mapping = as_mapping(simulation.config)
+            mapping["initial"] = {"kind": "snapshot", "path": str(stored.absolute())}
+            mapping["output"]["directory"] = str((self.folder / "run").absolute())
+            replace_file(self.folder / "run.yaml", dump_yaml(mapping))
+            temporary = self.folder / "result.partial.npz"
+            np.savez(temporary, **result)
+            temporary.replace(self.folder / RESULT)
+
+    # ---- 4D-Var --------------------------------------------------------------------------------------------
+
+    def _variational(self, search: Variational) -> int:
+        settings, simulation = self.settings, search.simulation
+        ends, at, window, count = search.windows(settings.windows), None, 0, 0
+        if found := self.restored(search.template(), simulation):
+            state, numbers = found
+            at = search.loaded(state, numbers["cost"], numbers["misfit"])
+            window, count = numbers["window"], numbers["count"]
+        while window < len(ends):
+            end = ends[window]
+            if at is None or count == 0:
+                at = search.begin(at.xi if at else search.first(), end)
+                if not np.isfinite(at.cost):
+                    raise RunFailure(
+                        "the run from the first guess is not finite; observe the start too, or set background.mean"
+                    )
+            new = search.descended(at, end)
+            done = (
+                new is None or at.cost - new.cost < settings.tolerance * at.cost or count + 1 >= settings.iterations
+            )
+            at, count = new or at, count + 1
+            done |= at.misfit < 1 and window + 1 < len(ends)  # more would fit the noise
+            length = end * search.dt
+            row = {"window": length, "iteration": count, "cost": at.cost, "misfit": at.misfit}
+            self.log.say(
+                f"window {window + 1} of {len(ends)}, length {length:.4g}, iteration {count}: "
+                f"misfit {at.misfit:.4g}, cost {at.cost:.6g}"
+            )
+            window, count = (window + 1, 0) if done else (window, count)
+            numbers = {"window": window, "count": count, "cost": at.cost, "misfit": at.misfit}
+            if self.wrote(row, partial(search.stored, at), simulation, numbers, window == len(ends)):
+                self.log.say("stopped; the same command continues")
+                return 3
+        assert at is not None
+        self.finish(simulation, search.start(at.xi), self._result(search, at))
+        return 0
+
+    def _result(self, search: Variational, at: Iterate) -> dict[str, Any]:
+        """The arrays of the report."""
+        simulation = search.simulation
+        rms, seen = search.fit(at.xi)
+        result: dict[str, Any] = {"time": simulation.first_time + search.steps * search.dt, "rms": rms}
+        result["number"] = search.number(int(search.steps[-1]))
+        result |= search.spectra(at)
+        for one in search.observed:
+            if one.positions is not None:
+                number = search.observed.index(one)
+                first = int(np.flatnonzero(search.steps == one.steps.min())[0])
+                result |= plane(simulation, search.start(at.xi), one)
+                result |= {"observed": one.values[0], "modelled": seen[first][number]}
+                break
+        return result
+
+
+def plane(simulation: Simulation, state: State, observed: Observed) -> dict[str, Any]:
+    """The first observed variable on the plane of the grid through the first point, and the points of the plane."""
+    assert observed.positions is not None
+    grid, names, points = simulation.grid, np.array(observed.names), observed.positions
+    column = str(names[0])
+    field = next(n for n in simulation.model.fields if column == n or column.rpartition("_")[0] == n)
+    component = 0 if column == field else simulation.model.fields[field].components.index(column.rpartition("_")[2])
+    places = [np.arange(n) * h for n, h in zip(grid.shape, grid.spacing, strict=True)]
+    here = names == column
+    if not grid.planar:
+        places[2] = points[:1, 2]
+        here &= abs(points[:, 2] - points[0, 2]) < 1e-6 * grid.box[2]
+    layout = simulation.model.transform_of(field).layout
+    whole = jax.sharding.NamedSharding(layout.mesh, jax.sharding.PartitionSpec())
+    values = jax.jit(partial(values_at, layout, positions=places), out_shardings=whole)(state.fields[field])
+    image = np.asarray(values).reshape(-1, *grid.seen(grid.shape)[:2])[component]
+    found = {"points": points[here, :2], "values": observed.values[0][here], "seen": observed.weight[0][here] > 0}
+    return {"variable": column, "image": image, "box": grid.seen(grid.box)[:2], **found}

@@ -1,0 +1,140 @@
+"""The prior of a flow's start: a mean, and a covariance that is diagonal in wavenumber and isotropic.
+
+A field is mean + B^(1/2) xi, without divergence where the model keeps it solenoidal. xi has unit variance, and
+B^(1/2) is the root of the variance of a mode in each shell, for every component alike.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import jax
+import jax.numpy as jnp
+from pydantic import model_validator
+
+from simulator.archive.manifest import NAME, committed
+from simulator.errors import UserError
+from simulator.physics.initial.random import tabulated
+from simulator.physics.models import Fields
+from simulator.settings import InputPath, Settings, wrong
+from simulator.simulation.simulation import Simulation
+from simulator.simulation.start import without_divergence
+from simulator.spectral.random import gaussian
+
+
+class BackgroundSettings(Settings):
+    """Either spectra or snapshots. Fields that they do not hold keep their initial condition."""
+
+    spectrum: dict[str, InputPath] | None = None
+    """Text files with two columns, k and E(k), by field: E dk adds up to the box mean of the square over 2."""
+    snapshots: tuple[InputPath, ...] | None = None
+    """Runs, of which all snapshots count, or snapshots of the same flow at other times or with other seeds."""
+    mean: Literal["zero", "initial", "snapshots"] = "zero"
+    """The mean: zero, the initial condition of the base, or the mean of the snapshots."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if bool(self.spectrum) == bool(self.snapshots):
+            raise wrong("", "needs either spectrum or snapshots, e.g. {snapshots: [outputs/earlier]}")
+        if self.mean == "snapshots" and len(self.folders()) < 2:
+            raise wrong("mean", "is that of snapshots, of which two or more are needed")
+        return self
+
+    def folders(self) -> list[Path]:
+        """The folders of the snapshots."""
+        given = self.snapshots or ()
+        return [
+            one for path in given for one in ([path] if (path / NAME).exists() else committed(path / "snapshots"))
+        ]
+
+
+@dataclass(frozen=True)
+class Prior:
+    mean: Fields
+    """All fields of the start."""
+    root: Mapping[str, jax.Array]
+    """B^(1/2) of the uncertain fields, over modes (1, *modes)."""
+    simulation: Simulation
+
+    def fields(self, xi: Mapping[str, jax.Array]) -> Fields:
+        """The start with the control variables `xi`, (component, *modes), whose plain inner product is the prior's: a
+        coefficient that represents its conjugate too has half of the variance."""
+        model, fields = self.simulation.model, dict(self.mean)
+        for name, root in self.root.items():
+            layout = model.transform_of(name).layout
+            weight = jnp.maximum(layout.weight(root.dtype), 1)
+            part = layout.constrain(root / jnp.sqrt(weight) * xi[name])
+            fields[name] = fields[name] + (without_divergence(model, part) if name in model.solenoidal else part)
+        return fields
+
+    def drawn(self, seed: int) -> dict[str, jax.Array]:
+        """Control variables of a random start, the same on any number of devices."""
+        model, drawn = self.simulation.model, {}
+        for number, (name, root) in enumerate(self.root.items()):
+            layout, lead = model.transform_of(name).layout, model.shapes[name]
+            weight = jnp.sqrt(jnp.maximum(layout.weight(root.dtype), 1))
+            noise = gaussian(layout, seed + number, prod(lead), root.dtype)
+            drawn[name] = layout.constrain(weight * noise.reshape(*lead, *layout.shape))
+        return drawn
+
+
+def background(settings: BackgroundSettings, simulation: Simulation) -> Prior:
+    """The prior. Raises UserError for a field that the model does not have."""
+    model, inputs = simulation.model, simulation.inputs
+    known = {name: spec for name, spec in model.fields.items() if not spec.complex}
+    first = simulation.state.fields
+    mean, root = dict(first), {}
+    if settings.spectrum:
+        for name, path in settings.spectrum.items():
+            if name not in known:
+                raise UserError(f"spectrum: unknown field {name!r}; known: {', '.join(known)}")
+            shape = tabulated(inputs, path, "E(k)")
+            root[name] = jax.jit(partial(_of_spectrum, simulation, name, shape))()
+    else:
+        stored = [inputs.snapshot(str(path)) for path in settings.folders()]  # type: ignore[attr-defined]
+        if not stored:
+            raise UserError("snapshots: none is there")
+        for name in [n for n in known if all(n in s.components for s in stored)]:
+            given = [s.coefficients(name, model.transform_of(name)) for s in stored]
+            mean[name] = first[name] if settings.mean == "initial" else sum(given[1:], given[0]) / len(given)
+            centre = mean[name] if settings.mean == "snapshots" else 0
+            root[name] = jax.jit(partial(_of_samples, simulation, name))(given, centre)
+        if not root:
+            raise UserError(f"snapshots: hold none of {', '.join(known)}")
+    if settings.mean == "zero":
+        mean |= {name: jnp.zeros_like(first[name]) for name in root}
+    return Prior(mean, root, simulation)
+
+
+def freedom(simulation: Simulation, name: str) -> int:
+    """The independent components of a mode."""
+    lead, model = prod(simulation.model.shapes[name]), simulation.model
+    return lead - 1 if name in model.solenoidal else lead
+
+
+def _spread(simulation: Simulation, name: str, variance: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """B^(1/2) over modes from the function of the modes in each shell to the variance of the shell."""
+    layout = simulation.model.transform_of(name).layout
+    modes, _ = layout.shell_modes()
+    each = variance(modes) / jnp.maximum(modes, 1) / freedom(simulation, name)
+    root = jnp.where(layout.mask, jnp.sqrt(each)[layout.shell_numbers()], 0)
+    return layout.constrain(root[None].astype(simulation.dtype))
+
+
+def _of_spectrum(simulation: Simulation, name: str, shape: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    layout = simulation.model.transform_of(name).layout
+    k = jnp.asarray(layout.shell_wavenumbers())
+    energy = jnp.where(k > 0, shape(jnp.where(k > 0, k, 1)), 0) * layout.shell_width
+    return _spread(simulation, name, lambda modes: 2 * energy)
+
+
+def _of_samples(simulation: Simulation, name: str, samples: list[jax.Array], centre: Any) -> jax.Array:
+    layout, lost = simulation.model.transform_of(name).layout, 1 if not isinstance(centre, int) else 0
+    squares: Any = 0
+    for sample in samples:
+        off = (sample - centre).reshape(-1, *layout.shape)
+        squares = squares + layout.shell_sum((off.real**2 + off.imag**2).sum(0))
+    return _spread(simulation, name, lambda modes: squares / max(len(samples) - lost, 1))

@@ -1,0 +1,268 @@
+"""Observations of a flow: tables of values at points or of spectra, and values of a function of the state.
+
+A table is a CSV file with a header, or an npz or HDF5 file with arrays:
+
+    time, x, y, z   rows of a CSV; in arrays `time` (T,), and coordinates that broadcast to a common shape S
+    velocity_x ...  columns; in arrays also `velocity` (T, component, *S): evolved fields of the model
+    time, k         instead of coordinates: shells and spectra such as `kinetic_energy`, (T, K)
+    time, values    of a function of the user: `values` (T, ...) as the function returns them
+    error           the standard deviation, if the key `error` does not give it
+
+Values that are NaN are missing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from pydantic import Field
+
+from simulator.errors import UserError, did_you_mean
+from simulator.measure.kind import AXES
+from simulator.measure.probes import AT_ONCE, values_at
+from simulator.physics.models import State
+from simulator.physics.user_function import UserFunction
+from simulator.settings import InputPath, Positive, Settings
+from simulator.simulation.simulation import PhysicalFields, Simulation
+
+SPAN = 64
+"""Points that lie on a lattice with at most so many times their number are summed axis by axis."""
+_CLOSE = 1e-6
+_RESERVED = ("time", "x", "y", "z", "k", "error")
+Arrays = Mapping[str, np.ndarray]
+
+
+class FunctionSettings(Settings):
+    path: InputPath
+    """A Python file."""
+    function: str = "observe"
+    """function(fields, **parameters) -> array, with jax.numpy; `fields["velocity"]` are values on the grid."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class ObservationSettings(Settings):
+    table: InputPath
+    """CSV, npz or HDF5."""
+    error: Positive | None = None
+    """Standard deviation of every value; by default the table's `error`."""
+    python: FunctionSettings | None = None
+    """The function of the state whose values the table holds."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Values of `operator(state)`, shape (n,), at `steps` after the start. `weight` is 1 / error, 0 for missing
+    values. Values at points have `positions` (n, axis) and `names` (n,)."""
+
+    steps: np.ndarray
+    values: np.ndarray
+    weight: np.ndarray
+    operator: Callable[[State], jax.Array]
+    names: Sequence[str] = ()
+    positions: np.ndarray | None = None
+
+
+def read_observations(
+    settings: Sequence[ObservationSettings],
+    simulation: Simulation,
+    dt: float,
+    refused: Callable[[str, str], UserError],
+) -> list[Observed]:
+    """The observations. `refused(key, message)` makes the error about a key relative to the list, such as
+    `0.table`. Raises UserError for a table that cannot be read, an unknown variable, or values outside of the box or
+    of the time of the run."""
+    found = []
+    for number, entry in enumerate(settings):
+        try:
+            found.append(_observed(entry, _arrays(entry.table), simulation, dt))
+        except ValueError as error:
+            raise refused(f"{number}.table", f"{entry.table}: {error}") from None
+    return found
+
+
+def _arrays(path: Path) -> Arrays:
+    match path.suffix:
+        case ".npz":
+            with np.load(path) as file:
+                return dict(file)
+        case ".h5" | ".hdf5":
+            with h5py.File(path, "r", locking=False) as file:
+                return {name: np.asarray(item) for name, item in file.items() if isinstance(item, h5py.Dataset)}
+        case ".csv":
+            return _lists(np.atleast_1d(np.genfromtxt(path, delimiter=",", names=True, dtype=np.float64)))
+    raise ValueError("is not a table; its name ends in .csv, .npz, .h5 or .hdf5")
+
+
+def _lists(rows: np.ndarray) -> Arrays:
+    """The rows of a CSV as arrays over all times and all places; combinations without a row are NaN."""
+    names = rows.dtype.names or ()
+    where = [name for name in names if name in ("x", "y", "z", "k")]
+    if "time" not in names or not where:
+        raise ValueError(
+            f"the first line names the columns, time, x, y, z or time, k among them, not {', '.join(names)}"
+        )
+    times, when = np.unique(rows["time"], return_inverse=True)
+    places, which = np.unique(np.stack([rows[name] for name in where], -1), axis=0, return_inverse=True)
+    result: dict[str, np.ndarray] = {"time": times, **dict(zip(where, places.T, strict=True))}
+    for name in names:
+        if name not in result:
+            result[name] = np.full((len(times), len(places)), np.nan)
+            result[name][when.ravel(), which.ravel()] = rows[name]
+    return result
+
+
+def _observed(settings: ObservationSettings, arrays: Arrays, simulation: Simulation, dt: float) -> Observed:
+    if "time" not in arrays:
+        raise ValueError(f"has no `time`; it has {', '.join(arrays)}")
+    steps = _steps(np.atleast_1d(arrays["time"]), simulation, dt)
+    names: Sequence[str] = ()
+    positions = None
+    if settings.python is not None:
+        values, operator = _by_function(settings.python, arrays, simulation)
+    elif "k" in arrays:
+        values, operator = _spectra(arrays, simulation)
+    else:
+        values, operator, names, positions = _at_points(arrays, simulation)
+    if len(values) != len(steps):
+        raise ValueError(f"has {len(steps)} times, and values at {len(values)}")
+    if settings.error is None and "error" not in arrays:
+        raise ValueError("has no `error`; give the key error, the standard deviation of the values")
+    error = np.asarray(arrays["error"] if settings.error is None else settings.error, np.float64)
+    error = error.reshape(len(steps), -1) if error.ndim > 1 else error
+    error = np.tile(error, (1, values.shape[1] // error.shape[1])) if error.ndim > 1 else error
+    present = np.isfinite(values) & np.isfinite(error)
+    if not (np.where(present, error, 1) > 0).all():
+        raise ValueError("an error is not above zero")
+    weight = np.where(present, 1 / np.where(present, error, 1), 0)
+    kind = simulation.dtype
+    return Observed(steps, np.where(present, values, 0).astype(kind), weight.astype(kind), operator, names, positions)
+
+
+def _steps(times: np.ndarray, simulation: Simulation, dt: float) -> np.ndarray:
+    """The numbers of the steps after which the run has these times."""
+    first, last = simulation.first_time, simulation.config.time.stop
+    if len(outside := times[(times < first - _CLOSE * dt) | (times > last + _CLOSE * dt) | ~np.isfinite(times)]):
+        raise ValueError(f"the time {outside[0]:g} is outside of the run, which lasts from {first:g} to {last:g}")
+    steps = np.rint((times - first) / dt)
+    if len(between := times[abs(times - first - steps * dt) > 1e-3 * dt]):
+        raise ValueError(f"the time {between[0]:g} is no whole number of steps of time.dt = {dt:g} after the start")
+    return steps.astype(int)
+
+
+def _columns(arrays: Arrays, known: Mapping[str, Any], what: str) -> list[str]:
+    """The names of the values of a table. Raises ValueError for names that are not in `known`."""
+    names = [name for name in arrays if name not in _RESERVED]
+    if unknown := [name for name in names if name not in known]:
+        meant = did_you_mean(unknown[0], known)
+        raise ValueError(f"unknown variable {unknown[0]!r}{meant} known {what}: {', '.join(known)}")
+    if not names:
+        raise ValueError(f"holds no values; known {what}: {', '.join(known)}")
+    return names
+
+
+def _by_function(
+    settings: FunctionSettings, arrays: Arrays, simulation: Simulation
+) -> tuple[np.ndarray, Callable[[State], jax.Array]]:
+    if "values" not in arrays:
+        raise ValueError("has no `values`, those of the function")
+    function, model = UserFunction.of(simulation.inputs, settings, "the fields"), simulation.model
+
+    def operator(state: State) -> jax.Array:
+        contents, shape = model.contents(state), simulation.config.grid.shape
+        fields = PhysicalFields(simulation.field_names, shape, lambda name: model.field_values(name, contents))
+        return jnp.ravel(function(fields)).astype(simulation.dtype)
+
+    values = np.asarray(arrays["values"], np.float64).reshape(len(arrays["values"]), -1)
+    made = jax.eval_shape(operator, simulation.template).shape
+    if made != values.shape[1:]:
+        raise ValueError(f"holds {values.shape[1]} values at a time; the function returns {made[0]}")
+    return values, operator
+
+
+def _spectra(arrays: Arrays, simulation: Simulation) -> tuple[np.ndarray, Callable[[State], jax.Array]]:
+    model, layout = simulation.model, simulation.transform.layout
+
+    def spectra(state: State) -> dict[str, jax.Array]:
+        return model.spectra(model.contents(state))
+
+    names = _columns(arrays, jax.eval_shape(spectra, simulation.template), "spectra")
+    waves = np.atleast_1d(arrays["k"])
+    shells = np.rint(waves / layout.shell_width).astype(int)
+    bad = (abs(waves - shells * layout.shell_width) > 1e-3 * layout.shell_width) | (shells >= layout.shells)
+    if bad.any():
+        raise ValueError(
+            f"k = {waves[bad][0]:g} is no shell; shells are multiples of {layout.shell_width:g} up to "
+            f"{(layout.shells - 1) * layout.shell_width:g}"
+        )
+    values = np.concatenate([np.asarray(arrays[name], np.float64) for name in names], -1)
+
+    def operator(state: State) -> jax.Array:
+        found = spectra(state)
+        return jnp.concatenate([found[name][shells] for name in names]).astype(simulation.dtype)
+
+    return values, operator
+
+
+def _at_points(
+    arrays: Arrays, simulation: Simulation
+) -> tuple[np.ndarray, Callable[[State], jax.Array], list[str], np.ndarray]:
+    model, grid = simulation.model, simulation.grid
+    where = list(grid.names.values())
+    if missing := [axis for axis in where if axis not in arrays]:
+        raise ValueError(f"has neither `{missing[0]}` nor `k`; places are {', '.join(where)}")
+    shape = np.broadcast_shapes(*(arrays[axis].shape for axis in where))
+    points = np.stack([np.broadcast_to(arrays[axis], shape).ravel() for axis in where], -1).astype(np.float64)
+    for axis, length, places in zip(where, grid.seen(grid.box), points.T, strict=True):
+        if len(outside := places[~((places >= 0) & (places <= length * (1 + _CLOSE)))]):
+            raise ValueError(f"{axis} = {outside[0]:g} is outside of the box, which extends from 0 to {length:g}")
+    own = {n: [f"{n}_{c}" for c in spec.components] or [n] for n, spec in model.fields.items() if not spec.complex}
+    known = {column: (n, i) for n, columns in own.items() for i, column in enumerate(columns)}
+    whole = {n: columns for n, columns in own.items() if len(columns) > 1}
+    given: dict[str, np.ndarray] = {}
+    for name in _columns(arrays, known | whole, "fields"):
+        array = np.asarray(arrays[name], np.float64)
+        parts = dict(enumerate(np.moveaxis(array, 1, 0))) if name in whole else {0: array}
+        if len(parts) != len(columns := whole.get(name, [name])):
+            raise ValueError(f"{name} has {len(parts)} components; they are {', '.join(columns)}")
+        for column, part in zip(columns, parts.values(), strict=True):
+            if part.shape != (len(part), *shape):
+                raise ValueError(
+                    f"{name} has the shape {array.shape}; its last axes are those of the places, {shape}"
+                )
+            given[column] = part.reshape(len(part), -1)
+    fields = list(dict.fromkeys(known[column][0] for column in given))
+    take = _interpolated(simulation, points)
+
+    def operator(state: State) -> jax.Array:
+        found = {name: take(name, state.fields[name]) for name in fields}
+        rows = [found[name].reshape(-1, len(points))[i] for name, i in map(known.__getitem__, given)]
+        return jnp.concatenate(rows)
+
+    names = np.repeat(list(given), len(points))
+    return np.concatenate(list(given.values()), 1), operator, list(names), np.tile(points, (len(given), 1))
+
+
+def _interpolated(simulation: Simulation, points: np.ndarray) -> Callable[[str, jax.Array], jax.Array]:
+    """The function from a field's name and coefficients to its values (..., point), exact between grid points."""
+    grid, places = simulation.grid, np.zeros((len(points), 3))
+    for column, axis in enumerate(grid.names):
+        places[:, AXES.index(axis)] = points[:, column]
+    whole = jax.sharding.NamedSharding(simulation.transform.layout.mesh, jax.sharding.PartitionSpec())
+    axes = [np.unique(column, return_inverse=True) for column in places.T]
+    lattice = np.prod([len(values) for values, _ in axes]) <= SPAN * len(points)
+
+    def take(name: str, field: jax.Array) -> jax.Array:
+        layout = simulation.model.transform_of(name).layout
+        if lattice:
+            values = lax.with_sharding_constraint(values_at(layout, field, [v for v, _ in axes]), whole)
+            return values[(..., *(index.ravel() for _, index in axes))]
+        values = lax.map(lambda p: values_at(layout, field, p[:, None])[..., 0, 0, 0], places, batch_size=AT_ONCE)
+        return jnp.moveaxis(lax.with_sharding_constraint(values, whole), 0, -1)
+
+    return take

@@ -1,0 +1,339 @@
+"""Strong-constraint 4D-Var: the start whose run fits the observations best, in the metric of the prior.
+
+J(xi) = |xi|^2 / 2 + sum over observations of ((H(state) - y) / error)^2 / 2, with the start mean + B^(1/2) xi
+(Le Dimet & Talagrand, Tellus A 38, 97 (1986); control variables of Lorenc, Q. J. R. Meteorol. Soc. 114, 205 (1988)).
+
+The run is cut at the times of the observations. The states there are held; a reverse run computes one segment after
+the other again (`differentiate.Gradient`), so that one compiled program serves windows of every length. The window
+grows step by step, because J has many minima if errors grow a lot (quasi-static: Pires, Vautard & Talagrand, Tellus
+A 48, 96 (1996)).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+
+from simulator.measure.budget import RESIDUAL
+from simulator.physics.models import State
+from simulator.simulation.advance import beginning
+from simulator.simulation.differentiate import Gradient
+from simulator.simulation.simulation import Simulation
+from simulator.study.background import Prior, freedom
+from simulator.study.observations import Observed
+
+Control = dict[str, jax.Array]
+MEMORY = 12
+"""Pairs of differences of L-BFGS, as many fields of each kind in memory."""
+_SUFFICIENT, _TRIALS = 1e-4, 12
+_Data = tuple[tuple[np.ndarray, np.ndarray], ...]
+Scale = dict[str, jax.Array]
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """A point of the descent, with everything on which the next one depends."""
+
+    xi: Control
+    gradient: Control
+    optimiser: Any
+    scale: Scale
+    """The square roots of the variances with which L-BFGS begins, relative to the prior, by field and shell."""
+    cost: float
+    misfit: float
+    """The mean square of (H(state) - y) / error; noise alone gives 1."""
+
+
+class Variational:
+    """The cost of a start and its gradient, and the steps of the descent."""
+
+    def __init__(self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float):
+        self.simulation, self.observed, self.background, self.dt = simulation, observed, background, dt
+        self.steps = np.unique(np.concatenate([one.steps for one in observed]))
+        self.lbfgs = optax.scale_by_lbfgs(MEMORY)
+
+    def data(self, step: int) -> _Data:
+        """Values and weights of all observations at a step; zeros if there are none."""
+        found = []
+        for one in self.observed:
+            at = np.flatnonzero(one.steps == step)
+            index = at[0] if len(at) else 0
+            found.append((one.values[index], one.weight[index] * np.asarray(len(at) > 0, one.weight.dtype)))
+        return tuple(found)
+
+    def number(self, end: int) -> int:
+        """The number of observed values until the step `end`."""
+        return sum(int((one.weight[one.steps <= end] > 0).sum()) for one in self.observed)
+
+    # ---- the compiled parts --------------------------------------------------------------------------------
+
+    def _off(self, state: State, data: _Data) -> list[jax.Array]:
+        """(H(state) - y) / error of all observations."""
+        return [(one.operator(state) - y) * w for one, (y, w) in zip(self.observed, data, strict=True)]
+
+    def _started(self, xi: Control) -> State:
+        state = self.simulation.begin(self.background.fields(xi))
+        # The residual of the energy budget influences no step.
+        return replace(state, memory={n: v for n, v in state.memory.items() if n != RESIDUAL})
+
+    def _ran(self, steps: int, state: State) -> State:
+        return self._gradients(steps).states({}, state)[0] if steps else state
+
+    @cache  # noqa: B019
+    def _gradients(self, steps: int) -> Gradient:
+        return Gradient(self.simulation, lambda state: jnp.zeros(()), steps=steps, dt=self.dt)
+
+    @cached_property
+    def start(self) -> Callable[[Control], State]:
+        """The compiled function from the control variables to the start."""
+        return jax.jit(self._started)
+
+    @cache  # noqa: B019
+    def forward(self, steps: int) -> Any:
+        """The compiled function (state, data) -> (the state after `steps` steps, its misfit)."""
+
+        def forward(state: State, data: _Data) -> tuple[State, jax.Array]:
+            state = self._ran(steps, state)
+            return state, sum((0.5 * jnp.sum(off**2) for off in self._off(state, data)), jnp.float64(0))
+
+        return jax.jit(forward)
+
+    @cache  # noqa: B019
+    def reverse(self, steps: int) -> Any:
+        """The compiled function (state, data, noise, slopes with respect to the last state) -> slopes with respect to
+        the first state. The misfit at the last state adds its slopes; with `noise`, one array for each kind of
+        observation, these numbers stand for (H - y) / error, as if the misfit were linear."""
+
+        def reverse(state: State, data: _Data, noise: Any, slopes: list[jax.Array]) -> list[jax.Array]:
+            def ran(given: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
+                end = self._ran(steps, _merged(state, given))
+                return _smooth(end), self._off(end, data)
+
+            (_, off), back = jax.vjp(ran, _smooth(state))
+            return _placed(state, self.simulation, back((slopes, off if noise is None else noise))[0])
+
+        return jax.jit(reverse)
+
+    @cached_property
+    def _at_start(self) -> Any:
+        def slopes(xi: Control, after: list[jax.Array]) -> Control:
+            _, back = jax.vjp(lambda xi: _smooth(self._started(xi)), xi)
+            return self._constrained(jax.tree.map(jnp.conj, back(after)[0]))
+
+        return jax.jit(slopes)
+
+    def _constrained(self, xi: Control) -> Control:
+        return {n: self.simulation.model.transform_of(n).layout.constrain(x) for n, x in xi.items()}
+
+    @cached_property
+    def _norm(self) -> Callable[[Control], jax.Array]:
+        return jax.jit(lambda xi: 0.5 * optax.tree.norm(xi, squared=True))
+
+    @cached_property
+    def _direction(self) -> Any:
+        def direction(gradient: Control, optimiser: Any, xi: Control, scale: Scale) -> tuple[Control, Any, jax.Array]:
+            over = self._over_modes(scale)
+            way, optimiser = self.lbfgs.update(
+                {n: over[n] * g for n, g in gradient.items()}, optimiser, {n: x / over[n] for n, x in xi.items()}
+            )
+            way = self._constrained({n: over[n] * d for n, d in way.items()})
+            return way, optimiser, optax.tree.real(optax.tree.vdot(gradient, way))
+
+        return jax.jit(direction)
+
+    def _over_modes(self, scale: Scale) -> Scale:
+        """Values of shells at their modes."""
+        layouts = {name: self.simulation.model.transform_of(name).layout for name in scale}
+        return {n: layouts[n].constrain(s[layouts[n].shell_numbers()][None]) for n, s in scale.items()}
+
+    @cached_property
+    def _moved(self) -> Callable[[Control, Control, np.float64], Control]:
+        kind = self.simulation.dtype
+        return jax.jit(lambda xi, way, rate: jax.tree.map(lambda x, d: x - rate.astype(kind) * d, xi, way))
+
+    @cached_property
+    def _per_number(self) -> Callable[[Control], Scale]:
+        """The mean square of a control variable's independent numbers in each shell."""
+
+        def shells(name: str, slopes: jax.Array) -> jax.Array:
+            layout = self.simulation.model.transform_of(name).layout
+            modes, _ = layout.shell_modes()
+            square = (slopes.real**2 + slopes.imag**2).reshape(-1, *layout.shape).sum(0)
+            held = layout.shell_sum(square / jnp.maximum(layout.weight(square.dtype), 1))
+            return held / jnp.maximum(modes, 1) / freedom(self.simulation, name)
+
+        return jax.jit(lambda slopes: {name: shells(name, s) for name, s in slopes.items()})
+
+    # ---- as a checkpoint -----------------------------------------------------------------------------------
+
+    def stored(self, at: Iterate) -> State:
+        """Everything on which the next point depends, but the numbers `cost` and `misfit`, in the form of a state."""
+        o = at.optimiser
+        history = {"gradient": at.gradient, "params": o.params, "updates": o.updates}
+        history |= {"diff_params": o.diff_params_memory, "diff_updates": o.diff_updates_memory}
+        memory = {f"scale_{name}": scale for name, scale in at.scale.items()}
+        memory |= {"count": o.count, "weights": o.weights_memory}
+        return beginning(at.xi, memory, history)
+
+    def loaded(self, state: State, cost: float, misfit: float) -> Iterate:
+        """The point that `stored` has made a state of."""
+        h, m = state.history, state.memory
+        optimiser = self.empty(state.fields)._replace(
+            count=m["count"], weights_memory=m["weights"], params=h["params"], updates=h["updates"],
+            diff_params_memory=h["diff_params"], diff_updates_memory=h["diff_updates"],
+        )  # fmt: skip
+        scale = {name: m[f"scale_{name}"] for name in state.fields}
+        return Iterate(state.fields, h["gradient"], optimiser, scale, cost, misfit)
+
+    def first(self) -> Control:
+        """The control variables of the prior's mean."""
+        model, kind = self.simulation.model, np.result_type(self.simulation.dtype, np.complex64)
+
+        def zeros() -> Control:
+            shapes = {n: (*model.shapes[n], *model.transform_of(n).layout.shape) for n in self.background.root}
+            return self._constrained({n: jnp.zeros(shape, kind) for n, shape in shapes.items()})
+
+        return jax.jit(zeros)()
+
+    def template(self) -> State:
+        """The names, shapes and types of `stored`."""
+        xi = self.first()
+        shells = {n: self.simulation.model.transform_of(n).layout.shells for n in xi}
+        scale = {n: jnp.zeros(number, self.simulation.dtype) for n, number in shells.items()}
+        return self.stored(Iterate(xi, xi, self.empty(xi), scale, 0.0, 0.0))
+
+    # ---- the descent ---------------------------------------------------------------------------------------
+
+    def _segments(self, end: int) -> list[tuple[int, int]]:
+        """The steps of each segment, and the step at its end."""
+        ends = [0, *(int(step) for step in self.steps if step <= end)]
+        return [(b - a, b) for a, b in pairwise(ends)]
+
+    def windows(self, number: int) -> list[int]:
+        """The last steps of the windows: the first observations alone, then windows that double in length."""
+        ends = [self.steps[0] + (self.steps[-1] - self.steps[0]) / 2**i for i in range(number)]
+        near = [int(self.steps[np.argmin(abs(self.steps - end))]) for end in ends]
+        return sorted({int(self.steps[0]), *near})
+
+    def cost(self, xi: Control, end: int) -> tuple[float, float, list[State]]:
+        """J, the mean square misfit, and the states at the beginnings of the segments, until the step `end`."""
+        states, state, misfits = [], self.start(xi), []
+        for steps, last in self._segments(end):
+            states.append(state)
+            state, misfit = self.forward(steps)(state, self.data(last))
+            misfits.append(misfit)
+        misfit = float(np.sum(jax.device_get(misfits), dtype=np.float64))
+        return misfit + float(self._norm(xi)), 2 * misfit / max(self.number(end), 1), states
+
+    def slopes(self, xi: Control, states: list[State], end: int, seed: int | None = None) -> Control:
+        """The direction of ascent of the misfit. With `seed` the adjoint of random observations instead, whose
+        covariance is the Hessian of the misfit where this is linear."""
+        draw = None if seed is None else np.random.default_rng(seed)
+        after = [jnp.zeros_like(leaf) for leaf in _smooth(states[-1])]
+        for (steps, last), state in zip(self._segments(end)[::-1], states[::-1], strict=True):
+            data = self.data(last)
+            noise = draw and [(draw.standard_normal(w.shape) * (w > 0)).astype(w.dtype) for _, w in data]
+            after = self.reverse(steps)(state, data, noise, after)
+        # Programs that do not depend on each other must not run at the same time: each has exchanges.
+        return jax.block_until_ready(self._at_start(xi, after))
+
+    def information(self, xi: Control, states: list[State], end: int) -> Scale:
+        """The diagonal of the misfit's Gauss-Newton Hessian in `xi`, by field and shell (shell,): how much better the
+        observations know a mode than the prior. The variance of a mode is that of the prior over 1 + this."""
+        return self._per_number(self.slopes(xi, states, end, seed=0))
+
+    def begin(self, xi: Control, end: int) -> Iterate:
+        """The first point in the window that ends at the step `end`. L-BFGS works in variables that make the diagonal
+        of the Hessian one."""
+        cost, misfit, states = self.cost(xi, end)
+        known = self.information(xi, states, end)
+        scale = {n: (1 / jnp.sqrt(1 + k)).astype(self.simulation.dtype) for n, k in known.items()}
+        return Iterate(xi, self._gradient(xi, states, end), self.empty(xi), scale, cost, misfit)
+
+    def _gradient(self, xi: Control, states: list[State], end: int) -> Control:
+        return jax.tree.map(jnp.add, self.slopes(xi, states, end), xi)
+
+    def empty(self, xi: Control) -> Any:
+        """The optimiser without memory. Its weights are double by default, in single runs too."""
+        return jax.jit(self.lbfgs.init)(xi)._replace(weights_memory=jnp.zeros(MEMORY, self.simulation.dtype))
+
+    def descended(self, at: Iterate, end: int) -> Iterate | None:
+        """The next point; None if J falls no further. The line search runs on the host, where the segments are
+        called; those of optax would compile the whole window."""
+        way, optimiser, slope = self._direction(at.gradient, at.optimiser, at.xi, at.scale)
+        if not float(slope) > 0:  # J was concave along an earlier step
+            way, optimiser, slope = self._direction(at.gradient, self.empty(at.xi), at.xi, at.scale)
+        # The first step of optax has length 1, or less; here the gradient itself is near to Newton's step.
+        rate = max(1.0, float(slope)) if int(optimiser.count) == 1 else 1.0
+        for _ in range(_TRIALS):
+            xi = self._moved(at.xi, way, np.float64(rate))
+            cost, misfit, states = self.cost(xi, end)
+            if cost <= at.cost - _SUFFICIENT * rate * float(slope):
+                return Iterate(xi, self._gradient(xi, states, end), optimiser, at.scale, cost, misfit)
+            # The minimum of the parabola through both costs with the slope at the first.
+            bend = 2 * (cost - at.cost + rate * float(slope))
+            rate *= min(max(rate * float(slope) / bend, 0.1), 0.5) if np.isfinite(bend) and bend > 0 else 0.1
+        return None
+
+    # ---- the result ----------------------------------------------------------------------------------------
+
+    def fit(self, xi: Control) -> tuple[np.ndarray, list[list[np.ndarray]]]:
+        """The root mean square of (H(state) - y) / error at every time of observations, and all of H(state)."""
+        state, rms, seen = self.start(xi), [], []
+        look = jax.jit(lambda state: [one.operator(state) for one in self.observed])
+        for steps, last in self._segments(int(self.steps[-1])):
+            state, misfit = self.forward(steps)(state, data := self.data(last))
+            values = sum(int((w > 0).sum()) for _, w in data)
+            rms.append(float(np.sqrt(2 * float(misfit) / max(values, 1))))
+            seen.append([np.asarray(h) for h in jax.block_until_ready(look(state))])
+        return np.array(rms), seen
+
+    def spectra(self, at: Iterate) -> dict[str, np.ndarray]:
+        """By field, for each shell: the sum of squares of the start over 2, of the prior, and of the deviation that
+        is expected: the prior's over 1 + information, the Laplace approximation with a Hessian that is diagonal."""
+        end, fields = int(self.steps[-1]), self.start(at.xi).fields
+        known = self.information(at.xi, self.cost(at.xi, end)[2], end)
+        result = {}
+        for name, root in self.background.root.items():
+            layout = self.simulation.model.transform_of(name).layout
+
+            def shells(name=name, root=root, layout=layout) -> tuple[jax.Array, jax.Array]:
+                square = (abs(fields[name]) ** 2).reshape(-1, *layout.shape).sum(0)
+                variance = freedom(self.simulation, name) * jnp.broadcast_to(root[0] ** 2, layout.shape)
+                found = layout.shell_sum(jnp.stack([square, variance])) / 2
+                return found[0], found[1]
+
+            own, prior = map(np.asarray, jax.block_until_ready(jax.jit(shells)()))
+            result |= {f"k_{name}": layout.shell_wavenumbers(), f"start_{name}": own, f"prior_{name}": prior}
+            result[f"posterior_{name}"] = prior / (1 + np.asarray(known[name]))
+        return result
+
+
+def _is_smooth(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
+def _smooth(state: State) -> list[jax.Array]:
+    """The arrays of a state by which it can be differentiated."""
+    return [leaf for leaf in jax.tree.leaves(state) if _is_smooth(leaf)]
+
+
+def _merged(state: State, smooth: list[jax.Array]) -> State:
+    """The state with these arrays in place of its smooth ones."""
+    leaves, tree = jax.tree.flatten(state)
+    given = iter(smooth)
+    return jax.tree.unflatten(tree, [next(given) if _is_smooth(leaf) else leaf for leaf in leaves])
+
+
+def _placed(state: State, simulation: Simulation, slopes: list[jax.Array]) -> list[jax.Array]:
+    """Slopes, distributed like the arrays of the state."""
+    places = jax.tree.leaves(simulation.shardings(state))
+    kept = [place for place, leaf in zip(places, jax.tree.leaves(state), strict=True) if _is_smooth(leaf)]
+    return [lax.with_sharding_constraint(slope, place) for slope, place in zip(slopes, kept, strict=True)]

@@ -1,0 +1,161 @@
+"""Flows from observations: the gradient, the observations, resumption, layouts and refusals."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+pytest.importorskip("optax")
+from simulator.archive.reader import open_snapshot
+from simulator.cli import main
+from simulator.errors import UserError
+from simulator.run.log import RunLog
+from simulator.simulation.placement import connect
+from simulator.simulation.simulation import Simulation
+from simulator.study.assimilation import Assimilating, open_assimilation
+from simulator.study.background import BackgroundSettings, background
+from simulator.study.observations import FunctionSettings, ObservationSettings, read_observations
+from simulator.study.variational import Variational
+
+FLOW = """
+model: {kind: navier_stokes, viscosity: 0.02}
+grid: {shape: [16, 16, 16]}
+initial: {kind: random, peak: 2, energy: 0.5, seed: 1}
+time: {stop: 0.4, dt: 0.05, integrator: INTEGRATOR}
+devices: {platform: cpu, count: 2}
+"""
+TASK = "base: flow.yaml\nobservations: [{table: table.npz, error: 0.01}]\nbackground: {spectrum: {velocity: e.txt}}\n"
+TIMES = np.array([0.0, 0.1, 0.2, 0.4])
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A flow, its velocity at 1/8 of the points at four times, and a prior."""
+    folder = tmp_path_factory.mktemp("assimilate")
+    (folder / "flow.yaml").write_text(FLOW.replace("INTEGRATOR", "rk2"))
+    (folder / "rk4.yaml").write_text(FLOW.replace("INTEGRATOR", "rk4"))
+    (folder / "task.yaml").write_text(TASK)
+    (folder / "table.npz").touch()
+    np.savetxt(folder / "e.txt", [(k, k**2 * np.exp(-0.5 * k**2) + 1e-6) for k in range(1, 10)])
+    simulation = opened(folder / "task.yaml")
+    step, seen = jax.jit(simulation.step), []
+    for number in range(9):
+        if np.isclose(number * 0.05, TIMES).any():
+            seen.append(np.asarray(simulation.fields["velocity"])[:, ::2, ::2, ::2])
+        simulation.state = step(simulation.state, 0.05)
+    x = np.arange(0, 16, 2) * 2 * np.pi / 16
+    noise = 0.01 * np.random.default_rng(0).standard_normal(np.shape(seen))
+    np.savez(folder / "table.npz", time=TIMES, x=x[:, None, None], y=x[:, None], z=x, velocity=np.array(seen) + noise)
+    return folder
+
+
+def opened(file: Path, *overrides: str) -> Simulation:
+    config = open_assimilation(file, overrides).config
+    return Simulation(config, report=lambda line: None)
+
+
+def search(case: Path, simulation: Simulation) -> Variational:
+    settings = [ObservationSettings(table=case / "table.npz", error=0.01)]
+    observed = read_observations(settings, simulation, 0.05, lambda key, text: UserError(text))
+    prior = background(BackgroundSettings(spectrum={"velocity": case / "e.txt"}), simulation)
+    return Variational(simulation, observed, prior, 0.05)
+
+
+@pytest.mark.parametrize("base", ["flow.yaml", "rk4.yaml"])
+def test_the_gradient_is_that_of_differences(case: Path, base: str) -> None:
+    """Along a random direction. J changes by 1e5 over a length of one; central differences with h = 1e-5 err by h^2
+    and by the round-off of J over h, both below 1e-8 of the slope."""
+    (case / "other.yaml").write_text(TASK.replace("flow.yaml", base))
+    found = search(case, opened(case / "other.yaml"))
+    at, way = (found.background.drawn(seed) for seed in (3, 7))
+    _, _, states = found.cost(at, 8)
+    slope = sum(float(jnp.vdot(g, way[n]).real) for n, g in found._gradient(at, states, 8).items())
+    plus, minus = ({n: x + h * way[n] for n, x in at.items()} for h in (1e-5, -1e-5))
+    assert slope == pytest.approx((found.cost(plus, 8)[0] - found.cost(minus, 8)[0]) / 2e-5, rel=1e-7)
+
+
+@pytest.mark.spmd
+def test_every_number_of_devices_descends_alike(case: Path) -> None:
+    """Costs of three iterations are equal to round-off, amplified by the misfit's condition (about 1e4)."""
+    costs = []
+    for count in (1, 2, 4):
+        found = search(case, opened(case / "task.yaml", f"devices.count={count}"))
+        at = found.begin(found.first(), 4)
+        costs.append([at.cost] + [(at := found.descended(at, 4)).cost for _ in range(3)])  # type: ignore[union-attr]
+    np.testing.assert_allclose(costs[1:], [costs[0]] * 2, rtol=1e-10)
+    assert costs[0][-1] < costs[0][0] / 50
+
+
+def test_a_stopped_search_continues_as_if_it_had_not_been(case: Path, tmp_path: Path) -> None:
+    """It stops after every iteration, in both windows, and ends with the same numbers, bit by bit; they fit."""
+    ends = []
+    for received, name in ((0, "whole"), (15, "parts")):
+        task = open_assimilation(case / "task.yaml", output=str(tmp_path / name))
+        settings = task.settings.model_copy(update={"windows": 1, "iterations": 4})
+        task = type(task)(task.file, settings, task.config, task.places)
+        cluster = connect(task.config, SimpleNamespace(**vars(opened(case / "task.yaml").cluster.allocation)))  # type: ignore[arg-type]
+        code, starts = 3, 0
+        while code == 3:
+            code = Assimilating(task, cluster, RunLog(quiet=True), SimpleNamespace(received=received)).run()  # type: ignore[arg-type]
+            starts += 1
+        assert code == 0 and (starts > 5) == bool(received)
+        rows = np.loadtxt(tmp_path / name / "history.csv", delimiter=",", skiprows=1)
+        ends.append((rows[:, :4], open_snapshot(tmp_path / name / "snapshots" / "00000000")["velocity"][...]))
+    np.testing.assert_array_equal(ends[0][0], ends[1][0])
+    np.testing.assert_array_equal(ends[0][1], ends[1][1])
+    assert ends[0][0][-1, 3] < 1.5
+    assert main(["run", str(tmp_path / "whole" / "run.yaml"), "time.max_steps=1"]) in (0, 3)
+
+
+def test_observations_of_every_kind(case: Path) -> None:
+    """At grid points and between them (a uniform shift of x moves single modes exactly), scattered, in a CSV with a
+    missing value; spectra; a function."""
+    simulation = opened(case / "task.yaml")
+    values, state = np.asarray(simulation.fields["velocity"]), simulation.state
+    h, points = 2 * np.pi / 16, np.random.default_rng(0).integers(0, 16, (5, 3))
+    rows = [(0, *(h * p), values[(1, *p)]) for p in points]
+    (case / "t.csv").write_text(
+        "time,x,y,z,velocity_y\n" + "\n".join(",".join(map(repr, map(float, r))) for r in rows)
+    )
+    spectrum = np.asarray(simulation.spectra(state)["kinetic_energy"])
+    np.savez(case / "s.npz", time=[0.0], k=[1.0, 3.0], kinetic_energy=spectrum[None, [1, 3]])
+    (case / "speed.py").write_text("def observe(fields):\n    return (fields['velocity'] ** 2).sum(0).mean()[None]\n")
+    np.savez(case / "f.npz", time=[0.0, 0.1], values=[[(values**2).sum(0).mean()], [np.nan]], error=2.0)
+    python = FunctionSettings(path=case / "speed.py")
+    settings = [
+        ObservationSettings(table=case / "t.csv", error=0.1), ObservationSettings(table=case / "s.npz", error=0.1),
+        ObservationSettings(table=case / "f.npz", python=python),
+    ]  # fmt: skip
+    found = read_observations(settings, simulation, 0.05, lambda key, text: UserError(text))
+    for one in found:
+        np.testing.assert_allclose(one.operator(state), one.values[0], rtol=1e-12, atol=1e-14)
+    assert found[2].weight.tolist() == [[0.5], [0.0]]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"velocity": None, "velocty": np.zeros((4, 3, 8, 8, 8))},
+            "unknown variable 'velocty', did you mean velocity",
+        ),
+        ({"time": TIMES + 1}, "the time 1 is outside of the run, which lasts from 0 to 0.4"),
+        ({"time": TIMES * 0.9}, "no whole number of steps of time.dt = 0.05"),
+        ({"x": np.full((8, 1, 1), 7.0)}, "x = 7 is outside of the box, which extends from 0 to 6.28319"),
+        ({"velocity": np.zeros((4, 3, 8, 8, 7))}, "its last axes are those of the places"),
+    ],
+)
+def test_bad_observations_are_refused_in_one_line(
+    case: Path, tmp_path: Path, capsys, change: dict, words: str
+) -> None:
+    with np.load(case / "table.npz") as file:
+        arrays = {name: array for name, array in {**file, **change}.items() if array is not None}
+    np.savez(case / "bad.npz", **arrays)
+    (case / "bad.yaml").write_text(TASK.replace("table.npz", "bad.npz"))
+    assert main(["assimilate", str(case / "bad.yaml"), "--output", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{case / 'bad.yaml'}:2: observations.0.table: ") and words in line
+    assert not (tmp_path / "out").exists()
