@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from simulator.archive.index import configuration_of
 from simulator.archive.manifest import Manifest
-from simulator.archive.reader import Snapshot
+from simulator.archive.reader import Snapshot, configuration_of
 from simulator.config import RunConfig
 from simulator.physics.initial.gadget import CM_PER_KPC, GRAMS
 from simulator.physics.models import Model

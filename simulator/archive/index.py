@@ -25,8 +25,8 @@ import xxhash
 
 from simulator.archive.manifest import LIBVER, Axis, FieldEntry, Manifest, committed, derived_files, read_manifest
 from simulator.archive.manifest import NAME as MANIFEST
+from simulator.archive.reader import configuration_of
 from simulator.archive.state import ALTERED
-from simulator.config.yaml12 import parse_yaml
 from simulator.errors import RunFailure, UserError
 from simulator.files import TEMPORARY, checksum, pieces_of, reason, write_durably
 from simulator.words import version_of
@@ -57,11 +57,6 @@ def derived_from(folder: Path, manifest: Manifest) -> dict[Path, Callable[..., N
 
         fills.append(fill_gadget)
     return dict(zip(derived_files(folder), fills, strict=False))
-
-
-def configuration_of(manifest: Manifest) -> dict[str, Any]:
-    """The resolved configuration of the run that wrote a snapshot; empty if it is not stored."""
-    return parse_yaml(manifest.attributes.get("configuration") or "{}", "configuration").value
 
 
 def derived_problem(path: Path, folder: Path, manifest: Manifest) -> str | None:
