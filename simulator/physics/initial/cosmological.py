@@ -129,7 +129,7 @@ class Cosmological(Initial):
         def build():
             delta = growth * self._contrast(layout, power)
             k = jnp.sqrt(layout.k_squared())
-            velocity_phase = jnp.where(k > 0, speed / (wave.hbar * jnp.maximum(k, 1e-300) ** 2), 0) * delta
+            velocity_phase = speed / wave.hbar * jnp.where(k > 0, 1 / jnp.where(k > 0, k, 1) ** 2, 0) * delta
             kind = jnp.result_type(transform.dtype, jnp.complex64)
             contrast, phase = (wave.real.inverse(layout.constrain(f.astype(kind))) for f in (delta, velocity_phase))
             psi = jnp.sqrt(mean * jnp.maximum(1 + contrast, 0)) * jnp.exp(1j * phase)
