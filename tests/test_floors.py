@@ -18,6 +18,8 @@ DEFERRED = {
     "cluster.doctor": "the doctor reports a JAX that cannot be loaded",
     "run.command": "the launcher of several processes starts no JAX of its own",
     "study.local": "only batches compile a step",
+    "archive.index": "GADGET files need the background, which imports JAX",
+    "archive.yt_data": "yt is optional, and the background imports JAX",
 }
 """Modules that import inside functions, and why. Elsewhere imports stand at the top of a file."""
 

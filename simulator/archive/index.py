@@ -10,8 +10,9 @@ from the manifest, and this program reads no data through it. A VTKHDF sidecar s
 
 import contextlib
 import datetime
-import io
 import json
+import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -24,24 +25,38 @@ import xxhash
 
 from simulator.archive.manifest import LIBVER, Axis, FieldEntry, Manifest, committed, derived_files, read_manifest
 from simulator.archive.manifest import NAME as MANIFEST
+from simulator.archive.reader import configuration_of
 from simulator.archive.state import ALTERED
 from simulator.errors import RunFailure, UserError
-from simulator.files import reason, write_durably
+from simulator.files import TEMPORARY, checksum, pieces_of, reason, write_durably
 from simulator.words import version_of
 
 _SEAL = b"simulator xxh3 "
 _SEAL_LENGTH = len(_SEAL) + 16
+_IN_MEMORY, _PIECE = 1 << 26, 1 << 20  # Bytes.
 
 
 def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
     """Write the index and the sidecar of a committed folder if they are missing or altered; returns the problem of
     each written file. Raises OSError."""
     made: dict[Path, str] = {}
-    for path, fill in zip(derived_files(folder), (_fill_index, _fill_sidecar), strict=True):
-        if manifest.index and (problem := derived_problem(path, folder, manifest)) is not None:
+    for path, fill in derived_from(folder, manifest).items():
+        if (problem := derived_problem(path, folder, manifest)) is not None:
             _write(path, partial(fill, folder=folder, manifest=manifest), _described(folder, manifest))
             made[path] = problem
     return made
+
+
+def derived_from(folder: Path, manifest: Manifest) -> dict[Path, Callable[..., None]]:
+    """The derived files that a committed folder has to have, and the functions that fill them."""
+    if not manifest.index:
+        return {}
+    fills = [_fill_index, _fill_sidecar]
+    if (configuration_of(manifest).get("output") or {}).get("gadget") is not None:
+        from simulator.archive.gadget import fill_gadget  # which imports JAX
+
+        fills.append(fill_gadget)
+    return dict(zip(derived_files(folder), fills, strict=False))
 
 
 def derived_problem(path: Path, folder: Path, manifest: Manifest) -> str | None:
@@ -62,27 +77,39 @@ def _described(folder: Path, manifest: Manifest) -> bytes:
 
 def _write(path: Path, fill: Callable[[h5py.File], None], described: bytes) -> None:
     """Replaces `path` by an HDF5 file that `fill` has filled, followed by a checksum."""
-    image = io.BytesIO()
-    with h5py.File(image, "w", libver=LIBVER) as file:
-        fill(file)
-    write_durably(path, [image.getbuffer(), _seal(image.getbuffer(), described)])
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(path.parent), prefix=TEMPORARY) as image:
+        with h5py.File(image, "w", libver=LIBVER) as file:
+            fill(file)
+        image.seek(0)
+        digest = xxhash.xxh3_64()
+
+        def pieces() -> Iterator[bytes]:
+            while piece := image.read(_PIECE):
+                digest.update(piece)
+                yield piece
+            yield _seal(digest, described)
+
+        write_durably(path, pieces())
 
 
 def _seal_problem(path: Path, described: bytes) -> str | None:
     """Why a derived file is not as this program wrote it: its last bytes are a checksum of the bytes before them and
     of `described`. The file is read as bytes, because HDF5 may hang or crash on a damaged file."""
+    digest = xxhash.xxh3_64()
     try:
-        data = path.read_bytes()
+        checksum(pieces_of(path, path.stat().st_size - _SEAL_LENGTH), digest)
+        with path.open("rb") as file:
+            file.seek(-min(_SEAL_LENGTH, path.stat().st_size), os.SEEK_END)
+            end = file.read()
     except FileNotFoundError:
         return "missing"
     except OSError as error:
         return f"unreadable ({reason(error)})"
-    return None if _seal(data[:-_SEAL_LENGTH], described) == data[-_SEAL_LENGTH:] else ALTERED
+    return None if _seal(digest, described) == end else ALTERED
 
 
-def _seal(image: bytes | memoryview, described: bytes) -> bytes:
+def _seal(digest: xxhash.xxh3_64, described: bytes) -> bytes:
     """The checksum behind the bytes of an HDF5 file, which HDF5 ignores."""
-    digest = xxhash.xxh3_64(image)
     digest.update(described)
     return _SEAL + digest.hexdigest().encode()
 

@@ -298,7 +298,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise RunFailure(f"cannot read {reason(error)}") from None
 
 
-_DERIVED = re.compile(r"(\d{8,})\.(h5|vtkhdf)")
+_DERIVED = re.compile(r"(\d{8,})\.(h5|vtkhdf|hdf5)")
 _OLD = re.compile(re.escape(TEMPORARY) + r"old-(\d{8,})-.*")
 
 
@@ -307,9 +307,10 @@ def folder_name(step: int) -> str:
     return f"{step:08d}"
 
 
-def derived_files(folder: Path) -> tuple[Path, Path]:
-    """The paths of the index and the VTKHDF sidecar of a committed folder; the files may be absent."""
-    return folder.with_name(folder.name + ".h5"), folder.with_name(folder.name + ".vtkhdf")
+def derived_files(folder: Path) -> tuple[Path, Path, Path]:
+    """The paths of the index, the VTKHDF sidecar and the GADGET file of a committed folder; they may be absent."""
+    index, sidecar, gadget = (folder.with_name(folder.name + end) for end in (".h5", ".vtkhdf", ".hdf5"))
+    return index, sidecar, gadget
 
 
 def committed_names(parent: Path) -> list[str]:

@@ -98,10 +98,11 @@ class Run(Shown):
         not installed."""
         return data_set(self.path, self.snapshots[:])
 
-    def to_yt(self, index: int = -1) -> Any:
+    def to_yt(self, index: int = -1, h: float | None = None) -> Any:
         """A snapshot as a yt data set whose fields have units (`code_length/code_time`, ...), from which yt derives
-        further fields (`("gas", "vorticity_z")`). yt reads values when it needs them. Raises UserError without yt."""
-        return yt_data(self.snapshots[index])
+        further fields (`("gas", "vorticity_z")`), with particles, redshift and cosmology. yt reads values on the grid
+        when it needs them. `h`: H0 in 100 km/s/Mpc, see `yt_data`. Raises UserError without yt."""
+        return yt_data(self.snapshots[index], h)
 
     @property
     def provenance(self) -> dict[str, Any]:

@@ -14,8 +14,15 @@ import h5py
 import numpy as np
 
 from simulator.archive.manifest import Axis, Damaged, FieldEntry, Manifest, Piece, load_filters, read_manifest
+from simulator.config.yaml12 import parse_yaml
 from simulator.files import reason
 from simulator.words import Shown
+
+
+def configuration_of(manifest: Manifest) -> dict[str, Any]:
+    """The resolved configuration of the run that wrote a snapshot; empty if it is not stored."""
+    value = parse_yaml(manifest.attributes.get("configuration") or "{}", "configuration").value
+    return value if isinstance(value, dict) else {}
 
 
 class Snapshot(Shown, Mapping[str, "StoredField"]):

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from simulator.archive.gadget import gadget_problem
 from simulator.archive.manifest import Axis
 from simulator.archive.reader import open_snapshot
 from simulator.archive.restore import restore
@@ -105,6 +106,10 @@ def series_of(simulation: Simulation) -> dict[str, Measured]:
             partial(quantities.sampled, model, forcing, swarm),
             quantities.sampled_names(model),
         )
+    if simulation.config.output.gadget is not None:
+        problem = gadget_problem(simulation.config, simulation.model)
+        if problem is not None:
+            raise simulation.config.error("output.gadget", problem)
     files = cast(Any, simulation.inputs)
     subject = Subject(simulation.model, simulation.transform, simulation.template, files, carried)
     return {

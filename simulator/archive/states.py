@@ -16,12 +16,13 @@ from simulator.archive.manifest import Axis
 from simulator.archive.reader import Snapshot, open_snapshot
 from simulator.archive.restore import restore
 from simulator.archive.shard import Dataset
+from simulator.archive.stored_particles import GadgetParticles, ParticlesOnDisk, arrangement
 from simulator.cluster.mesh import spatial
 from simulator.config.yaml12 import parse_yaml
 from simulator.errors import RunFailure, UserError
 from simulator.physics.models import Model, State
 from simulator.physics.particles import Domain, ParticleSet
-from simulator.physics.particles.particle_set import NOBODY, id_sum
+from simulator.physics.particles.particle_set import id_sum
 from simulator.physics.particles.population import Population, Populations
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.simulation import Simulation
@@ -136,13 +137,8 @@ def particle_datasets(particles: ParticleSet, population: Population) -> Iterato
             (_RECORD_COMPONENTS[array.shape[0]],) if array.ndim > 1 else (),
             species=name,
             shares=shares,
-            attributes={"shares": list(shares), "arrangement": _arrangement(domain)},
+            attributes={"shares": list(shares), "arrangement": arrangement(domain)},
         )
-
-
-def _arrangement(domain: Domain) -> list[list[int]]:
-    """The arrangement of the devices, which determines the device of each particle."""
-    return [[cut.axis, cut.planes, cut.parts] for cut in domain.cuts]
 
 
 def _checked_shares(name: str, particles: ParticleSet, total: int, domain: Domain) -> tuple[int, ...]:
@@ -160,58 +156,6 @@ def _checked_shares(name: str, particles: ParticleSet, total: int, domain: Domai
             f"{id_sum(total)} are expected: particles are lost or duplicated; all earlier output is intact"
         )
     return tuple(int(n) for n in counts)
-
-
-class ParticlesOnDisk:
-    """The particles of one species in a snapshot or checkpoint. Raises UserError if the species is missing."""
-
-    def __init__(self, snapshot: Snapshot, name: str) -> None:
-        species = snapshot.particles
-        if name not in species:
-            raise UserError(f"{snapshot.path}: holds no particles {name!r}; it holds {', '.join(species) or 'none'}")
-        self._fields = species[name]
-        self.count = self._fields["id"].size
-        self.records = frozenset(self._fields) - {"id"}
-        self._stored: Mapping[str, Any] = self._fields["id"].attributes
-
-    def restore(self, domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
-        """The particles: if the devices are arranged as in the file, on the devices that wrote them, else in equal
-        shares, and the particles still have to migrate. Every process reads the shares of its devices."""
-        shares = self._shares(domain)
-        capacity = max(capacity, *shares)
-        first = np.concatenate([[0], np.cumsum(shares)])
-
-        def read(name: str, components: int, dtype: Any, empty: int | float) -> jax.Array:
-            lead = (components,) if components else ()
-            shape, sharding = (*lead, capacity * domain.devices), domain.sharding(len(lead) + 1)
-
-            def part(index: Any) -> np.ndarray:
-                start, stop, _ = index[-1].indices(shape[-1])
-                out = np.full((*lead, stop - start), empty, dtype)
-                for device in range(start // capacity, stop // capacity):
-                    at, n = device * capacity - start, shares[device]
-                    if n and name in self._fields:
-                        out[..., at : at + n] = self._fields[name][..., first[device] : first[device] + n]
-                return out
-
-            return jax.make_array_from_callback(shape, sharding, part)
-
-        counts = np.asarray(shares, np.int32)
-        return ParticleSet(
-            {name: read(name, n, np.float64, 0.0) for name, n in records.items()},
-            read("id", 0, np.int64, NOBODY),
-            jax.make_array_from_callback(counts.shape, domain.sharding(1), lambda index: counts[index]),
-            jax.make_array_from_callback((), domain.everywhere, lambda index: np.array(0, np.int32)),
-        )
-
-    def _shares(self, domain: Domain) -> list[int]:
-        stored = self._stored
-        if stored.get("arrangement") == _arrangement(domain) and len(stored["shares"]) == domain.devices:
-            return list(stored["shares"])
-        owners = np.cumsum(domain.owners)
-        parts = int(owners[-1])
-        bounds = [self.count * i // parts for i in range(parts + 1)]
-        return [bounds[n] - bounds[n - 1] if o else 0 for o, n in zip(domain.owners, owners, strict=True)]
 
 
 class RunInputs(Inputs):
@@ -232,6 +176,12 @@ class RunInputs(Inputs):
     def particles(self, path: str, name: str) -> ParticlesOnDisk:
         """The particles of a snapshot or checkpoint."""
         return particles_in(path, name)
+
+    def gadget(self, path: str, kind: int, numbered: bool) -> GadgetParticles:
+        """The particles of a type in GADGET's files, of which the run keeps the checksums."""
+        found = GadgetParticles(path, kind, numbered)
+        self.large |= set(found.files)
+        return found
 
 
 def particles_in(path: str, name: str) -> ParticlesOnDisk:

@@ -10,20 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from simulator.archive.index import NAME as TIME_INDEX
-from simulator.archive.index import derived_problem, make_derived, time_index_problem, write_time_index
+from simulator.archive.index import derived_from, derived_problem, make_derived, time_index_problem, write_time_index
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import Audit
 from simulator.archive.manifest import NAME as MANIFEST
-from simulator.archive.manifest import (
-    SUMS,
-    Manifest,
-    ShardEntry,
-    committed,
-    committed_names,
-    derived_files,
-    read_manifest,
-    remove,
-)
+from simulator.archive.manifest import SUMS, Manifest, ShardEntry, committed, committed_names, read_manifest, remove
 from simulator.archive.reader import snapshot_folder
 from simulator.archive.state import ALTERED, CONFIG, read_state, unsealed
 from simulator.archive.state import NAME as STATE
@@ -91,7 +82,7 @@ def verify(folder: Path, *, workers: int = 4, recorded: Callable[[Path], bool] =
         for path in sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
         if path not in named
     ]
-    report.files += [_check_derived(path, folder, manifest) for path in derived_files(folder) if manifest.index]
+    report.files += [_check_derived(path, folder, manifest) for path in derived_from(folder, manifest)]
     return report
 
 

@@ -18,7 +18,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Tutorials": (
         "tutorials/first-run", "tutorials/study", "tutorials/dataset", "tutorials/first-job", "tutorials/notebook",
         "tutorials/library", "tutorials/your_equation", "tutorials/particles", "tutorials/gradients",
-        "tutorials/train_closure", "tutorials/recover_flow",
+        "tutorials/train_closure", "tutorials/recover_flow", "tutorials/boson_mass",
     ),
     "Guide": (
         "guide/coming_from", "guide/configuration", "guide/output", "guide/restart", "guide/sweeps",

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import AfterValidator, Field, create_model
 
 from simulator.measure.kind import Cadence, Kind, SeriesCadence, distinct
-from simulator.settings import Count, OutputPath, Seconds, Settings
+from simulator.settings import Count, OutputPath, Positive, Seconds, Settings
 
 
 class SnapshotSettings(Cadence):
@@ -20,6 +20,13 @@ class SnapshotSettings(Cadence):
     velocity, acceleration, gradient and the names of scalar fields."""
     precision: Literal["single", "double"] | None = None
     """Precision of the numbers in the files; by default the precision of the run."""
+
+
+class GadgetSettings(Settings):
+    h: Positive | None = None
+    """H0 in 100 km/s/Mpc; needed in units of Mpc / h, which do not contain it."""
+    precision: Literal["single", "double"] = "double"
+    """Precision of positions, velocities and masses in the file."""
 
 
 class CheckpointSettings(Settings):
@@ -51,6 +58,8 @@ class _Rows(Settings):
 class _Snapshots(Settings):
     snapshots: SnapshotSettings = SnapshotSettings()
     """Whole fields in snapshots/."""
+    gadget: GadgetSettings | None = None
+    """The particles of every snapshot as a GADGET-4 file, snapshots/STEP.hdf5."""
 
 
 class _Checkpoints(Settings):

@@ -174,7 +174,13 @@ class _Run:
             contextlib.closing(output),
             self._listening() as signals,
             Watchdog(self.config.run.watchdog, self._name()) as watchdog,
-            Progress(self.log, first, self.config.time.stop, max_steps=self.config.time.max_steps) as progress,
+            Progress(
+                self.log,
+                first,
+                self.config.time.stop,
+                max_steps=self.config.time.max_steps,
+                background=self.simulation.model.background,
+            ) as progress,
         ):
             self.log.say(headline(self.simulation))
             watch = Watch(signals, *self._deadline())

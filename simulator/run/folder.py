@@ -31,7 +31,7 @@ _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
 _INDICES = ("snapshots.vtkhdf", "report.html")
 """Files derived from other files; the ledger does not record them."""
 _ARRAYS = ("snapshots", "checkpoints")
-_SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf)?|{re.escape(TEMPORARY)}.*")
+_SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf|\.hdf5)?|{re.escape(TEMPORARY)}.*")
 _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
 _BEFORE_CONFIG = (LEDGER, "run.log", "inputs")
 """Files that a start may have written if it was killed before it wrote `config.yaml`."""

@@ -22,6 +22,7 @@ from rich.table import Column
 
 from simulator.archive.manifest import committed
 from simulator.archive.series import read_table
+from simulator.physics.models.cosmology import Background
 from simulator.physics.models.flow import RESOLVED
 from simulator.run.folder import series_names
 from simulator.run.log import RunLog
@@ -33,7 +34,7 @@ _WINDOW = 30.0
 
 
 class Progress:
-    """Shows step, t, dt, steps/s and the time to the end.
+    """Shows step, t, in an expanding box the redshift, dt, steps/s and the time to the end.
 
     The speed is the mean over the last half minute, so that compilation and slow starts soon no longer count. The
     time to the end follows from the speed in simulation time, because dt changes.
@@ -46,11 +47,12 @@ class Progress:
         stop: float,
         *,
         max_steps: int | None = None,
+        background: Background | None = None,
         clock: Callable[[], float] = time.monotonic,
         line_every: float = LINE_EVERY,
     ) -> None:
         self._log, self._start, self._stop, self._max_steps = log, start, stop, max_steps
-        self._clock, self._line_every = clock, line_every
+        self._clock, self._line_every, self._background = clock, line_every, background
         self._seen: deque[tuple[float, int, float]] = deque()
         self._last_line = clock()
         self._first_step: int | None = None
@@ -128,7 +130,8 @@ class Progress:
         left = self.seconds_left
         end = f"  {duration(left)} left" if left is not None else ""
         speed = f"{self.steps_per_second:.3g} steps/s"
-        return f"step {step}  t = {time:.4g} of {self._stop:.4g}  dt = {dt:.2e}  {speed}{end}"
+        z = f" (z = {1 / self._background.scale_factor_at(time) - 1:.4g})" if self._background is not None else ""
+        return f"step {step}  t = {time:.4g} of {self._stop:.4g}{z}  dt = {dt:.2e}  {speed}{end}"
 
 
 def notebook_line() -> Callable[[float, str], None] | None:

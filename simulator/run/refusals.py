@@ -152,6 +152,9 @@ class _InputsOnPaper(RunInputs):
     def particles(self, path: str, name: str) -> Any:
         return _Places(super().particles(path, name))
 
+    def gadget(self, path: str, kind: int, numbered: bool) -> Any:
+        return _GadgetPlaces(super().gadget(path, kind, numbered))
+
 
 class _Shapes:
     """The grid and the shapes of stored fields, with zeros for values."""
@@ -176,3 +179,9 @@ class _Places:
         values = {name: jnp.zeros((*([n] if n else []), entries)) for name, n in records.items()}
         ids, counts = jnp.zeros(entries, jnp.int64), jnp.zeros(domain.devices, jnp.int32)
         return ParticleSet(values, ids, counts, jnp.int32(0))
+
+
+class _GadgetPlaces(_Places):
+    def __init__(self, stored: Any):
+        super().__init__(stored)
+        self.header = stored.header

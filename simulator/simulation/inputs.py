@@ -25,6 +25,8 @@ class Inputs:
 
     def __init__(self, folder: Path | None = None):
         self._read: dict[str, bytes] = {}
+        self.large: set[Path] = set()
+        """Files that are too large for a copy; the run keeps their checksums."""
         self._given: dict[tuple[str, str], Any] = {}
         self._folder = folder
         self._kept: dict[str, dict[str, str]] = {}
@@ -85,13 +87,20 @@ class Inputs:
         for path, content in self._read.items():
             if path in self._kept:
                 continue
-            taken = {entry["file"] for entry in self._kept.values()}
+            taken = {entry.get("file") for entry in self._kept.values()}
             checksum = _checksum(content)
             name = Path(path).name if Path(path).name not in taken else f"{checksum[:8]}_{Path(path).name}"
             folder.mkdir(parents=True, exist_ok=True)
             replace_file(folder / name, content, journal)
             self._kept[path] = {"file": name, "sha256": checksum}
-        if self._kept and self._read:
+        for path in sorted(self.large):
+            with path.open("rb") as file:
+                checksum = hashlib.file_digest(file, "sha256").hexdigest()
+            if self._kept.get(str(path), {"sha256": checksum})["sha256"] != checksum:
+                raise UserError(f"{path}: has changed since this run began; put it back or use --overwrite")
+            self._kept[str(path)] = {"sha256": checksum}
+        if self._kept and (self._read or self.large):
+            folder.mkdir(parents=True, exist_ok=True)
             replace_json(folder / INDEX, self._kept, journal)
 
 

@@ -6,8 +6,11 @@ import pytest
 from gravity_cases import MATTER, by_id, simulation
 from storage_support import XYZ, save
 
+from simulator.archive.reader import open_snapshot
 from simulator.archive.shard import Dataset
 from simulator.archive.states import particle_datasets, physical_axes
+from simulator.archive.yt_data import yt_data
+from simulator.config import dump_config
 from simulator.physics.initial.vortices import AbcStart, AbcStartSettings
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid, make_transform
@@ -54,6 +57,65 @@ def test_matter_in_yt(matter):
             found = np.asarray(every["io", f"particle_{record}_{axis}"])
             np.testing.assert_array_equal(found[order], stored[record][i])
     np.testing.assert_array_equal(np.asarray(every["io", "particle_mass"])[order], stored["mass"])
+
+
+COSMOLOGY = """\
+model:
+  kind: composite
+  units: mpc_h_km_s_msun_h
+  cosmology: {start: 0.1, hubble: 100, matter: 0.3}
+  components: [{kind: particles, name: dark, count: 512}]
+grid: {shape: [8, 8, 8], box: [64, 64, 64]}
+initial: {kind: composite, components: {dark: {kind: cosmological, amplitude: 900, index: -1.5, order: 1}}}
+time: {stop: {redshift: 5}, max_dt: 0.1}
+output: {gadget: {h: 0.7}}
+"""
+
+
+@pytest.fixture(scope="module")
+def dark_matter(tmp_path_factory):
+    """A snapshot of a cosmological run, its GADGET file beside it, and its particles by id."""
+    run = simulation(COSMOLOGY)
+    dark, density = run.state.particles["dark"], run.values("dark_density")(run.state)
+    specs = {"units": run.model.units_of(run.model.spec("dark_density"))}
+    records = [
+        *particle_datasets(dark, run.populations["dark"]),
+        Dataset("dark_density", density, physical_axes(run.transform), attributes=specs),
+    ]
+    attributes = {"time": 0.0, "box": [64.0] * 3, "configuration": dump_config(run.config)}
+    return save(tmp_path_factory.mktemp("cosmology") / "snapshots", 10, records, attributes), by_id(dark)
+
+
+def yt_of(folder, gadget):
+    yt = pytest.importorskip("yt")
+    yt.set_log_level("error")
+    data = yt.load(str(folder.with_suffix(".hdf5"))) if gadget else yt_data(open_snapshot(folder))
+    every, kind = data.all_data(), "PartType1" if gadget else "dark"
+    width, z = data.domain_width.to("Mpccm/h").d[0], data.current_redshift
+    speed, mass = every[kind, "particle_velocity_x"].to("km/s").d, every[kind, "particle_mass"].to("Msun").d
+    if not gadget:  # <rho> = Omega_m rho_crit (1 + z)^3
+        mean = every["stream", "dark_density"].to("Msun/Mpc**3").d.mean()
+        assert mean == pytest.approx(0.3 * 2.775366e11 * 0.7**2 * 1e3, rel=1e-4)
+    return width, z, data.hubble_constant, data.omega_matter, speed, mass
+
+
+def pynbody_of(folder, gadget):
+    held = pytest.importorskip("pynbody").load(str(folder.with_suffix(".hdf5")))
+    about, units = held.properties, held.conversion_context()
+    width = about["boxsize"].in_units("Mpc a h^-1", **units)
+    speed, mass = held.dm["vel"].in_units("km s^-1")[:, 0], held.dm["mass"].in_units("Msol")
+    return width, 1 / about["a"] - 1, about["h"], about["omegaM0"], np.asarray(speed), np.asarray(mass)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("read", "gadget"), [(yt_of, True), (yt_of, False), (pynbody_of, True)])
+def test_box_redshift_and_masses_of_cosmological_particles(dark_matter, read, gadget):
+    """The peculiar velocity is the supercomoving one over a; readers' solar masses differ by 1e-5."""
+    folder, stored = dark_matter
+    width, z, h, matter, speed, mass = read(folder, gadget)
+    np.testing.assert_allclose([width, z, h, matter], [64, 9, 0.7, 0.3], rtol=1e-6)
+    np.testing.assert_allclose(mass, stored["mass"][0] / 0.7, rtol=3e-5)
+    assert np.std(speed) == pytest.approx(np.std(stored["velocity"][0]) / 0.1, rel=1e-6)
 
 
 @pytest.fixture(scope="module")

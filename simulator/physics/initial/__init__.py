@@ -1,6 +1,7 @@
 """Initial conditions. A new one is a class in this package and a line in `INITIALS`."""
 
 from simulator.physics.initial.cosmological import Cosmological, ZeldovichWave
+from simulator.physics.initial.gadget import GadgetStart, MusicStart
 from simulator.physics.initial.initial import Initial, StartFiles, composite, start_of
 from simulator.physics.initial.python_start import PythonStart
 from simulator.physics.initial.random import Random
@@ -21,6 +22,8 @@ _ALONE: dict[str, type[Initial]] = {
     "jeans_wave": JeansWave,
     "zeldovich_wave": ZeldovichWave,
     "cosmological": Cosmological,
+    "gadget": GadgetStart,
+    "music": MusicStart,
     "soliton": Soliton,
     "soliton_merger": SolitonMerger,
 }

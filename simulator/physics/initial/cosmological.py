@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
+from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values, holds
 from simulator.physics.initial.lattice import Motion, arranged, at_lattice, lattice_shift
 from simulator.physics.initial.linear_power import LinearPowerSettings, Power, linear_power
 from simulator.physics.initial.soliton import wave_model
@@ -129,14 +129,14 @@ class Cosmological(Initial):
         def build():
             delta = growth * self._contrast(layout, power)
             k = jnp.sqrt(layout.k_squared())
-            velocity_phase = jnp.where(k > 0, speed / (wave.hbar * jnp.maximum(k, 1e-300) ** 2), 0) * delta
+            velocity_phase = speed / wave.hbar * jnp.where(k > 0, 1 / jnp.where(k > 0, k, 1) ** 2, 0) * delta
             kind = jnp.result_type(transform.dtype, jnp.complex64)
             contrast, phase = (wave.real.inverse(layout.constrain(f.astype(kind))) for f in (delta, velocity_phase))
             psi = jnp.sqrt(mean * jnp.maximum(1 + contrast, 0)) * jnp.exp(1j * phase)
             return transform.layout.constrain(transform.forward(psi)), wave.real.physical.min(contrast)
 
         psi, least = build()
-        if float(least) <= -1:
+        if not holds(least > -1):
             raise UserError(
                 f"the density contrast at a = {c.start:g} reaches {float(least):.2g}, beyond the linear regime; "
                 f"an earlier model.cosmology.start, or less power, is needed"
@@ -195,7 +195,10 @@ class Cosmological(Initial):
         drawn = gaussian(layout, self.settings.seed)[0]
         if self.settings.fixed:
             drawn = drawn / jnp.maximum(abs(drawn), 1e-30)
-        return jnp.where(usable, jnp.sqrt(variance), 0) * (-drawn if self.settings.paired else drawn)
+        # The derivative of the root is infinite at 0, where a gradient by the spectrum's numbers must not look.
+        return jnp.where(usable, jnp.sqrt(jnp.where(usable, variance, 1)), 0) * (
+            -drawn if self.settings.paired else drawn
+        )
 
 
 def inverse_laplacian(layout: Layout, field: SpectralScalar) -> SpectralScalar:

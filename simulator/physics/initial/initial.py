@@ -14,7 +14,7 @@ from simulator.physics.models.component import PARTICLES
 from simulator.physics.models.composite import Composite, joined
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
-from simulator.physics.particles.start import ParticleFiles
+from simulator.physics.particles.start import ParticleFiles, StoredParticles
 from simulator.settings import Settings
 from simulator.spectral import Grid, Transform
 
@@ -28,6 +28,10 @@ class StartFiles(ParticleFiles, Protocol):
 
     def snapshot(self, path: str) -> "Stored":
         """A snapshot or checkpoint of a run."""
+        ...
+
+    def gadget(self, path: str, kind: int, numbered: bool) -> "StoredGadget":
+        """The particles of a type in GADGET's HDF5 files; `numbered`: with their places in the files as ids."""
         ...
 
     def clock(self, path: str) -> tuple[float, Mapping[str, Any]]:
@@ -45,6 +49,12 @@ class Stored(Protocol):
         """The coefficients of a field in the layout of `transform`, whose resolution may differ from that of the
         file: modes that are not stored are zero, and stored modes that the layout does not keep are left out."""
         ...
+
+
+class StoredGadget(StoredParticles, Protocol):
+    """Particles in GADGET's files, in the files' units."""
+
+    header: Mapping[str, Any]  # The attributes of Header, Parameters and Units.
 
 
 class Initial:
@@ -80,7 +90,7 @@ class Initial:
         """The particles of a component with all records, each particle on the device that owns its place."""
         raise UserError(
             f"kind: {self.settings.kind} gives fields; particles begin from uniform, jeans_wave, zeldovich_wave, "
-            "cosmological, python or snapshot"
+            "cosmological, gadget, music, python or snapshot"
         )
 
 

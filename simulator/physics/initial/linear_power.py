@@ -1,5 +1,6 @@
 """The linear power spectrum of matter: a power law, a table, a published fit, or the result of a library."""
 
+import io
 import math
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -22,9 +23,15 @@ CMB = 2.7255
 """Temperature of the microwave background today (K): Fixsen, Astrophys. J. 707, 916 (2009)."""
 
 
+MODULES = {"camb": "camb", "class": "classy"}
+TOTAL = {2: 1, 7: 6, 9: 8, 13: 6}
+"""The column of total matter by the number of columns: k and T; CAMB until 2014; axionCAMB; CAMB."""
+
+
 def _installed(library: str | None) -> str | None:
-    if library is not None and find_spec(library) is None:
-        raise ValueError(f"{library} is not installed; pip install 'simulator[cosmology]' brings it")
+    if library is not None and find_spec(MODULES[library]) is None:
+        cure = "classy" if library == "class" else "'simulator[cosmology]'"
+        raise ValueError(f"{library} is not installed; pip install {cure} brings it")
     return library
 
 
@@ -32,15 +39,20 @@ class LinearPowerSettings(Settings):
     """The linear power spectrum P(k) at a = 1: from a table, a power law, a published fit or a library."""
 
     table: InputPath | None = None
-    """Text file with two columns: k (1/length) and P(k) (length^3), in the run's units."""
+    """Text file with two columns: k (1/length) and P(k) (length^3), in the run's units or in `table_units`."""
+    table_units: Literal["run", "mpc_h", "mpc"] = "run"
+    """Units of length of the table: the run's, Mpc / h as in files of CAMB, axionCAMB and CLASS, or Mpc."""
+    transfer_table: InputPath | None = None
+    """The transfer function of CAMB or axionCAMB, a text file of k (h/Mpc) and columns T(k), of which that of total
+    matter is taken; or of two columns. P ~ k^n_s T^2 has `sigma8`."""
     amplitude: Positive | None = None
     """P at k = 1 (length^3), for a power law."""
     index: Real = 0.0
     """Slope of the power law: P ~ k^index."""
     transfer: Literal["eisenstein_hu", "eisenstein_hu_smooth"] | None = None
     """The fit of Eisenstein & Hu (1998) to cold dark matter and baryons, or its form without oscillations."""
-    library: Annotated[Literal["camb"] | None, AfterValidator(_installed)] = None
-    """CAMB's spectrum of cold dark matter and baryons; like transfer it needs model.units."""
+    library: Annotated[Literal["camb", "class"] | None, AfterValidator(_installed)] = None
+    """The spectrum of cold dark matter and baryons by CAMB or CLASS; like transfer it needs model.units."""
     h: Positive | None = None
     """With transfer or library in units of Mpc / h: H0 in 100 km/s/Mpc."""
     baryons: Annotated[float, Field(gt=0, lt=1)] = 0.0493
@@ -57,25 +69,34 @@ class LinearPowerSettings(Settings):
 
     @model_validator(mode="after")
     def _one_spectrum(self) -> Self:
-        if sum(given is not None for given in (self.table, self.amplitude, self.transfer, self.library)) != 1:
-            given = "table (a file with k and P), amplitude (of a power law), transfer and library"
+        ways = (self.table, self.amplitude, self.transfer, self.library, self.transfer_table)
+        if sum(given is not None for given in ways) != 1:
+            given = "table (a file with k and P), amplitude (of a power law), transfer, transfer_table and library"
             raise wrong("table", f"give one of {given}")
         if self.boson_mass is not None and self.transfer is self.library is None:
             raise wrong("boson_mass", "applies to transfer and library; leave it out")
+        if self.table is None and self.table_units != "run":
+            raise wrong("table_units", "applies to table; leave it out")
         return self
 
 
 def linear_power(settings: LinearPowerSettings, model: Any, files: StartFiles) -> Power:
     """The spectrum in the units of a run of `model`, whose background expands. Raises UserError if a fit or library
     lacks the run's units."""
+    cosmology = model.background.settings
     if settings.table is not None:
         power = tabulated(files, settings.table, "P")
+        if settings.table_units != "run":
+            unit, h = unit_and_h(settings, f"table_units: {settings.table_units}", model.units, cosmology)
+            unit *= 1.0 if settings.table_units == "mpc_h" else 1 / h
+            power = _rescaled(power, unit)
     elif settings.amplitude is not None:
         power = _power_law(settings.amplitude, settings.index)
     else:
-        power = interpolated(
-            *physical_spectrum(settings, model.units, model.background.settings, model.transform.grid)
-        )
+        power = interpolated(*physical_spectrum(settings, model.units, cosmology, model.transform.grid, files))
+    if settings.boson_mass is not None:
+        unit, h = unit_and_h(settings, "boson_mass", model.units, cosmology)
+        power = _suppressed(power, settings.boson_mass, h / unit)
     cutoff = settings.cutoff
     return power if cutoff is None else lambda k: power(k) * jnp.exp(-((k / cutoff) ** 2))
 
@@ -84,11 +105,26 @@ def _power_law(size: float, index: float) -> Power:
     return lambda k: size * k**index
 
 
-def physical_spectrum(
-    settings: LinearPowerSettings, units: str, cosmology: CosmologySettings, grid: Grid
-) -> tuple[np.ndarray, np.ndarray]:
-    """k (1/length) and P (length^3) of a fit or library, in the run's units, up to the grid's largest wavenumber."""
-    key = f"library: {settings.library}" if settings.library else f"transfer: {settings.transfer}"
+def _rescaled(power: Power, unit: float) -> Power:
+    """The spectrum in the run's units, from one whose unit of length is the run's over `unit`."""
+    return lambda k: power(k / unit) / unit**3
+
+
+def _suppressed(power: Power, mass: Any, per_mpc: float) -> Power:
+    """The spectrum of an axion of `mass` (1e-22 eV; it may be traced), for k times `per_mpc` in 1/Mpc."""
+    scale = 1.61 * mass ** (1 / 18) / (9 * mass**0.5) * per_mpc
+
+    def suppressed(k: jax.Array) -> jax.Array:
+        x = jnp.minimum(scale * k, 100.0)  # cos(x^3) / (1 + x^8) is 1e-16 there
+        return power(k) * jnp.maximum((jnp.cos(x**3) / (1 + x**8)) ** 2, 1e-30)
+
+    return suppressed
+
+
+def unit_and_h(
+    settings: LinearPowerSettings, key: str, units: str, cosmology: CosmologySettings
+) -> tuple[float, float]:
+    """The run's unit of length in Mpc/h, and h. Raises UserError, for `key`, in units without a name or without h."""
     if units not in UNITS:
         raise UserError(f"{key} needs model.units: {' or '.join(UNITS)}; in other units give a table of k and P")
     unit = UNITS[units]
@@ -97,19 +133,28 @@ def physical_spectrum(
     h = settings.h if settings.h is not None else cosmology.hubble / unit.hubble
     if abs(cosmology.hubble / ((1 if unit.per_h else h) * unit.hubble) - 1) > 1e-9:
         raise UserError(f"h: model.cosmology.hubble has to be {(1 if unit.per_h else h) * unit.hubble:g}")
-    length = unit.megaparsecs * (1.0 if unit.per_h else h)  # the unit of length in Mpc / h
+    return unit.megaparsecs * (1.0 if unit.per_h else h), h
+
+
+def physical_spectrum(
+    settings: LinearPowerSettings, units: str, cosmology: CosmologySettings, grid: Grid, files: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """k (1/length) and P (length^3) of a fit, library or transfer function, in the run's units, up to the grid's
+    largest wavenumber."""
+    way = "library" if settings.library else "transfer" if settings.transfer else "transfer_table"
+    length, h = unit_and_h(settings, f"{way}: {getattr(settings, way)}", units, cosmology)
     corner = math.hypot(*(math.pi * n / extent for n, extent in zip(grid.shape, grid.box, strict=True)))
     largest = max(1.1 * corner / length, 20.0)
     if settings.library:
-        k, power = _camb(settings, cosmology, h, largest)
+        k, power = (_camb if settings.library == "camb" else _class)(settings, cosmology, h, largest)
+    elif settings.transfer_table is not None:
+        k, fit = _table_of_transfer(files, settings.transfer_table)
+        power = k**settings.spectral_index * np.maximum(fit**2, 1e-30 * fit[0] ** 2)
     else:
         k = np.geomspace(1e-5, largest, 3000)
         fit = transfer(k * h, cosmology.matter * h**2, settings.baryons / cosmology.matter, settings.transfer)
         power = k**settings.spectral_index * fit**2
     power = power * (settings.sigma8 / sigma(k, power)) ** 2
-    if settings.boson_mass is not None:
-        x = 1.61 * settings.boson_mass ** (1 / 18) * k * h / (9 * math.sqrt(settings.boson_mass))
-        power = np.maximum(power * (np.cos(x**3) / (1 + x**8)) ** 2, 1e-30 * power)
     return k * length, power / length**3
 
 
@@ -145,6 +190,42 @@ def _camb(
     except (camb.CAMBError, ValueError) as error:
         raise UserError(f"library: camb: {str(error).splitlines()[0]}") from None
     return k, power[0]
+
+
+def _class(
+    settings: LinearPowerSettings, cosmology: CosmologySettings, h: float, largest: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """k (h/Mpc) and P with massless neutrinos. Blas, Lesgourgues & Tram, JCAP 07, 034 (2011)."""
+    import classy  # pyright: ignore[reportMissingImports] - an extra
+
+    dark = cosmology.dark_energy
+    fluid = {"Omega_Lambda": 0, "w0_fld": dark.w0, "wa_fld": dark.wa, "use_ppf": "yes"}
+    solver = classy.Class()
+    solver.set(
+        {
+            "output": "mPk", "P_k_max_h/Mpc": largest, "h": h, "Omega_b": settings.baryons, "N_ur": 3.044,
+            "Omega_cdm": cosmology.matter - settings.baryons, "Omega_k": cosmology.curvature,
+            "n_s": settings.spectral_index, "A_s": 2e-9, **(fluid if (dark.w0, dark.wa) != (-1, 0) else {}),
+        }
+    )  # fmt: skip
+    try:
+        solver.compute()
+        k = np.geomspace(1e-4, largest, 1000)
+        return k, np.array([solver.pk_lin(q * h, 0.0) * h**3 for q in k * (1 - 1e-9)])
+    except classy.CosmoError as error:
+        raise UserError(f"library: class: {str(error).strip().splitlines()[-1]}") from None
+
+
+def _table_of_transfer(files: StartFiles, path: InputPath) -> tuple[np.ndarray, np.ndarray]:
+    """k (h/Mpc) and T of total matter."""
+    try:
+        rows = np.loadtxt(io.BytesIO(files.read(str(path))), ndmin=2)
+        if rows.shape[1] not in TOTAL or len(rows) < 2 or not (np.diff(rows[:, 0]) > 0).all() or rows[0, 0] <= 0:
+            known = ", ".join(map(str, TOTAL))
+            raise ValueError(f"rising k in h/Mpc and transfer functions are needed, in {known} columns")
+    except ValueError as error:
+        raise UserError(f"transfer_table: {path}: {error}") from None
+    return rows[:, 0], rows[:, TOTAL[rows.shape[1]]]
 
 
 def transfer(k: np.ndarray, matter: float, baryons: float, form: str | None = "eisenstein_hu") -> np.ndarray:

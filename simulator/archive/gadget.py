@@ -1,0 +1,132 @@
+"""Writes snapshots as HDF5 files of GADGET-4, which yt, pynbody and most codes of cosmology read.
+
+Lengths are kpc/h or Mpc/h, masses 1e10 Msun/h, and a file's velocities are peculiar velocities in km/s divided by
+sqrt(a): Springel et al., Mon. Not. R. Astron. Soc. 506, 2871 (2021), and the manual of GADGET-4. Velocities of a run
+are supercomoving, a times the peculiar velocity.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from simulator.archive.manifest import Manifest
+from simulator.archive.reader import Snapshot, configuration_of
+from simulator.config import RunConfig
+from simulator.physics.initial.gadget import CM_PER_KPC, GRAMS
+from simulator.physics.models import Model
+from simulator.physics.models.cosmology import UNITS, Background, CosmologySettings, Units
+
+TYPES = (1, 2, 3, 4, 5)
+"""The types of the components in their order; type 0 is gas."""
+AT_ONCE = 1 << 20
+"""The most particles in memory while a file is written."""
+
+
+class Clock(NamedTuple):
+    """The expanding background at the moment of a snapshot."""
+
+    a: float
+    cosmology: CosmologySettings
+    unit: Units | None
+    h: float | None
+    """H0 in 100 km/s/Mpc; None if it is unknown."""
+
+
+def clock_of(configuration: Mapping[str, Any], time: float) -> Clock | None:
+    """The clock of a run with this resolved configuration; None for a static box. Units of Mpc/h do not contain h:
+    it is then that of `output.gadget` or of the start."""
+    model, initial = configuration.get("model") or {}, configuration.get("initial") or {}
+    if not model.get("cosmology"):
+        return None
+    cosmology = CosmologySettings.model_validate(model["cosmology"])
+    unit = UNITS.get(model.get("units", ""))
+    output = (configuration.get("output") or {}).get("gadget") or {}
+    blocks = (output, initial, *(initial.get("components") or {}).values())
+    h = next((block["h"] for block in blocks if block.get("h") is not None), None)
+    if unit is not None and not unit.per_h:
+        h = cosmology.hubble / unit.hubble
+    return Clock(Background(cosmology).scale_factor_at(time), cosmology, unit, h)
+
+
+def fill_gadget(file: h5py.File, folder: Path, manifest: Manifest) -> None:
+    """Write the particles of a snapshot: each component is a type, from 1 on, in the order of the configuration."""
+    snapshot, configuration = Snapshot(folder, manifest), configuration_of(manifest)
+    clock, settings = clock_of(configuration, manifest.time), configuration["output"]["gadget"]
+    assert clock is not None and clock.unit is not None and clock.h is not None  # see `gadget_problem`
+    h, unit = clock.h, clock.unit
+    per_h = 1.0 if unit.per_h else h
+    length, mass = unit.megaparsecs * 1e3 * per_h, 1e-10 * per_h
+    scales = {"position": length, "velocity": clock.a**-1.5, "mass": mass}
+    dtype = np.float32 if settings.get("precision", "double") == "single" else np.float64
+    counts, table = np.zeros(6, np.uint64), np.zeros(6)
+    for kind, (_, records) in zip(TYPES, snapshot.particles.items(), strict=False):
+        counts[kind] = size = records["id"].size
+        group = file.create_group(f"PartType{kind}")
+        pieces = [slice(n, min(n + AT_ONCE, size)) for n in range(0, size, AT_ONCE)]
+        ends = [(m.min(), m.max()) for m in (records["mass"][piece] for piece in pieces)]
+        equal = min(low for low, _ in ends) == max(high for _, high in ends)
+        table[kind] = ends[0][0] * mass if equal else 0.0
+        for record, (name, powers) in DATASETS.items():
+            if record == "mass" and equal:
+                continue
+            shape = (size, 3) if record in ("position", "velocity") else (size,)
+            made = group.create_dataset(name, shape, np.uint64 if record == "id" else dtype)
+            made.attrs.update(_described(powers, h))
+            for piece in pieces:
+                made[piece] = records[record][..., piece].T * scales.get(record, 1)
+    s = clock.cosmology
+    common = {
+        "Time": clock.a, "Redshift": 1 / clock.a - 1, "BoxSize": manifest.attributes["box"][0] * length,
+        "NumFilesPerSnapshot": 1, "Omega0": s.matter, "HubbleParam": h,
+        "OmegaLambda": 1 - s.matter - s.radiation - s.curvature,
+        "UnitLength_in_cm": CM_PER_KPC, "UnitMass_in_g": GRAMS, "UnitVelocity_in_cm_per_s": 1e5,
+    }  # fmt: skip
+    flags = dict.fromkeys(("Sfr", "Cooling", "Feedback", "StellarAge", "Metals", "Entropy_ICs"), 0)
+    file.create_group("Header").attrs.update(
+        {
+            **common, "MassTable": table, "NumPart_ThisFile": counts.astype(np.uint32), "NumPart_Total": counts,
+            "NumPart_Total_HighWord": (counts >> np.uint64(32)).astype(np.uint32),
+            "Flag_DoublePrecision": int(dtype is np.float64), **{f"Flag_{name}": n for name, n in flags.items()},
+        }
+    )  # fmt: skip
+    file.create_group("Parameters").attrs.update({**common, "ComovingIntegrationOn": 1, "Hubble": 0.1})
+
+
+DATASETS = {
+    "position": ("Coordinates", (1, -1, 1, 0, 0)),
+    "velocity": ("Velocities", (0.5, 0, 0, 0, 1)),
+    "mass": ("Masses", (0, -1, 0, 1, 0)),
+    "id": ("ParticleIDs", (0, 0, 0, 0, 0)),
+}
+"""The data set of each record, and its powers of a, h, length, mass and velocity."""
+
+
+def _described(powers: tuple[float, ...], h: float) -> dict[str, float]:
+    names = ("a_scaling", "h_scaling", "length_scaling", "mass_scaling", "velocity_scaling")
+    length, mass, velocity = powers[2:]
+    return {
+        **dict(zip(names, map(float, powers), strict=True)),
+        "to_cgs": CM_PER_KPC**length * GRAMS**mass * 1e5**velocity,
+    }
+
+
+def gadget_problem(config: RunConfig, model: Model) -> str | None:
+    """Why the snapshots of a run cannot be written as GADGET files; None if they can."""
+    settings, box = config.output.gadget, config.grid.box
+    given = None if settings is None else settings.h
+    if not model.populations or len(model.populations) > len(TYPES):
+        return f"writes 1 to {len(TYPES)} components of kind particles, and this model has {len(model.populations)}"
+    clock = clock_of(config.model_dump(), 0.0)
+    if clock is None or clock.unit is None:
+        return f"needs model.units: {' or '.join(UNITS)}, and model.background"
+    if len(set(box)) > 1:
+        return f"needs a cubic box, not {' x '.join(f'{length:g}' for length in box)}"
+    if clock.h is None:
+        return "needs H0 in 100 km/s/Mpc in units of Mpc / h, e.g. h: 0.68"
+    if given is not None and not math.isclose(clock.h, given, rel_tol=1e-6):
+        return f"h: model.background.hubble means h = {clock.h:g}; leave h out"
+    return None

@@ -1,0 +1,113 @@
+"""GADGET's HDF5 files: starts of other codes, and snapshots for other codes."""
+
+import h5py
+import numpy as np
+import pytest
+from gravity_cases import by_id, folder, simulation
+from storage_support import save
+
+from simulator.archive.gadget import clock_of
+from simulator.archive.shard import Dataset
+from simulator.archive.states import particle_datasets, physical_axes
+from simulator.config import dump_config
+from simulator.errors import UserError
+
+RUN = """\
+model:
+  kind: composite
+  units: UNITS
+  cosmology: {start: 0.1, hubble: HUBBLE, matter: 0.3}
+  components: [{kind: particles, name: dark, count: 512}]
+grid: {shape: [8, 8, 8], box: [BOX, BOX, BOX]}
+initial: {kind: composite, components: {dark: START}}
+time: {stop: {redshift: 5}, max_dt: 0.1, cfl: 0.1}
+output: {gadget: {GIVEN}}
+"""
+H = 0.7
+KNOWN = {
+    "mpc_h_km_s_msun_h": {"HUBBLE": "100", "BOX": "64.0", "GIVEN": f"h: {H}"},
+    "kpc_km_s_msun": {"HUBBLE": "0.07", "BOX": str(64e3 / H), "GIVEN": ""},
+}
+SPRAY = "{kind: cosmological, amplitude: 900, index: -1.5, order: 1}"
+
+
+def run_of(units: str, start: str, *overrides: str, devices: int = 1):
+    text = RUN.replace("UNITS", units).replace("START", start)
+    for name, value in KNOWN[units].items():
+        text = text.replace(name, value)
+    return simulation(text, *overrides, devices=devices)
+
+
+@pytest.fixture(scope="module")
+def written():
+    """A snapshot by two devices in units of Mpc/h, and its particles by id."""
+    run = run_of("mpc_h_km_s_msun_h", SPRAY, devices=2)
+    dark = run.state.particles["dark"]
+    records = [
+        *particle_datasets(dark, run.populations["dark"]),
+        Dataset("dark_density", run.values("dark_density")(run.state), physical_axes(run.transform)),
+    ]
+    attributes = {"time": 0.0, "box": [64.0] * 3, "configuration": dump_config(run.config)}
+    return save(folder() / "gadget" / "snapshots", 10, records, attributes), by_id(dark)
+
+
+def as_music(source, target):
+    """The file as three files of monofonIC: in Mpc/h and without units, in single precision, ids from 1, shuffled."""
+    order = np.random.default_rng(1).permutation(512)
+    with h5py.File(source) as given:
+        header, particles = dict(given["Header"].attrs), given["PartType1"]
+        header = {k: v for k, v in header.items() if not k.startswith("Unit")}
+        for number, part in enumerate(np.split(order, [100, 350])):
+            with h5py.File(f"{target}.{number}", "w") as file:
+                counts = np.array([0, len(part), 0, 0, 0, 0], np.uint32)
+                file.create_group("Header").attrs.update(
+                    {**header, "BoxSize": 64.0, "NumPart_ThisFile": counts, "NumFilesPerSnapshot": 3}
+                )
+                file["PartType1/Coordinates"] = (particles["Coordinates"][:][part] / 1e3).astype(np.float32)
+                file["PartType1/Velocities"] = particles["Velocities"][:][part].astype(np.float32)
+                file["PartType1/ParticleIDs"] = (particles["ParticleIDs"][:][part] + 1).astype(np.uint32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "units", "devices"),
+    [("gadget", "mpc_h_km_s_msun_h", 1), ("gadget", "kpc_km_s_msun", 4), ("music", "mpc_h_km_s_msun_h", 4)],
+)
+def test_a_file_is_read_on_any_devices_in_any_units(written, kind, units, devices):
+    """Supercomoving velocities are a^1.5 those of the file; single precision is 6e-8 of the largest number."""
+    snapshot, expected = written
+    path = snapshot.with_suffix(".hdf5")
+    if kind == "music":
+        as_music(path, folder() / "ics.hdf5")
+        path = folder() / "ics.hdf5.0"
+    run = run_of(units, f"{{kind: {kind}, path: {path}}}", devices=devices)
+    found, per_h = by_id(run.state.particles["dark"]), 1.0 if units.startswith("mpc") else H
+    scales = {"position": 1.0 if per_h == 1 else 1e3 / H, "velocity": 1.0, "mass": 1 / per_h}
+    for name, scale in scales.items():
+        tolerance = 1e-12 if kind == "gadget" else 1.2e-7
+        np.testing.assert_allclose(
+            found[name], expected[name] * scale, rtol=0, atol=tolerance * abs(expected[name] * scale).max()
+        )
+    with h5py.File(path) as file:
+        u = file["PartType1/Velocities"][:][np.argsort(file["PartType1/ParticleIDs"][:])].T
+        if kind == "gadget":
+            np.testing.assert_allclose(found["velocity"], 0.1**1.5 * u, rtol=1e-12)
+    assert clock_of(run.config.model_dump(), 0.0).h == pytest.approx(H, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("model.cosmology.start=0.12", "is at a = 0.1 (redshift 9); set model.background.start: 0.1"),
+        ("model.cosmology.matter=0.25", "has Omega0 = 0.3; set model.background.matter: 0.3"),
+        ("grid.box=32,32,32", "its box is 64 Mpc/h; set grid.box: [64.0, 64.0, 64.0]"),
+        ("model.components.0.count=8", "set the component's count: 512"),
+        ("initial.components.dark.type=2", "holds no particles of type 2; it holds types 1"),
+        ("initial.components.dark.share=0.8", "are 1 of the background's matter, not 0.8; set share"),
+        ("model.cosmology.curvature=0.1", "has OmegaLambda = 0.7; set model.background.curvature: 0"),
+    ],
+)
+def test_a_header_that_contradicts_the_run_is_refused(written, override, line):
+    start = f"{{kind: gadget, path: {written[0].with_suffix('.hdf5')}}}"
+    with pytest.raises(UserError, match=r"initial: components.dark: .*hdf5: ") as refused:
+        _ = run_of("mpc_h_km_s_msun_h", start, override).state
+    assert line in str(refused.value)
