@@ -87,7 +87,7 @@ class Simulation:
         self.placement, self.grid = placement, placement.grid
         self.model: Model = make_model(self.config, placement, self.inputs)
         self.time_step = TimeStep(time.dt, time.cfl, time.max_dt)
-        if time.steps is not None and self.model.background is not None:
+        if time.steps is not None and self.model.background is not None and not self.model.background.traced:
             ends = self.model.background.ends(self.first_time, time.stop, time.steps, time.spacing or "growth")
             self.time_step = self.time_step._replace(ends=ends)
         self.transform = self.model.transform
