@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
 from math import isqrt
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -167,7 +167,7 @@ class Gradient:
         for before, end in pairwise((0, *self._ends)):
             count = end - before
             kept, rates = self._held(state, count)
-            state = repeated(lambda s: step(s, self._dt), state, count, kept, shardings, rates)
+            state = repeated(lambda s: step(s, cast(float, self._dt)), state, count, kept, shardings, rates)
             found.append(state)
         return tuple(found)
 

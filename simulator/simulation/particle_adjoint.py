@@ -159,7 +159,8 @@ def _inner(sets: Sets, vectors: Mapping[str, jax.Array], slope: str) -> Float[Ar
 
 def _ordered(domain: Domain, particles: ParticleSet, begin: ParticleSet) -> dict[str, jax.Array]:
     """The slopes by the records of particles, in the order of the same particles in `begin`."""
-    slopes = {r: particles.records[f"by_{r}"] for r in RECORDS}
+    # Entries whose particle has left keep its records.
+    slopes = {r: jnp.where(particles.valid, particles.records[f"by_{r}"], 0) for r in RECORDS}
     if not domain.cuts:
         return slopes
 
@@ -191,9 +192,8 @@ def check_variable(simulation: Simulation, key: str, value: Any) -> None:
     known = simulation.model.populations
     if key == PARTICLES:
         for name, records in value.items():
-            if name not in known or (wrong := [r for r in records if r not in RECORDS]):
-                bad = f"{name}.{wrong[0]}" if name in known else name
-                raise UserError(f"variables: particles: no {bad}; {', '.join(known)} have {', '.join(RECORDS)}")
+            if name not in known or not records.keys() <= set(RECORDS):
+                raise UserError(f"variables: particles: {', '.join(known)} have {', '.join(RECORDS)} and no others")
     elif key != GRAVITY and (not key.startswith(COSMOLOGY) or key == f"{COSMOLOGY}start"):
         takes = f"{PARTICLES}, {GRAVITY} and the numbers of {COSMOLOGY[:-1]} except start"
         raise UserError(f"variables: {key!r} cannot vary in a run of particles; {takes} can")
@@ -219,10 +219,11 @@ def states(
         if numbers and background is not None and model.background is not None:
             scales = [model.background.scale_factor_at(float(t)) for t in simulation.time_step.ends]
             times = jnp.stack([jnp.asarray(background.time_of(a)) for a in scales])
-    gravity = variables.get(GRAVITY, 1.0) / (model.settings.gravitational_constant if GRAVITY in variables else 1.0)
-    given, found = variables.get(PARTICLES, {}), []
+    gravity = variables[GRAVITY] / model.settings.gravitational_constant if GRAVITY in variables else 1.0
+    given = variables.get(PARTICLES, {})
+    found: list[State] = []
     records = {n: {r: s.records[r] for r in RECORDS} | dict(given.get(n, {})) for n, s in begin.particles.items()}
-    sets = begin.particles
+    sets: Any = begin.particles
     for before, end in pairwise((0, *ends)):
         part = course(integrator, background, times[before : end + 1], gravity)
         sets = ran(model, part, records, sets)

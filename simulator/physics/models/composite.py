@@ -198,7 +198,7 @@ class Composite(SplitModel):
     def kick(self, fields: Any, time: Number, duration: Number) -> tuple[Any, Number]:
         return self.kicked(fields, self.forces(fields, time), time, duration)
 
-    def forces(self, fields: Any, time: Number) -> Matter:
+    def forces(self, fields: Any, time: Number | None) -> Matter:
         moment = self.moment(fields, time)
         works = iter(moment.works.values())
 

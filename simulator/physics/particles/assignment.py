@@ -210,7 +210,8 @@ def _interpolate(assignment: Assignment, values: jax.Array, position: jax.Array)
 def _interpolate_reverse(assignment: Assignment, given: tuple[jax.Array, jax.Array], slope: jax.Array) -> Any:
     (values, position), parts = given, []
     moved = assignment.slopes(values, position, slope)
-    before, plain = moved, replace(assignment, total=None)
+    before: Any = moved
+    plain = replace(assignment, total=None)
     for component in slope:
         before = _deposit(plain, plain.domain.after(position, before), component)
         parts.append(before)
