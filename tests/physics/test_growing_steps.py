@@ -2,6 +2,7 @@
 conservation, and steps at given times."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +43,7 @@ def mode(background: Background, a: float) -> dict[str, jax.Array]:
 
 def moved(name: str, background: Background, fields, ends):
     step = jax.jit(lambda f, t, dt: INTEGRATORS[name]().alternate(Perturbed(background), f, t, dt)[0])
-    for t, end in zip(ends[:-1], ends[1:], strict=True):
+    for t, end in pairwise(ends):
         fields = step(fields, jnp.float64(t), end - t)
     return fields
 

@@ -95,7 +95,7 @@ REFUSED = [
     (WAVE, "output.snapshots.every=[2, 1]", "output.snapshots.every: a list of times rises and has"),
     (WAVE, [EXPANDING, "time.steps=4", "time.integrator=bullfrog"], "bullfrog does not solve schrodinger_poisson"),
     (BOTH, "time.integrator=fastpm", "fastpm takes steps of linear growth: it needs particles and an expanding box"),
-    (BOTH, ["model.cosmology={}", "time.integrator=bullfrog"], "it needs particles and no self_gravitating_gas; kick"),
+    (BOTH, ["model.cosmology={}", "time.integrator=bullfrog"], "it needs particles and no self_gravitating_gas"),
     (WAVE, "time.steps=4", "time.steps: needs an expanding box, model.background; give time.dt"),
     (WAVE, [EXPANDING, "time.spacing=growth"], "time.spacing: needs time.steps; leave the key out"),
     (WAVE, [EXPANDING, "time={stop: 1, steps: 3, dt: 1}"], "time.steps: excludes time.dt; keep one of the two"),
