@@ -85,8 +85,8 @@ class Assignment:
         both = jnp.concatenate([modes * own, modes * turned.astype(modes.dtype)])
         values = self.transform.inverse(self.transform.layout.constrain(both))
         n = modes.shape[0]
-        first = _interpolate(self, values[:n], position)
-        second = _interpolate(self, values[n:], self.domain.after(position + self._half_cell, first))
+        first: Any = _interpolate(self, values[:n], position)
+        second: Any = _interpolate(self, values[n:], self.domain.after(position + self._half_cell, first))
         return first + second
 
     def slopes(
