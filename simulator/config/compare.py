@@ -82,6 +82,8 @@ def programs(config: RunConfig) -> str:
         shared[block] = {key: _kind(item) for key, item in leaves(whole.get(block))}
     time = whole["time"]
     shared["time"] = [time["integrator"], [key for key in TIME_STEP if key in time]]
+    if "steps" in time:  # their ends follow from the background
+        shared |= {name: whole[name] for name in ("model", "time")}
     return json.dumps([shared, config.run.memory], sort_keys=True, default=str)
 
 

@@ -65,6 +65,11 @@ class GridSettings(Settings):
         return self
 
 
+EXCLUSIVE = ("cfl", "dt", "steps")
+"""The keys of `time` of which one chooses the time step."""
+REMOVES = {"cfl": ("dt", "steps", "spacing"), "dt": ("cfl", "steps", "spacing"), "steps": ("cfl", "dt", "max_dt")}
+"""The keys of a file's `time` that an override of one of `EXCLUSIVE` removes."""
+
 USUAL_CFL = 0.5
 """The default CFL number, if integrator and dealiasing allow it."""
 
@@ -83,6 +88,11 @@ class TimeSettings(Settings):
     the integrator with this dealiasing if that is smaller."""
     dt: Duration | None = None
     """A fixed time step, instead of cfl."""
+    steps: Count | None = None
+    """In an expanding box, instead of cfl: the number of steps from the start to stop. Aligned output divides steps
+    further."""
+    spacing: Literal["growth", "log_scale_factor"] | None = None
+    """What the steps divide equally: the linear growth factor D (the default) or ln a."""
     max_dt: Duration | None = None
     """Upper limit of the time step that follows from cfl; required if the initial flow is at rest."""
     max_steps: Count | None = None
@@ -91,14 +101,20 @@ class TimeSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _default_cfl(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("cfl") is None and data.get("dt") is None:
+        if isinstance(data, dict) and all(data.get(key) is None for key in EXCLUSIVE):
             return {**data, "cfl": USUAL_CFL}
         return data
 
     @model_validator(mode="after")
     def _one_way_to_choose_dt(self) -> Self:
-        if self.dt is not None and self.cfl is not None:
-            raise wrong("dt", "excludes time.cfl; keep one of the two")
+        values = (self.cfl, self.dt, self.steps)
+        given = [key for key, value in zip(EXCLUSIVE, values, strict=True) if value is not None]
+        if len(given) > 1:
+            raise wrong(given[1], f"excludes time.{given[0]}; keep one of the two")
+        if self.steps is None and self.spacing is not None:
+            raise wrong("spacing", "needs time.steps; leave the key out")
+        if self.steps is not None and self.max_dt is not None:
+            raise wrong("max_dt", "has no effect with time.steps; leave the key out")
         if self.dt is not None and self.max_dt is not None and self.dt > self.max_dt:
             raise wrong("dt", f"must be at most time.max_dt = {self.max_dt}, not {self.dt}")
         return self

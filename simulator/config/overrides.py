@@ -5,12 +5,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.config.discretization import REMOVES
 from simulator.config.yaml12 import Path, dotted, has, parse_yaml, path_of, value_at
 from simulator.errors import UserError, shortened, shown
 from simulator.settings import CommandLineText
 
 COMMAND_LINE = "command line"
-_EXCLUSIVE: Mapping[Path, Path] = {("time", "cfl"): ("time", "dt"), ("time", "dt"): ("time", "cfl")}
+_EXCLUSIVE: Mapping[Path, tuple[Path, ...]] = {
+    ("time", key): tuple(("time", other) for other in others) for key, others in REMOVES.items()
+}
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,8 @@ def apply_overrides(data: dict[str, Any], places: dict[Path, str], overrides: It
     """Apply `overrides` to `data` in place, and update `places` (the origin of each key).
 
     The last of several overrides of one key wins; otherwise their order does not matter. An override of `kind` with
-    another value than in the file discards the rest of the block; an override of `time.cfl` or `time.dt` removes the
-    other key.
+    another value than in the file discards the rest of the block; an override of `time.cfl`, `time.dt` or
+    `time.steps` removes the keys that it excludes.
     """
     last = {override.path: override for override in overrides}
     # A whole block comes before its keys, its kind before its other keys.
@@ -72,9 +75,9 @@ def apply_overrides(data: dict[str, Any], places: dict[Path, str], overrides: It
         if override.value is None:
             _remove(data, places, override.path)
             continue
-        other = _EXCLUSIVE.get(override.path)
-        if other and places.get(other) != override.place:
-            _remove(data, places, other)
+        for other in _EXCLUSIVE.get(override.path, ()):
+            if places.get(other) != override.place:
+                _remove(data, places, other)
         if override.path[-1] == "kind" and value_at(data, override.path) not in (None, override.value):
             _set(data, places, Override(override.path[:-1], {}, override.place))
         _set(data, places, override)

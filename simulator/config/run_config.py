@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from simulator.cluster.jobscript import SlurmSettings
-from simulator.config.discretization import USUAL_CFL, GridSettings, TimeSettings
+from simulator.config.discretization import EXCLUSIVE, USUAL_CFL, GridSettings, TimeSettings
 from simulator.config.execution import DeviceSettings, FftSettings, ProcessSettings
 from simulator.config.output import OutputSettings, with_kinds
 from simulator.config.yaml12 import path_of
@@ -287,7 +287,7 @@ def _fitting(registries: Registries) -> dict[str, Any]:
         time, grid = data.get("time"), data.get("grid", {})
         if not isinstance(time, dict) or not isinstance(grid, dict):
             return data
-        if time.get("cfl") is not None or time.get("dt") is not None:
+        if any(time.get(key) is not None for key in EXCLUSIVE):
             return data
         integrator = time.get("integrator", TimeSettings.model_fields["integrator"].default)
         dealias = grid.get("dealias", GridSettings.model_fields["dealias"].default)
@@ -313,7 +313,7 @@ def _solvers(model: Any, integrators: Mapping[str, Any]) -> Sequence[str]:
     if model is not None and model.integrators:
         return model.integrators
     split = model is not None and model.split
-    return [n for n, c in integrators.items() if c.split == split]
+    return [n for n, c in integrators.items() if c.split == split and not c.growing]
 
 
 def _misfit(
@@ -324,6 +324,8 @@ def _misfit(
     integrator, dealias, cfl = config.time.integrator, config.grid.dealias, config.time.cfl
     if integrator not in known:
         return "time.integrator", f"{integrator} does not solve {name}; {' or '.join(known)} do"
+    if line := model.misfit(config.model, integrators[integrator]):
+        return "time.integrator", f"{integrator} {line}"
     if config.forcing is not None and model.split:
         return "forcing", f"{name} cannot be forced; leave the key out"
     if model.dealias and dealias not in model.dealias:

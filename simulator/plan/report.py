@@ -166,9 +166,9 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
     if devices is None:
         return config, [f"warning: {config.name} fits on no number of {found.name} devices"]
     try:
-        plan = Plan(
-            config, found, devices, fixed_steps(config) if config.time.dt else Steps(None, "dt follows from the flow")
-        )
+        known = config.time.dt or config.time.steps
+        steps = fixed_steps(config) if known else Steps(None, "dt follows from the flow")
+        plan = Plan(config, found, devices, steps)
     except UserError as error:
         return config, [f"warning: {error}"]
     lines = []

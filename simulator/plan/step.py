@@ -197,7 +197,7 @@ class Estimate:
 def estimate(config: RunConfig) -> Estimate:
     """The estimate of a run. Raises UserError if model, grid and initial condition are incompatible."""
     columns, state = _traced(Programs(config))
-    steps = fixed_steps(config).count if config.time.dt is not None else None
+    steps = fixed_steps(config).count if config.time.dt or config.time.steps else None
     return Estimate(columns, state, prod(config.grid.shape), steps)
 
 

@@ -28,6 +28,8 @@ class Steps:
 def fixed_steps(config: RunConfig) -> Steps:
     """The number of steps if the configuration determines it, else an unknown number."""
     time = config.time
+    if time.steps is not None:
+        return Steps(_limited(config, time.steps), "of time.steps, and those that output divides")
     if time.dt is None:
         return Steps(time.max_steps, "at most, by time.max_steps" if time.max_steps else "dt follows from the flow")
     return Steps(_limited(config, ceil(round(time.stop / time.dt, 6))), f"of time.dt = {time.dt:g}")
@@ -38,7 +40,7 @@ def estimated_steps(config: RunConfig) -> Steps:
     is built on grids of 16 and 32 points along the longest side, and the increase of 1/dt between these grids is
     extrapolated to the run's grid. A flow that speeds up takes more steps, a decaying flow fewer."""
     known = fixed_steps(config)
-    if config.time.dt is not None:
+    if config.time.dt is not None or config.time.steps is not None:
         return known
     try:
         rates = [_rate(config, shape) for shape in _coarse_shapes(config)]

@@ -14,6 +14,7 @@ from simulator.archive.state import CONFIG
 from simulator.cluster.jobscript import SlurmSettings, render
 from simulator.cluster.queue import needs_sbatch, sbatch
 from simulator.config import RunConfig, diff_configs, dump_config, load_config, read_yaml
+from simulator.config.discretization import REMOVES
 from simulator.config.messages import explain
 from simulator.config.run_config import Places
 from simulator.errors import UserError
@@ -122,9 +123,10 @@ def _changes(folder: Path, config: RunConfig) -> list[str]:
         for key, _, new, _ in diff_configs(load_config(folder / CONFIG, check_files=False), config)
         if key != "output.directory" and not key.startswith("slurm.")
     }
-    for key, other in (("time.cfl", "time.dt"), ("time.dt", "time.cfl")):
-        if different.get(key, "") is None and different.get(other) is not None:
-            del different[key]  # setting one of the two keys removes the other
+    for key, others in REMOVES.items():
+        if different.get(f"time.{key}") is not None:  # setting the key removes the others
+            gone = [f"time.{other}" for other in others]
+            different = {k: v for k, v in different.items() if v is not None or k not in gone}
     return [f"{key}={json.dumps(value)}" for key, value in different.items()]
 
 

@@ -23,15 +23,20 @@ from simulator.spectral.moved import phase_shift
 
 
 class TimeStep(NamedTuple):
-    """The choice of dt: fixed, or from the CFL number; never above `largest`."""
+    """The choice of dt: fixed, from the CFL number and never above `largest`, or to the next of given times."""
 
     fixed: float | None
     cfl: float | None
     largest: float | None
+    ends: Any = None  # The rising times at which steps end, (steps + 1,), the first one included.
 
-    def choose(self, rate: Number) -> Number:
+    def choose(self, rate: Number, time: Number) -> Number:
         """dt (time) from the model's largest rate (1/time); NaN, which ends the run, if the rate is not finite."""
-        if self.fixed is not None:
+        if self.ends is not None:
+            ends = jnp.asarray(self.ends)
+            near = EVENT_TOLERANCE * jnp.diff(ends, append=jnp.inf)
+            dt = ends[jnp.clip(jnp.searchsorted(ends - near, time, side="right"), 1, len(ends) - 1)] - time
+        elif self.fixed is not None:
             dt = jnp.float64(self.fixed)
         else:
             dt = cast(float, self.cfl) / rate.astype(jnp.float64)
@@ -146,7 +151,9 @@ class _Round(NamedTuple):
     due: jax.Array  # Whether there is another round.
 
 
-def _joined_steps(model: Any, state: State, unfinished: Callable, choose: Callable) -> State:
+def _joined_steps(
+    model: Any, integrator: KickDriftKick, state: State, unfinished: Callable, choose: Callable
+) -> State:
     """Steps of kick, drift, kick with one evaluation of the forces in each, the same for the last kick of a step and
     the first of the next. A round does that last kick and, if a step is due, the next first kick and drift; else
     those of no duration, which change no bit. `choose(state, rate)` as in `one_step`."""
@@ -160,8 +167,9 @@ def _joined_steps(model: Any, state: State, unfinished: Callable, choose: Callab
         due = unfinished(whole)
         dt, origin, since, time = choose(whole, whole.memory["rate"])
         length = jnp.where(due, dt, 0)
-        contents, _ = model.kicked(contents, forces, whole.time, 0.5 * length)
-        contents = model.drift(contents, length)
+        stages = integrator.stages(model.background, whole.time, length)
+        contents, _ = model.kicked(contents, forces, whole.time, stages.kicks[0])
+        contents = model.drift(contents, stages.drifts[1])
         new = _replaced(whole, contents, whole.memory["rate"])
         new = replace(new, time=time, step=whole.step + 1, dt=dt, origin=origin, since=since)
         new = _with_room(whole, new)
@@ -169,7 +177,7 @@ def _joined_steps(model: Any, state: State, unfinished: Callable, choose: Callab
         new = replace(new, **{n: jnp.where(due, getattr(new, n), getattr(whole, n)) for n in clock})
         new = _at_failure(whole, new)
         moved = new.step > whole.step
-        return _Round(new, jnp.where(moved, 0.5 * new.dt, 0), moved)
+        return _Round(new, jnp.where(moved, stages.kicks[1], 0), moved)
 
     begun = _Round(state, jnp.zeros((), jnp.float64), unfinished(state))
     return lax.while_loop(lambda begun: begun.due, round_, begun).state
@@ -239,17 +247,17 @@ def step_of(
     return step
 
 
-def aligned(state: State, dt: Number, until: Until, fixed: bool):
+def aligned(state: State, dt: Number, until: Until, fixed: bool, halves: bool = True):
     """dt, origin, since and the time at the end of a step that ends at a requested time where one is due.
 
-    A remainder between one and two steps is halved. If an event coincides with the end of the step, dt does not
-    change and the clock is set to the event's time.
+    With `halves` a remainder between one and two steps is halved. If an event coincides with the end of the step, dt
+    does not change and the clock is set to the event's time.
     """
     target, soft = jnp.float64(until.aligned), jnp.float64(until.soft)
     remaining = target - state.time
     hits = abs(remaining - dt) <= EVENT_TOLERANCE * dt
     shorter = ~hits & (remaining < dt)
-    halved = ~hits & ~shorter & (remaining < (2 - EVENT_TOLERANCE) * dt)
+    halved = halves & ~hits & ~shorter & (remaining < (2 - EVENT_TOLERANCE) * dt)
     chosen = jnp.where(shorter, remaining, jnp.where(halved, remaining / 2, dt))
     # Steps of equal size are counted; after a change of dt, as in a continued run, the count starts anew.
     equal = fixed & (state.dt == dt)
@@ -290,10 +298,11 @@ def advance_of(
             return (s.step < last) & due & ~jnp.isnan(s.dt) & room
 
         def choose(s: State, rate: Number):
-            return aligned(s, time_step.choose(rate), until, time_step.fixed is not None)
+            dt = time_step.choose(rate, s.time)
+            return aligned(s, dt, until, time_step.fixed is not None, time_step.ends is None)
 
         if isinstance(integrator, KickDriftKick) and isinstance(model, SplitModel) and model.joins_kicks:
-            return _joined_steps(model, state, unfinished, choose)
+            return _joined_steps(model, integrator, state, unfinished, choose)
 
         def body(s: State) -> State:
             new = one_step(model, integrator, s, partial(choose, s), forcing, swarm)

@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
 from math import isqrt
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ from jax.ad_checkpoint import checkpoint_name
 from simulator.errors import UserError
 from simulator.measure.budget import RESIDUAL
 from simulator.physics.models import State
-from simulator.simulation import start
+from simulator.simulation import particle_adjoint, start
 from simulator.simulation.advance import step_of
 from simulator.simulation.compiling import SMALL, bytes_of
 from simulator.simulation.simulation import Simulation
@@ -103,14 +103,23 @@ class Gradient:
     Variables are a mapping: `fields` are the spectral fields at the beginning, by name; `model.viscosity`,
     `forcing.amplitude`, `initial.energy` and so on are numbers of the configuration; `model.subgrid.arrays` are the
     arrays of a python closure, a tree like `simulation.model.varied_arrays["model.subgrid.arrays"]`. Everything else
-    is as in the configuration. `fields` and `initial` exclude each other.
+    is as in the configuration. `fields` and `initial` exclude each other. For a composite of particles variables are
+    `particles`, the records position, velocity and mass at the beginning by name and in the order of
+    `simulation.state`, and numbers of the cosmology and of gravity; `dt` may be left out where the configuration has
+    `time.steps`, and no states are kept.
 
     The gradient has the same keys. For complex arrays it is the direction of ascent: fields - rate * gradient lowers
     the loss. Functions are compiled once for each set of keys.
     """
 
     def __init__(
-        self, simulation: Simulation, loss: Loss, *, steps: int | Sequence[int], dt: float, kept: int | None = None
+        self,
+        simulation: Simulation,
+        loss: Loss,
+        *,
+        steps: int | Sequence[int],
+        dt: float | None = None,
+        kept: int | None = None,
     ):
         """`steps`: the number of steps, or the rising step numbers after which `loss` gets a state each. `kept`: the
         number of states that the forward pass keeps. The reverse holds as many again between two of them; with fewer,
@@ -122,7 +131,9 @@ class Gradient:
         if kept is not None and kept < 2:
             raise UserError(f"kept: a number of states, 2 or more, is needed, not {kept}")
         if simulation.populations:
-            raise UserError(f"particles: gradients do not go through particles ({', '.join(simulation.populations)})")
+            particle_adjoint.check_model(simulation, dt)
+        elif dt is None:
+            raise UserError("dt: the size of the steps is needed")
         self._simulation, self._loss, self._ends, self._dt = simulation, loss, ends, dt
         self._kept = kept
 
@@ -140,6 +151,8 @@ class Gradient:
 
     def states(self, variables: Mapping[str, Any], begin: State) -> tuple[State, ...]:
         """The states that `loss` gets. The run starts from `begin` unless a variable defines the start. Pure."""
+        if self._simulation.populations:
+            return particle_adjoint.states(self._simulation, variables, begin, self._ends, self._dt)
         numbers = {key: value for key, value in variables.items() if key != FIELDS}
         simulation = self._simulation.varied(numbers) if numbers else self._simulation
         state = begin
@@ -154,7 +167,7 @@ class Gradient:
         for before, end in pairwise((0, *self._ends)):
             count = end - before
             kept, rates = self._held(state, count)
-            state = repeated(lambda s: step(s, self._dt), state, count, kept, shardings, rates)
+            state = repeated(lambda s: step(s, cast(float, self._dt)), state, count, kept, shardings, rates)
             found.append(state)
         return tuple(found)
 
@@ -186,7 +199,9 @@ class Gradient:
     def _checked(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         simulation = self._simulation
         for key, value in variables.items():
-            if key == FIELDS:
+            if simulation.populations:
+                particle_adjoint.check_variable(simulation, key, value)
+            elif key == FIELDS:
                 if unknown := value.keys() - simulation.model.fields.keys():
                     known = ", ".join(simulation.model.fields)
                     raise UserError(f"variables: {unknown.pop()!r} is not a field of the model, which has {known}")
@@ -195,8 +210,9 @@ class Gradient:
                 raise UserError(f"variables: {key!r}; {problem}")
         if FIELDS in variables and any(key.startswith("initial.") for key in variables):
             raise UserError("variables: fields and initial exclude each other; both give the start")
-        cast = partial(jax.tree.map, lambda a: jnp.asarray(a, simulation.dtype))
-        return {k: v if k == FIELDS else cast(v) for k, v in variables.items()}
+        trees = (FIELDS, particle_adjoint.PARTICLES)
+        in_type = partial(jax.tree.map, lambda a: jnp.asarray(a, simulation.dtype))
+        return {k: v if k in trees else in_type(v) for k, v in variables.items()}
 
 
 differentiate = Gradient

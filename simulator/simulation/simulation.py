@@ -83,9 +83,13 @@ class Simulation:
         self._compiled: dict[Any, Callable[[State], Any]] = {}
         self._state: State | None = None
         time = self.config.time
-        self.integrator, self.time_step = INTEGRATORS[time.integrator](), TimeStep(time.dt, time.cfl, time.max_dt)
+        self.integrator = INTEGRATORS[time.integrator]()
         self.placement, self.grid = placement, placement.grid
         self.model: Model = make_model(self.config, placement, self.inputs)
+        self.time_step = TimeStep(time.dt, time.cfl, time.max_dt)
+        if time.steps is not None and self.model.background is not None and not self.model.background.traced:
+            ends = self.model.background.ends(self.first_time, time.stop, time.steps, time.spacing or "growth")
+            self.time_step = self.time_step._replace(ends=ends)
         self.transform = self.model.transform
         self.dtype = self.transform.dtype
         self.forcing: Forcing | None = make_forcing(self.config, self.model, self.inputs)

@@ -190,7 +190,7 @@ def check_start(
             )
     check_growth(config, model, time_step)
     dt = time_step.fixed
-    if dt is not None or time_step.largest is not None:
+    if dt is not None or time_step.ends is not None or time_step.largest is not None:
         return
     if float(model.transform.layout.once(partial(rate_of, model), state)) == 0:
         unstated = isinstance(model, Equation) and type(model).advection is Equation.advection

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from simulator.config.discretization import EXCLUSIVE
 from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.config.yaml12 import Path, dotted, path_of
@@ -25,7 +26,7 @@ _REFUSED = {
     "output.directory": "is the folder of all runs of the sweep; give it in the base",
     "slurm": "applies to the whole array; give it in this file's slurm block",
 }
-_EXCLUSIVE = ("time.cfl", "time.dt")
+_EXCLUSIVE = tuple(f"time.{key}" for key in EXCLUSIVE)
 
 
 @dataclass(frozen=True)
@@ -179,9 +180,9 @@ class _Expansion:
             first.setdefault(key, path)
 
     def check_exclusive(self, runs: list[dict[str, Value]]) -> None:
-        one, other = _EXCLUSIVE
         for run in runs:
-            if all(key in run and run[key].value is not None for key in _EXCLUSIVE):
+            one, *others = [key for key in _EXCLUSIVE if key in run and run[key].value is not None] or [""]
+            for other in others:
                 self.wrong(run[other].path, f"excludes {one}, which the same run has too; keep one of the two")
 
     def without_excluded(self, runs: list[dict[str, Value]], blocks: Blocks) -> list[Values]:

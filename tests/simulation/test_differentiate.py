@@ -1,5 +1,6 @@
 """Gradients through whole runs: against finite differences, in bounded memory, sharded."""
 
+import gravity_cases
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -77,8 +78,49 @@ def test_against_finite_differences(flow) -> None:
 def test_particles_are_refused(tmp_path) -> None:
     species = "particles: [{name: tracers, kind: tracer, count: 8}]\n"
     own = simulation(write_case(tmp_path, CASE + species), "devices.count=1")
-    with pytest.raises(UserError, match=r"particles: .*\(tracers\)"):
+    with pytest.raises(UserError, match=r"particles: gradients do not go through particles of a flow \(tracers\)"):
         differentiate(own, energies(own), steps=1, dt=DT)
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize(("integrator", "devices"), [("bullfrog", 1), ("fastpm", 2), ("kick_drift_kick", 4)])
+def test_particles(integrator: str, devices: int) -> None:
+    """By records and by numbers, along one direction: extrapolated central differences, as above. On 4 devices some
+    particles begin on one device and end on another. Steps take numbers only: no array grows with them."""
+    own = gravity_cases.simulation(
+        gravity_cases.MATTER,
+        *("model.cosmology.start=0.05", "time={stop: {scale_factor: 1}, steps: 6}", f"time.integrator={integrator}"),
+        "initial.components.dark={kind: cosmological, amplitude: 0.4, index: -1, seed: 4}",
+        devices=devices,
+    )
+    begin = own.state.particles["dark"]
+
+    def loss(state) -> jax.Array:
+        p = state.particles["dark"]
+        waves = jnp.cos(p.records["position"] + p.id) + jnp.sin(p.records["velocity"])
+        density = own.model.field_values("dark_density", own.model.contents(state))
+        return jnp.where(p.valid, waves.sum(0), 0).sum() + (density**2).sum()
+
+    records = {r: begin.records[r] for r in ("position", "velocity", "mass")}
+    at = {"particles": {"dark": records}, "model.cosmology.matter": 0.3, "model.gravitational_constant": 1.0}
+    way = {r: jnp.where(begin.valid, jnp.cos((3 + i) * begin.id), 0) for i, r in enumerate(records)}
+    way = {"particles": {"dark": {**way, "mass": 0.1 * way["mass"]}}, "model.cosmology.matter": 0.3}
+    way["model.gravitational_constant"] = 0.2
+    gradient = differentiate(own, loss, steps=6)
+
+    def central(h: float) -> float:
+        higher, lower = (jax.tree.map(lambda x, d, s=s: x + s * d, at, way) for s in (h, -h))
+        return float(gradient.value(higher) - gradient.value(lower)) / (2 * h)
+
+    slopes = gradient(at)[1]
+    found = sum(float((a * b).sum()) for a, b in zip(jax.tree.leaves(slopes), jax.tree.leaves(way), strict=True))
+    assert abs(found / ((4 * central(5e-5) - central(1e-4)) / 3) - 1) < 1e-6
+    if devices == 4:
+        end = jax.jit(lambda v, s: gradient.states(v, s)[-1].particles["dark"])(at, own.state)
+        assert (np.asarray(end.id) != np.asarray(begin.id)).any()
+        return
+    few, many = (differentiate(own, loss, steps=n, dt=0.1).lower(at).compile().memory_analysis() for n in (2, 50))
+    assert many.temp_size_in_bytes - few.temp_size_in_bytes < 0.02 * few.temp_size_in_bytes
 
 
 def test_by_numbers_of_the_start(flow) -> None:

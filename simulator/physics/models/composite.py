@@ -30,6 +30,7 @@ from simulator.physics.models.model import SplitModel, State
 from simulator.physics.models.particle_component import ParticleComponent, ParticleComponentSettings
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.population import Population
+from simulator.physics.stepping.integrator import Integrator
 from simulator.settings import NonNegative, Settings, wrong
 from simulator.spectral import Transform
 from simulator.spectral.arrays import Number, OfModes, ParticleVectors, PhysicalScalar, SpectralScalar, Spectrum
@@ -106,7 +107,7 @@ class Composite(SplitModel):
     """
 
     Settings = CompositeSettings
-    integrators: ClassVar[tuple[str, ...]] = ("kick_drift_kick", "drift_kick_drift")
+    integrators: ClassVar[tuple[str, ...]] = ("kick_drift_kick", "drift_kick_drift", "bullfrog", "fastpm")
     """The integrators of second order: those of higher order step back in time, which a viscous gas does not
     allow."""
     dealias: ClassVar[tuple[str, ...]] = ("two_thirds",)
@@ -128,6 +129,14 @@ class Composite(SplitModel):
     @property
     def parts(self) -> Mapping[str, Component]:
         return self._parts
+
+    @classmethod
+    def misfit(cls, settings: CompositeSettings, integrator: type[Integrator]) -> str | None:
+        others = [c.kind for c in settings.components if c.kind != "particles"]
+        if integrator.growing and (settings.cosmology is None or others):
+            why = "an expanding box, model.background" if settings.cosmology is None else f"no {others[0]}"
+            return f"takes steps of linear growth: it needs particles and {why}; kick_drift_kick takes every matter"
+        return None
 
     @classmethod
     def create(cls, settings: CompositeSettings, make: Callable[..., Transform], files: Any) -> Self:
@@ -178,10 +187,18 @@ class Composite(SplitModel):
     def joins_kicks(self) -> bool:
         return len(self.populations) == len(self.parts)
 
+    def slowed(self, fields: Any, factor: Number) -> Any:
+        """The fields with the velocities of all particles times `factor`."""
+        slower = {
+            name: fields[name].with_records({"velocity": factor * fields[name].records["velocity"]})
+            for name in self.populations
+        }
+        return {**fields, **slower}
+
     def kick(self, fields: Any, time: Number, duration: Number) -> tuple[Any, Number]:
         return self.kicked(fields, self.forces(fields, time), time, duration)
 
-    def forces(self, fields: Any, time: Number) -> Matter:
+    def forces(self, fields: Any, time: Number | None) -> Matter:
         moment = self.moment(fields, time)
         works = iter(moment.works.values())
 

@@ -11,6 +11,7 @@ from simulator.physics.models.cosmology import Background
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.population import Populations
+from simulator.physics.stepping.integrator import Integrator
 from simulator.settings import Settings
 from simulator.spectral import Evaluated, Local, Points, Transform, arrays
 from simulator.spectral.bins import shell_spectra
@@ -302,6 +303,11 @@ class Model(Observables):
     """The expanding background; None: a static box."""
 
     @classmethod
+    def misfit(cls, settings: Any, integrator: type[Integrator]) -> str | None:
+        """The reason why an integrator cannot solve the model with these settings; None if it can."""
+        return None
+
+    @classmethod
     def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> "Model":
         """The model of a run. `make(real=True, every=False)` is `make_transform` on the run's grid and devices;
         `files` opens the user's files."""
@@ -368,6 +374,10 @@ class SplitModel(Model):
     def drift(self, fields: Fields, duration: arrays.Number) -> Fields:
         """exp(duration T) u."""
         raise TypeError(f"{type(self).__name__} does not define drift")
+
+    def slowed(self, fields: Fields, factor: arrays.Number) -> Fields:
+        """The fields with all velocities times `factor`, for integrators of linear growth."""
+        raise TypeError(f"{type(self).__name__} does not define slowed")
 
     def kick(self, fields: Fields, time: arrays.Number, duration: arrays.Number) -> tuple[Fields, arrays.Number]:
         """exp(duration V) u at `time`, and the rate (1/time, double) that limits dt: dt = cfl / rate.

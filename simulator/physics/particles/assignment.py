@@ -80,14 +80,29 @@ class Assignment:
         """Values of a field at positions, by the weights with which `density` assigns mass to the grids, so that
         forces between particles are equal and opposite."""
         if not self.interlaced:
-            return self.sampler.of_values(self.transform.inverse(modes), position)
+            return _interpolate(self, self.transform.inverse(modes), position)
         own, turned = self._shares()
         both = jnp.concatenate([modes * own, modes * turned.astype(modes.dtype)])
         values = self.transform.inverse(self.transform.layout.constrain(both))
         n = modes.shape[0]
-        first = self.sampler.of_values(values[:n], position)
-        second = self.sampler.of_values(values[n:], self.domain.after(position + self._half_cell, first))
+        first: Any = _interpolate(self, values[:n], position)
+        second: Any = _interpolate(self, values[n:], self.domain.after(position + self._half_cell, first))
         return first + second
+
+    def slopes(
+        self,
+        values: Float[Array, "component pa pb pc"],
+        position: ParticleVectors,
+        shares: Float[Array, "component n"],
+    ) -> ParticleVectors:
+        """The gradient with respect to positions of the sum over components of `shares` times the interpolated
+        values; 0 for particles whose shares are 0."""
+        found, before = [], position
+        for axis in range(3):
+            at = self.domain.after(position, before)
+            before = replace(self.sampler, sloped=axis).of_values(values, at)
+            found.append(jnp.where(shares != 0, shares * before, 0).sum(0))
+        return jnp.stack(found).astype(position.dtype)
 
     @property
     def _half_cell(self) -> np.ndarray:
@@ -168,16 +183,42 @@ class Assignment:
         return deposit(position, mass, 1.0 if scale is None else scale, made, self.sampler.held(AXES, starts))
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
+# The transpose of a deposit is an interpolation with the same weights, and the other way round; derivatives by
+# positions are interpolations with the derivatives of the weights. Rounding to whole numbers is left out.
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _deposit(assignment: Assignment, position: jax.Array, mass: jax.Array) -> jax.Array:
     return assignment._deposited(position, mass, native=assignment.transform.kernels == "native")
 
 
-@_deposit.defjvp
-def _(assignment: Assignment, primals: Any, tangents: Any) -> Any:
-    # The derivatives are those of XLA's operations without rounding to whole numbers.
-    reference = partial(replace(assignment, total=None)._deposited, native=False)
-    return _deposit(assignment, *primals), jax.jvp(reference, primals, tangents)[1]
+def _deposit_reverse(assignment: Assignment, given: tuple[jax.Array, jax.Array], slope: jax.Array) -> Any:
+    position, mass = given
+    by_mass = assignment.sampler.of_values(slope[None], position)[0]
+    moved = assignment.slopes(slope[None], assignment.domain.after(position, by_mass), mass[None])
+    return moved, by_mass.astype(mass.dtype)
+
+
+_deposit.defvjp(lambda assignment, *given: (_deposit(assignment, *given), given), _deposit_reverse)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _interpolate(assignment: Assignment, values: jax.Array, position: jax.Array) -> jax.Array:
+    return assignment.sampler.of_values(values, position)
+
+
+def _interpolate_reverse(assignment: Assignment, given: tuple[jax.Array, jax.Array], slope: jax.Array) -> Any:
+    (values, position), parts = given, []
+    moved = assignment.slopes(values, position, slope)
+    before: Any = moved
+    plain = replace(assignment, total=None)
+    for component in slope:
+        before = _deposit(plain, plain.domain.after(position, before), component)
+        parts.append(before)
+    return jnp.stack(parts), moved
+
+
+_interpolate.defvjp(lambda assignment, *given: (_interpolate(assignment, *given), given), _interpolate_reverse)
 
 
 def _scale(mass: jax.Array, total: int) -> jax.Array:

@@ -53,6 +53,16 @@ def weights(kind: Weights, fraction: ParticleScalars) -> list[ParticleScalars]:
     return [r * r * r / 6, (4 - 6 * s * s + 3 * s * s * s) / 6, (4 - 6 * r * r + 3 * r * r * r) / 6, s * s * s / 6]
 
 
+def slopes(kind: Weights, fraction: ParticleScalars) -> list[ParticleScalars]:
+    """The derivatives of `weights` with respect to `fraction`."""
+    s, r = fraction, 1 - fraction
+    if kind == "linear":
+        return [-jnp.ones_like(s), jnp.ones_like(s)]
+    if kind == "quadratic_spline":
+        return [s - 0.5, -2 * s, s + 0.5]
+    return [-0.5 * r * r, s * (1.5 * s - 2), r * (2 - 1.5 * r), 0.5 * s * s]
+
+
 def spline_response(layout: Layout) -> OfModes:
     """The factor by which the cubic B-spline at the grid points changes a mode: the product of (2 + cos k_i dx_i) / 3
     over the axes. With coefficients divided by this factor, the spline passes through the field's values at the
@@ -74,6 +84,7 @@ class Sampler:
     transform: Transform
     kind: Weights
     reach: int = REACH  # The number of planes by which a particle may lie outside the planes of its device.
+    sloped: int = -1  # The axis along which the derivative is interpolated instead of the value.
 
     @property
     def domain(self) -> Domain:
@@ -149,7 +160,10 @@ class Sampler:
         for axis in range(3):
             scaled = position[axis] / grid.spacing[axis]
             base = jnp.floor(scaled + 0.5) if kernel.nearest else jnp.floor(scaled)
-            factors.append(jnp.stack(weights(self.kind, scaled - base)).astype(dtype))
+            found = weights(self.kind, scaled - base)
+            if axis == self.sloped:
+                found = [slope / grid.spacing[axis] for slope in slopes(self.kind, scaled - base)]
+            factors.append(jnp.stack(found).astype(dtype))
             first = base.astype(jnp.int32) - kernel.below
             points = jnp.arange(kernel.points, dtype=jnp.int32)[:, None]
             if axis in starts:
@@ -185,7 +199,7 @@ class Sampler:
         axes, grid = [AXES.index(axis) for axis in order], self.transform.grid
         firsts = [starts.get(axis, first) for axis, first in zip(axes, (0, 0, -before), strict=True)]
         periods = [0 if axis in starts else grid.shape[axis] for axis in axes]
-        return Held(KERNELS[self.kind].points, order, firsts, periods, grid.spacing)
+        return Held(KERNELS[self.kind].points, order, firsts, periods, grid.spacing, self.sloped)
 
     def _local_native(self, order: str, block: jax.Array, position: jax.Array) -> jax.Array:
         """`_local` in native code, from one device's own block (components, *order)."""

@@ -1,6 +1,7 @@
 """Time integrators. A new integrator is a file in this package and a line in `INTEGRATORS`."""
 
 from simulator.physics.stepping.exponential import ExponentialRungeKutta4
+from simulator.physics.stepping.growing import BullFrog, FastPM
 from simulator.physics.stepping.integrator import Integrator
 from simulator.physics.stepping.runge_kutta import RungeKutta2, RungeKutta3, RungeKutta4
 from simulator.physics.stepping.splitting import Composition4, Composition6, DriftKickDrift, KickDriftKick
@@ -15,6 +16,8 @@ INTEGRATORS = Registry[type[Integrator]](
         "etdrk4": ExponentialRungeKutta4,
         "drift_kick_drift": DriftKickDrift,
         "kick_drift_kick": KickDriftKick,
+        "bullfrog": BullFrog,
+        "fastpm": FastPM,
         "composition4": Composition4,
         "composition6": Composition6,
     },

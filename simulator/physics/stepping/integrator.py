@@ -26,6 +26,9 @@ class Integrator:
 
     split: ClassVar[bool] = False
     """Whether the integrator takes split steps, as a `Splitting`."""
+    growing: ClassVar[bool] = False
+    """Whether the step follows the linear growth of structure in an expanding box; only models that name such an
+    integrator take it."""
     order: ClassVar[int]
     max_cfl: ClassVar[Mapping[str, float]]
     """The largest value of dt max_x sum_i |v_i| / dx_i for each kind of dealiasing; missing kinds are refused.

@@ -7,22 +7,37 @@ of coefficients: exp(a_0 h T) exp(b_0 h V) exp(a_1 h T) ... exp(a_n h T), read f
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jaxtyping import Array, Float
 
 from simulator.physics.stepping.integrator import Integrator
 from simulator.spectral.arrays import Number
 
 
+class Stages(NamedTuple):
+    """The stages of one step: `drifts` are one more than `kicks`, and alternate with them."""
+
+    drifts: Float[Array, "drift"]  # Durations.
+    kicks: Float[Array, "kick"]  # Durations.
+    times: Float[Array, "kick"]  # The times of the kicks.
+    keeps: Float[Array, "kick"] | None = None  # The factors of velocities before the kicks; None: 1.
+
+
 class Splittable(Protocol):
     """The exact solutions `drift` and `kick` of the two parts of a `SplitModel`."""
+
+    background: Any
 
     def drift(self, fields: Any, duration: Number) -> Any: ...
 
     def kick(self, fields: Any, time: Number, duration: Number) -> tuple[Any, Number]: ...
+
+    def slowed(self, fields: Any, factor: Number) -> Any: ...
 
 
 class Splitting(Integrator):
@@ -35,37 +50,38 @@ class Splitting(Integrator):
     drifts: ClassVar[tuple[float, ...]]
     kicks: ClassVar[tuple[float, ...]]
 
+    def stages(self, background: Any, time: Number, dt: Number) -> Stages:
+        """The stages of a step from `time` to time + dt, by default those of the table; `background` is that of the
+        model."""
+        drifts, kicks = jnp.asarray(self.drifts), jnp.asarray(self.kicks)
+        return Stages(dt * drifts, dt * kicks, time + dt * np.cumsum(self.drifts[:-1]))
+
     def alternate(
         self, model: Splittable, fields: dict[str, Any], time: Number, dt: Number
     ) -> tuple[dict[str, Any], Number]:
         """The fields, and particles that are matter, at time + dt; and the rate (1/time) of the last kick."""
-        first, rest = self.drifts[0], self.drifts[1:]
-        if first:
-            fields = model.drift(fields, first * dt)
+        drifts, kicks, times, keeps = self.stages(model.background, time, dt)
+        if self.drifts[0]:
+            fields = model.drift(fields, drifts[0])
+
+        def kicked(fields, number):
+            if keeps is not None:
+                fields = model.slowed(fields, keeps[number])
+            return model.kick(fields, times[number], kicks[number])
 
         @jax.checkpoint  # the backward pass computes a stage again: no array of its kick is kept
-        def stage(carry, coefficients):
-            fields, passed = carry
-            kick, drift = coefficients
-            fields, rate = model.kick(fields, time + passed * dt, kick * dt)
-            return (model.drift(fields, drift * dt), passed + drift), rate
+        def stage(fields, number):
+            fields, rate = kicked(fields, number)
+            return model.drift(fields, drifts[number + 1]), rate
 
-        if rest[-1] == 0:  # ends with a kick
-            pairs, last = list(zip(self.kicks[:-1], rest[:-1], strict=True)), self.kicks[-1]
-        else:
-            pairs, last = list(zip(self.kicks, rest, strict=True)), None
-        carry = (fields, jnp.float64(first))
-        rate = jnp.float64(0)
-        if len(pairs) > 1:
-            table = jnp.asarray(pairs, jnp.float64)
-            carry, rates = lax.scan(stage, carry, (table[:, 0], table[:, 1]))
+        last = len(self.kicks) - 1
+        pairs = last if self.drifts[-1] == 0 else last + 1  # the others end with a kick
+        if pairs > 1:
+            fields, rates = lax.scan(stage, fields, jnp.arange(pairs))
             rate = rates[-1]
         else:
-            carry, rate = stage(carry, pairs[0])
-        fields, _ = carry
-        if last is not None:
-            fields, rate = model.kick(fields, time + dt, last * dt)
-        return fields, rate
+            fields, rate = stage(fields, 0)
+        return (fields, rate) if pairs > last else kicked(fields, last)
 
 
 class DriftKickDrift(Splitting):

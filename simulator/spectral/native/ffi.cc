@@ -114,6 +114,7 @@ const char *placed(Particles &p, ffi::Span<const int64_t> geometry, ffi::Span<co
   if (geometry.size() != simulator::PLACES_LENGTH || spacing.size() != 3) return "particles of another version";
   const auto places = position.dimensions();
   if (places.size() != 2 || places[0] != 3 || starts.element_count() != 3) return "particles of another rank";
+  p.sloped = geometry[7];
   p.points = geometry[0], p.count = places[1], p.position = position.typed_data();
   if (p.points < 2 || p.points > 4) return "particles on neither 2, 3 nor 4 points";
   for (int i = 0; i < 3; ++i) {

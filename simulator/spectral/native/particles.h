@@ -93,7 +93,7 @@ template <class T, int POINTS> struct Axis {
   alignas(64) int first[BATCH];  // within the block, or OUTSIDE
   alignas(64) T weight[POINTS][BATCH];
 
-  void find(const double *x, double spacing, index start, index extent, index period) {
+  void find(const double *x, double spacing, index start, index extent, index period, bool sloped) {
     constexpr int BELOW = POINTS == 2 ? 0 : 1, FAR = 1000000000;
     const int shift = int(start) + BELOW, around = int(period), last = around ? around - 1 : int(extent) - POINTS;
     for (int i = 0; i < BATCH; ++i) {
@@ -112,6 +112,7 @@ template <class T, int POINTS> struct Axis {
       // Beyond FAR, or not a number: the comparison is false.
       first[i] = int(__builtin_fabs(below) < FAR ? below : -2.0 * FAR) - shift;
     }
+    if (sloped) slope(x, spacing);
     int beyond = 0;
     for (int i = 0; i < BATCH; ++i) {
       int at = first[i];
@@ -124,6 +125,22 @@ template <class T, int POINTS> struct Axis {
     for (int i = 0; i < BATCH; ++i) {
       if (around && first[i] > -FAR - FAR / 2) first[i] = (first[i] % around + around) % around;
       if (first[i] < 0 || first[i] > last) first[i] = OUTSIDE;
+    }
+  }
+
+  // Replaces the weights by their derivatives with respect to x.
+  void slope(const double *x, double spacing) {
+    const double per = 1 / spacing;
+    for (int i = 0; i < BATCH; ++i) {
+      const double scaled = x[i] / spacing, s = scaled - __builtin_floor(POINTS == 3 ? scaled + 0.5 : scaled), r = 1 - s;
+      if (POINTS == 2) {
+        weight[0][i] = T(-per), weight[1][i] = T(per);
+      } else if (POINTS == 3) {
+        weight[0][i] = T((s - 0.5) * per), weight[1][i] = T(-2 * s * per), weight[POINTS - 1][i] = T((s + 0.5) * per);
+      } else {
+        weight[0][i] = T(-0.5 * r * r * per), weight[1][i] = T(s * (1.5 * s - 2) * per);
+        weight[POINTS - 2][i] = T(r * (2 - 1.5 * r) * per), weight[POINTS - 1][i] = T(0.5 * s * s * per);
+      }
     }
   }
 
@@ -145,7 +162,7 @@ template <class T, int POINTS, class Visit> static void for_batches(const Places
     for (int a = 0; a < 3; ++a) {
       const double *from = g.position + g.axes[a] * g.count + p;
       for (int i = 0; i < batch; ++i) x[i] = from[i];
-      axes[a].find(x, g.spacing[g.axes[a]], g.starts[a], g.extents[a], g.periods[a]);
+      axes[a].find(x, g.spacing[g.axes[a]], g.starts[a], g.extents[a], g.periods[a], g.axes[a] == g.sloped);
     }
     visit(axes, p, batch);
   }

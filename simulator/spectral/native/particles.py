@@ -37,6 +37,7 @@ class Held(NamedTuple):
     starts: Sequence[jax.Array | int]
     periods: Sequence[int]
     spacing: Sequence[float]
+    sloped: int = -1  # The axis of the box along which weights are replaced by their derivatives (1/length).
 
     def call(self, target: str, made: jax.ShapeDtypeStruct, *operands: jax.Array) -> jax.Array:
         """The result of a kernel for `operands` and this block."""
@@ -44,7 +45,7 @@ class Held(NamedTuple):
         return jax.ffi.ffi_call(target, made, vmap_method="sequential")(
             *operands,
             jnp.stack([jnp.asarray(start, jnp.int32) for start in self.starts]),
-            geometry=np.asarray([self.points, *map(AXES.index, self.order), *self.periods], np.int64),
+            geometry=np.asarray([self.points, *map(AXES.index, self.order), *self.periods, self.sloped], np.int64),
             spacing=np.asarray(self.spacing, np.float64),
         )
 

@@ -84,10 +84,11 @@ struct Places {
   index extents[3];           // of the block
   index starts[3];            // the block's first plane
   double spacing[3];          // along x, y and z
+  index sloped;               // the axis along which weights are replaced by their derivatives, or -1
   index count;                // of particles
   const double *position;     // (3, particle)
 };
-constexpr int PLACES_LENGTH = 7;  // numbers of `points`, `axes` and `periods`
+constexpr int PLACES_LENGTH = 8;  // numbers of `points`, `axes`, `periods` and `sloped`
 
 // Values of a field at the positions of particles. The last axis, if whole, has `points` - 1 more than its period.
 struct Gather : Places {

@@ -1,0 +1,234 @@
+"""Gradients through particles that are matter, in memory that does not grow with the number of steps.
+
+A run is a course of rounds: velocities change by the forces of all matter, then the particles drift. Each can be
+undone, so that the backward pass holds no states of the forward pass: it takes the rounds back from the last state,
+and the particles carry the slopes of the loss along, to the devices where they were. Li et al., Astrophys. J. Suppl.
+Ser. 270, 36 (2024), the adjoint of pmwd.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from simulator.errors import UserError
+from simulator.physics.models import State
+from simulator.physics.models.composite import Composite
+from simulator.physics.particles import Domain, ParticleSet
+from simulator.physics.stepping.splitting import Splitting
+from simulator.simulation.simulation import Simulation
+from simulator.spectral.arrays import Number
+
+PARTICLES, GRAVITY, COSMOLOGY = "particles", "model.gravitational_constant", "model.cosmology."
+"""The variables that particles take: their records at the beginning, G, and the numbers of the background."""
+RECORDS = ("position", "velocity", "mass")
+Sets = dict[str, ParticleSet]
+Records = Mapping[str, Mapping[str, jax.Array]]
+
+
+class Course(NamedTuple):
+    """The numbers of a run in which drift and kick alternate: a drift, and rounds of v <- keep v + kick g(x), a drift
+    and the next round; g is the acceleration by the potential at a = 1."""
+
+    first: Number
+    keeps: Float[Array, "round"]
+    kicks: Float[Array, "round"]
+    drifts: Float[Array, "round"]
+
+
+def course(integrator: Splitting, background: Any, times: Float[Array, "end"], gravity: Number | float) -> Course:
+    """The course of steps from each of `times` to the next. Neighbouring kicks, or drifts, of two steps are joined;
+    `gravity` multiplies all forces."""
+    stages = jax.vmap(lambda t, dt: integrator.stages(background, t, dt))(times[:-1], jnp.diff(times))
+    a = 1.0 if background is None else background.scale_factor(stages.times)
+    pulls, zero = stages.kicks * a * gravity, jnp.zeros(1)
+    if integrator.drifts[0] == 0:
+        kicks = jnp.append(pulls[:, 0], zero) + jnp.append(zero, pulls[:, 1])
+        return Course(zero[0], jnp.ones(len(kicks)), kicks, jnp.append(stages.drifts[:, 1], zero))
+    keeps = jnp.ones_like(pulls) if stages.keeps is None else stages.keeps
+    drifts = stages.drifts[:, 1] + jnp.append(stages.drifts[1:, 0], zero)
+    return Course(stages.drifts[0, 0], keeps[:, 0], pulls[:, 0], drifts)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def ran(model: Composite, course: Course, records: Records, begin: Sets) -> Sets:
+    """The particles after a course, from their `records` in the buffers of `begin`. Positions are NaN if a device's
+    buffer was too small for the particles there."""
+    return _without(_ran(model, course, records, begin), "start")
+
+
+def _ran(model: Composite, course: Course, records: Records, begin: Sets) -> Sets:
+    """`ran`, with the positions in `begin` as the record `start`, which leads slopes back to their devices."""
+    sets = {n: s.with_records({**records[n], "start": s.records["position"]}) for n, s in begin.items()}
+    sets = model.drift(sets, course.first)
+
+    def round_(carry: tuple[Sets, jax.Array], row: Any) -> tuple[Any, None]:
+        (sets, fits), (keep, kick, drift) = carry, row
+        pulls = model.forces(sets, None).works
+        sets = {n: _with(s, velocity=keep * s.records["velocity"] + kick * pulls[n]) for n, s in sets.items()}
+        sets = model.drift(sets, drift)
+        return (sets, fits & _fits(sets)), None
+
+    (sets, fits), _ = lax.scan(round_, (sets, _fits(sets)), (course.keeps, course.kicks, course.drifts))
+    return {n: _with(s, position=jnp.where(fits, s.records["position"], jnp.nan)) for n, s in sets.items()}
+
+
+def _forward(model: Composite, course: Course, records: Records, begin: Sets) -> tuple[Sets, Any]:
+    end = _ran(model, course, records, begin)
+    return _without(end, "start"), (course, end, begin)
+
+
+def _reverse(model: Composite, held: tuple[Course, Sets, Sets], slopes: Sets) -> tuple[Course, Records, None]:
+    """The slopes of the loss by the course and by the records. lambda_x and lambda_v, the slopes by positions and
+    velocities, are records `by_position` and `by_velocity` of the particles; for a round, from its end,
+
+        lambda_v += drift lambda_x,  lambda_x += kick (dg/dx)^T lambda_v,  lambda_v *= keep.
+    """
+    course, end, begin = held
+    sets = {
+        n: s.with_records({f"by_{r}": jnp.where(s.valid, slopes[n].records[r], 0) for r in RECORDS})
+        for n, s in end.items()
+    }
+
+    def undrifted(sets: Sets, drift: Number) -> tuple[Sets, jax.Array]:
+        by_drift = _inner(sets, {n: s.records["velocity"] for n, s in sets.items()}, "by_position")
+        new = {n: _added(s, by_velocity=drift * s.records["by_position"]) for n, s in sets.items()}
+        return model.drift(new, -drift), by_drift
+
+    def round_(sets: Sets, row: Any) -> tuple[Sets, Any]:
+        keep, kick, drift = row
+        sets, by_drift = undrifted(sets, drift)
+
+        def forces(records: Any) -> Any:
+            return model.forces({n: s.with_records(records[n]) for n, s in sets.items()}, None).works
+
+        places = {n: {r: s.records[r] for r in ("position", "mass")} for n, s in sets.items()}
+        pulls, transposed = jax.vjp(forces, places)
+        by_kick = _inner(sets, pulls, "by_velocity")
+        (more,) = transposed({n: kick * s.records["by_velocity"] for n, s in sets.items()})
+        before = {n: (s.records["velocity"] - kick * pulls[n]) / keep for n, s in sets.items()}
+        by_keep = _inner(sets, before, "by_velocity")
+        for n, s in sets.items():
+            s = _added(s, by_position=more[n]["position"], by_mass=more[n]["mass"])
+            sets = {**sets, n: _with(s, velocity=before[n], by_velocity=keep * s.records["by_velocity"])}
+        return sets, (by_keep, by_kick, by_drift)
+
+    rows = (course.keeps, course.kicks, course.drifts)
+    sets, by_rows = lax.scan(round_, sets, rows, reverse=True)
+    sets, by_first = undrifted(sets, course.first)
+    sets = {n: _with(s, position=s.records["start"]) for n, s in sets.items()}
+    sets = model.drift(sets, jnp.zeros(()) * by_first.sum())
+    # Sums over devices stand after the loops: inside, they could be confused with the exchange of particles.
+    found = {n: _ordered(model.populations[n].domain, s, begin[n]) for n, s in sets.items()}
+    return Course(by_first.sum(), *(part.sum(-1) for part in by_rows)), found, None
+
+
+ran.defvjp(_forward, _reverse)
+
+
+def _fits(sets: Sets) -> jax.Array:
+    return ~jnp.stack([s.crowded for s in sets.values()]).any()
+
+
+def _with(particles: ParticleSet, **records: jax.Array) -> ParticleSet:
+    return particles.with_records(records)
+
+
+def _added(particles: ParticleSet, **more: jax.Array) -> ParticleSet:
+    return particles.with_records({r: particles.records[r] + values for r, values in more.items()})
+
+
+def _without(sets: Sets, record: str) -> Sets:
+    return {n: s.without(record) for n, s in sets.items()}
+
+
+def _inner(sets: Sets, vectors: Mapping[str, jax.Array], slope: str) -> Float[Array, "device"]:
+    """The sum over each device's particles of vectors times the record `slope`."""
+    total: Any = 0
+    for n, s in sets.items():
+        products = jnp.where(s.valid, (vectors[n] * s.records[slope]).sum(0), 0)
+        total = total + products.reshape(s.devices, -1).sum(1)
+    return total
+
+
+def _ordered(domain: Domain, particles: ParticleSet, begin: ParticleSet) -> dict[str, jax.Array]:
+    """The slopes by the records of particles, in the order of the same particles in `begin`."""
+    # Entries whose particle has left keep its records.
+    slopes = {r: jnp.where(particles.valid, particles.records[f"by_{r}"], 0) for r in RECORDS}
+    if not domain.cuts:
+        return slopes
+
+    def local(ids: jax.Array, wanted: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+        place = jnp.zeros_like(ids).at[jnp.argsort(wanted)].set(jnp.argsort(ids))
+        return tuple(array[..., place] for array in arrays)
+
+    specs = tuple(domain.spec(a.ndim) for a in slopes.values())
+    mapped = domain.mapped(local, (domain.spec(1), domain.spec(1), *specs), specs)
+    return dict(zip(slopes, mapped(particles.id, begin.id, *slopes.values()), strict=True))
+
+
+# ---- the variables of a simulation -------------------------------------------------------------------------------
+
+
+def check_model(simulation: Simulation, dt: float | None) -> None:
+    """Raises UserError if gradients cannot go through the simulation's particles."""
+    if moving := simulation.swarm.populations:
+        raise UserError(f"particles: gradients do not go through particles of a flow ({', '.join(moving)})")
+    model = simulation.model
+    if not (isinstance(model, Composite) and model.joins_kicks):
+        raise UserError("particles: gradients go through particles alone, not through particles beside gas or waves")
+    if dt is None and simulation.time_step.ends is None:
+        raise UserError("dt: is needed; without it the steps are those of time.steps, which this run has not")
+
+
+def check_variable(simulation: Simulation, key: str, value: Any) -> None:
+    """Raises UserError if `key` is no variable of a simulation of particles."""
+    known = simulation.model.populations
+    if key == PARTICLES:
+        for name, records in value.items():
+            if name not in known or not records.keys() <= set(RECORDS):
+                raise UserError(f"variables: particles: {', '.join(known)} have {', '.join(RECORDS)} and no others")
+    elif key != GRAVITY and (not key.startswith(COSMOLOGY) or key == f"{COSMOLOGY}start"):
+        takes = f"{PARTICLES}, {GRAVITY} and the numbers of {COSMOLOGY[:-1]} except start"
+        raise UserError(f"variables: {key!r} cannot vary in a run of particles; {takes} can")
+    elif key == GRAVITY and not simulation.config.model.gravitational_constant:
+        raise UserError(f"variables: {GRAVITY}: this run has no gravity, which the gradient would multiply")
+
+
+def states(
+    simulation: Simulation, variables: Mapping[str, Any], begin: State, ends: Sequence[int], dt: float | None
+) -> tuple[State, ...]:
+    """The states after the numbers `ends` of steps from `begin`, with other values of variables. Without `dt` the
+    steps end at the scale factors at which those of `time.steps` end, whatever the cosmology."""
+    model, integrator = simulation.model, simulation.integrator
+    assert isinstance(model, Composite) and isinstance(integrator, Splitting)
+    numbers = {k: v for k, v in variables.items() if k.startswith(COSMOLOGY)}
+    background = simulation.varied(numbers).model.background if numbers else model.background
+    if dt is not None:
+        times = begin.time + dt * jnp.arange(ends[-1] + 1)
+    else:
+        times = jnp.asarray(simulation.time_step.ends)
+        if ends[-1] >= len(times):
+            raise UserError(f"steps: {ends[-1]} are more than the {len(times) - 1} of time.steps")
+        if numbers and background is not None and model.background is not None:
+            scales = [model.background.scale_factor_at(float(t)) for t in simulation.time_step.ends]
+            times = jnp.stack([jnp.asarray(background.time_of(a)) for a in scales])
+    gravity = variables[GRAVITY] / model.settings.gravitational_constant if GRAVITY in variables else 1.0
+    given = variables.get(PARTICLES, {})
+    found: list[State] = []
+    records = {n: {r: s.records[r] for r in RECORDS} | dict(given.get(n, {})) for n, s in begin.particles.items()}
+    sets: Any = begin.particles
+    for before, end in pairwise((0, *ends)):
+        part = course(integrator, background, times[before : end + 1], gravity)
+        sets = ran(model, part, records, sets)
+        records = {n: {r: s.records[r] for r in RECORDS} for n, s in sets.items()}
+        clock = {"time": times[end], "step": begin.step + end, "dt": times[end] - times[end - 1]}
+        # The energy that the expansion works on influences no step.
+        found.append(replace(begin, particles=sets, memory={"rate": begin.memory["rate"]}, **clock))
+    return tuple(found)
