@@ -13,7 +13,6 @@ from simulator.archive.recompute import Recomputed
 from simulator.config.overrides import Override
 from simulator.errors import UserError
 from simulator.measure import halos as finder
-from simulator.measure.halos import Columns, HaloSearch
 from simulator.physics.initial.cosmological import CosmologicalSettings
 from simulator.physics.initial.linear_power import linear_power, sigma
 from simulator.physics.initial.soliton import radial_ground_state
@@ -27,7 +26,7 @@ _PER_DECADE = 5  # Bins of the mass function.
 
 
 def find_halos(
-    path: Path, search: HaloSearch, overrides: Sequence[str | Override] = ()
+    path: Path, linking: float = 0.2, members: int = 20, overrides: Sequence[str | Override] = ()
 ) -> Iterator[tuple[Path, HaloCatalogue]]:
     """The catalogue of each snapshot of the run in `path`, and its file, when it is written. One process reads all
     particles of a snapshot. Raises UserError if the run has no snapshot, or no matter that forms halos."""
@@ -47,7 +46,7 @@ def find_halos(
     for snapshot in recomputed.snapshots:
         for name, part in matter.items():
             if isinstance(part, ParticleComponent):
-                found = _halos(name, part, snapshot, search, deviations[name])
+                found = _halos(name, part, snapshot, linking, members, deviations[name])
             else:
                 found = _cores(name, part, snapshot, "" if model is part else f"{name}_")
             yield write_catalogue(path, found), found
@@ -80,34 +79,29 @@ def _about(part: Any, snapshot: Snapshot, total: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _halos(name: str, part: Any, snapshot: Snapshot, search: HaloSearch, deviation: Any) -> HaloCatalogue:
+def _halos(name: str, part: Any, snapshot: Snapshot, linking: float, members: int, deviation: Any) -> HaloCatalogue:
     stored = snapshot.particles[name]
     given = {record: np.asarray(stored[record]) for record in ("id", "mass", "position", "velocity")}
     box, total = np.array(part.transform.grid.box), float(given["mass"].sum())
     about, volume = _about(part, snapshot, total), float(box.prod())
-    columns, members = finder.halos(given, box, search)
+    columns, ids = finder.halos(given, box, linking, members)
     for record in ("velocity", "spread"):
         columns[record] = columns[record] / about["scale_factor"]
     profile = {"edges": finder.SHELLS, "density": columns.pop("profile")}
     columns |= {f"{n}_{a}": v[:, i] for n, v in columns.items() if v.ndim > 1 for i, a in enumerate("xyz")}
     columns = {n: v for n, v in columns.items() if v.ndim == 1}
-    least = search.members * total / len(given["id"])
+    least = members * total / len(given["id"])
     decades = np.log10(columns["mass"].max(initial=least) / least)
     edges = least * 10 ** (np.arange(int(decades * _PER_DECADE) + 2) / _PER_DECADE)
     count = np.histogram(columns["mass"], edges)[0]
-    tables: dict[str, Columns] = {"particles": {"ids": members}, "profiles": profile}
-    number = count * _PER_DECADE / (volume * np.log(10))
-    tables["mass_function"] = {
-        "edges": edges,
-        "mass": np.sqrt(edges[1:] * edges[:-1]),
-        "count": count,
-        "dn_dlnm": number,
-    }
+    counted = {"edges": edges, "mass": np.sqrt(edges[1:] * edges[:-1]), "count": count}
+    counted["dn_dlnm"] = count * _PER_DECADE / (volume * np.log(10))
+    tables = {"particles": {"ids": ids}, "profiles": profile, "mass_function": counted}
     if deviation is not None:
         growth = part.background.growth(about["scale_factor"]) / part.background.growth(1.0)
         mass = np.geomspace(edges[0] / 2, 2 * edges[-1], 80)
         tables["fits"] = finder.fitted_mass_functions(total / volume, lambda radius: growth * deviation(radius), mass)
-    about |= {"linking_length": search.linking, "least_members": search.members}
+    about |= {"linking_length": linking, "least_members": members}
     return HaloCatalogue(name, snapshot.step, columns, about, tables)
 
 

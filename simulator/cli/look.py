@@ -135,13 +135,14 @@ def analyze(args: argparse.Namespace) -> int:
 
 def _halos(runs: list[Path], overrides: list[str], args: argparse.Namespace) -> int:
     from simulator.archive.find_halos import find_halos
-    from simulator.measure.halos import HaloSearch
 
-    given = {"linking": args.linking, "members": args.members}
-    search = HaloSearch(**{name: value for name, value in given.items() if value is not None})
+    if not 0 < (linking := 0.2 if args.linking is None else args.linking) <= 1:
+        raise UserError(f"--linking: {linking:g} has to be above 0 and at most 1; 0.2 is usual")
+    if (members := 20 if args.members is None else args.members) < 2:
+        raise UserError(f"--members: {members} has to be 2 or more; 20 is usual")
     for run in runs:
         last = {}
-        for path, found in find_halos(run, search, overrides):
+        for path, found in find_halos(run, linking, members, overrides):
             last[found.name] = path, found
             print(f"{path}  {found.summary()}", flush=True)
         for path, found in last.values():

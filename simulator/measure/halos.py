@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.ndimage import map_coordinates, maximum_filter, spline_filter
@@ -12,8 +12,6 @@ from scipy.optimize import minimize
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
-
-from simulator.errors import UserError
 
 Columns = dict[str, np.ndarray]
 SLAB = 1 << 17  # Particles that a thread searches together; their list of pairs takes about 0.3 GB.
@@ -24,25 +22,7 @@ SHELLS = np.geomspace(0.1, 2, 13)
 SPHERE = 4 / 3 * math.pi
 
 
-@dataclass(frozen=True)
-class HaloSearch:
-    """The definition of a halo: the distance of friends in units of the mean distance (V/N)^(1/3) of particles, and
-    the least number of members. Raises UserError, beginning with the option, for other values than 0 < linking <= 1
-    and members >= 2."""
-
-    linking: float = 0.2
-    members: int = 20
-
-    def __post_init__(self) -> None:
-        if not 0 < self.linking <= 1:
-            raise UserError(f"--linking: {self.linking:g} has to be above 0 and at most 1; 0.2 is usual")
-        if self.members < 2:
-            raise UserError(f"--members: {self.members} has to be 2 or more; 20 is usual")
-
-
-def friends(
-    position: np.ndarray, mass: np.ndarray, box: np.ndarray, reach: float, slab: int = SLAB
-) -> list[np.ndarray]:
+def friends(position: np.ndarray, mass: np.ndarray, box: np.ndarray, reach: float, slab: int = SLAB) -> Any:
     """The group (n,) of each particle, numbered from 0, and its crowding (n,): the mass within `reach` of it,
     weighted by 1 - (d / reach)^2. `position` (n, 3) lies inside of the periodic box.
 
@@ -71,7 +51,7 @@ def friends(
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         found = zip(*threads.map(search, ends[:-1], ends[1:]), strict=True)
         held, representative, crowd = map(np.concatenate, found)
-    return [_groups(n, held, representative), np.bincount(held, crowd, n)]
+    return _groups(n, held, representative), np.bincount(held, crowd, n)
 
 
 def _groups(n: int, i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -87,8 +67,11 @@ def _nearest(away: np.ndarray, box: np.ndarray) -> np.ndarray:
     return away - box * np.rint(away / box)
 
 
-def halos(particles: Mapping[str, np.ndarray], box: np.ndarray, search: HaloSearch) -> tuple[Columns, np.ndarray]:
-    """The halos, from the heaviest on, and the ids of their members, one halo after the other.
+def halos(
+    particles: Mapping[str, np.ndarray], box: np.ndarray, linking: float = 0.2, members: int = 20
+) -> tuple[Columns, np.ndarray]:
+    """The halos, from the heaviest on, and the ids of their members, one halo after the other. The distance of
+    friends is `linking` in units of the mean distance (V/N)^(1/3) of particles, `members` the least number in a halo.
 
     `particles`: `id`, `mass` (n,), `position` and `velocity` (3, n) in any order. `id` of a halo is the smallest of
     its members' and `mass` their mass, `position` that of its densest particle, `center_of_mass` and `velocity`
@@ -102,8 +85,8 @@ def halos(particles: Mapping[str, np.ndarray], box: np.ndarray, search: HaloSear
     position = np.mod(position, box)
     position[position >= box] = 0  # the remainder of a tiny negative number is the box
     volume = float(np.prod(box))
-    groups, crowding = friends(position, mass, box, search.linking * (volume / len(ids)) ** (1 / 3))
-    held = np.flatnonzero(np.bincount(groups)[groups] >= search.members)
+    groups, crowding = friends(position, mass, box, linking * (volume / len(ids)) ** (1 / 3))
+    held = np.flatnonzero(np.bincount(groups)[groups] >= members)
     held = held[np.lexsort((crowding[held], groups[held]))]  # the densest member of each group is the last
     _, starts, number = np.unique(groups[held], return_index=True, return_counts=True)
     of = np.repeat(np.arange(len(starts)), number)
@@ -125,9 +108,9 @@ def halos(particles: Mapping[str, np.ndarray], box: np.ndarray, search: HaloSear
     }
     rank = np.lexsort((columns["id"], -columns["mass"]))
     columns = {name: values[rank] for name, values in columns.items()}
-    members = [np.sort(ids[held[starts[i] : starts[i] + number[i]]]) for i in rank]
+    own = [np.sort(ids[held[starts[i] : starts[i] + number[i]]]) for i in rank]
     columns |= _spheres(position, mass, box, columns, OVERDENSITY * float(mass.sum()) / volume)
-    return columns, np.concatenate([ids[:0], *members])
+    return columns, np.concatenate([ids[:0], *own])
 
 
 def _spheres(position: np.ndarray, mass: np.ndarray, box: np.ndarray, found: Columns, density: float) -> Columns:
