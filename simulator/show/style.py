@@ -341,7 +341,7 @@ def scale_of(field: str, samples: Sequence[np.ndarray], *, logarithmic: bool = F
         top = math.log10(float(positive.max()))
         low = max(bottom, top - _DECADES)
         cut = low > math.log10(float(positive.min())) + 0.1 or least <= 0
-        top = max(top, low + (1e-6 if logarithmic else 0.1))
+        top = max(top, low + (0.01 if logarithmic else 0.1))
         return Scale(low, top, colours, "min" if cut else "neither", logarithmic=True)
     if least < -1e-3 * max(most, 0):
         size = np.abs(values)
