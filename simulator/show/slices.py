@@ -139,7 +139,7 @@ def _planes(
     if apart:
         width, height = result.get_size_inches()
         middle = (1 + (_BOTTOM - _TOP) / height) / 2
-        result.text(1 - 0.16 / width, middle, scale.label(words), rotation=90, ha="center", va="center", fontsize=12)
+        result.text(1 - 0.1 / width, middle, scale.label(words), rotation=90, ha="center", va="center", fontsize=12)
     else:
         _colour_bar(result, image, scale.label(words), scale.extend)
     return result
