@@ -16,6 +16,7 @@ import numpy as np
 from simulator.archive.index import derived_problem, write_sealed
 from simulator.archive.manifest import committed, read_manifest
 from simulator.errors import RunFailure, UserError
+from simulator.files import reason
 from simulator.words import brief
 
 FOLDER = "halos"
@@ -69,17 +70,20 @@ def catalogue_of(run: Path, name: str, step: int) -> Path:
 
 
 def catalogues(run: Path) -> list[HaloCatalogue]:
-    """The catalogues of the run, by name and time. Raises OSError if one cannot be read."""
+    """The catalogues of the run, by name and time. Raises UserError if one cannot be read."""
     return [_read(path) for path in sorted((run / FOLDER).glob(_FILES))]
 
 
 def _read(path: Path) -> HaloCatalogue:
     name, _, step = path.name.removesuffix(_END).rpartition("_")
-    with h5py.File(path, "r", locking=False) as file:
-        table: Any = file["catalogue"]
-        groups: Any = {key: item for key, item in file.items() if isinstance(item, h5py.Group)}
-        tables = {key: {k: item[...] for k, item in group.items()} for key, group in groups.items()}
-        return HaloCatalogue(name, int(step), {n: table[n] for n in table.dtype.names}, dict(file.attrs), tables)
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            table: Any = file["catalogue"]
+            groups: Any = {key: item for key, item in file.items() if isinstance(item, h5py.Group)}
+            tables = {key: {k: item[...] for k, item in group.items()} for key, group in groups.items()}
+            return HaloCatalogue(name, int(step), {n: table[n] for n in table.dtype.names}, dict(file.attrs), tables)
+    except (OSError, KeyError) as error:
+        raise UserError(f"{path}: {reason(error)}; simulator analyze RUN --halos makes it again") from None
 
 
 def catalogue_problems(run: Path) -> Iterator[tuple[Path, str | None]]:
