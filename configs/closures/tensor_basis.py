@@ -16,7 +16,8 @@ def _weights(inputs, outputs):
     random = np.random.default_rng(0)
     sizes = (inputs, HIDDEN, HIDDEN)
     layers = [
-        {"w": random.normal(0, (1 / m) ** 0.5, (n, m)), "b": np.zeros(n)} for m, n in zip(sizes, sizes[1:], strict=False)
+        {"w": random.normal(0, (1 / m) ** 0.5, (n, m)), "b": np.zeros(n)}
+        for m, n in zip(sizes, sizes[1:], strict=False)
     ]
     # The untrained stress is that of Smagorinsky with a coefficient of 0.1: 2 C^2 |S| S, |S| about |A|.
     last = {"w": np.zeros((outputs, HIDDEN)), "b": np.array([0.02] + [0.0] * (outputs - 1))}

@@ -42,7 +42,7 @@ def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
     made: dict[Path, str] = {}
     for path, fill in derived_from(folder, manifest).items():
         if (problem := derived_problem(path, folder, manifest)) is not None:
-            _write(path, partial(fill, folder=folder, manifest=manifest), _described(folder, manifest))
+            write_sealed(path, partial(fill, folder=folder, manifest=manifest), folder, manifest)
             made[path] = problem
     return made
 
@@ -73,6 +73,11 @@ def time_index_problem(parent: Path) -> str | None:
 def _described(folder: Path, manifest: Manifest) -> bytes:
     """The bytes of a committed folder that the checksum of a derived file covers besides the file itself."""
     return folder.name.encode() + manifest.encode()
+
+
+def write_sealed(path: Path, fill: Callable[[h5py.File], None], folder: Path, manifest: Manifest) -> None:
+    """Write an HDF5 file that is derived from a committed folder, for `derived_problem`. Raises OSError."""
+    _write(path, fill, _described(folder, manifest))
 
 
 def _write(path: Path, fill: Callable[[h5py.File], None], described: bytes) -> None:

@@ -227,9 +227,9 @@ class Recorder:
             self._write_rows(name)
 
     def _write_rows(self, name: str) -> None:
-        rows = self._waiting.pop(name)
+        rows, finish = self._waiting.pop(name), self._measured[name].finish
         self._written[name] = time.monotonic()
-        self._write(lambda: self._file(name).extend(rows))
+        self._write(lambda: self._file(name).extend((step, time, finish(row)) for step, time, row in rows))
 
     def flush(self) -> None:
         """Write the rows that frequent series have collected."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from simulator.archive.halos import catalogue_problems
 from simulator.archive.index import NAME as TIME_INDEX
 from simulator.archive.index import derived_from, derived_problem, make_derived, time_index_problem, write_time_index
 from simulator.archive.ledger import NAME as LEDGER
@@ -190,7 +191,8 @@ def _outside(folder: Path, audit: Audit) -> Iterator[Findings]:
     notes: list[str] = []
     if not audit.expected:
         notes.append(f"{folder}: has no {LEDGER}: only its snapshots and checkpoints are checked")
-    yield Findings(folder, [*_files(folder, audit), *_time_index(folder / "snapshots", notes)], notes)
+    halos = (Checked(path, problem, derived=True) for path, problem in catalogue_problems(folder))
+    yield Findings(folder, [*_files(folder, audit), *halos, *_time_index(folder / "snapshots", notes)], notes)
 
 
 def _of_saves(folders: Sequence[Path], audit: Audit | None, cores: int) -> Iterator[Findings]:

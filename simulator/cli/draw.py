@@ -64,7 +64,7 @@ def plot(args: argparse.Namespace) -> int:
     from simulator.measure import KINDS
     from simulator.show import Selection, plot_runs
 
-    known = ("diagnostics", *KINDS)
+    known = ("diagnostics", *KINDS, "halos")
     for kind in args.what or ():
         there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)  # the series of a user's function
         if kind not in known and not there:

@@ -99,6 +99,9 @@ def verify(args: argparse.Namespace) -> int:
     "measure a run again, from its snapshots",
     arg("runs", metavar="RUN", nargs="+", help="run folders, then key=value of output or devices"),
     arg("--what", metavar="KIND,...", help="kinds of series (default: those of the run's configuration), or all"),
+    arg("--halos", action="store_true", help="instead find halos of particles and cores of waves, for RUN/halos"),
+    arg("--linking", type=float, metavar="B", help="distance of friends over that of particles (default 0.2)"),
+    arg("--members", type=int, metavar="N", help="least number of particles in a halo (default 20)"),
 )
 def analyze(args: argparse.Namespace) -> int:
     """Measure every snapshot of a run on the devices of this machine, with the same code as the run itself, and write
@@ -106,6 +109,7 @@ def analyze(args: argparse.Namespace) -> int:
     Python files that the configuration names are executed, with your permissions.
 
     example: simulator analyze outputs/taylor_green --what transfer,histograms
+      simulator analyze outputs/cold_dark_matter --halos
     """
     from simulator.archive.recompute import analyze
 
@@ -114,10 +118,33 @@ def analyze(args: argparse.Namespace) -> int:
     if not runs:
         raise UserError("simulator analyze: name a run's folder")
     kinds = args.what.split(",") if args.what else None
+    if args.halos and kinds:
+        raise UserError("simulator analyze: --halos and --what exclude one another")
+    if args.halos:
+        return _halos(runs, overrides, args)
+    if args.linking is not None or args.members is not None:
+        raise UserError("simulator analyze: --linking and --members describe halos; add --halos")
     for run in runs:
         with progress_bar(f"{run}: snapshots") as progress:
             found = analyze(run, kinds, overrides, progress)
         print(f"{found.folder}  {found.rows} rows of diagnostics, {', '.join(found.series)}")
         for line in found.refused:
             print(line, file=sys.stderr)
+    return 0
+
+
+def _halos(runs: list[Path], overrides: list[str], args: argparse.Namespace) -> int:
+    from simulator.archive.find_halos import find_halos
+
+    if not 0 < (linking := 0.2 if args.linking is None else args.linking) <= 1:
+        raise UserError(f"--linking: {linking:g} has to be above 0 and at most 1; 0.2 is usual")
+    if (members := 20 if args.members is None else args.members) < 2:
+        raise UserError(f"--members: {members} has to be 2 or more; 20 is usual")
+    for run in runs:
+        last = {}
+        for path, found in find_halos(run, linking, members, overrides):
+            last[found.name] = path, found
+            print(f"{path}  {found.summary()}", flush=True)
+        for path, found in last.values():
+            print("\n".join(["", f"the first of {path.name}:", *aligned(found.rows(), range(20))]))
     return 0

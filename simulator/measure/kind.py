@@ -242,6 +242,8 @@ class Measured:
     """Gives further arrays along a coordinate, stored once: name to (coordinate, values). All processes have to call
     this function."""
     carried: Carried | None = None
+    finish: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]] = lambda row: row
+    """Makes the variables from what `compute` returns, on the host of process 0."""
 
     def joined(self, other: Measured) -> Measured:
         """Both measurements in one file; neither may carry arrays."""

@@ -17,13 +17,12 @@ if TYPE_CHECKING:
     from simulator.physics.initial import StartFiles
     from simulator.physics.models.fluid import strain_rate, transfer
     from simulator.physics.particles import Domain, ParticleSet
-    from simulator.physics.particles.domain import Cut
     from simulator.physics.particles.interpolation import COMPONENTS
     from simulator.physics.particles.population import Population, Populations
     from simulator.physics.particles.swarm import Swarm
     from simulator.physics.user_function import UserFunction
     from simulator.spectral import operators
-    from simulator.spectral.arrays import Number, ParticleVectors, PhysicalScalar, SpectralVector, Whole
+    from simulator.spectral.arrays import Number, ParticleVectors, PhysicalScalar, SpectralVector
     from simulator.spectral.bins import Bins, flux, shell_spectra, spectral_map
     from simulator.spectral.collectives import after
     from simulator.spectral.layout import PhysicalLayout

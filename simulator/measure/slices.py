@@ -22,7 +22,7 @@ class SliceSettings(SeriesCadence):
     scalar of a user's own equation."""
     particles: Annotated[Integer, Field(ge=0, le=10**6)] = MOST
     """The largest number of particles of each species to draw over a plane, out of those within half a grid spacing
-    of the plane; 0 for none."""
+    of the plane; 0 for none. More particles that are matter are shown by their density alone."""
 
 
 class Slices(Kind):
@@ -38,11 +38,15 @@ class Slices(Kind):
         names = asked or subject.model.pictured
         planes = mid_planes(subject.transform, {name: values_of(subject.model, name) for name in names})
         most = MOST if settings is None else settings.particles
-        if subject.carried is None or not most:
+        if (carried := subject.carried) is None or not most:
+            return planes
+        # The density shows matter; a few massive particles are shown one by one.
+        shown = {n: p for n, p in carried.populations.items() if n in carried.swarm.kinds or p.count <= most}
+        if not shown:
             return planes
         # In two dimensions there is one plane.
         cuts = {plane: axes for plane, axes in PLANES.items() if set(axes) <= planes.coordinates.keys()}
-        return planes.joined(near_planes(subject.particles.populations, cuts, most))
+        return planes.joined(near_planes(shown, cuts, most))
 
 
 def check_scalar(name: str, subject: Subject, key: str = "fields") -> None:
@@ -133,8 +137,9 @@ def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.
 
     def local(ids: jax.Array, position: jax.Array) -> tuple[jax.Array, jax.Array]:
         near = (ids >= 0) & ((abs(position[across] - middle) <= spacing / 2) | (grid.shape[across] == 1))
-        # The product with a large odd number is a hash: the ids of particles on a lattice rise plane by plane.
-        mixed = (ids * _MIXING) & jnp.iinfo(jnp.int64).max
+        # A hash: the ids on a lattice rise plane by plane, and a product alone would pick stripes of particles.
+        mixed = ids * _MIXING
+        mixed = (mixed ^ lax.shift_right_logical(mixed, 32)) * _MIXING & jnp.iinfo(jnp.int64).max
         keys = jnp.where(near, mixed, jnp.iinfo(jnp.int64).max)
         first = jnp.argsort(keys)[:held]
         return keys[first], jnp.where(near, position[np.array(along)], jnp.nan)[:, first]

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from simulator.archive.halos import FOLDER as HALOS
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import read_ledger
 from simulator.archive.manifest import NAME as MANIFEST
@@ -33,6 +34,7 @@ _INDICES = ("snapshots.vtkhdf", "report.html")
 _ARRAYS = ("snapshots", "checkpoints")
 _SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf|\.hdf5)?|{re.escape(TEMPORARY)}.*")
 _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
+_CATALOGUE = re.compile(rf".*_\d{{8,}}\.0\.h5|{re.escape(TEMPORARY)}.*")
 _BEFORE_CONFIG = (LEDGER, "run.log", "inputs")
 """Files that a start may have written if it was killed before it wrote `config.yaml`."""
 # Entries that a folder may have before a run writes anything: start-up files, job scripts, Slurm's output.
@@ -48,7 +50,7 @@ SWEEP = "simulator sweep"
 
 def own_names(series: Iterable[str]) -> frozenset[str]:
     """The names of all files and folders that a run with these series writes into its folder."""
-    folders = (*_ARRAYS, "plots", "inputs", "logs", "analysis")
+    folders = (*_ARRAYS, "plots", "inputs", "logs", "analysis", HALOS)
     files = (CONFIG, STATE, LEDGER, *_WRITTEN, *_INDICES, *folders)
     return frozenset({*files, *(f"{name}{end}" for name in series for end in (".h5", ".parts"))})
 
@@ -207,6 +209,7 @@ class RunFolder:
         (self.path / LEDGER).unlink(missing_ok=True)
         for name in _ARRAYS:
             _remove_entries(self.path / name, _SAVED)
+        _remove_entries(self.path / HALOS, _CATALOGUE)
         for name in series:
             _remove_entries(self.path / f"{name}.parts", _PART)
         for name in (*(f"{name}.h5" for name in series), *_INDICES, *reversed(_WRITTEN), STATE, CONFIG):

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -425,8 +424,8 @@ def _three(series: SeriesReader, variable: str, coordinate: str, words: str, lab
 
 
 def profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
-    """The density against the distance from the densest point at up to six times; for waves also the soliton that
-    fits the last core, if one fits."""
+    """The density against the distance from the densest point at up to six times; for waves also the soliton with the
+    last peak density, if its core radius is near the measured one."""
     words = labels.axis(r"radius $r$", "length"), labels.axis(rf"{_words(name)} $\rho$", "density")
     curves = [
         DrawnCurve(series.one("radius", row), series.one(name, row), label, colour)
@@ -436,60 +435,26 @@ def profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
     if not shown:
         return result
     axes.set_ylim(np.nanmin(shown) / 2, np.nanmax(shown) * 2)
-    last, constants = curves[-1], _solitons(labels.model)
-    if constants is not None and name == "density":
-        hbar, gravity = constants
-        core = fitted_core(last.x, last.y, hbar, labels.scale_factor(series.time[-1]) * gravity)
-        if core is not None and core.deviation < 0.5:
+    if (constants := _solitons(labels.model)) is not None and name == "density" and "peak_density" in series:
+        gravity, peak = labels.scale_factor(series.time[-1]) * constants[1], float(series.one("peak_density", -1))
+        core, density = soliton_of(peak, constants[0], gravity)
+        x, y = (values[np.isfinite(curves[-1].y)] for values in (curves[-1].x, curves[-1].y))
+        if 0.3 < np.interp(core, x, y) / peak < 0.7:
             r, unit = np.geomspace(*axes.get_xlim(), 200), labels.unit("length")
-            text = f"soliton,\n$r_c = {core.radius:.3g}" + (rf"\,{unit}$" if unit else "$")
-            axes.plot(r, core.density(r), color="black", linewidth=1.1, linestyle="--", zorder=3, label=text)
+            text = f"soliton,\n$r_c = {core:.3g}" + (rf"\,{unit}$" if unit else "$")
+            axes.plot(r, density(r), color="black", linewidth=1.1, linestyle="--", zorder=3, label=text)
             lines.legend_beside(axes)
     logarithmic(axes, "xy")
     return result
 
 
-@dataclass(frozen=True)
-class Core:
-    """The ground state fitted to a profile: psi^2 = central * f(r / length)^2."""
-
-    radius: float
-    """Radius at which the density is half of its central value."""
-    central: float
-    length: float
-    deviation: float
-    """Root mean square of ln(density / ground state) over the shells of the fit."""
-
-    def density(self, radius: np.ndarray) -> np.ndarray:
-        from simulator.physics.initial.soliton import radial_ground_state
-
-        state, s = radial_ground_state(), radius / self.length
-        inside = np.interp(s, state.radius, state.amplitude)
-        return self.central * np.where(s <= state.radius[-1], inside, 0.0) ** 2
-
-
-def fitted_core(radius: np.ndarray, density: np.ndarray, hbar: float, gravity: float) -> Core | None:
-    """The isolated ground state that fits a profile best, by least squares of ln(density) over the shells within 2.5
-    core radii. The only free parameter is the central density, because length^4 = hbar^2 / (G central). None if fewer
-    than three shells hold mass."""
+def soliton_of(peak: float, hbar: float, gravity: float) -> tuple[float, Callable[[np.ndarray], np.ndarray]]:
+    """The core radius and the density, a function of the radius, of the isolated ground state with this central
+    density: (hbar^2 / (m^2 G peak))^(1/4) is its unit of length."""
     from simulator.physics.initial.soliton import radial_ground_state
 
-    usable = np.isfinite(density) & (density > 0) & np.isfinite(radius)
-    if usable.sum() < 3:
-        return None
-    radius, density = radius[usable], density[usable]
-    middle = (hbar**2 / (gravity * float(density[0]))) ** 0.25
-
-    def fitted(length: float) -> Core | None:
-        core = Core(length * radial_ground_state().core, hbar**2 / (gravity * length**4), length, np.inf)
-        near = radius < 2.5 * core.radius
-        if near.sum() < 3:
-            return None
-        off = np.log(density[near] / np.maximum(core.density(radius[near]), 1e-300))
-        return replace(core, deviation=float(np.sqrt((off**2).mean())))
-
-    cores = filter(None, map(fitted, middle * np.geomspace(0.5, 2, 3001)))
-    return min(cores, key=lambda core: core.deviation, default=None)
+    state, length = radial_ground_state(), (hbar**2 / (gravity * peak)) ** 0.25
+    return length * state.core, lambda r: peak * np.interp(r / length, state.radius, state.amplitude, right=0.0) ** 2
 
 
 def _solitons(model: Mapping[str, Any]) -> tuple[float, float] | None:

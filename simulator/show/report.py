@@ -42,6 +42,8 @@ _KINDS = (
     ("statistics_", "Mean over time with its standard error: {}"),
     ("structure_functions", "Structure functions of velocity increments"),
     ("histogram_", "Probability density at several times: {}"),
+    ("mass_function_", "Halos per volume and logarithm of mass, beside published fits: {}"),
+    ("cores_", "Cores of halos, beside the relations for solitons: {}"),
     ("profile_", "Profile about the densest point: {}"),
     ("projection_", "Integrated along each axis: {}"),
     ("slices_", "The three planes through the middle of the box: {}"),

@@ -19,6 +19,7 @@ from simulator.measure import KINDS
 from simulator.run.folder import CONFIG, PLAN, series_names
 from simulator.show import lines
 from simulator.show.choice import Selection, window
+from simulator.show.halos import halo_pictures
 from simulator.show.kinds import KOLMOGOROV_AXES, kolmogorov, pictures, wavenumbers
 from simulator.show.slices import slices
 from simulator.show.style import COLOURS, Labels, draw, quantity, sequence_colours, spectrum_of
@@ -93,6 +94,8 @@ def _of_run(
             for stem, build in pictures(window(series, choice), labels, diagnostics):
                 if choice.shows(stem):
                     yield stem, build
+    if choice.takes("halos"):
+        yield from (drawing for drawing in halo_pictures(run.path, labels, choice) if choice.shows(drawing[0]))
 
 
 def _diagnostics(run: Run, choice: Selection, missing: list[str]) -> Mapping[str, np.ndarray]:

@@ -12,7 +12,18 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from simulator.archive.series import SeriesReader
-from simulator.show.style import PLAIN, WIDTH, Labels, Scale, figure, lengths, position, quantity, scale_of
+from simulator.show.style import (
+    PLAIN,
+    WIDTH,
+    Labels,
+    Scale,
+    figure,
+    is_density,
+    lengths,
+    position,
+    quantity,
+    scale_of,
+)
 
 MOST_TIMES = 4
 Plane = tuple[str, str, str]
@@ -95,14 +106,21 @@ def _planes(
     columns = shown * min(2, len(rows)) if alone else shown
     lines, gap = (-(-len(rows) // 2), _TITLED) if alone else (len(rows), _GAP_Y)
     result, grid, widths, heights = _panels(extent, columns, lines, gap)
-    scale = scale_of(field, list(planes.values()))
+    # The waves of early times would be invisible on the scale of the halos of late times.
+    apart = labels.comoving and is_density(field) and not alone and len(rows) > 1
+    each = [[planes[row, a + b] for a, b, _ in shown] for row in range(len(rows))]
+    scales = [scale_of(field, own, logarithmic=True) for own in each] if apart else []
+    scale = scales[-1] if apart else scale_of(field, list(planes.values()))
     image: AxesImage | None = None
     for (line, column), axes in np.ndenumerate(grid):
         row, (a, b, cut) = line * len(columns) + column if alone else line, columns[column]
         if row >= len(rows):
             axes.remove()
             continue
-        image = plane_image(axes, planes[row, a + b], (axis_of[a], axis_of[b]), scale)
+        image = plane_image(axes, planes[row, a + b], (axis_of[a], axis_of[b]), scales[row] if apart else scale)
+        if apart and column == len(shown) - 1:
+            place = axes.get_position()
+            _colour_bar(result, image, "", scales[row].extend, (place.y0, place.y1))
         for number, (_, places) in enumerate(near(series, a + b, rows[row])):
             axes.scatter(*places, **dots(number))
         last = row + (len(columns) if alone else 1) >= len(rows)
@@ -118,7 +136,12 @@ def _planes(
             )  # fmt: skip
     _name_dots(result, [name for name, _ in near(series, shown[0][0] + shown[0][1], rows[-1])])
     assert image is not None
-    _colour_bar(result, image, scale.label(words), scale.extend)
+    if apart:
+        width, height = result.get_size_inches()
+        middle = (1 + (_BOTTOM - _TOP) / height) / 2
+        result.text(1 - 0.1 / width, middle, scale.label(words), rotation=90, ha="center", va="center", fontsize=12)
+    else:
+        _colour_bar(result, image, scale.label(words), scale.extend)
     return result
 
 
@@ -211,10 +234,14 @@ def _intervals(inches: float, each: float) -> int:
     return next(number for number in (4, 2, 1, 0) if number * each <= inches)
 
 
-def _colour_bar(result: Figure, image: AxesImage, label: str, extend: str) -> None:
+def _colour_bar(
+    result: Figure, image: AxesImage, label: str, extend: str, beside: tuple[float, float] | None = None
+) -> None:
+    """A bar at the right of the planes, or of those between two heights, fractions of the figure's."""
     width, height = result.get_size_inches()
-    tall = min(height - _TOP - _BOTTOM, 2.6)
-    middle = (_BOTTOM + height - _TOP) / 2
+    low, high = (_BOTTOM, height - _TOP) if beside is None else (height * beside[0], height * beside[1])
+    tall = min(high - low, 2.6)
+    middle = (low + high) / 2
     place = (width - _RIGHT + 0.14) / width, (middle - tall / 2) / height, 0.11 / width, tall / height
     bar_beside(result, image, place, label, extend, max(1, min(5, int(tall / 0.32))))
 

@@ -186,7 +186,7 @@ def powers_of_ten(axis: Any) -> None:
     short = high < 60 * low
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if short else (1.0,), numticks=12))
     if short:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"${value:.3g}$" if value >= 1e-3 else _power(value)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"${value:g}$" if value >= 1e-3 else _power(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
@@ -323,10 +323,10 @@ def is_density(field: str) -> bool:
     return field == "density" or field.endswith("_density")
 
 
-def scale_of(field: str, samples: Sequence[np.ndarray]) -> Scale:
+def scale_of(field: str, samples: Sequence[np.ndarray], *, logarithmic: bool = False) -> Scale:
     """The colour scale for all of `samples`: cyclic for phases, symmetric about zero for values of both signs,
-    logarithmic for densities with a large range, else starting at zero. A few extreme values are cut off, because the
-    other values would get almost the same colour."""
+    logarithmic for densities with a large range, or if asked, else starting at zero. A few extreme values are cut
+    off, because the other values would get almost the same colour."""
     colours = _MAPS.get(field, "magma")
     if field == "phase":
         return Scale(-math.pi, math.pi, "twilight", smooth=False)
@@ -336,12 +336,13 @@ def scale_of(field: str, samples: Sequence[np.ndarray]) -> Scale:
         return Scale(0.0, 1.0, colours)
     least, most = float(values.min()), float(values.max())
     positive = values[values > 0]
-    if is_density(field) and least >= 0 and most > _WIDE * float(np.quantile(positive, 0.01)):
+    if is_density(field) and least >= 0 and (logarithmic or most > _WIDE * float(np.quantile(positive, 0.01))):
         bottom = math.log10(float(np.quantile(positive, 0.002)))
         top = math.log10(float(positive.max()))
         low = max(bottom, top - _DECADES)
         cut = low > math.log10(float(positive.min())) + 0.1 or least <= 0
-        return Scale(low, max(top, low + 0.1), colours, "min" if cut else "neither", logarithmic=True)
+        top = max(top, low + (0.01 if logarithmic else 0.1))
+        return Scale(low, top, colours, "min" if cut else "neither", logarithmic=True)
     if least < -1e-3 * max(most, 0):
         size = np.abs(values)
         most, nearly = float(size.max()), float(np.quantile(size, 0.999))

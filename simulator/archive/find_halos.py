@@ -1,0 +1,129 @@
+"""Finds the halos of particles and the cores of waves in the snapshots of a run, for `analyze --halos`."""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.archive.halos import HaloCatalogue, write_catalogue
+from simulator.archive.reader import Snapshot
+from simulator.archive.recompute import Recomputed
+from simulator.config.overrides import Override
+from simulator.errors import UserError
+from simulator.measure import halos as finder
+from simulator.physics.initial.cosmological import CosmologicalSettings
+from simulator.physics.initial.linear_power import linear_power, sigma
+from simulator.physics.initial.soliton import radial_ground_state
+from simulator.physics.models.composite import Composite
+from simulator.physics.models.cosmology import UNITS, expansion
+from simulator.physics.models.particle_component import ParticleComponent
+from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
+
+_MEGAPARSEC, _SUN = 3.0856775814913673e24, 1.98840987e33  # cm, g
+_PER_DECADE = 5  # Bins of the mass function.
+
+
+def find_halos(
+    path: Path, linking: float = 0.2, members: int = 20, overrides: Sequence[str | Override] = ()
+) -> Iterator[tuple[Path, HaloCatalogue]]:
+    """The catalogue of each snapshot of the run in `path`, and its file, when it is written. One process reads all
+    particles of a snapshot. Raises UserError if the run has no snapshot, or no matter that forms halos."""
+    recomputed = Recomputed(path, overrides)
+    simulation = recomputed.simulation
+    model, initial = simulation.model, recomputed.config.initial
+    matter, starts = {"waves": model}, {"waves": initial}
+    if isinstance(model, Composite):
+        matter = {n: p if isinstance(p, ParticleComponent) else p.alone for n, p in model.parts.items()}
+        starts = initial.components if initial.kind == "composite" else {}
+    matter = {n: p for n, p in matter.items() if isinstance(p, ParticleComponent | SchrodingerPoisson) and p.gravity}
+    if not matter or simulation.transform.grid.planar:
+        raise UserError(f"--halos: {path}: halos need particles or waves with gravity in three dimensions")
+    if not simulation.cluster.is_first:
+        return
+    deviations = {name: _deviation(part, starts.get(name), simulation.inputs) for name, part in matter.items()}
+    for snapshot in recomputed.snapshots:
+        for name, part in matter.items():
+            if isinstance(part, ParticleComponent):
+                found = _halos(name, part, snapshot, linking, members, deviations[name])
+            else:
+                found = _cores(name, part, snapshot, "" if model is part else f"{name}_")
+            yield write_catalogue(path, found), found
+
+
+def _deviation(part: Any, start: Any, files: Any) -> Any:
+    """sigma(R) at a = 1 of the linear power spectrum from which all matter started; None if there is none."""
+    if part.background is None or not isinstance(start, CosmologicalSettings) or start.share < 1:
+        return None
+    grid = part.transform.grid
+    k = np.geomspace(1e-3 * min(grid.fundamental), 100 / min(grid.spacing), 6000)
+    power = np.asarray(linear_power(start, part, files)(k), float)
+    return cache(lambda radius: sigma(k, power, radius))
+
+
+def _about(part: Any, snapshot: Snapshot, total: float) -> dict[str, Any]:
+    """The attributes of a catalogue, with yt's names: `code` units of lengths are proper, of velocities peculiar."""
+    a = 1.0 if part.background is None else part.background.scale_factor_at(snapshot.time)
+    s, unit, box = part.background and part.background.settings, UNITS.get(part.units), part.transform.grid.box
+    h = s.hubble / unit.hubble if s and unit else 1.0  # 1 in units of Mpc / h: the run does not know h
+    length = a * unit.megaparsecs * _MEGAPARSEC if unit else a
+    return {
+        "scale_factor": a, "total_mass": total, "current_time": snapshot.time, "current_redshift": 1 / a - 1,
+        "cosmological_simulation": int(s is not None), "hubble_constant": h, "omega_matter": s.matter if s else 0.0,
+        "omega_lambda": 1 - s.matter - s.radiation - s.curvature if s else 0.0,
+        "domain_left_edge": np.zeros(3), "domain_right_edge": length * np.array(box),
+        "domain_left_edge_units": b"cm", "domain_right_edge_units": b"cm",
+        "length_unit": length, "mass_unit": _SUN if unit else 1.0, "velocity_unit": 1e5 if unit else 1.0,
+        "length_unit_units": b"cm", "mass_unit_units": b"g", "velocity_unit_units": b"cm/s",
+    }  # fmt: skip
+
+
+def _halos(name: str, part: Any, snapshot: Snapshot, linking: float, members: int, deviation: Any) -> HaloCatalogue:
+    stored = snapshot.particles[name]
+    given = {record: np.asarray(stored[record]) for record in ("id", "mass", "position", "velocity")}
+    box, total = np.array(part.transform.grid.box), float(given["mass"].sum())
+    about, volume = _about(part, snapshot, total), float(box.prod())
+    columns, ids = finder.halos(given, box, linking, members)
+    for record in ("velocity", "spread"):
+        columns[record] = columns[record] / about["scale_factor"]
+    profile = {"edges": finder.SHELLS, "density": columns.pop("profile")}
+    columns |= {f"{n}_{a}": v[:, i] for n, v in columns.items() if v.ndim > 1 for i, a in enumerate("xyz")}
+    columns = {n: v for n, v in columns.items() if v.ndim == 1}
+    least = members * total / len(given["id"])
+    decades = np.log10(columns["mass"].max(initial=least) / least)
+    edges = least * 10 ** (np.arange(int(decades * _PER_DECADE) + 2) / _PER_DECADE)
+    count = np.histogram(columns["mass"], edges)[0]
+    counted = {"edges": edges, "mass": np.sqrt(edges[1:] * edges[:-1]), "count": count}
+    counted["dn_dlnm"] = count * _PER_DECADE / (volume * np.log(10))
+    tables = {"particles": {"ids": ids}, "profiles": profile, "mass_function": counted}
+    if deviation is not None:
+        growth = part.background.growth(about["scale_factor"]) / part.background.growth(1.0)
+        mass = np.geomspace(edges[0] / 2, 2 * edges[-1], 80)
+        tables["fits"] = finder.fitted_mass_functions(total / volume, lambda radius: growth * deviation(radius), mass)
+    about |= {"linking_length": linking, "least_members": members}
+    return HaloCatalogue(name, snapshot.step, columns, about, tables)
+
+
+def _cores(name: str, part: SchrodingerPoisson, snapshot: Snapshot, prefix: str) -> HaloCatalogue:
+    grid, psi, rho = part.transform.grid, f"{prefix}psi", f"{prefix}density"
+    if psi not in snapshot and rho not in snapshot:
+        raise UserError(f"--halos: {snapshot.path}: holds neither {psi} nor {rho}, as output.snapshots.fields says")
+    if psi in snapshot:
+        density = np.stack([abs(snapshot[psi][i]).astype(float) ** 2 for i in range(grid.shape[0])])
+    else:
+        density = np.asarray(snapshot[rho], float)
+    mean = float(density.mean())
+    about, over = _about(part, snapshot, mean * grid.volume), finder.OVERDENSITY
+    a, matter = about["scale_factor"], (1.0, 1.0)
+    if part.background is not None:
+        s = part.background.settings
+        matter = s.matter / a**3 / float(expansion(s, a)), s.matter
+        over = finder.virial_overdensity(matter[0])
+    columns = finder.cores(density, np.array(grid.box), over)
+    length = (part.hbar**2 / (a * part.gravity * columns["peak_density"])) ** 0.25
+    columns["soliton_radius"] = length * radial_ground_state().core
+    if part.background is not None:
+        unit = part.hbar / part.background.settings.hubble
+        columns["expected_core_mass"] = finder.expected_core_mass(columns["mass"], a, matter, mean, unit)
+    return HaloCatalogue(name, snapshot.step, columns, about | {"overdensity": over}, {})

@@ -1,0 +1,124 @@
+"""Catalogues of halos, `RUN/halos/NAME_STEP.0.h5`: one for each kind of matter and snapshot.
+
+A file holds the columns as the table `catalogue`, which pandas reads, and again at the root under yt's names; also
+`particles/ids`, the members of all halos one after the other, and further arrays in groups. Like an index it ends
+with a checksum that covers the manifest of its snapshot.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from simulator.archive.index import derived_problem, write_sealed
+from simulator.archive.manifest import committed, read_manifest
+from simulator.errors import RunFailure, UserError
+from simulator.files import reason
+from simulator.words import brief
+
+FOLDER = "halos"
+_FILES, _END = "*_*.0.h5", ".0.h5"  # yt takes the number before the ending for that of a part.
+_FOR_YT = {
+    "id": ("particle_identifier", ""),
+    "mass": ("particle_mass", "code_mass"),
+    "radius": ("virial_radius", "code_length"),
+    "number": ("particle_number", ""),
+    **{f"position_{a}": (f"particle_position_{a}", "code_length") for a in "xyz"},
+    **{f"velocity_{a}": (f"particle_velocity_{a}", "code_velocity") for a in "xyz"},
+}
+_SHOWN = ("id", "number", "mass", "position_x", "position_y", "position_z", "spread", "radius", "sphere_mass",
+          "peak_density", "core_radius", "soliton_radius", "core_mass", "expected_core_mass")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HaloCatalogue:
+    """The halos of the matter `name` in one snapshot. `tables` are the groups of further arrays."""
+
+    name: str
+    step: int
+    columns: dict[str, np.ndarray]
+    attributes: dict[str, Any]
+    tables: dict[str, dict[str, np.ndarray]]
+
+    @property
+    def of_waves(self) -> bool:
+        return "core_radius" in self.columns
+
+    @property
+    def time(self) -> float:
+        return float(self.attributes["current_time"])
+
+    def summary(self) -> str:
+        """The number of halos and their share of all mass in a line."""
+        z, count = round(self.attributes["current_redshift"], 4) + 0, len(self.columns["id"])
+        when = f"z = {z:g}" if self.attributes["cosmological_simulation"] else f"t = {self.time:g}"
+        share = np.nansum(self.columns["mass"]) / self.attributes["total_mass"]
+        return f"{when}: {count} {'cores' if self.of_waves else 'halos'}, {100 * share:.3g} % of the mass"
+
+    def rows(self, most: int = 10) -> list[list[str]]:
+        """A table of the first halos, with its header."""
+        names = [name for name in _SHOWN if name in self.columns]
+        body = zip(*(self.columns[name][:most].tolist() for name in names), strict=True)
+        return [[name.removeprefix("position_") for name in names], *([brief(v) for v in row] for row in body)]
+
+
+def catalogue_of(run: Path, name: str, step: int) -> Path:
+    return run / FOLDER / f"{name}_{step:08d}{_END}"
+
+
+def catalogues(run: Path) -> list[HaloCatalogue]:
+    """The catalogues of the run, by name and time. Raises UserError if one cannot be read."""
+    return [_read(path) for path in sorted((run / FOLDER).glob(_FILES))]
+
+
+def _read(path: Path) -> HaloCatalogue:
+    name, _, step = path.name.removesuffix(_END).rpartition("_")
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            table: Any = file["catalogue"]
+            groups: Any = {key: item for key, item in file.items() if isinstance(item, h5py.Group)}
+            tables = {key: {k: item[...] for k, item in group.items()} for key, group in groups.items()}
+            return HaloCatalogue(name, int(step), {n: table[n] for n in table.dtype.names}, dict(file.attrs), tables)
+    except (OSError, KeyError) as error:
+        raise UserError(f"{path}: {reason(error)}; simulator analyze RUN --halos makes it again") from None
+
+
+def catalogue_problems(run: Path) -> Iterator[tuple[Path, str | None]]:
+    """Every catalogue of a run, and why it does not belong to a snapshot; None if it does."""
+    snapshots = {folder.name: folder for folder in committed(run / "snapshots")}
+    for path in sorted((run / FOLDER).glob(_FILES)):
+        folder = snapshots.get(path.name.removesuffix(_END).rpartition("_")[2])
+        try:
+            problem = (
+                "its snapshot is gone" if folder is None else derived_problem(path, folder, read_manifest(folder))
+            )
+        except (RunFailure, UserError):
+            problem = "its snapshot is damaged"
+        yield path, problem and f"{problem}; simulator analyze {run} --halos makes it again"
+
+
+def write_catalogue(run: Path, found: HaloCatalogue) -> Path:
+    """Write the file of a catalogue; returns it. Raises OSError."""
+    path, snapshot = catalogue_of(run, found.name, found.step), run / "snapshots" / f"{found.step:08d}"
+    path.parent.mkdir(exist_ok=True)
+    write_sealed(path, lambda file: _fill(file, found), snapshot, read_manifest(snapshot))
+    return path
+
+
+def _fill(file: h5py.File, found: HaloCatalogue) -> None:
+    count, columns = len(found.columns["id"]), {"number": np.ones(len(found.columns["id"]), int), **found.columns}
+    file.attrs.update({"data_type": b"halo_catalog", "num_halos": count, **found.attributes})
+    columns["particle_index_start"] = np.cumsum(columns["number"]) - columns["number"]
+    for name, values in columns.items():
+        known, unit = _FOR_YT.get(name, (name, ""))
+        file.create_dataset(known, data=values).attrs["units"] = unit.encode()
+    table = np.empty(count, [(name, values.dtype) for name, values in found.columns.items()])
+    for name, values in found.columns.items():
+        table[name] = values
+    file.create_dataset("catalogue", data=table, chunks=(max(count, 1),), maxshape=(None,))
+    for group, arrays in found.tables.items():
+        for name, values in arrays.items():
+            file.create_dataset(f"{group}/{name}", data=values)

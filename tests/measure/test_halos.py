@@ -1,0 +1,155 @@
+"""Halos by friends of friends, cores of waves, mass functions; catalogues on every layout, in pandas and in yt."""
+
+import numpy as np
+import pytest
+from run_support import call, write_case
+from scipy.sparse.csgraph import connected_components
+from scipy.special import erf
+
+from simulator import open_run
+from simulator.archive.halos import catalogue_of, catalogues
+from simulator.cli import main
+from simulator.measure.halos import cores, distances, fitted_mass_functions, friends, halos
+from simulator.physics.initial.soliton import radial_ground_state
+from simulator.show import plot_run
+
+CASE = """\
+name: case
+model:
+  kind: composite
+  units: mpc_h_km_s_msun_h
+  background: {start: 0.4, matter: 0.3, hubble: 100}
+  components: [{kind: particles, name: dark, count: 4096, reproducible: true}]
+grid: {shape: [16, 16, 16], box: [64, 64, 64]}
+initial: {kind: composite, components: {dark: {kind: cosmological, transfer: eisenstein_hu, h: 0.7, sigma8: 2}}}
+time: {stop: {scale_factor: 1}, cfl: 1, max_dt: 0.002}
+devices: {platform: cpu, count: 1}
+output: {projections: {every: {redshift: [1, 0]}, align: true}, snapshots: {every: {redshift: [1]}}}
+"""
+
+
+def clustered(count):
+    """Half of the particles in 20 clumps, some across the faces of the box."""
+    rng, box = np.random.default_rng(3), np.array([3.0, 2.0, 5.0])
+    clumps = rng.random((20, 3)) * box
+    near = clumps[rng.integers(0, 20, count // 2)] + 0.1 * rng.standard_normal((count // 2, 3))
+    return np.concatenate([rng.random((count - count // 2, 3)), near / box]) % 1 * box, box
+
+
+@pytest.mark.parametrize("slab", [2000, 300, 11])
+def test_friends_are_those_of_all_pairs(slab):
+    """In one slab, or in slabs thinner than the linking length; crowding up to the round-off of its sums."""
+    position, box = clustered(1000)
+    mass, reach = np.linspace(1, 2, 1000), 0.09
+    away = np.stack([distances(position, one, box) for one in position])
+    number, expected = connected_components(away <= reach)
+    found, crowding = friends(position, mass, box, reach, slab)
+    assert len(set(zip(found, expected, strict=True))) == number == found.max() + 1
+    weight = np.where((away <= reach) & (away > 0), 1 - (away / reach) ** 2, 0)
+    np.testing.assert_allclose(crowding, weight @ mass, rtol=0, atol=1e-12)
+
+
+def test_a_ball_across_a_corner_is_one_halo():
+    """Of constant density, 1000 times the mean: sphere and halo have its mass, in any order of particles."""
+    rng, box = np.random.default_rng(1), np.array([8.0, 8.0, 8.0])
+    grid = np.stack(np.meshgrid(*(np.arange(41),) * 3, indexing="ij"), -1).reshape(-1, 3) / 20 - 1
+    ball = grid[np.linalg.norm(grid, axis=1) < 1]
+    position = np.concatenate([ball * 0.5, rng.random((50, 3)) * box]) % box
+    n, drift = len(ball), np.array([1.0, -2.0, 3.0])
+    mixed = rng.permutation(n + 50)
+    given = {"id": mixed, "mass": np.full(n + 50, 2.0)[mixed], "position": position[mixed].T}
+    given["velocity"] = np.where(mixed[:, None] < n, drift, 0).T
+    found, members = halos(given, box, members=100)
+    assert found["id"].tolist() == [0] and found["number"][0] >= n and found["mass"][0] == 2 * found["number"][0]
+    np.testing.assert_array_equal(members[:n], np.arange(n))
+    assert np.abs((found["center_of_mass"] + 4) % 8 - 4).max() < 0.01
+    np.testing.assert_allclose(found["velocity"][0], drift * n / found["number"][0], rtol=1e-12)
+    assert found["sphere_mass"][0] == pytest.approx(2 * n, rel=0.01)
+    assert found["radius"][0] == pytest.approx(8 * (3 / (4 * np.pi * 200)) ** (1 / 3), rel=0.02)
+
+
+def test_the_core_of_a_soliton():
+    """Between grid points. A cubic spline of the density misses it by 0.4 % if the core has two points to its radius,
+    and the mean over the box shifts nothing. M(r_c) of the ground state by its own table."""
+    state, size, box = radial_ground_state(), 1.0, np.array([16.0, 16.0, 16.0])
+    axes = np.meshgrid(*(np.arange(32) * 0.5,) * 3, indexing="ij")
+    centre = np.array([15.9, 4.3, 8.1])
+    r = distances(np.stack(axes, -1).reshape(-1, 3), centre, box).reshape(32, 32, 32)
+    density = 7 * np.interp(r * state.core / size, state.radius, state.amplitude, right=0) ** 2
+    found = cores(density, box, overdensity=50)
+    assert found["id"].tolist() == [0]
+    place = np.array([found[f"position_{a}"][0] for a in "xyz"])
+    assert np.abs(place - centre).max() < 0.01
+    s = np.linspace(0, state.core, 4001)
+    within = np.trapezoid(4 * np.pi * s**2 * 7 * np.interp(s, state.radius, state.amplitude) ** 2, s) / state.core**3
+    for name, exact in (("peak_density", 7.0), ("core_radius", size), ("core_mass", within)):
+        assert found[name][0] == pytest.approx(exact, rel=0.01), name
+
+
+def test_mass_functions_hold_the_collapsed_mass():
+    """Of Press & Schechter above M: erfc(1.686 / (sqrt(2) sigma)), here with sigma ~ M^-1/2. The fits of Sheth &
+    Tormen and of Watson et al. to simulations differ by less than 25 % where sigma is between 0.5 and 1.5."""
+    found = fitted_mass_functions(1.0, lambda radius: radius**-1.5, np.geomspace(0.02, 1e4, 4000))
+    low, high = erf(1.686 / np.sqrt(2) / found["sigma"][[0, -1]])
+    assert np.trapezoid(found["press_schechter"], found["mass"]) == pytest.approx(high - low, rel=1e-3)
+    there = (found["sigma"] > 0.5) & (found["sigma"] < 1.5)
+    np.testing.assert_allclose(found["watson"][there], found["sheth_tormen"][there], rtol=0.25)
+    assert np.isnan(found["watson"][found["sigma"] < 0.26]).all()
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """The catalogues of a run on one device."""
+    return found_in(tmp_path_factory.mktemp("halos"))
+
+
+def found_in(folder, *arguments):
+    ended = call("run", write_case(folder, CASE), "--output", folder / "run", *arguments)
+    assert ended.returncode == 0, ended.stderr
+    assert main(["analyze", str(folder / "run"), "--halos", "--members", "8"]) == 0
+    return folder / "run"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "layout", [("devices.count=2",), ("devices.count=4",), ("--processes", "2", "devices.count=2")]
+)
+def test_catalogues_and_maps_do_not_depend_on_the_layout(found, layout, tmp_path):
+    """The masses on the grid are the same bit for bit; forces differ by round-off, which chaos amplifies."""
+    other = found_in(tmp_path, *layout)
+    for one, two in zip(catalogues(found), catalogues(other), strict=True):
+        for name in ("id", "number", "mass"):
+            np.testing.assert_array_equal(one.columns[name], two.columns[name])
+        np.testing.assert_array_equal(one.tables["particles"]["ids"], two.tables["particles"]["ids"])
+        for name, values in one.columns.items():
+            np.testing.assert_allclose(two.columns[name], values, rtol=1e-6, atol=1e-6, err_msg=name)
+    maps, others = (open_run(run).series("projections") for run in (found, other))
+    for plane in maps:
+        np.testing.assert_allclose(others[plane], maps[plane], rtol=1e-7)
+
+
+def test_a_catalogue_is_verified_drawn_and_read_elsewhere(found, capsys):
+    assert main(["verify", str(found), "--quiet"]) == 0
+    last = catalogues(found)[-1]
+    assert len(last.columns["id"]) > 5 and {"fits", "mass_function"} <= last.tables.keys()
+    assert "mass_function_dark" in {path.stem for path in plot_run(found).files}
+    path = catalogue_of(found, "dark", last.step)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:900] + b"\0\1" + whole[902:])
+    assert main(["verify", str(found), "--quiet"]) == 1 and "--halos makes it again" in capsys.readouterr().out
+    path.write_bytes(whole)
+    pandas, yt = pytest.importorskip("pandas"), pytest.importorskip("yt")
+    halo = yt.load(str(path))
+    mass = halo.all_data()["halos", "particle_mass"].to("Msun")
+    np.testing.assert_allclose(np.sort(mass)[::-1], last.columns["mass"], rtol=1e-4)
+    np.testing.assert_allclose(halo.domain_width.to("Mpccm/h"), 64, rtol=1e-4)
+    pytest.importorskip("tables")
+    np.testing.assert_array_equal(pandas.read_hdf(path, "catalogue")["id"], last.columns["id"])
+
+
+@pytest.mark.parametrize(("options", "problem"), [
+    ("--members 9", "add --halos"), ("--halos --linking 0", "--linking: 0"), ("--halos --members 1", "--members: 1"),
+    ("--halos --what all", "exclude"),
+])  # fmt: skip
+def test_refusals(found, options, problem, capsys):
+    assert main(["analyze", str(found), *options.split()]) == 2 and problem in capsys.readouterr().err
