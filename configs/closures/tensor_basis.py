@@ -1,10 +1,13 @@
 """A subgrid stress by a small network on invariants, for `model.subgrid: {kind: python}` in two and three dimensions.
 
-tau = -Delta^2 |A|^2 sum_n c_n T_n, with the velocity gradient A_ij = du_i/dx_j, its symmetric and antisymmetric parts S
-and R, |A|^2 = A_ij A_ij, and the tensors S/|A|, (SR - RS)/|A|^2 and, in three dimensions, S^2/|A|^2 and R^2/|A|^2 (Pope,
-J. Fluid Mech. 72, 331 (1975)). The coefficients c_n depend on the invariants of S and R, divided by powers of |A|, and on
-the ratio of Delta^2 |A| to the viscosity. The stress is therefore the same in every frame, inertial or turned.
+tau = -Delta^2 |A|^2 sum_n c_n T_n, with the velocity gradient A_ij = du_i/dx_j, its symmetric and antisymmetric parts
+S and R, |A|^2 = A_ij A_ij, and the tensors S/|A|, (SR - RS)/|A|^2 and, in three dimensions, S^2/|A|^2 and R^2/|A|^2
+(Pope, J. Fluid Mech. 72, 331 (1975)). The coefficients c_n depend on the invariants of S and R, divided by powers of
+|A|, and on the ratio of Delta^2 |A| to the viscosity. The stress is therefore the same in every frame, inertial or
+turned.
 """
+
+from itertools import pairwise
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,10 +18,7 @@ HIDDEN = 16
 def _weights(inputs, outputs):
     random = np.random.default_rng(0)
     sizes = (inputs, HIDDEN, HIDDEN)
-    layers = [
-        {"w": random.normal(0, (1 / m) ** 0.5, (n, m)), "b": np.zeros(n)}
-        for m, n in zip(sizes, sizes[1:], strict=False)
-    ]
+    layers = [{"w": random.normal(0, (1 / m) ** 0.5, (n, m)), "b": np.zeros(n)} for m, n in pairwise(sizes)]
     # The untrained stress is that of Smagorinsky with a coefficient of 0.1: 2 C^2 |S| S, |S| about |A|.
     last = {"w": np.zeros((outputs, HIDDEN)), "b": np.array([0.02] + [0.0] * (outputs - 1))}
     return {"layers": [*layers, last]}
