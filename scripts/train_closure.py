@@ -6,9 +6,8 @@
 CONFIG is the coarse run with its closure. The start and the targets are frames of the data set, restricted to the
 modes of the coarse grid. The loss is the mean over the frames of |u - target|^2 / |target|^2, plus `--spectrum` times
 the mean over the shells of the squared logarithm of the ratio of the energies, averaged over the batch. The stages of
-the curriculum unroll more and more frames. OUTPUT/arrays.npz are the trained arrays for `model.subgrid.arrays`, and
-OUTPUT/training.png shows the loss and the spectra of the test runs. A killed training continues with the same
-numbers.
+the curriculum unroll more and more frames. OUTPUT/arrays.npz are the trained arrays for `model.subgrid.arrays`;
+`judge_closure.py` draws them. A killed training continues with the same numbers.
 """
 
 import argparse
