@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from simulator.cluster import discover
 from simulator.cluster.start import Cluster
@@ -101,7 +102,7 @@ class Simulation:
     def state(self) -> State:
         """The current state; at first the state of the initial condition."""
         if self._state is None:
-            if isinstance(jnp.zeros(()), jax.core.Tracer):  # within jit; another thread traces nothing
+            if isinstance(jnp.zeros(()), Tracer):  # within jit; another thread traces nothing
                 with ThreadPoolExecutor(1) as thread:
                     self._state = thread.submit(lambda: self.placed(self.start())).result()
             else:

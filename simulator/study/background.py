@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import jax
 import jax.numpy as jnp
@@ -83,10 +83,11 @@ class Prior:
 
 def background(settings: BackgroundSettings, simulation: Simulation) -> Prior:
     """The prior. Raises UserError for a field that the model does not have."""
-    model, inputs = simulation.model, simulation.inputs
+    model, inputs = simulation.model, cast(Any, simulation.inputs)
     known = {name: spec for name, spec in model.fields.items() if not spec.complex}
     first = simulation.state.fields
-    mean, root = dict(first), {}
+    mean: dict[str, Any] = dict(first)
+    root: dict[str, jax.Array] = {}
     if settings.spectrum:
         for name, path in settings.spectrum.items():
             if name not in known:
@@ -94,7 +95,7 @@ def background(settings: BackgroundSettings, simulation: Simulation) -> Prior:
             shape = tabulated(inputs, path, "E(k)")
             root[name] = jax.jit(partial(_of_spectrum, simulation, name, shape))()
     else:
-        stored = [inputs.snapshot(str(path)) for path in settings.folders()]  # type: ignore[attr-defined]
+        stored = [inputs.snapshot(str(path)) for path in settings.folders()]
         if not stored:
             raise UserError("snapshots: none is there")
         for name in [n for n in known if all(n in s.components for s in stored)]:

@@ -156,6 +156,6 @@ class BatchedStep:
         program = self._starts[signature]
         if program is None:
             return None
-        state, found = program(values)
-        start.judge(run.config, run.model, *found, run.report)
+        state, (energies, finite) = program(values)
+        start.judge(run.config, run.model, energies, finite, run.report)
         return state

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -140,10 +140,10 @@ class Variational:
     def _direction(self) -> Any:
         def direction(gradient: Control, optimiser: Any, xi: Control, scale: Scale) -> tuple[Control, Any, jax.Array]:
             over = self._over_modes(scale)
-            way, optimiser = self.lbfgs.update(
+            found, optimiser = self.lbfgs.update(
                 {n: over[n] * g for n, g in gradient.items()}, optimiser, {n: x / over[n] for n, x in xi.items()}
             )
-            way = self._constrained({n: over[n] * d for n, d in way.items()})
+            way = self._constrained({n: over[n] * d for n, d in cast(Control, found).items()})
             return way, optimiser, optax.tree.real(optax.tree.vdot(gradient, way))
 
         return jax.jit(direction)
