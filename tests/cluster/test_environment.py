@@ -86,6 +86,7 @@ def test_gpu_settings_are_made_and_recorded_and_the_users_are_left_alone(tmp_pat
 
 def test_the_users_flags_are_left_alone_on_the_cpu_too():
     mine = "--xla_cpu_enable_concurrency_optimized_scheduler=true --xla_disable_hlo_passes=dce"
+    mine += " --xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_REDUCE"
     assert environment.with_xla_flags("cpu", environ := {"XLA_FLAGS": mine}) == {} and environ["XLA_FLAGS"] == mine
     made = environment.with_xla_flags("cpu", {})
     assert "--xla_cpu_enable_concurrency_optimized_scheduler=false" in made["XLA_FLAGS"]

@@ -96,7 +96,8 @@ def test_phi_functions_are_stable_for_any_eigenvalue():
             assert found[order - 1][i] == pytest.approx(float(exact), rel=8 * 2.3e-16), (value, order)
 
 
-SPLITTINGS = {n: c for n, c in INTEGRATORS.items() if issubclass(c, Splitting)}
+GROWING = ("bullfrog", "fastpm")  # need an expanding box, where test_growing_steps.py holds their order
+SPLITTINGS = {n: c for n, c in INTEGRATORS.items() if issubclass(c, Splitting) and n not in GROWING}
 T = jnp.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.5], [0.0, -0.5, 0.0]])
 V = jnp.array([[0.0, 0.0, 0.7], [0.0, 0.0, -0.4], [-0.7, 0.4, 0.0]])
 
@@ -110,6 +111,8 @@ def turned(generator: jax.Array, angle, u: jax.Array) -> jax.Array:
 
 class Rotations:
     """u' = (T + cos(t) V) u; time runs with the drifts, and kicks freeze it."""
+
+    background = None
 
     def drift(self, fields, duration):
         return {"u": turned(T, duration, fields["u"])}

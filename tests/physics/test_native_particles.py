@@ -102,9 +102,12 @@ def test_masses_on_the_grid_are_those_of_xla(layout, scheme, dtype, whole):
         pulled = jnp.asarray(np.random.default_rng(2).uniform(size=t.physical.shape))
         slope = jax.grad(lambda *a, made=made, pulled=pulled: (made(*a) * pulled).sum().astype(float), argnums=(0, 1))
         found[kernels] = jax.jit(made)(where, mass), *jax.jit(slope)(where, mass)
-    assert abs(found["native"][1]).max() > 1e-3  # also of whole numbers
+    # On a border of cells the slope of cic is that of either side, and a device knows no slope beyond its planes.
+    inside = np.arange(where.shape[1]) % (where.shape[1] // domain.devices) < COUNT
+    assert np.nanmax(abs(found["native"][1][:, inside])) > 1e-3  # also of whole numbers
     assert abs(found["native"][0]).max() > 1
-    for mine, theirs in zip(*found.values(), strict=True):
+    for mine, theirs, part in zip(*found.values(), (..., inside, inside), strict=True):
+        mine, theirs = (a[..., part] if part is not ... else a for a in (mine, theirs))
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=500 * np.finfo(dtype).eps)
 
 
