@@ -90,7 +90,7 @@ def test_particles(integrator: str, devices: int) -> None:
     own = gravity_cases.simulation(
         gravity_cases.MATTER,
         *("model.cosmology.start=0.05", "time={stop: {scale_factor: 1}, steps: 6}", f"time.integrator={integrator}"),
-        "initial.components.dark={kind: cosmological, amplitude: 0.4, index: -1, seed: 4}",
+        "initial.components.dark={kind: cosmological, amplitude: 20, index: -1, seed: 4}",
         devices=devices,
     )
     begin = own.state.particles["dark"]
