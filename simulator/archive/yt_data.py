@@ -64,7 +64,7 @@ def yt_data(snapshot: Snapshot, h: float | None = None) -> "Dataset":
         per_h = h if clock.unit.per_h and h is not None else 1.0
         length = clock.a * clock.unit.megaparsecs * 1e3 * CM_PER_KPC / per_h
         mass, time = GRAMS * 1e-10 / per_h, clock.a * length / 1e5
-    data = yt.load_uniform_grid(  # pyright: ignore[reportPrivateImportUsage]
+    data: Any = yt.load_uniform_grid(  # pyright: ignore[reportPrivateImportUsage]
         fields,
         (*shape, *(1,) * layer),
         length_unit=length,

@@ -44,7 +44,7 @@ def test_the_derivative_is_that_of_differences() -> None:
 def test_the_gradients_of_an_ensemble() -> None:
     """The variance (a - b)^2 / 4 of two energies has the slopes (a - b) / 2 da and -(a - b) / 2 db, with the slopes
     da and db of each member's energy alone."""
-    space = run("gradients", 2)
+    space = run("gradients", 3)
     (a, b), (da, db) = space["values"], space["slopes"]["model.viscosity"]
     assert a > b > 0 and da < 0 and db < 0
     np.testing.assert_allclose(space["slope"], [(a - b) / 2 * da, (b - a) / 2 * db], rtol=1e-9)
