@@ -196,7 +196,9 @@ def _deposit_reverse(assignment: Assignment, given: tuple[jax.Array, jax.Array],
     position, mass = given
     by_mass = assignment.sampler.of_values(slope[None], position)[0]
     moved = assignment.slopes(slope[None], assignment.domain.after(position, by_mass), mass[None])
-    return moved, by_mass.astype(mass.dtype)
+    # Particles outside of a device's planes, whose mass is left out, have no interpolated value.
+    left_out = jnp.isnan(by_mass)
+    return jnp.where(left_out, 0, moved), jnp.where(left_out, 0, by_mass).astype(mass.dtype)
 
 
 _deposit.defvjp(lambda assignment, *given: (_deposit(assignment, *given), given), _deposit_reverse)
