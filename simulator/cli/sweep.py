@@ -225,8 +225,13 @@ def dataset(args: argparse.Namespace) -> int:
 
     sweep = open_sweep(args.file)
     check_dataset(sweep)
+    folders = [run.folder for run in sweep.runs]
+    elsewhere = [s for s in statuses_of(folders) if s.stage in (MemberState.QUEUED, MemberState.RUNNING)]
+    if elsewhere:
+        print(f"{len(elsewhere)} runs are queued or running elsewhere; the same command goes on after them")
+        return 3
     code = run_missing(sweep, jobs=args.jobs, batch=True, whole=True)
-    unfinished = [s for s in statuses_of([run.folder for run in sweep.runs]) if s.stage is not MemberState.DONE]
+    unfinished = [s for s in statuses_of(folders) if s.stage is not MemberState.DONE]
     if unfinished:
         print(f"the data set is written when all runs are done; {len(unfinished)} are not")
         return code or 3

@@ -22,7 +22,8 @@ WORKING = frozenset(
     ["COMPLETING", "CONFIGURING", "RESIZING", "RUNNING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"]
 )
 """States of jobs whose processes may be alive."""
-_WAITING = ("PENDING", "REQUEUED")
+_BEFORE = ("PENDING", "REQUEUED", "CONFIGURING", "RUNNING")
+"""States of tasks whose run may not have begun: a task is running before its program has started."""
 _PATIENCE = 10.0
 """Timeout of a query in seconds."""
 _MAX_ARRAY_SIZE = 1001
@@ -67,11 +68,11 @@ def job_is_gone(job: str) -> bool:
 
 
 def waiting_tasks(arrays: Collection[str]) -> set[str]:
-    """The tasks of these job arrays that are waiting in the queue, as ARRAY_TASK."""
+    """The tasks of these job arrays that wait in the queue or have been started, as ARRAY_TASK."""
     jobs = ",".join(sorted(arrays))
     answer = _ask("squeue", "--noheader", "--array", f"--jobs={jobs}", "--format=%i %T", timeout=30)
     tasks = [] if answer is None else [line.split() for line in answer.stdout.splitlines()]
-    return {words[0] for words in tasks if len(words) == 2 and words[1] in _WAITING}
+    return {words[0] for words in tasks if len(words) == 2 and words[1] in _BEFORE}
 
 
 def time_left(job: str, environ: Mapping[str, str]) -> tuple[float, float | None] | None:

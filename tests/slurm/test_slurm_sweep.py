@@ -30,7 +30,7 @@ grid: {{shape: [8, 8, 8]}}
 initial: {{kind: python, path: fields.py, function: build, parameters: {{number: 0, trouble: {trouble}}}}}
 time: {{stop: {stop}, dt: 0.02}}
 devices: {{platform: cpu, count: 1}}
-output: {{directory: {folder}/out, diagnostics: {{every_steps: 10}}}}
+output: {{directory: {folder}/out, diagnostics: {{every_steps: 10}}, snapshots: {{every: {stop}}}}}
 """
 STUDY = """\
 base: base.yaml
@@ -99,8 +99,13 @@ def test_an_array_of_eight_with_one_that_fails_and_is_retried(slurm, tmp_path: P
 
     assert "nothing to submit" in study.command("submit", "study.yaml")
     study.trouble.unlink()
-    study.wait(study.submit("--failed"))
+    again = study.submit("--failed")
+    dataset = sys.executable, "-m", "simulator", "dataset", "study.yaml"
+    assert "1 runs are queued or running elsewhere" in slurm.run(*dataset, cwd=tmp_path).stdout
+    study.wait(again)
     assert [row["state"] for row in study.table()] == ["done"] * 8
+    written = slurm.run(*dataset, cwd=tmp_path)
+    assert written.returncode == 0 and "8 done; nothing to do" in written.stdout, written.stdout + written.stderr
 
 
 def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(slurm, tmp_path: Path) -> None:
