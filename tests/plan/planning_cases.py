@@ -20,7 +20,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 def shipped() -> dict[str, Path]:
     """By kind of model, a configuration that the repository ships, of fields alone: they grow with the grid."""
     found: dict[str, Path] = {}
-    for path in sorted(CONFIGS.glob("*.yaml")):
+    for path in [*sorted(CONFIGS.glob("*.yaml")), CONFIGS / "equations" / "surface_quasi_geostrophic.yaml"]:
         text = path.read_text()
         if "sweep:" not in text and "kind: particles" not in text:
             found.setdefault(load_config(path).model.kind, path)
@@ -28,8 +28,10 @@ def shipped() -> dict[str, Path]:
 
 
 def integrators(kind: str) -> list[str]:
+    """Of a model of fields alone: steps of linear growth take only particles."""
     model = MODELS[kind]
-    return list(model.integrators) or [n for n, c in INTEGRATORS.items() if c.split == model.split]
+    named = model.integrators or [n for n, c in INTEGRATORS.items() if c.split == model.split]
+    return [n for n in named if not INTEGRATORS[n].growing]
 
 
 def config_of(kind: str, *overrides: str) -> RunConfig:

@@ -31,11 +31,19 @@ static double spline(index degree, double x) {
   return x < 1 ? (4 - 6 * x * x + 3 * x * x * x) / 6 : x < 2 ? (2 - x) * (2 - x) * (2 - x) / 6 : 0;
 }
 
+// Its derivative. That of degree 1 jumps at the points, where it is taken from the right.
+static double slope(index degree, double x) {
+  const double sign = x < 0 ? -1 : 1, far = std::abs(x);
+  if (degree == 1) return x >= -1 && x < 1 ? -sign : 0;
+  if (degree == 2) return far < 0.5 ? -2 * x : far < 1.5 ? -sign * (1.5 - far) : 0;
+  return far < 1 ? x * (1.5 * far - 2) : far < 2 ? -sign * (2 - far) * (2 - far) / 2 : 0;
+}
+
 template <class T> static bool right() {
   const index points = any(2, 4), below = points == 2 ? 0 : 1, components = any(0, 1) ? 3 : 1, count = any(0, 70);
   Weave w{};
   Gather g{};
-  w.components = g.components = components, g.points = points, g.count = count;
+  w.components = g.components = components, g.points = points, g.count = count, g.sloped = any(-1, 2);
   index all = 1, room = 1, axes[] = {0, 1, 2};
   std::shuffle(axes, axes + 3, generator);
   for (int a = 0; a < 3; ++a) {
@@ -82,15 +90,16 @@ template <class T> static bool right() {
         double weight = 1;
         for (int a = 0; a < 3; ++a) {
           const index plane = first[a] + k[a], n = w.extents[a];
-          weight *= spline(points - 1, scaled[a] - double(plane));
+          const double distance = scaled[a] - double(plane);
+          weight *= axes[a] == g.sloped ? slope(points - 1, distance) / g.spacing[axes[a]] : spline(points - 1, distance);
           place = place * n + (g.periods[a] ? (plane % n + n) % n : plane - g.starts[a]);
         }
         for (index c = 0; c < components; ++c) sums[c] += weight * block[c * all + place];
       }
     for (index c = 0; c < components; ++c) {
       const double found = values[c * count + i];
-      // Round-off of 64 terms, with weights of sum 1.
-      if (inside ? !(std::abs(found - sums[c]) <= 64 * std::numeric_limits<T>::epsilon()) : !std::isnan(found)) {
+      // Round-off of 64 terms, with weights of sum 1; those of a slope add up to at most 2 / 0.25.
+      if (inside ? !(std::abs(found - sums[c]) <= (g.sloped < 0 ? 1 : 8) * 64 * std::numeric_limits<T>::epsilon()) : !std::isnan(found)) {
         std::printf("%s: %lld points, component %lld: %g instead of %g\n", simulator::variant_name(), points, c, found,
                     inside ? sums[c] : NAN);
         return false;
