@@ -84,9 +84,11 @@ PER_FFT, PER_EXCHANGE = 2, 3
 """Number of GPU kernels for each local transform and each exchange, from compiled programs."""
 
 
-OVERLAPPED = {False: 0.44, True: 0.15}
-"""The fraction of a step's bytes that a GPU's program reads and writes between the start and the end of an exchange,
-from the compiled programs of slabs on 8 devices; with `run.memory: low` that of True."""
+OVERLAPPED = {(False, 1): 0.44, (True, 1): 0.15, (False, 2): 0.60, (True, 2): 0.39}
+"""The fraction of a step's bytes that a GPU's program reads and writes while the exchanges of other components run, by
+`run.memory: low` and the number of distributed axes; from the schedules of programs for 8 and 64 H100s."""
+SHORT = 0.6
+"""The same of exchanges in half precision, which end sooner, relative to longer exchanges; from the same programs."""
 
 
 def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
@@ -112,12 +114,16 @@ def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
         key = extents[at], math.prod(extents[at + 1 :])
         exchanged[key] = exchanged.get(key, 0.0) + count * _bytes(exchange, exchange.shape)
     exchanges, accessed = sum(counts.exchanges.values()), ACCESSES[platform][cut] * moved + PARTICLES * particles
+    hidden = 0.0
+    if platform == "gpu" and exchanges:
+        narrow = SHORT if simulation.config.fft.exchange == "half_scaled" else 1.0
+        hidden = narrow * OVERLAPPED[simulation.placement.low, cut]
     return Traffic(
         accessed,
         sum(size * (extent - 1) / extent for (extent, _), size in exchanged.items()),
         exchanges,
         PER_FFT * counts.ffts + PER_EXCHANGE * exchanges,
-        OVERLAPPED[simulation.placement.low] * accessed if platform == "gpu" and exchanges else 0.0,
+        hidden * accessed,
         tuple(Sent(size, *key) for key, size in exchanged.items()),
     )
 
