@@ -212,7 +212,6 @@ class Series:
         return self.path.with_suffix(".parts")
 
     def _part(self) -> _Part:
-        """The part of the rows that are not yet full."""
         return _Part(f"{self._active[0]['step']:08d}.h5", len(self._active))
 
     def _remove_unlisted(self) -> None:
@@ -289,7 +288,6 @@ class SeriesReader:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def _columns(self, number: int, names: Iterable[str], places: slice = slice(None)) -> dict[str, np.ndarray]:
-        """Columns of a part; nan for variables that it lacks."""
         part = self.parts[number]
         wanted = range(part.rows)[places]
         with h5py.File(self._file(part), "r", locking=False) as file:

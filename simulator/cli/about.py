@@ -240,7 +240,6 @@ def cite(args: argparse.Namespace) -> int:
 
 
 def _methods() -> dict[str, str]:
-    """BibTeX entries by the name of a model, integrator, initial condition, forcing or kind of dealiasing."""
     text = (FOLDER / "methods.bib").read_text()
     entries = re.findall(r"^% (.+)\n(@[\s\S]+?\n})$", text, re.MULTILINE)
     return {name: entry for names, entry in entries for name in names.split(", ")}

@@ -134,7 +134,6 @@ def cases_folder() -> Path:
 
 
 def _about(path: Path) -> str:
-    """The first comment in the file of a case."""
     lines = (line.lstrip("# ") for line in path.read_text().splitlines() if line.startswith("# "))
     return next((line for line in lines if not line.startswith("yaml-language-server")), "")
 
@@ -146,7 +145,6 @@ def _document(source: Path) -> dict[str, Any]:
 
 
 def _files(source: Path) -> list[str]:
-    """The files that a case needs: files with Python functions, and the base of a sweep."""
     document = _document(source)
     paths = [block.get("path") for block in document.values() if isinstance(block, dict)]
     return [str(p) for p in [*paths, document.get("base")] if p and source.with_name(str(p)).is_file()]

@@ -158,7 +158,6 @@ def retry_sweep(args: argparse.Namespace) -> int:
 
 
 def _folder(file: str, index: int) -> Any:
-    """The folder of one run, with its frozen configuration. For tasks of an array `file` is the sweep's folder."""
     from pathlib import Path
 
     from simulator.study.sweep import open_sweep, planned_folder

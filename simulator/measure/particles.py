@@ -86,7 +86,6 @@ class Trajectories(Kind):
 
 
 def _component_names(record: str, components: int) -> list[str]:
-    """The names of a record's variables: the record's own, or one for each component."""
     ends = {1: [""], 3: [f"_{a}" for a in AXES], 9: [f"_{a}{b}" for a in AXES for b in AXES]}[components]
     return [record + end for end in ends]
 

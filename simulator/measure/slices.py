@@ -90,7 +90,6 @@ def mid_planes(transform: spectral.Transform, scalars: Mapping[str, Callable[[mo
 
 
 def _cut(values: jax.Array, shape: tuple[int, ...]) -> dict[str, jax.Array]:
-    """The planes of values (x, y, z) or (x, y), without padding."""
     if len(shape) == 2:
         nx, ny = shape
         return {"xy": values[:nx, :ny]}

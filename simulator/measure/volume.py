@@ -277,7 +277,6 @@ class Volume:
 
     @property
     def _step(self) -> float:
-        """The length of a ray between two slices."""
         p = self._order[0]
         return self.physical.grid.spacing[p] / abs(float(self._direction[p])) / SLICES
 
@@ -313,7 +312,6 @@ class Volume:
 
     @cached_property
     def _sharded(self) -> dict[int, str]:
-        """The mesh axis of each sharded axis."""
         names = {AXES.index(axis): name for axis, name in self.physical.sharded.items()}
         return {axis: name for axis, name in names.items() if self._mesh.shape[name] > 1}
 
@@ -345,7 +343,6 @@ class Volume:
     # ---- on one device -----------------------------------------------------------------------------------
 
     def _local(self, blocks: list[jax.Array], tables: list[jax.Array]) -> jax.Array:
-        """The device's rows of the picture."""
         image = self._slices(blocks, tables)
         if self._devices > 1:
             image = self._joined(image)
@@ -456,7 +453,6 @@ def _between(plane: jax.Array, part: jax.Array, fine: int) -> jax.Array:
 
 
 def _over(images: Sequence[jax.Array]) -> jax.Array:
-    """Combines partial images (4, ...), the nearest first."""
     result = images[0]
     for behind in images[1:]:
         colour = result[:3] + result[3:] * behind[:3]

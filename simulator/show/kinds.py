@@ -742,7 +742,6 @@ Builder = Callable[[SeriesReader, Labels, Diagnostics], Pictures]
 
 
 def _each(stem: str, names: Callable[[SeriesReader], Iterable[str]], build: Callable[..., Figure]) -> Builder:
-    """A function that yields a picture for each of `names(series)`."""
     return lambda series, labels, diagnostics: (
         (f"{stem}_{name}", partial(build, series, name, labels)) for name in names(series)
     )

@@ -146,7 +146,6 @@ def _planes(
 
 
 def _name_dots(result: Figure, names: list[str]) -> None:
-    """Adds a legend with the names of the particles over the planes."""
     handles = [
         Line2D(
             [], [], linestyle="", marker="o", markersize=3, color=look["c"],

@@ -247,7 +247,6 @@ def draw(settings: SampleSettings, number: int) -> list[dict[str, Any]]:
 
 
 def _column(settings: SampleSettings, key: str, number: int) -> list[Any]:
-    """The values of one parameter, from its own random stream."""
     stream = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
     generator = np.random.default_rng([settings.seed, stream])
     distribution = settings.parameters[key]

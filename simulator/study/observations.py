@@ -145,7 +145,6 @@ def _observed(settings: ObservationSettings, arrays: Arrays, simulation: Simulat
 
 
 def _steps(times: np.ndarray, simulation: Simulation, dt: float) -> np.ndarray:
-    """The numbers of the steps after which the run has these times."""
     first, last = simulation.first_time, simulation.config.time.stop
     if len(outside := times[(times < first - _CLOSE * dt) | (times > last + _CLOSE * dt) | ~np.isfinite(times)]):
         raise ValueError(f"the time {outside[0]:g} is outside of the run, which lasts from {first:g} to {last:g}")

@@ -127,7 +127,6 @@ class _Running:
                 self.stop()
 
     def _ended(self, child: _Child) -> None:
-        """Records the end of a process and of each of its runs."""
         self._children.remove(child)
         self._free.append(child.slot)
         child.output.close()
@@ -143,7 +142,6 @@ class _Running:
 
 
 def _stop_file(folder: Path) -> bool:
-    """Removes the file `stop`; returns whether it existed."""
     path = folder / "stop"
     exists = path.exists()
     path.unlink(missing_ok=True)
@@ -205,7 +203,6 @@ def _bound_to(cores: frozenset[int]):
 
 
 def _finish(child: _Child, run: SweepRun, *, stopping: bool) -> tuple[MemberStatus, float]:
-    """Records the end of a run; returns its status and its duration in seconds."""
     code, seconds = child.process.returncode, time.monotonic() - child.began
     record = read_record(run.folder)
     if record is not None and record.code is None:  # a batch records the ends of its runs itself
@@ -260,7 +257,6 @@ def _gpus(environ: Mapping[str, str]) -> list[str]:
 
 
 def _share(items: Sequence[T], i: int, parts: int) -> Sequence[T]:
-    """Part `i` of `parts`; a single item if there are fewer items than parts."""
     if not items:
         return items
     share = items[i * len(items) // parts : (i + 1) * len(items) // parts]

@@ -47,7 +47,6 @@ def _integral(time: np.ndarray, values: np.ndarray) -> float:
 
 
 def _mean(time: np.ndarray, values: np.ndarray) -> float:
-    """The average over time; the mean of the rows if all rows have the same time."""
     if time[-1] == time[0]:
         return float(values.mean())
     return _integral(time, values) / float(time[-1] - time[0])
@@ -149,14 +148,12 @@ def parse(text: str) -> Expression:
 
 
 def _parsed(text: str) -> list[ast.expr]:
-    """The formulas in `text`, in which commas separate them."""
     tree = ast.parse(f"({text},)", mode="eval").body if text else ast.Tuple([])
     assert isinstance(tree, ast.Tuple)
     return tree.elts
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """The columns in formulas, each once."""
     nodes = [node for tree in _parsed(text) for node in ast.walk(tree)]
     calls = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     names = (n.id for n in nodes if isinstance(n, ast.Name) and id(n) not in calls and n.id != "pi")
