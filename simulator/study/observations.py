@@ -23,7 +23,7 @@ import numpy as np
 from jax import lax
 from pydantic import Field
 
-from simulator.errors import UserError, did_you_mean
+from simulator.errors import did_you_mean
 from simulator.measure.kind import AXES
 from simulator.measure.probes import AT_ONCE, values_at
 from simulator.physics.models import State
@@ -72,7 +72,7 @@ def read_observations(
     settings: Sequence[ObservationSettings],
     simulation: Simulation,
     dt: float,
-    refused: Callable[[str, str], UserError],
+    refused: Callable[[str, str], Exception],
 ) -> list[Observed]:
     """The observations. `refused(key, message)` makes the error about a key relative to the list, such as
     `0.table`. Raises UserError for a table that cannot be read, an unknown variable, or values outside of the box or
