@@ -14,12 +14,7 @@ from simulator.cli.parser import BY_HAND, arg, command, config_arguments
     "check processes, cores and GPUs, and show how a field is divided among them",
     *config_arguments(required=False),
     arg("--platform", choices=("auto", "cpu", "gpu"), default="auto"),
-    arg(
-        "--folder",
-        type=Path,
-        metavar="DIR",
-        help="a shared folder in which the processes find one another, as in a run folder",
-    ),
+    arg("--folder DIR", "a shared folder in which the processes find one another, as in a run folder", type=Path),
     *BY_HAND,
 )
 def doctor(args: argparse.Namespace) -> int:
