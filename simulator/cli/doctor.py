@@ -64,7 +64,7 @@ def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
     else:
         cluster = start(allocation, platform=args.platform, folder=args.folder, report=lambda line: None)
         transform = make_transform(Grid((64, 64, 64)), cluster.devices)
-    shared = doctor.shared_findings([doctor.Facts(**item) for item in cluster.gather(asdict(facts))])
+    shared = list(doctor.shared_findings([doctor.Facts(**item) for item in cluster.gather(asdict(facts))]))
     results = [doctor.exchange(cluster.devices), _transform(cluster.devices)]
     if cluster.is_first:
         kinds = {device.device_kind for device in cluster.devices}
