@@ -216,7 +216,6 @@ def _record_attributes(record: str) -> dict[str, Any]:
 
 
 def _add_offset(species: h5py.Group, count: int) -> None:
-    """Add the constant record that openPMD requires."""
     for axis in "xyz":
         offset = species.create_group(f"positionOffset/{axis}")
         _set(offset, {"value": 0.0, "shape": np.array([count], np.uint64), "unitSI": 1.0})

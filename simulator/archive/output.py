@@ -114,7 +114,6 @@ class Output:
             self._warn(values)
 
     def _warn(self, row: Mapping[str, float]) -> None:
-        """Reports the model's warnings about the first row that has warnings."""
         if not self._warned:
             for line in self._simulation.model.warnings(row):
                 self._simulation.report(f"warning: {line}")
@@ -131,7 +130,6 @@ class Output:
 
     @cached_property
     def _saved(self) -> tuple[str, ...]:
-        """The names of the fields in a snapshot."""
         simulation = self._simulation
         return simulation.config.output.snapshots.fields or simulation.model.stored
 
@@ -170,7 +168,6 @@ class Output:
         )
 
     def _particles(self, state: State) -> list[Dataset]:
-        """The records of all particles in a snapshot, with the fields sampled at the particles' positions."""
         simulation = self._simulation
         fields, species = simulation.config.output.snapshots.sample, []
         for name, held in state.particles.items():
@@ -209,7 +206,6 @@ class Output:
         )
 
     def _indexed(self, folder: Path) -> None:
-        """Records a new snapshot and adds it to the index of all snapshots."""
         self._journal.kept([folder / MANIFEST])
         write_time_index(folder.parent)
 

@@ -161,7 +161,6 @@ class StoredField:
         return self[(*component, *bounds)]
 
     def _fill(self, targets: list[tuple[str, np.ndarray]], ranges: list[range]) -> None:
-        """Fill each (component path, array over `ranges`) from the shards."""
         touched = [(p, cut) for p in self._pieces if (cut := _overlap(p, ranges)) is not None]
         for file, group in itertools.groupby(touched, key=lambda t: t[0].shard.file):
             path = self._folder / file

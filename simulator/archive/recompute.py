@@ -89,12 +89,10 @@ class Recomputed:
             )
 
     def _fields(self, path: str) -> dict[str, Any]:
-        """The coefficients of the model's fields in a snapshot."""
         stored, model = StoredFields(path), self.simulation.model
         return {name: stored.coefficients(name, model.transform_of(name)) for name in model.fields}
 
     def _particles(self, path: str, populations: Populations) -> dict[str, ParticleSet]:
-        """The particles in a snapshot, each on the device that holds its position."""
         return {name: found.restored(particles_in(path, name)) for name, found in populations.items()}
 
     @cached_property
@@ -117,7 +115,6 @@ class Recomputed:
 
 
 def _with_start(particles: ParticleSet, velocities: jax.Array) -> ParticleSet:
-    """The particles with their initial velocities as the record `start_velocity`; `velocities` is ordered by id."""
     start = jnp.where(particles.valid, velocities[:, jnp.maximum(particles.id, 0)], 0)
     return particles.with_records({"start_velocity": start})
 

@@ -58,7 +58,6 @@ def restore(
 
 
 def _axis_order(field: StoredField, axes: Sequence[Axis]) -> list[int]:
-    """The position of each requested axis among the stored axes."""
     stored = {axis.name: i for i, axis in enumerate(field.axes)}
     if sorted(stored) != sorted(a.name for a in axes):
         raise UserError(

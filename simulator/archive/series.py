@@ -16,10 +16,9 @@ shell), and each variable as (row, *its dimensions), with dimension scales.
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import h5py
 import numpy as np
@@ -33,21 +32,13 @@ PART_BYTES = 4 * 2**20
 _FORMAT = "simulator series 1"
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     file: str
     rows: int
 
 
-@dataclass(frozen=True)
-class _Row:
-    step: int
-    time: float
-    values: Mapping[str, np.ndarray]
-
-    @property
-    def size(self) -> int:
-        return 16 + sum(value.nbytes for value in self.values.values())
+_Row = dict[str, np.ndarray]
+"""`step`, `time` and the variables at one time."""
 
 
 class Series:
@@ -95,21 +86,19 @@ class Series:
         for step, time, values in rows:
             if values.keys() != self._required:
                 raise ValueError(f"missing or unknown variables: {sorted(values.keys() ^ self._required)}")
-            row = _Row(step, time, {name: np.asarray(value) for name, value in values.items()})
-            if wrong := [name for name, value in row.values.items() if value.shape != self._shape(name)]:
+            row = {"step": np.int64(step), "time": np.float64(time)}
+            row |= {name: np.asarray(value) for name, value in values.items()}
+            if wrong := [name for name in values if row[name].shape != self._shape(name)]:
                 raise ValueError(f"variables with values of another shape: {wrong}")
-            self._add(row)
+            most, size = self._limits
+            if len(self._active) >= most and len(self._active) * sum(value.nbytes for value in row.values()) >= size:
+                if self._uncommitted or not self._parts:
+                    self._write(self._folder / self._part().file, self._fill_rows)
+                self._parts.append(self._part())
+                self._active = []
+            self._active.append(row)
+            self._uncommitted = True
         self._commit()
-
-    def _add(self, row: _Row) -> None:
-        rows, size = self._limits
-        if len(self._active) >= rows and len(self._active) * row.size >= size:
-            if self._uncommitted or not self._parts:
-                self._write_rows(self._part_path(self._active))
-            self._parts.append(_Part(self._part_name(self._active), len(self._active)))
-            self._active = []
-        self._active.append(row)
-        self._uncommitted = True
 
     def truncate(self, step: int) -> int:
         """Remove the rows later than `step`; returns their number."""
@@ -148,45 +137,48 @@ class Series:
 
     def _commit(self) -> None:
         self._uncommitted = False
-        if not self._parts:
-            self._write_rows(self.path)
-            return
-        self._write_rows(self._part_path(self._active))
-        _write(self.path, self._fill_index, self._journal)
+        self._write(self._folder / self._part().file if self._parts else self.path, self._fill_rows)
+        if self._parts:
+            self._write(self.path, self._fill_index)
 
-    def _write_rows(self, path: Path) -> None:
+    def _write(self, path: Path, fill: Callable[[h5py.File], None]) -> None:
+        # On a full disk HDF5 may report success and crash at exit, so HDF5 writes to memory and `replace_file` to
+        # the disk.
         path.parent.mkdir(exist_ok=True)
-        _write(path, self._fill_rows, self._journal)
+        with h5py.File(os.fspath(path), "w", driver="core", backing_store=False) as file:
+            fill(file)
+            file.flush()
+            image = file.id.get_file_image()
+        replace_file(path, image, self._journal)
 
     def _fill_rows(self, file: h5py.File) -> None:
-        rows = self._active
-        columns: dict[str, Any] = {
-            "step": np.array([row.step for row in rows], dtype=np.int64),
-            "time": np.array([row.time for row in rows], dtype=np.float64),
-        }
-        for name in self._variables:
-            missing = np.full(self._shape(name), np.nan, np.float32)  # float32 keeps the dtype of the other rows
-            values = [row.values.get(name, missing) for row in rows]
-            columns[name] = np.stack(values) if values else np.empty((0, *self._shape(name)))
-        self._describe(file, lambda name: file.create_dataset(name, data=columns[name]), [])
+        def column(name: str) -> h5py.Dataset:
+            shape, kind = self._kind(name)
+            missing = np.full(shape, np.nan, np.float32)  # float32 keeps the dtype of the other rows
+            values = [row.get(name, missing) for row in self._active]
+            return file.create_dataset(name, data=np.stack(values) if values else np.empty((0, *shape), kind))
+
+        self._describe(file, column, [])
 
     def _fill_index(self, file: h5py.File) -> None:
-        parts = [*self._parts, _Part(self._part_name(self._active), len(self._active))]
-        total = sum(part.rows for part in parts)
+        parts = [*self._parts, self._part()]
 
         def virtual(name: str) -> h5py.Dataset:
-            shape = self._shape(name) if name in self._variables else ()
-            values = [row.values[name] for row in self._active if name in row.values]
-            dtype = np.result_type(*values) if values else np.dtype(np.int64 if name == "step" else np.float64)
-            layout = h5py.VirtualLayout((total, *shape), dtype)
+            shape, kind = self._kind(name)
+            layout = h5py.VirtualLayout((sum(part.rows for part in parts), *shape), kind)
             first = 0
             for part in parts:
-                file_name = f"{self._folder.name}/{part.file}"
-                layout[first : first + part.rows] = h5py.VirtualSource(file_name, name, (part.rows, *shape))
-                first += part.rows
-            return file.create_virtual_dataset(name, layout, fillvalue=np.nan if dtype.kind == "f" else 0)
+                source = h5py.VirtualSource(f"{self._folder.name}/{part.file}", name, (part.rows, *shape))
+                layout[first : (first := first + part.rows)] = source
+            return file.create_virtual_dataset(name, layout, fillvalue=np.nan if kind.kind == "f" else 0)
 
         self._describe(file, virtual, parts)
+
+    def _kind(self, name: str) -> tuple[tuple[int, ...], np.dtype]:
+        """The shape of a column's rows, and the type of those that are not yet full."""
+        values = [row[name] for row in self._active if name in row]
+        kind = np.result_type(*values) if values else np.dtype(np.int64 if name == "step" else np.float64)
+        return self._shape(name), kind
 
     def _describe(self, file: h5py.File, create: Callable[[str], h5py.Dataset], parts: Sequence[_Part]) -> None:
         """Writes the content that parts and index have in common: coordinates, variables, scales, attributes."""
@@ -213,25 +205,20 @@ class Series:
                 variable.dims[axis].attach_scale(scale)
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        return tuple(len(self._coordinates[dimension]) for dimension in self._variables[name])
+        return tuple(len(self._coordinates[dimension]) for dimension in self._variables.get(name, ()))
 
     @property
     def _folder(self) -> Path:
         return self.path.with_suffix(".parts")
 
-    def _part_name(self, rows: Sequence[_Row]) -> str:
-        return f"{rows[0].step:08d}.h5"
-
-    def _part_path(self, rows: Sequence[_Row]) -> Path:
-        return self._folder / self._part_name(rows)
+    def _part(self) -> _Part:
+        return _Part(f"{self._active[0]['step']:08d}.h5", len(self._active))
 
     def _remove_unlisted(self) -> None:
         """Remove the parts that a killed process wrote but did not commit, and those that `truncate` has dropped."""
         if not self._folder.is_dir():
             return
-        listed = {part.file for part in self._parts}
-        if self._parts:
-            listed.add(self._part_name(self._active))
+        listed = {part.file for part in [*self._parts, self._part()]} if self._parts else ()
         for path in self._folder.iterdir():
             if path.name not in listed:
                 self._journal.removing(path, "rows that were never committed, or were removed")
@@ -261,8 +248,8 @@ class SeriesReader:
             self.coordinates = {name: _dataset(file, name)[:] for name in sorted(dimensions | self.beside.keys())}
             plain = _Part("", len(_dataset(file, "step")))
         self.parts = tuple(_Part(name, rows) for name, rows in listed) or (plain,)
-        self.step = np.concatenate(list(self._read("step"))).astype(np.int64)
-        self.time = np.concatenate(list(self._read("time"))).astype(np.float64)
+        self.step = self._read("step").astype(np.int64)
+        self.time = self._read("time").astype(np.float64)
 
     def __len__(self) -> int:
         return len(self.step)
@@ -276,52 +263,43 @@ class SeriesReader:
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self.variables:
             raise KeyError(f"{name}: {self.path.name} holds {', '.join(self.variables)}")
-        return np.concatenate(list(self._read(name)))
+        return self._read(name)
 
     def at(self, index: int) -> dict[str, np.ndarray]:
         """All variables of one row. Raises IndexError if the row does not exist."""
-        number, place = self._place(index)
-        (row,) = self.rows(number, slice(place, place + 1))
-        return dict(row.values)
+        (row,) = self._row(index, self.variables)
+        return row
 
     def one(self, name: str, index: int) -> np.ndarray:
         """One variable of one row; nan if the row lacks it."""
-        number, place = self._place(index)
-        (row,) = self.rows(number, slice(place, place + 1), (name,))
-        return row.values[name]
+        (row,) = self._row(index, (name,))
+        return row[name]
 
-    def _place(self, index: int) -> tuple[int, int]:
-        """The number of the part that holds a row, and the row's number within it."""
+    def _row(self, index: int, names: Iterable[str]) -> list[_Row]:
         position = range(len(self))[index]
         ends = np.cumsum([part.rows for part in self.parts])
         number = int(np.searchsorted(ends, position, side="right"))
-        return number, position - int(ends[number]) + self.parts[number].rows
+        place = position - int(ends[number]) + self.parts[number].rows
+        return self.rows(number, slice(place, place + 1), names)
 
-    def rows(self, number: int, places: slice = slice(None), names: Collection[str] | None = None) -> list[_Row]:
-        """The rows in the `places` of part `number`, with the variables `names` (default: all)."""
-        names = self.variables if names is None else names
+    def rows(self, number: int, places: slice = slice(None), names: Iterable[str] | None = None) -> list[_Row]:
+        """The rows in the `places` of part `number`, with `names` (default: `step`, `time` and all variables)."""
+        columns = self._columns(number, ("step", "time", *self.variables) if names is None else names, places)
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def _columns(self, number: int, names: Iterable[str], places: slice = slice(None)) -> dict[str, np.ndarray]:
         part = self.parts[number]
-        first = sum(p.rows for p in self.parts[:number])
         wanted = range(part.rows)[places]
         with h5py.File(self._file(part), "r", locking=False) as file:
-            known = {n: _dataset(file, n)[wanted.start : wanted.stop] for n in names if n in file}
-        absent = {name: np.full(self._shape(name), np.nan, np.float32) for name in names}
-        return [
-            _Row(
-                int(self.step[first + place]),
-                float(self.time[first + place]),
-                absent | {name: np.asarray(values[i]) for name, values in known.items()},
-            )
-            for i, place in enumerate(wanted)
-        ]
+            return {
+                name: _dataset(file, name)[wanted.start : wanted.stop]
+                if name in file
+                else np.full((len(wanted), *self._shape(name)), np.nan, np.float32)
+                for name in names
+            }
 
-    def _read(self, name: str) -> Iterator[np.ndarray]:
-        for part in self.parts:
-            with h5py.File(self._file(part), "r", locking=False) as file:
-                if name in file:
-                    yield _dataset(file, name)[: part.rows]
-                else:
-                    yield np.full((part.rows, *self._shape(name)), np.nan, np.float32)
+    def _read(self, name: str) -> np.ndarray:
+        return np.concatenate([self._columns(number, (name,))[name] for number in range(len(self.parts))])
 
     def _shape(self, name: str) -> tuple[int, ...]:
         return tuple(len(self.coordinates[dimension]) for dimension in self.variables[name])
@@ -361,16 +339,6 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
 def _dimensions(variable: h5py.Dataset) -> tuple[str, ...]:
     stored = str(variable.attrs["dimensions"])
     return tuple(stored.split(",")) if stored else ()
-
-
-def _write(path: Path, fill: Callable[[h5py.File], None], journal: Journal) -> None:
-    # On a full disk HDF5 may report success and crash at exit, so HDF5 writes to memory and `replace_file` to the
-    # disk.
-    with h5py.File(os.fspath(path), "w", driver="core", backing_store=False) as file:
-        fill(file)
-        file.flush()
-        image = file.id.get_file_image()
-    replace_file(path, image, journal)
 
 
 class Table:

@@ -196,7 +196,6 @@ def _outside(folder: Path, audit: Audit) -> Iterator[Findings]:
 
 
 def _of_saves(folders: Sequence[Path], audit: Audit | None, cores: int) -> Iterator[Findings]:
-    """Reports on snapshots and checkpoints; fewer folders than cores are each read by several threads."""
     report = partial(_report, audit=audit, workers=max(1, cores // max(len(folders), 1)))
     with ThreadPoolExecutor(max_workers=cores) as threads:
         for first in range(0, len(folders), 2 * cores):  # to hold only few manifests at a time
@@ -210,7 +209,6 @@ def _leftovers(path: Path) -> Iterator[Findings]:
 
 
 def _saves(path: Path, audit: Audit) -> list[Path]:
-    """All snapshots and checkpoints that exist or should exist, by kind and step."""
     names = {kind: set(committed_names(path / kind)) for kind in KINDS}
     for name in audit.names(saves=True):
         kind, folder, *rest = name.split("/")
@@ -268,7 +266,6 @@ def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
 
 
 def _files(folder: Path, audit: Audit) -> Iterator[Checked]:
-    """Checks all files outside of snapshots and checkpoints against the ledger, and the ledger against state.json."""
     if audit.has_state or (folder / STATE).exists():
         yield _checked(folder / STATE, partial(_state_problem, folder))
     if audit.expected:
@@ -278,7 +275,6 @@ def _files(folder: Path, audit: Audit) -> Iterator[Checked]:
 
 
 def _time_index(parent: Path, notes: list[str]) -> Iterator[Checked]:
-    """Checks the index of all snapshots, and makes it again if it is missing or altered."""
     problem = time_index_problem(parent)
     if problem is not None:
         path = parent.with_name(TIME_INDEX)

@@ -265,7 +265,6 @@ def _entry(dataset: Dataset, options: Options) -> FieldEntry:
 
 
 def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """A deep copy of `attributes`. Raises TypeError or ValueError for values that are not JSON."""
     return json.loads(json.dumps(dict(attributes), allow_nan=False))
 
 

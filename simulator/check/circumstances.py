@@ -15,6 +15,11 @@ from simulator.words import version_of
 def circumstances(arguments: Sequence[str], program: str = "simulator") -> dict[str, Any]:
     """Date, version, commit (None without a checkout), processor, cores, memory (bytes), the load of the last minute
     (processes that ran or waited, the benchmark's own among them) and the command `PROGRAM ARGUMENTS`."""
+    words = list(arguments)
+    for option in ("--json", "--folder"):  # names of files do not influence the measurement
+        if option in words:
+            at = words.index(option)
+            del words[at : at + 2]
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "version": version_of(),
@@ -23,15 +28,5 @@ def circumstances(arguments: Sequence[str], program: str = "simulator") -> dict[
         "cores": usable_cores(),
         "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "load": round(os.getloadavg()[0], 1),
-        "command": shlex.join([program, *_without_files(arguments)]),
+        "command": shlex.join([program, *words]),
     }
-
-
-def _without_files(arguments: Sequence[str]) -> list[str]:
-    """The arguments without the names of files, which do not influence the measurement."""
-    words = list(arguments)
-    for option in ("--json", "--folder"):
-        if option in words:
-            at = words.index(option)
-            del words[at : at + 2]
-    return words

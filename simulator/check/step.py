@@ -118,12 +118,6 @@ def _seconds_per_step(simulation: Simulation, compiled: Any, steps: int) -> floa
     return seconds / steps
 
 
-def _row(simulation: Simulation) -> None:
-    """Computes a row of `diagnostics.csv`, without writing it."""
-    simulation.nonfinite()
-    jax.device_get(simulation.diagnostics(simulation.state))
-
-
 def _repeated(
     function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], times: int
 ) -> Callable[[], float]:
@@ -189,11 +183,7 @@ def exchange_alone(exchange: TimedExchange) -> tuple[Callable[..., Any], list[ja
         return tuple(received[i : i + 1] for i in range(blocks))
 
     program = Program(local, mesh, [spec] * blocks, [spec] * blocks, name="exchange", linear=True)
-
-    def run(*parts: jax.Array) -> Any:
-        return program(*parts)
-
-    return run, [argument] * blocks
+    return lambda *parts: program(*parts), [argument] * blocks
 
 
 def timed_in_rounds(
@@ -220,7 +210,16 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
     cluster = simulation.cluster
     # A program with a unique name is in no cache at its first compilation, but in the cache at the second.
     name = cluster.broadcast(f"{simulation.advance.__name__}_{os.getpid()}_{os.urandom(4).hex()}")
-    cold, cached = (_seconds(lambda: _recompiled(simulation, name)) for _ in range(2))
+
+    def recompile() -> None:
+        jax.clear_caches()  # so that tracing is part of the measured time
+        simulation.compiled_loop(name)
+
+    def row() -> None:
+        simulation.nonfinite()
+        jax.device_get(simulation.diagnostics(simulation.state))
+
+    cold, cached = _seconds(recompile), _seconds(recompile)
     found = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
     one_step = partial(_seconds_per_step, simulation, compiled)
     one_step(1)
@@ -229,7 +228,7 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
     def calls(alone: Callable[..., Any], counts: Counter[Any]) -> list[Callable[[], float]]:
         return [_repeated(*alone(what), times=n * steps) for what, n in counts.items()]
 
-    contenders = [partial(one_step, steps), lambda: _seconds(lambda: _row(simulation))]
+    contenders = [partial(one_step, steps), lambda: _seconds(row)]
     contenders += [*calls(part_alone, found.parts), *calls(exchange_alone, found.exchanges)]
     rounds, rows, *alone = timed_in_rounds(contenders, seconds, cluster.broadcast)
     counts = *found.parts.values(), *found.exchanges.values()
@@ -238,10 +237,7 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
     step, points, devices = median(rounds), simulation.grid.points, len(cluster.devices)
     known = exchanges > 0 or not any(c.bytes for k, c in collectives(compiled).items() if k == "all-to-all")
     memory = Memory.of(compiled)
-
-    def in_words(count: int) -> float:
-        return words(count, simulation.config, points, devices)
-
+    resident, temporary = (words(m, simulation.config, points, devices) for m in (memory.resident, memory.temporary))
     return StepCosts(
         step=step,
         fastest=min(rounds),
@@ -249,8 +245,8 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
         transforms=max(parts - exchanges, 0.0),
         communication=exchanges if known else None,
         diagnostics=median(rows),
-        resident=in_words(memory.resident),
-        temporary=in_words(memory.temporary),
+        resident=resident,
+        temporary=temporary,
         memory_bytes=memory.total,
         collectives={k: c for k, c in collectives(compiled).items() if c.count},
         compile_cold=cold,
@@ -259,11 +255,6 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
         limits=limits(simulation, found.parts, cluster.broadcast),
         rounds=rounds,
     )
-
-
-def _recompiled(simulation: Simulation, name: str) -> None:
-    jax.clear_caches()  # so that tracing is part of the measured time
-    simulation.compiled_loop(name)
 
 
 def _seconds(call: Callable[[], Any]) -> float:

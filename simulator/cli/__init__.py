@@ -92,7 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        if _raised_by_import_of_jax(error):
+        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == "<module>")
+        if isinstance(error, ValueError) and "jax" in [frame.f_globals.get("__name__") for frame in frames]:
             names = ", ".join(name for name in os.environ if name.startswith("JAX_"))
             return _say(f"JAX refuses its environment ({error}); correct or unset one of {names}", 2)
         traceback.print_exc()
@@ -118,16 +119,6 @@ def _dispatch(arguments: list[str], spent: Stopwatch) -> int:
         return exit.code if isinstance(exit.code, int) else 0
     args.arguments, args.spent = arguments, spent
     return args.func(args)
-
-
-def _raised_by_import_of_jax(error: BaseException) -> bool:
-    """Whether JAX has refused the value of an environment variable when it was imported."""
-    modules = [
-        frame.f_globals.get("__name__")
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-        if frame.f_code.co_name == "<module>"
-    ]
-    return isinstance(error, ValueError) and "jax" in modules
 
 
 def _say(message: object, code: int) -> int:

@@ -52,10 +52,8 @@ def names() -> list[str]:
 
 def page(name: str, parser: argparse.ArgumentParser) -> str:
     """A page as Markdown. `parser` is the parser of all commands."""
-    if name == "reference/keys":
-        return keys_page()
-    if name == "reference/commands":
-        return commands_page(parser)
+    if name in GENERATED:
+        return keys_page() if name == "reference/keys" else commands_page(parser)
     return (FOLDER / f"{name}.md").read_text()
 
 
@@ -151,8 +149,8 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPars
 
 @command(
     "show the documentation, also without a network",
-    arg("page", metavar="PAGE", nargs="?", help="a page's name, or the last part of it"),
-    arg("--list", action="store_true", help="list the pages"),
+    arg("page PAGE", "a page's name, or the last part of it", nargs="?"),
+    arg("--list", "list the pages", action="store_true"),
 )
 def docs(args: argparse.Namespace) -> int:
     """Show a page of the documentation. In a terminal it is formatted, in a pipe it is Markdown. Without PAGE, show
@@ -217,14 +215,14 @@ def find(wanted: str) -> str:
 
 @command(
     "print BibTeX entries for the program and the methods of a run",
-    arg("config", metavar="CONFIG", nargs="?", help="a run's YAML file, or a run's folder"),
+    arg("config CONFIG", "a run's YAML file, or a run's folder", nargs="?"),
 )
 def cite(args: argparse.Namespace) -> int:
     """Print BibTeX entries of the program and, with CONFIG, of the methods that the run uses.
 
     example: simulator cite configs/taylor_green.yaml
     """
-    entries = [_program()]
+    entries = [_PROGRAM % version_of()]
     if args.config is not None:
         from simulator.config import load_config
 
@@ -239,25 +237,21 @@ def cite(args: argparse.Namespace) -> int:
     return 0
 
 
+_PROGRAM = """@software{simulator,
+  title = {simulator: distributed pseudo-spectral simulations of fluids and self-gravitating matter},
+  version = {%s}
+}"""
+
+
 def _methods() -> dict[str, str]:
-    """BibTeX entries by the name of a model, integrator, initial condition, forcing or kind of dealiasing."""
     text = (FOLDER / "methods.bib").read_text()
     entries = re.findall(r"^% (.+)\n(@[\s\S]+?\n})$", text, re.MULTILINE)
     return {name: entry for names, entry in entries for name in names.split(", ")}
 
 
-def _program() -> str:
-    return (
-        "@software{simulator,\n"
-        "  title = {simulator: distributed pseudo-spectral simulations of fluids and self-gravitating matter},\n"
-        f"  version = {{{version_of()}}}\n"
-        "}"
-    )
-
-
 @command(
     "print a script that completes commands and options in a shell",
-    arg("shell", choices=("bash", "zsh", "tcsh"), help="the shell"),
+    arg("shell", "the shell", choices=("bash", "zsh", "tcsh")),
 )
 def completion(args: argparse.Namespace) -> int:
     """Print a script for bash, zsh or tcsh that completes commands and options. It needs the package shtab.

@@ -8,10 +8,10 @@ from simulator.errors import UserError
 
 @command(
     "recover a flow from observations",
-    arg("file", metavar="FILE", help="the assimilation's YAML file"),
+    arg("file FILE", "the assimilation's YAML file"),
     overrides("values that replace those of the base configuration, read as YAML"),
-    arg("--output", metavar="DIR", help="the folder of the result"),
-    arg("--overwrite", action="store_true", help="first remove an earlier result"),
+    arg("--output DIR", "the folder of the result"),
+    arg("--overwrite", "first remove an earlier result", action="store_true"),
     *PROCESSES,
 )
 def assimilate(args: argparse.Namespace) -> int:

@@ -21,12 +21,12 @@ def _shape(text: str) -> tuple[int, ...]:
 @command(
     "a whole step of a configuration: time, memory, compilation",
     *config_arguments(required=False),
-    arg("--shape", type=_shape, metavar="NX,NY[,NZ]", help="the same as grid.shape=NX,NY[,NZ]"),
-    arg("--devices", type=int, metavar="N", help="the same as devices.count=N"),
-    arg("--precision", choices=("single", "double"), help="the same as precision=..."),
-    arg("--processes", type=int, metavar="N", help="start N local processes"),
-    arg("--seconds", type=float, default=10.0, help="duration of the timing of steps (default: 10)"),
-    arg("--json", type=Path, metavar="FILE", help="also write all results to FILE"),
+    arg("--shape NX,NY[,NZ]", "the same as grid.shape=NX,NY[,NZ]", type=_shape),
+    arg("--devices N", "the same as devices.count=N", type=int),
+    arg("--precision", "the same as precision=...", choices=("single", "double")),
+    arg("--processes N", "start N local processes", type=int),
+    arg("--seconds", "duration of the timing of steps (default: 10)", type=float, default=10.0),
+    arg("--json FILE", "also write all results to FILE", type=Path),
 )
 def step(args: argparse.Namespace) -> int:
     """Time, in turns, steps of CONFIG (by default a Taylor-Green vortex at 128^3), the transforms of a step alone and

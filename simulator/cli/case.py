@@ -14,7 +14,7 @@ from simulator.errors import UserError, did_you_mean
 @command(
     "validate a configuration and print it, resolved",
     *config_arguments(required=False),
-    arg("--schema", action="store_true", help="print the JSON schema of the file, for editors"),
+    arg("--schema", "print the JSON schema of the file, for editors", action="store_true"),
 )
 def check(args: argparse.Namespace) -> int:
     """Validate a configuration and write it, complete with all defaults, as YAML to stdout.
@@ -43,7 +43,7 @@ def check(args: argparse.Namespace) -> int:
 
 @command(
     "print the meaning of a key of a run's file",
-    arg("key", metavar="KEY", nargs="?", default="", help="a key such as time.cfl; by default all blocks"),
+    arg("key KEY", "a key such as time.cfl; by default all blocks", nargs="?", default=""),
 )
 def explain(args: argparse.Namespace) -> int:
     """Print type, default and meaning of a key, or of all keys of a block.
@@ -87,8 +87,8 @@ _WIDTH = 112
 
 @command(
     "write a commented configuration to start from",
-    arg("case", metavar="CASE", nargs="?", help="the name of a shipped case"),
-    arg("--output", metavar="FILE", type=Path, help="another name for the file"),
+    arg("case CASE", "the name of a shipped case", nargs="?"),
+    arg("--output FILE", "another name for the file", type=Path),
 )
 def init(args: argparse.Namespace) -> int:
     """Write a shipped case as CASE.yaml into the current folder, with all other possible keys as comments. Without
@@ -134,7 +134,6 @@ def cases_folder() -> Path:
 
 
 def _about(path: Path) -> str:
-    """The first comment in the file of a case."""
     lines = (line.lstrip("# ") for line in path.read_text().splitlines() if line.startswith("# "))
     return next((line for line in lines if not line.startswith("yaml-language-server")), "")
 
@@ -146,7 +145,6 @@ def _document(source: Path) -> dict[str, Any]:
 
 
 def _files(source: Path) -> list[str]:
-    """The files that a case needs: files with Python functions, and the base of a sweep."""
     document = _document(source)
     paths = [block.get("path") for block in document.values() if isinstance(block, dict)]
     return [str(p) for p in [*paths, document.get("base")] if p and source.with_name(str(p)).is_file()]

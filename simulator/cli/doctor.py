@@ -14,12 +14,7 @@ from simulator.cli.parser import BY_HAND, arg, command, config_arguments
     "check processes, cores and GPUs, and show how a field is divided among them",
     *config_arguments(required=False),
     arg("--platform", choices=("auto", "cpu", "gpu"), default="auto"),
-    arg(
-        "--folder",
-        type=Path,
-        metavar="DIR",
-        help="a shared folder in which the processes find one another, as in a run folder",
-    ),
+    arg("--folder DIR", "a shared folder in which the processes find one another, as in a run folder", type=Path),
     *BY_HAND,
 )
 def doctor(args: argparse.Namespace) -> int:
@@ -64,7 +59,7 @@ def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
     else:
         cluster = start(allocation, platform=args.platform, folder=args.folder, report=lambda line: None)
         transform = make_transform(Grid((64, 64, 64)), cluster.devices)
-    shared = doctor.shared_findings([doctor.Facts(**item) for item in cluster.gather(asdict(facts))])
+    shared = list(doctor.shared_findings([doctor.Facts(**item) for item in cluster.gather(asdict(facts))]))
     results = [doctor.exchange(cluster.devices), _transform(cluster.devices)]
     if cluster.is_first:
         kinds = {device.device_kind for device in cluster.devices}

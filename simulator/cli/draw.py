@@ -45,15 +45,15 @@ def _formats(text: str) -> tuple[str, ...]:
 
 @command(
     "draw the pictures of a run, or of several together",
-    arg("runs", metavar="RUN", nargs="+", help="a run's folder; the run may still be running"),
-    arg("--what", type=_list, metavar="KIND,...", help="diagnostics, spectra, slices, ... (default: all)"),
-    arg("--field", type=_list, default=(), metavar="NAME,...", help="only these fields or quantities, e.g. dye"),
-    arg("--time", type=_times, metavar="FROM:TO", help="only rows between these times"),
-    arg("--compensate", type=_power, metavar="P", help="multiply spectra by k^P, e.g. 5/3"),
-    arg("--average", action="store_true", help="draw means over time, with their standard errors"),
-    arg("--format", type=_formats, default=("png",), metavar="png,pdf,svg", help="default png"),
-    arg("--style", choices=("screen", "paper"), default="screen", help="paper: for print"),
-    arg("--output", type=Path, metavar="FOLDER", help="another folder for the pictures"),
+    arg("runs RUN", "a run's folder; the run may still be running", nargs="+"),
+    arg("--what KIND,...", "diagnostics, spectra, slices, ... (default: all)", type=_list),
+    arg("--field NAME,...", "only these fields or quantities, e.g. dye", type=_list, default=()),
+    arg("--time FROM:TO", "only rows between these times", type=_times),
+    arg("--compensate P", "multiply spectra by k^P, e.g. 5/3", type=_power),
+    arg("--average", "draw means over time, with their standard errors", action="store_true"),
+    arg("--format png,pdf,svg", "default png", type=_formats, default=("png",)),
+    arg("--style", "paper: for print", choices=("screen", "paper"), default="screen"),
+    arg("--output FOLDER", "another folder for the pictures", type=Path),
 )  # fmt: skip
 def plot(args: argparse.Namespace) -> int:
     """Draw the present output of a run into RUN/plots/: diagnostics against time, and spectra, slices, projections,
@@ -87,15 +87,15 @@ def _rate(text: str) -> float:
 
 @command(
     "make a movie of a field of a run",
-    arg("run", metavar="RUN", help="the run's folder; the run may still be running"),
-    arg("--field", help="a scalar field, e.g. density, speed, velocity_x, phase"),
-    arg("--axis", choices=("x", "y", "z"), default="z", help="cut across or project along this axis"),
-    arg("--slice", action="store_true", help="the plane through the middle of the box (default)"),
-    arg("--render", action="store_true", help="the volume pictures of output.render"),
-    arg("--projection", action="store_true", help="integrals of densities, means of other fields"),
-    arg("--fps", type=_rate, default=15.0, help="frames per second (default 15)"),
-    arg("--output", type=Path, help="an .mp4 or .gif; default RUN/plots/FIELD_slice_AXIS.mp4"),
-    arg("--frames", type=Path, metavar="FOLDER", help="also keep the frames in FOLDER as PNG"),
+    arg("run RUN", "the run's folder; the run may still be running"),
+    arg("--field", "a scalar field, e.g. density, speed, velocity_x, phase"),
+    arg("--axis", "cut across or project along this axis", choices=("x", "y", "z"), default="z"),
+    arg("--slice", "the plane through the middle of the box (default)", action="store_true"),
+    arg("--render", "the volume pictures of output.render", action="store_true"),
+    arg("--projection", "integrals of densities, means of other fields", action="store_true"),
+    arg("--fps", "frames per second (default 15)", type=_rate, default=15.0),
+    arg("--output", "an .mp4 or .gif; default RUN/plots/FIELD_slice_AXIS.mp4", type=Path),
+    arg("--frames FOLDER", "also keep the frames in FOLDER as PNG", type=Path),
 )
 def movie(args: argparse.Namespace) -> int:
     """Make a movie of a field from mid-plane slices (slices.h5) or projections (projections.h5), or from snapshots if
@@ -122,20 +122,19 @@ def movie(args: argparse.Namespace) -> int:
 
 @command(
     "make volume pictures of a run's snapshots",
-    arg("run", metavar="RUN", help="the run's folder; the run may still be going on"),
+    arg("run RUN", "the run's folder; the run may still be going on"),
     arg(
         "--field",
-        action="append",
-        default=[],
-        help="a scalar field; may be repeated: the fields are then blended in one picture (default: the vorticity "
+        "a scalar field; may be repeated: the fields are then blended in one picture (default: the vorticity "
         "magnitude, else the density)",
+        action="append",
     ),
-    arg("--azimuth", type=float, metavar="DEGREES", help="angle of the camera from x towards y"),
-    arg("--elevation", type=float, metavar="DEGREES", help="angle of the camera above the x-y plane"),
-    arg("--zoom", type=float, help="with 1 the box's diagonal is the picture's shorter side"),
-    arg("--size", metavar="WIDTH,HEIGHT", help="size of the picture in pixels"),
-    arg("--step", type=int, action="append", help="step of a snapshot; may be repeated (default: the last)"),
-    arg("--all", action="store_true", help="every snapshot"),
+    arg("--azimuth DEGREES", "angle of the camera from x towards y", type=float),
+    arg("--elevation DEGREES", "angle of the camera above the x-y plane", type=float),
+    arg("--zoom", "with 1 the box's diagonal is the picture's shorter side", type=float),
+    arg("--size WIDTH,HEIGHT", "size of the picture in pixels"),
+    arg("--step", "step of a snapshot; may be repeated (default: the last)", type=int, action="append"),
+    arg("--all", "every snapshot", action="store_true"),
     overrides("values that replace the run's keys of output or devices"),
 )
 def render(args: argparse.Namespace) -> int:
@@ -162,15 +161,14 @@ def _seconds(text: str) -> int:
 
 @command(
     "write one HTML page about a run or a sweep",
-    arg("path", type=Path, metavar="RUN|SWEEP", help="a run's folder, or a sweep's file or folder"),
-    arg("--output", type=Path, metavar="FILE", help="another file, *.html"),
+    arg("path RUN|SWEEP", "a run's folder, or a sweep's file or folder", type=Path),
+    arg("--output FILE", "another file, *.html", type=Path),
     arg(
-        "--watch",
+        "--watch SECONDS",
+        f"write the page again every SECONDS (default {_EVERY}) until the end; a browser reloads the page",
         nargs="?",
         type=_seconds,
         const=_EVERY,
-        metavar="SECONDS",
-        help=f"write the page again every SECONDS (default {_EVERY}) until the end; a browser reloads the page",
     ),
 )
 def report(args: argparse.Namespace) -> int:
@@ -182,16 +180,13 @@ def report(args: argparse.Namespace) -> int:
 
     if args.output is not None and (args.output.suffix != ".html" or not args.output.parent.is_dir()):
         raise UserError(f"--output: {args.output}: a file *.html in an existing folder is needed")
-    written = False
+    written = None
     while True:
         sweep = sweep_at(args.path)
-        if sweep is not None:
-            page = report_sweep(sweep, args.output, refresh=args.watch)
-        else:
-            page = report_run(args.path, args.output, refresh=args.watch)
-        if not written:
-            print(page, flush=True)
-            written = True
+        how = {"output": args.output, "refresh": args.watch}
+        page = report_run(args.path, **how) if sweep is None else report_sweep(sweep, **how)
+        if written is None:
+            print(written := page, flush=True)
         folders = [args.path] if sweep is None else [run.folder for run in sweep.runs]
         if args.watch is None or not is_going_on(folders):
             return 0

@@ -15,12 +15,11 @@ _TEXT = 3  # number of columns with text; the columns after them have numbers, a
 
 @command(
     "show the progress of runs and the state of their jobs",
-    arg("runs", metavar="RUN", nargs="*", help="run folders"),
+    arg("runs RUN", "run folders", nargs="*"),
     arg(
-        "--folder-of",
-        metavar="ARGUMENT",
+        "--folder-of ARGUMENT",
+        "print the folder that `simulator run` would write with these arguments (for job scripts)",
         nargs=argparse.REMAINDER,
-        help="print the folder that `simulator run` would write with these arguments (for job scripts)",
     ),
 )
 def status(args: argparse.Namespace) -> int:
@@ -30,31 +29,19 @@ def status(args: argparse.Namespace) -> int:
     example: simulator status outputs/taylor_green
     """
     if args.folder_of is not None:
-        print(_folder_of(args.folder_of))
+        from simulator.cli import build_parser
+        from simulator.config import load_config
+
+        asked = build_parser(["run"]).parse_args(["run", *args.folder_of])
+        print(load_config(asked.config, with_output(asked.overrides, asked.output)).output.directory)
         return 0
     folders = [Path(run) for run in args.runs] or sorted(
         path.parent for path in Path("outputs").glob("*/config.yaml")
     )
     if not folders:
         raise UserError("simulator status: no runs under outputs/; name a run folder")
-    for folder in folders:
-        if not (folder / "config.yaml").is_file():
-            raise UserError(f"{folder}: not a run folder (it has no config.yaml)")
-    _print_table(folders)
-    return 0
-
-
-def _folder_of(arguments: list[str]) -> str:
-    """The run folder of `simulator run ARGUMENTS`. Raises the UserErrors of that command."""
-    from simulator.cli import build_parser
-    from simulator.config import load_config
-
-    args = build_parser(["run"]).parse_args(["run", *arguments])
-    config = load_config(args.config, with_output(args.overrides, args.output))
-    return str(config.output.directory)
-
-
-def _print_table(folders: list[Path]) -> None:
+    if other := [folder for folder in folders if not (folder / "config.yaml").is_file()]:
+        raise UserError(f"{other[0]}: not a run folder (it has no config.yaml)")
     from datetime import datetime
 
     from simulator.run.run_status import look_at
@@ -62,12 +49,13 @@ def _print_table(folders: list[Path]) -> None:
     now = datetime.now().astimezone()
     rows = [_COLUMNS, *(look_at(folder, now).cells(now) for folder in folders)]
     print("\n".join(aligned(rows, range(_TEXT, len(_COLUMNS)))))
+    return 0
 
 
 @command(
     "read a run back and report file by file",
-    arg("path", type=Path, help="a run folder, or one snapshot or checkpoint"),
-    arg("--quiet", action="store_true", help="print problems only"),
+    arg("path", "a run folder, or one snapshot or checkpoint", type=Path),
+    arg("--quiet", "print problems only", action="store_true"),
 )
 def verify(args: argparse.Namespace) -> int:
     """Read every file of a run, or of one snapshot or checkpoint, and report file by file. The run may still be
@@ -97,11 +85,11 @@ def verify(args: argparse.Namespace) -> int:
 
 @command(
     "measure a run again, from its snapshots",
-    arg("runs", metavar="RUN", nargs="+", help="run folders, then key=value of output or devices"),
-    arg("--what", metavar="KIND,...", help="kinds of series (default: those of the run's configuration), or all"),
-    arg("--halos", action="store_true", help="instead find halos of particles and cores of waves, for RUN/halos"),
-    arg("--linking", type=float, metavar="B", help="distance of friends over that of particles (default 0.2)"),
-    arg("--members", type=int, metavar="N", help="least number of particles in a halo (default 20)"),
+    arg("runs RUN", "run folders, then key=value of output or devices", nargs="+"),
+    arg("--what KIND,...", "kinds of series (default: those of the run's configuration), or all"),
+    arg("--halos", "instead find halos of particles and cores of waves, for RUN/halos", action="store_true"),
+    arg("--linking B", "distance of friends over that of particles (default 0.2)", type=float),
+    arg("--members N", "least number of particles in a halo (default 20)", type=int),
 )
 def analyze(args: argparse.Namespace) -> int:
     """Measure every snapshot of a run on the devices of this machine, with the same code as the run itself, and write

@@ -64,40 +64,40 @@ ends with an example."""
 
 
 class Argument(NamedTuple):
-    names: tuple[str, ...]
+    name: str
     options: dict[str, Any]
     group: str | None = None
 
 
-def arg(*names: str, group: str | None = None, **options: Any) -> Argument:
-    """An argument of a command, as for `ArgumentParser.add_argument`, under the heading `group` of the help."""
-    return Argument(names, options, group)
+def arg(name: str, help: str | None = None, *, group: str | None = None, **options: Any) -> Argument:
+    """An argument of a command, such as `arg("--csv OUT", "write the table to OUT")`, with further options of
+    `ArgumentParser.add_argument`, under the heading `group` of the help."""
+    name, _, metavar = name.partition(" ")
+    options |= {"metavar": metavar} if metavar else {}
+    options |= {"default": []} if options.get("action") == "append" else {}
+    return Argument(name, {"help": help, **options}, group)
 
 
 def overrides(help: str) -> Argument:
     """The positional arguments `key.path=value`."""
-    return arg("overrides", metavar="key.path=value", nargs="*", default=[], help=help)
+    return arg("overrides key.path=value", help, nargs="*", default=[])
 
 
 def config_arguments(required: bool = True) -> tuple[Argument, ...]:
     """The positional arguments of the commands that read a run's file: CONFIG [key.path=value ...]."""
     return (
-        arg("config", metavar="CONFIG", nargs=None if required else "?", help="a run's YAML file"),
+        arg("config CONFIG", "a run's YAML file", nargs=None if required else "?"),
         overrides("values that replace the file's, read as YAML; key=null removes a key"),
     )
 
 
-BY_HAND = tuple(
-    arg(name, group="processes", help=text, **options)
-    for name, options, text in (
-        ("--coordinator", {"metavar": "HOST:PORT"}, "address where processes started by hand meet"),
-        ("--num-processes", {"type": int, "metavar": "N"}, "number of processes started by hand"),
-        ("--process-id", {"type": int, "metavar": "I"}, "number of this process, from 0"),
-    )
+BY_HAND = (
+    arg("--coordinator HOST:PORT", "address where processes started by hand meet", group="processes"),
+    arg("--num-processes N", "number of processes started by hand", type=int, group="processes"),
+    arg("--process-id I", "number of this process, from 0", type=int, group="processes"),
 )
 """The arguments of a process that the user starts by hand."""
-_LOCAL = "start N local processes that form one run"
-PROCESSES = (arg("--processes", group="processes", type=int, metavar="N", help=_LOCAL), *BY_HAND)
+PROCESSES = (arg("--processes N", "start N local processes that form one run", type=int, group="processes"), *BY_HAND)
 """The arguments that start the processes of a run."""
 
 
@@ -128,10 +128,10 @@ class Command(NamedTuple):
         description, _, example = (text or "").partition("\n\nexample: ")
         parser = subparsers.add_parser(name, help=self.help, description=description, epilog=f"example: {example}")
         groups: dict[str | None, Any] = {None: parser}
-        for names, options, group in self.arguments:
+        for argument, options, group in self.arguments:
             if group not in groups:
                 groups[group] = parser.add_argument_group(group)
-            groups[group].add_argument(*names, **options)
+            groups[group].add_argument(argument, **options)
         if self.commands:
             inner = parser.add_subparsers(title="commands", metavar="COMMAND", dest=f"{name}_command", required=True)
             for each, command in self.commands.items():

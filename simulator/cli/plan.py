@@ -10,18 +10,17 @@ from simulator.errors import UserError
 @command(
     "memory, files and time of a run, before it is submitted",
     *config_arguments(),
-    arg("--devices", metavar="N", type=int, help="number of devices; by default the smallest on which the run fits"),
+    arg("--devices N", "number of devices; by default the smallest on which the run fits", type=int),
     arg(
-        "--device",
-        metavar="NAME",
-        default="here",
-        help="kind of device: v100, a100-40, a100-64, a100-80, h100, h200, b200, mi250x, mi300x, epyc-7763, epyc-9654"
+        "--device NAME",
+        "kind of device: v100, a100-40, a100-64, a100-80, h100, h200, b200, mi250x, mi300x, epyc-7763, epyc-9654"
         ", or here (default), which measures this machine. If JAX's plugin for a GPU is installed, programs are "
         "compiled for that GPU, also on a machine without it",
+        default="here",
     ),
-    arg("--steps", metavar="N", type=int, help="number of steps of the run, if dt follows from the flow"),
-    arg("--scaling", action="store_true", help="tables of predicted strong and weak scaling to 4096 devices"),
-    arg("--json", action="store_true", help="print the plan as JSON"),
+    arg("--steps N", "number of steps of the run, if dt follows from the flow", type=int),
+    arg("--scaling", "tables of predicted strong and weak scaling to 4096 devices", action="store_true"),
+    arg("--json", "print the plan as JSON", action="store_true"),
 )
 def plan(args: argparse.Namespace) -> int:
     """Predict memory, duration and files of a run, the largest grid that fits, and the resources to request from
@@ -45,9 +44,7 @@ def plan(args: argparse.Namespace) -> int:
     if args.json and args.scaling:
         raise UserError("--json: prints a plan, not the tables of --scaling; leave one of them out")
     config = load_config(args.config, args.overrides)
-    devices = args.devices
-    if devices is None and config.devices.count != "auto":
-        devices = config.devices.count
+    devices = args.devices or (None if config.devices.count == "auto" else config.devices.count)
     if args.device == "here":
         most = None if args.scaling else devices or most_devices(config, usable_cores())
         found = this_machine(config, most)
@@ -55,10 +52,8 @@ def plan(args: argparse.Namespace) -> int:
         found = machine(args.device)
     if args.scaling:
         title = f"strong scaling of {config.name} on {found.name}, predicted"
-        for line in scaling_lines(strong(config, found), title):
-            print(line)
-        for line in scaling_lines(weak(config, found), "\nweak scaling"):
-            print(line)
+        print(*scaling_lines(strong(config, found), title), sep="\n")
+        print(*scaling_lines(weak(config, found), "\nweak scaling"), sep="\n")
         return 0
     if devices is None and found.measured:
         devices = most_devices(config, found.per_node)

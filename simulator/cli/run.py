@@ -12,8 +12,8 @@ from simulator.errors import UserError
 @command(
     "run a configuration, or continue an interrupted run",
     *config_arguments(),
-    arg("--output", metavar="DIR", help="the run folder; the same as output.directory=DIR"),
-    arg("--overwrite", action="store_true", help="first remove the files of an earlier run"),
+    arg("--output DIR", "the run folder; the same as output.directory=DIR"),
+    arg("--overwrite", "first remove the files of an earlier run", action="store_true"),
     *PROCESSES,
 )
 def run(args: argparse.Namespace) -> int:
@@ -33,14 +33,10 @@ def run(args: argparse.Namespace) -> int:
 
 @command(
     "continue a run from its folder",
-    arg("folder", metavar="RUN", type=Path, help="a run folder"),
+    arg("folder RUN", "a run folder", type=Path),
     overrides("values that replace those of RUN/config.yaml, read as YAML"),
     arg(
-        "--allow",
-        metavar="KEY",
-        action="append",
-        default=[],
-        help="let this otherwise frozen key change, e.g. model.viscosity; may be repeated",
+        "--allow KEY", "let this otherwise frozen key change, e.g. model.viscosity; may be repeated", action="append"
     ),
     *PROCESSES,
 )
@@ -85,14 +81,13 @@ _NUMBERS = ("nodes", "tasks-per-node", "gpus-per-node", "cpus-per-task")
 @command(
     "submit a run to Slurm",
     *config_arguments(),
-    arg("--output", metavar="DIR", help="the run folder; the same as output.directory=DIR"),
+    arg("--output DIR", "the run folder; the same as output.directory=DIR"),
     arg(
-        "--device",
-        metavar="NAME",
-        help="the kind of device in the nodes, as in simulator plan; nodes, GPUs and time are then suggested",
+        "--device NAME",
+        "the kind of device in the nodes, as in simulator plan; nodes, GPUs and time are then suggested",
     ),
-    arg("--dry-run", action="store_true", help="print the script; write and submit nothing"),
-    *(arg(f"--{name}", metavar=value, help=text, group="resources") for name, (value, text) in _OPTIONS.items()),
+    arg("--dry-run", "print the script; write and submit nothing", action="store_true"),
+    *(arg(f"--{name} {value}", text, group="resources") for name, (value, text) in _OPTIONS.items()),
 )
 def submit(args: argparse.Namespace) -> int:
     """Write a job script into the run folder and submit it. Resources that are not given are taken from the `slurm`

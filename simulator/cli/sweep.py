@@ -5,14 +5,14 @@ from typing import Any
 
 from simulator.cli.parser import Command, arg, command
 
-FILE = arg("file", metavar="FILE", help="the sweep's YAML file")
+FILE = arg("file FILE", "the sweep's YAML file")
 RUNNING = (
-    arg("--jobs", type=int, default=1, metavar="N", help="number of processes at a time, which share cores and GPUs"),
+    arg("--jobs N", "number of processes at a time, which share cores and GPUs", type=int, default=1),
     arg(
         "--batch",
+        "auto: step runs that differ only in numbers together, in one program",
         choices=("auto", "off"),
         default="off",
-        help="auto: step runs that differ only in numbers together, in one program",
     ),
 )
 
@@ -43,7 +43,7 @@ def plan(args: argparse.Namespace) -> int:
 @command(
     "show the progress of the runs",
     FILE,
-    arg("--folder-of", type=int, metavar="I", help="print only the folder of run I (for job scripts)"),
+    arg("--folder-of I", "print only the folder of run I (for job scripts)", type=int),
 )
 def status(args: argparse.Namespace) -> int:
     """Show the progress of every run.
@@ -63,8 +63,8 @@ def status(args: argparse.Namespace) -> int:
 @command(
     "show swept values and collected quantities",
     FILE,
-    arg("--csv", metavar="OUT", help="write the table to OUT as CSV, with all digits"),
-    arg("--json", metavar="OUT", help="write the table to OUT as JSON"),
+    arg("--csv OUT", "write the table to OUT as CSV, with all digits"),
+    arg("--json OUT", "write the table to OUT as JSON"),
 )
 def table_of(args: argparse.Namespace) -> int:
     """Show the swept values and the collected quantities, one row per run; unfinished runs are marked.
@@ -89,18 +89,15 @@ def table_of(args: argparse.Namespace) -> int:
     "draw quantities against parameters, and all runs' series and spectra",
     FILE,
     arg(
-        "--x",
-        metavar="KEY|EXPRESSION",
-        help="the x axis: a swept key (by default the first numeric key), or an expression as in collect",
+        "--x KEY|EXPRESSION",
+        "the x axis: a swept key (by default the first numeric key), or an expression as in collect",
     ),
     arg(
-        "--y",
-        metavar="EXPRESSION",
+        "--y EXPRESSION",
+        "quantity of the y axis; may be repeated; by default all collected quantities",
         action="append",
-        default=[],
-        help="quantity of the y axis; may be repeated; by default all collected quantities",
     ),
-    arg("--hue", metavar="KEY", help="the swept key that colours distinguish"),
+    arg("--hue KEY", "the swept key that colours distinguish"),
 )
 def plot_runs(args: argparse.Namespace) -> int:
     """Draw a collected quantity against a swept key, and overlays of the time series and the latest spectra of all
@@ -120,7 +117,7 @@ def plot_runs(args: argparse.Namespace) -> int:
     "run the missing runs on this machine",
     FILE,
     *RUNNING,
-    arg("--index", type=int, metavar="I", help="only run I, in this process: a task of an array"),
+    arg("--index I", "only run I, in this process: a task of an array", type=int),
 )
 def run_sweep(args: argparse.Namespace) -> int:
     """Run every waiting or interrupted run on this machine; for a finished sweep, do nothing. Ctrl-C stops all runs
@@ -142,8 +139,8 @@ def run_sweep(args: argparse.Namespace) -> int:
     "run failed or interrupted runs again",
     FILE,
     *RUNNING,
-    arg("--failed", action="store_true", help="only failed runs"),
-    arg("--index", metavar="I,J", type=_numbers, help="only the runs with these numbers"),
+    arg("--failed", "only failed runs", action="store_true"),
+    arg("--index I,J", "only the runs with these numbers", type=_numbers),
 )
 def retry_sweep(args: argparse.Namespace) -> int:
     """Run failed and interrupted runs again on this machine, each from its newest checkpoint if it has one.
@@ -158,7 +155,6 @@ def retry_sweep(args: argparse.Namespace) -> int:
 
 
 def _folder(file: str, index: int) -> Any:
-    """The folder of one run, with its frozen configuration. For tasks of an array `file` is the sweep's folder."""
     from pathlib import Path
 
     from simulator.study.sweep import open_sweep, planned_folder
@@ -175,8 +171,8 @@ def _folder(file: str, index: int) -> Any:
 @command(
     "submit the missing runs to Slurm as one array",
     FILE,
-    arg("--failed", action="store_true", help="also failed runs"),
-    arg("--dry-run", action="store_true", help="print the job script; write and submit nothing"),
+    arg("--failed", "also failed runs", action="store_true"),
+    arg("--dry-run", "print the job script; write and submit nothing", action="store_true"),
 )
 def submit_runs(args: argparse.Namespace) -> int:
     """Submit every waiting or interrupted run as a task of one Slurm array, with the resources in the file's slurm

@@ -102,7 +102,10 @@ def discover(
     name = COORDINATOR if coordinator is None else "--coordinator"
     coordinator = (environ.get(COORDINATOR) or None) if coordinator is None else coordinator
     if coordinator is not None:
-        _check_address(name, coordinator)
+        if not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\s/]+):\d{1,5}", coordinator):
+            raise UserError(f"{name}: {shown(coordinator)} is not an address; write HOST:PORT, e.g. node1:12345")
+        if not 0 < int(coordinator.rpartition(":")[2]) < 2**16:
+            raise UserError(f"{name}: {shown(coordinator)}: ports go from 1 to 65535")
     number = _integer(environ, NUM_PROCESSES) if num_processes is None else num_processes
     process = _integer(environ, PROCESS_ID) if process_id is None else process_id
     step = _Step.read(environ)
@@ -119,14 +122,6 @@ def discover(
         cores=_cores(environ, 1), gpus=GpuShare(visible_gpus(environ)), job=_job(environ),
         warnings=(step,) if step else (),
     )  # fmt: skip
-
-
-def _check_address(name: str, address: str) -> None:
-    """Raises UserError if `address`, the value of the flag or variable `name`, is not HOST:PORT."""
-    if not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\s/]+):\d{1,5}", address):
-        raise UserError(f"{name}: {shown(address)} is not an address; write HOST:PORT, e.g. node1:12345")
-    if not 0 < int(address.rpartition(":")[2]) < 2**16:
-        raise UserError(f"{name}: {shown(address)}: ports go from 1 to 65535")
 
 
 def _integer(environ: Mapping[str, str], name: str) -> int | None:
@@ -157,10 +152,13 @@ def _explicit_allocation(
     if step is not None and (step.place.process_id, step.place.num_processes) == (process, number):
         return _step_allocation(environ, step, coordinator)  # srun has bound this process to cores and GPUs
     rank, sharers = _integer(environ, LOCAL_RANK) or 0, _integer(environ, LOCAL_PROCESSES) or 1
+    visible = visible_gpus(environ)
+    gpus = GpuShare(visible, rank, sharers)
+    if visible and len(visible) < sharers:
+        gpus = GpuShare(visible, problem=f"{sharers} processes for {len(visible)} visible GPUs; start fewer")
     return Allocation(
         source="explicit", process_id=process, num_processes=number, local_rank=rank,
-        local_processes=sharers, cores=_cores(environ, sharers),
-        gpus=_local_share(visible_gpus(environ), rank, sharers), coordinator=coordinator,
+        local_processes=sharers, cores=_cores(environ, sharers), gpus=gpus, coordinator=coordinator,
         job=_job(environ), secret=_secret(environ),
     )  # fmt: skip
 
@@ -170,13 +168,6 @@ def _secret(environ: Mapping[str, str]) -> str:
     if secret and not 16 <= len(secret) <= 256:
         raise UserError(f"{SECRET}: must have 16 to 256 characters; make one with: openssl rand -hex 16")
     return secret
-
-
-def _local_share(visible: tuple[str, ...] | None, rank: int, sharers: int) -> GpuShare:
-    """The GPUs of one of several processes that the launcher started on this host."""
-    if visible and len(visible) < sharers:
-        return GpuShare(visible, problem=f"{sharers} processes for {len(visible)} visible GPUs; start fewer")
-    return GpuShare(visible, rank, sharers)
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,8 @@ def collect(allocation: Allocation, environ: Mapping[str, str], folder: str | No
     seen = visible if visible is not None else tuple(str(i) for i in range(len(listed)))
     taken = () if allocation.gpus.problem else tuple(seen[i] for i in allocation.gpus.take(len(seen)))
     host = socket.gethostname()
+    port = allocation.port if folder is None else f"port published in {folder}"
+    coordinator = allocation.coordinator or f"{allocation.coordinator_host}{':' if folder is None else ', '}{port}"
     return Facts(
         process_id=allocation.process_id,
         num_processes=allocation.num_processes,
@@ -75,7 +77,7 @@ def collect(allocation: Allocation, environ: Mapping[str, str], folder: str | No
         gpus_seen=tuple(_identity(name, listed) for name in seen),
         gpus_taken=tuple(_identity(name, listed) for name in taken),
         gpus_on_node=whole(environ.get("SLURM_GPUS_ON_NODE")),
-        coordinator=_coordinator(allocation, folder),
+        coordinator=coordinator if allocation.num_processes > 1 else "none",
         versions=versions(),
     )
 
@@ -84,16 +86,6 @@ def versions() -> tuple[str, ...]:
     """The versions that must be the same in all processes."""
     packages = ("simulator", "jax", "jaxlib", "jaxdecomp", "numpy")
     return (f"python {platform.python_version()}", *(f"{name} {version_of(name)}" for name in packages))
-
-
-def _coordinator(allocation: Allocation, folder: str | None) -> str:
-    if allocation.num_processes == 1:
-        return "none"
-    if allocation.coordinator is not None:
-        return allocation.coordinator
-    if folder is not None:
-        return f"{allocation.coordinator_host}, port published in {folder}"
-    return f"{allocation.coordinator_host}:{allocation.port}"
 
 
 def _listed_gpus() -> list[str]:
@@ -179,45 +171,29 @@ def own_findings(
     ]
 
 
-def shared_findings(processes: Sequence[Facts]) -> list[Finding]:
+def shared_findings(processes: Sequence[Facts]) -> Iterator[Finding]:
     """Problems that show only in a comparison of all processes."""
-    return [*_versions(processes), *_shared_gpus(processes), *_of_hosts(processes)]
-
-
-def _versions(processes: Sequence[Facts]) -> list[Finding]:
     others = {p.host: sorted(set(p.versions) - set(processes[0].versions)) for p in processes}
-    return [
-        Finding(
-            f"{host} has {', '.join(different)}, process 0 has {', '.join(processes[0].versions)}",
-            "start all processes from one environment on a shared folder",
-        )
-        for host, different in others.items()
-        if different
-    ]
-
-
-def _shared_gpus(processes: Sequence[Facts]) -> list[Finding]:
+    for host, different in others.items():
+        if different:
+            yield Finding(
+                f"{host} has {', '.join(different)}, process 0 has {', '.join(processes[0].versions)}",
+                "start all processes from one environment on a shared folder",
+            )
     owners: dict[tuple[str, str], list[int]] = defaultdict(list)
+    hosts: dict[str, list[Facts]] = defaultdict(list)
     for p in processes:
+        hosts[p.host].append(p)
         # a number identifies a GPU only if the process sees all GPUs of the node: in a control group every GPU is 0
         for gpu in p.gpus_taken:
             if not gpu.isdigit() or len(p.gpus_seen) == (p.gpus_on_node or len(p.gpus_seen)):
                 owners[p.host, gpu].append(p.process_id)
-    return [
-        Finding(
-            f"processes {' and '.join(map(str, users))} use the same GPU {gpu} of {host}",
-            "start one task per GPU with --gpus-per-task=1",
-        )
-        for (host, gpu), users in owners.items()
-        if len(users) > 1
-    ]
-
-
-def _of_hosts(processes: Sequence[Facts]) -> Iterator[Finding]:
-    """Idle GPUs and shared cores of each host, and hosts with different numbers of GPUs."""
-    hosts: dict[str, list[Facts]] = defaultdict(list)
-    for p in processes:
-        hosts[p.host].append(p)
+    for (host, gpu), users in owners.items():
+        if len(users) > 1:
+            yield Finding(
+                f"processes {' and '.join(map(str, users))} use the same GPU {gpu} of {host}",
+                "start one task per GPU with --gpus-per-task=1",
+            )
     for host, group in hosts.items():
         given, taken = group[0].gpus_on_node, sum(len(p.gpus_taken) for p in group)
         if given is not None and 0 < taken < given:

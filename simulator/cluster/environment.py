@@ -34,7 +34,8 @@ QUICK: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False} if version("jaxli
 """Compiler options of output on processors: compilation takes three quarters of the time, reductions are as fast."""
 UNOPTIMIZED = QUICK | {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """Compiler options of programs whose optimization takes longer than their execution."""
-_GPU_MEMORY = "0.9"  # fraction of the GPU's memory for XLA's pool (default 0.75)
+_GPU_MEMORY = "0.9"  # fraction of the GPU's memory for XLA's pool (default 0.75), unless the user sets one of
+_MEMORY_NAMES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_ALLOCATOR")
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,10 @@ def apply(
     first: whether this is process 0. Only process 0 reports warnings and prunes the cache.
     devices: the number of GPUs of all processes together.
     """
-    made = keep_freed_memory(environ) if platform == "cpu" else _gpu_memory(environ)
+    made = keep_freed_memory(environ) if platform == "cpu" else {}
+    if platform == "gpu" and not any(map(environ.get, _MEMORY_NAMES)):
+        made = {"XLA_CLIENT_MEM_FRACTION": _GPU_MEMORY}
+        environ.update(made)
     made |= with_xla_flags(platform, environ, devices)
     folder = None
     try:
@@ -107,12 +111,3 @@ def with_xla_flags(
         return {}
     environ["XLA_FLAGS"] = " ".join([flags, *new]).strip()
     return {"XLA_FLAGS": environ["XLA_FLAGS"]}
-
-
-def _gpu_memory(environ: MutableMapping[str, str]) -> dict[str, str]:
-    """Sets the size of XLA's pool if the user has not set it; returns the changed variable, if any."""
-    names = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_ALLOCATOR")
-    if any(environ.get(name) for name in names):
-        return {}
-    environ["XLA_CLIENT_MEM_FRACTION"] = _GPU_MEMORY
-    return {"XLA_CLIENT_MEM_FRACTION": _GPU_MEMORY}

@@ -187,9 +187,11 @@ def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) ->
     if seen == 0 or local_tasks == 1:
         return GpuShare(visible, expected=expected)
     total = on_node if on_node is not None else seen
-    if (kind := _binding(environ)) or seen < total:
+    kinds = "per_task|single|map_gpu|mask_gpu"
+    binding = re.search(rf"\bgpu:(?:verbose,)?({kinds})\b", environ.get("SLURMD_TRES_BIND", ""))
+    if binding or seen < total:
         # A map or mask may give a GPU to two tasks, which NCCL refuses.
-        crowded = kind not in ("map_gpu", "mask_gpu") and seen * local_tasks > total
+        crowded = not (binding and "_gpu" in binding[1]) and seen * local_tasks > total
         problem = f"{local_tasks} tasks on a node with {_gpus(total)} see {seen} each, so some share one; {_CURE}"
         return GpuShare(visible, problem=problem if crowded else None)
     if seen < local_tasks:
@@ -199,13 +201,6 @@ def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) ->
             f"ask for --ntasks-per-node={seen} or --gpus-per-node={local_tasks}",
         )
     return GpuShare(visible, rank=local_rank, sharers=local_tasks, expected=expected)
-
-
-def _binding(environ: Mapping[str, str]) -> str:
-    """The kind of binding between tasks and GPUs that Slurm has set; empty if there is none."""
-    kinds = "per_task|single|map_gpu|mask_gpu"
-    binding = re.search(rf"\bgpu:(?:verbose,)?({kinds})\b", environ.get("SLURMD_TRES_BIND", ""))
-    return binding[1] if binding else ""
 
 
 def _gpus(n: int) -> str:

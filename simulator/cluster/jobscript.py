@@ -26,9 +26,6 @@ RUN_AND_REQUEUE = Path(__file__).with_name("job_end.sh").read_text()
 LEAD = 120
 """Seconds before a long time limit at which Slurm warns a job script (see `SlurmSettings.lead`)."""
 
-_SITE = "# ---- your site " + 91 * "-"
-_SITE_END = "# " + 106 * "-"
-
 
 def _slurm_time(value: Any) -> Any:
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -119,7 +116,13 @@ def render(  # many parameters: each is a part of the script
     `run` (the run folder) and `"$@"` (the arguments). site: shell lines for modules and the network. about: comments
     at the top. Raises UserError if Slurm cannot write a log below the folder.
     """
-    log = _without_patterns(folder) / "logs" / ("slurm-%A_%a.out" if array else "slurm-%j.out")
+    if "\\" in str(folder) or not str(folder).isprintable():
+        raise UserError(
+            f"output.directory: {str(folder)!r} contains a backslash, a line break or another character that sbatch "
+            "does not accept in a path; give another name with --output"
+        )
+    # In the flag `--output` sbatch replaces patterns such as `%j`.
+    log = Path(str(folder).replace("%", "%%")) / "logs" / ("slurm-%A_%a.out" if array else "slurm-%j.out")
     flags = [
         f"--job-name={name}", *resources.flags(), *([f"--array={array}"] if array else []),
         f"--output={log}", "--open-mode=append", "--requeue",
@@ -144,9 +147,9 @@ def render(  # many parameters: each is a part of the script
         "",
         *LISTEN.splitlines(),
         "",
-        _SITE,
+        "# ---- your site " + 91 * "-",
         *(site.strip().splitlines() or ["# module load ..."]),
-        _SITE_END,
+        "# " + 106 * "-",
         "",
         f"max_restarts={max_restarts}",
         f"simulator=({shlex.join(command)})",
@@ -154,16 +157,6 @@ def render(  # many parameters: each is a part of the script
         "",
     ]
     return "\n".join(lines) + "\n" + RUN_AND_REQUEUE
-
-
-def _without_patterns(folder: Path) -> Path:
-    """The folder escaped for the flag `--output`, in which sbatch replaces patterns such as `%j`."""
-    if "\\" in str(folder) or not str(folder).isprintable():
-        raise UserError(
-            f"output.directory: {str(folder)!r} contains a backslash, a line break or another character that sbatch "
-            "does not accept in a path; give another name with --output"
-        )
-    return Path(str(folder).replace("%", "%%"))
 
 
 def _split(flags: str) -> list[str]:

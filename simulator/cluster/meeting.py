@@ -73,7 +73,8 @@ class Guests:
         if allocation.local_processes == allocation.num_processes:
             self._hosts = (allocation.host or socket.gethostname(),) * allocation.num_processes
         self._here: dict[int, tuple[socket.socket, dict[str, Any]]] = {}
-        self._unread: dict[socket.socket, bytes] = {}
+        self.unread: dict[socket.socket, bytes] = {}
+        """Connections that have not identified themselves, and what they have sent so far."""
 
     @property
     def missing(self) -> list[int]:
@@ -87,10 +88,10 @@ class Guests:
         except OSError:
             return None
         connection.setblocking(False)
-        if len(self._unread) >= _MOST_STRANGERS + self._allocation.num_processes:
+        if len(self.unread) >= _MOST_STRANGERS + self._allocation.num_processes:
             with contextlib.suppress(OSError):
-                next(iter(self._unread)).shutdown(socket.SHUT_RDWR)  # `hear` closes it
-        self._unread[connection] = b""
+                next(iter(self.unread)).shutdown(socket.SHUT_RDWR)  # `hear` closes it
+        self.unread[connection] = b""
         return connection
 
     def hear(self, connection: socket.socket) -> bool:
@@ -101,7 +102,7 @@ class Guests:
             return True
         except OSError:
             data = b""
-        text = self._unread.pop(connection, None)
+        text = self.unread.pop(connection, None)
         if not data:  # the process has gone and is missing again
             self._here = {i: guest for i, guest in self._here.items() if guest[0] is not connection}
             connection.close()
@@ -109,7 +110,7 @@ class Guests:
             if b"\n" in text + data or len(text + data) >= _LONGEST_MESSAGE:
                 self._admit(connection, text + data)
             else:
-                self._unread[connection] = text + data
+                self.unread[connection] = text + data
         return connection.fileno() >= 0
 
     def _admit(self, connection: socket.socket, message: bytes) -> None:
@@ -155,12 +156,6 @@ class Guests:
         for connection, _ in self._here.values():
             _send(connection, message)
 
-    def dismiss(self) -> None:
-        """Closes the connections that have not identified themselves, so that nobody waits at the other end."""
-        for connection in self._unread:
-            connection.close()
-        self._unread.clear()
-
     def close(self) -> None:
         for connection, _ in self._here.values():
             connection.close()
@@ -199,10 +194,12 @@ def await_all(server: socket.socket, allocation: Allocation, secret: str, second
             server.setblocking(False)
             selector.register(server, selectors.EVENT_READ)
             while missing := guests.missing:
+                absent = f"{len(missing)} of {allocation.num_processes} processes"
                 if clock.over:
-                    raise NotAllCame(_in_vain(missing, guests, allocation, seconds), speaks=True)
+                    within = f"did not come within {_duration(seconds)} (run.rendezvous)"
+                    raise NotAllCame(f"{absent} {within}: {guests.named(missing)}", speaks=True)
                 if clock.due():
-                    line = _waiting(missing, guests, allocation, clock.left)
+                    line = f"waiting for {absent}, {_duration(clock.left)} left: {guests.named(missing)}"
                     say(line)
                     guests.tell(waiting=line)
                 for key, _ in selector.select(clock.until_next):
@@ -216,7 +213,9 @@ def await_all(server: socket.socket, allocation: Allocation, secret: str, second
         guests.close()
         raise
     finally:
-        guests.dismiss()
+        for stranger in guests.unread:  # so that nobody waits at the other end
+            stranger.close()
+        guests.unread.clear()
     if clock.spoke:
         say(f"all {allocation.num_processes} processes are here after {time.monotonic() - began:.0f} s")
     return guests
@@ -322,16 +321,6 @@ class _Lines:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         self._next, self.spoke = time.monotonic() + self._pause, True
         return True
-
-
-def _waiting(missing: Sequence[int], guests: Guests, allocation: Allocation, left: float) -> str:
-    number = allocation.num_processes
-    return f"waiting for {len(missing)} of {number} processes, {_duration(left)} left: {guests.named(missing)}"
-
-
-def _in_vain(missing: Sequence[int], guests: Guests, allocation: Allocation, seconds: float) -> str:
-    number, within = allocation.num_processes, f"did not come within {_duration(seconds)} (run.rendezvous)"
-    return f"{len(missing)} of {number} processes {within}: {guests.named(missing)}"
 
 
 def _duration(seconds: float) -> str:

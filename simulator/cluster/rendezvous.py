@@ -124,31 +124,21 @@ def _announce(
 def publish(folder: Path, name: str, place: Place) -> None:
     """Called by process 0: publishes its place in `folder`, until `retract`. Raises RunFailure if that fails."""
     path = folder / f"{_PREFIX}{name}"
-    draft = _draft(path)
-    draft.write_text(json.dumps({"address": place.address, "secret": place.secret}))
-    draft.replace(path)
-
-
-def _draft(path: Path) -> Path:
-    """An empty file of mode 600 beside `path`, which proves that the folder is writable and keeps other jobs from
-    removing the folder. Raises RunFailure if the file cannot be written.
-
-    Jobs that meet in the same folder remove the folder while it is empty, so this function tries again.
-    """
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    for attempt in range(10):
+    for attempt in range(10):  # jobs that meet in the same folder remove the folder while it is empty
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             for old in (path, draft):  # left by a start that was killed
                 old.unlink(missing_ok=True)
             os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            return draft
+            break
         except FileNotFoundError:
             if attempt == 9:
                 raise
         except OSError as error:
-            raise RunFailure(f"{path.parent}: the processes cannot meet there: {error.strerror}") from error
-    raise AssertionError("unreachable")
+            raise RunFailure(f"{folder}: the processes cannot meet there: {error.strerror}") from error
+    draft.write_text(json.dumps({"address": place.address, "secret": place.secret}))
+    draft.replace(path)
 
 
 def retract(folder: Path, name: str) -> None:

@@ -165,8 +165,10 @@ def start(
     if allocation.num_processes > 1 and not jax.distributed.is_initialized():
         claim = join(allocation, local_ids, folder, wait, to_stderr)
     each = _per_process(allocation, count)  # after joining, so that all processes refuse together
-    if chosen == "cpu":
-        _set_cpu_devices(each or _auto_cpu_devices(allocation, limit))
+    forced = re.search(r"--xla_force_host_platform_device_count=\d+", os.environ.get("XLA_FLAGS", ""))
+    if chosen == "cpu" and not forced:  # _select refuses a number of the user that is too small
+        with contextlib.suppress(RuntimeError):  # the backend runs already (a notebook): _select takes its devices
+            jax.config.update("jax_num_cpu_devices", each or _auto_cpu_devices(allocation, limit))
     try:
         present = jax.devices(gpu_vendor() if chosen == "gpu" else "cpu")
     except RuntimeError as error:
@@ -293,13 +295,6 @@ def _auto_cpu_devices(allocation: Allocation, limit: int | None) -> int:
     elif allocation.local_processes > 1:
         cores = max(1, cores // allocation.local_processes)
     return min(cores, max(1, limit // allocation.num_processes)) if limit else cores
-
-
-def _set_cpu_devices(number: int) -> None:
-    if re.search(r"--xla_force_host_platform_device_count=\d+", os.environ.get("XLA_FLAGS", "")):
-        return  # the user has set the number; _select refuses a number that is too small
-    with contextlib.suppress(RuntimeError):  # the backend is running already (a notebook): _select takes its devices
-        jax.config.update("jax_num_cpu_devices", number)
 
 
 def _select(

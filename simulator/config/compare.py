@@ -1,12 +1,14 @@
 """Compares configurations: may a run continue with the other one, and do both share their programs?"""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from simulator.config.load import as_mapping
+from simulator.config.overrides import walk
 from simulator.config.run_config import RunConfig
+from simulator.config.yaml12 import dotted
 
 
 class Change(StrEnum):
@@ -79,7 +81,8 @@ def programs(config: RunConfig) -> str:
     whole = as_mapping(config)
     shared = {name: block for name, block in whole.items() if name not in _APART}
     for block in VARIED:
-        shared[block] = {key: _kind(item) for key, item in leaves(whole.get(block))}
+        items = leaves(whole.get(block))
+        shared[block] = {k: ("zero", "number")[v != 0] if isinstance(v, float) else v for k, v in items}
     time = whole["time"]
     shared["time"] = [time["integrator"], [key for key in TIME_STEP if key in time]]
     if "steps" in time:  # their ends follow from the background
@@ -87,24 +90,9 @@ def programs(config: RunConfig) -> str:
     return json.dumps([shared, config.run.memory], sort_keys=True, default=str)
 
 
-def _kind(item: Any) -> Any:
-    if not isinstance(item, float):
-        return item
-    return "zero" if item == 0 else "number"
-
-
-def leaves(block: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(block: Any) -> Iterator[tuple[str, Any]]:
     """The values in nested mappings and lists, by dotted key."""
-    items: Iterable[tuple[Any, Any]] | None = None
-    if isinstance(block, Mapping):
-        items = block.items()
-    elif isinstance(block, list):
-        items = enumerate(block)
-    if items is None:
-        yield key, block
-        return
-    for name, item in items:
-        yield from leaves(item, f"{key}.{name}" if key else str(name))
+    return ((dotted(path), item) for path, item in walk(block) if not isinstance(item, Mapping | list))
 
 
 class Programs:

@@ -46,14 +46,10 @@ class GridSettings(Settings):
         return data
 
     @model_validator(mode="after")
-    def _one_length_for_each_axis(self) -> Self:
+    def _box_fits(self) -> Self:
         if len(self.box) != len(self.shape):
             axes = ("two axes", "three axes")[len(self.shape) - 2]
             raise wrong("box", f"has {len(self.box)} lengths, but shape has {axes}; give one for each")
-        return self
-
-    @model_validator(mode="after")
-    def _shells_hold_modes(self) -> Self:
         lengths = [length for length, n in zip(self.box, self.shape, strict=True) if n > 1] or self.box
         least = 2 * math.pi / max(lengths)
         if self.shell_width is not None and self.shell_width < least * (1 - 1e-9):

@@ -84,7 +84,15 @@ def _validated(
 ) -> RunConfig:  # fmt: skip
     data: dict[str, Any] = document.value
     places = {key: f"{printable(name)}:{line}" for key, line in document.lines.items()}
-    apply_overrides(data, places, _parsed(overrides))
+    parsed, errors = [], []
+    for override in overrides:
+        try:
+            parsed.append(parse_override(override) if isinstance(override, str) else override)
+        except UserError as error:
+            errors.append(str(error))
+    if errors:
+        raise UserError("\n".join(errors))
+    apply_overrides(data, places, parsed)
     context = {
         "folder": os.path.dirname(os.path.abspath(name)),
         "name": re.sub(r"[^\w.+-]", "_", Path(name).stem),
@@ -100,19 +108,6 @@ def _made(data: dict[str, Any], context: dict[str, Any], places: Places, setting
         raise explain(error, settings, data, places) from None
     config._places = places
     return config
-
-
-def _parsed(overrides: Iterable[str | Override]) -> list[Override]:
-    parsed: list[Override] = []
-    errors: list[str] = []
-    for override in overrides:
-        try:
-            parsed.append(parse_override(override) if isinstance(override, str) else override)
-        except UserError as error:
-            errors.append(str(error))
-    if errors:
-        raise UserError("\n".join(errors))
-    return parsed
 
 
 def as_mapping(config: RunConfig) -> dict[str, Any]:

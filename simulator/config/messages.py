@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from simulator.config.run_config import Places
-from simulator.config.yaml12 import Path, dotted, has, path_of
-from simulator.errors import UserError, did_you_mean, nearest, shortened, shown
+from simulator.config.yaml12 import Path, beginning_of, dotted, has, path_of, value_at
+from simulator.errors import UserError, did_you_mean, nearest, shown
 from simulator.settings import Settings
 
 
@@ -28,16 +28,13 @@ def explain(error: ValidationError, settings: type[Settings], data: Any, places:
         else:
             mistakes[path, message] = None
     order = {path: number for number, path in enumerate(places.by_path)}
-    ordered = sorted(mistakes, key=lambda mistake: _rank(mistake[0], order))
-    return UserError("\n".join(f"{places.of(path)}: {_key(path)}{message}" for path, message in ordered))
 
+    def rank(mistake: tuple[Path, str]) -> int:
+        path = mistake[0]
+        return next((order[path[:n]] for n in range(len(path), -1, -1) if path[:n] in order), -1)
 
-def _key(path: Path) -> str:
-    return f"{shortened(dotted(path), 200)}: " if path else ""
-
-
-def _rank(path: Path, order: Mapping[Path, int]) -> int:
-    return next((order[path[:n]] for n in range(len(path), -1, -1) if path[:n] in order), -1)
+    lines = (f"{places.of(path)}: {beginning_of(path)}{line}" for path, line in sorted(mistakes, key=rank))
+    return UserError("\n".join(lines))
 
 
 def _reworded(details: ErrorDetails, settings: type[Settings], data: Any) -> tuple[Path, str]:
@@ -155,9 +152,7 @@ def _block(
 ) -> tuple[type[Settings] | None, tuple[type[Settings], ...]]:
     """The settings class of the block at `path`, and the classes of the other kinds of this block."""
     classes = _locate(path, settings, data, plain=True)[1]
-    value = data
-    for part in path:
-        value = _entry(value, part)
+    value = value_at(data, path)
     cls = next(iter(_chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)), None)
     return cls, tuple(other for other in classes if other is not cls)
 
@@ -188,14 +183,13 @@ def _locate(
         else:
             continue  # the branch of a union of plain types
         path = (*path, part)
-        value = _entry(value, part)
-        if isinstance(value, Mapping):
-            annotation = _one_of_list(annotation)
+        value = value_at(value, (part,))
+        if isinstance(value, Mapping):  # one block may stand for a list of blocks
+            inner = annotation
+            while get_origin(inner) in (Union, UnionType, Annotated):
+                inner = get_args(inner)[0]
+            annotation = get_args(inner)[0] if get_origin(inner) in (list, tuple) and get_args(inner) else annotation
     return path, _classes(annotation)
-
-
-def _entry(value: Any, part: str | int) -> Any:
-    return value[part] if has(value, part) else None
 
 
 def _chosen(classes: tuple[type[Settings], ...], kind: Any) -> tuple[type[Settings], ...]:
@@ -243,11 +237,3 @@ def _item(annotation: Any, part: str | int) -> Any:
         fixed = isinstance(part, int) and part < len(arguments) and Ellipsis not in arguments
         return arguments[int(part)] if fixed else arguments[0]
     return None
-
-
-def _one_of_list(annotation: Any) -> Any:
-    """The type of the entries of a list type, because one block may stand for a list of blocks."""
-    inner = annotation
-    while get_origin(inner) in (Union, UnionType, Annotated):
-        inner = get_args(inner)[0]
-    return get_args(inner)[0] if get_origin(inner) in (list, tuple) and get_args(inner) else annotation

@@ -1,12 +1,12 @@
 """Applies `key.path=value` from the command line to the values of a file."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from simulator.config.discretization import REMOVES
-from simulator.config.yaml12 import Path, dotted, has, parse_yaml, path_of, value_at
+from simulator.config.yaml12 import Path, beginning_of, dotted, has, parse_yaml, path_of, value_at
 from simulator.errors import UserError, shortened, shown
 from simulator.settings import CommandLineText
 
@@ -112,7 +112,7 @@ def _set(data: dict[str, Any], places: dict[Path, str], override: Override) -> N
         _entry(block, path, len(path) - 1, override)
         block[path[-1]] = override.value
     _forget(places, path)
-    _record(places, path, override.value, override.place)
+    places |= {key: override.place for key, _ in walk(override.value, path)}
 
 
 def _entry(block: Any, path: Path, depth: int, override: Override) -> Any:
@@ -125,11 +125,12 @@ def _entry(block: Any, path: Path, depth: int, override: Override) -> Any:
         if isinstance(block, list)
         else f"{named} is {shown(block)}, not a block of keys"
     )
-    raise UserError(f"{override.place}: {shortened(dotted(path), 200)}: {problem}")
+    raise UserError(f"{override.place}: {beginning_of(path)}{problem}")
 
 
-def _record(places: dict[Path, str], path: Path, value: Any, place: str) -> None:
-    places[path] = place
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """A value and all values in its mappings and lists, each with its path."""
+    yield path, value
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
-        _record(places, (*path, key), item, place)
+        yield from walk(item, (*path, key))

@@ -55,8 +55,12 @@ def _of_block(block: Mapping[str, Any], definitions: Mapping[str, Any], prefix: 
     required = set(block.get("required", ()))
     for name, property in block.get("properties", {}).items():
         path = f"{prefix}{name}"
-        default = "" if name in required else _yaml(property.get("default"))
-        yield Key(path, kind, _type(property, definitions), default, _meaning(property, definitions))
+        value, meaning = property.get("default"), property.get("description", "")
+        default = "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+        if not meaning and "$ref" in property:  # that of the block which is the value
+            meaning = definitions[property["$ref"].rpartition("/")[2]].get("description", "")
+        meaning = " ".join(str(meaning).split())
+        yield Key(path, kind, _type(property, definitions), "" if name in required else default, meaning)
         for suffix, inner in _inner_blocks(property, definitions):
             inner_kind = inner.get("properties", {}).get("kind", {}).get("const", kind if not suffix else "")
             yield from _of_block(inner, definitions, f"{path}{suffix}.", inner_kind)
@@ -127,15 +131,3 @@ def _plural(type: str) -> str:
     """The plural of a type: `numbers > 0` for `number > 0`."""
     noun = re.match(r"(whole number|number|block|list)\b", type)
     return f"{noun[0]}s{type[noun.end() :]}" if noun else type
-
-
-def _meaning(property: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
-    """The description of the key; if the key has none, the description of the block that is its value."""
-    text = property.get("description", "")
-    if not text and "$ref" in property:
-        text = definitions[property["$ref"].rpartition("/")[2]].get("description", "")
-    return " ".join(str(text).split())
-
-
-def _yaml(value: Any) -> str:
-    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)

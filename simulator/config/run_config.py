@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from typing import Annotated, Any, Literal, Self, Union, cast
 
 from pydantic import (
@@ -143,13 +143,7 @@ class RunConfig(Shown, Settings):
         return {**data, "name": data.get("name", name), "output": output}
 
     @model_validator(mode="after")
-    def _precision_of_snapshots(self) -> Self:
-        if self.precision == "single" and self.output.snapshots.precision == "double":
-            raise wrong("output.snapshots.precision", "the run itself is in single precision; leave the key out")
-        return self
-
-    @model_validator(mode="after")
-    def _particles_differ(self) -> Self:
+    def _names_differ(self) -> Self:
         names = [p.name for p in self.particles]
         for index, p in enumerate(self.particles):
             if p.name in names[:index]:
@@ -160,10 +154,6 @@ class RunConfig(Shown, Settings):
                     f"particles.{index}.count",
                     "start: snapshot takes all stored particles; leave the key out" if stored else "missing",
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _series_have_names_of_their_own(self) -> Self:
         taken = (*KINDS, "diagnostics", "snapshots", "checkpoints")
         for name, kind, _ in requested(self.output):
             if name != kind.name and name in taken:
@@ -195,8 +185,10 @@ class RunConfig(Shown, Settings):
         return self
 
     @model_validator(mode="after")
-    def _squares_of_wavenumbers_fit(self) -> Self:
+    def _precision_suffices(self) -> Self:
         if self.precision == "single":
+            if self.output.snapshots.precision == "double":
+                raise wrong("output.snapshots.precision", "the run itself is in single precision; leave the key out")
             lowest = 2 * math.pi / max(self.grid.box)
             highest = math.hypot(*(math.pi * n / x for n, x in zip(self.grid.shape, self.grid.box, strict=True)))
             if lowest**2 <= SINGLE[0] or highest**2 >= SINGLE[1]:
@@ -224,34 +216,20 @@ class RunConfig(Shown, Settings):
         return self.error(f"{block}.{key}" if block else key, message)
 
 
-def _require_kind(value: Any, kind: str) -> Any:
-    if isinstance(value, Mapping) and "kind" not in value:
-        raise wrong("kind", f"missing; one of {kind}")
-    return value
-
-
 def _choice(parts: Mapping[str, Any]) -> Any:
     """The union of the parts' settings classes, which `kind` distinguishes."""
     classes = [part.Settings for part in parts.values()]
     if not classes:
         return None
     if len(classes) == 1:  # pydantic reduces a union of one class to the class, which does not require its kind
-        return Annotated[classes[0], BeforeValidator(partial(_require_kind, kind=next(iter(parts))))]
+
+        def with_kind(value: Any) -> Any:
+            if isinstance(value, Mapping) and "kind" not in value:
+                raise wrong("kind", f"missing; one of {next(iter(parts))}")
+            return value
+
+        return Annotated[classes[0], BeforeValidator(with_kind)]
     return Annotated[Union[tuple(classes)], Field(discriminator="kind")]  # noqa: UP007 - from a list
-
-
-def _list_of(parts: Mapping[str, Any]) -> Any:
-    """The type of a list of blocks, each with the settings of one of `parts`."""
-    return tuple[_choice(parts), ...] if parts else tuple[()]
-
-
-def _time_settings(integrators: Mapping[str, Any]) -> type[TimeSettings]:
-    return create_model(
-        "TimeSettings",
-        __base__=TimeSettings,
-        __doc__=TimeSettings.__doc__,
-        integrator=cast(Any, (Literal[tuple(integrators)], copy(TimeSettings.model_fields["integrator"]))),
-    )
 
 
 def _fitting(registries: Registries) -> dict[str, Any]:
@@ -259,23 +237,17 @@ def _fitting(registries: Registries) -> dict[str, Any]:
     any integrator that matches `split`) and the dealiasing (one of `dealias`); the first possible value is the
     default. Integrator and dealiasing together limit `time.cfl` and its default."""
 
-    def integrators(kind: Any) -> Sequence[str]:
-        model = registries.models.get(kind)
-        if model is not None and model.open:
-            return list(registries.integrators)
-        return _solvers(model, registries.integrators)
+    def integrators(model: Any) -> Sequence[str]:
+        return list(registries.integrators) if model.open else _solvers(model, registries.integrators)
 
     def defaults(cls: Any, data: Any) -> Any:
         model = data.get("model") if isinstance(data, dict) else None
         kind = str(model.get("kind")) if isinstance(model, dict) else ""
-        part = registries.models.get(kind)
-        if part is not None:
-            data = registries.in_time(data, "cosmology" in part.Settings.model_fields)
         wanted: dict[str, dict[str, Any]] = {}
-        if part is not None and part.split:
-            wanted["time"] = {"integrator": integrators(kind)[0]}
-        if part is not None and part.dealias:
-            wanted["grid"] = {"dealias": part.dealias[0]}
+        if (part := registries.models.get(kind)) is not None:
+            data = registries.in_time(data, "cosmology" in part.Settings.model_fields)
+            wanted |= {"time": {"integrator": integrators(part)[0]}} if part.split else {}
+            wanted |= {"grid": {"dealias": part.dealias[0]}} if part.dealias else {}
         for block, values in wanted.items():
             current = data.get(block, {})
             if isinstance(current, dict):
@@ -297,8 +269,8 @@ def _fitting(registries: Registries) -> dict[str, Any]:
         return {**data, "time": {**time, "cfl": limit}}
 
     def check(self: RunConfig) -> RunConfig:
-        kind = self.model.kind
-        if misfit := _misfit(self, kind, registries.models[kind], integrators(kind), registries.integrators):
+        model = registries.models[self.model.kind]
+        if misfit := _misfit(self, self.model.kind, model, integrators(model), registries.integrators):
             raise wrong(*misfit)
         return self
 
@@ -309,11 +281,8 @@ def _fitting(registries: Registries) -> dict[str, Any]:
 
 
 def _solvers(model: Any, integrators: Mapping[str, Any]) -> Sequence[str]:
-    """The integrators that solve `model` (None: an unknown model), the default first."""
-    if model is not None and model.integrators:
-        return model.integrators
-    split = model is not None and model.split
-    return [n for n, c in integrators.items() if c.split == split and not c.growing]
+    """The integrators that solve `model`, the default first."""
+    return model.integrators or [n for n, c in integrators.items() if c.split == model.split and not c.growing]
 
 
 def _misfit(
@@ -353,6 +322,11 @@ def check_fitting(config: RunConfig, model: Any) -> None:
 def assemble(registries: Registries) -> type[RunConfig]:
     """The RunConfig whose `model`, `initial`, `forcing` and `time` accept the parts in the registries."""
     forcing = _choice(registries.forcings)
+    particles: Any = tuple[cast(Any, (_choice(registries.particles), ...))] if registries.particles else tuple[()]
+    integrator = Literal[tuple(registries.integrators)], copy(TimeSettings.model_fields["integrator"])
+    time = create_model(
+        "TimeSettings", __base__=TimeSettings, __doc__=TimeSettings.__doc__, integrator=cast(Any, integrator)
+    )
 
     def key(name: str, **default: Any) -> Any:
         return Field(description=RunConfig.model_fields[name].description, **default)
@@ -365,8 +339,8 @@ def assemble(registries: Registries) -> type[RunConfig]:
         model=(_choice(registries.models), key("model")),
         initial=(_choice(registries.initials), key("initial")),
         forcing=(type(None) if forcing is None else forcing | None, key("forcing", default=None)),
-        particles=(_list_of(registries.particles), key("particles", default=())),
-        time=(_time_settings(registries.integrators), key("time")),
+        particles=(particles, key("particles", default=())),
+        time=(time, key("time")),
         output=(with_kinds(registries.outputs), key("output")),
     )
 

@@ -5,7 +5,6 @@ PyYAML scans and parses; the core schema of https://yaml.org/spec/1.2.2/#103-cor
 the line of every key and the list of all mistakes would need the same code on top of ruamel.yaml.
 """
 
-import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,6 +76,11 @@ def dotted(path: Path) -> str:
     return ".".join(map(str, path))
 
 
+def beginning_of(path: Path) -> str:
+    """The beginning of a message about the value at `path`, `grid.shape.0: `; empty for the whole document."""
+    return f"{shortened(dotted(path), 200)}: " if path else ""
+
+
 def path_of(key: str) -> Path:
     """The path of a key that the user writes as `grid.shape.0`."""
     return tuple(int(part) if part.isdecimal() else part for part in key.split(".") if part)
@@ -112,7 +116,12 @@ def parse_yaml(text: str, name: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark else name
-        raise UserError(f"{where}: unreadable YAML: {_problem(error)}") from None
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        for character, word in _NAMED.items():
+            problem = problem.replace(f"character {character!r}", word).replace(repr(character), word)
+        if error.context == "expected a single document in the stream":
+            problem = "more than one document ('---'); keep one"
+        raise UserError(f"{where}: unreadable YAML: {' '.join(problem.split())}") from None
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise UserError(f"{name}:{line}: unreadable YAML: a character that YAML does not allow") from None
@@ -121,15 +130,6 @@ def parse_yaml(text: str, name: str) -> Document:
     if construction.errors:
         raise UserError("\n".join(construction.errors))
     return Document(value, construction.lines)
-
-
-def _problem(error: yaml.MarkedYAMLError) -> str:
-    if error.context == "expected a single document in the stream":
-        return "more than one document ('---'); keep one"
-    text = ", ".join(part for part in (error.context, error.problem) if part)
-    for character, word in _NAMED.items():
-        text = text.replace(f"character {character!r}", word).replace(repr(character), word)
-    return " ".join(text.split())
 
 
 class _Construction:
@@ -142,8 +142,7 @@ class _Construction:
         self._open: set[int] = set()
 
     def _error(self, node: yaml.Node, path: Path, message: str) -> None:
-        key = f"{shortened(dotted(path), 200)}: " if path else ""
-        self.errors.append(f"{self.name}:{node.start_mark.line + 1}: {key}{message}")
+        self.errors.append(f"{self.name}:{node.start_mark.line + 1}: {beginning_of(path)}{message}")
 
     def value(self, node: yaml.Node, path: Path) -> Any:
         self.lines.setdefault(path, node.start_mark.line + 1)
@@ -196,7 +195,7 @@ class _Construction:
                     return self._error(node, path, "a whole number of more than 1000 digits")
                 return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
             case "float" if _matches("float", text) or _matches("int", text):
-                return _float(text)
+                return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
             case "null" | "bool" | "int" | "float" as tag:
                 return self._error(node, path, f"{shown(text)} is no {tag}")
         return self._error(node, path, f"the tag {_short(node.tag)} is not allowed; leave it out")
@@ -208,13 +207,6 @@ def _matches(tag: str, text: str) -> bool:
 
 def _short(tag: str) -> str:
     return shortened(tag.replace(_TAG, "!!"))
-
-
-def _float(text: str) -> float:
-    special = text.lower().lstrip("+-")
-    if special in (".inf", ".nan"):
-        return math.copysign(float(special[1:]), -1.0 if text.startswith("-") else 1.0)
-    return float(text)
 
 
 class _Dumper(yaml.SafeDumper):

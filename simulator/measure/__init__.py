@@ -68,15 +68,4 @@ def requested(output: Any) -> Iterator[tuple[str, Kind, Any]]:
         yield from ((name, kind, settings) for name, settings in series.items())
 
 
-__all__ = [
-    "KINDS",
-    "Cadence",
-    "Carried",
-    "Curves",
-    "Kind",
-    "Measured",
-    "SeriesCadence",
-    "Subject",
-    "Unsupported",
-    "requested",
-]
+__all__ = ["Cadence", "Carried", "Curves", "Kind", "Measured", "SeriesCadence", "Subject", "Unsupported"]

@@ -133,9 +133,6 @@ def _spheres(position: np.ndarray, mass: np.ndarray, box: np.ndarray, found: Col
     return {"radius": radius, "sphere_mass": inside, "profile": profile}
 
 
-# ---- waves ----------------------------------------------------------------------------------------------
-
-
 def cores(density: np.ndarray, box: np.ndarray, overdensity: float = OVERDENSITY, most: int = 1000) -> Columns:
     """The cores of wave dark matter of a density (x, y, z), from the densest on, one in each halo, at most `most`.
 
@@ -189,9 +186,6 @@ def expected_core_mass(
     now, today = map(virial_overdensity, matter)
     least = (today / 375) ** 0.25 * 32 * math.pi * density * unit**1.5 * matter[1] ** -0.75
     return 0.25 * a**-0.5 * (now / today) ** (1 / 6) * (halo / least) ** (1 / 3) * least
-
-
-# ---- the mass function ----------------------------------------------------------------------------------
 
 
 def fitted_mass_functions(density: float, deviation: Callable[[float], float], mass: np.ndarray) -> Columns:

@@ -4,6 +4,7 @@ histograms.h5 and joint_histograms.h5."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -62,24 +63,24 @@ def histograms(
     count = physical.summed(lambda v: (binned(v * bins, bins),), [physical.spec_of(4)], name="histogram")
     quantities: dict[str, Callable[[models.Fields], jax.Array]] = {}
 
-    def derivatives(field: str, pairs: list[tuple[int, int]]) -> Callable[[models.Fields], jax.Array]:
-        def modes(fields: models.Fields) -> jax.Array:
-            k = operators.wavenumbers(layout, fields[field].real.dtype)
-            return jnp.stack([1j * k[j] * fields[field][i] for i, j in pairs])
+    def vector(field: jax.Array) -> jax.Array:
+        return field.reshape(-1, *field.shape[-3:])
 
-        return modes
+    def derivatives(fields: models.Fields, pairs: list[tuple[int, int]]) -> jax.Array:
+        u = fields["velocity"]
+        k = operators.wavenumbers(layout, u.real.dtype)
+        return jnp.stack([1j * k[j] * u[i] for i, j in pairs])
 
     for field, lead in components.items():
-        quantities[field] = (lambda f, n=field: f[n]) if lead else (lambda f, n=field: f[n][None])
+        quantities[field] = lambda f, n=field: vector(f[n])
         if not lead:
             quantities[f"{field}_gradient"] = lambda f, n=field: operators.gradient(layout, f[n])
         if field in _CURLS:
-            quantities[_CURLS[field]] = lambda f, n=field: _components(operators.curl(layout, f[n]))
+            quantities[_CURLS[field]] = lambda f, n=field: vector(operators.curl(layout, f[n]))
     if "velocity" in components:
         axes = range(len(transform.grid.axes))
-        quantities["longitudinal_gradient"] = derivatives("velocity", [(i, i) for i in axes])
-        others = [(i, j) for i in axes for j in axes if i != j]
-        quantities["transverse_gradient"] = derivatives("velocity", others)
+        quantities["longitudinal_gradient"] = partial(derivatives, pairs=[(i, i) for i in axes])
+        quantities["transverse_gradient"] = partial(derivatives, pairs=[(i, j) for i in axes for j in axes if i != j])
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         row = {}
@@ -101,18 +102,12 @@ def histograms(
 _CURLS = {"velocity": "vorticity", "magnetic": "current"}
 
 
-def _components(field: jax.Array) -> jax.Array:
-    """A scalar (*order) as (1, *order); vectors are returned unchanged."""
-    return field.reshape(-1, *field.shape[-3:])
-
-
 def log_densities(transform: spectral.Transform, given: Densities, bins: int, reach: tuple[float, float]) -> Measured:
     """`log_NAME` (contrast,): fraction of the volume per decade of density, as a function of log10 of the density
     over its mean; `log_NAME_mass`: fraction of the mass. Points are not counted where the density is not positive or
     log10 lies outside of `reach`."""
     grid, physical = transform.grid, transform.physical
-    low, high = reach
-    width = (high - low) / bins
+    low, width = reach[0], (reach[1] - reach[0]) / bins
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         shares_by_name = {}
@@ -123,8 +118,7 @@ def log_densities(transform: spectral.Transform, given: Densities, bins: int, re
             contrast = jnp.log10(jnp.where(usable, values, 1) / mean)
             place = jnp.floor((contrast - low) / width)
             index = jnp.where(usable & (place >= 0) & (place < bins), place, bins).astype(jnp.int32)
-            stack = jnp.stack([jnp.ones_like(values), values / mean])
-            sums = physical.binned(index, stack, bins)
+            sums = physical.binned(index, jnp.stack([jnp.ones_like(values), values / mean]), bins)
             shares = sums / (grid.points * width)
             shares_by_name |= {f"log_{name}": shares[0], f"log_{name}_mass": shares[1]}
         return shares_by_name
@@ -187,13 +181,11 @@ class JointHistograms(Kind):
             """The number of points in each bin (bins,), and the sum of their `values` (bins,)."""
             return binned(place, bins), binned(place, bins, values.ravel().astype(jnp.float64))
 
-        both = [physical.spec] * 2
-        counting = physical.summed(count, both, name="joint_histogram")
-        averaging = physical.summed(average, both, 2, name="conditional_mean")
+        counting = physical.summed(count, [physical.spec] * 2, name="joint_histogram")
+        averaging = physical.summed(average, [physical.spec] * 2, 2, name="conditional_mean")
 
         def place(quantity: _Quantity) -> jax.Array:
-            """The place of each point along the axis of a quantity, in bins: 0 to `bins` within the reach, infinite
-            in padding."""
+            """The place of each point along the axis, in bins: 0 to `bins` within the reach, infinite in padding."""
             units = (quantity.values - quantity.centre) / jnp.where(quantity.scale > 0, quantity.scale, 1)
             return physical.constrain(jnp.where(physical.inside(), (units / reach + 1) / 2 * bins, jnp.inf))
 

@@ -9,20 +9,9 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 from pydantic import AfterValidator, Discriminator, Tag, model_validator
 
-from simulator.errors import shortened
-from simulator.measure.lazy import (
-    ParticleSet,
-    ParticleVectors,
-    PhysicalLayout,
-    Populations,
-    StartFiles,
-    Swarm,
-    after,
-    jax,
-    jnp,
-    models,
-    spectral,
-)
+from simulator.errors import did_you_mean, shortened
+from simulator.measure import lazy
+from simulator.measure.lazy import PhysicalLayout, after, jax, jnp, models, spectral
 from simulator.settings import Count, Flag, Moment, Positive, Seconds, Settings, wrong
 
 AXES = "xyz"
@@ -106,11 +95,13 @@ class Unsupported(Exception):
 class ParticleSubject:
     """The particles of a run: particles that move with a fluid, and particles that are matter."""
 
-    populations: Populations
+    populations: lazy.Populations
     """All particles, by name."""
-    swarm: Swarm
+    swarm: lazy.Swarm
     """The particles that move with a fluid."""
-    motion: Callable[[models.State], Callable[[str, ParticleSet], tuple[ParticleVectors, ParticleVectors]]]
+    motion: Callable[
+        [models.State], Callable[[str, lazy.ParticleSet], tuple[lazy.ParticleVectors, lazy.ParticleVectors]]
+    ]
     """`motion(state)(species, particles)` gives the velocity and the acceleration of particles of a species."""
     sampled: Callable[[models.State, str, tuple[str, ...]], dict[str, jax.Array]]
     """`sampled(state, species, quantities)` gives the records `fluid_velocity` and so on of particles in a fluid."""
@@ -118,8 +109,7 @@ class ParticleSubject:
     """The quantities of the fluid that `sampled` can interpolate to the particles."""
 
     def species(self, asked: tuple[str, ...] | None) -> tuple[str, ...]:
-        """The species to measure: `asked`, the value of a setting, or all species for None. Refuses unknown
-        names."""
+        """The species to measure: `asked`, the value of a setting, or all for None. Refuses unknown names."""
         self.check(asked or (), self.populations, "particles")
         return asked or tuple(self.populations)
 
@@ -138,7 +128,7 @@ class Subject:
     model: models.Model
     transform: spectral.Transform
     template: models.State
-    files: StartFiles
+    files: lazy.StartFiles
     carried: ParticleSubject | None = None
     """The particles; None without particles."""
 
@@ -286,6 +276,14 @@ def in_shells(
     variables = {name: ("k",) for name in names}
     width = {"shell_width": layout.shell_width}
     return Measured({"k": layout.shell_wavenumbers()}, variables, compute, width, beside)
+
+
+def check_names(names: Iterable[str], known: Collection[str], what: str) -> None:
+    """Refuses names in the setting `fields` that are not in `known`, which holds `what`."""
+    for name in names:
+        if name not in known:
+            meant = did_you_mean(name, known)
+            raise Unsupported(f"{name} is not {what}{meant} known: {', '.join(known)}", "fields")
 
 
 def binned(place: jax.Array, bins: int, values: jax.Array | float = 1.0) -> jax.Array:

@@ -3,24 +3,13 @@ and particle_statistics.h5."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
 from pydantic import AfterValidator, Field
 
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, binned, distinct
-from simulator.measure.lazy import (
-    COMPONENTS,
-    Domain,
-    Number,
-    ParticleSet,
-    ParticleVectors,
-    Population,
-    jax,
-    jnp,
-    models,
-)
+from simulator.measure.lazy import COMPONENTS, Domain, ParticleSet, ParticleVectors, Population, jax, jnp, models
 from simulator.settings import Integer, Ratio
 
 
@@ -86,14 +75,12 @@ class Trajectories(Kind):
 
 
 def _component_names(record: str, components: int) -> list[str]:
-    """The names of a record's variables: the record's own, or one for each component."""
     ends = {1: [""], 3: [f"_{a}" for a in AXES], 9: [f"_{a}{b}" for a in AXES for b in AXES]}[components]
     return [record + end for end in ends]
 
 
 def ready_after(population: Population, state: models.State, last: jax.Array | None) -> models.State:
-    """The state, in which the positions of a population depend on `last`, so that all processes exchange in the same
-    order."""
+    """The state, with positions that depend on `last`, so that all processes exchange in the same order."""
     if last is None:
         return state
     particles = state.particles[population.name]
@@ -129,8 +116,8 @@ class ParticleStatistics(Kind):
                 velocity, acceleration = move(name, moving)
                 means = _means(moving, velocity, acceleration, population.count)
                 if name in falling:
-                    drift = jnp.stack([means[f"mean_velocity_{a}"] for a in AXES])
-                    means["settling_velocity"] = drift @ _direction(falling[name])
+                    drift, pull = jnp.stack([means[f"mean_velocity_{a}"] for a in AXES]), np.asarray(falling[name])
+                    means["settling_velocity"] = drift @ (pull / np.linalg.norm(pull))
                 scaled = acceleration / jnp.sqrt(means["acceleration_variance"] / 3)
                 means["acceleration"] = _density(scaled, moving.valid, edges, population.domain)
                 row |= {f"{name}/{key}": value for key, value in means.items()}
@@ -149,13 +136,9 @@ class ParticleStatistics(Kind):
         return Measured({"sigma": (edges[1:] + edges[:-1]) / 2}, variables, compute)
 
 
-def _direction(pull: Sequence[float]) -> np.ndarray:
-    return np.asarray(pull) / np.linalg.norm(pull)
-
-
 def _means(
     particles: ParticleSet, velocity: ParticleVectors, acceleration: ParticleVectors, count: int
-) -> dict[str, Number]:
+) -> dict[str, jax.Array]:
     def mean(values: jax.Array) -> jax.Array:
         return jnp.where(particles.valid, values, 0).sum(-1) / count
 

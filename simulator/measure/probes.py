@@ -10,8 +10,7 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
-from simulator.errors import did_you_mean
-from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct
+from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, check_names, distinct
 from simulator.measure.lazy import jax, jnp, lax, models, spectral
 from simulator.settings import Real, Settings, wrong
 
@@ -60,12 +59,7 @@ class Probes(Kind):
         names = settings.fields or tuple(known)
         if not names:
             raise Unsupported("needs an evolved field of real values")
-        for name in names:
-            if name not in known:
-                meant = did_you_mean(name, known)
-                raise Unsupported(
-                    f"{name} is not an evolved real field{meant} known: {', '.join(known)}", key="fields"
-                )
+        check_names(names, known, "an evolved real field")
 
         def placed(position: tuple[float, ...], key: str) -> tuple[float, float, float]:
             if len(position) != len(grid.axes):
@@ -101,13 +95,12 @@ def values_at(layout: spectral.Layout, field: jax.Array, positions: Sequence[np.
     The sums over modes are taken axis by axis, first along the axes that every device holds whole.
     """
     order = sorted(layout.order, key=lambda axis: axis in layout.sharded)
-    letters = {axis: AXES.index(axis) for axis in AXES}
     lead = field.ndim - 3
-    operand = [3 + i for i in range(lead)] + [letters[axis] for axis in layout.order]
+    operand = [3 + i for i in range(lead)] + [AXES.index(axis) for axis in layout.order]
     values = field
     for axis in order:
-        phases = layout.phases(axis, positions[letters[axis]], field.dtype)
-        own, made = letters[axis], 20 + letters[axis]
+        own, made = AXES.index(axis), 20 + AXES.index(axis)
+        phases = layout.phases(axis, positions[own], field.dtype)
         result = [made if label == own else label for label in operand]
         values = jnp.einsum(values, operand, phases, [made, own], result, precision=lax.Precision.HIGHEST)
         operand = result
@@ -123,10 +116,10 @@ def probes(
     grid = model.transform.grid
     whole = jax.sharding.NamedSharding(model.transform.layout.mesh, jax.sharding.PartitionSpec())
     placed = np.asarray(points, np.float64).reshape(-1, 3)
-    along = {
-        name: np.arange(grid.shape[AXES.index(line.axis)]) * grid.spacing[AXES.index(line.axis)]
-        for name, line in lines.items()
-    }
+    points_of = dict(
+        zip(AXES, (np.arange(n) * h for n, h in zip(grid.shape, grid.spacing, strict=True)), strict=True)
+    )
+    along = {name: points_of[line.axis] for name, line in lines.items()}
     called = {name: f"{name}_{grid.names[line.axis]}" for name, line in lines.items()}
 
     def named(name: str, values: jax.Array, before: str = "") -> dict[str, jax.Array]:

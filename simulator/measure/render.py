@@ -106,8 +106,7 @@ class Render(Kind):
 
 
 def fields_of(model: models.Model, settings: RenderSettings) -> dict[str, Any]:
-    """The transfer function of each field to show. Raises Unsupported if the settings name no field and the model has
-    none of `USUAL`."""
+    """The transfer function of each field. Raises Unsupported if none is named and the model has none of `USUAL`."""
     if settings.fields is not None:
         return dict(settings.fields)
     name = settings.field or next((name for name in USUAL if name in model.scalar_fields), None)

@@ -76,26 +76,19 @@ def mid_planes(transform: spectral.Transform, scalars: Mapping[str, Callable[[mo
     def compute(state: models.State) -> dict[str, jax.Array]:
         planes = dict[str, jax.Array]()
         for name, values in scalars.items():
-            cut = {f"{name}/{plane}": v for plane, v in _cut(seen(values(state)), shape).items()}
-            # Process 0 writes the planes, which are small enough to be replicated on every device.
-            planes |= {n: lax.with_sharding_constraint(plane, whole) for n, plane in cut.items()}
+            whole_field = seen(values(state))
+            for plane, axes in cuts.items():
+                cut = tuple(slice(n) if axis in axes else n // 2 for axis, n in zip(coordinates, shape, strict=True))
+                # Process 0 writes the planes, which are small enough to be replicated on every device.
+                planes[f"{name}/{plane}"] = lax.with_sharding_constraint(whole_field[cut], whole)
             state = following(state, planes)  # also keeps two whole fields from being in memory together
         return planes
 
     sizes = zip(grid.names.values(), shape, grid.seen(grid.spacing), strict=True)
     coordinates = {a: np.arange(n) * h for a, n, h in sizes}
-    planes = {plane: axes for plane, axes in PLANES.items() if set(axes) <= coordinates.keys()}
-    variables = {f"{n}/{cut}": axes for n in scalars for cut, axes in planes.items()}
+    cuts = {plane: axes for plane, axes in PLANES.items() if set(axes) <= coordinates.keys()}
+    variables = {f"{n}/{cut}": axes for n in scalars for cut, axes in cuts.items()}
     return Measured(coordinates, variables, compute)
-
-
-def _cut(values: jax.Array, shape: tuple[int, ...]) -> dict[str, jax.Array]:
-    """The planes of values (x, y, z) or (x, y), without padding."""
-    if len(shape) == 2:
-        nx, ny = shape
-        return {"xy": values[:nx, :ny]}
-    nx, ny, nz = shape
-    return {"xy": values[:nx, :ny, nz // 2], "xz": values[:nx, ny // 2, :nz], "yz": values[nx // 2, :ny, :nz]}
 
 
 _MIXING = 0x1E3779B97F4A7C15
@@ -111,20 +104,13 @@ def near_planes(populations: Populations, planes: Mapping[str, tuple[str, str]],
         for name, population in populations.items():
             particles = state.particles.get(name)  # None for a snapshot measured again, without particles of a fluid
             for plane, axes in planes.items():
-                if particles is None:
-                    places = jnp.full((2, most), jnp.nan)
-                else:
-                    places = _near(particles, population.domain, plane, most)
+                there = particles is not None
+                places = _near(particles, population.domain, plane, most) if there else jnp.full((2, most), jnp.nan)
                 row |= {f"{name}/near_{plane}_{axis}": places[i] for i, axis in enumerate(axes)}
         return row
 
-    variables = {
-        f"{name}/near_{plane}_{axis}": ("near",)
-        for name in populations
-        for plane, axes in planes.items()
-        for axis in axes
-    }
-    return Measured({"near": np.arange(most)}, variables, compute)
+    names = [f"{n}/near_{plane}_{axis}" for n in populations for plane, axes in planes.items() for axis in axes]
+    return Measured({"near": np.arange(most)}, dict.fromkeys(names, ("near",)), compute)
 
 
 def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.Array:

@@ -13,8 +13,17 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, Field, create_model
 
-from simulator.errors import did_you_mean
-from simulator.measure.kind import Carried, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct, in_shells
+from simulator.measure.kind import (
+    Carried,
+    Kind,
+    Measured,
+    SeriesCadence,
+    Subject,
+    Unsupported,
+    check_names,
+    distinct,
+    in_shells,
+)
 from simulator.measure.lazy import flux, jax, jnp, lax, models, shell_spectra
 from simulator.settings import Real
 
@@ -58,26 +67,16 @@ class Statistics(Kind):
             moments = Moments(**sums)
             row = {"samples": moments.blocks[0]}
             for kind, values in results(moments).items():
-                parts = jnp.split(values, ends[:-1])
-                row |= {
-                    f"{kind}/{name}": part.reshape(shape)
-                    for (name, shape), part in zip(shapes.items(), parts, strict=True)
-                }
+                parts = zip(shapes.items(), jnp.split(values, ends[:-1]), strict=True)
+                row |= {f"{kind}/{name}": part.reshape(shape) for (name, shape), part in parts}
             return row
 
         curves = [name for name, shape in shapes.items() if shape]
         shells = in_shells(layout, curves, lambda state: {})
-        variables: dict[str, tuple[str, ...]] = {"samples": ()}
         over = {name: ("k",) if shape else () for name, shape in shapes.items()}
-        variables |= {f"{kind}/{name}": axes for kind in OF for name, axes in over.items()}
-        return Measured(
-            shells.coordinates,
-            variables,
-            compute,
-            {**shells.attributes, "from": start},
-            shells.beside,
-            Carried(begin, update),
-        )
+        variables = {"samples": ()} | {f"{kind}/{name}": axes for kind in OF for name, axes in over.items()}
+        attributes, carried = {**shells.attributes, "from": start}, Carried(begin, update)
+        return Measured(shells.coordinates, variables, compute, attributes, shells.beside, carried)
 
 
 LEVELS = 32
@@ -103,8 +102,7 @@ def empty(n: int) -> Moments:
 
 
 def taken_in(moments: Moments, sample: jax.Array, on: jax.Array) -> Moments:
-    """The moments with one more sample (n,), if `on`. Mean and squares follow Welford (1962, Technometrics 4,
-    419)."""
+    """The moments with one more sample (n,), if `on` (Welford 1962, Technometrics 4, 419)."""
 
     def level(carry: tuple[jax.Array, jax.Array], old: Moments) -> tuple[tuple[jax.Array, jax.Array], Moments]:
         value, active = carry
@@ -121,8 +119,7 @@ def taken_in(moments: Moments, sample: jax.Array, on: jax.Array) -> Moments:
 
 
 def results(moments: Moments) -> dict[str, jax.Array]:
-    """`mean`, `variance` (of the samples) and `error` (standard error of the mean), (n,) each; nan if there are too
-    few samples."""
+    """`mean`, `variance` of the samples and standard `error` of the mean, (n,) each; nan for too few samples."""
     count = moments.blocks[:, None]
     spread = moments.squares / jnp.maximum(count - 1, 1)
     squared = jnp.where(count >= FEWEST, spread / jnp.maximum(count, 1), 0.0).max(0)
@@ -200,10 +197,8 @@ def _averaged(subject: Subject, asked: tuple[str, ...] | None) -> tuple[str, ...
     model = subject.model
     known = [name for name, spec in model.specs().items() if not spec.complex]
     names = asked or tuple(name for name in model.fields if name in known)
+    check_names(names, known, "a field of real values")
     for name in names:
-        if name not in known:
-            meant = did_you_mean(name, known)
-            raise Unsupported(f"{name} is not a field of real values{meant} known: {', '.join(known)}", key="fields")
         if taken := {f"{name}_mean", f"{name}_variance"} & model.specs().keys():
             raise Unsupported(f"{min(taken)} is a field itself; rename it", key="fields")
     if not names:

@@ -74,9 +74,10 @@ class Strain(Kind):
             rates, shape, cosines, sums = program(physical.constrain(values), physical.constrain(inside))
             points = transform.grid.points
             row = {name: rates[i] / (points * 2 * reach / bins) for i, name in enumerate(EIGENVALUES)}
-            row["s_star"] = _density(shape, 2 / bins)
+            row["s_star"] = shape / (jnp.maximum(shape.sum(), 1) * 2 / bins)
+            densities = cosines / (jnp.maximum(cosines.sum(-1, keepdims=True), 1) / bins)
             for j, name in enumerate(vectors):
-                row |= {f"{name}_{e}": _density(cosines[j, i], 1 / bins) for i, e in enumerate(EIGENVALUES)}
+                row |= {f"{name}_{e}": densities[j, i] for i, e in enumerate(EIGENVALUES)}
             means = sums / points
             row["strain_rms"] = rms
             row |= {f"{e}_mean": rms * means[i] for i, e in enumerate(EIGENVALUES)}
@@ -136,10 +137,6 @@ def eigensystem(strain: jax.Array) -> tuple[tuple[jax.Array, ...], Vectors]:
         pairs[a] = jnp.maximum(low, high), tuple(jnp.where(swap, y, x) for x, y in zip(u, w, strict=True))
         pairs[b] = jnp.minimum(low, high), tuple(jnp.where(swap, x, y) for x, y in zip(u, w, strict=True))
     return tuple(e for e, _ in pairs), tuple(v for _, v in pairs)
-
-
-def _density(counts: jax.Array, width: float) -> jax.Array:
-    return counts / (jnp.maximum(counts.sum(), 1) * width)
 
 
 def _counting(transform: spectral.Transform, vectors: int, bins: int, reach: float) -> Program:

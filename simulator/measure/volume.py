@@ -159,8 +159,7 @@ def _rounded(value: jax.Array) -> jax.Array:
 
 
 def looked_up(table: jax.Array, values: jax.Array) -> tuple[jax.Array, ...]:
-    """Red, green, blue and absorption, each with the shape of `values`, as sums of ramps instead of table
-    look-ups."""
+    """Red, green, blue and absorption, each with the shape of `values`, as sums of ramps."""
     at, entries = table[:, 0].astype(values.dtype), table[:, 1:].astype(values.dtype)
     shares = [jnp.clip((values - at[i]) / (at[i + 1] - at[i]), 0, 1) for i in range(table.shape[0] - 1)]
     return tuple(
@@ -179,18 +178,14 @@ def mixed(media: Sequence[tuple[jax.Array, ...]]) -> tuple[jax.Array, ...]:
     return *(sum(medium[c] * medium[3] for medium in media) * share for c in range(3)), absorption  # type: ignore
 
 
-BACKGROUND = (0.0, 0.0, 0.0)
-
-
 @dataclass(frozen=True, eq=False)
 class Volume:
-    """A renderer for scalar fields in one layout, each with its transfer function. `image` and `light` can be traced
-    and jitted."""
+    """A renderer for scalar fields, each with its transfer function. `image` and `light` can be jitted."""
 
     physical: PhysicalLayout
     camera: Camera = Camera()
     transfers: tuple[TransferFunction, ...] = (TransferFunction(),)
-    background: tuple[float, float, float] = BACKGROUND
+    background: tuple[float, float, float] = (0.0, 0.0, 0.0)
     outline: bool = False
     """Whether the box's edges are drawn, three of them behind it."""
 
@@ -210,8 +205,7 @@ class Volume:
         return lax.with_sharding_constraint(pixels, NamedSharding(self._mesh, PartitionSpec()))
 
     def light(self, *fields: jax.Array) -> jax.Array:
-        """(height, width, 4): the red, green and blue light that reaches the camera, and the transmittance of the
-        box, in double precision."""
+        """(height, width, 4): red, green and blue light at the camera, and transmittance of the box, double."""
         physical = self.physical
         tables = [
             transfer.table(
@@ -229,21 +223,18 @@ class Volume:
         )([physical.constrain(values) for values in fields], tables)
         return light[:height, :width]
 
-    # ---- geometry ----------------------------------------------------------------------------------------
-
     @cached_property
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:
         """The edges of the box at its farthest corner, and all others, (height, width) each, from 0 to 1."""
         right, up, along = self.camera.axes
-        (width, height), box = self.camera.size, np.array(self.physical.grid.box)
+        width, height = self.camera.size
+        screen = np.diag(self.physical.grid.box) @ np.stack([right, -up], 1) / self.camera.pixel(self.physical.grid)
         y, x = np.mgrid[:height, :width] + 0.5
         edges = np.zeros((2, height, width))
         for corner in itertools.product((0, 1), repeat=3):
             for axis in (axis for axis in range(3) if not corner[axis]):
                 ends = np.array(corner) + np.outer((0, 1), np.eye(3)[axis])
-                across, down = (
-                    (ends - 0.5) * box @ np.stack([right, -up], 1) / self.camera.pixel(self.physical.grid)
-                ).T
+                across, down = ((ends - 0.5) @ screen).T
                 (x0, x1), (y0, y1) = across + width / 2, down + height / 2
                 length2 = max((x1 - x0) ** 2 + (y1 - y0) ** 2, 1e-12)
                 share = np.clip(((x - x0) * (x1 - x0) + (y - y0) * (y1 - y0)) / length2, 0, 1)
@@ -277,7 +268,6 @@ class Volume:
 
     @property
     def _step(self) -> float:
-        """The length of a ray between two slices."""
         p = self._order[0]
         return self.physical.grid.spacing[p] / abs(float(self._direction[p])) / SLICES
 
@@ -313,7 +303,6 @@ class Volume:
 
     @cached_property
     def _sharded(self) -> dict[int, str]:
-        """The mesh axis of each sharded axis."""
         names = {AXES.index(axis): name for axis, name in self.physical.sharded.items()}
         return {axis: name for axis, name in names.items() if self._mesh.shape[name] > 1}
 
@@ -323,17 +312,16 @@ class Volume:
 
     @property
     def _devices(self) -> int:
-        return int(np.prod([self._mesh.shape[name] for name in self._names], initial=1))
+        return math.prod(self._mesh.shape[name] for name in self._names)
 
     @cached_property
     def _extents(self) -> tuple[int, int]:
         """Points of the intermediate image along u and v; the first is padded to a multiple of the devices."""
-        _p, u, v = self._order
-        extents = []
-        for axis in (u, v):
-            whole = np.floor(self._offsets(axis))
-            extents.append(self.physical.shape[axis] * self._fine + int(whole.max() - whole.min()))
-        return padded(extents[0], self._devices), extents[1]
+        u, v = (
+            self.physical.shape[axis] * self._fine + int(np.ptp(np.floor(self._offsets(axis))))
+            for axis in self._order[1:]
+        )
+        return padded(u, self._devices), v
 
     @cached_property
     def _front_to_back(self) -> np.ndarray:
@@ -342,14 +330,9 @@ class Volume:
         directions = tuple(slice(None, None, 1 if self._nearest_first(axis) else -1) for axis in self._sharded)
         return numbers[directions].ravel()
 
-    # ---- on one device -----------------------------------------------------------------------------------
-
     def _local(self, blocks: list[jax.Array], tables: list[jax.Array]) -> jax.Array:
-        """The device's rows of the picture."""
         image = self._slices(blocks, tables)
-        if self._devices > 1:
-            image = self._joined(image)
-        return self._drawn(image)
+        return self._drawn(self._joined(image) if self._devices > 1 else image)
 
     def _slices(self, blocks: list[jax.Array], tables: list[jax.Array]) -> jax.Array:
         """The partial image (4, points along u, points along v) of the device's part of the box."""
@@ -358,8 +341,7 @@ class Volume:
             blocks = [self._with_next_plane(block, axis) for block in blocks]
         blocks = [jnp.transpose(block, (p, u, v)) for block in blocks]
         planes, across, down = (n - 1 for n in blocks[0].shape)
-        slices = planes * SLICES
-        fine = self._fine
+        slices, fine = planes * SLICES, self._fine
         first = [self._place(axis) * n for axis, n in zip((p, u, v), (planes, across, down), strict=True)]
         starts, parts = [], []
         for axis in (u, v):
@@ -367,11 +349,8 @@ class Volume:
             whole = np.floor(offsets)
             starts.append(jnp.asarray((whole.max() - whole).astype(np.int32)))
             parts.append(jnp.asarray(offsets - whole, blocks[0].dtype))
-        inside = [
-            (self._place(axis) * n * fine + jnp.arange(n * fine)) < grid.shape[axis] * fine
-            for axis, n in ((u, across), (v, down))
-        ]
-        window = inside[0][:, None] & inside[1][None, :]
+        along = [(f * fine + jnp.arange(n * fine)) for f, n in zip(first[1:], (across, down), strict=True)]
+        window = (along[0] < grid.shape[u] * fine)[:, None] & (along[1] < grid.shape[v] * fine)[None, :]
 
         def add(number: jax.Array, image: jax.Array) -> jax.Array:
             local = number if self._nearest_first(p) else slices - 1 - number
@@ -417,7 +396,9 @@ class Volume:
         """The whole image, on every device: each device combines one strip of all partial images, in order."""
         strips = image.reshape(4, self._devices, -1, image.shape[2]).swapaxes(0, 1)
         parts = lax.all_to_all(strips, self._names, 0, 0)
-        joined = _over([parts[int(device)] for device in self._front_to_back])
+        joined, *others = (parts[int(device)] for device in self._front_to_back)
+        for behind in others:
+            joined = jnp.concatenate([joined[:3] + joined[3:] * behind[:3], joined[3:] * behind[3:]])
         return lax.all_gather(joined, self._names, axis=1, tiled=True)
 
     def _drawn(self, image: jax.Array) -> jax.Array:
@@ -448,17 +429,5 @@ class Volume:
 def _between(plane: jax.Array, part: jax.Array, fine: int) -> jax.Array:
     """Linear interpolation along the first axis: (n + 1, m) to (n * fine, m), at (t + part) / fine cells."""
     low, high = plane[:-1], plane[1:]
-    interpolated = []
-    for r in range(fine):
-        share = (r + part) / fine
-        interpolated.append(low * (1 - share) + high * share)
-    return jnp.stack(interpolated, 1).reshape(-1, plane.shape[1])
-
-
-def _over(images: Sequence[jax.Array]) -> jax.Array:
-    """Combines partial images (4, ...), the nearest first."""
-    result = images[0]
-    for behind in images[1:]:
-        colour = result[:3] + result[3:] * behind[:3]
-        result = jnp.concatenate([colour, result[3:] * behind[3:]])
-    return result
+    shares = [(r + part) / fine for r in range(fine)]
+    return jnp.stack([low * (1 - share) + high * share for share in shares], 1).reshape(-1, plane.shape[1])

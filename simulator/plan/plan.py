@@ -12,18 +12,9 @@ import jax
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.measure.kind import Cadence
+from simulator.plan import fitting
 from simulator.plan.abstract_run import with_shape
-from simulator.plan.fitting import (
-    MOST_DEVICES,
-    NICE,
-    POWERS,
-    fewest_devices,
-    fits,
-    largest_shape,
-    step_on,
-    surely_fits,
-    usable,
-)
+from simulator.plan.fitting import MOST_DEVICES, NICE, POWERS, fewest_devices, largest_shape, step_on, usable
 from simulator.plan.machines import PEER_LATENCY, Machine
 from simulator.plan.step import Step
 from simulator.plan.steps import Steps
@@ -39,9 +30,6 @@ SMALLER = 4
 DAY = 24 * 3600.0
 CACHED = 0.65
 """The fraction of the bytes of a processor's step that its transforms and blocks find in the cache."""
-
-
-# ---- time ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -80,9 +68,6 @@ def _exchange(sent: Sent, machine: Machine) -> float:
     on_node = sent.bytes * (inside - 1) / sent.devices / machine.link
     off_node = sent.bytes * (sent.devices - inside) / sent.devices / (machine.network / machine.per_node)
     return max(on_node, off_node)
-
-
-# ---- files -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -147,9 +132,6 @@ def snapshots_of(config: RunConfig, steps: int | None) -> int | None:
     return count
 
 
-# ---- the plan --------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Plan:
     """The plan of a configuration on `devices` devices. Raises UserError if the devices cannot share the grid."""
@@ -170,7 +152,7 @@ class Plan:
 
     @cached_property
     def fits(self) -> bool:
-        return surely_fits(self.step, self.machine) or self.step.largest <= self.available
+        return fitting.surely_fits(self.step, self.machine) or self.step.largest <= self.available
 
     @cached_property
     def seconds(self) -> Seconds:
@@ -264,7 +246,7 @@ def weak(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[
     """The configuration's grid on one device, or the largest grid with its proportions that fits there, and grids
     with the same number of points per device on 8, 64, 512, ... devices (in two dimensions on 4, 16, 64, ...). All
     grids are smaller if one of them would not fit."""
-    shape = config.grid.shape if fits(config, machine, 1) else largest_shape(config, machine, 1)
+    shape = config.grid.shape if fitting.fits(config, machine, 1) else largest_shape(config, machine, 1)
     base = shape or config.grid.shape
     more = 2 ** len(base)
     counts, found = [more**i for i in range(most.bit_length()) if more**i <= most], list[Point]()

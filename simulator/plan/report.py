@@ -26,11 +26,17 @@ def lines_of(plan: Plan) -> list[str]:
     moved, took = step.traffic, plan.seconds  # traced while the programs are compiled
     shape = " x ".join(map(str, config.grid.shape))
     transform = step.simulation.transform
+    basis = []
+    if machine.platform == "gpu":
+        why = missing(machine) or f"{machine.name} is measured, not described"
+        basis = [f"a weaker estimate, from a GPU's program compiled for processors: {why}"]
+        if step.target is not None:
+            basis = [f"read from programs compiled for {step.target}; memory with the FFT library's workspace"]
     lines = [
         f"{config.name}: {config.model.kind}, {shape}, {config.precision} precision, {config.time.integrator}, "
         f"{transform.name}",
         f"on {plan.devices} {counted(machine, plan.devices)} ({machine.source})",
-        *_basis(plan),
+        *basis,
         "",
         "memory of a device",
         _row("the state", step.state),
@@ -51,16 +57,6 @@ def lines_of(plan: Plan) -> list[str]:
     ):
         lines.append(_COLUMNS.format(name, "" if count is None else size(count), _seconds(spent)))
     return [*lines, "", *_run(plan)]
-
-
-def _basis(plan: Plan) -> list[str]:
-    """The origin of the predicted memory and bytes, for a GPU."""
-    if plan.machine.platform != "gpu":
-        return []
-    if plan.step.target is not None:
-        return [f"read from programs compiled for {plan.step.target}; memory with the FFT library's workspace"]
-    why = missing(plan.machine) or f"{plan.machine.name} is measured, not described"
-    return [f"a weaker estimate, from a GPU's program compiled for processors: {why}"]
 
 
 def _run(plan: Plan) -> list[str]:
@@ -179,7 +175,17 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
             f"warning: {config.name} needs {size(plan.step.largest)} on each of {devices} "
             f"{counted(found, devices)}, which have {size(plan.available)}; {cure} (simulator plan)"
         )
-    wanted = _wanted(plan, given)
+    wanted: dict[str, object] = dict(plan.ask())
+    sized = {"nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"} & given.keys()
+    if sized:
+        wanted = {k: v for k, v in wanted.items() if k == "time"}
+        if "nodes" not in sized and sized & {"gpus_per_node", "tasks_per_node"}:
+            each = given.get("gpus_per_node") or prod(
+                v for k in ("tasks_per_node", "cpus_per_task") if isinstance(v := given.get(k), int)
+            )
+            wanted = {"nodes": ceil(plan.devices / int(str(each))), **wanted}
+    if "time" in given:
+        wanted.pop("time", None)
     if wanted:
         steps, asked = plan.steps.count, " ".join(flags(wanted))
         why = f"{_seconds(plan.seconds.all)} a step" + (f", {steps} steps" if steps else "")
@@ -201,21 +207,3 @@ def _devices(config: RunConfig, found: Machine, given: dict[str, object]) -> int
     if fewest is None or each is None:
         return fewest
     return ceil(fewest / each) * each
-
-
-def _wanted(plan: Plan, given: dict[str, object]) -> dict[str, object]:
-    """Suggested values for the keys of the block `slurm` that are not set."""
-    asked = plan.ask()
-    time = asked.pop("time", None)
-    wanted: dict[str, object] = {}
-    sized = {"nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"} & given.keys()
-    if not sized:
-        wanted |= asked
-    elif "nodes" not in sized and sized & {"gpus_per_node", "tasks_per_node"}:
-        each = given.get("gpus_per_node") or prod(
-            v for k in ("tasks_per_node", "cpus_per_task") if isinstance(v := given.get(k), int)
-        )
-        wanted["nodes"] = ceil(plan.devices / int(str(each)))
-    if "time" not in given and time is not None:
-        wanted["time"] = time
-    return wanted

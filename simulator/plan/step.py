@@ -54,7 +54,21 @@ def _simulation(key: Programs, devices: int, platform: Platform, target: str | N
 def _needs(
     key: Programs, devices: int, platform: Platform, program: CompiledProgram, target: str | None
 ) -> Future[int]:
-    lowered = _lowered(_simulation(key, devices, platform, target), program)
+    simulation = _simulation(key, devices, platform, target)
+    state = simulation.placed_template
+
+    def size(function: Any) -> int:
+        result = jax.eval_shape(function, state)
+        return prod(result.shape) * result.dtype.itemsize
+
+    match program:
+        case "loop":
+            lowered = simulation.lowered_loop()
+        case "diagnostics":
+            lowered = jax.jit(simulation.diagnostics).lower(state)
+        case "output":
+            names = simulation.config.output.snapshots.fields or simulation.model.stored
+            lowered = jax.jit(max(map(simulation.values, names), key=size)).lower(state)
 
     def read() -> int:
         # The optimization of a CPU's code follows the assignment of memory.
@@ -64,24 +78,6 @@ def _needs(
         return Memory.of(compiled).total + scratch
 
     return _compilers.submit(read)
-
-
-def _lowered(simulation: Simulation, program: CompiledProgram) -> Any:
-    state = simulation.placed_template
-    match program:
-        case "loop":
-            return simulation.lowered_loop()
-        case "diagnostics":
-            return jax.jit(simulation.diagnostics).lower(state)
-        case "output":
-            names = simulation.config.output.snapshots.fields or simulation.model.stored
-            largest = max((simulation.values(name) for name in names), key=lambda f: _size(f, state))
-            return jax.jit(largest).lower(state)
-
-
-def _size(function: Any, state: Any) -> int:
-    result = jax.eval_shape(function, state)
-    return prod(result.shape) * result.dtype.itemsize
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """The number of steps of a run."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, isfinite, log
 
@@ -42,13 +41,19 @@ def estimated_steps(config: RunConfig) -> Steps:
     known = fixed_steps(config)
     if config.time.dt is not None or config.time.steps is not None:
         return known
+    shape = config.grid.shape
+    shapes = [scaled(shape, n, least=4) for n in COARSE if n < max(shape)]
     try:
-        rates = [_rate(config, shape) for shape in _coarse_shapes(config)]
+        rates = [_rate(config, s) for s in (shapes if len(shapes) == len(COARSE) else [shape])]
     except (UserError, OSError):
         return Steps(config.time.max_steps, "the initial condition cannot be built on a coarse grid; give --steps")
     if not all(isfinite(r) for r in rates):
         return Steps(config.time.max_steps, "the initial time step is unknown; give --steps")
-    rate = _extrapolated(config, rates)
+    rate = rates[-1]
+    if len(rates) > 1 and min(rates) > 0:
+        coarse, fine = COARSE
+        power = min(2.0, max(0.0, log(rates[1] / rates[0]) / log(fine / coarse)))
+        rate *= (max(shape) / fine) ** power
     cfl, largest = config.time.cfl or 0.5, config.time.max_dt
     dt = cfl / rate if rate else largest
     if dt is None:
@@ -61,20 +66,6 @@ def _limited(config: RunConfig, count: int) -> int:
     return count if config.time.max_steps is None else min(count, config.time.max_steps)
 
 
-def _coarse_shapes(config: RunConfig) -> list[tuple[int, ...]]:
-    shape = config.grid.shape
-    shapes = [scaled(shape, n, least=4) for n in COARSE if n < max(shape)]
-    return shapes if len(shapes) == len(COARSE) else [shape]
-
-
-def _extrapolated(config: RunConfig, rates: list[float]) -> float:
-    if len(rates) == 1 or min(rates) == 0:
-        return rates[-1]
-    coarse, fine = COARSE
-    power = min(2.0, max(0.0, log(rates[1] / rates[0]) / log(fine / coarse)))
-    return rates[1] * (max(config.grid.shape) / fine) ** power
-
-
 def _rate(config: RunConfig, shape: tuple[int, ...]) -> float:
     """The rate (1/time) of the initial state that limits dt, on a grid of this shape."""
     jax.config.update("jax_enable_x64", True)
@@ -84,17 +75,11 @@ def _rate(config: RunConfig, shape: tuple[int, ...]) -> float:
     quiet: Callable[[str], None] = lambda line: None  # noqa: E731
     cluster = PaperCluster(devices=(device,))  # type: ignore[arg-type] - a device that can compute
     simulation = Simulation(config.model_copy(update=changed), cluster=cluster, report=quiet)  # type: ignore[arg-type]
-    with _compiled_quickly():
-        return float(jax.jit(lambda s: rate_of(simulation.model, s))(simulation.state))
-
-
-@contextlib.contextmanager
-def _compiled_quickly() -> Iterator[None]:
-    """Disables most optimizations, which take longer than the execution of a program that runs once on few points."""
+    # Optimizations take longer than the execution of a program that runs once on few points.
     name = "jax_disable_most_optimizations"
     before = jax.config.values[name]
     jax.config.update(name, True)
     try:
-        yield
+        return float(jax.jit(lambda s: rate_of(simulation.model, s))(simulation.state))
     finally:
         jax.config.update(name, before)

@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from simulator.simulation.simulation import Simulation
-from simulator.spectral.program import Program, program_p
+from simulator.spectral.program import program_p
 from simulator.spectral.transform import Transform
 
 
@@ -137,10 +137,11 @@ def anatomy(step: Callable[..., Any], *arguments: Any) -> Anatomy:
     parts: Counter[TimedPart] = Counter()
     exchanges: Counter[TimedExchange] = Counter()
     ffts = 0
-    for program, given, made, times in _programs(jax.make_jaxpr(step)(*arguments).jaxpr, 1):
-        if program.part is None:
+    for call, times in _equations(jax.make_jaxpr(step)(*arguments).jaxpr, 1):
+        if call.primitive is not program_p or (program := call.params["program"]).part is None:
             continue
         transform, direction = program.part
+        given, made = ([v.aval for v in side] for side in (call.invars, call.outvars))
         outputs = made[0].shape[0] if made[0].ndim == 4 else 0
         parts[TimedPart(transform, direction, given[0].shape[0], outputs)] += times
         for equation, inner in _equations(program.local_jaxpr(given).jaxpr, times):
@@ -165,10 +166,3 @@ def _equations(jaxpr: Jaxpr, times: int) -> Iterator[tuple[Any, int]]:
                     yield from _equations(item.jaxpr, inner)
                 elif isinstance(item, Jaxpr):
                     yield from _equations(item, inner)
-
-
-def _programs(jaxpr: Jaxpr, times: int) -> Iterator[tuple[Program, list[Any], list[Any], int]]:
-    for equation, count in _equations(jaxpr, times):
-        if equation.primitive is program_p:
-            given, made = ([v.aval for v in side] for side in (equation.invars, equation.outvars))
-            yield equation.params["program"], given, made, count

@@ -24,7 +24,13 @@ def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
     If several processes find the same mistake, only process 0 reports it (`failure.contained`).
     """
     if args.processes is not None:
-        _check_processes(args)
+        if args.processes < 1:
+            raise UserError(f"--processes: must be at least 1, not {args.processes}")
+        by_hand = {"--coordinator": args.coordinator, "--num-processes": args.num_processes}
+        by_hand["--process-id"] = args.process_id
+        if conflicting := [name for name, value in by_hand.items() if value is not None]:
+            names = " and ".join(conflicting)
+            raise UserError(f"--processes starts all processes of the run itself; leave out {names}")
         yield None
         return
     allocation = discover(
@@ -32,15 +38,6 @@ def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
     )
     with contained(allocation):
         yield allocation
-
-
-def _check_processes(args: argparse.Namespace) -> None:
-    if args.processes < 1:
-        raise UserError(f"--processes: must be at least 1, not {args.processes}")
-    by_hand = {"--coordinator": args.coordinator, "--num-processes": args.num_processes}
-    by_hand["--process-id"] = args.process_id
-    if conflicting := [name for name, value in by_hand.items() if value is not None]:
-        raise UserError(f"--processes starts all processes of the run itself; leave out {' and '.join(conflicting)}")
 
 
 def run_config(

@@ -153,10 +153,11 @@ class _Run:
         return decision
 
     def _locked(self, decision: Decision) -> int:
+        name = describe(self.cluster.process_id, self.cluster.num_processes)
         chosen: Path | None = None
         if decision.action is Action.CONTINUE:
-            name = self._together(lambda: find_start(self.config, self.choices, self.log))
-            chosen = Path(name) if name else None
+            found = self._together(lambda: find_start(self.config, self.choices, self.log))
+            chosen = Path(found) if found else None
             if chosen is None:
                 with self.spent.on("initial condition"):
                     self.simulation.check_start()
@@ -168,19 +169,14 @@ class _Run:
             output.restore(chosen)
             step = int(self.simulation.state.step)
             self._together(lambda: forget_after(self.folder, output, step, self.journal, self.log))
-        first = float(schedule.start_time)
+        first, settings, box = float(schedule.start_time), self.config.time, self.simulation.model.background
+        flags = self.signals or SignalFlags(within=self.config.run.stop_within, name=name)
         with (
             contextlib.closing(writer),
             contextlib.closing(output),
-            self._listening() as signals,
-            Watchdog(self.config.run.watchdog, self._name()) as watchdog,
-            Progress(
-                self.log,
-                first,
-                self.config.time.stop,
-                max_steps=self.config.time.max_steps,
-                background=self.simulation.model.background,
-            ) as progress,
+            contextlib.nullcontext(flags) if self.signals else flags as signals,
+            Watchdog(self.config.run.watchdog, name) as watchdog,
+            Progress(self.log, first, settings.stop, settings.max_steps, box) as progress,
         ):
             self.log.say(headline(self.simulation))
             watch = Watch(signals, *self._deadline())
@@ -189,7 +185,9 @@ class _Run:
                 progress.update(moment.step, moment.time, moment.dt)
                 output.write(lambda: self.state_file.running(moment))
 
-            ready = self._compiled(output)
+            with self.spent.on("compilation"):
+                ready = self.compiling.finish(self._largest() | output.programs(), self.log.say)
+            output.use(ready)
             calls = Calls(
                 progress=wake,
                 committed=lambda folder: output.write(lambda: self.state_file.committed(folder)),
@@ -203,13 +201,6 @@ class _Run:
                 writer.close()
         return self._ended(outcome)
 
-    def _listening(self) -> contextlib.AbstractContextManager[SignalFlags]:
-        if self.signals is not None:
-            return contextlib.nullcontext(self.signals)
-        return SignalFlags(within=self.config.run.stop_within, name=self._name())
-
-    # ---- before the loop ---------------------------------------------------------------------------------
-
     def _prepare(self) -> None:
         self.ledger = prepare_folder(self.simulation, self.choices, self.log, self._check)
         self.state_file.ledger = self.ledger
@@ -220,13 +211,6 @@ class _Run:
         state = simulation.placed_template
         loop = Compilable(simulation.advance, (state, until), often=True)
         return {STEPS: loop, "diagnostics": Compilable(simulation.diagnostics, (state,))}
-
-    def _compiled(self, output: Output) -> dict[str, Callable[..., Any]]:
-        """The compiled programs of the run."""
-        with self.spent.on("compilation"):
-            ready = self.compiling.finish(self._largest() | output.programs(), self.log.say)
-        output.use(ready)
-        return ready
 
     def _deadline(self) -> tuple[Path | None, float | None, float]:
         if not self.cluster.is_first:
@@ -239,8 +223,6 @@ class _Run:
         recorded = provenance.read(self.folder) if self.cluster.is_first else {}
         recorded.pop("earlier", None)
         return {"configuration": dump_config(self.config), "provenance": self.cluster.broadcast(recorded)}
-
-    # ---- during and after the loop -----------------------------------------------------------------------
 
     def _check(self) -> None:
         """Raises RunFailure if another start has taken over the folder, where this process must not write then."""
@@ -257,26 +239,23 @@ class _Run:
         size, digest = checksum(pieces_of(temporary / MANIFEST))
         self.journal.writing(target / MANIFEST, size, digest)
 
-    def _settle(self, ended: str) -> None:
-        """Writes the ledger for the last time in this start; only the state file, which counts its versions, is
-        written afterwards."""
-        if self.ledger is not None:
-            self.ledger.mark(ended=ended)
-
     def _failed(self, reason: str) -> None:
         if self.lock is None or not self.lock.still_mine():
             return
         with contextlib.suppress(OSError):
             self.log.note(reason)
             with contextlib.suppress(OSError, RunFailure):  # the state file is written in any case
-                self._settle("failed")
+                if self.ledger is not None:
+                    self.ledger.mark(ended="failed")
             self.state_file.failed(reason)
 
     def _ended(self, outcome: Outcome) -> int:
         if self.cluster.is_first:
             self.state_file.write(outcome.ended, outcome.moment, outcome.reason)
             self._say_summary(outcome)
-            self._settle(outcome.ended)
+            if self.ledger is not None:
+                # The last time in this start; only the state file, which counts the versions, is written afterwards.
+                self.ledger.mark(ended=outcome.ended)
             self.state_file.write(outcome.ended, outcome.moment, outcome.reason)
         return 0 if outcome.ended == "finished" else 3
 
@@ -298,9 +277,6 @@ class _Run:
             next_commands=[again, check] if finished else [more, again],
         ):
             self.log.say(line)
-
-    def _name(self) -> str:
-        return describe(self.cluster.process_id, self.cluster.num_processes)
 
 
 EVERY = 2.0

@@ -121,7 +121,8 @@ def decide(
         return Decision(Action.REFUSE, (line,))
     if found is Found.PREPARED:
         return Decision(Action.START, lines)
-    reached = _reached(found, state)
+    # The simulation time before which the run cannot end any more.
+    reached = state and (state.time if found is Found.FINISHED else state.last_checkpoint_time)
     if stop is not None and reached is not None and stop < reached and lines:
         return Decision(
             Action.REFUSE,
@@ -136,7 +137,12 @@ def decide(
             Action.FINISHED,
             (f"{path}: already finished{at}; a later time.stop continues it, --overwrite starts again",),
         )
-    return Decision(Action.CONTINUE, (*lines, _continuing(path, state)))
+    how = {"running": "was cut off", "stopped": "was stopped", "failed": "failed", "finished": "was finished"}
+    was = "an unfinished run"
+    if state is not None:
+        reason = f" ({state.reason})" if state.reason else ""
+        was = f"a run that {how[state.state]} at t = {state.time:g}, step {state.step}{reason}"
+    return Decision(Action.CONTINUE, (*lines, f"{path}: continuing {was}"))
 
 
 @dataclass(frozen=True)
@@ -149,10 +155,13 @@ class RunFolder:
         """The kind of the present contents."""
         if not os.path.exists(self.path):
             return Found.ABSENT
-        if not self.path.is_dir() or _is_home(self.path):
+        # No run belongs into the user's home folder or a parent of it, even if that is empty.
+        home = Path(os.path.realpath(os.path.expanduser("~")))
+        if not self.path.is_dir() or home.is_relative_to(os.path.realpath(self.path)):
             return Found.FOREIGN
-        try:
-            names = {entry.name for entry in self.path.iterdir() if not _is_sweep(entry)}
+        try:  # a parameter study may lie in a run folder but is no part of the run
+            entries = (e for e in self.path.iterdir() if read_json(e / PLAN).get("program") != SWEEP)
+            names = {entry.name for entry in entries}
         except OSError as error:
             raise UserError(f"output.directory: {self.path}: {error.strerror}") from None
         if all(_AROUND.fullmatch(name) for name in names):
@@ -248,32 +257,6 @@ def claim(
     return held, second
 
 
-def _reached(found: Found, state: RunState | None) -> float | None:
-    """The simulation time that the run has reached, before which it cannot end any more."""
-    if state is None:
-        return None
-    return state.time if found is Found.FINISHED else state.last_checkpoint_time
-
-
-def _continuing(path: Path, state: RunState | None) -> str:
-    if state is None:
-        return f"{path}: continuing an unfinished run"
-    how = {"running": "was cut off", "stopped": "was stopped", "failed": "failed", "finished": "was finished"}
-    reason = f" ({state.reason})" if state.reason else ""
-    return f"{path}: continuing a run that {how[state.state]} at t = {state.time:g}, step {state.step}{reason}"
-
-
-def _is_sweep(path: Path) -> bool:
-    """Whether `path` is the folder of a parameter study, which may lie in a run folder but is no part of the run."""
-    return read_json(path / PLAN).get("program") == SWEEP
-
-
-def _is_home(path: Path) -> bool:
-    """Whether `path` is the user's home folder or a parent of it, where no run belongs even if it is empty."""
-    home = Path(os.path.realpath(os.path.expanduser("~")))
-    return home.is_relative_to(os.path.realpath(path))
-
-
 def within(key: str, allowed: str) -> bool:
     """Whether `key` is the key `allowed` or lies below it."""
     return key == allowed or key.startswith(allowed + ".")
@@ -294,7 +277,6 @@ def _remove_entries(folder: Path, pattern: re.Pattern[str]) -> None:
         folder.rmdir()
 
 
-# ---- the configuration with which the checkpoints were computed ------------------------------------------
 # The manifest of every checkpoint and snapshot contains the resolved configuration, protected by its checksum.
 # Anybody can edit `RUN/config.yaml`; therefore the blocks that may not change are taken from the manifest.
 

@@ -83,7 +83,11 @@ class RunLock:
             raise
         finally:
             beside.unlink(missing_ok=True)
-        _remove_abandoned(folder, stale_after)
+        now = (folder / LOCK).stat().st_mtime
+        for left in folder.glob(f"{_BESIDE}*"):  # by starts that were killed while they tried to take the lock
+            with contextlib.suppress(FileNotFoundError):
+                if now - left.stat().st_mtime > stale_after:
+                    left.unlink()
         return cls(path, mine, descriptor, takeover, renew_every)
 
     def still_mine(self) -> bool:
@@ -158,15 +162,6 @@ def _replace(path: Path, stale: Holder | None, beside: Path, stale_after: float)
     finally:
         guard.unlink(missing_ok=True)
     return True
-
-
-def _remove_abandoned(folder: Path, stale_after: float) -> None:
-    """Remove the files of starts that were killed while they tried to take the lock."""
-    now = (folder / LOCK).stat().st_mtime
-    for path in folder.glob(f"{_BESIDE}*"):
-        with contextlib.suppress(FileNotFoundError):
-            if now - path.stat().st_mtime > stale_after:
-                path.unlink()
 
 
 def _age(path: Path, beside: Path) -> float | None:

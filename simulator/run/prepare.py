@@ -70,15 +70,20 @@ def prepare_folder(simulation: Simulation, choices: Choices, log: RunLog, check:
     the folder.
     """
     path = simulation.config.output.directory
-    changed = _changed(path)
+    audit, changed = Audit(path), []
+    if audit.expected:
+        problem = audit.ledger_problem()
+        changed = [*([f"{path / LEDGER}: {problem}"] if problem else []), *lost_or_altered(audit)]
     ledger = Ledger(path, RunFolder(path).recorded(), check)
     log.open(path / "run.log", ledger)
     for line in changed:
         log.warn(f"{line}; the run continues with the remaining files")
     for left in remove_temporaries(path):
         log.say(f"removed {left}: left by a run that was killed")
-    for line in _indices_made(path / "snapshots"):
-        log.say(line)
+    for folder in committed(path / "snapshots"):  # a killed run may not have made their indices
+        with contextlib.suppress(UserError, RunFailure):  # `verify` reports a damaged snapshot
+            for file, problem in make_derived(folder, open_snapshot(folder).manifest).items():
+                log.say(f"{file}: was {problem}, made again")
     simulation.inputs.keep(path / "inputs", ledger)
     replace_file(path / CONFIG, dump_config(simulation.config), ledger)
     _record_provenance(simulation, choices, ledger)
@@ -159,22 +164,3 @@ def headline(simulation: Simulation) -> str:
         f"{devices} {kind} device{'s' if devices > 1 else ''}{processes}, {transform.name}, "
         f"kernels {described(transform.kernels, cluster.platform)}"
     )
-
-
-def _changed(folder: Path) -> list[str]:
-    """One line for each file that was lost or altered since the last start."""
-    audit = Audit(folder)
-    if not audit.expected:
-        return []
-    problem = audit.ledger_problem()
-    return [*([f"{folder / LEDGER}: {problem}"] if problem else []), *lost_or_altered(audit)]
-
-
-def _indices_made(parent: Path) -> list[str]:
-    """Makes the indices that a killed run has not made; returns a line for each index."""
-    lines: list[str] = []
-    for folder in committed(parent):
-        with contextlib.suppress(UserError, RunFailure):  # `verify` reports a damaged snapshot
-            made = make_derived(folder, open_snapshot(folder).manifest)
-            lines += [f"{path}: was {problem}, made again" for path, problem in made.items()]
-    return lines

@@ -45,9 +45,9 @@ class Progress:
         log: RunLog,
         start: float,
         stop: float,
-        *,
         max_steps: int | None = None,
         background: Background | None = None,
+        *,
         clock: Callable[[], float] = time.monotonic,
         line_every: float = LINE_EVERY,
     ) -> None:

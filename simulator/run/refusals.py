@@ -27,7 +27,7 @@ from simulator.run.folder import Action, Decision, Found, RunFolder, computed_wi
 from simulator.simulation.compiling import bytes_of
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
-from simulator.simulation.start import check_growth as growth_is_followed
+from simulator.simulation.start import check_growth
 from simulator.spectral import Grid, Transform
 from simulator.spectral.staged import NAME
 from simulator.words import size
@@ -82,17 +82,10 @@ def check(config: RunConfig, processes: int = 1, copies: Path | None = None, gro
     # The initial condition may reach a branch that depends on values.
     with contextlib.suppress(jax.errors.JAXTypeError):
         jax.eval_shape(simulation.start)
-    if growth:
-        _check_growth(simulation)
-
-
-def _check_growth(paper: Simulation) -> None:
-    config, model = paper.config, paper.model
-    held = int(np.prod(model.transform.layout.valid))
-    if not isinstance(model, Equation) or paper.time_step.fixed is None or held > FEW:
-        return
-    simulation = paper_simulation(config, virtual_devices()[:1], inputs=paper.inputs)
-    growth_is_followed(config, simulation.model, simulation.time_step)
+    few = int(np.prod(simulation.transform.layout.valid)) <= FEW
+    if growth and few and isinstance(simulation.model, Equation) and simulation.time_step.fixed is not None:
+        simulation = paper_simulation(config, virtual_devices()[:1], inputs=simulation.inputs)
+        check_growth(config, simulation.model, simulation.time_step)
 
 
 def check_memory(simulation: Simulation) -> None:
@@ -153,7 +146,10 @@ class _InputsOnPaper(RunInputs):
         return _Places(super().particles(path, name))
 
     def gadget(self, path: str, kind: int, numbered: bool) -> Any:
-        return _GadgetPlaces(super().gadget(path, kind, numbered))
+        stored = super().gadget(path, kind, numbered)
+        places: Any = _Places(stored)
+        places.header = stored.header
+        return places
 
 
 class _Shapes:
@@ -179,9 +175,3 @@ class _Places:
         values = {name: jnp.zeros((*([n] if n else []), entries)) for name, n in records.items()}
         ids, counts = jnp.zeros(entries, jnp.int64), jnp.zeros(domain.devices, jnp.int32)
         return ParticleSet(values, ids, counts, jnp.int32(0))
-
-
-class _GadgetPlaces(_Places):
-    def __init__(self, stored: Any):
-        super().__init__(stored)
-        self.header = stored.header

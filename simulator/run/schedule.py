@@ -12,7 +12,7 @@ which differs between processes, is left to `WallTimer`, on whose answers the pr
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from simulator.config.discretization import EVENT_TOLERANCE
@@ -67,7 +67,7 @@ class Schedule:
     start_time: float = 0.0
     start_step: int = 0
     max_steps: int | None = None
-    counts: tuple[int, ...] = field(default=())
+    counts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.counts:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
-from types import FrameType
 from typing import Any, Self
 
 import numpy as np
@@ -64,7 +63,8 @@ class SignalFlags:
             return self
         self._read_end, self._write_end = os.pipe()
         os.set_blocking(self._write_end, False)
-        self._previous = {number: signal.signal(number, _leave_to_the_thread) for number in SIGNALS}
+        # The handlers do nothing, because the thread reads the signals from the pipe.
+        self._previous = {number: signal.signal(number, lambda number, frame: None) for number in SIGNALS}
         self._previous_wakeup = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
         self._thread.start()
@@ -207,7 +207,3 @@ def lead(limit: float) -> float:
     """Seconds before the end of a job with time limit `limit` at which the run stops if no signal came earlier: half
     of the 120 s, or quarter of the limit, at which the job script requests its signal (`SlurmSettings.lead`)."""
     return min(60.0, limit / 8)
-
-
-def _leave_to_the_thread(number: int, frame: FrameType | None) -> None:
-    """A handler that does nothing, because the thread of `SignalFlags` reads the signal from the pipe."""

@@ -73,6 +73,8 @@ def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
     found = RunFolder(folder).found()
     fresh = found in (Found.ABSENT, Found.EMPTY, Found.PREPARED)
     resources, prologue = wishes(config.slurm, site)
+    shape, nodes = " x ".join(map(str, config.grid.shape)), resources.nodes or 1
+    again = "submit it again with sbatch, it continues where the run is"
     script = render(
         config.name,
         folder,
@@ -80,7 +82,13 @@ def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
         resources,
         arguments=["$run/config.yaml", *([] if fresh else _changes(folder, config))],
         site=prologue,
-        about=_about(config, resources, fresh),
+        about=[
+            f"{config.name}: {config.model.kind}, {shape}, to t = {config.time.stop:g}, "
+            f"on {nodes} node{'s' if nodes > 1 else ''}.",
+            f"Written by `simulator submit`; {again}."
+            if fresh
+            else "Written by `simulator submit` to continue the run that is in this folder.",
+        ],
     )
     return PreparedJob(folder, script, () if fresh else decision.lines, fresh)
 
@@ -128,14 +136,3 @@ def _changes(folder: Path, config: RunConfig) -> list[str]:
             gone = [f"time.{other}" for other in others]
             different = {k: v for k, v in different.items() if v is not None or k not in gone}
     return [f"{key}={json.dumps(value)}" for key, value in different.items()]
-
-
-def _about(config: RunConfig, resources: SlurmSettings, fresh: bool) -> list[str]:
-    shape = " x ".join(map(str, config.grid.shape))
-    where = f"{resources.nodes or 1} node{'s' if (resources.nodes or 1) > 1 else ''}"
-    return [
-        f"{config.name}: {config.model.kind}, {shape}, to t = {config.time.stop:g}, on {where}.",
-        "Written by `simulator submit`; submit it again with sbatch, it continues where the run is."
-        if fresh
-        else "Written by `simulator submit` to continue the run that is in this folder.",
-    ]

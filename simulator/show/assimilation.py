@@ -56,7 +56,6 @@ estimated by the adjoint of random observations. It neglects correlations betwee
 
 
 def _history(rows: list[dict[str, str]], result: dict[str, Any]) -> Figure:
-    """The misfit in the course of the work, and in the course of the run."""
     drawn = figure(7.2, 2.6)
     left, right = drawn.subplots(1, 2)
     left.semilogy(np.arange(1, len(rows) + 1), [float(row["misfit"]) ** 0.5 for row in rows])
@@ -71,7 +70,6 @@ def _history(rows: list[dict[str, str]], result: dict[str, Any]) -> Figure:
 
 
 def _fields(result: dict[str, Any]) -> Figure:
-    """The recovered field, without and with the observations."""
     drawn = figure(7.2, 3.4)
     image, extent = result["image"], (0, result["box"][0], 0, result["box"][1])
     top = abs(image).max()

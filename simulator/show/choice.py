@@ -62,7 +62,6 @@ class Selection:
 
 
 def _is(name: str, field: str) -> bool:
-    """Whether the picture or variable `name` shows `field`."""
     return name == field or name.endswith(f"_{field}")
 
 

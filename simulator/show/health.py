@@ -116,6 +116,5 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
 
 
 def _finite(columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """The finite values of a column; none if the run does not write the column."""
     values = columns.get(name, np.empty(0))
     return values[np.isfinite(values)]

@@ -14,37 +14,10 @@ from simulator.archive.frequencies import FrequencySpectrum, WaveSpectrum, probe
 from simulator.archive.series import SeriesReader
 from simulator.errors import UserError
 from simulator.measure import KINDS, Curves
-from simulator.show import lines
-from simulator.show.lines import (
-    DrawnCurve,
-    Pictures,
-    at_times,
-    drawn,
-    images,
-    level,
-    logarithmic,
-    moments,
-    panels,
-    plotted,
-)  # fmt: skip
+from simulator.show import lines, style
+from simulator.show.lines import DrawnCurve, Pictures, at_times, drawn, level, logarithmic, moments, panels, plotted
 from simulator.show.slices import fields, projections, slices
-from simulator.show.style import (
-    DPI,
-    PLAIN,
-    WIDTH,
-    Labels,
-    evenly,
-    figure,
-    is_density,
-    lengths,
-    note,
-    position,
-    powers_of_ten,
-    quantity,
-    scale_of,
-    sequence_colours,
-    spectrum_of,
-)  # fmt: skip
+from simulator.show.style import PLAIN, Labels, note, quantity, spectrum_of
 
 Diagnostics = Mapping[str, np.ndarray]
 """The columns of the run's table."""
@@ -94,8 +67,9 @@ def _spectra(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> 
     for name in over(series, "k"):
         plain = partial(spectrum, series, name, labels, guide=may_be_turbulent(series, diagnostics))
         yield f"spectrum_{name}", partial(power, series, labels, name) if name.endswith("_power") else plain
-    if (scales := kolmogorov_scales(series, diagnostics)) is not None:
-        yield "spectrum_compensated", partial(compensated, series, *scales)
+    flow = "kinetic_energy" in series.variables and may_be_turbulent(series, diagnostics)
+    if flow and (scales := kolmogorov(diagnostics, series.time[-1])) is not None:
+        yield "spectrum_compensated", partial(compensated, series, *map(float, scales))
     for name in after("perpendicular/", series):
         yield f"spectrum_directional_{name}", partial(directional, series, name)
 
@@ -178,17 +152,9 @@ def kolmogorov(diagnostics: Diagnostics, times: Any) -> tuple[np.ndarray, np.nda
     return (found[0], found[1]) if all((np.isfinite(v) & (v > 0)).all() for v in found) else None
 
 
-def kolmogorov_scales(series: SeriesReader, diagnostics: Diagnostics) -> tuple[float, float] | None:
-    """Dissipation and Kolmogorov scale at the time of the last spectrum; None also if the flow is laminar."""
-    if "kinetic_energy" not in series.variables or not may_be_turbulent(series, diagnostics):
-        return None
-    found = kolmogorov(diagnostics, series.time[-1])
-    return None if found is None else (float(found[0]), float(found[1]))
-
-
 def compensated(series: SeriesReader, rate: float, eta: float) -> Figure:
     """k^(5/3) E(k) / rate^(2/3) against k eta, with the level 1.6 of a Kolmogorov range (Sreenivasan 1995), at the
-    last time."""
+    last time; `rate` is the dissipation, `eta` the Kolmogorov scale."""
     k, e = wavenumbers(series), series.one("kinetic_energy", -1)
     values = np.maximum(k, 0) ** (5 / 3) * e / rate ** (2 / 3)
     curve = DrawnCurve(k * eta, np.where(values > 1e-6, values, np.nan), PLAIN.moment(series.time[-1]))
@@ -199,12 +165,9 @@ def directional(series: SeriesReader, name: str) -> Figure:
     """Spectra across and along the axis of the series, at the last time."""
     axis = series.attributes.get("axis", "z")
     each = [
-        DrawnCurve(
-            series.coordinates[f"k_{d}"], series.one(f"{d}/{name}", -1), f"{word} {axis}",
-            how={"marker": mark},
-        )
-        for d, word, mark in (("perpendicular", "across", "o"), ("parallel", "along", "s"))
-    ]  # fmt: skip
+        DrawnCurve(series.coordinates[f"k_{d}"], series.one(f"{d}/{name}", -1), label, how={"marker": mark})
+        for d, label, mark in (("perpendicular", f"across {axis}", "o"), ("parallel", f"along {axis}", "s"))
+    ]
     words = r"wavenumber $k_\perp$, $k_\parallel$", f"spectrum of {_words(name)}"
     return plotted(each, *words, "xy", title=PLAIN.moment(series.time[-1]))[0]
 
@@ -226,7 +189,7 @@ def spectral_map(series: SeriesReader, name: str, labels: Labels) -> Figure:
         note(axes, "nothing above zero yet")
         return result
     shown = [(row, np.log10(np.maximum(series.one(name, row), top * 1e-9))) for row in rows]
-    return images(
+    return lines.images(
         series, labels, shown, (r"$k_\perp$", rf"$k_\parallel = |k_{series.attributes.get('axis', 'z')}|$"),
         rf"$\log_{{10}}$ {spectrum_of(name).partition(' $')[0]}", extend="min", cmap="magma",
         points=(series.coordinates["k_perpendicular"], series.coordinates["k_parallel"]),
@@ -270,15 +233,15 @@ def structure(series: SeriesReader) -> Figure:
         title=f"structure functions, {PLAIN.moment(series.time[-1])}",
     )  # fmt: skip
     even = sorted(p for p in map(int, after("longitudinal_", series)) if p % 2 == 0)
-    pairs = [(n, p, kind) for n, p in enumerate(even) for kind in ("longitudinal", "transverse")]
-    of = {"longitudinal": ("long.", "-"), "transverse": ("transv.", "--")}
+    kinds = (("longitudinal", "long.", "-"), ("transverse", "transv.", "--"))
     if third:
         drawn(grid[1], [DrawnCurve(r, -last["longitudinal_3"].mean(0) / r)], "x")
         level(grid[1])
-    if pairs:
+    if even:
         each = [
-            DrawnCurve(r, last[f"{kind}_{p}"].mean(0), f"{of[kind][0]} $p = {p}$", f"C{n}", how={"ls": of[kind][1]})
-            for n, p, kind in pairs
+            DrawnCurve(r, last[f"{kind}_{p}"].mean(0), f"{word} $p = {p}$", f"C{n}", how={"ls": line})
+            for n, p in enumerate(even)
+            for kind, word, line in kinds
         ]
         drawn(grid[0], each, "xy")
     return result
@@ -317,17 +280,16 @@ def _histograms(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) 
 def histogram(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
     """The probability density in units of the standard deviation, at up to six times, and a Gaussian."""
     sigma = series.coordinates["sigma"]
-    words = _words(name)
     gauss = np.exp(-(sigma**2) / 2) / np.sqrt(2 * np.pi)
     theory = {"linewidth": 1.0, "linestyle": "--", "marker": None}
     each = at_times(series, name, sigma, labels, marker=None)
     each.append(DrawnCurve(sigma, gauss, "Gaussian", "#444444", how=theory))
-    result, axes, shown = plotted(each, rf"{words}, in standard deviations $\sigma$", _DENSITY, "y")
+    result, axes, shown = plotted(each, rf"{_words(name)}, in standard deviations $\sigma$", _DENSITY, "y")
     shown = np.array(shown[:-1])
     axes.set_ylim(min(np.nanmin(shown, initial=1.0), 1.0) / 2, 2)
     reach = max(3.0, *abs(sigma[np.isfinite(shown).any(0)])) * 1.05
     axes.set_xlim(-reach, reach)
-    powers_of_ten(axes.yaxis)
+    style.powers_of_ten(axes.yaxis)
     return result
 
 
@@ -346,7 +308,7 @@ def log_histogram(series: SeriesReader, name: str, labels: Labels) -> Figure:
     ends = x[np.isfinite(shown).any(0)][[0, -1]]
     margin = 0.05 * np.ptp(ends) + float(x[1] - x[0])
     axes.set_xlim(ends[0] - margin, ends[1] + margin)
-    powers_of_ten(axes.yaxis)
+    style.powers_of_ten(axes.yaxis)
     return result
 
 
@@ -470,14 +432,14 @@ def _solitons(model: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def _render(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    last, field = len(series) - 1, series.attributes.get("field", "volume")
-    yield (f"render_{field}", lambda: volume_picture(series.one("image", last), labels.moment(series.time[last])))
+    words = labels.moment(series.time[-1])
+    yield f"render_{series.attributes.get('field', 'volume')}", lambda: volume_picture(series.one("image", -1), words)
 
 
 def volume_picture(image: np.ndarray, words: str) -> Figure:
     """A figure that shows `image` (row, column, channel), of 8 bits, pixel by pixel, with `words` in a corner."""
     rows, columns = image.shape[:2]
-    result = figure(columns / DPI, rows / DPI)
+    result = style.figure(columns / style.DPI, rows / style.DPI)
     axes = result.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.imshow(image, interpolation="nearest", aspect="auto")
@@ -497,11 +459,11 @@ def species(series: SeriesReader, variable: str = "") -> list[str]:
 def paths(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
     """The paths of up to 60 particles, seen along z, with a dot at the last position. Paths continue through the
     faces of the box."""
-    few = evenly(len(series.coordinates[f"{name}_id"]), 60)
+    few = style.evenly(len(series.coordinates[f"{name}_id"]), 60)
     ways = [_way(series, name, axis, few) for axis in "xy"]
     title = f"{name}: {len(few)} paths, $t = {series.time[0]:.4g}$ to ${series.time[-1]:.4g}$"
     result, (axes,) = panels("$x$", "$y$", title=title, height=5.6, right=0.97)
-    axes.set_prop_cycle(color=sequence_colours(len(few)))
+    axes.set_prop_cycle(color=style.sequence_colours(len(few)))
     axes.plot(*ways, linewidth=0.9)
     axes.scatter(ways[0][-1], ways[1][-1], s=7, color="black", zorder=3)
     axes.set_aspect("equal", adjustable="datalim")
@@ -529,10 +491,8 @@ def _particle_statistics(series: SeriesReader, labels: Labels, diagnostics: Diag
 
 def settling(series: SeriesReader) -> Figure:
     """The mean velocity along gravity, of each species on which gravity acts, against time."""
-    each = [
-        DrawnCurve(series.time, series[f"{name}/settling_velocity"], name, how={"marker": None})
-        for name in species(series, "settling_velocity")
-    ]
+    names, how = species(series, "settling_velocity"), {"marker": None}
+    each = [DrawnCurve(series.time, series[f"{name}/settling_velocity"], name, how=how) for name in names]
     return plotted(each, "$t$", r"settling velocity $\langle v \cdot g / |g| \rangle$", height=3.4)[0]
 
 
@@ -542,14 +502,11 @@ def dispersion(series: SeriesReader) -> Figure:
     result, (above, below) = panels("time since the start", *words, height=5.2)
     names, how = species(series, "dispersion_x"), {"marker": None}
     time = series.time - series.time[0]
-    squares = (np.sum([series[f"{n}/dispersion_{axis}"] for axis in "xyz"], axis=0) for n in names)
-    if not drawn(
-        above, [DrawnCurve(time, s, n, how=how) for n, s in zip(names, squares, strict=True)], "xy",
-        "nothing has moved yet",
-    ):  # fmt: skip
-        return result
-    drawn(below, [DrawnCurve(time, series[f"{n}/velocity_autocorrelation"], how=how) for n in names], "x")
-    level(below)
+    squares = [np.sum([series[f"{n}/dispersion_{axis}"] for axis in "xyz"], axis=0) for n in names]
+    curves = [DrawnCurve(time, square, n, how=how) for n, square in zip(names, squares, strict=True)]
+    if drawn(above, curves, "xy", "nothing has moved yet"):
+        drawn(below, [DrawnCurve(time, series[f"{n}/velocity_autocorrelation"], how=how) for n in names], "x")
+        level(below)
     return result
 
 
@@ -576,7 +533,7 @@ def pair_correlation(series: SeriesReader, labels: Labels = PLAIN) -> Figure:
     shown = drawn(axes, curves, "xy", "no pairs at these distances")
     if shown:
         axes.set_ylim(np.nanmin(shown) / 2, np.nanmax(shown) * 2)
-        powers_of_ten(axes.yaxis)
+        style.powers_of_ten(axes.yaxis)
         axes.legend()
     return result
 
@@ -595,12 +552,12 @@ def _probes(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> P
 def record(series: SeriesReader, name: str, labels: Labels) -> Figure:
     """A quantity at up to six points against time."""
     values = series[name]
-    points = evenly(values.shape[1], lines.MOST_CURVES)
+    points = style.evenly(values.shape[1], lines.MOST_CURVES)
     where = [series.coordinates[axis] for axis in "xyz" if axis in series.coordinates]
-    words = [f"$({', '.join(position(float(c[point])) for c in where)})$" for point in points]
+    words = [f"$({', '.join(style.position(float(c[point])) for c in where)})$" for point in points]
     each = [
         DrawnCurve(series.time, values[:, point], word, colour, how={"marker": None})
-        for point, word, colour in zip(points, words, sequence_colours(len(points)), strict=True)
+        for point, word, colour in zip(points, words, style.sequence_colours(len(points)), strict=True)
     ]
     time = labels.axis(r"time $t$", "time")
     return plotted(each, time, quantity(name), height=3.6, right=0.74)[0]
@@ -637,13 +594,13 @@ def space_time(series: SeriesReader, name: str, labels: Labels) -> Figure:
     if len(series) < 2:
         note(axes, "one row so far")
         return result
-    scale = scale_of(name, [values])
+    scale = style.scale_of(name, [values])
     mesh = axes.pcolormesh(
         along, series.time, scale.shown(values), vmin=scale.low, vmax=scale.high, cmap=scale.colours,
         shading="nearest", rasterized=True,
     )  # fmt: skip
     if len(along) > 1:
-        lengths(axes.xaxis, 0.0, float(along[-1] + along[1]), 4)
+        style.lengths(axes.xaxis, 0.0, float(along[-1] + along[1]), 4)
     lines.colour_bar(result, mesh, scale.label(quantity(name.partition("/")[2])), scale.extend)
     return result
 
@@ -714,7 +671,7 @@ def table_of_means(series: SeriesReader, labels: Labels) -> Figure:
     """Means with their standard errors, as text in two columns."""
     rows = [("mean ± standard error", _averaged(series, labels))]
     rows += [(with_error(*pair), quantity(name)) for name, pair in means(series).items()]
-    result = figure(WIDTH, 0.3 + 0.21 * len(rows))
+    result = style.figure(style.WIDTH, 0.3 + 0.21 * len(rows))
     for n, (value, words) in enumerate(rows):
         height = 1 - (0.25 + 0.21 * n) / result.get_figheight()
         weight = "bold" if n == 0 else "normal"
@@ -742,7 +699,6 @@ Builder = Callable[[SeriesReader, Labels, Diagnostics], Pictures]
 
 
 def _each(stem: str, names: Callable[[SeriesReader], Iterable[str]], build: Callable[..., Figure]) -> Builder:
-    """A function that yields a picture for each of `names(series)`."""
     return lambda series, labels, diagnostics: (
         (f"{stem}_{name}", partial(build, series, name, labels)) for name in names(series)
     )
@@ -750,7 +706,7 @@ def _each(stem: str, names: Callable[[SeriesReader], Iterable[str]], build: Call
 
 PICTURES: dict[str, Builder] = {
     "transfer": _each("transfer", partial(after, "flux/"), transfer),
-    "profiles": _each("profile", lambda series: filter(is_density, over(series, "r")), profile),
+    "profiles": _each("profile", lambda series: filter(style.is_density, over(series, "r")), profile),
     "projections": _each("projection", fields, projections),
     "slices": _each("slices", fields, slices),
     "trajectories": _each("trajectories", species, paths),
@@ -759,9 +715,7 @@ PICTURES: dict[str, Builder] = {
         (f"joint_histogram_{pair.replace(' ', '_')}", partial(joint_histogram, series, pair, labels))
         for pair in map(str, series.attributes["pairs"])
     ),
-    "pair_correlation": lambda series, labels, _: iter(
-        [("pair_correlation", partial(pair_correlation, series, labels))]
-    ),
+    "pair_correlation": lambda *of: iter([("pair_correlation", partial(pair_correlation, *of[:2]))]),
     "spectra": _spectra,
     "structure_functions": _structure_functions,
     "histograms": _histograms,

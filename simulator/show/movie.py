@@ -104,7 +104,6 @@ def movie(  # many parameters: the options of `simulator movie`
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` that replaces it when it is complete."""
     beside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix.lower()}")
     try:
         yield beside
@@ -122,7 +121,6 @@ def _last_line(text: Any) -> str:
 def _shown(
     picture: "_Picture | _Volume", shown: Frames, keep: Path | None, progress: Callable[[int, int], None]
 ) -> Iterator[None]:
-    """Draws the frames one after the other, and yields when a frame is drawn."""
     for i in range(len(shown)):
         picture.show(shown.read(i), float(shown.times[i]), shown.particles(i))
         if keep is not None:
@@ -133,7 +131,6 @@ def _shown(
 
 
 def _write_mp4(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> None:
-    """Writes H.264 with ffmpeg, in the colour format that every player supports."""
     quality = ["-pix_fmt", "yuv420p", "-crf", "18", "-movflags", "+faststart"]
     writer = FFMpegWriter(fps=fps, codec="h264", extra_args=quality)  # pyright: ignore[reportArgumentType]
     with writer.saving(drawn, str(path), style.DPI):

@@ -163,7 +163,6 @@ def health_table(found: list[HealthCheck]) -> str:
 
 
 def _means(run: Run) -> str:
-    """The means over time of `output.statistics`, with their standard errors."""
     if not (run.path / "statistics.h5").is_file() or not len(series := run.series("statistics")):
         return ""
     rows = [[name, with_error(*pair)] for name, pair in means(series).items()]
@@ -309,7 +308,6 @@ def _sparks(run: Run | None) -> list[str]:
 
 
 def _troubles(sweep: Sweep, health: Sequence[list[HealthCheck]]) -> Iterator[str]:
-    """The failed checks of all runs."""
     for run, found in zip(sweep.runs, health, strict=True):
         bad = [check for check in found if check.verdict in ("warn", "bad")]
         if bad:

@@ -86,7 +86,6 @@ def _drawn(
 def _of_run(
     run: Run, choice: Selection, labels: Labels, diagnostics: Mapping[str, np.ndarray], missing: list[str]
 ) -> lines.Pictures:
-    """The chosen pictures of the diagnostics and of the series."""
     if lines.chosen_panels(diagnostics) and choice.takes("diagnostics") and not choice.fields:
         yield "diagnostics", partial(lines.time_series, diagnostics)
     for name in series_names(run.path):
@@ -146,7 +145,6 @@ def plot_runs(paths: Sequence[str | Path], choice: Selection = ALL, output: Path
 
 
 def _runs_in(path: Path) -> list[Run]:
-    """The run in a folder, or all runs in the folder of a sweep."""
     if not (path / PLAN).is_file() or (path / CONFIG).is_file():
         return [open_run(path)]
     found = [open_run(folder.parent) for folder in sorted(path.glob(f"*/{CONFIG}"))]

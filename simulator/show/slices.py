@@ -12,18 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from simulator.archive.series import SeriesReader
-from simulator.show.style import (
-    PLAIN,
-    WIDTH,
-    Labels,
-    Scale,
-    figure,
-    is_density,
-    lengths,
-    position,
-    quantity,
-    scale_of,
-)
+from simulator.show import style
+from simulator.show.style import PLAIN, Labels, Scale, is_density, lengths, quantity, scale_of
 
 MOST_TIMES = 4
 Plane = tuple[str, str, str]
@@ -87,18 +77,14 @@ def projections(series: SeriesReader, field: str, labels: Labels = PLAIN) -> Fig
 
 
 def _cut(axis: str, points: np.ndarray) -> str:
-    return f"${axis} = {position(float(points[len(points) // 2]))}$"
+    return f"${axis} = {style.position(float(points[len(points) // 2]))}$"
 
 
 def _planes(
     series: SeriesReader, field: str, labels: Labels, words: str, title: Callable[[str, np.ndarray], str]
 ) -> Figure:
     rows, shown = labels.rows(series.time, MOST_TIMES), planes_of(series)
-    planes = {
-        (row, a + b): values[f"{field}/{a}{b}"]
-        for row, values in enumerate(series.at(index) for index in rows)
-        for a, b, _ in shown
-    }
+    planes = {(r, a + b): series.one(f"{field}/{a}{b}", row) for r, row in enumerate(rows) for a, b, _ in shown}
     axis_of = {name: PlaneAxis.of(series.coordinates[name]) for name in {a for plane in shown for a in plane[:2]}}
     extent = {name: axis.high - axis.low for name, axis in axis_of.items()}
     alone = len(shown) == 1
@@ -146,18 +132,12 @@ def _planes(
 
 
 def _name_dots(result: Figure, names: list[str]) -> None:
-    """Adds a legend with the names of the particles over the planes."""
-    handles = [
-        Line2D(
-            [], [], linestyle="", marker="o", markersize=3, color=look["c"],
-            markeredgecolor=look["edgecolors"],
-        )
-        for look in map(dots, range(len(names)))
-    ]  # fmt: skip
+    looks = map(dots, range(len(names)))
+    mark = {"linestyle": "", "marker": "o", "markersize": 3}
+    handles = [Line2D([], [], color=look["c"], markeredgecolor=look["edgecolors"], **mark) for look in looks]
     if handles:
-        result.legend(
-            handles, names, loc="upper right", frameon=False, fontsize=9, handletextpad=0.1, borderaxespad=0.2
-        )
+        close = {"handletextpad": 0.1, "borderaxespad": 0.2}
+        result.legend(handles, names, loc="upper right", frameon=False, fontsize=9, **close)
 
 
 def interpolation(shape: tuple[int, ...], *, smooth: bool) -> str:
@@ -175,7 +155,7 @@ def _panels(
     """A figure with axes (row, plane) that have one scale, so that boxes keep their proportions, and the widths and
     heights of the planes in inches; `gap` inches lie between rows."""
     across, up = (np.array([extent[plane[i]] for plane in planes]) for i in (0, 1))
-    room = WIDTH - _LEFT - _RIGHT - (len(planes) - 1) * _GAP_X
+    room = style.WIDTH - _LEFT - _RIGHT - (len(planes) - 1) * _GAP_X
     scale = room / across.sum()
     if (thin := scale * across < _THINNEST).any():
         scale = (room - thin.sum() * _THINNEST) / across[~thin].sum()
@@ -183,7 +163,7 @@ def _panels(
     widths, heights = np.maximum(scale * across, _THINNEST), np.maximum(scale * up, _THINNEST)
     width = _LEFT + widths.sum() + (len(planes) - 1) * _GAP_X + _RIGHT
     height = _TOP + rows * heights.max() + (rows - 1) * gap + _BOTTOM
-    result = figure(width, height)
+    result = style.figure(width, height)
     result.subplots_adjust(_LEFT / width, _BOTTOM / height, 1 - _RIGHT / width, 1 - _TOP / height)
     spaces = {"wspace": _GAP_X / widths.mean(), "hspace": gap / heights.max(), "width_ratios": widths}
     grid = result.subplots(rows, len(planes), squeeze=False, gridspec_kw=spaces)
@@ -241,8 +221,7 @@ def _colour_bar(
     width, height = result.get_size_inches()
     low, high = (_BOTTOM, height - _TOP) if beside is None else (height * beside[0], height * beside[1])
     tall = min(high - low, 2.6)
-    middle = (low + high) / 2
-    place = (width - _RIGHT + 0.14) / width, (middle - tall / 2) / height, 0.11 / width, tall / height
+    place = (width - _RIGHT + 0.14) / width, ((low + high) / 2 - tall / 2) / height, 0.11 / width, tall / height
     bar_beside(result, image, place, label, extend, max(1, min(5, int(tall / 0.32))))
 
 

@@ -148,7 +148,6 @@ def _expression(sweep: Sweep, text: str, option: str = "--y") -> collect.Express
 
 
 def _is_expression(text: str) -> bool:
-    """Whether `text` is an expression of collected quantities, and not a key."""
     try:
         collect.parse(text)
     except ValueError:
@@ -355,7 +354,6 @@ def _around(value: float) -> tuple[float, float]:
 
 
 def _text(value: Any) -> str:
-    """A value as text for a tick or a legend."""
     if isinstance(value, list | tuple):
         return " x ".join(_text(part) for part in value)
     if isinstance(value, bool) or not isinstance(value, int | float):

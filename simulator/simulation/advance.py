@@ -89,8 +89,14 @@ def one_step(
 ) -> State:
     """The state after one step; `choose(rate)` gives dt, origin, since and the time at the end of the step. dt is NaN
     if a particle was lost, that is, moved farther than its device reaches. `wrap`: see `step_of`."""
-    if isinstance(integrator, Splitting):
-        return _split_step(cast(SplitModel, model), integrator, state, choose)
+    if isinstance(integrator, Splitting):  # dt comes from the previous step's last kick, which the memory carries
+        dt, origin, since, time = choose(state.memory["rate"])
+        split = cast(SplitModel, model)
+        evolved, rate = integrator.alternate(split, model.contents(state), state.time, dt)
+        fields = _constrained(model, state, {name: evolved[name] for name in state.fields}, dt)
+        new = _replaced(state, evolved, rate)
+        new = replace(new, fields=fields, time=time, step=state.step + 1, dt=dt, origin=origin, since=since)
+        return _with_room(state, new)
     force = None if forcing is None else lambda f, t: forcing.acceleration(f, t, state.memory)
 
     swarm = swarm or Swarm((), model)
@@ -131,16 +137,6 @@ def one_step(
     particles, found = swarm.moved(state.particles, moving, state.step, done)
     dt = jnp.where(found, dt, jnp.nan) if particles else dt
     return State(fields, time, state.step + 1, dt, origin, since, memory, history, particles)
-
-
-def _split_step(model: SplitModel, integrator: Splitting, state: State, choose: Callable) -> State:
-    """One split step. dt comes from the rate of the previous step's last kick, which the memory carries."""
-    dt, origin, since, time = choose(state.memory["rate"])
-    evolved, rate = integrator.alternate(model, model.contents(state), state.time, dt)
-    fields = _constrained(model, state, {name: evolved[name] for name in state.fields}, dt)
-    new = _replaced(state, evolved, rate)
-    new = replace(new, fields=fields, time=time, step=state.step + 1, dt=dt, origin=origin, since=since)
-    return _with_room(state, new)
 
 
 class _Round(NamedTuple):

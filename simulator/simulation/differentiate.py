@@ -38,7 +38,6 @@ from simulator.spectral.arrays import Number
 Tree = Any
 Tendency = Callable[..., tuple[Tree, Tree]]
 
-
 HELD = SMALL // 2
 """The most bytes of a device that the states, or the states and rates, of all steps take if `kept` is not given."""
 RATES = "rates"
@@ -49,18 +48,17 @@ def holding(tendency: Tendency) -> Tendency:
     """The tendency, of which the reverse computes everything again but the rates."""
     again = jax.checkpoint(tendency)
 
-    def named(*given: Any) -> tuple[Tree, Tree]:
+    def named(rate: jax.Array) -> jax.Array:
+        # JAX 0.10 cannot hold complex numbers that a computation goes on with.
+        if jnp.isrealobj(rate):
+            return checkpoint_name(rate, RATES)
+        return lax.complex(checkpoint_name(rate.real, RATES), checkpoint_name(rate.imag, RATES))
+
+    def held(*given: Any) -> tuple[Tree, Tree]:
         rates, maxima = again(*given)
-        return jax.tree.map(_named, rates), maxima
+        return jax.tree.map(named, rates), maxima
 
-    return named
-
-
-def _named(rate: jax.Array) -> jax.Array:
-    # JAX 0.10 cannot hold complex numbers that a computation goes on with.
-    if jnp.isrealobj(rate):
-        return checkpoint_name(rate, RATES)
-    return lax.complex(checkpoint_name(rate.real, RATES), checkpoint_name(rate.imag, RATES))
+    return held
 
 
 def repeated(

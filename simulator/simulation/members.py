@@ -60,10 +60,8 @@ def stack(states: Sequence[Tree], shardings: Tree) -> Tree:
 
 @lru_cache(maxsize=32)
 def _stacking(places: tuple[NamedSharding, ...], tree: Any) -> Callable[[tuple[Tree, ...]], Tree]:
-    def stacking(states: tuple[Tree, ...]) -> Tree:
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-
-    return jax.jit(stacking, out_shardings=jax.tree.unflatten(tree, map(stacked, places)))
+    shardings = jax.tree.unflatten(tree, map(stacked, places))
+    return jax.jit(lambda states: jax.tree.map(lambda *a: jnp.stack(a), *states), out_shardings=shardings)
 
 
 def unstack(states: Tree, shardings: Tree) -> list[Tree]:

@@ -71,12 +71,14 @@ def _ran(model: Composite, course: Course, records: Records, begin: Sets) -> Set
     def round_(carry: tuple[Sets, jax.Array], row: Any) -> tuple[Any, None]:
         (sets, fits), (keep, kick, drift) = carry, row
         pulls = model.forces(sets, None).works
-        sets = {n: _with(s, velocity=keep * s.records["velocity"] + kick * pulls[n]) for n, s in sets.items()}
+        sets = {
+            n: s.with_records({"velocity": keep * s.records["velocity"] + kick * pulls[n]}) for n, s in sets.items()
+        }
         sets = model.drift(sets, drift)
         return (sets, fits & _fits(sets)), None
 
     (sets, fits), _ = lax.scan(round_, (sets, _fits(sets)), (course.keeps, course.kicks, course.drifts))
-    return {n: _with(s, position=jnp.where(fits, s.records["position"], jnp.nan)) for n, s in sets.items()}
+    return {n: s.with_records({"position": jnp.where(fits, s.records["position"], jnp.nan)}) for n, s in sets.items()}
 
 
 def _forward(model: Composite, course: Course, records: Records, begin: Sets) -> tuple[Sets, Any]:
@@ -116,13 +118,16 @@ def _reverse(model: Composite, held: tuple[Course, Sets, Sets], slopes: Sets) ->
         by_keep = _inner(sets, before, "by_velocity")
         for n, s in sets.items():
             s = _added(s, by_position=more[n]["position"], by_mass=more[n]["mass"])
-            sets = {**sets, n: _with(s, velocity=before[n], by_velocity=keep * s.records["by_velocity"])}
+            sets = {
+                **sets,
+                n: s.with_records({"velocity": before[n], "by_velocity": keep * s.records["by_velocity"]}),
+            }
         return sets, (by_keep, by_kick, by_drift)
 
     rows = (course.keeps, course.kicks, course.drifts)
     sets, by_rows = lax.scan(round_, sets, rows, reverse=True)
     sets, by_first = undrifted(sets, course.first)
-    sets = {n: _with(s, position=s.records["start"]) for n, s in sets.items()}
+    sets = {n: s.with_records({"position": s.records["start"]}) for n, s in sets.items()}
     sets = model.drift(sets, jnp.zeros(()) * by_first.sum())
     # Sums over devices stand after the loops: inside, they could be confused with the exchange of particles.
     found = {n: _ordered(model.populations[n].domain, s, begin[n]) for n, s in sets.items()}
@@ -134,10 +139,6 @@ ran.defvjp(_forward, _reverse)
 
 def _fits(sets: Sets) -> jax.Array:
     return ~jnp.stack([s.crowded for s in sets.values()]).any()
-
-
-def _with(particles: ParticleSet, **records: jax.Array) -> ParticleSet:
-    return particles.with_records(records)
 
 
 def _added(particles: ParticleSet, **more: jax.Array) -> ParticleSet:
@@ -171,9 +172,6 @@ def _ordered(domain: Domain, particles: ParticleSet, begin: ParticleSet) -> dict
     specs = tuple(domain.spec(a.ndim) for a in slopes.values())
     mapped = domain.mapped(local, (domain.spec(1), domain.spec(1), *specs), specs)
     return dict(zip(slopes, mapped(particles.id, begin.id, *slopes.values()), strict=True))
-
-
-# ---- the variables of a simulation -------------------------------------------------------------------------------
 
 
 def check_model(simulation: Simulation, dt: float | None) -> None:

@@ -156,9 +156,6 @@ def connect(config: RunConfig, allocation: Allocation, folder: Path | None = Non
     )
 
 
-# ---- in words --------------------------------------------------------------------------------------------
-
-
 def division_lines(cluster: Cluster, transform: Any, environ: Mapping[str, str]) -> list[str]:
     """Processes, devices, grid and transform, line by line; then the part of a field on each device."""
     mesh, grid = transform.layout.mesh, transform.grid

@@ -96,8 +96,6 @@ class Simulation:
         self.forcing: Forcing | None = make_forcing(self.config, self.model, self.inputs)
         self.swarm = make_swarm(self.config, self.model, self.inputs)
 
-    # ---- the state ---------------------------------------------------------------------------------------
-
     @property
     def state(self) -> State:
         """The current state; at first the state of the initial condition."""
@@ -181,8 +179,6 @@ class Simulation:
         """The state with the shardings with which the compiled loop returns it, so that the loop compiles once."""
         return jax.jit(lambda s: s, out_shardings=self.shardings(state))(state)
 
-    # ---- quantities of a state, each compiled once -------------------------------------------------------
-
     @cached_property
     def diagnostics(self) -> Callable[[State], dict[str, Number]]:
         """The compiled function from a state to the scalars of diagnostics.csv."""
@@ -233,8 +229,6 @@ class Simulation:
         """The compiled function that tells for each field whether it is finite everywhere."""
         return jax.jit(quantities.are_finite)
 
-    # ---- ensembles ---------------------------------------------------------------------------------------
-
     def together(self, function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
         """`function` of one member as a compiled function of many: arguments and results have a new leading axis for
         the members, as `jax.vmap` gives them, laid over the `members` parts of the devices, which divide the number
@@ -260,8 +254,6 @@ class Simulation:
         one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), states)
         return members.unstack(states, self.shardings(one))
 
-    # ---- particles and files -----------------------------------------------------------------------------
-
     def grow(self, state: State) -> State:
         """The state with each particle on the device that owns its place, in larger buffers if the present ones are
         too small.
@@ -279,8 +271,6 @@ class Simulation:
         state = load(self.template, self.model, self.populations)
         self.__dict__.pop("template", None)
         return state
-
-    # ---- steps -------------------------------------------------------------------------------------------
 
     @cached_property
     def step(self) -> Callable[[State, Any], State]:

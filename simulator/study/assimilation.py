@@ -180,7 +180,6 @@ class Assimilating:
 
     @contextlib.contextmanager
     def _owned(self, overwrite: bool) -> Iterator[None]:
-        """The folder, with this process as its only writer."""
         with contextlib.ExitStack() as stack:
             if self.cluster.is_first:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -288,7 +287,6 @@ class Assimilating:
         return 0
 
     def _result(self, search: Variational, at: Iterate) -> dict[str, Any]:
-        """The arrays of the report."""
         simulation = search.simulation
         rms, seen = search.fit(at.xi)
         result: dict[str, Any] = {"time": simulation.first_time + search.steps * search.dt, "rms": rms}

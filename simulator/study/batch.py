@@ -43,21 +43,19 @@ def groups(runs: Sequence[SweepRun], parts: int = 1, most: int = MOST_MEMBERS) -
         # The measurement of fft.backend: auto may choose another transform for each run.
         alone = str(run.config.output.directory) if run.config.fft.backend == "auto" else None
         alike[json.dumps([programs(run.config), alone])].append(run)
-    divided = [
-        Group(part, _differing(members)) for members in alike.values() for part in _divided(members, parts, most)
-    ]
+    divided = []
+    for members in alike.values():
+        values = [numbers(member.config) for member in members]
+        differing = tuple(key for key in values[0] if len({row[key] for row in values}) > 1)
+        divided += [Group(part, differing) for part in _divided(members, parts, most)]
     return sorted(divided, key=lambda group: group.runs[0].index)
 
 
 def numbers(config: RunConfig) -> dict[str, float]:
     """The numbers that may differ within a group, by key (`model.viscosity`, `time.dt`)."""
     whole = as_mapping(config)
-    varied = {
-        f"{block}.{key}": item
-        for block in VARIED
-        for key, item in leaves(whole.get(block))
-        if isinstance(item, float)
-    }
+    found = {f"{block}.{key}": item for block in VARIED for key, item in leaves(whole.get(block))}
+    varied = {key: item for key, item in found.items() if isinstance(item, float)}
     return varied | {f"time.{key}": whole["time"][key] for key in TIME_STEP if key in whole["time"]}
 
 
@@ -65,12 +63,6 @@ def on_one_device(config: RunConfig) -> RunConfig:
     """The configuration of an ensemble: with `devices.count: auto` it runs on one device."""
     count = 1 if config.devices.count == "auto" else config.devices.count
     return config.model_copy(update={"devices": config.devices.model_copy(update={"count": count})})
-
-
-def _differing(members: Sequence[SweepRun]) -> tuple[str, ...]:
-    """The keys of the numbers in which runs of a group differ."""
-    values = [numbers(member.config) for member in members]
-    return tuple(key for key in values[0] if len({row[key] for row in values}) > 1)
 
 
 def _divided(group: Sequence[SweepRun], parts: int, most: int) -> list[tuple[SweepRun, ...]]:

@@ -168,7 +168,6 @@ def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
 
 
 def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlags, folder: Path) -> None:
-    """One run from start to end."""
     with ensemble.turn:
         code, said = 1, ""
         # The run writes its lines to its run.log only, because on the console the lines of several runs would mix.

@@ -142,26 +142,20 @@ class _Expansion:
         if number is None:
             self.wrong((*path, "n"), "missing; give the number of points")
         elif sample.n not in (None, number):
-            self.wrong(
-                (*path, "n"),
-                f"is {sample.n}, but the lists in zip have {number} values, to which the points belong; leave n out",
-            )
+            of_zip = f"but the lists in zip have {number} values, to which the points belong; leave n out"
+            self.wrong((*path, "n"), f"is {sample.n}, {of_zip}")
         elif number > MOST_RUNS:
             self.wrong((*path, "n"), f"must be at most {MOST_RUNS}, not {number}")
         else:
             for key, distribution in sample.parameters.items():
                 low, high = distribution.seeds or (0, number)
-                if high - low + 1 < number:
-                    problem = (
-                        f"seeds: {number} different numbers are needed, but {low} to {high} are {high - low + 1}"
-                    )
+                if (there := high - low + 1) < number:
+                    problem = f"seeds: {number} different numbers are needed, but {low} to {high} are {there}"
                     self.wrong((*path, "parameters", key), problem)
         if number is None or self._mistakes:
             return [{}] * (zipped or 1)
-        return [
-            {key: self._value(value, *path, "parameters", key) for key, value in point.items()}
-            for point in draw(sample, number)
-        ]
+        points, path = draw(sample, number), (*path, "parameters")
+        return [{key: self._value(value, *path, key) for key, value in point.items()} for point in points]
 
     # ---- checks ------------------------------------------------------------------------------------------
 
@@ -247,7 +241,6 @@ def draw(settings: SampleSettings, number: int) -> list[dict[str, Any]]:
 
 
 def _column(settings: SampleSettings, key: str, number: int) -> list[Any]:
-    """The values of one parameter, from its own random stream."""
     stream = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
     generator = np.random.default_rng([settings.seed, stream])
     distribution = settings.parameters[key]

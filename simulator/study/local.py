@@ -127,7 +127,6 @@ def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] =
 
 
 def _noted(run: Callable[[], int], folder: Path, environ: Mapping[str, str]) -> int:
-    """Calls `run` and records its start and its end for the sweep."""
     record = begun(folder, os.getpid(), _log(folder.parent, environ), environ)
     code, said = 1, ""
     try:
@@ -141,6 +140,5 @@ def _noted(run: Callable[[], int], folder: Path, environ: Mapping[str, str]) -> 
 
 
 def _log(sweep: Path, environ: Mapping[str, str]) -> Path:
-    """The log of the array task, which `sweep submit` has named."""
     job, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
     return sweep / "logs" / f"slurm-{job}_{task}.out" if job and task else Path(os.devnull)

@@ -23,7 +23,7 @@ import numpy as np
 from jax import lax
 from pydantic import Field
 
-from simulator.errors import UserError, did_you_mean
+from simulator.errors import did_you_mean
 from simulator.measure.kind import AXES
 from simulator.measure.probes import AT_ONCE, values_at
 from simulator.physics.models import State
@@ -72,7 +72,7 @@ def read_observations(
     settings: Sequence[ObservationSettings],
     simulation: Simulation,
     dt: float,
-    refused: Callable[[str, str], UserError],
+    refused: Callable[[str, str], Exception],
 ) -> list[Observed]:
     """The observations. `refused(key, message)` makes the error about a key relative to the list, such as
     `0.table`. Raises UserError for a table that cannot be read, an unknown variable, or values outside of the box or
@@ -145,7 +145,6 @@ def _observed(settings: ObservationSettings, arrays: Arrays, simulation: Simulat
 
 
 def _steps(times: np.ndarray, simulation: Simulation, dt: float) -> np.ndarray:
-    """The numbers of the steps after which the run has these times."""
     first, last = simulation.first_time, simulation.config.time.stop
     if len(outside := times[(times < first - _CLOSE * dt) | (times > last + _CLOSE * dt) | ~np.isfinite(times)]):
         raise ValueError(f"the time {outside[0]:g} is outside of the run, which lasts from {first:g} to {last:g}")

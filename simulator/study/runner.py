@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any
 
 from simulator.archive.state import CONFIG
 from simulator.cluster.allocation import LAUNCHER
@@ -23,18 +23,10 @@ from simulator.cluster.hardware import has_gpu_plugin, present_gpus, visible_gpu
 from simulator.cluster.launcher import Forwarding
 from simulator.config import RunConfig
 from simulator.errors import UserError
+from simulator.study import study_status
 from simulator.study.report import Display
 from simulator.study.runs import Group, SweepRun
-from simulator.study.study_status import (
-    LOG,
-    MemberState,
-    MemberStatus,
-    begun,
-    ended,
-    last_line,
-    read_record,
-    status_of,
-)
+from simulator.study.study_status import LOG, MemberState, MemberStatus, last_line, read_record, status_of
 from simulator.study.sweep import Sweep
 
 CANNOT = 4
@@ -103,7 +95,9 @@ class _Running:
                     self._ended(child)
                 if time.monotonic() - looked > _LOOK:
                     looked = time.monotonic()
-                    if not self._stopping and _stop_file(self._sweep.folder):
+                    stop = self._sweep.folder / "stop"
+                    if not self._stopping and stop.exists():
+                        stop.unlink(missing_ok=True)
                         self.stop()
                     for run in (run for child in self._children for run in child.job.runs):
                         self._display.update(run, status_of(run.folder))
@@ -127,7 +121,6 @@ class _Running:
                 self.stop()
 
     def _ended(self, child: _Child) -> None:
-        """Records the end of a process and of each of its runs."""
         self._children.remove(child)
         self._free.append(child.slot)
         child.output.close()
@@ -140,14 +133,6 @@ class _Running:
             status, seconds = _finish(child, run, stopping=self._stopping)
             self._results.append(status.stage)
             self._display.end(run, f"{status.stage}: {status.detail}", seconds)
-
-
-def _stop_file(folder: Path) -> bool:
-    """Removes the file `stop`; returns whether it existed."""
-    path = folder / "stop"
-    exists = path.exists()
-    path.unlink(missing_ok=True)
-    return exists
 
 
 def _untaken(job: Group, display: Display) -> Group:
@@ -186,7 +171,7 @@ def _start(sweep: Sweep, job: Group, slot: "Slot", environ: Mapping[str, str]) -
             start_new_session=True,  # a terminal's Ctrl-C then reaches the run only by forwarding
         )
     for run in job.runs:
-        begun(run.folder, process.pid, log, {})
+        study_status.begun(run.folder, process.pid, log, {})
     return _Child(job, slot, process, output, log, time.monotonic())
 
 
@@ -205,7 +190,6 @@ def _bound_to(cores: frozenset[int]):
 
 
 def _finish(child: _Child, run: SweepRun, *, stopping: bool) -> tuple[MemberStatus, float]:
-    """Records the end of a run; returns its status and its duration in seconds."""
     code, seconds = child.process.returncode, time.monotonic() - child.began
     record = read_record(run.folder)
     if record is not None and record.code is None:  # a batch records the ends of its runs itself
@@ -214,11 +198,8 @@ def _finish(child: _Child, run: SweepRun, *, stopping: bool) -> tuple[MemberStat
             said = f"killed by {signal.Signals(-code).name}" + (f"; {said}" if said else "")
         if stopping and code not in (0, 1, 2, 3):
             code = 3  # the signal came before the run could handle it
-        ended(run.folder, record, code, said)
+        study_status.ended(run.folder, record, code, said)
     return status_of(run.folder), seconds
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -235,33 +216,20 @@ def slots(jobs: int, configs: Sequence[RunConfig], environ: Mapping[str, str]) -
 
     Raises UserError if there are fewer GPUs than concurrent runs.
     """
-    cores = sorted(os.sched_getaffinity(0))
-    gpus = _gpus(environ) if any(c.devices.platform != "cpu" for c in configs) else []
     if jobs == 1:
         return [Slot()]
+    cores, gpus = sorted(os.sched_getaffinity(0)), list[str]()
+    if has_gpu_plugin() and any(c.devices.platform != "cpu" for c in configs):
+        visible = visible_gpus(environ)
+        gpus = [str(i) for i in range(present_gpus())] if visible is None else list(visible)
     if gpus and jobs > len(gpus):
         raise UserError(
             f"--jobs: {jobs} concurrent runs need a GPU each, but there are {len(gpus)}; use --jobs {len(gpus)}"
         )
-    return [
-        Slot(
-            frozenset(_share(cores, i, jobs)),
-            {"CUDA_VISIBLE_DEVICES": ",".join(_share(gpus, i, jobs))} if gpus else {},
-        )
-        for i in range(jobs)
-    ]
+    own = [{"CUDA_VISIBLE_DEVICES": ",".join(_share(gpus, i, jobs))} if gpus else {} for i in range(jobs)]
+    return [Slot(frozenset(_share(cores, i, jobs)), environ) for i, environ in enumerate(own)]
 
 
-def _gpus(environ: Mapping[str, str]) -> list[str]:
-    if not has_gpu_plugin():
-        return []
-    visible = visible_gpus(environ)
-    return [str(i) for i in range(present_gpus())] if visible is None else list(visible)
-
-
-def _share(items: Sequence[T], i: int, parts: int) -> Sequence[T]:
-    """Part `i` of `parts`; a single item if there are fewer items than parts."""
-    if not items:
-        return items
+def _share(items: Sequence[Any], i: int, parts: int) -> Sequence[Any]:
     share = items[i * len(items) // parts : (i + 1) * len(items) // parts]
     return share or [items[i % len(items)]]

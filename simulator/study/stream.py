@@ -158,7 +158,6 @@ class _Members:
         return new[: len(states)]
 
     def _frame(self, values: Values, state: State) -> dict[str, jax.Array]:
-        """The values of the fields of one run, with padding."""
         frame = {}
         for name in self._fields:
             measure = self._step.measure(name)

@@ -126,7 +126,6 @@ def statuses_of(folders: Sequence[Path]) -> list[MemberStatus]:
 
 
 def _failed_at_start(record: Record | None) -> bool:
-    """Whether the last start ended with an error."""
     return record is not None and record.code in (1, 2)
 
 

@@ -236,7 +236,6 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
 
 
 def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path) -> list[tuple[RunConfig, Estimate]]:
-    """The configuration and the estimate of every run. Raises UserError with the mistakes in all of them."""
     resolved: list[tuple[RunConfig, Estimate]] = []
     mistakes: dict[str, None] = {}
     base = str(short(settings.base))
@@ -277,7 +276,6 @@ def _number(
     settings: SweepSettings, resolved: Sequence[tuple[RunConfig, Estimate]], assignments: Sequence[Values],
     folder: Path, plan: Sequence[Mapping[str, Any]], places: Places,
 ) -> tuple[SweepRun, ...]:  # fmt: skip
-    """The runs with their hashes and numbers: the number in plan.json, or the next free one."""
     varied = keys(settings.sweep)
     known = {entry["hash"]: int(entry["index"]) for entry in plan}
     following = max(known.values(), default=-1) + 1

@@ -12,12 +12,13 @@ import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from simulator.archive.open_run import Run, open_run
+from simulator.archive.open_run import open_run
 from simulator.errors import UserError, did_you_mean
 from simulator.settings import ARITHMETIC, evaluated
 from simulator.study.runs import SweepRun
@@ -28,17 +29,14 @@ SCALARS = ("wall_time", "steps")
 """Quantities of a whole run: wall time in seconds, over all its starts, and number of steps."""
 _FORM = "write e.g. final.energy, mean.enstrophy[time>0.5], p95.(energy/enstrophy) or wall_time"
 _FEWEST_BLOCKS = 8
-_OPERATORS = {
-    **ARITHMETIC,
+_COMPARISONS = {
     ast.LtE: operator.le,
     ast.GtE: operator.ge,
     ast.Eq: operator.eq,
     ast.Lt: operator.lt,
     ast.Gt: operator.gt,
 }
-_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
-    "sqrt": np.sqrt, "log": np.log, "exp": np.exp, "abs": np.abs,
-}  # fmt: skip
+_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {"sqrt": np.sqrt, "log": np.log, "exp": np.exp, "abs": np.abs}
 
 
 def _integral(time: np.ndarray, values: np.ndarray) -> float:
@@ -47,7 +45,6 @@ def _integral(time: np.ndarray, values: np.ndarray) -> float:
 
 
 def _mean(time: np.ndarray, values: np.ndarray) -> float:
-    """The average over time; the mean of the rows if all rows have the same time."""
     if time[-1] == time[0]:
         return float(values.mean())
     return _integral(time, values) / float(time[-1] - time[0])
@@ -149,14 +146,12 @@ def parse(text: str) -> Expression:
 
 
 def _parsed(text: str) -> list[ast.expr]:
-    """The formulas in `text`, in which commas separate them."""
     tree = ast.parse(f"({text},)", mode="eval").body if text else ast.Tuple([])
     assert isinstance(tree, ast.Tuple)
     return tree.elts
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """The columns in formulas, each once."""
     nodes = [node for tree in _parsed(text) for node in ast.walk(tree)]
     calls = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     names = (n.id for n in nodes if isinstance(n, ast.Name) and id(n) not in calls and n.id != "pi")
@@ -164,7 +159,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _value(node: ast.expr, columns: Mapping[str, np.ndarray]) -> Any:
-    return evaluated(node, {"pi": np.pi, **columns}, _FUNCTIONS, _OPERATORS)
+    return evaluated(node, {"pi": np.pi, **columns}, _FUNCTIONS, {**ARITHMETIC, **_COMPARISONS})
 
 
 def unknown_column(expression: Expression, known: Iterable[str]) -> str | None:
@@ -178,45 +173,32 @@ def unknown_column(expression: Expression, known: Iterable[str]) -> str | None:
 
 
 def rows(
-    runs: Sequence[SweepRun],
-    statuses: Sequence[MemberStatus],
-    swept: Sequence[str],
-    expressions: Sequence[Expression],
+    runs: Sequence[SweepRun], statuses: Sequence[MemberStatus], swept: Sequence[str], wanted: Sequence[Expression]
 ) -> list[dict[str, Any]]:
     """The rows of `Sweep.rows`. A key that a run lacks is None; quantities of unfinished runs are nan."""
     return [
-        {
-            "index": run.index,
-            "run": run.hash,
-            "state": str(status.stage),
-            **{key: run.values.get(key) for key in swept},
-            **collected(run, expressions, status),
-        }
+        {"index": run.index, "run": run.hash, "state": str(status.stage)}
+        | {key: run.values.get(key) for key in swept}
+        | collected(run, wanted, status)
         for run, status in zip(runs, statuses, strict=True)
     ]
 
 
 def collected(run: SweepRun, expressions: Sequence[Expression], status: MemberStatus) -> dict[str, float]:
     """The value of each expression for one run, by its text."""
-    if status.stage is not MemberState.DONE or not expressions:
-        return {expression.text: math.nan for expression in expressions}
-    opened = open_run(run.folder)
-    try:
-        diagnostics = opened.diagnostics
-    except UserError:
-        diagnostics = {}
-    return {e.text: _evaluate(e, opened, diagnostics, status) for e in expressions}
+    diagnostics: Mapping[str, np.ndarray] = {}
+    state = status.state if status.stage is MemberState.DONE else None
+    if state is not None and expressions:
+        with suppress(UserError):
+            diagnostics = open_run(run.folder).diagnostics
+    known = dict(zip(SCALARS, (state.seconds, float(state.step)) if state else (math.nan, math.nan), strict=True))
 
+    def value(expression: Expression) -> float:
+        if expression.reduction in known:
+            return known[expression.reduction]
+        return expression.reduce(diagnostics) if len(diagnostics.get("time", ())) else math.nan
 
-def _evaluate(expression: Expression, run: Run, diagnostics: Mapping[str, np.ndarray], status: MemberStatus) -> float:
-    match expression.reduction:
-        case "wall_time":
-            return status.state.seconds if status.state else math.nan
-        case "steps":
-            return float(status.state.step) if status.state else math.nan
-    if not len(diagnostics.get("time", ())):
-        return math.nan
-    return expression.reduce(diagnostics)
+    return {expression.text: value(expression) for expression in expressions}
 
 
 def columns(table: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
@@ -255,33 +237,26 @@ def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if _is_missing(value):
         return ""
     return repr(value) if isinstance(value, float) else json.dumps(value) if isinstance(value, list | dict) else value
 
 
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def as_json(table: Sequence[Mapping[str, Any]]) -> str:
     """A list of objects, one per run; null for values that are missing or not finite."""
-    plain = [{name: _json(value) for name, value in row.items()} for row in table]
+    plain = [
+        {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in row.items()} for row in table
+    ]
     return json.dumps(plain, indent=1) + "\n"
-
-
-def _json(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def as_text(table: Sequence[Mapping[str, Any]], leave_out: Collection[str] = ()) -> list[str]:
     """Aligned columns for reading: numbers to the right, with six digits."""
     header = [name for name in table[0] if name not in leave_out]
-    numeric = {i for i, name in enumerate(header) if all(_is_number(row[name]) for row in table)}
-    return aligned([header, *([_short(row[name]) for name in header] for row in table)], numeric)
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-
-
-def _short(value: Any) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "-"
-    return brief(value)
+    numeric = {i for i, name in enumerate(header) if {type(row[name]) for row in table} <= {int, float, type(None)}}
+    lines = [["-" if _is_missing(row[name]) else brief(row[name]) for name in header] for row in table]
+    return aligned([header, *lines], numeric)

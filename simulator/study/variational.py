@@ -75,7 +75,6 @@ class Variational:
     # ---- the compiled parts --------------------------------------------------------------------------------
 
     def _off(self, state: State, data: _Data) -> list[jax.Array]:
-        """(H(state) - y) / error of all observations."""
         return [(one.operator(state) - y) * w for one, (y, w) in zip(self.observed, data, strict=True)]
 
     def _started(self, xi: Control) -> State:
@@ -149,7 +148,6 @@ class Variational:
         return jax.jit(direction)
 
     def _over_modes(self, scale: Scale) -> Scale:
-        """Values of shells at their modes."""
         layouts = {name: self.simulation.model.transform_of(name).layout for name in scale}
         return {n: layouts[n].constrain(s[layouts[n].shell_numbers()][None]) for n, s in scale.items()}
 
@@ -212,7 +210,6 @@ class Variational:
     # ---- the descent ---------------------------------------------------------------------------------------
 
     def _segments(self, end: int) -> list[tuple[int, int]]:
-        """The steps of each segment, and the step at its end."""
         ends = [0, *(int(step) for step in self.steps if step <= end)]
         return [(b - a, b) for a, b in pairwise(ends)]
 
@@ -333,7 +330,6 @@ def _merged(state: State, smooth: list[jax.Array]) -> State:
 
 
 def _placed(state: State, simulation: Simulation, slopes: list[jax.Array]) -> list[jax.Array]:
-    """Slopes, distributed like the arrays of the state."""
     places = jax.tree.leaves(simulation.shardings(state))
     kept = [place for place, leaf in zip(places, jax.tree.leaves(state), strict=True) if _is_smooth(leaf)]
     return [lax.with_sharding_constraint(slope, place) for slope, place in zip(slopes, kept, strict=True)]

@@ -23,7 +23,7 @@ def facts(process: int = 0, **changes) -> Facts:
 
 
 def test_nothing_is_found_where_nothing_is_wrong():
-    assert shared_findings([facts(i) for i in range(4)]) == []
+    assert not list(shared_findings([facts(i) for i in range(4)]))
     own = replace(facts(), host="localhost")
     assert own_findings(Allocation(), own, {}, gpu_plugin=True) == []
     hyperthreads = {"SLURM_CPUS_PER_TASK": "4"}  # these are 2 cores
@@ -49,14 +49,14 @@ def test_what_is_wrong_between_processes_is_named_with_its_cure(processes, probl
 
 def test_idle_gpus_are_named():
     four = [replace(facts(i), gpus_on_node=4) for i in range(4)]
-    found = shared_findings(four)
+    found = list(shared_findings(four))
     assert [finding.problem for finding in found] == [f"2 of 4 GPUs of node{i} are idle" for i in (1, 2)]
     assert found[0].cure == "ask for --gpus-per-node=2, or start --ntasks-per-node=4"
 
 
 def test_numbers_that_control_groups_start_anew_are_not_one_gpu():
     bound = [replace(facts(i), gpus_seen=("0",), gpus_taken=("0",)) for i in range(4)]
-    assert shared_findings(bound) == []
+    assert not list(shared_findings(bound))
     shared = [replace(facts(i), gpus_seen=("0", "1"), gpus_taken=("0",)) for i in range(2)]
     assert any("same GPU 0" in finding.problem for finding in shared_findings(shared))
 
