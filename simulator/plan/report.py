@@ -115,7 +115,8 @@ def as_json(plan: Plan) -> str:
 
 def scaling_lines(points: Sequence[Point], title: str) -> list[str]:
     """A table of predicted scaling."""
-    form = "  {:>7}  {:<24}{:<10}{:>11}{:>11}{:>11}{:>12}"
+    longest = max((len(p.transform) for p in points), default=0)
+    form = f"  {{:>7}}  {{:<24}}{{:<{max(10, longest)}}}{{:>11}}{{:>11}}{{:>11}}{{:>12}}"
     lines = [title, form.format("devices", "shape", "transform", "memory", "a step", "exchange", "efficiency")]
     for p in points:
         shape = " x ".join(map(str, p.shape))
