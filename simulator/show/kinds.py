@@ -384,25 +384,21 @@ def profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
         return result
     axes.set_ylim(np.nanmin(shown) / 2, np.nanmax(shown) * 2)
     if (constants := _solitons(labels.model)) is not None and name == "density" and "peak_density" in series:
+        from simulator.physics.initial.soliton import radial_ground_state
+
         gravity, peak = labels.scale_factor(series.time[-1]) * constants[1], float(series.one("peak_density", -1))
-        core, density = soliton_of(peak, constants[0], gravity)
+        # The isolated ground state with this central density.
+        state, scale = radial_ground_state(), (constants[0] ** 2 / (gravity * peak)) ** 0.25
+        core = scale * state.core
         x, y = (values[np.isfinite(curves[-1].y)] for values in (curves[-1].x, curves[-1].y))
         if 0.3 < np.interp(core, x, y) / peak < 0.7:
             r, unit = np.geomspace(*axes.get_xlim(), 200), labels.unit("length")
             text = f"soliton,\n$r_c = {core:.3g}" + (rf"\,{unit}$" if unit else "$")
-            axes.plot(r, density(r), color="black", linewidth=1.1, linestyle="--", zorder=3, label=text)
+            density = peak * np.interp(r / scale, state.radius, state.amplitude, right=0.0) ** 2
+            axes.plot(r, density, color="black", linewidth=1.1, linestyle="--", zorder=3, label=text)
             lines.legend_beside(axes)
     logarithmic(axes, "xy")
     return result
-
-
-def soliton_of(peak: float, hbar: float, gravity: float) -> tuple[float, Callable[[np.ndarray], np.ndarray]]:
-    """The core radius and the density, a function of the radius, of the isolated ground state with this central
-    density: (hbar^2 / (m^2 G peak))^(1/4) is its unit of length."""
-    from simulator.physics.initial.soliton import radial_ground_state
-
-    state, length = radial_ground_state(), (hbar**2 / (gravity * peak)) ** 0.25
-    return length * state.core, lambda r: peak * np.interp(r / length, state.radius, state.amplitude, right=0.0) ** 2
 
 
 def _solitons(model: Mapping[str, Any]) -> tuple[float, float] | None:
