@@ -108,10 +108,8 @@ DATASETS = {
 def _described(powers: tuple[float, ...], h: float) -> dict[str, float]:
     names = ("a_scaling", "h_scaling", "length_scaling", "mass_scaling", "velocity_scaling")
     length, mass, velocity = powers[2:]
-    return {
-        **dict(zip(names, map(float, powers), strict=True)),
-        "to_cgs": CM_PER_KPC**length * GRAMS**mass * 1e5**velocity,
-    }
+    to_cgs = CM_PER_KPC**length * GRAMS**mass * 1e5**velocity
+    return {**dict(zip(names, map(float, powers), strict=True)), "to_cgs": to_cgs}
 
 
 def gadget_problem(config: RunConfig, model: Model) -> str | None:

@@ -91,10 +91,9 @@ def catalogue_problems(run: Path) -> Iterator[tuple[Path, str | None]]:
     snapshots = {folder.name: folder for folder in committed(run / "snapshots")}
     for path in sorted((run / FOLDER).glob(_FILES)):
         folder = snapshots.get(path.name.removesuffix(_END).rpartition("_")[2])
+        problem = "its snapshot is gone"
         try:
-            problem = (
-                "its snapshot is gone" if folder is None else derived_problem(path, folder, read_manifest(folder))
-            )
+            problem = derived_problem(path, folder, read_manifest(folder)) if folder is not None else problem
         except (RunFailure, UserError):
             problem = "its snapshot is damaged"
         yield path, problem and f"{problem}; simulator analyze {run} --halos makes it again"

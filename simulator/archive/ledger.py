@@ -245,8 +245,7 @@ class Audit:
         return None in self._records.acceptable(name)
 
     def problem(self, name: str) -> str | None:
-        """A description of a recorded file's damage; None if the file is intact. Raises OSError if it is
-        unreadable."""
+        """A recorded file's damage; None if the file is intact. Raises OSError if it is unreadable."""
         find = self._growing if name in GROWING else self._whole
         while True:
             known = self._records

@@ -179,10 +179,8 @@ class Manifest(_Entry):
 
     def problems(self) -> list[str]:
         """Contradictions within the manifest: blocks out of bounds, gaps, overlaps, invalid names."""
-        lines = []
         names = [shard.file for shard in self.shards]
-        if len(set(names)) != len(names):
-            lines.append("two shards have the same name")
+        lines = ["two shards have the same name"] if len(set(names)) != len(names) else []
         lines += [f"shard name {name!r}" for name in names if not re.fullmatch(r"shards/p\d+\.h5", name)]
         for shard in self.shards:
             lines += [f"{shard.file}: unknown field {f!r}" for f in shard.blocks if f not in self.fields]
@@ -191,8 +189,7 @@ class Manifest(_Entry):
             inside = all(
                 len(b.start) == len(b.shape) == len(entry.extents)
                 and all(
-                    s >= 0 and n > 0 and s + n <= size
-                    for s, n, size in zip(b.start, b.shape, entry.extents, strict=True)
+                    s >= 0 and 0 < n <= size - s for s, n, size in zip(b.start, b.shape, entry.extents, strict=True)
                 )
                 for b in blocks
             )
@@ -210,10 +207,8 @@ class Manifest(_Entry):
 
     def encode(self) -> bytes:
         """The bytes of manifest.json."""
-        body = (
-            json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1, allow_nan=False).removesuffix("\n}")
-            + ",\n"
-        )
+        content = self.model_dump(mode="json", exclude_none=True)
+        body = json.dumps(content, indent=1, allow_nan=False).removesuffix("\n}") + ",\n"
         # Lists of integers go on one line, for people who read the manifest (no JSON string contains a line end).
         body = re.sub(r"\[\n[\s\d,\-]+\]", lambda m: re.sub(r"\s+", "", m[0]), body).encode()
         return body + f'"manifest_xxh3": "{xxhash.xxh3_64_hexdigest(body)}"\n}}\n'.encode()
@@ -231,15 +226,11 @@ def load_filters(compression: str) -> Mapping[str, Any]:
             return {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
         case "blosc2":
             try:
-                import hdf5plugin
+                from hdf5plugin import Blosc2
             except ImportError:
-                raise UserError(
-                    "compression blosc2 needs the package hdf5plugin (pip install hdf5plugin); or use gzip"
-                ) from None
-            return {
-                **hdf5plugin.Blosc2(cname="zstd", clevel=1, filters=hdf5plugin.Blosc2.SHUFFLE),
-                "fletcher32": True,
-            }
+                said = "compression blosc2 needs the package hdf5plugin (pip install hdf5plugin); or use gzip"
+                raise UserError(said) from None
+            return {**Blosc2(cname="zstd", clevel=1, filters=Blosc2.SHUFFLE), "fletcher32": True}
     raise UserError(f"compression {compression!r}: must be one of {', '.join(COMPRESSIONS)}")
 
 
@@ -258,11 +249,9 @@ def decode(data: bytes, origin: Path) -> Manifest:
     del content["manifest_xxh3"]
     if content.get("format") != FORMAT:
         raise UserError(f"{origin}: not a manifest of this program")
-    if content.get("version") != VERSION:
-        raise UserError(
-            f"{origin}: format version {content.get('version')}, but this program reads {VERSION}; "
-            f"use the version of the program that wrote it"
-        )
+    if (version := content.get("version")) != VERSION:
+        cure = "use the version of the program that wrote it"
+        raise UserError(f"{origin}: format version {version}, but this program reads {VERSION}; {cure}")
     try:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
@@ -382,9 +371,8 @@ def clean_leftovers(parent: Path) -> list[str]:
     Only the writer of a run calls this, at its start, never while a save is under way.
     """
     lines: list[str] = []
-    if not parent.is_dir():
-        return lines
-    for path in sorted(p for p in parent.iterdir() if p.name.startswith(TEMPORARY)):
+    paths = sorted(parent.iterdir()) if parent.is_dir() else []
+    for path in (p for p in paths if p.name.startswith(TEMPORARY)):
         old = _OLD.fullmatch(path.name)
         if old and not (parent / old[1]).exists():
             path.rename(parent / old[1])
@@ -395,7 +383,7 @@ def clean_leftovers(parent: Path) -> list[str]:
             lines.append(f"removed {path}: left by a run that was killed")
         except OSError as error:
             lines.append(f"cannot remove {path}, left by a run that was killed: {reason(error)}")
-    for path in sorted(parent.iterdir()):
+    for path in paths:
         derived = _DERIVED.fullmatch(path.name)
         if derived and not (parent / derived[1]).exists():
             path.unlink()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from simulator.archive.index import dimensions
-from simulator.archive.manifest import FieldEntry, committed
+from simulator.archive.manifest import committed
 from simulator.archive.reader import Snapshot, StoredField, open_snapshot
 from simulator.archive.series import SeriesReader, read_table
 from simulator.archive.state import CONFIG, RunState, read_state
@@ -195,11 +195,11 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
     if not snapshots:
         raise UserError(f"{path}: no snapshot yet")
     variables: dict[str, Any] = {}
-    coordinates: dict[str, Any] = {
-        "time": ("time", np.array([s.time for s in snapshots])),
-        "step": ("time", np.array([s.step for s in snapshots])),
-    }
-    for name, entry in _meshes(snapshots).items():
+    coordinates: dict[str, Any] = {"time": ("time", np.array([s.time for s in snapshots]))}
+    coordinates["step"] = ("time", np.array([s.step for s in snapshots]))
+    # The newest snapshot with a field describes the field.
+    meshes = {n: entry for s in snapshots for n, entry in s.manifest.fields.items() if entry.is_mesh}
+    for name, entry in meshes.items():
         kind = np.result_type(*(s[name].dtype for s in snapshots if name in s))
         parts = []
         for snapshot in snapshots:
@@ -232,11 +232,3 @@ def _chunks(field: StoredField) -> list[tuple[int, ...]]:
     planes = max(1, max(extents[0]) * CHUNK_BYTES // block)
     extents[0] = [min(planes, extent - i) for extent in extents[0] for i in range(0, extent, planes)]
     return [*((1,) * len(names) for names in field.entry.components), *map(tuple, extents)]
-
-
-def _meshes(snapshots: Sequence[Snapshot]) -> dict[str, FieldEntry]:
-    """The fields over space or wavenumbers in all snapshots, each as described by the newest snapshot with it."""
-    fields: dict[str, FieldEntry] = {}
-    for snapshot in snapshots:
-        fields |= {name: entry for name, entry in snapshot.manifest.fields.items() if entry.is_mesh}
-    return fields

@@ -148,21 +148,16 @@ class Output:
             stated = simulation.model.units_of(spec) if spec is not None else ""
             return {"units": stated} if stated else {}
 
+        clock = {"time": float(state.time), "dt": float(state.dt), "step": int(state.step)}
         self._writer.submit(
             self._folder / "snapshots",
-            int(state.step),
+            clock["step"],
             [
                 Dataset(n, a, axes, component_names(a.shape[: a.ndim - len(axes)]), attributes=units(n))
                 for n, a in arrays.items()
             ]
             + self._particles(state),
-            {
-                "time": float(state.time),
-                "dt": float(state.dt),
-                "step": int(state.step),
-                "box": list(simulation.config.grid.box),
-                **self._inside,
-            },
+            clock | {"box": list(simulation.config.grid.box), **self._inside},
             options=Options(output.compression, settings.precision == "single"),
             after=self._indexed,
         )

@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from simulator.archive.manifest import Axis, Damaged, FieldEntry, Manifest, Piece, load_filters, read_manifest
+from simulator.archive.manifest import Damaged, FieldEntry, Manifest, Piece, load_filters, read_manifest
 from simulator.config.yaml12 import parse_yaml
 from simulator.files import reason
 from simulator.words import Shown
@@ -92,19 +92,13 @@ def snapshot_folder(path: Path) -> Path:
     return path
 
 
-class StoredField:
-    """One field on disk, array-like: shape (components..., n0, n1, ...), without padding.
+class LazyArray:
+    """An array on disk. Integers, slices (any step) and `...` read the selected part as a numpy array;
+    `numpy.asarray` reads the whole array."""
 
-    Indexing with integers, slices (any step) and `...` reads the selected part and returns a numpy array;
-    `numpy.asarray(field)` reads the whole field. Raises Damaged if a shard is missing or damaged.
-    """
-
-    def __init__(self, folder: Path, manifest: Manifest, name: str) -> None:
-        self._folder, self._manifest, self.name = folder, manifest, name
-        self.entry: FieldEntry = manifest.fields[name]
-        self.shape: tuple[int, ...] = self.entry.shape
-        self.dtype = np.dtype(self.entry.dtype)
-        self._pieces = list(manifest.pieces(name))
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
 
     @property
     def ndim(self) -> int:
@@ -114,32 +108,36 @@ class StoredField:
     def size(self) -> int:
         return math.prod(self.shape)
 
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        """The trailing axes, without the component axes in front of them."""
-        return self.entry.axes
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        return dict(self.entry.attributes)
-
-    @property
-    def pieces(self) -> Sequence[Piece]:
-        """The blocks of the field, each in one shard."""
-        return self._pieces
-
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("a single number has no length")
         return self.shape[0]
 
-    def __repr__(self) -> str:
-        return f"<{self.name} {self.shape} {self.dtype} in {self._folder}>"
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("a stored field must be read from disk: copy=False is not possible")
+            raise ValueError("the array must be read from disk: copy=False is not possible")
         return np.asarray(self[...], dtype or self.dtype)
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        raise NotImplementedError
+
+
+class StoredField(LazyArray):
+    """One field on disk: shape (components..., n0, n1, ...), without padding.
+
+    `.axes`: the trailing axes, without the component axes in front of them. `.pieces`: the blocks of the field, each
+    in one shard. Reading raises Damaged if a shard is missing or damaged.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, name: str) -> None:
+        self._folder, self.name = folder, name
+        self.entry: FieldEntry = manifest.fields[name]
+        self.shape, self.dtype = self.entry.shape, np.dtype(self.entry.dtype)
+        self.axes, self.attributes = self.entry.axes, dict(self.entry.attributes)
+        self.pieces: Sequence[Piece] = list(manifest.pieces(name))
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.shape} {self.dtype} in {self._folder}>"
 
     def __getitem__(self, index: Any) -> np.ndarray:
         ranges, dropped = selected(index, self.shape)
@@ -161,7 +159,7 @@ class StoredField:
         return self[(*component, *bounds)]
 
     def _fill(self, targets: list[tuple[str, np.ndarray]], ranges: list[range]) -> None:
-        touched = [(p, cut) for p in self._pieces if (cut := _overlap(p, ranges)) is not None]
+        touched = [(p, cut) for p in self.pieces if (cut := _overlap(p, ranges)) is not None]
         for file, group in itertools.groupby(touched, key=lambda t: t[0].shard.file):
             path = self._folder / file
             try:
@@ -169,11 +167,8 @@ class StoredField:
                     for piece, (source, destination) in group:
                         for component, out in targets:
                             stored = shard[f"{component}/{piece.number}"]
-                            if (
-                                not isinstance(stored, h5py.Dataset)
-                                or stored.shape != piece.block.shape
-                                or stored.dtype != self.dtype
-                            ):
+                            expected = piece.block.shape, self.dtype
+                            if not isinstance(stored, h5py.Dataset) or (stored.shape, stored.dtype) != expected:
                                 raise Damaged(f"{path}: {component} does not match the manifest")
                             stored.read_direct(out, source, destination)
             except FileNotFoundError:

@@ -52,10 +52,8 @@ class Recomputed:
     @cached_property
     def simulation(self) -> Simulation:
         """The simulation of the run on the available devices, without its initial condition."""
-        cluster = connect(self.config, discover(os.environ))
-        return Simulation(
-            self.config, cluster=cluster, inputs=RunInputs(self.path / "inputs"), report=lambda line: None
-        )
+        cluster, inputs = connect(self.config, discover(os.environ)), RunInputs(self.path / "inputs")
+        return Simulation(self.config, cluster=cluster, inputs=inputs, report=lambda line: None)
 
     def states(self, steps: Sequence[int] | None = None) -> Iterator[State]:
         """The state of each snapshot, or of the snapshots with the given `steps`, one after the other.
@@ -107,11 +105,8 @@ class Recomputed:
                 "a run without this snapshot cannot be measured again"
             )
         sets, memory = swarm.start(self._fields(str(first.path)))
-        velocities = {
-            name: swarm.populations[name].chosen(found, found.records["start_velocity"], 1)
-            for name, found in sets.items()
-        }
-        return velocities, memory
+        known = swarm.populations
+        return {n: known[n].chosen(found, found.records["start_velocity"], 1) for n, found in sets.items()}, memory
 
 
 def _with_start(particles: ParticleSet, velocities: jax.Array) -> ParticleSet:

@@ -5,8 +5,8 @@ axis order, padding, sharding, truncation and resolution, and every mode keeps i
 the mode -k of a real field, the mode k is its conjugate: a half-complex layout reads a full one and vice versa. Modes
 that are not stored are zero.
 
-The part of each device is assembled from hyperslabs: along each axis the requested modes are a few runs of
-consecutive stored modes. Memory: this part, and pieces of at most 64 MiB, or of one plane if a plane is larger.
+Each device's part is assembled from hyperslabs, a few runs of consecutive stored modes along each axis. Memory: this
+part, and pieces of at most 64 MiB, or of one plane if a plane is larger.
 """
 
 import itertools

@@ -1,14 +1,11 @@
 """HDF5 series: arrays against time, such as `spectra.h5` and `slices.h5`.
 
 A series is one ordinary file that is replaced whole with every row, so that a reader always sees a complete file.
-Rewriting all rows for every new row would cost the square of the length, so only the last rows are rewritten: a part
-with PART_ROWS rows and PART_BYTES bytes is full and never written again. As long as one part is enough (512 spectra
-of 8 kB), `NAME.h5` holds the rows itself. Longer series lie in parts `NAME.parts/STEP.h5`, named by their first step,
-and `NAME.h5` is an index that lists the parts and shows each variable as one virtual data set under the same name.
-Each row is thus written a bounded number of times; 1000 rows of slices are 125 files.
-
-`NAME.h5` is authoritative: its replacement commits a row, and readers ignore a part that it does not list.
-`SeriesReader` reads the parts themselves, because a virtual data set shows a missing part as nan.
+Only the last rows are rewritten: a part with PART_ROWS rows and PART_BYTES bytes is full and never written again. As
+long as one part is enough (512 spectra of 8 kB), `NAME.h5` holds the rows itself. Longer series lie in parts
+`NAME.parts/STEP.h5`, named by their first step, and `NAME.h5` is an index that lists the parts and shows each
+variable as one virtual data set. Its replacement commits a row; readers ignore a part that it does not list, and read
+the parts themselves, because a virtual data set shows a missing part as nan.
 
 A file holds `step`, `time` (row), the coordinates, properties of their points (such as the number of modes in a
 shell), and each variable as (row, *its dimensions), with dimension scales.
@@ -267,24 +264,19 @@ class SeriesReader:
 
     def at(self, index: int) -> dict[str, np.ndarray]:
         """All variables of one row. Raises IndexError if the row does not exist."""
-        (row,) = self._row(index, self.variables)
-        return row
+        return {name: self.one(name, index) for name in self.variables}
 
     def one(self, name: str, index: int) -> np.ndarray:
-        """One variable of one row; nan if the row lacks it."""
-        (row,) = self._row(index, (name,))
-        return row[name]
-
-    def _row(self, index: int, names: Iterable[str]) -> list[_Row]:
+        """One variable of one row; nan if the row lacks it. Raises IndexError if the row does not exist."""
         position = range(len(self))[index]
         ends = np.cumsum([part.rows for part in self.parts])
         number = int(np.searchsorted(ends, position, side="right"))
         place = position - int(ends[number]) + self.parts[number].rows
-        return self.rows(number, slice(place, place + 1), names)
+        return self._columns(number, (name,), slice(place, place + 1))[name][0]
 
-    def rows(self, number: int, places: slice = slice(None), names: Iterable[str] | None = None) -> list[_Row]:
-        """The rows in the `places` of part `number`, with `names` (default: `step`, `time` and all variables)."""
-        columns = self._columns(number, ("step", "time", *self.variables) if names is None else names, places)
+    def rows(self, number: int) -> list[_Row]:
+        """The rows of part `number`."""
+        columns = self._columns(number, ("step", "time", *self.variables))
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def _columns(self, number: int, names: Iterable[str], places: slice = slice(None)) -> dict[str, np.ndarray]:
@@ -370,8 +362,7 @@ class Table:
         self._required = frozenset(columns)
 
     def append(self, row: Mapping[str, float]) -> None:
-        """Append one row. Raises ValueError if `row` lacks a column or has an unknown one. After an OSError the file
-        holds no partial row."""
+        """Append one row, or after an OSError nothing of it. Raises ValueError for missing or unknown columns."""
         if row.keys() != self._required:
             raise ValueError(f"missing or unknown columns: {sorted(row.keys() ^ self._required)}")
         line = ",".join(_text(row.get(name, np.nan)) for name in self.columns) + "\n"

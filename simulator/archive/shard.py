@@ -6,11 +6,9 @@ may be padded at their end; only the first `Axis.size` entries are stored.
 
 HDF5 makes only the structure of the file, in memory: without compression data sets are contiguous, allocated early
 and never filled, so that HDF5 assigns their offsets and writes a few kilobytes into a sparse file without a name. The
-caller writes structure and data in the order of the file. Data of any size are thus written without a copy, and a
-full disk is a plain OSError; if HDF5 itself writes to a full disk, it may report success, fail at close and crash the
-interpreter. In the format `v110` a file whose writer was killed does not open. HDF5 closes the file in memory before
-its bytes are read, because HDF5 1.14's image of an open `v110` file has a wrong checksum.
-"""
+caller writes structure and data in the order of the file, without a copy, and a full disk is a plain OSError, where
+HDF5 may crash the interpreter. In the format `v110` a file whose writer was killed does not open. HDF5 closes the
+file in memory before its bytes are read, because HDF5 1.14's image of an open `v110` file has a wrong checksum."""
 
 import io
 import math

@@ -63,11 +63,8 @@ def datasets(state: State, model: Model, populations: Populations = MappingProxy
     fields = [field(name, name, array) for name, array in state.fields.items()]
     clock = [Dataset(name, np.asarray(getattr(state, name))) for name in _CLOCK]
     memory = [Dataset(f"memory_{name}", np.asarray(value)) for name, value in state.memory.items()]
-    history = [
-        field(_history_name(kept, name), name, array)
-        for kept, tree in state.history.items()
-        for name, array in tree.items()
-    ]
+    kept = [(kind, name, array) for kind, tree in state.history.items() for name, array in tree.items()]
+    history = [field(_history_name(kind, name), name, array) for kind, name, array in kept]
     particles: list[Dataset] = []
     for name, found in state.particles.items():
         particles += particle_datasets(found, populations[name])
@@ -130,20 +127,13 @@ def particle_datasets(particles: ParticleSet, population: Population) -> Iterato
     shares = _checked_shares(name, particles, population.count, domain)
     axis = (Axis(name=f"{name}.particle", size=sum(shares)),)
     for record, array in {"id": particles.id, **particles.records}.items():
-        yield Dataset(
-            f"{name}.{record}",
-            array,
-            axis,
-            (_RECORD_COMPONENTS[array.shape[0]],) if array.ndim > 1 else (),
-            species=name,
-            shares=shares,
-            attributes={"shares": list(shares), "arrangement": arrangement(domain)},
-        )
+        names = (_RECORD_COMPONENTS[array.shape[0]],) if array.ndim > 1 else ()
+        said = {"shares": list(shares), "arrangement": arrangement(domain)}
+        yield Dataset(f"{name}.{record}", array, axis, names, species=name, shares=shares, attributes=said)
 
 
 def _checked_shares(name: str, particles: ParticleSet, total: int, domain: Domain) -> tuple[int, ...]:
-    """The number of particles on each device. Raises RunFailure if their sum is not `total` or their ids do not add
-    up."""
+    """The number of particles on each device. Raises RunFailure if their sum or that of their ids is wrong."""
 
     def look(particles: ParticleSet) -> tuple[jax.Array, jax.Array, jax.Array]:
         valid = particles.valid
@@ -190,8 +180,7 @@ def particles_in(path: str, name: str) -> ParticlesOnDisk:
 
 
 class StoredFields:
-    """The fields of a snapshot (values) or a checkpoint (modes), for `initial.kind: snapshot`. Raises UserError if
-    `path` is neither."""
+    """The fields of a snapshot (values) or checkpoint (modes) at `path`. Raises UserError if it is neither."""
 
     def __init__(self, path: str):
         self._snapshot: Snapshot = open_snapshot(Path(path))
@@ -201,7 +190,7 @@ class StoredFields:
         self.components = {n: tuple(len(c) for c in entry.components) for n, entry in entries.items()}
         axes = {a.name: a for a in next(iter(entries.values())).axes}
         self._modes = axes["x"].labels is not None
-        shape = [_points(axes[a]) for a in "xyz" if a in axes]
+        shape = [axes[a].points or axes[a].size for a in "xyz" if a in axes]
         box = self._snapshot.attributes.get("box")
         if box is None:
             raise UserError(f"{path}: does not store its box; take a snapshot instead")
@@ -215,32 +204,18 @@ class StoredFields:
             sharding, axes = layout.seen_sharding(lead + len(layout.seen_order)), spectral_axes(layout)
             field = restore(self._snapshot, name, sharding, axes, layout.seen_shape, kind)
             return jax.jit(lambda f: jnp.where(layout.mask, layout.from_seen(f), 0))(field)
-        stored = make_transform(
-            self.grid,
-            list(layout.mesh.devices.flat),
-            transform.dtype,
-            real=layout.real,
-            every=not layout.real,  # a wave function also has its Nyquist planes
-        )
-        dtype = transform.dtype if layout.real else kind
-        values = restore(
-            self._snapshot,
-            name,
-            stored.physical.seen_sharding(lead + len(stored.physical.seen_order)),
-            physical_axes(stored),
-            stored.physical.seen_shape,
-            dtype,
-        )
+        devices, real = list(layout.mesh.devices.flat), layout.real
+        # A wave function also has its Nyquist planes.
+        stored = make_transform(self.grid, devices, transform.dtype, real=real, every=not real)
+        dtype, points = transform.dtype if layout.real else kind, stored.physical
+        sharding = points.seen_sharding(lead + len(points.seen_order))
+        values = restore(self._snapshot, name, sharding, physical_axes(stored), points.seen_shape, dtype)
         modes = jax.jit(lambda v: stored.forward(stored.physical.from_seen(v)))(values)
         # The same parts on the same devices, expressed in the other mesh.
         over = {stored.layout.order.index(a): layout.mesh.axis_names for a in stored.layout.sharded}
         spec = PartitionSpec(*(None,) * lead, *(over.get(i) for i in range(3)))
         modes = jax.device_put(modes, NamedSharding(layout.mesh, spec))
         return jax.jit(lambda m: resized(m, stored.layout, layout))(modes)
-
-
-def _points(axis: Axis) -> int:
-    return axis.size if axis.points is None else axis.points
 
 
 def resized(modes: jax.Array, source: Layout, target: Layout) -> jax.Array:

@@ -75,7 +75,9 @@ def verify(folder: Path, *, workers: int = 4, recorded: Callable[[Path], bool] =
     known = recorded(folder / MANIFEST)
     report.files.append(Checked(folder / MANIFEST, None if known else "not the one that was committed"))
     with ThreadPoolExecutor(max_workers=workers) as threads:
-        report.files += threads.map(partial(_check_shard, folder), manifest.shards)
+        report.files += threads.map(
+            lambda shard: _checked(path := folder / shard.file, lambda: _shard_problem(path, shard)), manifest.shards
+        )
     named = {folder / MANIFEST, *(folder / s.file for s in manifest.shards)}
     report.notes += [
         f"{path}: not part of the snapshot"
@@ -122,10 +124,6 @@ def stored_in(path: Path) -> list[Path]:
         return folders
     what = "no such folder" if not path.exists() else "not a run, snapshot or checkpoint of this program"
     raise UserError(f"{path}: {what}; give a run folder or e.g. RUN/snapshots/00000010")
-
-
-def _check_shard(folder: Path, shard: ShardEntry) -> Checked:
-    return _checked(folder / shard.file, partial(_shard_problem, folder / shard.file, shard))
 
 
 def _shard_problem(path: Path, shard: ShardEntry) -> str | None:
@@ -180,7 +178,8 @@ def verification(path: Path, cores: int | None = None) -> Verification:
         reports = itertools.chain(_outside(path, audit), _of_saves(folders, audit, cores), _leftovers(path))
         return Verification(1 + len(folders), reports)
     folders = stored_in(snapshot_folder(path))
-    known = _audit_of(folders[0]) if folders else None
+    run = folders[0].parent.parent if folders and folders[0].parent.name in KINDS else None
+    known = Audit(run) if run is not None and (run / LEDGER).exists() else None
     if folders == [snapshot_folder(path)]:
         return Verification(1, (_verified(folder, known, cores) for folder in folders))
     return Verification(len(folders), itertools.chain(_of_saves(folders, known, cores), _leftovers(path)))
@@ -217,12 +216,6 @@ def _saves(path: Path, audit: Audit) -> list[Path]:
     return [path / kind / name for kind in KINDS for name in sorted(names[kind], key=int)]
 
 
-def _audit_of(saved: Path) -> Audit | None:
-    """The audit of the run that the snapshot or checkpoint `saved` lies in; None without a run or a ledger."""
-    run = saved.parent.parent
-    return Audit(run) if saved.parent.name in KINDS and (run / LEDGER).exists() else None
-
-
 def _report(folder: Path, audit: Audit | None, workers: int) -> Findings | None:
     """The report on one snapshot or checkpoint; None if the run has removed the folder meanwhile."""
     name = f"{folder.parent.name}/{folder.name}/{MANIFEST}"
@@ -245,13 +238,12 @@ def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
     report = verify(folder, workers=workers, recorded=audit.is_recorded if audit else lambda manifest: True)
     if report.ok or not report.restorable or report.manifest is None:
         return report
+    made: dict[Path, str] = {}
     try:
         made = make_derived(folder, report.manifest)
+        report.notes += [f"{p}: was {problem}, made again" for p, problem in made.items() if problem != ALTERED]
     except OSError as error:
         report.notes.append(f"{folder}: its index cannot be made again ({reason(error)})")
-        made = {}
-    else:
-        report.notes += [f"{p}: was {problem}, made again" for p, problem in made.items() if problem != ALTERED]
     # A derived file that was altered stays a finding: something writes to the run's files.
     again = {
         path: Checked(path, f"{ALTERED}, made again" if problem == ALTERED else None, derived=True)

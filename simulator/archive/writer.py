@@ -1,18 +1,14 @@
 """Saves snapshots: every process writes its shard in the background, then all commit together.
 
-A save has two background phases, each followed by an agreement:
-
-1. every process makes the temporary folder and builds, hashes and writes its shard;
+1. Every process makes the temporary folder and builds, hashes and writes its shard, in the background;
 2. agreement: the records (or errors) of all processes are gathered;
-3. process 0 writes the manifest, syncs, renames, writes the index and prunes;
+3. process 0 writes the manifest, syncs, renames, writes the index and prunes, in the background;
 4. agreement: process 0 broadcasts the outcome.
 
-`submit` copies the arrays to the host, so the caller may donate its buffers at once. Background threads touch only
-files and host memory. The agreements are collective operations in the caller's thread, in `poll`, `wait` or the next
-`submit`. Every process calls these at the same steps, so that the agreements never interleave with collectives of the
-computation. If the caller includes `busy` in a reduction that it makes anyway, `poll` needs no communication while a
-save is under way.
-"""
+`submit` copies the arrays to the host, so the caller may donate its buffers at once. The agreements are collective
+operations in the caller's thread, in `poll`, `wait` or the next `submit`, which every process calls at the same
+steps, so that they never interleave with collectives of the computation. If the caller includes `busy` in a reduction
+that it makes anyway, `poll` needs no communication while a save is under way."""
 
 import contextlib
 import json
@@ -21,6 +17,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,11 +128,8 @@ class Writer:
         temporary = target.with_name(f"{TEMPORARY}{target.name}-{self._token}")
         save = _Save(target, temporary, manifest, options.require_finite, after)
         try:
-            blocks = {
-                d.name: own
-                for d in datasets
-                if (own := own_blocks(d, self._cluster.process_id, np.dtype(fields[d.name].dtype)))
-            }
+            process, types = self._cluster.process_id, {name: np.dtype(entry.dtype) for name, entry in fields.items()}
+            blocks = {d.name: own for d in datasets if (own := own_blocks(d, process, types[d.name]))}
             self._hook("copied")
             save.phase = self._threads.submit(self._write_shard, save, blocks)
         except (OSError, MemoryError, RuntimeError) as error:
@@ -164,10 +158,11 @@ class Writer:
         """Finish the outstanding save, if any, and return its folder. Collective; raises like `poll`."""
         if self._save is None:
             return None
+        # Errors are raised where all processes agree on them.
         if not self._save.committing:
-            self._settle(self._save)
+            wait([self._save.phase])
             self._gather(self._save)
-        self._settle(self._save)
+        wait([self._save.phase])
         return self._finish(self._save)
 
     def close(self) -> None:
@@ -176,9 +171,6 @@ class Writer:
         if self._save is not None and self._cluster.process_id == 0:
             with contextlib.suppress(OSError):
                 remove_tree(self._save.temporary)
-
-    def _settle(self, save: _Save) -> None:
-        wait([save.phase])  # errors are raised later, where all processes agree on them
 
     def _gather(self, save: _Save) -> None:
         error = save.phase.exception()
@@ -198,7 +190,8 @@ class Writer:
             counts = ", ".join(f"{name} has {n} values that are not finite" for name, n in bad.items())
             self._fail(save, _not_written(save, counts))
         save.committing = True
-        save.phase = self._threads.submit(self._commit, save, manifest) if self._cluster.process_id == 0 else _done()
+        commits = self._cluster.process_id == 0
+        save.phase = self._threads.submit(partial(self._commit, save, manifest) if commits else lambda: None)
 
     def _finish(self, save: _Save) -> Path:
         error = save.phase.exception()
@@ -252,14 +245,9 @@ class Writer:
 
 
 def _entry(dataset: Dataset, options: Options) -> FieldEntry:
-    entry = FieldEntry(
-        dtype=dataset.dtype.str,
-        components=dataset.components,
-        axes=dataset.axes,
-        hermitian=dataset.hermitian,
-        species=dataset.species,
-        attributes=_plain(dataset.attributes),
-    )
+    names = ("components", "axes", "hermitian", "species")
+    own = {name: vars(dataset)[name] for name in names}
+    entry = FieldEntry(dtype=dataset.dtype.str, attributes=_plain(dataset.attributes), **own)
     dtype = options.dtype(dataset.dtype, entry.is_mesh)
     return entry.model_copy(update={"dtype": dtype.str})
 
@@ -270,9 +258,3 @@ def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _not_written(save: _Save, line: str) -> str:
     return f"{save.target} was not written: {line}; earlier files are untouched"
-
-
-def _done() -> Future[Any]:
-    future: Future[Any] = Future()
-    future.set_result(None)
-    return future

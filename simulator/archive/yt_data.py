@@ -44,11 +44,9 @@ def yt_data(snapshot: Snapshot, h: float | None = None) -> "Dataset":
         units = _units(str(stored.attributes.get("units", "")), clock.unit if clock is not None else None)
         for index, path in stored.entry.component_paths(name):
             suffix = path.removeprefix(name).replace("/", "_")
-            if stored.dtype.kind == "c":
-                fields["stream", f"{name}{suffix}_real"] = (_Reader(stored, index, "real"), units)
-                fields["stream", f"{name}{suffix}_imag"] = (_Reader(stored, index, "imag"), units)
-            else:
-                fields["stream", f"{name}{suffix}"] = (_Reader(stored, index, None), units)
+            for part in ("real", "imag") if stored.dtype.kind == "c" else (None,):
+                called = f"{name}{suffix}_{part}" if part else f"{name}{suffix}"
+                fields["stream", called] = (_Reader(stored, index, part), units)
     if not fields:
         raise UserError(f"{snapshot.path}: holds no field over x, y and z, or over x and y")
     first = next(s for s in snapshot.values() if s.entry.extents == shape)

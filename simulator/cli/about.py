@@ -59,8 +59,7 @@ def page(name: str, parser: argparse.ArgumentParser) -> str:
 
 def title(text: str) -> str:
     """The first heading of a page."""
-    heading = re.search(r"^# (.+)$", text, re.MULTILINE)
-    return heading[1] if heading else ""
+    return next(iter(re.findall(r"^# (.+)$", text, re.MULTILINE)), "")
 
 
 def keys_page() -> str:
@@ -74,11 +73,9 @@ def keys_page() -> str:
         groups.setdefault((key.path.partition(".")[0] if "." in key.path else "", ""), [])
     owner = ""
     for key in listed:
-        depth = key.path.count(".")
+        block, depth = key.path.partition(".")[0] if "." in key.path else "", key.path.count(".")
         selects = depth == 1 and key.path.endswith(".kind")
-        if depth == 1 and not selects:
-            owner = key.kind
-        block = key.path.partition(".")[0] if depth else ""
+        owner = key.kind if depth == 1 and not selects else owner
         groups.setdefault((block, "" if selects or not depth else owner), []).append(key)
     lines = [
         "# Keys of a run's file",
@@ -119,12 +116,8 @@ def _cell(text: str) -> str:
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """The parsers of the commands of `parser`, by name."""
-    return {
-        name: inner
-        for action in parser._actions
-        if isinstance(action, argparse._SubParsersAction)
-        for name, inner in action.choices.items()
-    }
+    actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return {name: inner for action in actions for name, inner in action.choices.items()}
 
 
 def commands_page(parser: argparse.ArgumentParser) -> str:

@@ -1,16 +1,16 @@
 """`simulator bench`: times a step on this machine."""
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 
 from simulator.cli.parser import Command, arg, command, config_arguments
 
 
 def _shape(text: str) -> tuple[int, ...]:
-    try:
+    extents = ()
+    with suppress(ValueError):
         extents = tuple(int(n) for n in text.split(","))
-    except ValueError:
-        extents = ()
     if len(extents) not in (2, 3):
         raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write e.g. 256,256,256 or 1024,1024")
     if min(extents) < 1:

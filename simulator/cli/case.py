@@ -63,23 +63,16 @@ def explain(args: argparse.Namespace) -> int:
     if not shown:
         meant = did_you_mean(wanted, {key.path for key in known}, "; simulator explain lists the blocks")
         raise UserError(f"simulator explain: unknown key {args.key}{meant}")
-    for key, kinds in _merged(shown):
-        where = f"  [{', '.join(kinds)}]" if any(kinds) else ""
-        print(f"{key.path}{where}")
-        default = "required" if key.required else f"default {key.default}"
-        print(f"    {key.type}; {default}")
-        if key.meaning:
-            print(textwrap.fill(key.meaning, 96, initial_indent="    ", subsequent_indent="    "))
-    return 0
-
-
-def _merged(shown: list[Any]) -> list[tuple[Any, list[str]]]:
-    """The keys with the kinds of block that have them; a key that is the same in several kinds is listed once."""
-    merged: dict[tuple[str, ...], tuple[Any, list[str]]] = {}
+    # A key that is the same in several kinds of block is listed once.
+    merged: dict[tuple[str, ...], list[str]] = {}
     for key in shown:
-        same = (key.path, key.type, key.default, key.meaning)
-        merged.setdefault(same, (key, []))[1].append(key.kind)
-    return list(merged.values())
+        merged.setdefault((key.path, key.type, key.default, key.meaning), []).append(key.kind)
+    for (path, kind, default, meaning), kinds in merged.items():
+        print(path + (f"  [{', '.join(kinds)}]" if any(kinds) else ""))
+        print(f"    {kind}; {f'default {default}' if default else 'required'}")
+        if meaning:
+            print(textwrap.fill(meaning, 96, initial_indent="    ", subsequent_indent="    "))
+    return 0
 
 
 _WIDTH = 112

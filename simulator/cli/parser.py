@@ -103,8 +103,7 @@ PROCESSES = (arg("--processes N", "start N local processes that form one run", t
 
 @contextlib.contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows a progress bar on stderr, because stdout has the results; yields a function (done, total) that updates
-    the bar."""
+    """A progress bar on stderr, because stdout has the results; yields a function (done, total) that updates it."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -20,12 +20,8 @@ def report_assimilation(folder: Path) -> Path:
     with np.load(folder / RESULT) as stored:
         result = dict(stored)
     plots = folder / "plots"
-    found = [
-        (
-            draw(lambda: _history(rows, result), plots / "misfit.png"),
-            "Misfit, in standard deviations: noise alone gives 1",
-        )
-    ]
+    text = "Misfit, in standard deviations: noise alone gives 1"
+    found = [(draw(lambda: _history(rows, result), plots / "misfit.png"), text)]
     if "image" in result:
         text = "The recovered flow on a plane, with the observations of the first time as dots of the same colours"
         found.append((draw(lambda: _fields(result), plots / "fields.png"), text))
@@ -90,11 +86,8 @@ def _spectra(result: dict[str, Any], name: str) -> Figure:
     drawn = figure(4.8, 3.2)
     axes = drawn.subplots()
     k = result[f"k_{name}"]
-    for part, label, line in (
-        ("start", "recovered", "-"),
-        ("prior", "prior", "--"),
-        ("posterior", "expected error", ":"),
-    ):
+    shown = (("start", "recovered", "-"), ("prior", "prior", "--"), ("posterior", "expected error", ":"))
+    for part, label, line in shown:
         values = result[f"{part}_{name}"]
         axes.loglog(k[1:], np.where(values[1:] > 0, values[1:], np.nan), line, label=label)
     axes.set(xlabel="k", ylabel=f"{name}: sum of squares / 2 in a shell")

@@ -77,15 +77,10 @@ class Window(SeriesReader):
     def __getitem__(self, name: str) -> np.ndarray:
         return self._base[name][self._rows]
 
-    def at(self, index: int) -> dict[str, np.ndarray]:
-        return self._base.at(int(self._rows[index]))
-
     def one(self, name: str, index: int) -> np.ndarray:
         return self._base.one(name, int(self._rows[index]))
 
 
 def window(series: SeriesReader, choice: Selection) -> SeriesReader:
     """The chosen rows of a series. Raises UserError if no row is chosen."""
-    if choice.time is None:
-        return series
-    return Window(series, choice.chosen_rows(series.time, series.path))
+    return series if choice.time is None else Window(series, choice.chosen_rows(series.time, series.path))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +13,7 @@ from simulator.archive.reader import Snapshot, StoredField
 from simulator.archive.series import SeriesReader
 from simulator.errors import UserError, did_you_mean
 from simulator.show.slices import near
-from simulator.show.style import is_density
+from simulator.show.style import evenly, is_density
 
 PLANE = {"x": "yz", "y": "xz", "z": "xy"}
 """The axes of the plane, by the axis across which it cuts the box or along which it sums."""
@@ -151,16 +152,14 @@ def readable(snapshot: Snapshot) -> dict[str, Read]:
 
 
 def _length(stored: StoredField, bounds: Bounds) -> np.ndarray:
-    squares = sum(stored.read((i,), bounds).astype(np.float64) ** 2 for i in range(len(stored)))
-    return np.sqrt(squares)
+    return np.sqrt(sum(stored.read((i,), bounds).astype(np.float64) ** 2 for i in range(len(stored))))
 
 
 def samples(found: Frames, most: int = 24, points: int = 256) -> list[np.ndarray]:
     """Values that represent the range of all frames: of up to `most` frames, up to `points` values along each axis,
     the smallest and the largest value."""
     result = []
-    count = len(found)
-    for i in sorted({round(p) for p in np.linspace(0, count - 1, min(count, most))}):
+    for i in evenly(len(found), most):
         plane = found.read(i)
         steps = [max(1, math.ceil(n / points)) for n in plane.shape]
         finite = plane[np.isfinite(plane)]
@@ -186,9 +185,6 @@ class SnapshotPlanes(SeriesReader):
 
     def __getitem__(self, name: str) -> np.ndarray:
         return np.stack([self.one(name, i) for i in range(len(self))])
-
-    def at(self, index: int) -> dict[str, np.ndarray]:
-        return {name: self.one(name, index) for name in self.variables}
 
     def one(self, name: str, index: int) -> np.ndarray:
         plane, cut, bounds = name.rpartition("/")[2], (), list[slice]()
@@ -219,10 +215,9 @@ class SnapshotPlanes(SeriesReader):
 
 def fields_in_snapshots(run: Run) -> list[str]:
     """The scalar fields in the last snapshot."""
-    try:
+    with suppress(IndexError, UserError):
         return list(readable(run.snapshots[-1]))
-    except (IndexError, UserError):
-        return []
+    return []
 
 
 def usual(run: Run, drawn: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,10 +30,9 @@ class HealthCheck:
 
 def log_of(run: Run) -> str:
     """The run's log; empty if there is none."""
-    try:
+    with suppress(OSError):
         return (run.path / "run.log").read_text(errors="replace")
-    except OSError:
-        return ""
+    return ""
 
 
 def checks(run: Run) -> list[HealthCheck]:
@@ -60,9 +60,8 @@ def _how_it_ended(run: Run) -> Iterator[HealthCheck]:
         return
     why = f": {state.reason}" if state.reason else ""
     verdicts: Mapping[str, Verdict] = {"finished": "good", "failed": "bad", "stopped": "warn", "running": "note"}
-    yield HealthCheck(
-        "state", verdicts[state.state], state.state + why, f"step {state.step}, t = {state.time:g} of {state.stop:g}"
-    )
+    reached = f"step {state.step}, t = {state.time:g} of {state.stop:g}"
+    yield HealthCheck("state", verdicts[state.state], state.state + why, reached)
     starts = 1 + len(run.provenance.get("earlier", ()))
     if starts > 1:
         yield HealthCheck("restarts", "note", str(starts - 1), "continued from a checkpoint; the steps are the same")
@@ -76,41 +75,32 @@ def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Itera
         warned = any("under-resolved" in text and words in text for text in warnings)
         least = float(values.min())
         meaning = "1 resolves low-order statistics, 1.5 those of velocity gradients (Pope, section 9.1.2)"
-        yield HealthCheck(
-            f"resolution ({column})",
-            "warn" if warned else "good" if least >= 1 else "note",
-            f"{least:.3g} at the least, {float(values[-1]):.3g} in the last row",
-            meaning if least >= 1 or warned else f"{meaning}; the cascade did not reach the grid's edge",
-        )
+        meaning += "" if least >= 1 or warned else "; the cascade did not reach the grid's edge"
+        verdict = "warn" if warned else "good" if least >= 1 else "note"
+        value = f"{least:.3g} at the least, {float(values[-1]):.3g} in the last row"
+        yield HealthCheck(f"resolution ({column})", verdict, value, meaning)
 
 
 def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[HealthCheck]:
     if len(residual := _finite(columns, "budget_residual")):
         most = float(abs(residual).max())
-        yield HealthCheck(
-            "energy budget",
-            "good" if most <= LARGE_RESIDUAL else "warn",
-            f"{most:.2g} at the most",
-            "largest residual of energy change, gain and dissipation, over the dissipation",
-        )
+        meaning = "largest residual of energy change, gain and dissipation, over the dissipation"
+        verdict = "good" if most <= LARGE_RESIDUAL else "warn"
+        yield HealthCheck("energy budget", verdict, f"{most:.2g} at the most", meaning)
     loss = _LOSS.get(precision, _LOSS["single"])
     for name in (name for name in columns if name == "mass" or name.endswith("_mass")):
         values = _finite(columns, name)
         if not len(values) or values[0] == 0:
             continue
-        change = float(abs(values / values[0] - 1).max())
-        yield HealthCheck(
-            f"conservation ({name.replace('_', ' ')})", "good" if change <= loss else "bad", f"{change:.2g}",
-            "largest relative change since the first row",
-        )  # fmt: skip
+        change, what = float(abs(values / values[0] - 1).max()), f"conservation ({name.replace('_', ' ')})"
+        verdict = "good" if change <= loss else "bad"
+        yield HealthCheck(what, verdict, f"{change:.2g}", "largest relative change since the first row")
     if "max_divergence" in columns and "enstrophy" in columns:
         gradient = np.sqrt(2 * np.nanmax(columns["enstrophy"]))
         if gradient > 0:
             most = float(np.nanmax(columns["max_divergence"]) / gradient)
-            yield HealthCheck(
-                "divergence", "good" if most < loss else "bad", f"{most:.2g}",
-                "largest divergence over the root mean square vorticity",
-            )  # fmt: skip
+            meaning = "largest divergence over the root mean square vorticity"
+            yield HealthCheck("divergence", "good" if most < loss else "bad", f"{most:.2g}", meaning)
     if len(cfl := _finite(columns, "cfl")):
         yield HealthCheck("CFL number", "note", f"{float(cfl.max()):.3g} at the most", "in the rows written")
 

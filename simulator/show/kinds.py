@@ -53,9 +53,6 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-# ---- spectra and transfer -------------------------------------------------------------------------------
-
-
 def wavenumbers(series: SeriesReader) -> np.ndarray:
     """The wavenumber of each shell: the centre n dk; for the shell about k = 0 the mean wavenumber of its modes (0 if
     the mean flow is its only mode)."""
@@ -75,8 +72,7 @@ def _spectra(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> 
 
 
 def spectrum(series: SeriesReader, name: str, labels: Labels = PLAIN, *, guide: bool = True) -> Figure:
-    """E(k) of one quantity, log-log, at up to six times; with `guide` also a line of slope -5/3 if the last spectrum
-    has about that slope."""
+    """E(k), log-log, at up to six times; with `guide` also a line of slope -5/3 if the last has about that slope."""
     k = wavenumbers(series)
     each = at_times(series, name, k, labels)
     result, axes, shown = plotted(each, r"wavenumber $k$", spectrum_of(name), "xy")
@@ -214,9 +210,6 @@ def transfer(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
     return result
 
 
-# ---- structure functions and histograms -----------------------------------------------------------------
-
-
 def _structure_functions(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
     yield "structure_functions", partial(structure, series)
     for name in after("mixed_", series):
@@ -262,10 +255,8 @@ def mixed(series: SeriesReader, name: str, labels: Labels, diagnostics: Diagnost
     if column in diagnostics and not (of_flow and "mixed_elsasser_plus" in series.variables):
         law = factor * float(np.interp(series.time[-1], diagnostics["time"], diagnostics[column]))
         levels.insert(0, (law, r"$4\varepsilon/3$" if of_flow else r"$4\varepsilon_\theta/3$"))
-    each = [
-        DrawnCurve(r, -series.one(f"mixed_{name}", i).mean(0) / r, label, colour)
-        for i, colour, label in moments(series, labels)
-    ]
+    rows = moments(series, labels)
+    each = [DrawnCurve(r, -series.one(f"mixed_{name}", i).mean(0) / r, label, c) for i, c, label in rows]
     return plotted(each, r"separation $r$", words, "x", levels=levels, title=_words(name))[0]
 
 
@@ -382,41 +373,32 @@ def _three(series: SeriesReader, variable: str, coordinate: str, words: str, lab
     return result
 
 
-# ---- matter ---------------------------------------------------------------------------------------------
-
-
 def profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
     """The density against the distance from the densest point at up to six times; for waves also the soliton with the
     last peak density, if its core radius is near the measured one."""
     words = labels.axis(r"radius $r$", "length"), labels.axis(rf"{_words(name)} $\rho$", "density")
-    curves = [
-        DrawnCurve(series.one("radius", row), series.one(name, row), label, colour)
-        for row, colour, label in moments(series, labels)
-    ]
+    rows = moments(series, labels)
+    curves = [DrawnCurve(series.one("radius", i), series.one(name, i), label, c) for i, c, label in rows]
     result, axes, shown = plotted(curves, *words, "xy")
     if not shown:
         return result
     axes.set_ylim(np.nanmin(shown) / 2, np.nanmax(shown) * 2)
     if (constants := _solitons(labels.model)) is not None and name == "density" and "peak_density" in series:
+        from simulator.physics.initial.soliton import radial_ground_state
+
         gravity, peak = labels.scale_factor(series.time[-1]) * constants[1], float(series.one("peak_density", -1))
-        core, density = soliton_of(peak, constants[0], gravity)
+        # The isolated ground state with this central density.
+        state, scale = radial_ground_state(), (constants[0] ** 2 / (gravity * peak)) ** 0.25
+        core = scale * state.core
         x, y = (values[np.isfinite(curves[-1].y)] for values in (curves[-1].x, curves[-1].y))
         if 0.3 < np.interp(core, x, y) / peak < 0.7:
             r, unit = np.geomspace(*axes.get_xlim(), 200), labels.unit("length")
             text = f"soliton,\n$r_c = {core:.3g}" + (rf"\,{unit}$" if unit else "$")
-            axes.plot(r, density(r), color="black", linewidth=1.1, linestyle="--", zorder=3, label=text)
+            density = peak * np.interp(r / scale, state.radius, state.amplitude, right=0.0) ** 2
+            axes.plot(r, density, color="black", linewidth=1.1, linestyle="--", zorder=3, label=text)
             lines.legend_beside(axes)
     logarithmic(axes, "xy")
     return result
-
-
-def soliton_of(peak: float, hbar: float, gravity: float) -> tuple[float, Callable[[np.ndarray], np.ndarray]]:
-    """The core radius and the density, a function of the radius, of the isolated ground state with this central
-    density: (hbar^2 / (m^2 G peak))^(1/4) is its unit of length."""
-    from simulator.physics.initial.soliton import radial_ground_state
-
-    state, length = radial_ground_state(), (hbar**2 / (gravity * peak)) ** 0.25
-    return length * state.core, lambda r: peak * np.interp(r / length, state.radius, state.amplitude, right=0.0) ** 2
 
 
 def _solitons(model: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -447,9 +429,6 @@ def volume_picture(image: np.ndarray, words: str) -> Figure:
     return result
 
 
-# ---- particles ------------------------------------------------------------------------------------------
-
-
 def species(series: SeriesReader, variable: str = "") -> list[str]:
     """The names of the particles in a series; with `variable`, only of particles that have this variable."""
     names = dict.fromkeys(name.partition("/")[0] for name in series.variables)
@@ -457,8 +436,7 @@ def species(series: SeriesReader, variable: str = "") -> list[str]:
 
 
 def paths(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
-    """The paths of up to 60 particles, seen along z, with a dot at the last position. Paths continue through the
-    faces of the box."""
+    """The paths of up to 60 particles, seen along z, through the faces of the box, with a dot at the end."""
     few = style.evenly(len(series.coordinates[f"{name}_id"]), 60)
     ways = [_way(series, name, axis, few) for axis in "xy"]
     title = f"{name}: {len(few)} paths, $t = {series.time[0]:.4g}$ to ${series.time[-1]:.4g}$"
@@ -538,9 +516,6 @@ def pair_correlation(series: SeriesReader, labels: Labels = PLAIN) -> Figure:
     return result
 
 
-# ---- probes ---------------------------------------------------------------------------------------------
-
-
 def _probes(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
     for name, (dimension,) in series.variables.items():
         stem = f"probes_{name.replace('/', '_')}"
@@ -606,8 +581,7 @@ def space_time(series: SeriesReader, name: str, labels: Labels) -> Figure:
 
 
 def waves(series: SeriesReader, name: str, labels: Labels) -> Figure:
-    """log E(omega, k) of a quantity on a line, over five decades; waves with k > 0 travel along the axis, waves with
-    k < 0 against it."""
+    """log E(omega, k) of a quantity on a line, over five decades; waves with k > 0 travel along the axis."""
     axis = series.variables[name][0][-1]
     result, (axes,) = panels(rf"wavenumber $k_{axis}$", r"angular frequency $\omega$", right=0.83)
     axes.grid(False)
@@ -625,9 +599,6 @@ def waves(series: SeriesReader, name: str, labels: Labels) -> Figure:
     words = rf"$\log_{{10}} E(\omega, k_{axis})$ of {quantity(name.partition('/')[2])}"
     lines.colour_bar(result, mesh, words, "min")
     return result
-
-
-# ---- statistics over time -------------------------------------------------------------------------------
 
 
 def _statistics(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:

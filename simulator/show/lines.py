@@ -128,10 +128,8 @@ def at_times(
     series: SeriesReader, name: str, x: np.ndarray, labels: style.Labels = style.PLAIN, **how: Any
 ) -> list[DrawnCurve]:
     """A variable with one dimension against `x`, a curve for each of up to six times."""
-    return [
-        DrawnCurve(x, np.asarray(series.one(name, row)), label, colour, how=how)
-        for row, colour, label in moments(series, labels)
-    ]
+    rows = moments(series, labels)
+    return [DrawnCurve(x, np.asarray(series.one(name, r)), label, colour, how=how) for r, colour, label in rows]
 
 
 def level(axes: Axes, value: float = 0.0, label: str | None = None) -> None:
@@ -194,10 +192,10 @@ def curves(series: SeriesReader, variable: str, labels: style.Labels, by: Curves
 def planes(series: SeriesReader, variable: str, labels: style.Labels, by: Curves) -> Figure:
     """A variable with two dimensions as images at up to four times, all on one colour scale."""
     horizontal, vertical = series.variables[variable]
-    rows = labels.rows(series.time, MOST_PLANES)
-    scale = style.scale_of(variable, [np.asarray(series.one(variable, row)) for row in rows])
+    shown = {row: np.asarray(series.one(variable, row)) for row in labels.rows(series.time, MOST_PLANES)}
+    scale = style.scale_of(variable, list(shown.values()))
     return images(
-        series, labels, [(row, scale.shown(np.asarray(series.one(variable, row)))) for row in rows],
+        series, labels, [(row, scale.shown(values)) for row, values in shown.items()],
         (_coordinate(by, horizontal), _coordinate(by, vertical)), scale.label(_title(by, variable)),
         vmin=scale.low, vmax=scale.high, cmap=scale.colours, extend=scale.extend,
         points=(series.coordinates[horizontal], series.coordinates[vertical]),
@@ -261,7 +259,8 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
     grid = np.atleast_1d(result.subplots(len(names), 1, sharex=True, gridspec_kw={"hspace": 0.1}))
     for panel, name in zip(grid, names, strict=True):
         values = {name: diagnostics[name], **{part: diagnostics[part] for part in parts[name]}}
-        wide = name in ("max_density", "virial_ratio") and _wide(diagnostics[name])
+        spread = _positive(diagnostics[name]) if name in ("max_density", "virial_ratio") else np.empty(0)
+        wide = len(spread) > 0 and spread.max() > _WIDE * spread.min()
         wide = wide or any(grows(each) for each in values.values())
         power = 0 if wide else _power_of_ten(values)
         for number, (curve, each) in enumerate(values.items()):
@@ -294,11 +293,6 @@ def grows(values: np.ndarray) -> bool:
     return len(positive) > 1 and float(positive[-1]) > _WIDE * float(positive[0])
 
 
-def _wide(values: np.ndarray) -> bool:
-    positive = _positive(values)
-    return len(positive) > 0 and float(positive.max()) > _WIDE * float(positive.min())
-
-
 def _positive(values: np.ndarray) -> np.ndarray:
     """The positive values if no value is negative, else none: a logarithmic axis may leave out zeros only."""
     finite = values[np.isfinite(values)]
@@ -320,9 +314,7 @@ def _parts(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
 
 def _power_of_ten(curves: Mapping[str, np.ndarray]) -> int:
     """The power of ten in the axis label that keeps the tick labels short; 0 for ordinary numbers."""
-    most = max(
-        (float(np.nanmax(np.abs(values))) for values in curves.values() if np.isfinite(values).any()), default=0
-    )
+    most = max((float(np.nanmax(abs(v))) for v in curves.values() if np.isfinite(v).any()), default=0)
     power = math.floor(math.log10(most)) if most > 0 and math.isfinite(most) else 0
     return power if power < -2 or power > 3 else 0
 
@@ -336,6 +328,6 @@ def limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
         # Conserved quantities look constant, and their tick labels stay short.
         middle = (values.max() + values.min()) / 2
         panel.set_ylim(middle - 1.4 * _STEADY * size, middle + 1.4 * _STEADY * size)
-    counted = len(values) and bool((values == np.round(values)).all())
-    panel.yaxis.set_major_locator(MaxNLocator(5, integer=bool(counted)))
+    counted = len(values) > 0 and bool((values == np.round(values)).all())
+    panel.yaxis.set_major_locator(MaxNLocator(5, integer=counted))
     panel.ticklabel_format(axis="y", style="plain", useOffset=False)

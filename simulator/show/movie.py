@@ -96,7 +96,9 @@ def movie(  # many parameters: the options of `simulator movie`
             else:
                 _write_gif(picture.figure, each, file, fps)
     except subprocess.CalledProcessError as error:
-        raise RunFailure(f"{target}: ffmpeg failed: {_last_line(error.stderr)}") from None
+        said = error.stderr.decode(errors="replace") if isinstance(error.stderr, bytes) else str(error.stderr or "")
+        last = (said.strip().splitlines() or ["it says nothing"])[-1]
+        raise RunFailure(f"{target}: ffmpeg failed: {last}") from None
     except OSError as error:
         raise RunFailure(f"{target}: {reason(error)}") from None
     return Movie(target, len(shown), shown.source, note)
@@ -111,11 +113,6 @@ def _replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
-
-
-def _last_line(text: Any) -> str:
-    text = text.decode(errors="replace") if isinstance(text, bytes) else str(text or "")
-    return (text.strip().splitlines() or ["it says nothing"])[-1]
 
 
 def _shown(
@@ -147,10 +144,8 @@ def _write_gif(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> N
             size = (round(picture.width * _SMALLER), round(picture.height * _SMALLER))
             yield style.fewer_colours(picture.resize(size, Image.Resampling.LANCZOS), style.colour_map(drawn))
 
-    drawn_images = images()
-    delay = 10 * max(2, round(100 / fps))
-    first = next(drawn_images)
-    first.save(path, "gif", save_all=True, append_images=drawn_images, duration=delay, loop=0, optimize=False)
+    rest, delay = images(), 10 * max(2, round(100 / fps))
+    next(rest).save(path, "gif", save_all=True, append_images=rest, duration=delay, loop=0, optimize=False)
 
 
 class _Picture:
@@ -163,10 +158,8 @@ class _Picture:
         along = (PlaneAxis.of(shown.coordinates[0]), PlaneAxis.of(shown.coordinates[1]))
         extents = [each.high - each.low for each in along]
         wide, tall = (_PANEL * extent / max(extents) for extent in extents)
-        # H.264 needs even numbers of pixels.
-        size = [
-            2 * round(inches * style.DPI / 2) / style.DPI for inches in (_LEFT + wide + _RIGHT, _TOP + tall + _BOTTOM)
-        ]
+        inches = _LEFT + wide + _RIGHT, _TOP + tall + _BOTTOM
+        size = [2 * round(each * style.DPI / 2) / style.DPI for each in inches]  # H.264 needs even numbers of pixels
         self.figure = style.figure(*size)
         axes = self.figure.add_axes((_LEFT / size[0], _BOTTOM / size[1], wide / size[0], tall / size[1]))
         self._axes, self._dots = axes, list[Any]()

@@ -85,29 +85,20 @@ def table(
 
     head = "".join(f"<th{kind(i)}>{escape(name)}</th>" for i, name in enumerate(header))
     head = f"<thead><tr>{head}</tr></thead>" if any(header) else ""
-    body = "".join(
-        "<tr>"
-        + "".join(c if isinstance(c, Cell) else f"<td{kind(i)}>{escape(c)}</td>" for i, c in enumerate(row))
-        + "</tr>"
-        for row in rows
-    )
+    cells = ([c if isinstance(c, Cell) else f"<td{kind(i)}>{escape(c)}</td>" for i, c in enumerate(r)] for r in rows)
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     kinds = "wide close" if close else "wide"
     return f'<div class="{kinds}"><table>{head}<tbody>{body}</tbody></table></div>'
 
 
 def pictures(found: Iterable[tuple[Path, str]]) -> str:
     """PNG or SVG files, each with its caption, embedded in the page."""
-    made = [
-        f'<figure><img alt="{escape(caption)}" loading="lazy" src="{_embedded(path)}">'
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
-        for path, caption in found
-    ]
-    return f'<div class="pictures">{"".join(made)}</div>' if made else ""
-
-
-def _embedded(path: Path) -> str:
-    kind = "svg+xml" if path.suffix == ".svg" else "png"
-    return f"data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+    made = ""
+    for path, caption in found:
+        kind, data = "svg+xml" if path.suffix == ".svg" else "png", base64.b64encode(path.read_bytes()).decode()
+        image = f'<img alt="{escape(caption)}" loading="lazy" src="data:image/{kind};base64,{data}">'
+        made += f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
+    return f'<div class="pictures">{made}</div>' if made else ""
 
 
 def shares(parts: Mapping[str, float], unit: str) -> str:

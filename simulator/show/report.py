@@ -102,22 +102,18 @@ def report_run(path: str | Path, output: Path | None = None, *, refresh: int | N
         files = ()
     target = output or run.path / NAME
     again = refresh if status.state is None or status.state.state == "running" else None
-    text = page.page(_title(run), _body(run, status, files), again)
-    replace_file(target, text)
+    title = str(run.config.get("name") or run.path.name)
+    replace_file(target, page.page(title, _body(run, title, status, files), again))
     return target
 
 
-def _title(run: Run) -> str:
-    return str(run.config.get("name") or run.path.name)
-
-
-def _body(run: Run, status: RunStatus, files: tuple[Path, ...]) -> Iterator[str]:
+def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> Iterator[str]:
     config, state = run.config, status.state
     found = checks(run)
     verdict: page.Verdict = "note"
     if state is not None and state.state in ("finished", "failed"):
         verdict = "good" if state.state == "finished" else "bad"
-    yield page.heading(_title(run), status.word, verdict)
+    yield page.heading(title, status.word, verdict)
     yield page.paragraph(described(config), soft=True)
     if state is not None:
         yield page.progress(state.percent)
@@ -128,18 +124,14 @@ def _body(run: Run, status: RunStatus, files: tuple[Path, ...]) -> Iterator[str]
             + (f", expected end {ends:%Y-%m-%d %H:%M} UTC" if ends else "")
         )
     yield page.section("Health", health_table(found))
-    main = [next((path for path in files if path.stem.startswith(kinds)), None) for kinds in _FIRST]
-    rest = [path for path in files if path not in main]
-    shown, more = (
-        page.pictures((path, caption(path.stem)) for path in paths if path is not None) for paths in (main, rest)
-    )
+    first = [next((path for path in files if path.stem.startswith(kinds)), None) for kinds in _FIRST]
+    main, rest = [path for path in first if path is not None], [path for path in files if path not in first]
+    shown, more = (page.pictures((path, caption(path.stem)) for path in paths) for paths in (main, rest))
     yield page.section("Pictures", shown, page.details(f"{len(rest)} more", more))
     yield page.section("Numbers", _means(run), _last_row(run))
     if state is not None:
-        words = "simulator verify" if state.state == "finished" else "simulator status"
-        yield page.section(
-            "Next", page.paragraph(f"{words} {run.path}"), page.paragraph(f"simulator plot {run.path}")
-        )
+        words = ("verify" if state.state == "finished" else "status", "plot")
+        yield page.section("Next", *(page.paragraph(f"simulator {word} {run.path}") for word in words))
     yield page.section("Timing", page.details("wall time", "".join(_timing(run))))
     yield page.section("Parameters", *_parameters(run))
     yield page.section("Provenance", page.details("versions, machine, command", "".join(_provenance(run.provenance))))
@@ -173,11 +165,8 @@ def _last_row(run: Run) -> str:
     columns = table_of(run)
     if not len(columns.get("time", ())):
         return ""
-    rows = [
-        [name, f"{values[0]:.6g}", f"{values[-1]:.6g}", f"{values.min():.6g}", f"{values.max():.6g}"]
-        for name, values in columns.items()
-        if name != "step"
-    ]
+    numbers = {n: (v[0], v[-1], v.min(), v.max()) for n, v in columns.items() if n != "step"}
+    rows = [[name, *(f"{number:.6g}" for number in four)] for name, four in numbers.items()]
     header = ["column", "first", "last", "least", "largest"]
     return page.details("diagnostics", page.table(header, rows, range(1, 5)))
 
@@ -256,9 +245,8 @@ def report_sweep(sweep: Sweep, output: Path | None = None, *, refresh: int | Non
 
 def _sweep_body(sweep: Sweep, statuses: Sequence[MemberStatus], files: list[Path], place: Path) -> Iterator[str]:
     stages = {status.stage for status in statuses}
-    verdict: page.Verdict = (
-        "bad" if MemberState.FAILED in stages else "good" if stages == {MemberState.DONE} else "note"
-    )
+    verdict: page.Verdict = "good" if stages == {MemberState.DONE} else "note"
+    verdict = "bad" if MemberState.FAILED in stages else verdict
     yield page.heading(sweep.name, counted(statuses), verdict)
     there = [opened(run.folder) for run in sweep.runs]
     first = next((run for run in there if run is not None), None)
@@ -269,7 +257,11 @@ def _sweep_body(sweep: Sweep, statuses: Sequence[MemberStatus], files: list[Path
     health = [checks(run) if run is not None else [] for run in there]
     yield page.section("Runs", _table(sweep, statuses, there, health, place))
     yield page.section("Pictures", page.pictures((path, caption(path.stem)) for path in files))
-    yield page.section("Health", *_troubles(sweep, health))
+    troubles = []
+    for run, checked in zip(sweep.runs, health, strict=True):
+        if bad := [check for check in checked if check.verdict in ("warn", "bad")]:
+            troubles += [page.paragraph(f"run {run.index}: {sweep.label(run)}"), health_table(bad)]
+    yield page.section("Health", *troubles)
     yield page.section("File", page.folded(str(sweep.file), sweep.file.read_text(errors="replace")))
     yield page.paragraph(f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by simulator report.", soft=True)
 
@@ -283,9 +275,8 @@ def _table(
     header = ["run", *sweep.varied, "state", "health", *_CURVES, *texts]
     body = []
     for run, row, status, one, found in zip(sweep.runs, values, statuses, opened, health, strict=True):
-        where = os.path.relpath(run.folder, place)
-        if (run.folder / NAME).exists():
-            where += f"/{NAME}"
+        columns = table_of(one) if one is not None else {}
+        where = os.path.relpath(run.folder, place) + (f"/{NAME}" if (run.folder / NAME).exists() else "")
         remarks = [check.name.partition(" (")[0] for check in found if check.verdict in ("warn", "bad")]
         verdict = _VERDICTS.get(status.stage, "note")
         body.append(
@@ -294,22 +285,9 @@ def _table(
                 *(brief(run.values[key]) if key in run.values else "" for key in sweep.varied),
                 page.marked(verdict, f"{status.stage}" + (f": {status.detail}" if verdict != "good" else "")),
                 page.marked(worst(found), (remarks[0] if remarks else "good")) if found else "",
-                *_sparks(one),
+                *(page.spark(columns["time"], columns[n]) if n in columns else "" for n in _CURVES),
                 *("" if math.isnan(row[text]) else brief(row[text]) for text in texts),
             ]
         )
     right = [*range(1, 1 + len(sweep.varied)), *range(len(header) - len(texts), len(header))]
     return page.table(header, body, right, close=True)
-
-
-def _sparks(run: Run | None) -> list[str]:
-    columns = table_of(run) if run is not None else {}
-    return [page.spark(columns["time"], columns[name]) if name in columns else "" for name in _CURVES]
-
-
-def _troubles(sweep: Sweep, health: Sequence[list[HealthCheck]]) -> Iterator[str]:
-    for run, found in zip(sweep.runs, health, strict=True):
-        bad = [check for check in found if check.verdict in ("warn", "bad")]
-        if bad:
-            yield page.paragraph(f"run {run.index}: {sweep.label(run)}")
-            yield health_table(bad)

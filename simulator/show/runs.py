@@ -52,10 +52,8 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
     run = open_run(path)
     folder = output or run.path / "plots"
     missing: list[str] = []
-    labels, diagnostics = (
-        Labels(known(lambda: run.config, {}).get("model") or {}),
-        _diagnostics(run, choice, missing),
-    )
+    labels = Labels(known(lambda: run.config, {}).get("model") or {})
+    diagnostics = _diagnostics(run, choice, missing)
     stored: Collection[str] = ()
     chosen = list(_of_run(run, choice, labels, diagnostics, missing))
     if choice.takes("slices") and (run.path / "snapshots").is_dir():
@@ -76,11 +74,8 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
 def _drawn(
     chosen: Sequence[tuple[str, Callable[[], Figure]]], folder: Path, choice: Selection, suffix: str = ""
 ) -> tuple[Path, ...]:
-    return tuple(
-        draw(build, folder / f"{stem}{suffix}.{kind}", choice.style)
-        for stem, build in chosen
-        for kind in choice.formats
-    )
+    each = [(folder / f"{stem}{suffix}.{kind}", build) for stem, build in chosen for kind in choice.formats]
+    return tuple(draw(build, path, choice.style) for path, build in each)
 
 
 def _of_run(
@@ -236,15 +231,12 @@ def table_of(run: Run) -> Mapping[str, np.ndarray]:
 
 def _columns(tables: Sequence[Mapping[str, np.ndarray]], choice: Selection) -> list[str]:
     written = {name for columns in tables for name in columns if len(columns[name])}
-    if choice.fields:
-        return [name for name in choice.fields if name in written]
-    return [name for name in lines.PANELS if name in written]
+    return [name for name in choice.fields or lines.PANELS if name in written]
 
 
 def series_of(run: Run, kind: str) -> SeriesReader | None:
     """A series of a run; None if it is missing or has no rows."""
-    found = known(lambda: run.series(kind), None)
-    return found if found is not None and len(found) else None
+    return known(lambda: run.series(kind), None) or None
 
 
 def overlay(
@@ -291,9 +283,8 @@ def _curves(
     read = [window(s, choice) if s and name in s else None for s in read]
     in_kolmogorov = scaled and name == "kinetic_energy" and abs(power - KOLMOGOROV) < 1e-3
     # In Kolmogorov units if all runs have them.
-    units = [
-        kolmogorov(run.diagnostics, s.time[steps]) for run, s in zip(runs, read, strict=True) if in_kolmogorov and s
-    ]
+    with_series = [(run, s) for run, s in zip(runs, read, strict=True) if s] if in_kolmogorov else []
+    units = [kolmogorov(run.diagnostics, s.time[steps]) for run, s in with_series]
     in_kolmogorov = bool(units) and None not in units
     scales = iter(units if in_kolmogorov else repeat(None))
     curves = [_last_or_mean(s, name, steps, power, next(scales)) if s else None for s in read]
@@ -304,7 +295,9 @@ def _curves(
         x, words, times = *KOLMOGOROV_AXES, ""
     log = "xy" if dimension == "k" and all((c.y >= 0).all() for c in curves if c) else ""
     result, axes = overlay(curves, x, words + times, looks, log)
-    if in_kolmogorov and any(_has_range(c) for c in curves if c):
+    # The level of an inertial range is shown if a spectrum comes near it, unlike a laminar spectrum.
+    inside = [c.y[(c.x > 0.01) & (c.x < 0.3)] for c in curves if c and in_kolmogorov]
+    if any(len(y) and 0.5 < np.nanmax(y) < 4 for y in inside):
         axes.axhline(1.6, color="#444444", linewidth=1.0, linestyle="--")
         axes.annotate("1.6", (1, 1.6), xycoords=("axes fraction", "data"), xytext=(-4, 3),
                       textcoords="offset points", ha="right", color="#444444")  # fmt: skip
@@ -325,9 +318,3 @@ def _last_or_mean(
     when = f"{shown.time[0]:.4g}$ to $" if steps.start is None else ""
     mark = {"marker": "o" if len(x) == 1 else None, "linewidth": 1.4}
     return lines.DrawnCurve(x, values.mean(0), f"$t = {when}{shown.time[-1]:.4g}$", error=error, how=mark)
-
-
-def _has_range(curve: lines.DrawnCurve) -> bool:
-    """Whether a spectrum in Kolmogorov units comes near the level of an inertial range, unlike a laminar spectrum."""
-    inside = (curve.x > 0.01) & (curve.x < 0.3)
-    return bool(inside.any() and 0.5 < np.nanmax(curve.y[inside]) < 4)

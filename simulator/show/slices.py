@@ -61,8 +61,7 @@ def dots(number: int) -> dict[str, Any]:
 
 
 def slices(series: SeriesReader, field: str, labels: Labels = PLAIN) -> Figure:
-    """The three mid-planes of `field`, a row for each of up to four times, all on one colour scale; in two dimensions
-    the plane at these times."""
+    """The mid-planes of `field` (one in two dimensions) at up to four times, all on one colour scale."""
     words = quantity(field)
     unit = labels.unit("density") if field == "density" else ""
     return _planes(series, field, labels, f"{words} (${unit}$)" if unit else words, _cut)

@@ -93,7 +93,7 @@ def plot_sweep(sweep: Sweep, *, x: str | None = None, y: Sequence[str] = (), hue
     `x` and `hue` are keys that the sweep sets (by default the first numeric key, and the next one), `y` are
     expressions as in `collect` (by default those of the file). UserError if nothing has been written yet.
     """
-    if x is not None and x not in sweep.swept and "." in x and _is_expression(x):
+    if x is not None and x not in sweep.swept and "." in x and known(lambda: _parsed(x, "--x"), None):
         at, by = _expression(sweep, x, "--x"), _parameter(sweep, hue, "--hue") if hue else _first(sweep)
         quantities = [_expression(sweep, text) for text in y] or list(sweep.collected)
         return _drawn(sweep, _against(sweep, at, by, quantities))
@@ -109,11 +109,9 @@ def plot_sweep(sweep: Sweep, *, x: str | None = None, y: Sequence[str] = (), hue
     looks = replace(looks, runs=[looks.runs[i] for i in there])
     runs = [open_run(sweep.runs[i].folder) for i in there]
     files = _drawn(sweep, chain(_against(sweep, across, by, expressions), overlays(runs, looks=looks)))
-    if not files:
-        raise UserError(
-            f"{sweep.folder}: no run has written anything yet; simulator sweep run {sweep.file} runs them"
-        )
-    return files
+    if files:
+        return files
+    raise UserError(f"{sweep.folder}: no run has written anything yet; simulator sweep run {sweep.file} runs them")
 
 
 def _drawn(sweep: Sweep, pictures: Pictures) -> list[Path]:
@@ -136,30 +134,25 @@ def _parameter(sweep: Sweep, key: str, option: str) -> Parameter:
     return _values(sweep, key)
 
 
-def _expression(sweep: Sweep, text: str, option: str = "--y") -> collect.Expression:
+def _parsed(text: str, option: str) -> collect.Expression:
     try:
-        found = collect.parse(text)
+        return collect.parse(text)
     except ValueError as error:
         raise UserError(f"{option}: {error}") from None
+
+
+def _expression(sweep: Sweep, text: str, option: str = "--y") -> collect.Expression:
+    found = _parsed(text, option)
     message = collect.unknown_column(found, {name for run in sweep.runs for name in run.estimate.columns})
     if message is not None:
         raise UserError(f"{option}: {message}")
     return found
 
 
-def _is_expression(text: str) -> bool:
-    try:
-        collect.parse(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _against(
     sweep: Sweep, x: Parameter | collect.Expression, hue: Parameter | None, expressions: Sequence[collect.Expression]
 ) -> Pictures:
-    """Pictures of quantities of all runs against a parameter, or against another quantity; in the latter, means have
-    error bars."""
+    """Pictures of quantities against a parameter, or against another quantity with error bars of means."""
     across = () if isinstance(x, Parameter) else (x,)
     wanted = [e for y in (*across, *expressions) for e in (y, None if not across else y.error) if e]
     statuses = statuses_of([run.folder for run in sweep.runs])
@@ -175,16 +168,13 @@ def _against(
         if e.text != name and (across or not np.isnan(y.values).all()):
             at = x if isinstance(x, Parameter) else quantity_of(x)
             joined = not across and set(sweep.varied) <= {name, hue.key if hue else name}
-            yield _file_name(f"{e.text}_against_{name}"), partial(against, at, y, hue, joined=joined)
+            stem = re.sub(r"[\W_]+", "_", f"{e.text}_against_{name}").strip("_")
+            yield stem, partial(against, at, y, hue, joined=joined)
 
 
 def opened(folder: Path) -> Run | None:
     """The run in a folder; None if `folder` holds no run yet."""
     return known(lambda: open_run(folder), None)
-
-
-def _file_name(text: str) -> str:
-    return re.sub(r"[\W_]+", "_", text).strip("_")
 
 
 @dataclass(frozen=True)
@@ -326,9 +316,8 @@ def _legends(colour: Parameter, line: Parameter | None, result: Figure, axes: Ax
         result.colorbar(_mappable(colour), cax=place, label=colour.label)
         place.grid(False)
     if line is not None:
-        handles = [
-            Line2D([], [], color="#444444", label=_text(value), **_line(i)) for i, value in enumerate(line.distinct)
-        ]
+        shown = enumerate(line.distinct)
+        handles = [Line2D([], [], color="#444444", label=_text(value), **_line(i)) for i, value in shown]
         axes.legend(handles=handles, title=line.label, bbox_to_anchor=(1.01, top), **beside)
 
 
@@ -346,11 +335,8 @@ def _parameter_axis(axes: Axes, x: Parameter, positions: np.ndarray) -> None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
         axes.xaxis.set_minor_locator(NullLocator())
     if len(distinct) == 1:
-        axes.set_xlim(*_around(float(positions[0])))
-
-
-def _around(value: float) -> tuple[float, float]:
-    return (value / 2, value * 2) if value > 0 else (value - 1, value + 1)
+        only = float(positions[0])
+        axes.set_xlim((only / 2, only * 2) if only > 0 else (only - 1, only + 1))
 
 
 def _text(value: Any) -> str:

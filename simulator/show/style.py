@@ -332,10 +332,9 @@ def scale_of(field: str, samples: Sequence[np.ndarray], *, logarithmic: bool = F
         return Scale(-math.pi, math.pi, "twilight", smooth=False)
     values = np.concatenate([np.ravel(sample) for sample in samples])
     values = values[np.isfinite(values)]
-    if not len(values) or not values.any():
+    if not values.any():
         return Scale(0.0, 1.0, colours)
-    least, most = float(values.min()), float(values.max())
-    positive = values[values > 0]
+    least, most, positive = float(values.min()), float(values.max()), values[values > 0]
     if is_density(field) and least >= 0 and (logarithmic or most > _WIDE * float(np.quantile(positive, 0.01))):
         bottom = math.log10(float(np.quantile(positive, 0.002)))
         top = math.log10(float(positive.max()))
@@ -344,11 +343,9 @@ def scale_of(field: str, samples: Sequence[np.ndarray], *, logarithmic: bool = F
         top = max(top, low + (0.01 if logarithmic else 0.1))
         return Scale(low, top, colours, "min" if cut else "neither", logarithmic=True)
     if least < -1e-3 * max(most, 0):
-        size = np.abs(values)
-        most, nearly = float(size.max()), float(np.quantile(size, 0.999))
-        cut = most > 1.25 * nearly > 0
-        end = nearly if cut else most
-        return Scale(-end, end, "RdBu_r", "both" if cut else "neither")
+        most, nearly = float(abs(values).max()), float(np.quantile(abs(values), 0.999))
+        end, extend = (nearly, "both") if most > 1.25 * nearly > 0 else (most, "neither")
+        return Scale(-end, end, "RdBu_r", extend)
     if is_density(field) and least > most / 2:
         # Small waves on a background would be invisible on a scale from zero.
         middle, half = (most + least) / 2, max((most - least) / 2, 1e-12 * most)

@@ -7,26 +7,23 @@ from typing import Any
 import numpy as np
 
 from simulator.archive.manifest import committed
-from simulator.archive.reader import open_snapshot, selected
+from simulator.archive.reader import LazyArray, open_snapshot, selected
 from simulator.errors import UserError, did_you_mean
 from simulator.study.runs import SweepRun
 from simulator.words import brief
 
 
-class SweepArray:
+class SweepArray(LazyArray):
     """A field in all snapshots of finished runs, of shape (run, time, component, x, y, z): without the component for
     scalars, without z in two dimensions.
 
         velocity = open_sweep("study.yaml").array("velocity")
         velocity.shape, velocity.dtype  # no value is read
         velocity[:, -1, 0, ::2]         # reads these points only
-
-    Integers, slices with any step and `...` read the selected part as a numpy array; `numpy.asarray` reads the whole.
     """
 
     def __init__(self, name: str, runs: Sequence[SweepRun]) -> None:
-        """Raises UserError if a run has no snapshots of `name`, or has them in another number, shape or type than the
-        first run."""
+        """Raises UserError unless all runs have snapshots of `name`, of the same number, shape and type."""
         self.name, self.runs = name, tuple(runs)
         self._frames = [committed(run.folder / "snapshots") for run in self.runs]
         found: dict[tuple[Any, ...], SweepRun] = {}
@@ -42,27 +39,15 @@ class SweepArray:
             said = "; ".join(f"run {r.index} has {n} of {brief(s)} in {t}" for (n, s, t), r in found.items())
             raise UserError(f"the snapshots of {name} are no array: {said or 'no run'}; choose runs that are alike")
         ((number, shape, self.dtype),) = found
-        self.shape: tuple[int, ...] = (len(self.runs), number, *shape)
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
+        self.shape = (len(self.runs), number, *shape)
 
     @property
     def time(self) -> np.ndarray:
         """The simulation times of the frames, shape (run, time)."""
         return np.array([[open_snapshot(path).time for path in frames] for frames in self._frames])
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     def __repr__(self) -> str:
         return f"<{self.name} {self.shape} {self.dtype} of {len(self.runs)} runs, read when indexed>"
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if copy is False:
-            raise ValueError("the array must be read from disk: copy=False is not possible")
-        return np.asarray(self[...], dtype or self.dtype)
 
     def __getitem__(self, index: Any) -> np.ndarray:
         ranges, dropped = selected(index, self.shape)

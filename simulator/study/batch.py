@@ -1,9 +1,8 @@
 """Divides runs into groups that are stepped together, and compiles one step for each group.
 
-The runs of a group share shapes and physics and differ only in numbers of the configuration. These numbers become
-arrays, batched with `vmap`: the simulation is rebuilt inside the traced function, from settings with arrays in the
-place of numbers. Models and forcings need no code for this as long as they do not branch on the values of their
-numbers. If a model branches, its runs cannot be compiled together, and run alone.
+The runs of a group share shapes and physics and differ only in numbers of the configuration, which become arrays,
+batched with `vmap`: the simulation is rebuilt inside the traced function. If a model branches on the values of its
+numbers, its runs cannot be compiled together, and run alone.
 """
 
 import json

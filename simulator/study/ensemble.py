@@ -110,8 +110,7 @@ class Member(Simulation):
         super().__init__(config, cluster=ensemble.simulation.cluster, inputs=inputs, report=report)
 
     def _shared(self, name: str) -> Any:
-        """The program that measures `name`, shared by all runs, with this run's values; None if no program can be
-        shared."""
+        """The program that measures `name`, shared by all runs, with this run's values; None if there is none."""
         measure = self._ensemble.step.measure(name)
         return measure and partial(measure, self._ensemble.values[self._number])
 

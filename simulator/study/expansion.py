@@ -90,16 +90,13 @@ class _Expansion:
     def _value(self, value: Any, *path: str | int) -> Value:
         return Value(value, path, self._places.of(path))
 
-    # ---- the blocks --------------------------------------------------------------------------------------
-
     def factors(self, blocks: Blocks) -> Iterator[list[Values]]:
         """For each block, the sets of values that the block generates."""
         if blocks.grid is not None:
             yield self._combinations(blocks.grid)
         zipped = None if blocks.zip is None else self._zipped(blocks.zip)
-        points = (
-            None if blocks.sample is None else self._samples(blocks.sample, None if zipped is None else len(zipped))
-        )
+        number = None if zipped is None else len(zipped)
+        points = None if blocks.sample is None else self._samples(blocks.sample, number)
         if zipped is not None:
             yield [{**one, **other} for one, other in zip(zipped, points or [{}] * len(zipped), strict=True)]
         if blocks.list is not None:
@@ -111,26 +108,23 @@ class _Expansion:
             yield points
 
     def _combinations(self, grid: Lists) -> list[Values]:
-        lists = [
-            [(key, self._value(value, "sweep", "grid", key, i)) for i, value in enumerate(values)]
-            for key, values in grid.items()
-        ]
-        if math.prod(map(len, lists)) > MOST_RUNS:
-            self.wrong(
-                ("sweep", "grid"), f"has more than {MOST_RUNS} combinations, which is the largest number possible"
-            )
+        if math.prod(map(len, grid.values())) > MOST_RUNS:
+            problem = f"has more than {MOST_RUNS} combinations, which is the largest number possible"
+            self.wrong(("sweep", "grid"), problem)
             return [{}]
-        return [dict(combination) for combination in itertools.product(*lists)]
+        places = itertools.product(*(range(len(values)) for values in grid.values()))
+        return [
+            {key: self._value(grid[key][i], "sweep", "grid", key, i) for key, i in zip(grid, place, strict=True)}
+            for place in places
+        ]
 
     def _zipped(self, lists: Lists) -> list[Values]:
         first, *others = lists
         length = len(lists[first])
         for key in others:
-            if len(lists[key]) != length:
-                self.wrong(
-                    ("sweep", "zip", key),
-                    f"has {len(lists[key])} values, but {first} has {length}; lists in zip have equal length",
-                )
+            if (own := len(lists[key])) != length:
+                problem = f"has {own} values, but {first} has {length}; lists in zip have equal length"
+                self.wrong(("sweep", "zip", key), problem)
         return [
             {k: self._value(values[i], "sweep", "zip", k, i) for k, values in lists.items() if i < len(values)}
             for i in range(length)
@@ -156,8 +150,6 @@ class _Expansion:
             return [{}] * (zipped or 1)
         points, path = draw(sample, number), (*path, "parameters")
         return [{key: self._value(value, *path, key) for key, value in point.items()} for point in points]
-
-    # ---- checks ------------------------------------------------------------------------------------------
 
     def check_keys(self, blocks: Blocks) -> None:
         first: dict[str, Path] = {}
@@ -234,8 +226,7 @@ def normal(value: Any) -> Any:
 
 
 def draw(settings: SampleSettings, number: int) -> list[dict[str, Any]]:
-    """`number` points, each with a value for every key. The values of a parameter depend on the seed, not on the
-    other parameters."""
+    """`number` points (a value for every key). A parameter's values depend on the seed, not on other parameters."""
     columns = {key: _column(settings, key, number) for key in settings.parameters}
     return [{key: values[i] for key, values in columns.items()} for i in range(number)]
 

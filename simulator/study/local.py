@@ -114,10 +114,8 @@ def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] =
 
     `arguments` is the command line. Returns the run's exit code; records errors for the sweep and raises them.
     """
-    args = argparse.Namespace(
-        processes=None, coordinator=None, num_processes=None, process_id=None, arguments=list(arguments),
-        spent=Stopwatch(),
-    )  # fmt: skip
+    by_hand = dict.fromkeys(("processes", "coordinator", "num_processes", "process_id"))
+    args = argparse.Namespace(arguments=list(arguments), spent=Stopwatch(), **by_hand)
     with allocated(args) as allocation:
         config = load_config(folder / CONFIG, check_files=False)
         run = partial(run_config, config, args, allocation)

@@ -21,24 +21,15 @@ from simulator.words import duration, short, size
 
 def plan_lines(sweep: Sweep) -> list[str]:
     """The table of the runs, and a line with the totals."""
-    table = [
-        {
-            "index": run.index,
-            **{key: run.values.get(key) for key in sweep.varied},
-            "folder": run.hash,
-            "state": size(run.estimate.state),
-            "steps": run.estimate.steps,
-            "cost": run.estimate.cost,
-        }
-        for run in sweep.runs
-    ]
     estimates = [run.estimate for run in sweep.runs]
+    table = [
+        {"index": run.index, **{key: run.values.get(key) for key in sweep.varied}, "folder": run.hash}
+        | {"state": size(needs.state), "steps": needs.steps, "cost": needs.cost}
+        for run, needs in zip(sweep.runs, estimates, strict=True)
+    ]
     known = [estimate.cost for estimate in estimates if estimate.cost is not None]
-    if not known:
-        cost = "cost unknown (dt follows from the CFL number)"
-    else:
-        cost = f"cost {sum(known):.3g} points x steps"
-        cost += f" of the {len(known)} runs with fixed dt" if len(known) < len(estimates) else ""
+    some = f" of the {len(known)} runs with fixed dt" if len(known) < len(estimates) else ""
+    cost = f"cost {sum(known):.3g} points x steps{some}" if known else "cost unknown (dt follows from the CFL number)"
     total = (
         f"{len(sweep.runs)} runs in {short(sweep.folder)}, the largest state has "
         f"{size(max(estimate.state for estimate in estimates))} (a step takes 3 to 20 times as much), {cost}"
@@ -72,15 +63,10 @@ def _common(sweep: Sweep) -> list[str]:
 def next_commands(sweep: Sweep, statuses: Sequence[MemberStatus]) -> list[str]:
     """The next commands, ready to be typed in the current folder."""
     stages = {status.stage for status in statuses}
-    wanted: list[str] = []
-    if stages & {MemberState.WAITING, MemberState.INTERRUPTED}:
-        wanted.append("run")
-    if MemberState.FAILED in stages:
-        wanted += ["status", "retry"]
-    if MemberState.DONE in stages:
-        wanted += ["table"]
-    words = {"retry": ["--failed"]}
-    return [typed_sweep(command, sweep, *words.get(command, [])) for command in wanted]
+    wanted = [["run"]] if stages & {MemberState.WAITING, MemberState.INTERRUPTED} else []
+    wanted += [["status"], ["retry", "--failed"]] if MemberState.FAILED in stages else []
+    wanted += [["table"]] if MemberState.DONE in stages else []
+    return [typed_sweep(command, sweep, *options) for command, *options in wanted]
 
 
 def typed_sweep(command: str, sweep: Sweep, *options: str) -> str:

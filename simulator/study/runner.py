@@ -204,8 +204,7 @@ def _finish(child: _Child, run: SweepRun, *, stopping: bool) -> tuple[MemberStat
 
 @dataclass(frozen=True)
 class Slot:
-    """A share of the machine for one run at a time: the cores to bind to (empty: no binding), and environment
-    variables for GPUs."""
+    """A share of the machine: the cores to bind to (empty: no binding), and environment variables for GPUs."""
 
     cores: frozenset[int] = frozenset()
     environ: Mapping[str, str] = field(default_factory=dict)

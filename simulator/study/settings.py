@@ -14,8 +14,7 @@ from simulator.settings import Count, InputPath, Integer, NonNegative, Real, Set
 
 
 def _filled(kind: type | UnionType, needed: str, empty: str) -> BeforeValidator:
-    """A validator that refuses values of another type than `kind`, and empty values. The message replaces the dots in
-    `needed` by the value."""
+    """Refuses values of another type than `kind`, and empty ones; the value replaces the dots in `needed`."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, kind):

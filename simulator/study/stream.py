@@ -29,10 +29,6 @@ _ALL = np.int64(1 << 40)
 _SINGLE = {"float64": "float32", "complex128": "complex64"}
 
 
-def _silent(line: str) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class StreamedRuns:
     """Trajectories of some runs of a study: `trajectories["velocity"]` is a jax array (run, time, component, x, y, z)
@@ -92,26 +88,23 @@ class _Members:
     def __init__(
         self, config: RunConfig, keys: Sequence[str], cluster: Cluster, size: int, fields: Sequence[str] | None
     ):  # fmt: skip
-        self.simulation = Simulation(config, cluster=cluster, inputs=RunInputs(), report=_silent)
+        self.simulation = Simulation(config, cluster=cluster, inputs=RunInputs(), report=lambda line: None)
         self._step, self._size = BatchedStep(self.simulation, keys), size
         if self.simulation.populations:
             raise UserError("stream: runs with particles cannot be streamed; `simulator sweep run` writes them")
         self._fields = tuple(fields or config.output.snapshots.fields or self.simulation.model.stored)
-        if unknown := [name for name in self._fields if name not in self.simulation.field_names]:
-            known = self.simulation.field_names
-            raise UserError(
-                f"stream: unknown field {unknown[0]!r}{did_you_mean(unknown[0], known)} there are {', '.join(known)}"
-            )
+        known = self.simulation.field_names
+        if unknown := [name for name in self._fields if name not in known]:
+            meant = did_you_mean(unknown[0], known)
+            raise UserError(f"stream: unknown field {unknown[0]!r}{meant} there are {', '.join(known)}")
 
     def trajectories(self, runs: Sequence[SweepRun], frames: int) -> dict[str, jax.Array]:
         """Every frame of the runs by field, (run, time, component, x, y, z)."""
         values = [self._step.values(numbers(run.config)) for run in runs]
         states = [self._start(run) for run in runs]
         clocks = [(0, float(state.time), 0.0) for state in states]
-        schedules = [
-            Schedule(events(run.config.output), run.config.time.stop, time)
-            for run, (_, time, _) in zip(runs, clocks, strict=True)
-        ]
+        configs = [run.config for run in runs]
+        schedules = [Schedule(events(c.output), c.time.stop, t) for c, (_, t, _) in zip(configs, clocks, strict=True)]
         seen = [[self._frame(*pair)] for pair in zip(values, states, strict=True)]
         for _ in range(frames - 1):
             waiting = set(range(len(runs)))
@@ -121,9 +114,8 @@ class _Members:
                     for i, (s, (_, _, dt)) in enumerate(zip(schedules, clocks, strict=True))
                 ]
                 states = self._stepped(values, states, untils)
-                clocks = [
-                    tuple(x.item() for x in c) for c in jax.device_get([(s.step, s.time, s.dt) for s in states])
-                ]
+                found = jax.device_get([(s.step, s.time, s.dt) for s in states])
+                clocks = [tuple(x.item() for x in clock) for clock in found]
                 for i in sorted(waiting):
                     step, time, dt = clocks[i]
                     if not np.isfinite(dt):
@@ -139,7 +131,7 @@ class _Members:
         own = self.simulation
         if run.config.initial != own.config.initial or run.config.model != own.config.model:
             config = run.config.model_copy(update={"devices": own.config.devices})
-            own = Simulation(config, cluster=own.cluster, inputs=RunInputs(), report=_silent)
+            own = Simulation(config, cluster=own.cluster, inputs=RunInputs(), report=lambda line: None)
         state = self._step.start(own)
         return own.placed(own.start() if state is None else state)
 

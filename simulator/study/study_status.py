@@ -110,10 +110,20 @@ def status_of(folder: Path, queued: str | None = None) -> MemberStatus:
         return MemberStatus(MemberState.RUNNING, state, _progress(state) if state else "starting")
     if queued is not None:
         return MemberStatus(MemberState.QUEUED, state, f"job {queued}")
+    failed = record is not None and record.code in (1, 2)
+    said = record.last if record is not None and failed else ""
+    if state is None and failed:
+        return MemberStatus(MemberState.FAILED, None, said or "ended before its first step")
+    if state is None and record is not None and record.code not in (0, 3):
+        said = record.last or last_line(Path(record.log))
+        why = "cut off before its first step" + (f": {said}" if said else "")
+        return MemberStatus(MemberState.INTERRUPTED, None, why)
     if state is None:
-        return _not_begun(record)
-    if state.state == "failed" or _failed_at_start(record):
-        return MemberStatus(MemberState.FAILED, state, _reason(state, record))
+        return MemberStatus(MemberState.WAITING)
+    if state.state == "failed":
+        said = state.reason or said or "failed"
+    if state.state == "failed" or failed:
+        return MemberStatus(MemberState.FAILED, state, said)
     why = state.reason or ("cut off" if state.state == "running" else "stopped")
     return MemberStatus(MemberState.INTERRUPTED, state, f"{_progress(state)}: {why}")
 
@@ -123,28 +133,6 @@ def statuses_of(folders: Sequence[Path]) -> list[MemberStatus]:
     jobs = {folder: job for folder in folders if (job := submitted_job(folder)) is not None}
     queued = waiting_tasks({job.partition("_")[0] for job in jobs.values()}) if jobs else set()
     return [status_of(folder, job if (job := jobs.get(folder)) in queued else None) for folder in folders]
-
-
-def _failed_at_start(record: Record | None) -> bool:
-    return record is not None and record.code in (1, 2)
-
-
-def _reason(state: RunState, record: Record | None) -> str:
-    said = record.last if record is not None and record.code in (1, 2) else ""
-    return said if state.state != "failed" else state.reason or said or "failed"
-
-
-def _not_begun(record: Record | None) -> MemberStatus:
-    if record is None:
-        return MemberStatus(MemberState.WAITING)
-    if _failed_at_start(record):
-        return MemberStatus(MemberState.FAILED, None, record.last or "ended before its first step")
-    if record.code is None or record.code not in (0, 3):
-        said = record.last or last_line(Path(record.log))
-        return MemberStatus(
-            MemberState.INTERRUPTED, None, "cut off before its first step" + (f": {said}" if said else "")
-        )
-    return MemberStatus(MemberState.WAITING)
 
 
 def _progress(state: RunState) -> str:

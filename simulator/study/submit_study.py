@@ -36,9 +36,8 @@ def plan_submission(sweep: Sweep, runs: Sequence[SweepRun], largest: int) -> lis
     by_chunk: dict[int, list[SweepRun]] = {}
     for run in runs:
         by_chunk.setdefault(run.index // largest * largest, []).append(run)
-    return [
-        Chunk(offset, tuple(members), _script(sweep, offset, members)) for offset, members in sorted(by_chunk.items())
-    ]
+    chunks = sorted(by_chunk.items())
+    return [Chunk(offset, tuple(members), _script(sweep, offset, members)) for offset, members in chunks]
 
 
 def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:

@@ -5,13 +5,14 @@ OUTPUT/NAME/HASH/           an ordinary run folder for each run
 OUTPUT/NAME/logs/ plots/    output of array tasks; pictures of the whole sweep
 """
 
+import itertools
 import json
 import math
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +66,8 @@ class Sweep(Shown):
     @cached_property
     def varied(self) -> tuple[str, ...]:
         """The keys whose values differ between the runs; all swept keys if there is only one run."""
-        first = self.runs[0].values
-        differing = tuple(
-            key for key in self.swept if any(run.values.get(key) != first.get(key) for run in self.runs)
-        )
-        return differing or self.swept
+        values, first = [run.values for run in self.runs], self.runs[0].values
+        return tuple(k for k in self.swept if any(v.get(k) != first.get(k) for v in values)) or self.swept
 
     @property
     def common(self) -> str:
@@ -83,12 +81,11 @@ class Sweep(Shown):
 
     def run(self, index: int) -> SweepRun:
         """The run with this number. Raises UserError if there is none."""
-        for run in self.runs:
-            if run.index == index:
-                return run
-        known = [run.index for run in self.runs]
-        consecutive = known == list(range(known[0], known[-1] + 1))
-        text = f"{known[0]} to {known[-1]}" if consecutive else ", ".join(map(str, known))
+        known = {run.index: run for run in self.runs}
+        if index in known:
+            return known[index]
+        first, last = min(known), max(known)
+        text = f"{first} to {last}" if len(known) == last - first + 1 else ", ".join(map(str, known))
         raise UserError(f"--index: {self.file} has no run {index}; it has {text}")
 
     def check(self, runs: Sequence[SweepRun] | None = None) -> None:
@@ -115,13 +112,9 @@ class Sweep(Shown):
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             entries = [*self.earlier, *({"index": r.index, "hash": r.hash, "values": r.values} for r in self.runs)]
-            replace_json(
-                self.folder / PLAN,
-                {
-                    "program": SWEEP, "file": str(self.file), "base": str(self.settings.base),
-                    "runs": sorted(entries, key=lambda entry: entry["index"]),
-                },
-            )  # fmt: skip
+            plan: dict[str, Any] = {"program": SWEEP, "file": str(self.file), "base": str(self.settings.base)}
+            plan["runs"] = sorted(entries, key=lambda entry: entry["index"])
+            replace_json(self.folder / PLAN, plan)
             for run in self.runs:
                 lines += _freeze(run)
         except OSError as error:
@@ -144,8 +137,8 @@ class Sweep(Shown):
         Raises UserError if a run is not done, has no such field, or has other frames than the first run."""
         chosen = self._chosen(runs)
         statuses = zip(chosen, statuses_of([run.folder for run in chosen]), strict=True)
-        if waiting := [run.index for run, status in statuses if status.stage is not MemberState.DONE]:
-            first = ", ".join(map(str, waiting[:5])) + (", ..." if len(waiting) > 5 else "")
+        if waiting := [str(run.index) for run, status in statuses if status.stage is not MemberState.DONE]:
+            first = ", ".join([*waiting[:5], *["..."] * (len(waiting) > 5)])
             raise UserError(f"{self.file}: {len(waiting)} runs are not done ({first}); choose others by runs=[...]")
         return SweepArray(field, chosen)
 
@@ -232,9 +225,6 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     return Sweep(file, settings, folder, runs, _collected(settings, runs, places), earlier)
 
 
-# ---- from values to runs ---------------------------------------------------------------------------------
-
-
 def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path) -> list[tuple[RunConfig, Estimate]]:
     resolved: list[tuple[RunConfig, Estimate]] = []
     mistakes: dict[str, None] = {}
@@ -260,16 +250,10 @@ def _overrides(base: str, assignment: Values, file: Path) -> list[Override]:
         except UserError:
             return list(overrides.values())
         for key in texts:
-            if isinstance(_attribute(probe, key), Path):
+            if isinstance(reduce(lambda block, part: getattr(block, part, None), key.split("."), probe), Path):
                 rooted = file.parent / os.path.expanduser(os.path.expandvars(assignment[key].value))
                 overrides[key] = replace(overrides[key], value=str(rooted))
     return list(overrides.values())
-
-
-def _attribute(settings: Any, key: str) -> Any:
-    for part in key.split("."):
-        settings = getattr(settings, part, None)
-    return settings
 
 
 def _number(
@@ -278,7 +262,7 @@ def _number(
 ) -> tuple[SweepRun, ...]:  # fmt: skip
     varied = keys(settings.sweep)
     known = {entry["hash"]: int(entry["index"]) for entry in plan}
-    following = max(known.values(), default=-1) + 1
+    following = itertools.count(max(known.values(), default=-1) + 1)
     runs: dict[str, SweepRun] = {}
     by_hash: dict[str, Values] = {}
     mistakes: list[str] = []
@@ -287,15 +271,12 @@ def _number(
         if hash_ in runs:
             mistakes.append(_same(by_hash[hash_], assignment, places))
             continue
-        index = known.get(hash_)
-        if index is None:
-            index, following = following, following + 1
-        run_folder = folder / hash_
+        index = known[hash_] if hash_ in known else next(following)
         whole = as_mapping(config)
-        output = config.output.model_copy(update={"directory": run_folder})
+        output = config.output.model_copy(update={"directory": folder / hash_})
         config = config.model_copy(update={"output": output})
         values = {key: value_at(whole, path_of(key)) for key in varied if key in assignment}
-        runs[hash_] = SweepRun(index, hash_, values, config, run_folder, needs)
+        runs[hash_] = SweepRun(index, hash_, values, config, folder / hash_, needs)
         by_hash[hash_] = assignment
     if mistakes:
         raise UserError("\n".join(dict.fromkeys(mistakes)))
@@ -332,12 +313,8 @@ def _collected(settings: SweepSettings, runs: Sequence[SweepRun], places: Places
     return tuple(expressions)
 
 
-# ---- files -----------------------------------------------------------------------------------------------
-
-
 def read_plan(folder: Path) -> list[Mapping[str, Any]]:
-    """The entries of `folder`/plan.json: `index`, `hash`, `values`. Raises UserError if another program or a user has
-    written into `folder`."""
+    """The entries of `folder`/plan.json: `index`, `hash`, `values`. Raises UserError for a foreign `folder`."""
     path = folder / PLAN
     try:
         content = json.loads(path.read_text())

@@ -72,8 +72,6 @@ class Variational:
         """The number of observed values until the step `end`."""
         return sum(int((one.weight[one.steps <= end] > 0).sum()) for one in self.observed)
 
-    # ---- the compiled parts --------------------------------------------------------------------------------
-
     def _off(self, state: State, data: _Data) -> list[jax.Array]:
         return [(one.operator(state) - y) * w for one, (y, w) in zip(self.observed, data, strict=True)]
 
@@ -169,8 +167,6 @@ class Variational:
 
         return jax.jit(lambda slopes: {name: shells(name, s) for name, s in slopes.items()})
 
-    # ---- as a checkpoint -----------------------------------------------------------------------------------
-
     def stored(self, at: Iterate) -> State:
         """Everything on which the next point depends, but the numbers `cost` and `misfit`, in the form of a state."""
         o = at.optimiser
@@ -206,8 +202,6 @@ class Variational:
         shells = {n: self.simulation.model.transform_of(n).layout.shells for n in xi}
         scale = {n: jnp.zeros(number, self.simulation.dtype) for n, number in shells.items()}
         return self.stored(Iterate(xi, xi, self.empty(xi), scale, 0.0, 0.0))
-
-    # ---- the descent ---------------------------------------------------------------------------------------
 
     def _segments(self, end: int) -> list[tuple[int, int]]:
         ends = [0, *(int(step) for step in self.steps if step <= end)]
@@ -247,8 +241,7 @@ class Variational:
         return self._per_number(self.slopes(xi, states, end, seed=0))
 
     def begin(self, xi: Control, end: int) -> Iterate:
-        """The first point in the window that ends at the step `end`. L-BFGS works in variables that make the diagonal
-        of the Hessian one."""
+        """The first point in the window until the step `end`, in variables whose Hessian has the diagonal one."""
         cost, misfit, states = self.cost(xi, end)
         known = self.information(xi, states, end)
         scale = {n: (1 / jnp.sqrt(1 + k)).astype(self.simulation.dtype) for n, k in known.items()}
@@ -278,8 +271,6 @@ class Variational:
             bend = 2 * (cost - at.cost + rate * float(slope))
             rate *= min(max(rate * float(slope) / bend, 0.1), 0.5) if np.isfinite(bend) and bend > 0 else 0.1
         return None
-
-    # ---- the result ----------------------------------------------------------------------------------------
 
     def fit(self, xi: Control) -> tuple[np.ndarray, list[list[np.ndarray]]]:
         """The root mean square of (H(state) - y) / error at every time of observations, and all of H(state)."""

@@ -66,11 +66,8 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 def wrong(folder: Path) -> dict[str, str | None]:
     """What verify names, by name in the run folder."""
-    return {
-        str(checked.file.relative_to(folder)): checked.problem
-        for report in verification(folder).reports
-        for checked in report.problems
-    }
+    found = [checked for report in verification(folder).reports for checked in report.problems]
+    return {str(checked.file.relative_to(folder)): checked.problem for checked in found}
 
 
 # One file of each kind; of different saves, because nothing more is said of one whose manifest is bad.

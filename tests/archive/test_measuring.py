@@ -43,11 +43,7 @@ REST = {
 }
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(WAVES, marks=pytest.mark.slow), REST],
-    ids=["waves have no bins of fields", "ratios at rest"],
-)
+@pytest.mark.parametrize("case", [pytest.param(WAVES, marks=pytest.mark.slow), REST], ids=["waves", "ratios at rest"])
 def test_a_run_with_undefined_values_continues(case, tmp_path):
     output = {"directory": str(tmp_path / "run"), "diagnostics": EVERY, **case["output"]}
     short, whole = ({"stop": 1.0, "dt": 0.05, "max_steps": n} for n in (2, 4))

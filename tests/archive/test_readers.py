@@ -24,10 +24,8 @@ def matter(tmp_path_factory):
     """Particles that are matter, as a run on two devices stores them, beside their density."""
     run = simulation(MATTER, devices=2)
     dark, density = run.state.particles["dark"], run.values("dark_density")(run.state)
-    records = [
-        *particle_datasets(dark, run.populations["dark"]),
-        Dataset("dark_density", density, physical_axes(run.transform)),
-    ]
+    field = Dataset("dark_density", density, physical_axes(run.transform))
+    records = [*particle_datasets(dark, run.populations["dark"]), field]
     return save(tmp_path_factory.mktemp("matter") / "snapshots", 10, records, {"time": 0.5}), by_id(dark)
 
 
@@ -78,10 +76,8 @@ def dark_matter(tmp_path_factory):
     run = simulation(COSMOLOGY)
     dark, density = run.state.particles["dark"], run.values("dark_density")(run.state)
     specs = {"units": run.model.units_of(run.model.spec("dark_density"))}
-    records = [
-        *particle_datasets(dark, run.populations["dark"]),
-        Dataset("dark_density", density, physical_axes(run.transform), attributes=specs),
-    ]
+    field = Dataset("dark_density", density, physical_axes(run.transform), attributes=specs)
+    records = [*particle_datasets(dark, run.populations["dark"]), field]
     attributes = {"time": 0.0, "box": [64.0] * 3, "configuration": dump_config(run.config)}
     return save(tmp_path_factory.mktemp("cosmology") / "snapshots", 10, records, attributes), by_id(dark)
 
@@ -155,9 +151,8 @@ def with_vtk(folder):
     assert numpy(image.GetFieldData().GetArray("TimeValue")) == [0.25]
     shape = image.GetDimensions()[::-1]
     points = np.array([image.GetPoint(i) for i in range(image.GetNumberOfPoints())])
-    return (
-        np.moveaxis(a.reshape(*shape, 3), -1, 0) for a in (numpy(image.GetPointData().GetArray("velocity")), points)
-    )
+    both = numpy(image.GetPointData().GetArray("velocity")), points
+    return (np.moveaxis(values.reshape(*shape, 3), -1, 0) for values in both)
 
 
 def with_yt(folder):

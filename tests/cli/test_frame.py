@@ -64,13 +64,13 @@ def test_a_bug_keeps_its_traceback(command, capsys) -> None:
     assert "ZeroDivisionError: ours" in shown
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "x.yaml a=1 b=2 --output d --fast", "--output d --fast x.yaml a=1 b=2",
-        "x.yaml --output d a=1 --fast b=2", "--fast x.yaml a=1 --output=d b=2",
-    ],
-)  # fmt: skip
+LINES = """x.yaml a=1 b=2 --output d --fast
+--output d --fast x.yaml a=1 b=2
+x.yaml --output d a=1 --fast b=2
+--fast x.yaml a=1 --output=d b=2"""
+
+
+@pytest.mark.parametrize("line", LINES.splitlines())
 def test_overrides_stand_anywhere_among_the_options(command, line: str) -> None:
     seen: list[argparse.Namespace] = []
     command(lambda args: seen.append(args) or 0)
@@ -147,9 +147,7 @@ def test_help_imports_nothing_heavy() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert all(name in done.stdout for name in cli.COMMANDS)
     imported = {line.rpartition("|")[2].strip().split(".")[0] for line in done.stderr.splitlines()}
-    assert not imported & {
-        "jax", "jaxlib", "numpy", "scipy", "h5py", "pydantic", "matplotlib", "rich", "yaml",
-    }  # fmt: skip
+    assert not imported & {"jax", "jaxlib", "numpy", "scipy", "h5py", "pydantic", "matplotlib", "rich", "yaml"}
 
 
 def test_a_closed_pipe_or_no_stdout_at_all_is_no_traceback() -> None:

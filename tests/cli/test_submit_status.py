@@ -197,11 +197,8 @@ def test_the_state_in_words(found, job_state, writing, began, word):
 def test_a_job_that_was_cancelled_while_it_compiled_is_not_starting(run, tmp_path, monkeypatch):
     """Its processes were killed: the lock is there, and young."""
     remember_job(run, "17")
-    (run / "lock").write_text(
-        json.dumps(
-            {"host": "n", "pid": 1, "machine": "", "started": 1, "job_id": "17", "restart_count": 0, "token": "t"},
-        )
-    )  # fmt: skip
+    holder = {"host": "n", "pid": 1, "machine": "", "started": 1, "job_id": "17", "restart_count": 0, "token": "t"}
+    (run / "lock").write_text(json.dumps(holder))
     assert look_at(run, NOW).word == "starting"  # without Slurm nobody knows
     tool(tmp_path / "nothing", "squeue", 'case "$*" in *--job=17*--states=all*) echo CANCELLED;; esac')
     found = look_at(run, NOW)

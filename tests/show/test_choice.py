@@ -33,12 +33,9 @@ RATE, ETA = 0.3, 0.02
 def a_run(folder, viscosity=0.01, factor=1.0, reynolds=80.0):
     """Spectra 1.6 RATE^(2/3) k^(-5/3) times `factor` and alternately 0.9 and 1.1."""
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(
-        f"model: {{kind: navier_stokes, viscosity: {viscosity}}}\ngrid: {{shape: [8, 8, 8]}}\n"
-    )
-    constant = {
-        "energy": 0.5 * factor, "dissipation": RATE, "kolmogorov_scale": ETA, "reynolds_taylor": reynolds,
-    }  # fmt: skip
+    text = f"model: {{kind: navier_stokes, viscosity: {viscosity}}}\ngrid: {{shape: [8, 8, 8]}}\n"
+    (folder / "config.yaml").write_text(text)
+    constant = {"energy": 0.5 * factor, "dissipation": RATE, "kolmogorov_scale": ETA, "reynolds_taylor": reynolds}
     write_table(folder, {"time": TIMES} | {name: np.full_like(TIMES, value) for name, value in constant.items()})
     energy = 1.6 * RATE ** (2 / 3) * factor * np.where(K > 0, np.maximum(K, 1) ** (-5 / 3), 0)
     rows = [(t, {"kinetic_energy": energy * (1.1 if step % 2 else 0.9)}) for step, t in enumerate(TIMES)]
@@ -71,18 +68,15 @@ def test_fields_kinds_and_times_are_chosen(tmp_path, capsys):
     assert main(["plot", str(folder), "--what", "spectra"]) == 0
     assert "slices" not in capsys.readouterr().out
     other = a_run(tmp_path / "other")
-    for arguments in ([folder, "--field", "nothing"], [folder, "--field", "dye,nothing"],
-                      [folder, other, "--field", "energy,nothing"]):  # fmt: skip
-        assert main(["plot", *map(str, arguments)]) == 2
+    for runs, fields in (([folder], "nothing"), ([folder], "dye,nothing"), ([folder, other], "energy,nothing")):
+        assert main(["plot", *map(str, runs), "--field", fields]) == 2
         shown = capsys.readouterr()
         assert shown.out == "" and "nothing of nothing to draw; there are: dissipation, " in shown.err
     assert main(["plot", str(folder), "--what", "spectrum"]) == 2
     assert "no 'spectrum'; known: diagnostics, spectra" in capsys.readouterr().err
 
 
-WINDOWS = {
-    "0.5:1.5": [0.5, 1.0, 1.5], "1:": [1.0, 1.5, 2.0], ":0.6": [0.0, 0.5], "0:0": [0.0], ":": list(TIMES),
-}  # fmt: skip
+WINDOWS = {"0.5:1.5": [0.5, 1.0, 1.5], "1:": [1.0, 1.5, 2.0], ":0.6": [0.0, 0.5], "0:0": [0.0], ":": list(TIMES)}
 
 
 @pytest.mark.parametrize(("text", "times"), WINDOWS.items())
@@ -181,9 +175,7 @@ def test_lines_of_theory_only_where_a_flow_may_be_turbulent(tmp_path):
 
 def test_growth_has_a_logarithmic_axis_and_counts_have_integers(tmp_path):
     t = np.linspace(0, 10, 30)
-    rows = {
-        "time": t, "energy": np.exp(t) * 1e-6, "dissipation": 1 + t / 10, "vortex_faces": np.rint(3 + t / 4),
-    }  # fmt: skip
+    rows = {"time": t, "energy": np.exp(t) * 1e-6, "dissipation": 1 + t / 10, "vortex_faces": np.rint(3 + t / 4)}
     energy, dissipation, faces = time_series(rows).axes
     assert energy.get_yscale() == "log" and dissipation.get_yscale() == "linear"
     assert all(tick == round(tick) for tick in faces.get_yticks())

@@ -157,10 +157,9 @@ grid: {shape: [8, 10, 9], box: [4, 4.5, 5]}
 
 def ran(folder, text):
     """A real run of four steps with three snapshots, and slices of every step."""
-    (folder / "run.yaml").write_text(
-        text + "time: {stop: 0.2, dt: 0.05}\ndevices: {platform: cpu, count: 1}\n"
-        "output: {snapshots: {every: 0.1}, slices: {every_steps: 1}}\n"
-    )
+    output = "output: {snapshots: {every: 0.1}, slices: {every_steps: 1}}\n"
+    text += f"time: {{stop: 0.2, dt: 0.05}}\ndevices: {{platform: cpu, count: 1}}\n{output}"
+    (folder / "run.yaml").write_text(text)
     assert main(["run", str(folder / "run.yaml"), "--output", str(folder / "run")]) == 0
     return folder / "run"
 

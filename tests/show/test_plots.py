@@ -55,9 +55,7 @@ def turbulent(k, time):
 
 def write_diagnostics(folder, rows=50, **changes):
     time = np.linspace(0, 9, rows) if rows > 1 else np.zeros(rows)
-    columns = {
-        "energy": 0.125 * np.exp(-time / 20), "dissipation": 6e-4 * (1 + time), "enstrophy": 0.4 + time,
-    }  # fmt: skip
+    columns = {"energy": 0.125 * np.exp(-time / 20), "dissipation": 6e-4 * (1 + time), "enstrophy": 0.4 + time}
     return write_table(folder, {"time": time} | columns | changes)
 
 
@@ -77,11 +75,8 @@ def built(build, *arguments):
 def assert_legible(figure):
     """Every text lies inside the figure, is not tiny, and overlaps no other."""
     renderer = figure.canvas.get_renderer()
-    texts = [
-        text
-        for text in figure.findobj(Text)
-        if text.get_visible() and text.get_text().strip() and text.get_window_extent(renderer).width > 0
-    ]
+    texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    texts = [text for text in texts if text.get_window_extent(renderer).width > 0]
     # Ticks beyond the limits of their axis are made but not drawn.
     texts = [text for text in texts if text.get_in_layout() and _drawn(text, figure)]
     assert texts
@@ -213,10 +208,8 @@ def test_time_series_are_labelled_and_legible(folder, rows):
 
 def test_energies_are_shown_beside_their_sum_and_large_numbers_with_their_power(folder):
     time = np.linspace(0, 9, 50)
-    diagnostics = write_diagnostics(
-        folder, kinetic_energy=0.1 + 0 * time, magnetic_energy=0.02 * time, enstrophy=1e5 * (1 + time)
-    )
-    figure = built(time_series, diagnostics)
+    energies = {"kinetic_energy": 0.1 + 0 * time, "magnetic_energy": 0.02 * time}
+    figure = built(time_series, write_diagnostics(folder, **energies, enstrophy=1e5 * (1 + time)))
     assert_legible(figure)
     legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert legend == ["total", "kinetic", "magnetic"]
@@ -235,10 +228,8 @@ def test_all_pictures_of_a_run_are_small_and_of_a_page_width(folder):
     write_spectra(folder, turbulent)
     write_slices(folder)
     plotted = plot_run(folder)
-    assert [path.name for path in plotted.files] == [
-        "diagnostics.png", "spectrum_kinetic_energy.png", "slices_speed.png",
-        "slices_vorticity_magnitude.png",
-    ]  # fmt: skip
+    stems = ["diagnostics", "spectrum_kinetic_energy", "slices_speed", "slices_vorticity_magnitude"]
+    assert [path.name for path in plotted.files] == [f"{stem}.png" for stem in stems]
     assert plotted.missing == ()
     for path in plotted.files:
         with Image.open(path) as picture:
@@ -272,10 +263,8 @@ def test_the_command_prints_the_files_and_what_is_missing(folder, capsys):
     assert args.func(args) == 0
     out, err = capsys.readouterr()
     assert out == f"{folder / 'plots' / 'diagnostics.png'}\n"
-    assert [line.rpartition("/")[2] for line in err.splitlines()] == [
-        "spectra.h5: not written (yet)",
-        "slices.h5: not written (yet)",
-    ]
+    missing = [f"{name}.h5: not written (yet)" for name in ("spectra", "slices")]
+    assert [line.rpartition("/")[2] for line in err.splitlines()] == missing
 
 
 def test_drawing_needs_neither_jax_nor_a_display(folder):
@@ -290,7 +279,6 @@ def test_drawing_needs_neither_jax_nor_a_display(folder):
 
 
 def test_positions_and_choices():
-    assert [position(x) for x in (0.0, PI / 2, PI, 3 * PI / 4, -PI, 2 * PI, 1.25)] == [
-        "0", r"\pi/2", r"\pi", r"3\pi/4", r"-\pi", r"2\pi", "1.25",
-    ]  # fmt: skip
+    shown = ["0", r"\pi/2", r"\pi", r"3\pi/4", r"-\pi", r"2\pi", "1.25"]
+    assert [position(x) for x in (0.0, PI / 2, PI, 3 * PI / 4, -PI, 2 * PI, 1.25)] == shown
     assert evenly(3, 6) == [0, 1, 2] and evenly(100, 4) == [0, 33, 66, 99] and evenly(1, 4) == [0]

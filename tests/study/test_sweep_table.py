@@ -98,13 +98,16 @@ def test_the_table_and_status_as_text(half_done) -> None:
     assert shown[-1] == "study: 1 done, 1 failed, 1 interrupted, 1 waiting"
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("run", [2, 3]), ("run --jobs 2", [2, 3]), ("retry", [1, 2]), ("retry --failed", [1]),
-        ("retry --index 3,1,0", [3, 1]),
-    ],
-)  # fmt: skip
+CHOSEN = {
+    "run": [2, 3],
+    "run --jobs 2": [2, 3],
+    "retry": [1, 2],
+    "retry --failed": [1],
+    "retry --index 3,1,0": [3, 1],
+}
+
+
+@pytest.mark.parametrize(("line", "expected"), CHOSEN.items())
 def test_which_runs_are_run(half_done, monkeypatch, line: str, expected: list[int]) -> None:
     """Of a failed, an interrupted and a waiting one after one that is done."""
     chosen: list[int] = []
@@ -124,8 +127,10 @@ def test_the_commands_of_login_nodes_start_no_device(half_done) -> None:
     run = str(half_done.runs[0].folder)
     lines = [f"sweep {name} study.yaml" for name in ("plan", "status", "table", "submit --dry-run")]
     lines += [
-        "check base.yaml", "submit base.yaml --dry-run", f"status {run}", f"plot {run}", f"verify {run}",
-    ]  # fmt: skip
+        "check base.yaml",
+        "submit base.yaml --dry-run",
+        *(f"{name} {run}" for name in ("status", "plot", "verify")),
+    ]
     done = fresh(f"""
         from simulator.cli import main; import jax
         codes = [main(line.split()) for line in {lines}]; assert codes == [0] * 9, codes
@@ -141,10 +146,8 @@ def test_the_plan_as_text(study) -> None:
     lines = plan_lines(found)
     state = size(Step(found.runs[0].config).state)
     assert lines[1].split()[3:] == [*state.split(), "5", "2560"]
-    assert lines[-1] == (
-        f"4 runs in out/study, the largest state has {state} (a step takes 3 to 20 times as much), "
-        "cost 1.02e+04 points x steps"
-    )
+    said = f"the largest state has {state} (a step takes 3 to 20 times as much)"
+    assert lines[-1] == f"4 runs in out/study, {said}, cost 1.02e+04 points x steps"
 
 
 CUT_OFF = MemberState.INTERRUPTED
@@ -172,10 +175,11 @@ def test_where_a_run_stands(tmp_path: Path, prepare, stage: MemberState, detail:
 
 def test_pictures_of_what_there_is(half_done) -> None:
     files = plot_sweep(half_done, y=["max.dissipation"])
-    assert [path.name for path in files] == [
-        "max_dissipation_against_model_viscosity.png", "series_energy.png", "series_dissipation.png",
-        "series_enstrophy.png",
-    ]  # fmt: skip
+    names = [
+        "max_dissipation_against_model_viscosity",
+        *(f"series_{n}" for n in ("energy", "dissipation", "enstrophy")),
+    ]
+    assert [path.name for path in files] == [f"{name}.png" for name in names]
     assert all(path.parent == half_done.folder / "plots" and path.read_bytes()[:4] == b"\x89PNG" for path in files)
 
 
