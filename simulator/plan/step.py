@@ -106,8 +106,6 @@ class Step:
         leaves = jax.tree.leaves(self.simulation.placed_template)
         return sum(prod(a.sharding.shard_shape(a.shape)) * a.dtype.itemsize for a in leaves)
 
-    # ---- memory ------------------------------------------------------------------------------------------
-
     @property
     def memory(self) -> float:
         """Bytes that the compiled loop over steps holds: state, temporary arrays and results."""
