@@ -148,7 +148,6 @@ class Step:
 
     @property
     def _most(self) -> int:
-        """The largest number of devices for which programs are compiled."""
         return MOST if self.target else len(virtual_devices())
 
     @cached_property
