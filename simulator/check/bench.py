@@ -33,7 +33,6 @@ time: {stop: 20, cfl: 0.5}
 
 
 def _config(args: argparse.Namespace) -> Any:
-    """The configuration of the measured run."""
     overrides = list(args.overrides)
     # If the first argument is an override and not a file, the default configuration is measured.
     path = args.config

@@ -105,7 +105,6 @@ def limits(simulation: Simulation, parts: Counter[TimedPart], agree: Callable[[f
 
 
 def _seconds_per_step(simulation: Simulation, compiled: Any, steps: int) -> float:
-    """Takes `steps` steps of a simulation."""
     before = int(simulation.state.step)
     until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(steps))
     began = perf_counter()

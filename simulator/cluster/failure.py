@@ -101,7 +101,6 @@ def ignore_requests() -> None:
 
 
 def _joined() -> bool:
-    """Whether this process is connected to the others."""
     return "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized()
 
 

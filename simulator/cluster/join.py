@@ -47,10 +47,12 @@ def join(
     def initialize(address: str) -> None:
         _initialize(allocation, local_ids, address, meeting.patience(CONNECTION, allocation.num_processes))
 
-    if allocation.process_id > 0:
-        initialize(meeting.attend(_finder(allocation, folder), allocation, wait, say))
-        return None
     name, secret, shared = _meeting_place(allocation, folder)
+    if allocation.process_id > 0:
+        place = Place(allocation.coordinator or f"{allocation.coordinator_host or ''}:{allocation.port}", secret)
+        find = (lambda: place) if shared is None else (lambda: rendezvous.find(shared, name))
+        initialize(meeting.attend(find, allocation, wait, say))
+        return None
     if allocation.coordinator is not None:
         host, port = _split(allocation.coordinator)
         try:
@@ -76,7 +78,7 @@ def join(
 
 
 def _meeting_place(allocation: Allocation, folder: Path | None) -> tuple[str, str, Path | None]:
-    """Name and secret of the meeting, on process 0; and the folder in which process 0 publishes both, None if the
+    """Name and, on process 0, secret of the meeting; and the folder in which process 0 publishes both, None if the
     other processes know both already.
 
     Raises UserError if the processes were started by hand and have neither folder nor SIMULATOR_SECRET.
@@ -120,15 +122,6 @@ def _serve(
         guests.close()
 
 
-def _finder(allocation: Allocation, folder: Path | None) -> Callable[[], Place | None]:
-    """A function that returns the place of process 0, or None while process 0 has not published its place."""
-    name, secret, shared = _meeting_place(allocation, folder)
-    if shared is not None:
-        return lambda: rendezvous.find(shared, name)
-    place = Place(allocation.coordinator or f"{allocation.coordinator_host or ''}:{allocation.port}", secret)
-    return lambda: place
-
-
 def _split(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host, int(port)
@@ -163,8 +156,17 @@ def _initialize(allocation: Allocation, local_ids: list[int] | None, address: st
         # otherwise gRPC would try to reach other nodes through the site's web proxy
         os.environ.setdefault("no_grpc_proxy", host.strip("[]"))
     bind = {"": "[::]", "::1": "[::1]"}.get(_interface(host), _interface(host))
+
+    def give_up() -> None:
+        name = failure.describe(allocation.process_id, allocation.num_processes)
+        line = (
+            f"simulator: {name}: the processes met, but not all connected to {address} within {seconds:.0f} s: "
+            "one has ended since, or cannot reach that port"
+        )
+        failure.leave(1, line) if allocation.process_id == 0 else failure.leave(1, log=line)
+
     # JAX's own timeout ends the process with a C++ stack, so this timer fires first.
-    timer = threading.Timer(seconds, _give_up, (allocation, address, seconds))
+    timer = threading.Timer(seconds, give_up)
     timer.daemon = True
     timer.start()
     try:
@@ -183,12 +185,3 @@ def _initialize(allocation: Allocation, local_ids: list[int] | None, address: st
         ) from error
     finally:
         timer.cancel()
-
-
-def _give_up(allocation: Allocation, address: str, seconds: float) -> None:
-    name = failure.describe(allocation.process_id, allocation.num_processes)
-    line = (
-        f"simulator: {name}: the processes met, but not all connected to {address} within {seconds:.0f} s: "
-        "one has ended since, or cannot reach that port"
-    )
-    failure.leave(1, line) if allocation.process_id == 0 else failure.leave(1, log=line)

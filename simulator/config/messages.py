@@ -208,7 +208,6 @@ def _choices(path: Path, settings: type[Settings], data: Any, context: Mapping[s
 
 
 def _literals(annotation: Any) -> list[str]:
-    """The literal values of a type."""
     arguments = get_args(annotation)
     if get_origin(annotation) in (Union, UnionType, Annotated):
         return [word for argument in arguments for word in _literals(argument)]
@@ -216,7 +215,6 @@ def _literals(annotation: Any) -> list[str]:
 
 
 def _classes(annotation: Any) -> tuple[type[Settings], ...]:
-    """The settings classes in a type."""
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         return (annotation,)
     if get_origin(annotation) in (Union, UnionType):
@@ -227,7 +225,6 @@ def _classes(annotation: Any) -> tuple[type[Settings], ...]:
 
 
 def _item(annotation: Any, part: str | int) -> Any:
-    """The type of an entry of a list, tuple or mapping type."""
     arguments = get_args(annotation)
     if get_origin(annotation) in (Union, UnionType, Annotated):
         return next((item for argument in arguments if (item := _item(argument, part)) is not None), None)

@@ -128,6 +128,5 @@ def _one_type(choice: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
 
 
 def _plural(type: str) -> str:
-    """The plural of a type: `numbers > 0` for `number > 0`."""
     noun = re.match(r"(whole number|number|block|list)\b", type)
     return f"{noun[0]}s{type[noun.end() :]}" if noun else type

@@ -164,7 +164,6 @@ class RunConfig(Shown, Settings):
 
     @model_validator(mode="after")
     def _countable(self) -> Self:
-        """Refuses numbers of steps and events above MOST_STEPS and MOST_EVENTS."""
         stop, dt = self.time.stop, self.time.dt
         if dt is not None and stop / dt > MOST_STEPS and self.time.max_steps is None:
             raise wrong(
@@ -217,7 +216,6 @@ class RunConfig(Shown, Settings):
 
 
 def _choice(parts: Mapping[str, Any]) -> Any:
-    """The union of the parts' settings classes, which `kind` distinguishes."""
     classes = [part.Settings for part in parts.values()]
     if not classes:
         return None

@@ -143,7 +143,6 @@ def _is_pointwise(equation: Any) -> bool:
 
 
 def _named(equation: Any) -> str:
-    """The operation in the user's terms."""
     name = equation.primitive.name
     for start, word in (
         ("reduce_", "a sum, mean or maximum over points"),

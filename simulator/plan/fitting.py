@@ -92,11 +92,6 @@ def step_on(config: RunConfig, machine: Machine, devices: int) -> Step:
     return _step(with_memory(config, "low"), machine, devices)
 
 
-def fits(config: RunConfig, machine: Machine, devices: int) -> bool:
-    """Whether a run's steps fit on this number of devices, and the grid can be distributed over them."""
-    return Fitting(config, machine).fits(devices)
-
-
 def fewest_devices(config: RunConfig, machine: Machine, above: int = 0, beside: float = 1.0) -> int | None:
     """The smallest power of two above `above` such that a run fits on that many devices; None if there is none."""
     counts = [n for n in POWERS if n > above and _shareable(config, n)]

@@ -51,11 +51,6 @@ class Machine:
     """XLA's description of the device, for compilation without such a device."""
 
 
-def _known() -> dict[str, Machine]:
-    table = yaml.safe_load(DEVICES.read_text())
-    return {name: (_processor if "cores" in about else _gpu)(name, **about) for name, about in table.items()}
-
-
 def _gpu(
     name: str, *, memory: float, bandwidth: float, per_node: int, link: float, network: float, source: str,
     program: Mapping[str, Any] | None = None,
@@ -72,7 +67,8 @@ def _processor(name: str, *, cores: int, memory: float, bandwidth: float, source
     return Machine(name, "cpu", memory * GB / cores, each, cores, each / 2, 25 * GB, source, cache=10 * GB, start=0.0)
 
 
-KNOWN = _known()
+_TABLE = yaml.safe_load(DEVICES.read_text())
+KNOWN = {name: (_processor if "cores" in about else _gpu)(name, **about) for name, about in _TABLE.items()}
 
 USABLE_MEMORY = {"gpu": 0.9, "cpu": 0.9}
 """The fraction of a device's memory that a run may use: on GPUs the share of XLA's pool."""

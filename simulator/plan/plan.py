@@ -63,7 +63,6 @@ def seconds(moved: Traffic, machine: Machine, devices: int) -> Seconds:
 
 
 def _exchange(sent: Sent, machine: Machine) -> float:
-    """Seconds of the exchanges along one axis of the mesh."""
     inside = min(sent.devices, max(1, machine.per_node // sent.stride))
     on_node = sent.bytes * (inside - 1) / sent.devices / machine.link
     off_node = sent.bytes * (sent.devices - inside) / sent.devices / (machine.network / machine.per_node)
@@ -246,7 +245,7 @@ def weak(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[
     """The configuration's grid on one device, or the largest grid with its proportions that fits there, and grids
     with the same number of points per device on 8, 64, 512, ... devices (in two dimensions on 4, 16, 64, ...). All
     grids are smaller if one of them would not fit."""
-    shape = config.grid.shape if fitting.fits(config, machine, 1) else largest_shape(config, machine, 1)
+    shape = config.grid.shape if fitting.Fitting(config, machine).fits(1) else largest_shape(config, machine, 1)
     base = shape or config.grid.shape
     more = 2 ** len(base)
     counts, found = [more**i for i in range(most.bit_length()) if more**i <= most], list[Point]()

@@ -106,8 +106,6 @@ class Step:
         leaves = jax.tree.leaves(self.simulation.placed_template)
         return sum(prod(a.sharding.shard_shape(a.shape)) * a.dtype.itemsize for a in leaves)
 
-    # ---- memory ------------------------------------------------------------------------------------------
-
     @property
     def memory(self) -> float:
         """Bytes that the compiled loop over steps holds: state, temporary arrays and results."""
@@ -150,7 +148,6 @@ class Step:
 
     @property
     def _most(self) -> int:
-        """The largest number of devices for which programs are compiled."""
         return MOST if self.target else len(virtual_devices())
 
     @cached_property

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
+from simulator.physics.models.equation import Equation
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.program import program_p
 from simulator.spectral.transform import Transform
@@ -44,6 +45,9 @@ class Anatomy(NamedTuple):
     exchanges: Counter[TimedExchange]
     ffts: int
     """Number of local Fourier transforms of one device, without the transforms of the native kernels."""
+    planes: float
+    """Bytes that a device sends so that all devices get planes of modes which only one of them holds
+    (`operators.hermitian`); XLA takes a sum over the devices for that."""
 
 
 class Sent(NamedTuple):
@@ -101,11 +105,8 @@ def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
         values = math.prod(transform.physical.shape) * (1 if transform.layout.real else 2)
         moved += count * (part.given + part.made) * values * np.dtype(transform.dtype).itemsize / devices
     cut = min(sum(extent > 1 for extent in layout.mesh.shape.values()), 2)
-    particles = sum(
-        _bytes(array, array.sharding.shard_shape(array.shape))
-        for array in jax.tree.leaves(simulation.placed_template)
-        if array.shape[-3:] != layout.shape
-    )
+    held = jax.tree.leaves(simulation.placed_template.particles)
+    particles = sum(_bytes(array, array.sharding.shard_shape(array.shape)) for array in held)
     exchanged: dict[tuple[int, int], float] = {}
     for exchange, count in counts.exchanges.items():
         mesh = exchange.transform.layout.mesh.shape
@@ -118,9 +119,11 @@ def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
     if platform == "gpu" and exchanges:
         narrow = SHORT if simulation.config.fft.exchange == "half_scaled" else 1.0
         hidden = narrow * OVERLAPPED[simulation.placement.low, cut]
+    # On devices that exist only by name it is unknown whether modes of a user's equation grow, and most do not.
+    planes = 0.0 if isinstance(simulation.model, Equation) else counts.planes
     return Traffic(
         accessed,
-        sum(size * (extent - 1) / extent for (extent, _), size in exchanged.items()),
+        planes + sum(size * (extent - 1) / extent for (extent, _), size in exchanged.items()),
         exchanges,
         PER_FFT * counts.ffts + PER_EXCHANGE * exchanges,
         hidden * accessed,
@@ -136,11 +139,13 @@ def anatomy(step: Callable[..., Any], *arguments: Any) -> Anatomy:
     """The transforms in `step(*arguments)`; the arguments may be shapes."""
     parts: Counter[TimedPart] = Counter()
     exchanges: Counter[TimedExchange] = Counter()
-    ffts = 0
+    ffts, planes, slices, layouts = 0, 0.0, [], {}
     for call, times in _equations(jax.make_jaxpr(step)(*arguments).jaxpr, 1):
+        slices += [(call, times)] if call.primitive.name == "slice" else []
         if call.primitive is not program_p or (program := call.params["program"]).part is None:
             continue
         transform, direction = program.part
+        layouts[transform.layout.shape] = transform.layout
         given, made = ([v.aval for v in side] for side in (call.invars, call.outvars))
         outputs = made[0].shape[0] if made[0].ndim == 4 else 0
         parts[TimedPart(transform, direction, given[0].shape[0], outputs)] += times
@@ -150,7 +155,15 @@ def anatomy(step: Callable[..., Any], *arguments: Any) -> Anatomy:
                 axis = axis[0] if isinstance(axis, tuple) else axis
                 exchanges[TimedExchange(transform, axis, operand.shape, operand.dtype)] += inner
             ffts += inner * (equation.primitive.name == "fft")
-    return Anatomy(parts, exchanges, ffts)
+    for call, times in slices:
+        whole, plane = call.invars[0].aval, call.outvars[0].aval
+        if (layout := layouts.get(whole.shape[-3:])) is None:
+            continue
+        for axis, name in layout.sharded.items():
+            place, extent = layout.order.index(axis) - 3, layout.mesh.shape[name]
+            if plane.shape[place] == 1 < whole.shape[place]:
+                planes += times * _bytes(plane, plane.shape) * 2 * (extent - 1) / extent
+    return Anatomy(parts, exchanges, ffts, planes)
 
 
 def _equations(jaxpr: Jaxpr, times: int) -> Iterator[tuple[Any, int]]:

@@ -133,7 +133,6 @@ class Loop:
             self._calls.committed(folder)
 
     def _take(self, names: tuple[str, ...], moment: Moment) -> None:
-        """Writes the output of the events `names`."""
         # A step checks its initial state, so the present state may be the first one that is not finite.
         if names and self._simulation.nonfinite():
             self._cannot_go_on(moment)

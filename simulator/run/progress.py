@@ -254,6 +254,5 @@ def _contents(folder: Path) -> list[tuple[str, str]]:
 
 
 def _bytes(path: Path) -> int:
-    """The bytes of a file, or of all files in a folder."""
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())

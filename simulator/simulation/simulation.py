@@ -78,7 +78,6 @@ class Simulation:
         return other
 
     def _build(self, placement: Placement) -> None:
-        """Makes the model, forcing and particles on the devices."""
         for name in ("step", "advance", "template"):
             self.__dict__.pop(name, None)
         self._compiled: dict[Any, Callable[[State], Any]] = {}

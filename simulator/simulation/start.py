@@ -86,11 +86,7 @@ def fields_from(model: Model, values: Mapping[str, Any]) -> Fields:
         meant = did_you_mean(unknown[0], shapes)
         raise refused(f"unknown field {unknown[0]!r}{meant} this model's fields are {', '.join(shapes)}")
     given = {n: whole(v, shapes[n], model.transform, n, refused) for n, v in values.items()}
-    return _projected(model, completed(model, jax.jit(partial(coefficients, model.transform))(given)))
-
-
-def _projected(model: Model, fields: dict[str, Any]) -> Fields:
-    """The model's fields, the solenoidal ones without their divergence."""
+    fields = completed(model, jax.jit(partial(coefficients, model.transform))(given))
     for name in model.solenoidal:
         fields[name] = without_divergence(model, fields[name])
     return {name: fields[name] for name in model.fields}

@@ -196,9 +196,6 @@ def test_a_run_that_goes_on_keeps_its_ledger(place: Path, run: Path):
     assert read_ledger(run).saves < book.saves and wrong(run) == {}
 
 
-# ---- the ledger alone --------------------------------------------------------------------------------------
-
-
 def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path):
     """Before each change there is a table; the file that a kill leaves is that of before or after."""
 
@@ -261,9 +258,6 @@ def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path)
                 assert checksum(pieces_of(folder / name)) == record
         total += 1
     assert total > 40
-
-
-# ---- many snapshots ----------------------------------------------------------------------------------------
 
 
 def _many(folder: Path, count: int) -> Path:

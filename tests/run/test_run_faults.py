@@ -74,9 +74,6 @@ def shards(checkpoint: Path) -> list[Path]:
     return sorted((checkpoint / "shards").iterdir())
 
 
-# ---- damaged checkpoints -----------------------------------------------------------------------------------
-
-
 def test_damaged_checkpoints_are_named_and_skipped(place: Path, undisturbed: Path, run: Path):
     good, cut_off, flipped = committed(run / "checkpoints")
     cut(shards(cut_off)[0], 0.7)
@@ -117,9 +114,6 @@ def test_another_versions_checkpoints_are_skipped_with_the_reason(run: Path):
     assert chosen != newest == skipped and why.startswith("format version 0, but this program reads 1; use the")
     assert main(["verify", str(run), "--quiet"]) == 1
     assert main(["verify", str(newest)]) == 2
-
-
-# ---- disks and limits --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -201,9 +195,6 @@ def test_a_folder_that_turns_read_only(place: Path, undisturbed: Path, run: Path
     assert_clean(run)
 
 
-# ---- other writers -----------------------------------------------------------------------------------------
-
-
 def test_a_live_run_is_verified_and_a_second_start_refused(place: Path, tmp_path: Path):
     run = tmp_path / "run"
     arguments = ["run", place / "run.yaml", "time.max_steps=100000", "--output", run]
@@ -247,9 +238,6 @@ def test_an_orphan_that_wakes_up_writes_nothing(place: Path, tmp_path: Path):
         assert_clean(run)
     finally:
         orphan.kill()
-
-
-# ---- folders that are none of ours, or not of this configuration ---------------------------------------------
 
 
 def test_an_edited_configuration(place: Path, run: Path):

@@ -82,9 +82,6 @@ def config_of(tmp_path: Path, *overrides: str) -> RunConfig:
     return load_config(write_case(tmp_path), [f"output.directory={tmp_path}/out", *overrides])
 
 
-# ---- devices ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("decomposition", ["auto", "slab", "pencil", "z_xy", "zx_y", "z_y_x"])
 @pytest.mark.parametrize("backend", ["auto", "custom_partitioning", "jaxdecomp"])
 def test_any_count_starts_or_is_refused_on_two_cores(tmp_path, monkeypatch, backend, decomposition) -> None:
@@ -111,9 +108,6 @@ initial: {kind: composite, components: {dark: {kind: uniform}}}
 time: {stop: 1, dt: 0.1}
 devices: {platform: cpu, count: 1}
 """
-
-
-# ---- memory ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -167,9 +161,6 @@ def test_particles_of_a_snapshot_are_a_start_for_every_command(tmp_path, capsys)
     assert "holds 1000 dark, and the model's count is 64" in capsys.readouterr().err
 
 
-# ---- folders ---------------------------------------------------------------------------------------------
-
-
 def test_a_home_folder_is_not_an_empty_one(tmp_path, monkeypatch) -> None:
     home = tmp_path / "home"
     home.mkdir()
@@ -184,8 +175,6 @@ def test_a_home_folder_is_not_an_empty_one(tmp_path, monkeypatch) -> None:
     (home / "run" / ".lock-0123").touch()
     assert RunFolder(home / "run").found() is Found.EMPTY
 
-
-# ---- through `run` alone: one line, exit code 2, nothing written ---------------------------------------------
 
 PYTHON = "{kind: python, path: fields.py, function: NAME}"
 

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Complex, Int
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
-from simulator.errors import UserError, shown
+from simulator.errors import UserError
 from simulator.physics.forcing.forcing import Forcing, needs_velocity
 from simulator.physics.initial.initial import StartFiles
 from simulator.physics.models import Fields, Model
-from simulator.settings import NonNegative, Positive, Real, Seed, Settings
+from simulator.settings import NonNegative, Positive, Real, Seed, Settings, entries
 from simulator.spectral import Grid, Layout, Transform
 from simulator.spectral.arrays import Number, SpectralVector, Whole
 from simulator.spectral.operators import hermitian
@@ -30,19 +30,14 @@ def momentum(fields: Fields) -> SpectralVector:
     return fields["momentum"] if "momentum" in fields else fields["velocity"]
 
 
-def _two(value: Any) -> Any:
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise ValueError(f"two wavenumbers are needed, lowest and highest, not {shown(value)}")
-    return value
-
-
 def _rising(band: tuple[float, float]) -> tuple[float, float]:
     if band[0] > band[1]:
         raise ValueError(f"lowest and highest wavenumber, not {band[0]:g} before {band[1]:g}")
     return band
 
 
-Band = Annotated[tuple[NonNegative, NonNegative], BeforeValidator(_two), AfterValidator(_rising)]
+_TWO = entries("two wavenumbers are needed, lowest and highest", 2)
+Band = Annotated[tuple[NonNegative, NonNegative], _TWO, AfterValidator(_rising)]
 """Lowest and highest wavenumber |k| (1/length) of the modes that are forced, both included; k = 0 never is."""
 
 _MARGIN = 1e-9
@@ -60,7 +55,6 @@ MOST_MODES = 2**22
 
 
 def _reach(grid: Grid, band: tuple[float, float]) -> list[int]:
-    """The largest integer wavenumber along each axis."""
     return [
         int(min(kept, band[1] * (1 + _MARGIN) / unit)) for kept, unit in zip(grid.kept, grid.fundamental, strict=True)
     ]

@@ -109,15 +109,13 @@ def completed(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
     """The evolved fields of a model from those that an initial condition sets; the others are zero."""
     transform, fields = model.transform, dict(given)
     layout, kind = transform.layout, jnp.result_type(transform.dtype, jnp.complex64)
+
+    def zeros() -> Fields:
+        missing = {n: lead for n, lead in model.initial_shapes.items() if n not in given}
+        return {n: layout.constrain(jnp.zeros((*lead, *layout.shape), kind)) for n, lead in missing.items()}
+
     if not model.fields.keys() <= given.keys():
-        zero = jax.jit(
-            lambda: {
-                n: layout.constrain(jnp.zeros((*lead, *layout.shape), kind))
-                for n, lead in model.initial_shapes.items()
-                if n not in given
-            }
-        )
-        fields |= zero()
+        fields |= jax.jit(zeros)()
     return model.begin(fields, given.keys())
 
 
@@ -138,7 +136,8 @@ def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) 
 
     @jax.jit
     def build() -> Fields:
-        fields = values(*seen_coordinates(transform))
+        grid, points = transform.grid, transform.physical.coordinates(transform.dtype)
+        fields = values(*([x[0] for x in grid.seen(points)] if grid.planar else points))
         whole = {n: v if hasattr(v, "ndim") else jnp.stack(list(v)) for n, v in fields.items()}
         return coefficients(transform, whole)
 
@@ -151,12 +150,6 @@ def coefficients(transform: Transform, values: Mapping[str, jax.Array]) -> Field
     seen = {n: jnp.where(physical.inside(), physical.from_seen(v), 0) for n, v in values.items()}
     held = {n: physical.constrain(v) for n, v in seen.items()}
     return {n: transform.layout.constrain(transform.forward(v)) for n, v in held.items()}
-
-
-def seen_coordinates(transform: Transform) -> tuple[jax.Array, ...]:
-    """The coordinates (length) along the axes that the user sees, which broadcast: two in a two-dimensional box."""
-    grid, coordinates = transform.grid, transform.physical.coordinates(transform.dtype)
-    return tuple(x[0] for x in grid.seen(coordinates)) if grid.planar else coordinates
 
 
 def three_dimensional(transform: Transform, kind: str) -> None:

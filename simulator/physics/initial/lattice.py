@@ -28,7 +28,10 @@ def arranged(
     """
     population = matter.population
     mass = density * matter.transform.grid.volume / population.count
-    particles = glass(matter, mass) if matter.settings.arrangement == "glass" else lattice(matter, mass)
+    if matter.settings.arrangement == "glass":
+        particles = glass(matter, mass)
+    else:
+        particles = population.made(_resting(lattice_positions(population.count, matter.domain), mass))
     if motion is None:
         return particles
 
@@ -39,11 +42,6 @@ def arranged(
         return particles.with_records({"position": inside, "velocity": velocity})
 
     return population.homed(jax.jit(moved)(particles, *given))
-
-
-def lattice(matter: ParticleComponent, mass: float) -> ParticleSet:
-    """Particles of equal masses at rest on a cubic lattice."""
-    return matter.population.made(_resting(lattice_positions(matter.population.count, matter.domain), mass))
 
 
 def _resting(places: Positions, mass: float) -> Callable[[jax.Array], dict[str, jax.Array]]:

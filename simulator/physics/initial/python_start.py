@@ -84,7 +84,11 @@ def whole(
         if value.shape != (*lead, *padded):
             raise ValueError
     except (TypeError, ValueError):
-        raise refused(f"{name} has {_shapes(value)}; shape {(*lead, *points)} is needed") from None
+        if isinstance(value, list | tuple):
+            has = f"parts of shapes {', '.join(str(getattr(v, 'shape', type(v).__name__)) for v in value)}"
+        else:
+            has = f"shape {value.shape}" if hasattr(value, "shape") else f"the type {type(value).__name__}"
+        raise refused(f"{name} has {has}; shape {(*lead, *points)} is needed") from None
     if jnp.iscomplexobj(value) and transform.layout.real:
         raise refused(f"{name} is complex; real values are needed")
     return value
@@ -97,9 +101,3 @@ def _spread(value: jax.Array, points: tuple[int, ...], padded: tuple[int, ...]) 
         ends = [(0, m - n) for n, m in zip(points, padded, strict=True)]
         value = jnp.pad(value, [(0, 0)] * len(lead) + ends)
     return jnp.broadcast_to(value, (*lead, *padded))
-
-
-def _shapes(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"parts of shapes {', '.join(str(getattr(v, 'shape', type(v).__name__)) for v in value)}"
-    return f"shape {value.shape}" if hasattr(value, "shape") else f"the type {type(value).__name__}"

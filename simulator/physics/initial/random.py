@@ -248,7 +248,11 @@ class Random(Initial):
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
         s = self.settings
         if s.fields:
-            return self._noise(transform, wanted, files)
+            fields: Fields = {}
+            for number, (name, of) in enumerate(sorted(s.fields.items()), 1):
+                shape, stream = _of(name, of, number, s.seed, wanted, files)
+                fields[name] = _made(transform, noise, of, shape, stream, wanted[name], mean=of.mean)
+            return add_random_fields(transform, WithRandomFields(), wanted, files, fields)
         dimensions = len(transform.grid.axes)
         if wanted.get("velocity") != (dimensions,):
             number = ("two", "three")[dimensions - 2]
@@ -261,10 +265,3 @@ class Random(Initial):
         check_helicity(transform, s.helicity, "helicity")
         velocity = _made(transform, solenoidal, s, shape, s.seed)
         return add_random_fields(transform, s, wanted, files, {"velocity": velocity}, s.seed)
-
-    def _noise(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
-        fields: Fields = {}
-        for number, (name, s) in enumerate(sorted(self.settings.fields.items()), 1):
-            shape, stream = _of(name, s, number, self.settings.seed, wanted, files)
-            fields[name] = _made(transform, noise, s, shape, stream, wanted[name], mean=s.mean)
-        return add_random_fields(transform, WithRandomFields(), wanted, files, fields)

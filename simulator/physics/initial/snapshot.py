@@ -1,6 +1,5 @@
 """Fields of an earlier run, at any resolution."""
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -47,7 +46,25 @@ class SnapshotStart(Initial):
 
     def build_for(self, model: Any, files: StartFiles) -> Any:
         particles = {name: self.place(model.parts[name], files) for name in model.populations}
-        return self._fields(model, files) | particles if model.fields else particles
+        if not model.fields:
+            return particles
+        path, transform = str(self.settings.path), model.transform
+        stored = files.snapshot(path)
+        theirs, ours = (grid.seen(grid.box) for grid in (stored.grid, transform.grid))
+        if len(theirs) != len(ours):
+            raise UserError(f"{path}: has {len(theirs)} dimensions, the run {len(ours)}; set grid.shape")
+        if not np.allclose(theirs, ours, rtol=1e-12):
+            raise UserError(f"{path}: its box is {list(theirs)}, the run's {list(ours)}; set grid.box")
+        for wanted in (model.shapes, model.initial_shapes):
+            names = [name for name, lead in wanted.items() if stored.components.get(name) == lead]
+            if len(names) >= len(model.fields):
+                break
+        if not names:
+            raise UserError(
+                f"{path}: holds {', '.join(stored.components)}; this model's fields are {', '.join(model.fields)}"
+            )
+        transforms = {name: model.transform_of(name) for name in model.fields}
+        return {n: stored.coefficients(n, transforms.get(n, transform)) for n in names} | particles
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         """The particles of the same name; all of their records have to be there."""
@@ -61,25 +78,3 @@ class SnapshotStart(Initial):
                 f"{population.count}; they have to be equal"
             )
         return population.adopted(stored, population.records)
-
-    def _fields(self, model: Any, files: StartFiles) -> dict[str, Any]:
-        path, transform = str(self.settings.path), model.transform
-        stored = files.snapshot(path)
-        theirs, ours = (grid.seen(grid.box) for grid in (stored.grid, transform.grid))
-        if len(theirs) != len(ours):
-            raise UserError(f"{path}: has {len(theirs)} dimensions, the run {len(ours)}; set grid.shape")
-        if not np.allclose(theirs, ours, rtol=1e-12):
-            raise UserError(f"{path}: its box is {list(theirs)}, the run's {list(ours)}; set grid.box")
-        names = _shared(stored.components, model.shapes)
-        if len(names) < len(model.fields):
-            names = _shared(stored.components, model.initial_shapes)
-        if not names:
-            raise UserError(
-                f"{path}: holds {', '.join(stored.components)}; this model's fields are {', '.join(model.fields)}"
-            )
-        transforms = {name: model.transform_of(name) for name in model.fields}
-        return {name: stored.coefficients(name, transforms.get(name, transform)) for name in names}
-
-
-def _shared(stored: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]]) -> list[str]:
-    return [name for name, lead in wanted.items() if stored.get(name) == lead]

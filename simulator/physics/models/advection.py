@@ -104,11 +104,6 @@ class Rotational(Momentum):
         return products["force"]
 
 
-def products_are_exact(grid: Grid) -> bool:
-    """Whether products of two fields have no aliasing errors."""
-    return grid.dealias in ("two_thirds", "spherical")
-
-
 def advection_of(grid: Grid, magnetic: bool = False) -> Momentum:
     """The form with the fewest transforms that conserves energy: the stress if products are exact."""
-    return BasdevantStress(magnetic) if products_are_exact(grid) else Rotational(magnetic)
+    return BasdevantStress(magnetic) if grid.dealias in ("two_thirds", "spherical") else Rotational(magnetic)

@@ -62,8 +62,6 @@ class Boussinesq(NavierStokes):
     def stable(self) -> bool:
         return self.settings.stratification > 0
 
-    # ---- the equation ------------------------------------------------------------------------------------
-
     @property
     def mean_gradients(self) -> Mapping[str, Sequence[float]]:
         background = tuple(self.settings.stratification * e for e in self.up)
@@ -90,8 +88,6 @@ class Boussinesq(NavierStokes):
     def rate(self, maxima: Mapping[str, Number]) -> Number:
         """Inertia-gravity waves have frequencies up to max(2 Omega, N), or grow at up to sqrt(-N^2)."""
         return super().rate(maxima) + abs(self.settings.stratification) ** 0.5
-
-    # ---- diagnostics --------------------------------------------------------------------------------------
 
     def _buoyancy_flux(self, fields: Fields) -> Number:
         """<b u . e>: the rate at which buoyancy adds kinetic energy."""

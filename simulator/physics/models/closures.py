@@ -131,8 +131,7 @@ class Smagorinsky(Closure):
 
     def inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
         """The components xx, yy, xy, xz, yz of the strain; without divergence zz = -(xx + yy)."""
-        k, u = layout.wavenumbers(velocity.real.dtype), velocity
-        pairs = ((0, 0), (1, 1), (0, 1), (0, 2), (1, 2))
+        k, u, pairs = layout.wavenumbers(velocity.real.dtype), velocity, ((0, 0), (1, 1), (0, 1), (0, 2), (1, 2))
         return {"strain": 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in pairs])}
 
     def _viscosity(self, strain: jax.Array) -> jax.Array:
@@ -253,7 +252,11 @@ class PythonStress(Closure):
         self._width = filter_width(transform.grid)
         self._pairs = symmetric_pairs(len(transform.grid.axes))
         self._function = self._flux = UserFunction.of(files, settings, "values", "subgrid: ")
-        self.arrays = of_dtype(self._own_arrays(files), transform.dtype)
+
+        def in_dtype(a: Any) -> Any:
+            return jnp.asarray(a, transform.dtype) if jnp.issubdtype(jnp.result_type(a), jnp.floating) else a
+
+        self.arrays = jax.tree.map(in_dtype, self._own_arrays(files))
         axes = len(transform.grid.axes)
         velocity, gradient, scalar = (
             jax.ShapeDtypeStruct((*lead, *POINTS), transform.dtype) for lead in ((axes,), (axes, axes), ())
@@ -278,7 +281,11 @@ class PythonStress(Closure):
                 raise UserError(f"subgrid.arrays_function: {function.__name__} returned no dictionary of arrays")
         if settings.arrays is None:
             return made
-        stored = _stored(files.read(str(settings.arrays)), str(settings.arrays))
+        try:
+            with np.load(io.BytesIO(files.read(str(settings.arrays)))) as file:
+                stored = {name: file[name] for name in file.files}
+        except (ValueError, OSError, AttributeError):
+            raise UserError(f"subgrid: {settings.arrays}: is no .npz file; numpy.savez writes one") from None
         return fitted(stored, made, f"subgrid.arrays: {settings.arrays}") if made else stored
 
     def inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
@@ -321,13 +328,6 @@ def named(tree: Tree) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
 
-def of_dtype(tree: Tree, dtype: Any) -> Tree:
-    """The tree with its real numbers in `dtype`."""
-    return jax.tree.map(
-        lambda a: jnp.asarray(a, dtype) if jnp.issubdtype(jnp.result_type(a), jnp.floating) else a, tree
-    )
-
-
 def fitted(tree: Tree, like: Tree, where: str) -> Tree:
     """The arrays of `tree`, by name, in the tree `like`. Raises UserError, which begins with `where`, if an array has
     another name or shape."""
@@ -343,20 +343,7 @@ def fitted(tree: Tree, like: Tree, where: str) -> Tree:
     return jax.tree.unflatten(jax.tree.structure(like), [given[name] for name in wanted])
 
 
-def _stored(content: bytes, path: str) -> dict[str, np.ndarray]:
-    try:
-        with np.load(io.BytesIO(content)) as stored:
-            return {name: stored[name] for name in stored.files}
-    except (ValueError, OSError, AttributeError):
-        raise UserError(f"subgrid: {path}: is no .npz file; numpy.savez writes one") from None
-
-
 CLOSURES: dict[str, type[Closure]] = {"smagorinsky": Smagorinsky, "spectral": Spectral, "python": PythonStress}
 SubgridSettings = Annotated[
     SmagorinskySettings | SpectralSettings | PythonStressSettings, Field(discriminator="kind")
 ]
-
-
-def make_closure(settings: Any, transform: Transform, files: Any) -> Closure:
-    """The closure that the settings describe."""
-    return CLOSURES[settings.kind](settings, transform, files)

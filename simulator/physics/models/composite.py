@@ -167,8 +167,6 @@ class Composite(SplitModel):
     def stored(self) -> tuple[str, ...]:
         return (*self.fields, *(f"{name}_{specs.DENSITY.name}" for name in self.populations))
 
-    # ---- the equation ------------------------------------------------------------------------------------
-
     def drift(self, fields: Any, duration: Number) -> Any:
         moved = self._in_turn(fields, lambda part, own: part.drift(own, duration), lambda new: new)
         return joined(moved) | _beside(fields)
@@ -305,8 +303,6 @@ class Composite(SplitModel):
             if (reason := part.trouble(self.of(name, fields))) is not None:
                 return f"{name}: {reason[0]}", reason[1]
         return None
-
-    # ---- diagnostics --------------------------------------------------------------------------------------
 
     def diagnostics(self, fields: Any, time: Number) -> dict[str, Number]:
         """Columns of all matter, then of each component with its name. Energies are box means; `internal_energy` is

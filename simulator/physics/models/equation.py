@@ -15,6 +15,7 @@ from jaxtyping import Array, Complex
 from pydantic import create_model
 
 from simulator.physics.models.fields import VECTOR, DerivedField, Fields, FieldSpec
+from simulator.physics.models.fluid import advection_rate
 from simulator.physics.models.model import Model
 from simulator.settings import Flag, Integer, Real, Settings
 from simulator.spectral import Evaluated, Local, Points, Transform, arrays
@@ -87,8 +88,6 @@ class Equation(Model):
     def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> Self:
         return cls(settings, make(real=not any(field.complex for field in declared(cls))))
 
-    # ---- the equation ------------------------------------------------------------------------------------
-
     def products(self, values: arrays.PointValues) -> arrays.PointValues:
         """The nonlinear terms at a point: any pointwise function of the values of `inputs`, by name."""
         return {}
@@ -103,6 +102,10 @@ class Equation(Model):
         rate = {} if velocity is None else {"rate": self.advective_rate(velocity)}
         return Local(dict(equation.products(values)), rate)
 
+    def advective_rate(self, velocity: arrays.PhysicalVector | Sequence[jax.Array]) -> arrays.OverPoints:
+        """sum_i |v_i| / dx_i (1/time) at a point, of a velocity with one component for each axis."""
+        return advection_rate(self.transform.grid, velocity)  # type: ignore[arg-type]
+
     def parameters(self, time: arrays.Number) -> Tree:
         """The traced parameters of the equation: those by which a run is differentiated, or that vary within an
         ensemble. A pointwise function must not close over them."""
@@ -114,11 +117,6 @@ class Equation(Model):
         other = copy(self)
         vars(other).update(parameters)
         return other
-
-    def advective_rate(self, velocity: arrays.PhysicalVector | Sequence[jax.Array]) -> arrays.OverPoints:
-        """sum_i |v_i| / dx_i (1/time) at a point, of a velocity with one component for each axis."""
-        spacing = self.transform.grid.seen(self.transform.grid.spacing)
-        return sum(abs(velocity[i]) / h for i, h in enumerate(spacing))  # type: ignore[return-value]
 
     def combine(self, products: Tree, fields: Fields) -> Fields:
         """N of each field; by default the product of the same name. Fields without an entry have no nonlinear
@@ -172,12 +170,12 @@ class Equation(Model):
         if "rate" not in maxima:
             return rate
         if growth == "traced":
-            return jnp.maximum(rate, largest_growth(self))
+            return jnp.maximum(rate, largest_of(self, jnp.real))
         return rate if growth in ("paper", 0.0) else jnp.maximum(rate, growth)
 
     @cached_property
     def _growth(self) -> float | Literal["traced", "paper"]:
-        return number_of(self, largest_growth)
+        return number_of(self, jnp.real)
 
     def settle(self) -> None:
         _ = self._growth
@@ -191,8 +189,6 @@ class Equation(Model):
         if isinstance(self._growth, str) or self._growth == 0:
             return None
         return 1 / self._growth
-
-    # ---- derivatives -------------------------------------------------------------------------------------
 
     @property
     def k(self) -> tuple[arrays.OverModes, ...]:
@@ -256,8 +252,6 @@ class Equation(Model):
         """The box mean of the product of two fields, summed over their components."""
         return self.transform.layout.inner(a, b).sum()
 
-    # ---- diagnostics and pictures --------------------------------------------------------------------------
-
     def quantities(self, fields: Fields) -> dict[str, arrays.Number]:
         """Scalars for columns of diagnostics.csv, in addition to the mean and the variance of every field."""
         return {}
@@ -269,23 +263,22 @@ class Equation(Model):
 
     def derived(self) -> Mapping[str, DerivedField]:
         """The modulus of each complex field and the magnitude of each vector."""
+
+        def sizes(spec: FieldSpec, fields: Fields) -> jax.Array:
+            values = self.transform.inverse(fields[spec.name])
+            return jnp.sqrt(squared(values if spec.components else values[None]))
+
         derived = {}
         for name, spec in self.fields.items():
             if spec.complex or spec.components:
-                word = "magnitude" if spec.components else "modulus"
-                size = FieldSpec(f"{name}_{word}", units=spec.units)
-                values = partial(self._size, name, spec)
-                derived[size.name] = DerivedField(size, values)
+                size = FieldSpec(f"{name}_{'magnitude' if spec.components else 'modulus'}", units=spec.units)
+                derived[size.name] = DerivedField(size, partial(sizes, spec))
         return derived
-
-    def _size(self, name: str, spec: FieldSpec, fields: Fields) -> jax.Array:
-        values = self.transform.inverse(fields[name])
-        return jnp.sqrt(squared(values if spec.components else values[None]))
 
     @property
     def pictured(self) -> tuple[str, ...]:
         """Every scalar, and the size of every complex field and vector."""
-        return tuple(n for n, spec in self.specs().items() if not (spec.components or spec.complex))
+        return self.scalar_fields
 
 
 def declared(equation: type[Equation]) -> tuple[Field, ...]:
@@ -319,21 +312,15 @@ def _checked(annotation: Any) -> Any:
     return annotation
 
 
-def number_of(model: Model, quantity: Callable[[Any], jax.Array]) -> float | Literal["traced", "paper"]:
-    """`quantity(model)` as a number; "traced" if a parameter is traced, "paper" if there are no devices to compute
-    on."""
+def number_of(model: Model, size: Callable[[Any], jax.Array]) -> float | Literal["traced", "paper"]:
+    """`largest_of` as a number; "traced" if a parameter is traced, "paper" if there are no devices to compute on."""
     if not isinstance(model.transform.layout.mesh.devices.flat[0], jax.Device):
         return "paper"
     try:
         with jax.ensure_compile_time_eval():
-            return float(jax.jit(lambda: quantity(model))())
+            return float(jax.jit(lambda: largest_of(model, size))())
     except jax.errors.ConcretizationTypeError:
         return "traced"
-
-
-def largest_growth(model: Model) -> arrays.Number:
-    """The largest real part of L (1/time) over the modes of the state."""
-    return largest_of(model, lambda rate: rate.real)
 
 
 def largest_of(model: Model, size: Callable[[jax.Array], jax.Array]) -> arrays.Number:

@@ -89,15 +89,11 @@ class FlowSettings(Settings):
     """Closure of a large-eddy simulation: the effect of the scales below the grid on the resolved scales."""
 
     @model_validator(mode="after")
-    def _names_differ(self):
+    def _names_and_closure_fit(self):
         names = [s.name for s in self.scalars]
         for index, name in enumerate(names):
             if name in names[:index]:
                 raise wrong(f"scalars.{index}.name", f"{name} is taken; names of scalars have to differ")
-        return self
-
-    @model_validator(mode="after")
-    def _closable(self):
         closure = self.subgrid
         if closure is None:
             return self
@@ -170,9 +166,6 @@ def coriolis(velocity: arrays.SpectralVector, rotation: Sequence[float]) -> arra
     return operators.cross(velocity, jnp.asarray(2 * constant(rotation, velocity.real.dtype)))
 
 
-# ---- linear damping --------------------------------------------------------------------------------------
-
-
 def damping(coefficient: float, hyper: Hyperdiffusion | None) -> Damping:
     """Viscosity and hyperviscosity, or resistivity and hyperresistivity."""
     return [(1, coefficient)] if hyper is None else [(1, coefficient), (hyper.order, hyper.coefficient)]
@@ -198,9 +191,6 @@ def drag_rate(layout: Layout, settings: FlowSettings, dtype) -> arrays.OfModes |
         return 0.0
     k2, reach = layout.k_squared(), settings.drag.below**2 * (1 + 1e-12)
     return jnp.where((k2 > 0) & (k2 <= reach), settings.drag.coefficient, 0.0).astype(dtype)
-
-
-# ---- passive scalars -------------------------------------------------------------------------------------
 
 
 def fluxes(names: Iterable[str], values: arrays.PointValues) -> arrays.PointValues:
@@ -242,9 +232,6 @@ def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> dict[
         for i, axis in enumerate(layout.grid.names.values()):
             found[f"{name}_flux_{axis}"] = transfer(own, fields["velocity"][i])
     return found
-
-
-# ---- derived fields --------------------------------------------------------------------------------------
 
 
 def flow_fields(transform: Transform) -> dict[str, DerivedField]:

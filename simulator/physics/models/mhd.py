@@ -34,23 +34,16 @@ class MhdSettings(FlowSettings):
 
     @model_validator(mode="after")
     def _closes_both_fields(self) -> Self:
-        closure = self.subgrid
-        if closure is None:
+        given = {"hyperviscosity": self.hyperviscosity, "drag": self.drag, "rotation": any(self.rotation)}
+        for key, value in {"subgrid": self.subgrid, **given}.items():
+            if self.kinematic and value:
+                raise wrong(key, "has no effect: model.kinematic prescribes the velocity; leave it out")
+        if (closure := self.subgrid) is None:
             return self
-        if self.kinematic:
-            raise wrong("subgrid", "has no effect: model.kinematic prescribes the velocity; leave it out")
         if closure.kind != "smagorinsky":
             raise wrong("subgrid.kind", f"{closure.kind} closes no magnetic field; mhd takes smagorinsky")
         if closure.resistive_coefficient is None:
             raise wrong("subgrid.resistive_coefficient", "is required in mhd, C_eta in (C_eta Delta)^2 |j|")
-        return self
-
-    @model_validator(mode="after")
-    def _momentum_is_solved(self) -> Self:
-        given = {"hyperviscosity": self.hyperviscosity, "drag": self.drag, "rotation": any(self.rotation)}
-        for key, value in given.items():
-            if self.kinematic and value:
-                raise wrong(key, "has no effect: model.kinematic prescribes the velocity; leave it out")
         return self
 
 
@@ -85,8 +78,6 @@ class Mhd(NavierStokes):
             self.budget = "none"
         solved = advection_of(transform.grid, magnetic=True)
         self.momentum = PrescribedVelocity() if settings.kinematic else solved
-
-    # ---- the equation ------------------------------------------------------------------------------------
 
     def _resolved(self, values: arrays.PointValues, points: Points, parameters: Any) -> Local:
         flow = super()._resolved(values, points, parameters)
@@ -131,8 +122,6 @@ class Mhd(NavierStokes):
         rate = fluid.damping_rate(self.transform.layout, self._resistive_damping(), dtype)
         return {**found, "magnetic": -rate}
 
-    # ---- diagnostics --------------------------------------------------------------------------------------
-
     @property
     def energy_weights(self) -> dict[str, float]:
         return {"velocity": 1.0, "magnetic": 1.0}
@@ -154,10 +143,13 @@ class Mhd(NavierStokes):
     def _columns(self, fields: Fields, time: arrays.Number, measured: Evaluated) -> dict[str, arrays.Number]:
         layout, u, b = self.transform.layout, fields["velocity"], fields["magnetic"]
         columns, mean = super()._columns(fields, time, measured), layout.at_zero(b).real
-        ohmic = fluid.power(layout, -self.linear()["magnetic"], b)
+        ohmic, numbers = fluid.power(layout, -self.linear()["magnetic"], b), {}
+        if not flow.absent(resistivity := self.settings.resistivity):
+            numbers["magnetic_reynolds"] = columns["u_rms"] * columns["integral_scale"] / resistivity
+            numbers["magnetic_prandtl"] = jnp.asarray(self.settings.viscosity / resistivity)
         return {
             **columns,
-            **self._magnetic_numbers(columns),
+            **numbers,
             "magnetic_energy": 0.5 * fluid.power(layout, 1.0, b),
             "ohmic_dissipation": ohmic,
             "lorentz_work": measured.means["lorentz"],
@@ -179,15 +171,6 @@ class Mhd(NavierStokes):
         if self.transform.grid.planar:
             return {"square_potential": squared(potential)}
         return {"magnetic_helicity": fluid.transfer(potential, b)}
-
-    def _magnetic_numbers(self, columns: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        resistivity = self.settings.resistivity
-        if flow.absent(resistivity):
-            return {}
-        return {
-            "magnetic_reynolds": columns["u_rms"] * columns["integral_scale"] / resistivity,
-            "magnetic_prandtl": jnp.asarray(self.settings.viscosity / resistivity),
-        }
 
     def _magnetic_scales(self, current: jax.Array, ohmic: jax.Array) -> dict[str, jax.Array]:
         """Scales as `flow_scalars` computes them for the velocity. A kinematic dynamo, in which the strength of the

@@ -30,24 +30,7 @@ class Balance(NamedTuple):
     dissipation: arrays.Number
 
 
-class Declared:
-    """The evolved fields of a model, its settings and its transform."""
-
-    def __init__(self, settings: Any, transform: Transform, fields: Sequence[FieldSpec]):
-        self.settings, self.transform = settings, transform
-        self.fields: Mapping[str, FieldSpec] = {spec.name: spec for spec in fields}
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Leading shape of each evolved field: (d,) for a vector in d dimensions, () for a scalar."""
-        return {name: spec.shape for name, spec in self.fields.items()}
-
-    def transform_of(self, name: str) -> Transform:
-        """The transform of an evolved field. All transforms of a model share one arrangement of points."""
-        return self.fields[name].transform or self.transform
-
-
-class Dynamics(Declared):
+class Dynamics:
     """The equation du/dt = L u + N(u, t), as integrators and the loop over steps use it.
 
     N = combine(pointwise(inputs(u))): the transform brings `inputs` to physical space, block by block, applies
@@ -59,6 +42,20 @@ class Dynamics(Declared):
     guarded: ClassVar[bool] = False
     """Whether the rate is NaN if no step can be taken from finite fields. The step then leaves the fields unchanged,
     and `trouble` states the reason."""
+
+    def __init__(self, settings: Any, transform: Transform, fields: Sequence[FieldSpec]):
+        """`fields` are the evolved ones."""
+        self.settings, self.transform = settings, transform
+        self.fields: Mapping[str, FieldSpec] = {spec.name: spec for spec in fields}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Leading shape of each evolved field: (d,) for a vector in d dimensions, () for a scalar."""
+        return {name: spec.shape for name, spec in self.fields.items()}
+
+    def transform_of(self, name: str) -> Transform:
+        """The transform of an evolved field. All transforms of a model share one arrangement of points."""
+        return self.fields[name].transform or self.transform
 
     @property
     def varied_arrays(self) -> Mapping[str, Tree]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from simulator.physics.models import fluid
 from simulator.physics.models.advection import Momentum, Rotational, advection_of, divergence_of_stress
-from simulator.physics.models.closures import Closure, make_closure
+from simulator.physics.models.closures import CLOSURES, Closure
 from simulator.physics.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec, by_name
 from simulator.physics.models.flow import Cascade, flow_scalars, moments, ratio, unresolved
 from simulator.physics.models.fluid import FlowSettings
@@ -69,7 +69,7 @@ class NavierStokes(Model):
     def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> Model:
         model = cls(settings, make())
         if settings.subgrid is not None:
-            model.close(make_closure(settings.subgrid, model.transform, files))
+            model.close(CLOSURES[settings.subgrid.kind](settings.subgrid, model.transform, files))
         return model
 
     def close(self, closure: Closure) -> None:
@@ -89,8 +89,6 @@ class NavierStokes(Model):
     def mean_gradients(self) -> Mapping[str, Sequence[float]]:
         """The scalars that the flow transports, with the constant gradient of their means."""
         return {s.name: s.mean_gradient for s in self.scalars}
-
-    # ---- the equation ------------------------------------------------------------------------------------
 
     def inputs(self, fields: Fields) -> Fields:
         return {**self._resolved_inputs(fields), **self._subgrid_inputs(fields)}
@@ -164,8 +162,6 @@ class NavierStokes(Model):
         maxima = {**evaluated.maxima, "rate": evaluated.maxima["rate"] + limit}
         return rates, evaluated._replace(maxima=maxima)
 
-    # ---- the closure -------------------------------------------------------------------------------------
-
     def _subgrid_inputs(self, fields: Fields) -> Fields:
         """Coefficients of the further fields whose values the closure needs."""
         if self.closure is None or self.closure.modal:
@@ -220,8 +216,6 @@ class NavierStokes(Model):
         """w of the energy, the sum of w <f . f> / 2 over some evolved fields f."""
         return {"velocity": 1.0}
 
-    # ---- diagnostics --------------------------------------------------------------------------------------
-
     def balance(self, fields: Fields) -> Balance:
         layout, linear, weights = self.transform.layout, self.linear(), self.energy_weights
         energy = sum(0.5 * w * fluid.power(layout, 1.0, fields[n]) for n, w in weights.items())
@@ -245,9 +239,8 @@ class NavierStokes(Model):
         return moments(transform, inputs, lambda v: fluid.advection_rate(transform.grid, v["velocity"]))
 
     def _columns(self, fields: Fields, time: Number, measured: Evaluated) -> dict[str, Number]:
-        """`diagnostics` from the result of `_measured`."""
         layout, u, s = self.transform.layout, fields["velocity"], self.settings
-        balance = self.balance(fields)
+        balance, turning = self.balance(fields), 2 * hypot(*s.rotation)
         viscous = fluid.power(layout, fluid.damping_rate(layout, s.damping, u.real.dtype), u)
         dragged = fluid.power(layout, fluid.drag_rate(layout, s, u.real.dtype), u)
         flow = flow_scalars(self.transform, u, s.damping, self._cascaded(viscous, curl(layout, u)), measured)
@@ -265,7 +258,7 @@ class NavierStokes(Model):
             **({"drag_dissipation": dragged} if s.drag else {}),
             **subgrid,
             **flow,
-            **self._rossby(flow),
+            **({"rossby": ratio(flow["u_rms"], turning * flow["integral_scale"])} if turning else {}),
             **fluid.scalar_diagnostics(layout, self.scalars, fields),
             "rate": self.rate(flow),
         }
@@ -277,11 +270,6 @@ class NavierStokes(Model):
         layout, s = self.transform.layout, self.settings
         rate = fluid.damping_rate(layout, s.damping, vorticity.real.dtype)
         return Cascade("enstrophy", fluid.power(layout, rate, vorticity))
-
-    def _rossby(self, flow: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        if not any(self.settings.rotation):
-            return {}
-        return {"rossby": ratio(flow["u_rms"], 2 * hypot(*self.settings.rotation) * flow["integral_scale"])}
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
         """Remarks on the resolution from a row of diagnostics; a closure is for flows that the grid cuts off."""

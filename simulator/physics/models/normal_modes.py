@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import hypot
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,17 +13,12 @@ from simulator.spectral.arrays import OfModes, OverModes, SpectralScalar, Spectr
 from simulator.spectral.operators import cross, dot, squared, wavenumbers
 
 
-class _Linear(NamedTuple):
-    """The linear problem of each mode."""
-
-    coriolis: OverModes  # 2 Omega . k / |k|, the only part of the rotation that acts on a mode.
-    frequency: OverModes  # omega >= 0 (1/time), 0 where it is round-off.
-    rise: OverModes
-    """1, -1 or 0: the sign of the group velocity of the wave exp(i (k . x - omega t)) along the axis."""
-
-
-def _linear(layout: Layout, rotation: Sequence[float], buoyancy: float, axis: Sequence[float], dtype):
-    """omega^2 = (N^2 |k x e|^2 + (2 Omega . k)^2) / k^2 with e = `axis`, and its derivative along e."""
+def _linear(
+    layout: Layout, rotation: Sequence[float], buoyancy: float, axis: Sequence[float], dtype
+) -> tuple[OverModes, OverModes, OverModes]:
+    """The linear problem of each mode: 2 Omega . k / |k|, the only part of the rotation that acts on a mode; omega >=
+    0 (1/time), 0 where it is round-off, omega^2 = (N^2 |k x e|^2 + (2 Omega . k)^2) / k^2 with e = `axis`; and 1, -1
+    or 0, the sign of the group velocity of the wave exp(i (k . x - omega t)) along e."""
     k = _in_space(wavenumbers(layout, dtype))
     k2 = k[0] ** 2 + k[1] ** 2 + k[2] ** 2
     length = jnp.sqrt(k2)
@@ -44,7 +39,7 @@ def _linear(layout: Layout, rotation: Sequence[float], buoyancy: float, axis: Se
     # omega omega' |k| = (2 Omega . k) (2 Omega . e) / |k| - omega^2 k . e / |k|
     slope = coriolis * 2 * float(np.dot(rotation, e)) - squares * along(axis)
     rise = jnp.where(abs(slope) <= small * fastest**2, 0, jnp.sign(slope))
-    return _Linear(coriolis, jnp.sqrt(squares), rise)
+    return coriolis, jnp.sqrt(squares), rise
 
 
 def _in_space(vector: Any) -> list[Any]:
@@ -79,8 +74,7 @@ def energy_parts(
     flow and buoyancy, their means included.
     """
     dtype = velocity.real.dtype
-    linear = _linear(layout, rotation, buoyancy_frequency, _in_space(axis), dtype)
-    omega = linear.frequency
+    coriolis, omega, rise = _linear(layout, rotation, buoyancy_frequency, _in_space(axis), dtype)
     inverse = jnp.where(omega > 0, 1 / jnp.where(omega > 0, omega, 1), 0)
     inverse_k = jnp.sqrt(layout.inverse_k_squared(dtype))
     velocity, axis = jnp.stack(_in_space(velocity)), _in_space(axis)
@@ -90,17 +84,17 @@ def energy_parts(
     )
     total = 0.5 * squared(velocity)
     # Twice the excess of the wave along k over the wave against it: for inertial waves the helicity.
-    excess = linear.coriolis * (dot(velocity.real, scaled_curl.real) + dot(velocity.imag, scaled_curl.imag))
+    excess = coriolis * (dot(velocity.real, scaled_curl.real) + dot(velocity.imag, scaled_curl.imag))
     vortical = jnp.zeros_like(total)
     if theta is not None:
         total = total + 0.5 * abs(theta) ** 2
         # u . (k x e) = -e . (k x u) = i e . (i k x u)
-        amplitude = (1j * buoyancy_frequency * spinning - linear.coriolis * theta) * inverse
+        amplitude = (1j * buoyancy_frequency * spinning - coriolis * theta) * inverse
         vortical = 0.5 * abs(amplitude) ** 2
         excess = excess + 2 * buoyancy_frequency * (rising.real * theta.imag - rising.imag * theta.real)
     oscillating = omega > 0
     wave = jnp.where(oscillating, total - vortical, 0)
-    difference = -0.5 * linear.rise * excess * inverse
+    difference = -0.5 * rise * excess * inverse
     steady = jnp.where(oscillating, 0, total)
     parts = {
         "wave_energy": wave,

@@ -84,8 +84,6 @@ class ParticleComponent(Component):
     def domain(self) -> Domain:
         return self.assignment.domain
 
-    # ---- mass on the grid --------------------------------------------------------------------------------
-
     def source(self, fields: Any) -> tuple[PhysicalScalar, None]:
         return self.density(fields[PARTICLES]), None
 
@@ -121,8 +119,6 @@ class ParticleComponent(Component):
             return compensated_cloud(layout, COMPENSATED_WIDTH * spacing)
         return cloud(layout, softening * spacing) if softening else jnp.ones((1, 1, 1))
 
-    # ---- steps -------------------------------------------------------------------------------------------
-
     def acceleration(self, particles: ParticleSet, potential: Potential) -> ParticleVectors:
         """The acceleration (length/time^2) of each particle in double precision; 0 in empty entries."""
         pull = -gradient(self.transform.layout, self.clouds(potential.modes))
@@ -149,8 +145,6 @@ class ParticleComponent(Component):
         place."""
         inside = jnp.where(particles.valid, self.domain.wrapped(position), 0)
         return settled(particles.with_records({"position": inside}), self.domain)
-
-    # ---- diagnostics --------------------------------------------------------------------------------------
 
     def diagnostics(self, fields: Any, time: Number) -> dict[str, Number]:
         """The energy is the kinetic energy, the box mean of rho v^2 / 2; `shot_noise` is V sum m^2 / (sum m)^2, P(k)

@@ -91,7 +91,6 @@ def validated(kind: type[Equation], values: Mapping[str, Any]) -> Settings:
 
 
 def _check_declaration(kind: Any, path: Path, name: str) -> None:
-    """Refuses a class that is not a valid declaration of an equation."""
     where = f"{path}: {name}"
     if not (isinstance(kind, type) and issubclass(kind, Equation)):
         raise UserError(f"{where}: is not an equation; derive the class from simulator.equations.Equation")
@@ -205,6 +204,5 @@ class _Check:
         raise self._user(method, self._traced).refused(problem)
 
     def _line_of(self, method: str) -> int | None:
-        """The line of a method in the user's file."""
         code = getattr(getattr(type(self._model), method, None), "__code__", None)
         return code.co_firstlineno if code and code.co_filename == self._path else None

@@ -130,15 +130,15 @@ class SchrodingerPoisson(SplitModel):
     def density_transform(self) -> Transform:
         return self.real
 
-    # ---- the equation ------------------------------------------------------------------------------------
-
     def drift(self, fields: Fields, duration: arrays.Number) -> Fields:
         """psi(k) exp(-i (hbar/2m) k^2 duration); the phase factor is a product of one factor for each axis."""
         psi = fields["psi"]
         wavenumbers = self.transform.layout.wavenumbers()
 
         def phases() -> tuple[jax.Array, ...]:
-            return tuple(_phase_factors(0.5 * self.hbar * k**2 * duration, psi.dtype) for k in wavenumbers)
+            # exp(-i angle) for the few angles of an axis, of any size, in their own precision.
+            angles = (0.5 * self.hbar * k**2 * duration for k in wavenumbers)
+            return tuple((jnp.cos(a) - 1j * jnp.sin(a)).astype(psi.dtype) for a in angles)
 
         def none() -> tuple[jax.Array, ...]:
             return tuple(jnp.full(k.shape, jnp.nan, psi.dtype) for k in wavenumbers)
@@ -207,8 +207,6 @@ class SchrodingerPoisson(SplitModel):
     def memory(self, fields: Fields, time: arrays.Number) -> dict[str, Any]:
         return {"rate": self._rate(self.phase_rate(_squared(self.transform.inverse(fields["psi"])), time))}
 
-    # ---- diagnostics --------------------------------------------------------------------------------------
-
     def diagnostics(self, fields: Fields, time: arrays.Number) -> dict[str, arrays.Number]:
         """Energies are box means: of the flow rho v^2 / 2, the quantum pressure (hbar^2 / 2m^2) |grad sqrt(rho)|^2,
         gravity rho Phi / 2, interaction g rho^2 / 2 and rho V_ext. `mass` is that of the whole box, `mean_momentum_x`
@@ -223,7 +221,10 @@ class SchrodingerPoisson(SplitModel):
         held = bool(self.gravity or self._external) and not self.transform.grid.planar
         values = _squared(self.transform.inverse(psi))
         rho, v = self.real.forward(values), self.phase_rate(values, time)
-        momentum = [self.hbar * layout.sum(q * _squared(psi)) for q in self._odd_wavenumbers(psi.real.dtype)]
+        # Wavenumbers are 0 on the Nyquist planes, where k and -k are one mode.
+        waves = zip("xyz", self.transform.grid.shape, layout.wavenumbers(psi.real.dtype), strict=True)
+        odd = (jnp.where(2 * abs(layout.integers(axis)) == n, 0, k) for axis, n, k in waves)
+        momentum = [self.hbar * layout.sum(k * _squared(psi)) for k in odd]
         place = center(self.real.layout, rho)
         drift = [p / layout.sum(_squared(psi)) for p in momentum]
         evaluated = self._measured(psi, self._change(psi, v, drift) if held else None, place, drift)
@@ -319,13 +320,6 @@ class SchrodingerPoisson(SplitModel):
         noise = (1e3 * jnp.finfo(dtype).eps) ** 2 * 2 * self._kinetic_rate / self.hbar * density
         return tail_fraction(layout, layout.k_squared(dtype) * _squared(psi), noise)
 
-    def _odd_wavenumbers(self, dtype) -> list[arrays.OverModes]:
-        """Wavenumbers that are 0 on the Nyquist planes, where k and -k are one mode."""
-        layout, grid = self.transform.layout, self.transform.grid
-        integers = (layout.integers(a) for a in "xyz")
-        numbers = zip(integers, grid.shape, layout.wavenumbers(dtype), strict=True)
-        return [jnp.where(2 * abs(i) == n, 0, k) for i, n, k in numbers]
-
     def warnings(self, row: Mapping[str, float]) -> list[str]:
         if row["edge_energy"] > UNDER_RESOLVED:
             return [
@@ -386,8 +380,3 @@ class SchrodingerPoisson(SplitModel):
 def _squared(psi: jax.Array) -> jax.Array:
     """|psi|^2, without the square root in abs."""
     return psi.real**2 + psi.imag**2
-
-
-def _phase_factors(angle: jax.Array, dtype) -> jax.Array:
-    """exp(-i angle) for the few angles of an axis, of any size, in their own precision."""
-    return (jnp.cos(angle) - 1j * jnp.sin(angle)).astype(dtype)

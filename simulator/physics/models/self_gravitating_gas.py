@@ -1,7 +1,7 @@
 """Compressible gas with its own gravity, isothermal or polytropic."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -139,8 +139,6 @@ class SelfGravitatingGas(Model):
         sound2 = s.sound_speed**2 * ratio ** (s.polytropic_exponent - 1)
         return k2 * sound2 - 4 * math.pi * s.gravitational_constant * density
 
-    # ---- the equation ------------------------------------------------------------------------------------
-
     def tendency(self, fields, time, accelerations=None, shift=None, keep=()) -> tuple[Fields, Evaluated]:
         """The explicit part of the right-hand side, and the rate that limits dt, NaN if the run has to stop.
 
@@ -269,8 +267,6 @@ class SelfGravitatingGas(Model):
             return f"{problem} (limit: model.max_edge_energy {limit:g})", "A finer grid or more viscosity"
         return None
 
-    # ---- diagnostics --------------------------------------------------------------------------------------
-
     def velocity(self, fields: Fields) -> arrays.SpectralVector:
         """The momentum over the density (length/time)."""
 
@@ -315,7 +311,12 @@ class SelfGravitatingGas(Model):
                 products |= self.pointwise(values, points, parameters).products
                 means["heating"] = (enthalpy - 0.5 * speed2) * values["density_rate"]
             if self._virial:
-                stresses = self._normal_stresses(values, relative, pressure)
+                # T_xx, T_yy, T_zz but for <rho> Phi, with dm_i/dt = -d_j T_ij apart from viscosity and forcing. The
+                # part of gravity, (2 g_i g_j - g^2 delta_ij) / (8 pi G) + <rho> Phi delta_ij, has the divergence rho
+                # grad Phi.
+                grad_phi, g = values.get("attraction", values["grad_phi"]), 8 * math.pi * s.gravitational_constant
+                same = pressure - operators.squared(grad_phi) / g
+                stresses = [same + rho * relative[i] ** 2 + 2 * grad_phi[i] ** 2 / g for i in range(3)]
                 at = zip(points, parameters["faces"], grid.spacing, grid.shape, strict=True)
                 weights = [jnp.where(jnp.rint(x / h) == face, n, 0) for x, face, h, n in at]
                 means["surface"] = sum(w * t for w, t in zip(weights, stresses, strict=True))
@@ -329,15 +330,6 @@ class SelfGravitatingGas(Model):
         }
         return self.transform.evaluate(inputs, local, parameters)
 
-    def _normal_stresses(
-        self, values: arrays.PointValues, velocity: Sequence[arrays.PhysicalScalar], pressure: arrays.PhysicalScalar
-    ) -> list[arrays.PhysicalScalar]:
-        """T_xx, T_yy, T_zz but for <rho> Phi, with dm_i/dt = -d_j T_ij apart from viscosity and forcing. The part of
-        gravity, (2 g_i g_j - g^2 delta_ij) / (8 pi G) + <rho> Phi delta_ij, has the divergence rho grad Phi."""
-        grad_phi, g = values.get("attraction", values["grad_phi"]), 8 * math.pi * self.settings.gravitational_constant
-        same = pressure - operators.squared(grad_phi) / g
-        return [same + values["density"] * velocity[i] ** 2 + 2 * grad_phi[i] ** 2 / g for i in range(3)]
-
     def _potential_at_faces(self, rho: arrays.SpectralScalar) -> arrays.Number:
         """The sum of the means of Phi over the grid planes at the faces of the box that is centred on the gas."""
         layout, phi = self.transform.layout, self.potential(rho)
@@ -346,10 +338,6 @@ class SelfGravitatingGas(Model):
         for axis, face in zip(AXES, faces(self.transform.grid, center(layout, rho)), strict=True):
             phi = phi * jnp.exp(2j * math.pi * layout.cycles(axis) * face).astype(rho.dtype)
         return layout.sum(jnp.where(along, phi.real, 0))
-
-    def _gravity(self, rho: arrays.SpectralScalar) -> arrays.Number:
-        """The box mean of rho Phi / 2."""
-        return 0.5 * self.transform.layout.inner(rho, self.potential(rho))
 
     def _dissipation(self, fields: Fields, velocity: arrays.SpectralVector) -> arrays.Number:
         """The rate at which viscosity and hyperviscosity remove energy."""
@@ -394,9 +382,8 @@ class SelfGravitatingGas(Model):
         return columns, change, Balance(columns["energy"], production, columns["dissipation"])
 
     def _columns(self, fields: Fields, measured: Evaluated) -> dict[str, arrays.Number]:
-        """`diagnostics` from the result of `_measured`."""
         layout, grid, rho = self.transform.layout, self.transform.grid, fields["density"]
-        gravity, virial = self._gravity(rho), {}
+        gravity, virial = 0.5 * layout.inner(rho, self.potential(rho)), {}
         means, momentum = measured.means, layout.at_zero(fields["momentum"]).real
         if self._virial:
             # In the frame of the centre of mass.
@@ -449,14 +436,13 @@ class SelfGravitatingGas(Model):
         symmetric form advection only moves energy between modes, to round-off, for any aliasing."""
         layout, rho = self.transform.layout, fields["density"]
         background, velocity = self._background(fields), self.velocity(fields)
-        if self.isothermal:
-            pressure = self.settings.sound_speed**2 * rho
-        else:
+        pressure = self.settings.sound_speed**2 * rho
+        if not self.isothermal:
 
             def of_density(values, points, parameters) -> Local:
-                return Local({"pressure": self._pressure(values["density"], parameters)})
+                return Local(self._pressure(values["density"], parameters))
 
-            pressure = self.transform.evaluate({"density": rho}, of_density, background).products["pressure"]
+            pressure = self.transform.evaluate({"density": rho}, of_density, background).products
         slope = operators.gradient(layout, pressure)
         inputs = {"density": rho, "momentum": fields["momentum"], "slope": slope}
         axes = self.transform.grid.axes

@@ -1,7 +1,7 @@
 """An equation in two parts that are solved exactly, one after the other, in few lines."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -43,8 +43,6 @@ class SplitEquation(Equation, SplitModel):
     @classmethod
     def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> Self:
         return cls(settings, make(real=not any(field.complex for field in declared(cls)), every=True))
-
-    # ---- the equation ------------------------------------------------------------------------------------
 
     def flow(self, values: PointValues, points: Points, time: Number, duration: Number) -> PointValues:
         """The values, by field, after `duration` of the pointwise part alone at the frozen `time`; fields without an
@@ -103,17 +101,16 @@ class SplitEquation(Equation, SplitModel):
         kicked = {n: layout.constrain(found.products[n]) for n in fields}
         if self.growing:
             kicked = {n: hermitian(layout, field) for n, field in kicked.items()}
-        return kicked, self._fastest(found.maxima)
-
-    def _fastest(self, maxima: Mapping[str, Number]) -> Number:
-        turning = self._turning
-        fastest = fastest_phase(self) if turning == "traced" else 0.0 if turning == "paper" else turning
-        spread = maxima["highest"] + maxima["lowest"] if maxima else 0.0
-        return jax.lax.stop_gradient(jnp.maximum(jnp.float64(spread), fastest) / math.pi)
+        fastest = self._turning
+        if isinstance(fastest, str):
+            fastest = largest_of(self, _turn) if fastest == "traced" else 0.0
+        spread = found.maxima["highest"] + found.maxima["lowest"] if found.maxima else 0.0
+        return kicked, jax.lax.stop_gradient(jnp.maximum(jnp.float64(spread), fastest) / math.pi)
 
     @cached_property
     def _turning(self) -> Any:
-        return number_of(self, fastest_phase)
+        """The largest |Im L| (1/time) over the modes of the state."""
+        return number_of(self, _turn)
 
     def settle(self) -> None:
         super().settle()
@@ -129,6 +126,5 @@ class SplitEquation(Equation, SplitModel):
         return {"rate": self.fastest(fields, time)}
 
 
-def fastest_phase(model: Equation) -> Number:
-    """The largest |Im L| (1/time) over the modes of the state."""
-    return largest_of(model, lambda rate: abs(rate.imag))
+def _turn(rate: jax.Array) -> jax.Array:
+    return abs(rate.imag)
