@@ -38,13 +38,8 @@ class Trajectories(Kind):
             raise Unsupported(f"{matter[0]} is matter itself and moves with no fluid; leave sample out", "sample")
         populations, see = particles.populations, settings.sample
         strides = {name: -(-populations[name].count // settings.count) for name in names}
-        records = {
-            name: {
-                **{r: 3 for r in ("position", "displacement", "velocity") if r in populations[name].records},
-                **{f"fluid_{q}": COMPONENTS.get(q, 1) for q in see},
-            }
-            for name in names
-        }
+        own, sampled = ("position", "displacement", "velocity"), {f"fluid_{q}": COMPONENTS.get(q, 1) for q in see}
+        records = {name: {r: 3 for r in own if r in populations[name].records} | sampled for name in names}
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             row: dict[str, jax.Array] = {}
@@ -61,17 +56,10 @@ class Trajectories(Kind):
                 last = values[next(reversed(values))]
             return row
 
-        return Measured(
-            {f"{name}_id": np.arange(0, populations[name].count, strides[name]) for name in names},
-            {
-                f"{name}/{variable}": (f"{name}_id",)
-                for name in names
-                for record, components in records[name].items()
-                for variable in _component_names(record, components)
-            },
-            compute,
-            {"box": [float(length) for length in populations[names[0]].domain.box]},
-        )
+        ids = {f"{name}_id": np.arange(0, populations[name].count, strides[name]) for name in names}
+        kinds = [(name, record, n) for name in names for record, n in records[name].items()]
+        variables = {f"{name}/{v}": (f"{name}_id",) for name, r, n in kinds for v in _component_names(r, n)}
+        return Measured(ids, variables, compute, {"box": [float(n) for n in populations[names[0]].domain.box]})
 
 
 def _component_names(record: str, components: int) -> list[str]:

@@ -45,11 +45,9 @@ class Profiles(Kind):
         def compute(state: models.State) -> dict[str, jax.Array]:
             values = {name: density(state) for name, density in given.items()}
             peak = densest(layout, physical, values[main], transform.forward(values[main]))
-            squares = []
-            for x, c, length in zip(physical.coordinates(), peak.place, grid.box, strict=True):
-                away = x - c
-                squares.append((away - length * jnp.rint(away / length)) ** 2)
-            distance = jnp.sqrt(squares[0] + squares[1] + squares[2])
+            away = [x - c for x, c in zip(physical.coordinates(), peak.place, strict=True)]
+            away = [a - length * jnp.rint(a / length) for a, length in zip(away, grid.box, strict=True)]
+            distance = jnp.sqrt(away[0] ** 2 + away[1] ** 2 + away[2] ** 2)
             # The first shell extends to the second edge; distant points and padding are in none.
             shell = jnp.searchsorted(jnp.asarray(edges[1:]), distance, side="right")
             shell = jnp.where(physical.inside(), shell, bins).astype(jnp.int32)
@@ -58,28 +56,19 @@ class Profiles(Kind):
             sums = physical.binned(shell, stack, bins)
             points = sums[0]
             means = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
-            profile = dict(zip(("radius", *given), means[1:], strict=True))
-            return {
-                **profile,
-                "points": points,
-                "enclosed_mass": jnp.cumsum(sums[2]) * cell,
-                **{
-                    f"center_{name}": jnp.mod(peak.place[i], grid.box[i])
-                    for i, name in ((AXES.index(axis), name) for axis, name in grid.names.items())
-                },
-                "peak_density": peak.density,
-            }
+            row = dict(zip(("radius", *given), means[1:], strict=True))
+            row |= {"points": points, "enclosed_mass": jnp.cumsum(sums[2]) * cell, "peak_density": peak.density}
+            centre = jnp.mod(peak.place, jnp.asarray(grid.box))
+            return row | {f"center_{name}": centre[AXES.index(axis)] for axis, name in grid.names.items()}
 
         middles = np.sqrt(edges[:-1] * edges[1:])
         scalars = (*(f"center_{axis}" for axis in grid.names.values()), "peak_density")
-        variables: dict[str, tuple[str, ...]] = {name: ("r",) for name in (*given, "radius", "points")}
-        variables |= {"enclosed_mass": ("r_outer",)} | dict.fromkeys(scalars, ())
+        variables = dict.fromkeys((*given, "radius", "points"), ("r",)) | {"enclosed_mass": ("r_outer",)}
+        variables |= dict.fromkeys(scalars, ())
         return Measured({"r": middles, "r_outer": edges[1:]}, variables, compute)
 
 
 _NEWTON_STEPS = 3
-
-
 Densities: TypeAlias = "Mapping[str, Callable[[models.State], jax.Array]]"
 """Functions of the state to values (x, y, z) of mass densities, by name."""
 

@@ -97,12 +97,9 @@ class Render(Kind):
             contents = subject.model.contents(state)
             return {"image": volume.image(*(subject.model.whole_values(name, contents) for name in shown))}
 
-        return Measured(
-            {"row": np.arange(height), "column": np.arange(width), "channel": np.arange(3)},
-            {"image": ("row", "column", "channel")},
-            compute,
-            {"field": "+".join(shown), "azimuth": settings.camera.azimuth, "elevation": settings.camera.elevation},
-        )
+        pixels = {"row": np.arange(height), "column": np.arange(width), "channel": np.arange(3)}
+        attributes = {"field": "+".join(shown)} | settings.camera.model_dump(include={"azimuth", "elevation"})
+        return Measured(pixels, {"image": tuple(pixels)}, compute, attributes)
 
 
 def fields_of(model: models.Model, settings: RenderSettings) -> dict[str, Any]:

@@ -120,12 +120,8 @@ class ShellToShell(Kind):
             return {"transfer": lax.map(given, jnp.arange(bands)).T}
 
         middles = layout.shell_width * (edges[:-1] + edges[1:] - 1) / 2
-        return Measured(
-            {"receiver": middles, "giver": middles},
-            {"transfer": ("receiver", "giver")},
-            compute,
-            {"edges": (edges * layout.shell_width).tolist()},
-        )
+        both = {"receiver": middles, "giver": middles}
+        return Measured(both, {"transfer": tuple(both)}, compute, {"edges": (edges * layout.shell_width).tolist()})
 
 
 def band_edges(shells: int, per_octave: int) -> np.ndarray:

@@ -1,20 +1,16 @@
 """Volume rendering of scalar fields: each device renders its own part of the box; the parts are combined in order.
 
 On a ray, dI = -kappa I ds + kappa c ds with the colour c and the absorption kappa of the transfer function: a slice
-of optical depth tau transmits exp(-tau) and adds (1 - exp(-tau)) c. Several fields are like several kinds of small
-particles in the same space (the model of Max 1995, IEEE Trans. Vis. Comput. Graph. 1, 99): their absorptions and
-emissions add, so that kappa is the sum of the absorptions and c the mean of the colours, weighted with the
-absorptions. A device processes its slices from front to back.
+of optical depth tau transmits exp(-tau) and adds (1 - exp(-tau)) c. Of several fields (Max 1995, IEEE Trans. Vis.
+Comput. Graph. 1, 99) kappa is the sum of the absorptions and c the mean of the colours, weighted with them.
 
 Every ray crosses the parts of a slab or pencil decomposition in the same order, that of the devices along each axis,
 so that the partial images (colour, transmittance) are combined by "over" (Porter and Duff 1984). Devices exchange one
 plane with each neighbour, and images; no field is gathered.
 
 The projection of a grid along parallel rays is a shear followed by a plane affine map (Lacroute and Levoy, SIGGRAPH
-1994, "Fast volume rendering using a shear-warp factorization"): plane after plane along the principal axis p is
-shifted and added to an intermediate image, whose resolution is a multiple of the grid's. The intermediate image is
-then interpolated onto the screen.
-"""
+1994): plane after plane along the principal axis p is shifted and added, from front to back, to an intermediate
+image, whose resolution is a multiple of the grid's, which is then interpolated onto the screen."""
 
 import itertools
 import math
@@ -207,15 +203,10 @@ class Volume:
     def light(self, *fields: jax.Array) -> jax.Array:
         """(height, width, 4): red, green and blue light at the camera, and transmittance of the box, double."""
         physical = self.physical
-        tables = [
-            transfer.table(
-                min(physical.grid.box),
-                physical.mean(values.astype(jnp.float64)),
-                physical.mean(values.astype(jnp.float64) ** 2),
-                physical.min(values),
-            )
-            for transfer, values in zip(self.transfers, fields, strict=True)
-        ]
+        tables, length = [], min(physical.grid.box)
+        for transfer, values in zip(self.transfers, fields, strict=True):
+            mean, square = (physical.mean(values.astype(jnp.float64) ** power) for power in (1, 2))
+            tables.append(transfer.table(length, mean, square, physical.min(values)))
         (width, height), names = self.camera.size, self._names
         rows = PartitionSpec(names) if names else PartitionSpec()
         light = jax.shard_map(
@@ -412,12 +403,11 @@ class Volume:
         at = []
         for axis, extent in zip((u, v), image.shape[1:], strict=True):
             c, x, y = self._onto(axis)
-            position = c + float(np.floor(self._offsets(axis)).max()) + x * i + y * j
-            at.append((jnp.clip(position, -1, extent), extent))
+            at.append(jnp.clip(c + float(np.floor(self._offsets(axis)).max()) + x * i + y * j, -1, extent))
         nothing = jnp.asarray([0, 0, 0, 1.0], image.dtype)
         points = jnp.pad(jnp.moveaxis(image, 0, -1) - nothing, ((1, 2), (1, 2), (0, 0)))
-        lower = [jnp.floor(position).astype(jnp.int32) for position, _ in at]
-        shares = [(position - low)[..., None] for (position, _), low in zip(at, lower, strict=True)]
+        lower = [jnp.floor(position).astype(jnp.int32) for position in at]
+        shares = [(position - low)[..., None] for position, low in zip(at, lower, strict=True)]
         flat, across = points.reshape(-1, 4), points.shape[1]
         number = (lower[0] + 1) * across + lower[1] + 1
         corners = [flat[number + a * across + b] for a in (0, 1) for b in (0, 1)]
