@@ -43,10 +43,8 @@ def written():
     """A snapshot by two devices in units of Mpc/h, and its particles by id."""
     run = run_of("mpc_h_km_s_msun_h", SPRAY, devices=2)
     dark = run.state.particles["dark"]
-    records = [
-        *particle_datasets(dark, run.populations["dark"]),
-        Dataset("dark_density", run.values("dark_density")(run.state), physical_axes(run.transform)),
-    ]
+    density = Dataset("dark_density", run.values("dark_density")(run.state), physical_axes(run.transform))
+    records = [*particle_datasets(dark, run.populations["dark"]), density]
     attributes = {"time": 0.0, "box": [64.0] * 3, "configuration": dump_config(run.config)}
     return save(folder() / "gadget" / "snapshots", 10, records, attributes), by_id(dark)
 
@@ -60,9 +58,8 @@ def as_music(source, target):
         for number, part in enumerate(np.split(order, [100, 350])):
             with h5py.File(f"{target}.{number}", "w") as file:
                 counts = np.array([0, len(part), 0, 0, 0, 0], np.uint32)
-                file.create_group("Header").attrs.update(
-                    {**header, "BoxSize": 64.0, "NumPart_ThisFile": counts, "NumFilesPerSnapshot": 3}
-                )
+                about = {**header, "BoxSize": 64.0, "NumPart_ThisFile": counts, "NumFilesPerSnapshot": 3}
+                file.create_group("Header").attrs.update(about)
                 file["PartType1/Coordinates"] = (particles["Coordinates"][:][part] / 1e3).astype(np.float32)
                 file["PartType1/Velocities"] = particles["Velocities"][:][part].astype(np.float32)
                 file["PartType1/ParticleIDs"] = (particles["ParticleIDs"][:][part] + 1).astype(np.uint32)

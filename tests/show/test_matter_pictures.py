@@ -65,10 +65,8 @@ def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):
     first = np.where(k > 0, np.maximum(k, 1) ** -2.0 * np.exp(-k / 8), 0)
     model = {"kind": "schrodinger_poisson", "cosmology": {**COSMOS, "matter": 1.0}}
     background = Background(CosmologySettings(**model["cosmology"]))
-    rows = [
-        (background.time_of(a), {"density_power": first * (a / 0.02) ** 2 * (1 + step)})
-        for step, a in enumerate((0.02, 0.06, 0.18))
-    ]
+    powers = {a: first * (a / 0.02) ** 2 * (1 + step) for step, a in enumerate((0.02, 0.06, 0.18))}
+    rows = [(background.time_of(a), {"density_power": power}) for a, power in powers.items()]
     series = write_series(tmp_path, "spectra", {"k": k}, {"density_power": ("k",)}, rows)
     figure = built(power, series, Labels(model))
     assert_legible(figure)
@@ -147,9 +145,8 @@ def test_time_series_of_matter_leave_out_what_is_not_there():
     figure = built(time_series, still)
     assert_legible(figure)
     assert len(figure.axes) == 2
-    assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()] == [
-        "total", "kinetic", "interaction",
-    ]  # fmt: skip
+    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert legend == ["total", "kinetic", "interaction"]
     assert np.ptp(figure.axes[1].get_ylim()) > 4e-3
     figure = built(time_series, {**still, "scale_factor": 0.1 + time, "max_density": 10 ** (3 * time)})
     assert figure.axes[-1].get_yscale() == "log" and "scale factor" in figure.axes[-1].get_xlabel()

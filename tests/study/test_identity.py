@@ -50,9 +50,8 @@ def test_adding_values_keeps_runs_and_their_numbers(study) -> None:
     first.prepare()
     known = {run.hash: run.index for run in first.runs}
     second = study(STUDY.replace("[0.1,", "[0.05, 0.1, 0.15,"))
-    assert {run.config.model.viscosity: run.index for run in second.runs} == {
-        0.1: 0, 0.2: 1, 0.05: 2, 0.15: 3,
-    }  # fmt: skip
+    indices = {run.config.model.viscosity: run.index for run in second.runs}
+    assert indices == {0.1: 0, 0.2: 1, 0.05: 2, 0.15: 3}
     assert known.items() <= {run.hash: run.index for run in second.runs}.items()
     second.prepare()
     third = study(STUDY.replace("[0.1, 0.2]", "[0.3, 0.2]"))

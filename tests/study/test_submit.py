@@ -36,9 +36,7 @@ def test_the_script_asks_for_what_the_file_says(study, capsys) -> None:
     assert main(["sweep", "submit", "study.yaml", "--dry-run"]) == 0
     script = capsys.readouterr().out
     flags = [line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH")]
-    assert flags[:5] == [
-        "--job-name=study", "--nodes=2", "--time=00:30:00", "--partition=long", "--array=0-4%2",
-    ]  # fmt: skip
+    assert flags[:5] == ["--job-name=study", "--nodes=2", "--time=00:30:00", "--partition=long", "--array=0-4%2"]
     assert f'set -- {sweep.folder} --index "$SLURM_ARRAY_TASK_ID"' in script.splitlines()
     assert script.endswith(RUN_AND_REQUEUE)
     assert not Path("out").exists()
