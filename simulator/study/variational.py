@@ -293,13 +293,13 @@ class Variational:
         for name, root in self.background.root.items():
             layout = self.simulation.model.transform_of(name).layout
 
-            def shells(name=name, root=root, layout=layout) -> tuple[jax.Array, jax.Array]:
-                square = (abs(fields[name]) ** 2).reshape(-1, *layout.shape).sum(0)
+            def shells(field: jax.Array, root: jax.Array, name=name, layout=layout) -> tuple[jax.Array, jax.Array]:
+                square = (abs(field) ** 2).reshape(-1, *layout.shape).sum(0)
                 variance = freedom(self.simulation, name) * jnp.broadcast_to(root[0] ** 2, layout.shape)
                 found = layout.shell_sum(jnp.stack([square, variance])) / 2
                 return found[0], found[1]
 
-            own, prior = map(np.asarray, jax.block_until_ready(jax.jit(shells)()))
+            own, prior = map(np.asarray, jax.block_until_ready(jax.jit(shells)(fields[name], root)))
             result |= {f"k_{name}": layout.shell_wavenumbers(), f"start_{name}": own, f"prior_{name}": prior}
             result[f"posterior_{name}"] = prior / (1 + np.asarray(known[name]))
         return result
