@@ -76,8 +76,8 @@ def draw(folder, losses, apart, target, found):
     from simulator.show.style import RC, figure
 
     with matplotlib.rc_context(RC):
-        result = figure(9.6, 2.6)
-        axes = result.subplots(1, 4, gridspec_kw={"wspace": 0.5})
+        result = figure(9.6, 6.4)
+        axes = result.subplots(2, 2, gridspec_kw={"wspace": 0.25, "hspace": 0.45}).ravel()
         axes[0].semilogy(losses, linewidth=0.5)
         axes[0].set(title="loss", xlabel="update")
         for name, (errors, energies, s3) in found.items():
@@ -90,8 +90,9 @@ def draw(folder, losses, apart, target, found):
         axes[1].set(title="error of the velocity", xlabel="time")
         axes[2].set(title="energy spectrum", xlabel="wavenumber")
         axes[3].set(title="structure function $S_3$", xlabel="distance / spacing")
-        axes[1].legend(fontsize=6), axes[2].legend(fontsize=6)
-        result.subplots_adjust(left=0.09, right=0.99, top=0.86, bottom=0.18)
+        axes[0].yaxis.set_minor_formatter("")
+        axes[1].legend(), axes[2].legend(loc="lower left")
+        result.subplots_adjust(left=0.09, right=0.98, top=0.94, bottom=0.1)
         result.savefig(folder / "training.png", dpi=144)
 
 

@@ -29,6 +29,9 @@ Stored = TypeVar("Stored")
 class Journal:
     """Receives the changes to files before they happen. This class ignores them; the run's ledger records them."""
 
+    sync = True
+    """Whether each file of this journal is made durable before its rename."""
+
     def writing(self, path: Path, size: int, digest: str) -> None:
         """`path` is about to be replaced by a file of `size` bytes whose xxh3 is `digest`."""
 
@@ -105,11 +108,13 @@ def pieces_of(path: Path, most: float = math.inf) -> Iterator[bytes]:
             yield piece
 
 
-def write_durably(path: Path, data: Iterable[bytes | memoryview], journal: Journal = UNRECORDED) -> None:
+def write_durably(
+    path: Path, data: Iterable[bytes | memoryview], journal: Journal = UNRECORDED, sync: bool = True
+) -> None:
     """Write the pieces of `data` beside `path`, sync, and rename to `path`: all of the file or nothing.
 
-    `journal.writing` is called right before the rename. Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...), which
-    names `path`, and leaves no temporary file behind.
+    `journal.writing` is called right before the rename. Without `sync` a failure of the machine may damage the file.
+    Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...), which names `path`, and leaves no temporary file behind.
     """
     digest, size = xxhash.xxh3_64(), 0
     # A run and `verify` may write the same index at once, so temporary names are unique.
@@ -122,7 +127,8 @@ def write_durably(path: Path, data: Iterable[bytes | memoryview], journal: Journ
                 if journal is not UNRECORDED:
                     digest.update(piece)
                     size += memoryview(piece).nbytes
-            os.fsync(descriptor)
+            if sync and journal.sync:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)  # network file systems report a full disk here at the latest
         journal.writing(path, size, digest.hexdigest())
@@ -136,10 +142,11 @@ def write_durably(path: Path, data: Iterable[bytes | memoryview], journal: Journ
         raise
 
 
-def replace_file(path: Path, data: bytes | str, journal: Journal = UNRECORDED) -> None:
+def replace_file(path: Path, data: bytes | str, journal: Journal = UNRECORDED, sync: bool = True) -> None:
     """`write_durably` for a small file, including the sync of its folder."""
-    write_durably(path, [data.encode() if isinstance(data, str) else data], journal)
-    sync_folder(path.parent)
+    write_durably(path, [data.encode() if isinstance(data, str) else data], journal, sync)
+    if sync and journal.sync:
+        sync_folder(path.parent)
 
 
 def replace_json(path: Path, content: Any, journal: Journal = UNRECORDED) -> None:

@@ -66,8 +66,8 @@ def derived_problem(path: Path, folder: Path, manifest: Manifest) -> str | None:
 
 def time_index_problem(parent: Path) -> str | None:
     """Why the index of all snapshots in `parent` is not as this program wrote it; None if it is, or if there are no
-    snapshots."""
-    return _seal_problem(parent.with_name(NAME), b"") if committed(parent) else None
+    indexed snapshots."""
+    return _seal_problem(parent.with_name(NAME), b"") if _all_listed(parent) else None
 
 
 def _described(folder: Path, manifest: Manifest) -> bytes:
@@ -94,7 +94,7 @@ def _write(path: Path, fill: Callable[[h5py.File], None], described: bytes) -> N
                 yield piece
             yield _seal(digest, described)
 
-        write_durably(path, pieces())
+        write_durably(path, pieces(), sync=False)  # a file that a power failure cut is made again, by its seal
 
 
 def _seal_problem(path: Path, described: bytes) -> str | None:
@@ -331,16 +331,13 @@ class _Listed:
 
 
 def write_time_index(parent: Path) -> Path | None:
-    """Write the index of all committed snapshots in `parent` (`RUN/snapshots`) beside that folder; returns the file.
-    If there are no snapshots, remove the file and return None.
+    """Write the index of all snapshots with an index in `parent` (`RUN/snapshots`) beside that folder; returns the
+    file. If there are none, remove the file and return None.
 
     The newest snapshot describes the fields; a field is nan in the snapshots that lack it. Raises OSError.
     """
     path = parent.with_name(NAME)
-    entries: list[_Listed] = []
-    for folder in committed(parent):
-        with contextlib.suppress(UserError, RunFailure, OSError):  # `verify` reports damaged snapshots
-            entries.append(_listed(folder, (folder / MANIFEST).stat().st_mtime_ns))
+    entries = _all_listed(parent)
     if not entries:
         path.unlink(missing_ok=True)
         return None
@@ -349,10 +346,21 @@ def write_time_index(parent: Path) -> Path | None:
     return path
 
 
+def _all_listed(parent: Path) -> list[_Listed]:
+    entries: list[_Listed | None] = []
+    for folder in committed(parent):
+        with contextlib.suppress(UserError, RunFailure, OSError):  # `verify` reports damaged snapshots
+            entries.append(_listed(folder, (folder / MANIFEST).stat().st_mtime_ns))
+    return [entry for entry in entries if entry is not None]
+
+
 @lru_cache(maxsize=1 << 16)
-def _listed(folder: Path, changed: int) -> _Listed:
-    """The entry of a snapshot whose manifest was written at the time `changed`: a run reads each manifest once."""
+def _listed(folder: Path, changed: int) -> _Listed | None:
+    """The entry of a snapshot whose manifest was written at the time `changed`: a run reads each manifest once. None
+    if the snapshot has no index."""
     manifest = read_manifest(folder)
+    if not manifest.index:
+        return None
     types = {name: entry.dtype for name, entry in manifest.fields.items() if entry.is_mesh}
     return _Listed(folder.name, manifest.time, types)
 

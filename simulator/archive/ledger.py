@@ -96,13 +96,16 @@ def read_ledger(folder: Path) -> Records | None:
 class Ledger(Journal):
     """The ledger of a live run. Several threads may call its methods."""
 
-    def __init__(self, folder: Path, own: Iterable[Path] = (), check: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, folder: Path, own: Iterable[Path] = (), check: Callable[[], None] = lambda: None, sync: bool = True
+    ) -> None:
         """Continue the ledger in `folder`, or begin a new one.
 
         `own`: files of the run that may exist already; files without a record are recorded as they are. `check` is
-        called before each change and raises if another process has taken over the folder.
+        called before each change and raises if another process has taken over the folder. Without `sync` only the
+        last table of a start is durable.
         """
-        self.folder, self._check = folder, check
+        self.folder, self._check, self.sync = folder, check, sync
         self._lock = threading.RLock()
         self._growing: dict[str, AppendedFile] = {}
         self._next_mark = 0.0
@@ -158,7 +161,8 @@ class Ledger(Journal):
             marks = {name: file.mark for name, file in self._growing.items()}
             changed = [name for name, mark in marks.items() if self._records.files.get(name) != mark]
             for name in changed:
-                self._growing[name].sync()
+                if self.sync or ended:
+                    self._growing[name].sync()
                 self._records.keep(name, marks[name])
                 self._records.before.pop(name, None)
             if changed or ended:
@@ -190,7 +194,7 @@ class Ledger(Journal):
             self._records.ended, self._records.saves = ended, self._records.saves + 1
             content = asdict(self._records)
             del content["problem"]
-            replace_file(self.folder / NAME, seal(content))
+            replace_file(self.folder / NAME, seal(content), sync=self.sync or ended is not None)
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()

@@ -315,15 +315,17 @@ def committed(parent: Path) -> list[Path]:
     return [parent / name for name in committed_names(parent)]
 
 
-def commit(temporary: Path, target: Path, manifest: Manifest, check: Callable[[], None], hook: Hook) -> None:
-    """Write the manifest into `temporary`, sync everything and rename it to `target`.
+def commit(
+    temporary: Path, target: Path, manifest: Manifest, check: Callable[[], None], hook: Hook, sync: bool = True
+) -> None:
+    """Write the manifest into `temporary`, sync everything if `sync` is set, and rename it to `target`.
 
     `check` is called right before the first visible change; if it raises, `target` stays as it was.
     """
-    write_durably(temporary / NAME, [manifest.encode()])
+    write_durably(temporary / NAME, [manifest.encode()], sync=sync)
     hook("manifest written")
-    sync_folder(temporary / "shards")
-    sync_folder(temporary)
+    for folder in (temporary / "shards", temporary) if sync else ():
+        sync_folder(folder)
     check()
     hook("before rename")
     aside = None
@@ -342,7 +344,8 @@ def commit(temporary: Path, target: Path, manifest: Manifest, check: Callable[[]
         raise
     hook("renamed")
     try:
-        sync_folder(target.parent)
+        if sync:
+            sync_folder(target.parent)
     except OSError as error:
         raise RunFailure(f"{target} is committed, but then: {reason(error)}") from error
     if aside is not None:

@@ -1,5 +1,7 @@
 """Writes the output of a run: rows of diagnostics and series, snapshots and checkpoints of a state."""
 
+import os
+import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +21,9 @@ from simulator.physics.models import State
 from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
+
+INDEX_EVERY = 5.0
+"""Seconds between two writes of the index of all snapshots, whose length grows with the run."""
 
 
 class Output:
@@ -50,6 +55,7 @@ class Output:
         self._recorder = Recorder(simulation, folder, self.write, journal)
         self._spent = spent or Stopwatch()
         self._ready: Mapping[str, Callable[..., Any]] = {}
+        self._index_due, self._unlisted = 0.0, False
 
     def programs(self) -> dict[str, Compilable]:
         """The programs of the run's events, which the caller compiles before the first step and gives to `use`."""
@@ -141,7 +147,7 @@ class Output:
         axes = physical_axes(simulation.transform)
         arrays = {n: self._compute(n, simulation.values(n), state) for n in self._saved}
         arrays |= self._recorder.fields()
-        specs = simulation.model.specs()
+        specs, index = simulation.model.specs(), settings.index or output.gadget is not None
 
         def units(name: str) -> dict[str, str]:
             spec = specs.get(name.removesuffix("_mean"))
@@ -158,7 +164,9 @@ class Output:
             ]
             + self._particles(state),
             clock | {"box": list(simulation.config.grid.box), **self._inside},
-            options=Options(output.compression, settings.precision == "single"),
+            options=Options(
+                output.compression, settings.precision == "single", index, sync=simulation.config.run.sync
+            ),
             after=self._indexed,
         )
 
@@ -178,6 +186,8 @@ class Output:
         self.flush()
         simulation = self._simulation
         settings = simulation.config.output.checkpoints
+        if not simulation.config.run.sync:
+            os.sync()  # a run that continues from this checkpoint relies on all earlier files
 
         def committed(folder: Path) -> None:
             self._journal.kept([folder / MANIFEST])
@@ -201,8 +211,12 @@ class Output:
         )
 
     def _indexed(self, folder: Path) -> None:
+        """Records a new snapshot and adds it to the index of all snapshots, at the latest when the run ends."""
         self._journal.kept([folder / MANIFEST])
-        write_time_index(folder.parent)
+        self._unlisted = time.monotonic() < self._index_due
+        if not self._unlisted:
+            write_time_index(folder.parent)
+            self._index_due = time.monotonic() + INDEX_EVERY
 
     def truncate(self, step: int) -> list[str]:
         """Removes the rows later than `step` from table and series; returns a line for each shortened file."""
@@ -222,6 +236,8 @@ class Output:
 
     def close(self) -> None:
         self.flush()
+        if self._unlisted:
+            self.write(lambda: write_time_index(self._folder / "snapshots"))
         if self._table is not None:
             self._table.close()
             self._table = None

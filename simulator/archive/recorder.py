@@ -161,7 +161,8 @@ class Recorder:
         )
         """The series that get a row with every snapshot."""
         self._beside = {name: m.beside() for name, m in self._measured.items()}
-        self._frequent = {name for name, kind, _ in requested(simulation.config.output) if kind.frequent}
+        together = not simulation.config.run.sync
+        self._frequent = {n for n, kind, _ in requested(simulation.config.output) if kind.frequent or together}
         self._waiting: dict[str, list[tuple[int, float, Mapping[str, np.ndarray]]]] = {}
         self._written: dict[str, float] = {}
         self._files: dict[str, Series] = {}

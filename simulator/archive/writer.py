@@ -39,12 +39,14 @@ class Options:
     `single`: round fields over space or wavenumbers to 32 bits; small arrays stay exact.
     `index`: also write the index of virtual data sets and the VTKHDF sidecar.
     `require_finite`: refuse to commit NaNs and infinities.
+    `sync`: make the files durable before the commit.
     """
 
     compression: str = "none"
     single: bool = False
     index: bool = True
     require_finite: bool = True
+    sync: bool = True
 
     def __post_init__(self) -> None:
         load_filters(self.compression)
@@ -63,7 +65,7 @@ class _Save:
     target: Path
     temporary: Path
     manifest: Manifest
-    require_finite: bool
+    options: Options
     after: Callable[[Path], object] | None
     phase: Future[Any] = field(default_factory=Future)
     committing: bool = False
@@ -126,7 +128,7 @@ class Writer:
         )  # fmt: skip
         target = Path(parent) / folder_name(step)
         temporary = target.with_name(f"{TEMPORARY}{target.name}-{self._token}")
-        save = _Save(target, temporary, manifest, options.require_finite, after)
+        save = _Save(target, temporary, manifest, options, after)
         try:
             process, types = self._cluster.process_id, {name: np.dtype(entry.dtype) for name, entry in fields.items()}
             blocks = {d.name: own for d in datasets if (own := own_blocks(d, process, types[d.name]))}
@@ -186,7 +188,7 @@ class Writer:
         manifest = save.manifest.model_copy(update={"shards": shards})
         if problems := manifest.problems():
             self._fail(save, _not_written(save, problems[0]))
-        if save.require_finite and (bad := manifest.nonfinite()):
+        if save.options.require_finite and (bad := manifest.nonfinite()):
             counts = ", ".join(f"{name} has {n} values that are not finite" for name, n in bad.items())
             self._fail(save, _not_written(save, counts))
         save.committing = True
@@ -221,7 +223,7 @@ class Writer:
             return None
         process_id = self._cluster.process_id
         pieces, record = build_shard(process_id, save.manifest.fields, blocks, save.manifest.compression)
-        write_durably(save.temporary / shard_name(process_id), pieces)
+        write_durably(save.temporary / shard_name(process_id), pieces, sync=save.options.sync)
         self._hook("shard written")
         return record.model_dump(mode="json")
 
@@ -232,7 +234,7 @@ class Writer:
             self._check()
             self._announce(save.temporary, save.target)
 
-        commit(save.temporary, save.target, manifest, check, self._hook)
+        commit(save.temporary, save.target, manifest, check, self._hook, save.options.sync)
         try:
             if manifest.index:
                 self._check()  # another process may have committed a folder of the same name meanwhile

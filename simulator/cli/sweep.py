@@ -205,7 +205,10 @@ def submit_runs(args: argparse.Namespace) -> int:
     return 0
 
 
-@command("run a study and write its runs as a data set for learning", FILE, RUNNING[0])
+_JOBS = arg("--jobs", type=int, metavar="N", help="number of processes at a time; by default one for each core")
+
+
+@command("run a study and write its runs as a data set for learning", FILE, _JOBS)
 def dataset(args: argparse.Namespace) -> int:
     """Run the missing runs of a sweep, together if they differ only in numbers, and write the snapshots of all runs
     into the sweep's folder dataset/, in the HDF5 format of The Well. After Ctrl-C or a crash the same command
@@ -216,6 +219,7 @@ def dataset(args: argparse.Namespace) -> int:
     from simulator.study import open_sweep
     from simulator.study.dataset import check_dataset, write_dataset
     from simulator.study.local import run_missing
+    from simulator.study.runner import usual_jobs
     from simulator.study.study_status import MemberState, statuses_of
     from simulator.words import short
 
@@ -226,7 +230,8 @@ def dataset(args: argparse.Namespace) -> int:
     if elsewhere:
         print(f"{len(elsewhere)} runs are queued or running elsewhere; the same command goes on after them")
         return 3
-    code = run_missing(sweep, jobs=args.jobs, batch=True, whole=True)
+    jobs = usual_jobs([run.config for run in sweep.runs]) if args.jobs is None else args.jobs
+    code = run_missing(sweep, jobs=jobs, batch=True, whole=True)
     unfinished = [s for s in statuses_of(folders) if s.stage is not MemberState.DONE]
     if unfinished:
         print(f"the data set is written when all runs are done; {len(unfinished)} are not")

@@ -78,3 +78,8 @@ class ProcessSettings(Settings):
 
     rendezvous: Seconds = 900.0
     """Time for which processes wait for one another at the start; longer for more than 512 processes."""
+
+    sync: bool = True
+    """Make each file durable as it is written. false does so at checkpoints and at the end only, which is faster for
+    many small files; after a power failure the run continues from its last checkpoint. By default false in the runs
+    of a study with `dataset`."""

@@ -231,7 +231,8 @@ class _Run:
 
     def _before_commit(self, output: Output) -> None:
         self._check()
-        output.sync()
+        if self.config.run.sync:
+            output.sync()
         if self.ledger is not None:
             self.ledger.mark(now=True)
 

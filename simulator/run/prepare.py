@@ -74,7 +74,7 @@ def prepare_folder(simulation: Simulation, choices: Choices, log: RunLog, check:
     if audit.expected:
         problem = audit.ledger_problem()
         changed = [*([f"{path / LEDGER}: {problem}"] if problem else []), *lost_or_altered(audit)]
-    ledger = Ledger(path, RunFolder(path).recorded(), check)
+    ledger = Ledger(path, RunFolder(path).recorded(), check, simulation.config.run.sync)
     log.open(path / "run.log", ledger)
     for line in changed:
         log.warn(f"{line}; the run continues with the remaining files")

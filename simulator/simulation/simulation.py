@@ -21,7 +21,7 @@ from simulator.physics.particles import population
 from simulator.physics.particles.population import Populations
 from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation import members, quantities, start
-from simulator.simulation.advance import TimeStep, Until, advance_of, step_of
+from simulator.simulation.advance import TimeStep, Until, advance_of, rate_of, step_of
 from simulator.simulation.compiling import shortage
 from simulator.simulation.equation import make_forcing, make_model, make_swarm
 from simulator.simulation.inputs import Inputs
@@ -152,7 +152,12 @@ class Simulation:
 
     def check_start(self) -> None:
         """Refuses an initial condition that cannot be built, or for which no dt can be chosen."""
-        start.check_start(self.config, self.state, self.model, self.forcing, self.swarm, self.time_step)
+        found = self.config, self.state, self.model, self.forcing, self.swarm, self.time_step
+        start.check_start(*found, self._rate)
+
+    def _rate(self, state: State) -> jax.Array:
+        """The largest rate of the model (1/time)."""
+        return self.transform.layout.once(partial(rate_of, self.model), state)
 
     @cached_property
     def template(self) -> State:

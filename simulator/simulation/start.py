@@ -23,7 +23,7 @@ from simulator.physics.particles.population import Populations
 from simulator.physics.particles.population import shardings as particle_shardings
 from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping.integrator import Integrator
-from simulator.simulation.advance import TimeStep, beginning, rate_of
+from simulator.simulation.advance import TimeStep, beginning
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.quantities import are_finite, force_of
 from simulator.spectral.arrays import Number, SpectralVector, Truth
@@ -172,9 +172,11 @@ def shardings(model: Model, populations: Populations, state: State) -> State:
 
 
 def check_start(
-    config: RunConfig, state: State, model: Model, forcing: Forcing | None, swarm: Swarm, time_step: TimeStep
-) -> None:
-    """Refuses a start for which no dt can be chosen, or at which the forcing is not finite."""
+    config: RunConfig, state: State, model: Model, forcing: Forcing | None, swarm: Swarm, time_step: TimeStep,
+    rate: Callable[[State], Any],
+) -> None:  # fmt: skip
+    """Refuses a start for which no dt can be chosen, or at which the forcing is not finite. `rate` gives the largest
+    rate of the model."""
     if time_step.fixed is not None and (line := swarm.too_slow(time_step.fixed, state.memory)) is not None:
         raise config.error("time.dt", line)
     force = force_of(forcing, state)
@@ -188,7 +190,7 @@ def check_start(
     dt = time_step.fixed
     if dt is not None or time_step.ends is not None or time_step.largest is not None:
         return
-    if float(model.transform.layout.once(partial(rate_of, model), state)) == 0:
+    if float(rate(state)) == 0:
         unstated = isinstance(model, Equation) and type(model).advection is Equation.advection
         why = "the equation states no advection" if unstated else "the initial state is at rest"
         raise config.error("time.max_dt", f"is required: {why}, so cfl gives no time step")

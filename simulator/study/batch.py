@@ -85,10 +85,6 @@ class BatchedStep:
         dtype = self._simulation.dtype
         return {key: np.asarray(numbers[key], np.float64 if key.startswith("time.") else dtype) for key in self.keys}
 
-    def advance(self, values: Values, state: State, until: Until) -> State:
-        """The loop over steps of one run, which `together` batches by `vmap`."""
-        return self._simulation.varied(values).advance(state, until)
-
     @cached_property
     def together(self) -> Callable[..., tuple[State, ...]]:
         """The compiled function from (values, states, untils), each a tuple over the runs, to the new states."""
@@ -97,7 +93,7 @@ class BatchedStep:
             values: tuple[Values, ...], states: tuple[State, ...], untils: tuple[Until, ...]
         ) -> tuple[State, ...]:
             stacked = (jax.tree.map(lambda *leaves: jnp.stack(leaves), *each) for each in (values, states, untils))
-            result = jax.vmap(self.advance)(*stacked)
+            result = jax.vmap(lambda v, *pair: self._simulation.varied(v).advance(*pair))(*stacked)
             return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], result) for i in range(len(states)))
 
         name = self._simulation.transform.name
@@ -122,15 +118,15 @@ class BatchedStep:
                 self._measures[name] = None
         return self._measures[name]
 
-    def start(self, run: Simulation) -> State | None:
-        """The initial state of `run`, from one program for all runs whose initial conditions differ only in seeds;
-        None if no program can serve them. Raises UserError if the state is not finite."""
-        initial = dict(leaves(as_mapping(run.config)["initial"]))
+    def start(self, run: Simulation, config: RunConfig) -> State | None:
+        """The initial state of `config`, from one program for all runs whose initial conditions differ only in seeds,
+        one of which is `run`; None if no program can serve them. Raises UserError if the state is not finite."""
+        initial = dict(leaves(as_mapping(config)["initial"]))
         seeds = {f"initial.{key}": np.int64(item) for key, item in initial.items() if key.endswith("seed")}
         if not seeds or run.populations:
             return None
         signature = json.dumps([(k, None if f"initial.{k}" in seeds else v) for k, v in initial.items()], default=str)
-        values = self.values(numbers(run.config)) | seeds
+        values = self.values(numbers(config)) | seeds
         if signature not in self._starts:
 
             def started(values: Values) -> Any:
@@ -148,5 +144,5 @@ class BatchedStep:
         if program is None:
             return None
         state, (energies, finite) = program(values)
-        start.judge(run.config, run.model, energies, finite, run.report)
+        start.judge(config, run.model, energies, finite, run.report)
         return state

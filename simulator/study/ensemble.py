@@ -115,7 +115,7 @@ class Member(Simulation):
         return measure and partial(measure, self._ensemble.values[self._number])
 
     def start(self) -> State:
-        return self._ensemble.step.start(self) or super().start()
+        return self._ensemble.step.start(self, self.config) or super().start()
 
     @cached_property
     def advance(self) -> Callable[[State, Until], State]:
@@ -124,6 +124,13 @@ class Member(Simulation):
     @cached_property
     def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
         return self._shared("diagnostics") or super().diagnostics
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return self._ensemble.simulation.columns
+
+    def _rate(self, state: State) -> jax.Array:
+        return self.diagnostics(state)["rate"] if self._shared("diagnostics") else super()._rate(state)
 
     @cached_property
     def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
@@ -199,4 +206,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(code)  # JAX would clear its caches for seconds, one by one

@@ -229,6 +229,13 @@ def slots(jobs: int, configs: Sequence[RunConfig], environ: Mapping[str, str]) -
     return [Slot(frozenset(_share(cores, i, jobs)), environ) for i, environ in enumerate(own)]
 
 
+def usual_jobs(configs: Sequence[RunConfig]) -> int:
+    """A process for each core, with eight runs or more; one process for GPUs and for runs on several devices."""
+    if any(c.devices.count not in ("auto", 1) or (c.devices.platform != "cpu" and has_gpu_plugin()) for c in configs):
+        return 1
+    return max(1, min(len(os.sched_getaffinity(0)), len(configs) // 8))
+
+
 def _share(items: Sequence[Any], i: int, parts: int) -> Sequence[Any]:
     share = items[i * len(items) // parts : (i + 1) * len(items) // parts]
     return share or [items[i % len(items)]]

@@ -3,7 +3,8 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +13,11 @@ import numpy as np
 from simulator.archive.states import RunInputs
 from simulator.cluster import discover
 from simulator.cluster.start import Cluster
-from simulator.config import RunConfig
+from simulator.config import RunConfig, as_mapping
+from simulator.config.compare import leaves
 from simulator.errors import RunFailure, UserError, did_you_mean
 from simulator.physics.models import State
-from simulator.run.schedule import Schedule, events
+from simulator.run.schedule import Event, Schedule, events
 from simulator.simulation.advance import Until
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
@@ -99,76 +101,107 @@ class _Members:
             raise UserError(f"stream: unknown field {unknown[0]!r}{meant} there are {', '.join(known)}")
 
     def trajectories(self, runs: Sequence[SweepRun], frames: int) -> dict[str, jax.Array]:
-        """Every frame of the runs by field, (run, time, component, x, y, z)."""
+        """Every frame of the runs by field, (run, time, component, x, y, z). Nothing waits for the devices
+        between the frames."""
+        # The program is compiled for `size` runs; the places of a smaller batch hold a run that takes no steps.
+        idle = (self._size - len(runs)) * [0]
+        places = [*range(len(runs)), *idle]
         values = [self._step.values(numbers(run.config)) for run in runs]
-        states = [self._start(run) for run in runs]
-        clocks = [(0, float(state.time), 0.0) for state in states]
-        configs = [run.config for run in runs]
-        schedules = [Schedule(events(c.output), c.time.stop, t) for c, (_, t, _) in zip(configs, clocks, strict=True)]
-        seen = [[self._frame(*pair)] for pair in zip(values, states, strict=True)]
-        for _ in range(frames - 1):
-            waiting = set(range(len(runs)))
-            while waiting:
-                untils = [
-                    Until(np.float64(s.next_aligned(dt)), np.float64(np.inf), _ALL if i in waiting else np.int64(0))
-                    for i, (s, (_, _, dt)) in enumerate(zip(schedules, clocks, strict=True))
-                ]
-                states = self._stepped(values, states, untils)
-                found = jax.device_get([(s.step, s.time, s.dt) for s in states])
-                clocks = [tuple(x.item() for x in clock) for clock in found]
-                for i in sorted(waiting):
-                    step, time, dt = clocks[i]
-                    if not np.isfinite(dt):
-                        raise RunFailure(f"stream: run {runs[i].index} is not finite after t = {time:g}, step {step}")
-                    if "snapshots" in schedules[i].due(step, time, dt):
-                        waiting.discard(i)
-                    schedules[i] = schedules[i].passed(time, dt)
-            for own, pair in zip(seen, zip(values, states, strict=True), strict=True):
-                own.append(self._frame(*pair))
-        return self._stacked(seen)
+        begun = [self._start(run) for run in runs]
+        configs, first = [run.config for run in runs], self.simulation.first_time
+        stops = [_stops(events(c.output), c.time.stop, first, frames) for c in configs]
+        stack = partial(jax.tree.map, lambda *leaves: np.stack(leaves))
+        states, seen, clocks = self._joined(*(begun[i] for i in places)), [], []
+        frame_fields: dict[str, jax.Array] = {}
+        shared = stack(*(values[i] for i in places))
+        for frame in range(frames):
+            for turn in range(max(len(own[frame]) for own in stops)):
+                ends = [own[frame][turn] if turn < len(own[frame]) else None for own in stops]
+                states, frame_fields = self._framed(
+                    shared, states, stack(*map(_until, [*ends, *(None for _ in idle)]))
+                )
+            seen.append(frame_fields)
+            clocks.append((states.step, states.time, states.dt))
+        fields = self._cut(seen)
+        for steps, times, lengths in jax.device_get(clocks):
+            for run, step, time, dt in zip(runs, steps, times, lengths, strict=False):
+                if not np.isfinite(dt):
+                    raise RunFailure(f"stream: run {run.index} is not finite after t = {time:g}, step {step}")
+        return {name: array[: len(runs)] for name, array in fields.items()}
 
     def _start(self, run: SweepRun) -> State:
         own = self.simulation
-        if run.config.initial != own.config.initial or run.config.model != own.config.model:
+        state = self._step.start(own, run.config) if _unseeded(run.config) == _unseeded(own.config) else None
+        if state is None:
             config = run.config.model_copy(update={"devices": own.config.devices})
             own = Simulation(config, cluster=own.cluster, inputs=RunInputs(), report=lambda line: None)
-        state = self._step.start(own)
-        return own.placed(own.start() if state is None else state)
-
-    def _stepped(self, values: Sequence[Values], states: Sequence[State], untils: Sequence[Until]) -> Sequence[State]:
-        """The states after the steps. The places of a smaller batch are filled with a run that takes no steps."""
-        if self._size == 1:
-            return [self.simulation.advance(states[0], untils[0])]
-        idle = self._size - len(states)
-        none = Until(np.float64(0), np.float64(0), np.int64(0))
-        lists = ((values, values[0]), (states, states[0]), (untils, none))
-        try:
-            new = self._step.together(*(tuple([*own, *[other] * idle]) for own, other in lists))
-        except (TypeError, ValueError, NotImplementedError, jax.errors.JAXTypeError) as error:
-            said = str(error).partition("\n")[0]
-            raise UserError(f"stream: these runs cannot be stepped together ({said}); use batch=1") from None
-        return new[: len(states)]
-
-    def _frame(self, values: Values, state: State) -> dict[str, jax.Array]:
-        frame = {}
-        for name in self._fields:
-            measure = self._step.measure(name)
-            frame[name] = self.simulation.values(name)(state) if measure is None else measure(values, state)
-        return frame
+            state = self._step.start(own, config)
+        return own.start() if state is None else state
 
     @cached_property
-    def _stacked(self) -> Callable[[list[list[dict[str, jax.Array]]]], dict[str, jax.Array]]:
-        """The compiled function that joins the frames of all runs, without padding, in the snapshots' precision."""
+    def _joined(self) -> Callable[..., State]:
+        return jax.jit(lambda *states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states))
+
+    @cached_property
+    def _framed(self) -> Callable[[Values, State, Until], tuple[State, dict[str, jax.Array]]]:
+        """The compiled function from values, states and ends of all runs, stacked, to new states and their fields."""
+
+        def framed(values: Values, state: State, until: Until) -> tuple[State, dict[str, jax.Array]]:
+            run = self.simulation.varied(values) if values else self.simulation
+            state = run.advance(state, until)
+            return state, {name: run.values(name)(state) for name in self._fields}
+
+        if self._size > 1:
+            together = jax.jit(jax.vmap(framed))
+
+            def called(*given: Any) -> Any:
+                try:
+                    return together(*given)
+                except (TypeError, ValueError, NotImplementedError, jax.errors.JAXTypeError) as error:
+                    said = str(error).partition("\n")[0]
+                    line = f"stream: these runs cannot be stepped together ({said}); use batch=1"
+                    raise UserError(line) from None
+
+            return called
+        first, back = partial(jax.tree.map, lambda leaf: leaf[0]), partial(jax.tree.map, lambda leaf: leaf[None])
+        return lambda *given: back(framed(*map(first, given)))
+
+    @cached_property
+    def _cut(self) -> Callable[[list[dict[str, jax.Array]]], dict[str, jax.Array]]:
+        """The compiled function that joins the frames, without padding, in the snapshots' precision."""
         config = self.simulation.config
         inside = (..., *(slice(n) for n in config.grid.shape))
         single = config.output.snapshots.precision == "single"
 
         def stack(*frames: jax.Array) -> jax.Array:
-            joined = jnp.stack(frames)[inside]
+            joined = jnp.stack([frame[inside] for frame in frames], 1)
             return joined.astype(_SINGLE.get(str(joined.dtype), joined.dtype) if single else joined.dtype)
 
-        def stacked(seen: list[list[dict[str, jax.Array]]]) -> dict[str, jax.Array]:
-            runs = [jax.tree.map(stack, *frames) for frames in seen]
-            return jax.tree.map(lambda *arrays: jnp.stack(arrays), *runs)
+        return jax.jit(lambda seen: jax.tree.map(stack, *seen))
 
-        return jax.jit(stacked)
+
+def _until(end: float | None) -> Until:
+    """Steps to the time `end`, or none."""
+    none = end is None
+    return Until(np.float64(0 if none else end), np.float64(np.inf), np.int64(0) if none else _ALL)
+
+
+@lru_cache
+def _stops(planned: tuple[Event, ...], stop: float, begin: float, frames: int) -> list[list[float]]:
+    """The times, up to each frame, at which a step ends exactly."""
+    schedule = Schedule(planned, stop, begin)
+    dt = (stop - begin) / frames * 1e-3  # times that differ by round-off are one, as in a run
+    found: list[list[float]] = [[begin]]
+    due: tuple[str, ...] = ("snapshots",)
+    while len(found) < frames or "snapshots" not in due:
+        if "snapshots" in due:
+            found.append([])
+        found[-1].append(schedule.next_aligned(dt))
+        due = schedule.due(1, found[-1][-1], dt)
+        schedule = schedule.passed(found[-1][-1], dt)
+    return found
+
+
+def _unseeded(config: RunConfig) -> list[tuple[str, object]]:
+    """The settings of a start without its seeds."""
+    return [pair for pair in leaves(as_mapping(config)["initial"]) if not pair[0].endswith("seed")]

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from simulator.archive.open_run import open_run
 from simulator.archive.state import CONFIG
 from simulator.config import RunConfig, as_mapping, diff_configs, dump_config, load_config, read_yaml
+from simulator.config.compare import leaves, programs
 from simulator.config.messages import explain
 from simulator.config.overrides import Override
 from simulator.config.run_config import Places
@@ -91,12 +92,16 @@ class Sweep(Shown):
     def check(self, runs: Sequence[SweepRun] | None = None) -> None:
         """Raises UserError with a line for each mistake for which `run` would refuse one of `runs` (default: all).
 
-        Takes about a second per run, because the user's files are loaded and called. Writes nothing.
+        Takes up to a second per run, because the user's files are loaded and called; output and initial condition
+        are checked once for runs that share programs and differ in seeds. Writes nothing.
         """
         mistakes: dict[str, None] = {}
+        seen: set[str] = set()
         for run in self.runs if runs is None else runs:
             try:
-                check(run.config)
+                alike = _alike(run.config)
+                check(run.config, whole=alike not in seen)
+                seen.add(alike)
             except UserError as error:
                 mistakes |= dict.fromkeys(str(error).splitlines())
         if mistakes:
@@ -232,12 +237,32 @@ def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path)
     for assignment in assignments:
         try:
             config = load_config(base, _overrides(base, assignment, file))
+            if "dataset" in settings.model_fields_set:
+                config = _for_learning(config)
             resolved.append((config, estimate(config)))
         except UserError as error:
             mistakes |= dict.fromkeys(str(error).splitlines())
     if mistakes:
         raise UserError("\n".join(mistakes))
     return resolved
+
+
+def _alike(config: RunConfig) -> str:
+    """A text that is equal for configurations with the same programs, output, and start apart from its seeds."""
+    whole = as_mapping(config)
+    begun = [pair for pair in leaves(whole["initial"]) if not pair[0].endswith("seed")]
+    return json.dumps([programs(config), begun, whole["output"] | {"directory": None}], default=str)
+
+
+def _for_learning(config: RunConfig) -> RunConfig:
+    """The configuration with fewer small files, unless its file says otherwise: its snapshots become a data set."""
+    output, snapshots = config.output, config.output.snapshots
+    if "index" not in snapshots.model_fields_set:
+        snapshots = snapshots.model_copy(update={"index": False})
+        config = config.model_copy(update={"output": output.model_copy(update={"snapshots": snapshots})})
+    if "sync" in config.run.model_fields_set:
+        return config
+    return config.model_copy(update={"run": config.run.model_copy(update={"sync": False})})
 
 
 def _overrides(base: str, assignment: Values, file: Path) -> list[Override]:

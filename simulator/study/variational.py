@@ -9,9 +9,9 @@ grows step by step, because J has many minima if errors grow a lot (quasi-static
 A 48, 96 (1996)).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import pairwise
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ import optax
 from jax import lax
 
 from simulator.measure.budget import RESIDUAL
-from simulator.physics.models import State
+from simulator.physics.models import Fields, State
 from simulator.simulation.advance import beginning
 from simulator.simulation.differentiate import Gradient
 from simulator.simulation.simulation import Simulation
@@ -75,8 +75,8 @@ class Variational:
     def _off(self, state: State, data: _Data) -> list[jax.Array]:
         return [(one.operator(state) - y) * w for one, (y, w) in zip(self.observed, data, strict=True)]
 
-    def _started(self, xi: Control) -> State:
-        state = self.simulation.begin(self.background.fields(xi))
+    def _started(self, xi: Control, mean: Fields, root: Mapping[str, jax.Array]) -> State:
+        state = self.simulation.begin(replace(self.background, mean=mean, root=root).fields(xi))
         # The residual of the energy budget influences no step.
         return replace(state, memory={n: v for n, v in state.memory.items() if n != RESIDUAL})
 
@@ -90,7 +90,8 @@ class Variational:
     @cached_property
     def start(self) -> Callable[[Control], State]:
         """The compiled function from the control variables to the start."""
-        return jax.jit(self._started)
+        # A function must not close over arrays that several processes share.
+        return partial(jax.jit(self._started), mean=self.background.mean, root=self.background.root)
 
     @cache  # noqa: B019
     def forward(self, steps: int) -> Any:
@@ -120,11 +121,11 @@ class Variational:
 
     @cached_property
     def _at_start(self) -> Any:
-        def slopes(xi: Control, after: list[jax.Array]) -> Control:
-            _, back = jax.vjp(lambda xi: _smooth(self._started(xi)), xi)
+        def slopes(xi: Control, after: list[jax.Array], mean: Fields, root: Mapping[str, jax.Array]) -> Control:
+            _, back = jax.vjp(lambda xi: _smooth(self._started(xi, mean, root)), xi)
             return self._constrained(jax.tree.map(jnp.conj, back(after)[0]))
 
-        return jax.jit(slopes)
+        return partial(jax.jit(slopes), mean=self.background.mean, root=self.background.root)
 
     def _constrained(self, xi: Control) -> Control:
         return {n: self.simulation.model.transform_of(n).layout.constrain(x) for n, x in xi.items()}
@@ -292,13 +293,13 @@ class Variational:
         for name, root in self.background.root.items():
             layout = self.simulation.model.transform_of(name).layout
 
-            def shells(name=name, root=root, layout=layout) -> tuple[jax.Array, jax.Array]:
-                square = (abs(fields[name]) ** 2).reshape(-1, *layout.shape).sum(0)
+            def shells(field: jax.Array, root: jax.Array, name=name, layout=layout) -> tuple[jax.Array, jax.Array]:
+                square = (abs(field) ** 2).reshape(-1, *layout.shape).sum(0)
                 variance = freedom(self.simulation, name) * jnp.broadcast_to(root[0] ** 2, layout.shape)
                 found = layout.shell_sum(jnp.stack([square, variance])) / 2
                 return found[0], found[1]
 
-            own, prior = map(np.asarray, jax.block_until_ready(jax.jit(shells)()))
+            own, prior = map(np.asarray, jax.block_until_ready(jax.jit(shells)(fields[name], root)))
             result |= {f"k_{name}": layout.shell_wavenumbers(), f"start_{name}": own, f"prior_{name}": prior}
             result[f"posterior_{name}"] = prior / (1 + np.asarray(known[name]))
         return result

@@ -77,7 +77,7 @@ def test_a_derived_file_that_lies_is_found_and_made_again(sharded, end):
 
 
 def test_where_nothing_can_be_written_damage_stays(sharded, monkeypatch):
-    def full(path, data):
+    def full(path, data, sync):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
     monkeypatch.setattr(index, "write_durably", full)

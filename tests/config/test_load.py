@@ -35,11 +35,11 @@ def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path) -> None:
             "directory": f"{tmp_path}/outputs/run",
             "diagnostics": {"every_steps": 10, "align": False},
             "spectra": {"every_steps": 100, "align": False},
-            "snapshots": {"sample": ["velocity"]},
+            "snapshots": {"sample": ["velocity"], "index": True},
             "checkpoints": {"every_wall": 900.0, "keep_last": 2},
             "compression": "none",
         },
-        "run": {"memory": "auto", "watchdog": 600.0, "stop_within": 60.0, "rendezvous": 900.0},
+        "run": {"memory": "auto", "watchdog": 600.0, "stop_within": 60.0, "rendezvous": 900.0, "sync": True},
         "slurm": {},
     }  # fmt: skip
 

@@ -1,0 +1,83 @@
+"""Times `simulator dataset` (program start and compilation included), the steps alone, and `stream` (both compiled):
+
+python scripts/bench_dataset.py planes | mhd [--runs N]     50 runs of 32^2, 21 frames | 10 of 64^3, 100 frames
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from simulator import Simulation, open_sweep, stream
+from simulator.simulation.advance import Until
+from simulator.study.batch import BatchedStep, groups, numbers, on_one_device
+from simulator.study.dataset import frame_times
+
+COMMON = "initial: {kind: random, peak: 4, seed: 1%s}\nprecision: single\noutput: {directory: out, "
+FLOW = "model: {kind: navier_stokes, viscosity: 0.005}\ngrid: {shape: [32, 32]}\ntime: {stop: 2, cfl: 0.8}\n"
+MHD = (
+    "model: {kind: mhd, viscosity: 0.01, resistivity: 0.01}\ngrid: {shape: [64, 64, 64]}\ntime: {stop: 5, cfl: 0.8}\n"
+)
+CASES = {
+    "planes": (50, FLOW + COMMON % "" + "snapshots: {every: 0.1}}\n"),
+    "mhd": (10, MHD + "devices: {count: 2}\n" + COMMON % ", magnetic: {peak: 3}" + "snapshots: {every: 5/99}}\n"),
+}
+STUDY = """\
+base: base.yaml
+name: bench
+sweep: {{sample: {{n: {n}, parameters: {{
+  initial.seed: {{seeds: [1, 99999]}}, model.viscosity: {{uniform: [0.005, 0.01]}}}}}}}}
+dataset: {{split: [1, 0, 0]}}
+"""
+
+
+def steps_alone(sweep) -> float:
+    """Seconds of the steps of all runs, which pause at the times of the frames, without compilation."""
+    (group,) = groups(sweep.runs)
+    simulation = Simulation(on_one_device(sweep.runs[0].config), report=lambda line: None)
+    step, begin = BatchedStep(simulation, group.keys), simulation.state
+    none = Until(np.float64(0), np.float64(0), np.int64(0))
+    values = tuple(step.values(numbers(run.config)) for run in group.runs)
+    states = (begin,) * len(values)
+    jax.block_until_ready(step.together(values, states, (none,) * len(values)))
+    began = time.perf_counter()
+    for end in frame_times(sweep)[1:]:
+        until = Until(np.float64(end), np.float64(np.inf), np.int64(1 << 40))
+        states = jax.block_until_ready(step.together(values, states, (until,) * len(values)))
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("case", choices=CASES)
+    parser.add_argument("--runs", type=int)
+    args = parser.parse_args()
+    number, base = args.runs or CASES[args.case][0], CASES[args.case][1]
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        Path("base.yaml").write_text(base)
+        Path("study.yaml").write_text(STUDY.format(n=number))
+        began = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "simulator", "dataset", "study.yaml"], check=True, stdout=subprocess.DEVNULL
+        )
+        whole = time.perf_counter() - began
+        alone = steps_alone(open_sweep("study.yaml"))
+        Path("study.yaml").write_text(STUDY.format(n=2 * number))
+        parts, ends = stream("study.yaml", batch=number), []
+        for part in parts:
+            jax.block_until_ready(part.fields)
+            ends.append(time.perf_counter())
+        streamed = ends[1] - ends[0]
+        print(f"{number} runs: data set {whole:.1f} s, steps {alone:.1f} s, stream {streamed:.1f} s")
+        print(f"data set / steps {whole / alone:.2f}, steps / stream {alone / streamed:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""The protocol of Mosaic (pasteurlabs/mosaic, problem navier_stokes_3d_grid) for this program and for exponax:
+
+python scripts/bench_mosaic.py fd | horizon | recovery | cost [--double] [--peer PYTHON]
+
+fd: gradients of sum(u^2) after 10 steps at 16^3 against central differences. horizon: the gradient after 40 ... 10240
+steps at 20^3. recovery: a random start at 16^3 from the state after 100 steps, L-BFGS from zero. cost: 50 steps at
+16^3 to 64^3 and their gradient. PYTHON is an environment's with exponax and optax, which then runs after this
+program. Starts, losses and lengths are Mosaic's; its noise comes from other random numbers.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import time
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+TINY = 1e-30
+
+
+def ours(n, nu, dt, precision, dealias="two_thirds"):
+    """(values, number of steps) -> values, (3, x, y, z): RK2, which keeps states as `differentiate` does."""
+    from simulator import Simulation, differentiate
+    from simulator.config.load import parse_config
+
+    text = (
+        f"model: {{kind: navier_stokes, viscosity: {nu}}}\ngrid: {{shape: [{n}, {n}, {n}], dealias: {dealias}}}\n"
+        f"initial: {{kind: taylor_green}}\ntime: {{stop: 1, dt: {dt}, integrator: rk2}}\nprecision: {precision}\n"
+        "devices: {platform: cpu, count: 1}\n"
+    )
+    simulation = Simulation(parse_config(text, "mosaic.yaml"), report=lambda line: None)
+
+    def run(u, steps):
+        gradient = differentiate(simulation, lambda state: jnp.zeros(()), steps=steps, dt=dt)
+        (state,) = gradient.states({}, simulation.state_from({"velocity": u}))
+        return simulation.transform.inverse(state.fields["velocity"])
+
+    return run
+
+
+def exponaxs(n, nu, dt, precision, dealias=None):
+    """The same with exponax's ETDRK2, which keeps every step, as Mosaic has it."""
+    import exponax  # pyright: ignore[reportMissingImports]
+
+    jax.config.update("jax_enable_x64", precision == "double")
+    stepper = exponax.stepper.NavierStokesVelocity(3, 2 * np.pi, n, dt, diffusivity=nu, order=2)
+    return lambda u, steps: exponax.repeat(stepper, steps)(u)
+
+
+def taylor_green(n):
+    x, y, z = np.meshgrid(*[np.arange(n) * 2 * np.pi / n] * 3, indexing="ij")
+    return np.stack([np.sin(x) * np.cos(y) * np.cos(z), -np.cos(x) * np.sin(y) * np.cos(z), 0 * z])
+
+
+def ring(n, seed):
+    """A random solenoidal velocity with the envelope exp(-(|k| - 2)^2 / 2) of its potential, largest speed 1."""
+    k = np.stack(np.meshgrid(*[np.fft.fftfreq(n, 1 / n)] * 3, indexing="ij"))
+    real, imaginary = np.random.default_rng(seed).standard_normal((2, 3, n, n, n))
+    potential = (real + 1j * imaginary) * np.exp(-0.5 * (np.sqrt((k**2).sum(0)) - 2) ** 2)
+    u = np.fft.ifftn(1j * np.cross(k, potential, axis=0), axes=(1, 2, 3)).real
+    return u / np.sqrt((u**2).sum(0)).max()
+
+
+def solenoidal(u):
+    n = u.shape[-1]
+    k = np.stack(np.meshgrid(*[np.fft.fftfreq(n, 1 / n)] * 3, indexing="ij"))
+    modes, square = jnp.fft.fftn(u, axes=(1, 2, 3)), np.maximum((k**2).sum(0), 1)
+    return jnp.fft.ifftn(modes - k * (k * modes).sum(0) / square, axes=(1, 2, 3)).real.astype(u.dtype)
+
+
+def fd(solver, precision):
+    run, u = solver(16, 0.001, 0.05, precision), taylor_green(16)
+    energy = jax.jit(lambda u: jnp.sum(run(u, 10) ** 2))
+    slopes, found = jax.jit(jax.grad(energy))(jnp.asarray(u)), {}
+    ways = np.random.default_rng(0).standard_normal((10, *u.shape))
+    ways /= np.sqrt((ways**2).sum((1, 2, 3, 4), keepdims=True))
+    for relative in (5, 1, 1e-1, 1e-2, 1e-3, 1e-4):
+        eps = relative * np.sqrt((u**2).mean())
+        central = np.array([float(energy(u + eps * v) - energy(u - eps * v)) / (2 * eps) for v in ways])
+        along = np.array([float(jnp.vdot(slopes, v)) for v in ways])
+        found[relative] = float(np.median(abs(central - along) / (abs(central) + TINY)))
+    return {"median relative error by eps": found, "best": min(found.values())}
+
+
+def horizon(solver, precision):
+    run, found = solver(20, 0.001, 0.05, precision), {}
+    for steps in (40, 640, 10240):
+        compiled = jax.jit(jax.grad(lambda u, n=steps: jnp.sum(run(u, n) ** 2))).lower(jnp.asarray(taylor_green(20)))
+        compiled, began = compiled.compile(), time.perf_counter()
+        slopes = jax.block_until_ready(compiled(jnp.asarray(taylor_green(20))))
+        found[steps] = {
+            "finite": bool(jnp.isfinite(slopes).all()),
+            "norm": float(jnp.linalg.norm(slopes)),
+            "seconds": time.perf_counter() - began,
+            "program MB": cast(Any, compiled.memory_analysis()).temp_size_in_bytes / 1e6,
+            "process MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+        }
+        print(steps, found[steps], flush=True)
+    return found
+
+
+def recovery(solver, precision):
+    run, errors = solver(16, 0.01, 0.02, precision, "spherical"), []
+    for seed in range(3):
+        true = jnp.asarray(ring(16, seed))
+        target = jax.jit(lambda u: run(u, 100))(true)
+        method = optax.lbfgs()
+
+        def loss(u, target=target):
+            return jnp.mean((run(u, 100) - target) ** 2)
+
+        @jax.jit
+        def moved(u, memory, loss=loss, method=method):
+            value, slopes = jax.value_and_grad(loss)(u)
+            slopes = solenoidal(slopes)
+            step, memory = method.update(slopes, memory, u, value=value, grad=slopes, value_fn=loss)
+            return optax.apply_updates(u, step), memory
+
+        u = jnp.zeros_like(true)
+        memory = method.init(u)
+        for _ in range(100):
+            u, memory = moved(u, memory)
+        errors.append(float(jnp.linalg.norm(u - true) / jnp.linalg.norm(true)))
+        print(seed, errors[-1], flush=True)
+    return {"relative error of the start": errors, "mean": float(np.mean(errors))}
+
+
+def cost(solver, precision):
+    found = {}
+    for n in (16, 32, 48, 64):
+        run, u = solver(n, 0.01, 0.01, precision), jnp.asarray(taylor_green(n))
+        forward = jax.jit(lambda u, run=run: run(u, 50))
+        backward = jax.jit(jax.grad(lambda u, run=run: jnp.sum(run(u, 50) ** 2)))
+        seconds = []
+        for call in (forward, backward):
+            jax.block_until_ready(call(u))
+            times = []
+            for _ in range(3):
+                began = time.perf_counter()
+                jax.block_until_ready(call(u))
+                times.append(time.perf_counter() - began)
+            seconds.append(min(times))
+        found[n] = {"forward s": seconds[0], "gradient s": seconds[1]}
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("task", choices=("fd", "horizon", "recovery", "cost"))
+    parser.add_argument("--double", action="store_true")
+    parser.add_argument("--peer", metavar="PYTHON")
+    parser.add_argument("--exponax", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    solver, task = (exponaxs if given.exponax else ours), globals()[given.task]
+    result = task(solver, "double" if given.double else "single")
+    print("exponax" if given.exponax else "simulator", json.dumps(result, indent=1))
+    if given.peer:
+        subprocess.run([given.peer, __file__, given.task, "--exponax", *["--double"] * given.double], check=True)
+
+
+if __name__ == "__main__":
+    main()
