@@ -89,7 +89,7 @@ PER_FFT, PER_EXCHANGE = 2, 3
 
 
 OVERLAPPED = {(False, 1): 0.44, (True, 1): 0.15, (False, 2): 0.60, (True, 2): 0.39}
-"""The fraction of a step's bytes that a GPU's program reads and writes while the exchanges of other components run, by
+"""The fraction of a step's bytes that a GPU's program reads and writes while other components are exchanged, by
 `run.memory: low` and the number of distributed axes; from the schedules of programs for 8 and 64 H100s."""
 SHORT = 0.6
 """The same of exchanges in half precision, which end sooner, relative to longer exchanges; from the same programs."""
