@@ -95,13 +95,16 @@ class Render(Kind):
 
         def compute(state: Any) -> dict[str, Any]:
             contents = subject.model.contents(state)
-            return {"image": volume.image(*(subject.model.whole_values(name, contents) for name in shown))}
+            fields = [subject.model.whole_values(name, contents) for name in shown]
+            tables = dict(zip((f"colours/{name}" for name in shown), volume.tables(*fields), strict=True))
+            return {"image": volume.image(*fields), **tables}
 
         return Measured(
             {"row": np.arange(height), "column": np.arange(width), "channel": np.arange(3)},
             {"image": ("row", "column", "channel")},
             compute,
             {"field": "+".join(shown), "azimuth": settings.camera.azimuth, "elevation": settings.camera.elevation},
+            finish=lambda row: {"image": row["image"]},
         )
 
 
