@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from simulator.archive.series import SeriesReader
 from simulator.show import style
-from simulator.show.style import PLAIN, Labels, Scale, is_density, lengths, quantity, scale_of
+from simulator.show.style import PLAIN, Labels, Scale, is_density, lengths, position, quantity, scale_of
 
 MOST_TIMES = 4
 Plane = tuple[str, str, str]

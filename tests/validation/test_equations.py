@@ -108,8 +108,9 @@ def test_right_hand_sides_by_numpy(name: str) -> None:
         np.testing.assert_allclose(np.asarray(found).ravel(), wanted.ravel(), rtol=0, atol=1e-11 * abs(wanted).max())
 
 
+@pytest.mark.parametrize("shipped", [False, True], ids=["example", "mhd"])
 @pytest.mark.parametrize("kind", ["whistler", "ion_cyclotron"])
-def test_waves_of_hall_mhd(kind: str) -> None:
+def test_waves_of_hall_mhd(kind: str, shipped: bool) -> None:
     """Beltrami waves, curl b = s k b, along the mean field B are exact at any amplitude, here 0.1: with u = a b the
     equations u_t = B d_z b and b_t = B d_z (u - d j) agree where a^2 - s d k a - 1 = 0, and b moves at k B / a:
 
@@ -119,12 +120,11 @@ def test_waves_of_hall_mhd(kind: str) -> None:
     d, b0, k, size, dt, steps = 0.5, 1.0, 2, 0.1, 0.01, 40
     s = -1 if kind == "whistler" else 1
     omega = k * b0 * (np.sqrt(1 + (k * d / 2) ** 2) - s * k * d / 2)
-    own = simulation(
-        "hall_mhd",
-        "grid.shape=8,8,16",
-        f"model.parameters={{ion_length: {d}, viscosity: 0, resistivity: 0}}",
-        f"time={{stop: 1, dt: {dt}}}",
-    )
+    parameters = f"ion_length: {d}, viscosity: 0, resistivity: 0"
+    model = f"model.parameters={{{parameters}}}"
+    if shipped:
+        model = f"model={{kind: mhd, {parameters}}}"
+    own = simulation("hall_mhd", "grid.shape=8,8,16", model, f"time={{stop: 1, dt: {dt}}}")
     z = np.arange(16) * 2 * np.pi / 16 + np.zeros((8, 8, 1))
     wave = size * np.stack([np.cos(k * z), -s * np.sin(k * z), 0 * z])
     mean = np.array([0, 0, b0]).reshape(3, 1, 1, 1)

@@ -322,7 +322,6 @@ class PythonStress(Closure):
             self._flux.check_pointwise(jax.make_jaxpr(self.flux)(values, scalar, velocity), advice)
 
     def _own_arrays(self, files: Any) -> Mapping[str, Tree]:
-        """The arrays of the settings: given, made by a function, or read from a file."""
         settings, made = self.settings, {}
         if isinstance(settings.arrays, Mapping):
             return settings.arrays
@@ -360,7 +359,6 @@ class PythonStress(Closure):
     def _parts(
         self, user: UserFunction, names: list[str], values: PointValues, *scalar: jax.Array
     ) -> list[jax.Array]:
-        """The arrays that a function of the user returns, each broadcast to the shape of the points."""
         velocity = values["velocity"]
 
         def parts(*arguments: Any, **parameters: Any) -> list[jax.Array]:
