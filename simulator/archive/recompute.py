@@ -1,6 +1,5 @@
 """Rebuilds the states of a run from its snapshots on the available devices, to measure or to render them."""
 
-import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,6 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from PIL import Image
 
 from simulator.archive.open_run import open_run
 from simulator.archive.output import Output
@@ -192,10 +190,11 @@ def render(
     steps: Sequence[int] | None = None,
     overrides: Sequence[str | Override] = (),
     fields: Sequence[str] = (),
-) -> Iterator[Path]:
-    """Render the snapshots with these `steps` (None: all; -1: the last) of the run in `path` into
-    RUN/plots/render_FIELD_STEP.png, according to the run's `output.render` with the `overrides`; yields each written
-    file. `fields` replace the fields that `output.render` names; a field named in both keeps its transfer function.
+) -> Iterator[tuple[str, float, dict[str, np.ndarray]]]:
+    """Render the snapshots with these `steps` (None: all; -1: the last) of the run in `path`, according to the run's
+    `output.render` with the `overrides`. On process 0 yields `FIELD_STEP`, the time, and by name the `image` (row,
+    column, channel) and `colours/NAME` of each field, rows of value, red, green, blue and absorption. `fields`
+    replace the fields that `output.render` names; a field named in both keeps its transfer function.
     Raises UserError if there is no such snapshot, or if the model has no field to show.
     """
     known = open_run(path).snapshots.steps
@@ -211,14 +210,9 @@ def render(
     kind = series_of(simulation)["render"]
     draw = jax.jit(kind.compute)
     for state in recomputed.states(wanted):
-        picture = np.asarray(draw(state)["image"])
+        drawn = {name: np.asarray(values) for name, values in draw(state).items()}
         if simulation.cluster.is_first:
-            file = path / "plots" / f"render_{kind.attributes['field']}_{int(state.step):08d}.png"
-            file.parent.mkdir(exist_ok=True)
-            data = io.BytesIO()
-            Image.fromarray(picture).save(data, "png", optimize=True)
-            replace_file(file, data.getvalue())
-            yield file
+            yield f"{kind.attributes['field']}_{int(state.step):08d}", float(state.time), drawn
 
 
 def _showing(fields: Sequence[str], asked: Any) -> list[Override]:

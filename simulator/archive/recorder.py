@@ -94,8 +94,8 @@ TOGETHER = 2.0
 """Seconds for which rows of frequent series wait to be written together."""
 
 
-def series_of(simulation: Simulation) -> dict[str, Measured]:
-    """The measurement of each series of a run, by name. Raises UserError if the model does not allow one of them."""
+def subject_of(simulation: Simulation) -> Subject:
+    """What the series of a run measure."""
     carried = None
     if simulation.populations:
         model, forcing, swarm = simulation.model, simulation.forcing, simulation.swarm
@@ -106,12 +106,17 @@ def series_of(simulation: Simulation) -> dict[str, Measured]:
             partial(quantities.sampled, model, forcing, swarm),
             quantities.sampled_names(model),
         )
+    files = cast(Any, simulation.inputs)
+    return Subject(simulation.model, simulation.transform, simulation.template, files, carried)
+
+
+def series_of(simulation: Simulation) -> dict[str, Measured]:
+    """The measurement of each series of a run, by name. Raises UserError if the model does not allow one of them."""
     if simulation.config.output.gadget is not None:
         problem = gadget_problem(simulation.config, simulation.model)
         if problem is not None:
             raise simulation.config.error("output.gadget", problem)
-    files = cast(Any, simulation.inputs)
-    subject = Subject(simulation.model, simulation.transform, simulation.template, files, carried)
+    subject = subject_of(simulation)
     return {
         name: _measured(simulation, subject, kind, settings)
         for name, kind, settings in requested(simulation.config.output)

@@ -143,11 +143,37 @@ def _files(source: Path) -> list[str]:
     return [str(p) for p in [*paths, document.get("base")] if p and source.with_name(str(p)).is_file()]
 
 
+def _absent(source: Path) -> re.Pattern[str]:
+    """Matches the keys that have no meaning for the model of a case, and schedules of output, which are all alike."""
+    from pydantic import ValidationError
+
+    from simulator.archive.recorder import subject_of
+    from simulator.config import load_config
+    from simulator.measure import KINDS
+    from simulator.measure.kind import Unsupported
+    from simulator.plan.abstract_run import paper_simulation
+
+    subject = subject_of(paper_simulation(load_config(source), 1))
+    model = subject.model
+    absent = [] if model.background else ["time.steps", "time.spacing"]
+    absent += [] if "magnetic" in model.fields else ["initial.magnetic"]
+    absent += [] if subject.carried else ["output.gadget", "output.snapshots.sample", "output.slices.particles"]
+    for name, kind in KINDS.items():
+        try:
+            kind.measured(subject, kind.Settings.model_validate({"every_steps": 1}))
+        except Unsupported:
+            absent.append(f"output.{name}")
+        except ValidationError:  # a key is required
+            continue
+    names = "|".join(map(re.escape, absent))
+    return re.compile(rf"(?:{names})(?:\.|$)|output\.(?!diagnostics)\w+\.(?:every\w*|align)$")
+
+
 def _further_keys(source: Path) -> str:
     """Comments with the keys that the case may set but does not set."""
     from simulator.config.reference import keys
 
-    document = _document(source)
+    document, absent = _document(source), _absent(source)
     chosen = {name: block.get("kind", "") for name, block in document.items() if isinstance(block, dict)}
     lines = [
         "",
@@ -158,7 +184,7 @@ def _further_keys(source: Path) -> str:
         block, _, name = key.path.partition(".")
         inner = name.count(".") > 1 or "NAME" in key.path or ".N" in key.path
         other = key.kind not in ("", chosen.get(block, ""))
-        if not name or inner or other or key.path.endswith(".kind") or block == "slurm":
+        if not name or inner or other or key.path.endswith(".kind") or block == "slurm" or absent.match(key.path):
             continue
         if _given(document, key.path) or (block == "forcing" and "forcing" not in document):
             continue

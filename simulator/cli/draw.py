@@ -3,9 +3,10 @@
 import argparse
 import math
 import sys
-import time
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
+from time import sleep
 
 from simulator.cli.parser import arg, command, overrides, progress_bar
 from simulator.errors import UserError
@@ -19,7 +20,7 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
-def _power(text: str) -> float:
+def _number(text: str) -> float:
     try:
         return float(Fraction(text))
     except (ValueError, ZeroDivisionError):
@@ -37,6 +38,10 @@ def _times(text: str) -> tuple[float, float]:
         raise argparse.ArgumentTypeError(f"two times are needed, e.g. 3:5 or 3:, not {text!r}") from None
 
 
+def _shifts(text: str) -> tuple[float, ...]:
+    return tuple(map(_number, text.split(",")))
+
+
 def _formats(text: str) -> tuple[str, ...]:
     if not set(_list(text)) <= set(_FORMATS):
         raise argparse.ArgumentTypeError(f"some of {', '.join(_FORMATS)} are needed, not {text!r}")
@@ -49,7 +54,8 @@ def _formats(text: str) -> tuple[str, ...]:
     arg("--what KIND,...", "diagnostics, spectra, slices, ... (default: all)", type=_list),
     arg("--field NAME,...", "only these fields or quantities, e.g. dye", type=_list, default=()),
     arg("--time FROM:TO", "only rows between these times", type=_times),
-    arg("--compensate P", "multiply spectra by k^P, e.g. 5/3", type=_power),
+    arg("--compensate P", "multiply spectra by k^P, e.g. 5/3", type=_number),
+    arg("--shift T,...", "of several runs: add these to the times of each", type=_shifts, default=()),
     arg("--average", "draw means over time, with their standard errors", action="store_true"),
     arg("--format png,pdf,svg", "default png", type=_formats, default=("png",)),
     arg("--style", "paper: for print", choices=("screen", "paper"), default="screen"),
@@ -58,7 +64,8 @@ def _formats(text: str) -> tuple[str, ...]:
 def plot(args: argparse.Namespace) -> int:
     """Draw the present output of a run into RUN/plots/: diagnostics against time, and spectra, slices, projections,
     profiles, histograms and all other series, at several times. Several runs (or the folder of a sweep), and means
-    over time, are drawn as curves in one picture. Pictures that cannot be drawn are reported on stderr.
+    over time, are drawn as curves in one picture, in plots/with_OTHERS of the first run. Pictures that cannot be
+    drawn are reported on stderr.
 
     example: simulator plot outputs/a outputs/b --what spectra --time 3:5 --average --compensate 5/3"""
     from simulator.measure import KINDS
@@ -69,7 +76,8 @@ def plot(args: argparse.Namespace) -> int:
         there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)  # the series of a user's function
         if kind not in known and not there:
             raise UserError(f"--what: no {kind!r}; known: {', '.join(known)}")
-    choice = Selection(args.what, args.field, args.time, args.compensate, args.average, args.format, args.style)
+    picked = args.what, args.field, args.time, args.compensate, args.average, args.format, args.style, args.shift
+    choice = Selection(*picked)
     plotted = plot_runs(args.runs, choice, args.output)
     for path in plotted.files:
         print(path)
@@ -142,14 +150,20 @@ def render(args: argparse.Namespace) -> int:
     the box, and write PNG files into RUN/plots. The run's output.render replaces the options that are not given.
 
     example: simulator render outputs/passive_scalar --field vorticity_magnitude --field dye"""
+    from simulator.archive.open_run import open_run
     from simulator.archive.recompute import render
+    from simulator.show.kinds import volume_picture
+    from simulator.show.style import Labels, draw
 
     asked = {"camera.azimuth": args.azimuth, "camera.elevation": args.elevation, "camera.zoom": args.zoom}
     asked |= {"size": args.size}
     own = [f"output.render.{key}={value}" for key, value in asked.items() if value is not None]
     steps = None if args.all else args.step or [-1]
-    for path in render(Path(args.run), steps, [*args.overrides, *own], args.field):
-        print(path, flush=True)
+    labels = Labels(dict(open_run(args.run).config.get("model") or {}))
+    for name, time, drawn in render(Path(args.run), steps, [*args.overrides, *own], args.field):
+        colours = {key.partition("/")[2]: table for key, table in drawn.items() if key != "image"}
+        picture = partial(volume_picture, drawn["image"], labels.moment(time), colours)
+        print(draw(picture, Path(args.run) / "plots" / f"render_{name}.png"), flush=True)
     return 0
 
 
@@ -190,4 +204,4 @@ def report(args: argparse.Namespace) -> int:
         folders = [args.path] if sweep is None else [run.folder for run in sweep.runs]
         if args.watch is None or not is_going_on(folders):
             return 0
-        time.sleep(args.watch)
+        sleep(args.watch)

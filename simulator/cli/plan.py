@@ -11,6 +11,7 @@ from simulator.errors import UserError
     "memory, files and time of a run, before it is submitted",
     *config_arguments(),
     arg("--devices N", "number of devices; by default the smallest on which the run fits", type=int),
+    arg("--nodes N", "instead: the number of nodes, as in simulator submit", type=int),
     arg(
         "--device NAME",
         "kind of device: v100, a100-40, a100-64, a100-80, h100, h200, b200, mi250x, mi300x, epyc-7763, epyc-9654"
@@ -38,9 +39,12 @@ def plan(args: argparse.Namespace) -> int:
     from simulator.plan.report import as_json, lines_of, scaling_lines
     from simulator.simulation.placement import most_devices
 
-    for name, value in (("--devices", args.devices), ("--steps", args.steps)):
+    for name, value in (("--devices", args.devices), ("--nodes", args.nodes), ("--steps", args.steps)):
         if value is not None and value < 1:
             raise UserError(f"{name}: must be at least 1, not {value}")
+    if args.nodes and (args.devices or args.device == "here"):
+        other = "--devices counts them already" if args.devices else "--device here is one node; name a --device"
+        raise UserError(f"--nodes: {other}, or leave --nodes out")
     if args.json and args.scaling:
         raise UserError("--json: prints a plan, not the tables of --scaling; leave one of them out")
     config = load_config(args.config, args.overrides)
@@ -50,6 +54,7 @@ def plan(args: argparse.Namespace) -> int:
         found = this_machine(config, most)
     else:
         found = machine(args.device)
+        devices = args.nodes * found.per_node if args.nodes else devices
     if args.scaling:
         title = f"strong scaling of {config.name} on {found.name}, predicted"
         print(*scaling_lines(strong(config, found), title), sep="\n")

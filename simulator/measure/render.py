@@ -95,11 +95,15 @@ class Render(Kind):
 
         def compute(state: Any) -> dict[str, Any]:
             contents = subject.model.contents(state)
-            return {"image": volume.image(*(subject.model.whole_values(name, contents) for name in shown))}
+            fields = [subject.model.whole_values(name, contents) for name in shown]
+            tables = dict(zip((f"colours/{name}" for name in shown), volume.tables(*fields), strict=True))
+            return {"image": volume.image(*fields), **tables}
 
         pixels = {"row": np.arange(height), "column": np.arange(width), "channel": np.arange(3)}
         attributes = {"field": "+".join(shown)} | settings.camera.model_dump(include={"azimuth", "elevation"})
-        return Measured(pixels, {"image": tuple(pixels)}, compute, attributes)
+        return Measured(
+            pixels, {"image": tuple(pixels)}, compute, attributes, finish=lambda row: {"image": row["image"]}
+        )
 
 
 def fields_of(model: models.Model, settings: RenderSettings) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Field
@@ -20,6 +21,9 @@ class SliceSettings(SeriesCadence):
     fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
     """Scalar fields to cut; by default the speed, vorticity magnitude and density that the model has, and every
     scalar of a user's own equation."""
+    through: Literal["middle", "maximum"] = "middle"
+    """Cut through the middle of the box, or through the grid point with the largest value of each field at each time,
+    as for matter that moves; particles are then not drawn over the planes."""
     particles: Annotated[Integer, Field(ge=0, le=10**6)] = MOST
     """The largest number of particles of each species to draw over a plane, out of those within half a grid spacing
     of the plane; 0 for none. More particles that are matter are shown by their density alone."""
@@ -36,9 +40,12 @@ class Slices(Kind):
         for name in asked or ():
             check_scalar(name, subject)
         names = asked or subject.model.pictured
-        planes = mid_planes(subject.transform, {name: values_of(subject.model, name) for name in names})
+        moving = settings is not None and settings.through == "maximum"
+        if moving and subject.transform.grid.planar:
+            raise Unsupported("there is one plane in two dimensions; leave it out", "through", of_model=False)
+        planes = planes_of(subject.transform, {n: values_of(subject.model, n) for n in names}, through_maximum=moving)
         most = MOST if settings is None else settings.particles
-        if (carried := subject.carried) is None or not most:
+        if (carried := subject.carried) is None or not most or moving:
             return planes
         # The density shows matter; a few massive particles are shown one by one.
         shown = {n: p for n, p in carried.populations.items() if n in carried.swarm.kinds or p.count <= most}
@@ -66,9 +73,15 @@ def values_of(model: models.Model, name: str) -> Callable[[models.State], jax.Ar
     return lambda state: model.whole_values(name, model.contents(state))
 
 
-def mid_planes(transform: spectral.Transform, scalars: Mapping[str, Callable[[models.State], jax.Array]]) -> Measured:
+def planes_of(
+    transform: spectral.Transform,
+    scalars: Mapping[str, Callable[[models.State], jax.Array]],
+    *,
+    through_maximum: bool,
+) -> Measured:
     """`NAME/xy`, `NAME/xz`, `NAME/yz`: values of scalar fields on the planes through the grid point N/2 of the third
-    axis; in two dimensions only `NAME/xy`. `scalars` are functions from the state to values (x, y, z)."""
+    axis, or through the grid point of the field's maximum, whose place is then `NAME/place_x` and so on; in two
+    dimensions only `NAME/xy`. `scalars` are functions from the state to values (x, y, z)."""
     grid, seen = transform.grid, transform.physical.as_seen
     shape = grid.seen(grid.shape)
     whole = jax.sharding.NamedSharding(transform.layout.mesh, jax.sharding.PartitionSpec())
@@ -77,7 +90,10 @@ def mid_planes(transform: spectral.Transform, scalars: Mapping[str, Callable[[mo
         planes = dict[str, jax.Array]()
         for name, values in scalars.items():
             whole_field = seen(values(state))
-            for plane, axes in cuts.items():
+            if through_maximum:
+                found = _cut_at_maximum(whole_field, shape, coordinates)
+                planes |= {f"{name}/{part}": lax.with_sharding_constraint(v, whole) for part, v in found.items()}
+            for plane, axes in () if through_maximum else cuts.items():
                 cut = tuple(slice(n) if axis in axes else n // 2 for axis, n in zip(coordinates, shape, strict=True))
                 # Process 0 writes the planes, which are small enough to be replicated on every device.
                 planes[f"{name}/{plane}"] = lax.with_sharding_constraint(whole_field[cut], whole)
@@ -87,8 +103,32 @@ def mid_planes(transform: spectral.Transform, scalars: Mapping[str, Callable[[mo
     sizes = zip(grid.names.values(), shape, grid.seen(grid.spacing), strict=True)
     coordinates = {a: np.arange(n) * h for a, n, h in sizes}
     cuts = {plane: axes for plane, axes in PLANES.items() if set(axes) <= coordinates.keys()}
-    variables = {f"{n}/{cut}": axes for n in scalars for cut, axes in cuts.items()}
+    variables: dict[str, tuple[str, ...]] = {f"{n}/{cut}": axes for n in scalars for cut, axes in cuts.items()}
+    if through_maximum:
+        variables |= {f"{n}/place_{axis}": () for n in scalars for axis in coordinates}
     return Measured(coordinates, variables, compute)
+
+
+def _cut_at_maximum(
+    values: jax.Array, shape: tuple[int, ...], coordinates: Mapping[str, np.ndarray]
+) -> dict[str, jax.Array]:
+    """The planes of values (x, y, z) through the first point of the maximum, and its coordinates. Planes are sums, so
+    that no device holds values of others."""
+
+    def inside(array: jax.Array, sides: tuple[int, ...]) -> jax.Array:
+        index = [lax.broadcasted_iota(jnp.int32, array.shape, i) < n for i, n in enumerate(sides)]
+        return jnp.where(math.prod(index[1:], start=index[0]), array, -jnp.inf)
+
+    def at(array: jax.Array, axis: int, index: jax.Array) -> jax.Array:
+        return jnp.where(lax.broadcasted_iota(index.dtype, array.shape, axis) == index, array, 0).sum(axis)
+
+    nx, ny, nz = shape
+    x = jnp.argmax(inside(values, shape).max((1, 2)))
+    yz = at(values, 0, x)
+    y = jnp.argmax(inside(yz, (ny, nz)).max(1))
+    z = jnp.argmax(at(yz, 0, y)[:nz])
+    places = {f"place_{a}": jnp.asarray(coordinates[a])[i] for a, i in zip(AXES, (x, y, z), strict=True)}
+    return {"xy": at(values, 2, z)[:nx, :ny], "xz": at(values, 1, y)[:nx, :nz], "yz": yz[:ny, :nz], **places}
 
 
 _MIXING = 0x1E3779B97F4A7C15

@@ -202,17 +202,26 @@ class Volume:
 
     def light(self, *fields: jax.Array) -> jax.Array:
         """(height, width, 4): red, green and blue light at the camera, and transmittance of the box, double."""
-        physical = self.physical
-        tables, length = [], min(physical.grid.box)
-        for transfer, values in zip(self.transfers, fields, strict=True):
-            mean, square = (physical.mean(values.astype(jnp.float64) ** power) for power in (1, 2))
-            tables.append(transfer.table(length, mean, square, physical.min(values)))
+        physical, tables = self.physical, self.tables(*fields)
         (width, height), names = self.camera.size, self._names
         rows = PartitionSpec(names) if names else PartitionSpec()
         light = jax.shard_map(
             self._local, mesh=self._mesh, in_specs=(physical.spec, PartitionSpec()), out_specs=rows, check_vma=False
         )([physical.constrain(values) for values in fields], tables)
         return light[:height, :width]
+
+    def tables(self, *fields: jax.Array) -> list[jax.Array]:
+        """The table of each field, see `TransferFunction.table`."""
+        mean = self.physical.mean
+        return [
+            transfer.table(
+                min(self.physical.grid.box),
+                mean(values.astype(jnp.float64)),
+                mean(values.astype(jnp.float64) ** 2),
+                self.physical.min(values),
+            )
+            for transfer, values in zip(self.transfers, fields, strict=True)
+        ]
 
     @cached_property
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:

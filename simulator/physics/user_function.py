@@ -91,7 +91,6 @@ def mixing(traced: ClosedJaxpr) -> tuple[str, Any] | None:
 
 
 def _operations(equation: Any) -> Iterator[Any]:
-    """The operation, or the operations of the functions that it calls."""
     inner = [j for value in equation.params.values() for j in _jaxprs(value)]
     if not inner:
         yield equation

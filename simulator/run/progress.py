@@ -23,7 +23,7 @@ from rich.table import Column
 from simulator.archive.manifest import committed
 from simulator.archive.series import read_table
 from simulator.physics.models.cosmology import Background
-from simulator.physics.models.flow import RESOLVED
+from simulator.physics.models.flow import RESOLVED, UNDER_RESOLVED
 from simulator.run.folder import series_names
 from simulator.run.log import RunLog
 from simulator.words import duration, size
@@ -224,14 +224,19 @@ def _resolution(table: Path) -> list[str]:
     """How well the grid resolved a flow: the smallest and the last value of k_max times the dissipation scale."""
     rows = read_table(table) if table.exists() else {}
     lines = []
-    for column, words in (("k_max_eta", "k_max eta"), ("k_max_resistive", "k_max resistive scale")):
+    for column, words, edge in (
+        ("k_max_eta", "k_max eta", "edge_enstrophy"),
+        ("k_max_resistive", "k_max resistive scale", "edge_magnetic_enstrophy"),
+    ):
         known = np.isfinite(rows.get(column, np.empty(0)))
         if not known.any():
             continue
         values, times = rows[column][known], rows["time"][known]
         least = int(values.argmin())
         line = f"{words}: {values[-1]:.3g} in the last row, {values[least]:.3g} at the least (t = {times[least]:g})"
-        lines.append(line if values[least] >= RESOLVED else f"{line}; a resolved cascade has {RESOLVED:g}")
+        # Before a cascade, the scale lies beyond the grid, but nothing does that the grid would cut off.
+        resolved = values[least] >= RESOLVED or bool((rows.get(edge, np.ones(1)) <= UNDER_RESOLVED).all())
+        lines.append(line if resolved else f"{line}; a resolved cascade has {RESOLVED:g}")
     return lines
 
 

@@ -13,7 +13,7 @@ from simulator.archive.reader import Snapshot, StoredField
 from simulator.archive.series import SeriesReader
 from simulator.errors import UserError, did_you_mean
 from simulator.show.slices import near
-from simulator.show.style import evenly, is_density
+from simulator.show.style import evenly, is_density, position
 
 PLANE = {"x": "yz", "y": "xz", "z": "xy"}
 """The axes of the plane, by the axis across which it cuts the box or along which it sums."""
@@ -33,8 +33,8 @@ class Frames:
     read: Callable[[int], np.ndarray]
     coordinates: tuple[np.ndarray, np.ndarray]
     """Coordinates of the points along the plane's two axes."""
-    place: float | None
-    """Position of the plane along the axis that it cuts; None for a projection."""
+    where: str
+    """The position of the plane along the axis that it cuts, or the axis of a projection, in mathematical text."""
     source: str
     """The file or folder from which the frames are read."""
     particles: Callable[[int], list[np.ndarray]] = lambda i: []
@@ -83,7 +83,7 @@ def volume_frames(run: Run) -> Frames:
     if len(series) < 2:
         raise UserError(f"{run.path}: {len(series)} volume picture, a movie needs two; give output.render more often")
     points = series.coordinates["row"], series.coordinates["column"]
-    return Frames(series.time, lambda i: series.one("image", i), points, None, "render.h5")
+    return Frames(series.time, lambda i: series.one("image", i), points, "", "render.h5")
 
 
 def _of_series(run: Run, field: str, axis: str, projected: bool, known: dict[str, None]) -> Frames | None:
@@ -97,13 +97,14 @@ def _of_series(run: Run, field: str, axis: str, projected: bool, known: dict[str
         return None
     # A field that was requested later has no values in earlier rows.
     rows = [i for i in range(len(series)) if np.isfinite(series.one(variable, i)).any()]
-    place = None if projected else _middle(series, axis)
+    moving = f"{field}/place_{axis}" in series
+    where = f"${axis}$ of the maximum" if moving else _where(series, axis, projected=projected)
     a, b = (series.coordinates[q] for q in plane)
 
     def over(i: int) -> list[np.ndarray]:
         return [] if projected else [places for _, places in near(series, plane, rows[i])]
 
-    return Frames(series.time[rows], lambda i: series.one(variable, rows[i]), (a, b), place, f"{name}.h5", over)
+    return Frames(series.time[rows], lambda i: series.one(variable, rows[i]), (a, b), where, f"{name}.h5", over)
 
 
 def _of_snapshots(run: Run, field: str, axis: str, projected: bool, known: dict[str, None]) -> Frames | None:
@@ -118,15 +119,16 @@ def _of_snapshots(run: Run, field: str, axis: str, projected: bool, known: dict[
     if f"{field}/{plane}" not in planes or (flat and projected):
         return None
     read = partial(planes.projection, axis) if projected else partial(planes.one, f"{field}/{plane}")
-    place = None if projected else _middle(planes, axis)
     a, b = (planes.coordinates[q] for q in plane)
-    return Frames(planes.time, read, (a, b), place, "snapshots")
+    return Frames(planes.time, read, (a, b), _where(planes, axis, projected=projected), "snapshots")
 
 
-def _middle(series: SeriesReader, axis: str) -> float | None:
-    """The position of the mid-plane across an axis; None in two dimensions."""
+def _where(series: SeriesReader, axis: str, *, projected: bool) -> str:
+    """The axis of a projection, or the position of the mid-plane, of which a run in two dimensions has none."""
     points = series.coordinates.get(axis)
-    return None if points is None else float(points[len(points) // 2])
+    if projected:
+        return f"along ${axis}$"
+    return "" if points is None else f"${axis} = {position(float(points[len(points) // 2]))}$"
 
 
 def readable(snapshot: Snapshot) -> dict[str, Read]:

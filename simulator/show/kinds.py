@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from simulator.archive.frequencies import FrequencySpectrum, WaveSpectrum, probe_spectrum
 from simulator.archive.series import SeriesReader
@@ -21,8 +22,10 @@ from simulator.show.style import PLAIN, Labels, note, quantity, spectrum_of
 
 Diagnostics = Mapping[str, np.ndarray]
 """The columns of the run's table."""
-TURBULENT = 20.0
-"""Taylor-scale Reynolds number above which pictures show Kolmogorov's scaling laws."""
+TURBULENT = 20.0, 0.15
+"""The Taylor-scale Reynolds number and the dissipation in units of u_rms^3 / L above which pictures show Kolmogorov's
+scaling laws; turbulence dissipates 0.4 to 1 of these units (Sreenivasan 1998, Phys. Fluids 10, 528), a flow whose
+cascade has not begun much less."""
 KOLMOGOROV_AXES = r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$"
 """The labels of both axes for energy spectra in Kolmogorov units."""
 _DENSITY = "probability density"
@@ -134,9 +137,11 @@ def power(series: SeriesReader, labels: Labels, name: str = "density_power") -> 
 
 def may_be_turbulent(series: SeriesReader, diagnostics: Diagnostics) -> bool:
     """Whether the flow may have an inertial range at the last row's time; a laminar flow has none."""
-    if "reynolds_taylor" not in diagnostics:
-        return True
-    return float(np.interp(series.time[-1], diagnostics["time"], diagnostics["reynolds_taylor"])) >= TURBULENT
+    columns = {name: np.interp(series.time[-1], diagnostics["time"], v) for name, v in diagnostics.items()}
+    reynolds, rate = columns.get("reynolds_taylor", math.inf), math.inf
+    if {"kolmogorov_scale", "dissipation", "integral_scale"} <= columns.keys():  # energy cascades to small scales
+        rate = columns["dissipation"] * columns["integral_scale"] / max(columns["u_rms"], 1e-300) ** 3
+    return bool(reynolds >= TURBULENT[0] and rate >= TURBULENT[1])
 
 
 def kolmogorov(diagnostics: Diagnostics, times: Any) -> tuple[np.ndarray, np.ndarray] | None:
@@ -148,13 +153,19 @@ def kolmogorov(diagnostics: Diagnostics, times: Any) -> tuple[np.ndarray, np.nda
     return (found[0], found[1]) if all((np.isfinite(v) & (v > 0)).all() for v in found) else None
 
 
+def has_range(curve: DrawnCurve) -> bool:
+    """Whether a spectrum in Kolmogorov units comes near the level of an inertial range, unlike a laminar spectrum."""
+    inside = (curve.x > 0.01) & (curve.x < 0.3)
+    return bool(inside.any() and 0.5 < np.nanmax(curve.y[inside]) < 4)
+
+
 def compensated(series: SeriesReader, rate: float, eta: float) -> Figure:
-    """k^(5/3) E(k) / rate^(2/3) against k eta, with the level 1.6 of a Kolmogorov range (Sreenivasan 1995), at the
-    last time; `rate` is the dissipation, `eta` the Kolmogorov scale."""
+    """k^(5/3) E(k) / rate^(2/3) against k eta, at the last time; with the level 1.6 of a Kolmogorov range
+    (Sreenivasan 1995) if the spectrum comes near it."""
     k, e = wavenumbers(series), series.one("kinetic_energy", -1)
     values = np.maximum(k, 0) ** (5 / 3) * e / rate ** (2 / 3)
     curve = DrawnCurve(k * eta, np.where(values > 1e-6, values, np.nan), PLAIN.moment(series.time[-1]))
-    return plotted([curve], *KOLMOGOROV_AXES, "xy", levels=[(1.6, r"$C = 1.6$")])[0]
+    return plotted([curve], *KOLMOGOROV_AXES, "xy", levels=[(1.6, r"$C = 1.6$")] if has_range(curve) else [])[0]
 
 
 def directional(series: SeriesReader, name: str) -> Figure:
@@ -418,14 +429,28 @@ def _render(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> P
     yield f"render_{series.attributes.get('field', 'volume')}", lambda: volume_picture(series.one("image", -1), words)
 
 
-def volume_picture(image: np.ndarray, words: str) -> Figure:
-    """A figure that shows `image` (row, column, channel), of 8 bits, pixel by pixel, with `words` in a corner."""
+def volume_picture(image: np.ndarray, words: str, colours: Mapping[str, np.ndarray] | None = None) -> Figure:
+    """A figure that shows `image` (row, column, channel), of 8 bits, pixel by pixel, with `words` in a corner and a
+    bar for each field of `colours`: rows of value, red, green, blue and absorption; the bar fades with it."""
     rows, columns = image.shape[:2]
     result = style.figure(columns / style.DPI, rows / style.DPI)
     axes = result.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.imshow(image, interpolation="nearest", aspect="auto")
     axes.text(0.03, 0.03, words, transform=axes.transAxes, color="white", fontsize=11)
+    for number, (name, table) in enumerate((colours or {}).items()):
+        at = np.linspace(table[0, 0], table[-1, 0], 256)
+        red, green, blue, dense = (np.interp(at, table[:, 0], table[:, i]) for i in range(1, 5))
+        seen = np.stack([red, green, blue], 1) * np.sqrt(dense / max(dense.max(), 1e-300))[:, None]
+        bar = result.add_axes((0.95 - 0.17 * number, 0.04, 0.03, 0.3))
+        bar.imshow(seen[:, None], origin="lower", aspect="auto", extent=(0, 1, at[0], at[-1]))
+        bar.set_xticks([])
+        bar.yaxis.set_major_locator(MaxNLocator(4))
+        bar.tick_params(colors="white", labelsize=8, length=2, pad=2)
+        bar.yaxis.get_offset_text().set(color="white", size=8)
+        bar.set_ylabel(quantity(name), color="white", fontsize=8, labelpad=2)
+        for spine in bar.spines.values():
+            spine.set_color("#808080")
     return result
 
 
@@ -636,6 +661,18 @@ def with_error(mean: float, error: float) -> str:
     decimals = max(0, 1 - math.floor(math.log10(error)) + power)
     both = f"{mean / 10.0**power:.{decimals}f} ± {error / 10.0**power:.{decimals}f}"
     return f"({both}) 1e{power}" if power else both
+
+
+def tables_of_means(series: SeriesReader) -> dict[str, str]:
+    """The means of a run as a table to read, and as CSV for programs, by the ending of the file."""
+    text, lines = (
+        [f"{'mean +- standard error':>30}  {_averaged(series, PLAIN).replace('$', '')}"],
+        ["name,mean,error"],
+    )
+    for name, pair in means(series).items():
+        text.append(f"{with_error(*pair).replace('±', '+-'):>30}  {_words(name)}")
+        lines.append(f"{name},{pair[0]!r},{pair[1]!r}")
+    return {".txt": "\n".join(text) + "\n", ".csv": "\n".join(lines) + "\n"}
 
 
 def table_of_means(series: SeriesReader, labels: Labels) -> Figure:

@@ -175,8 +175,10 @@ def against_time(series: SeriesReader, variables: Sequence[str], labels: style.L
     result, grid = panels(labels.axis(r"time $t$", "time"), *words, height=height, right=0.97)
     for panel, variable in zip(grid, variables, strict=True):
         values = np.asarray(series[variable])
+        if log := "y" in by.log and bool((values > 0).any()):
+            values = np.where(values > 0, values, np.nan)
         panel.plot(series.time, values, marker="o" if len(values) <= 12 else None, markersize=3.5, clip_on=False)
-        if "y" in by.log and (values > 0).any():
+        if log:
             logarithmic(panel, "y")
     return result
 
@@ -261,7 +263,10 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
         values = {name: diagnostics[name], **{part: diagnostics[part] for part in parts[name]}}
         spread = _positive(diagnostics[name]) if name in ("max_density", "virial_ratio") else np.empty(0)
         wide = len(spread) > 0 and spread.max() > _WIDE * spread.min()
-        wide = wide or any(grows(each) for each in values.values())
+        # A logarithmic axis cannot show a total that is negative.
+        wide = wide or (len(_positive(values[name])) > 0 and any(grows(each) for each in values.values()))
+        if wide:
+            values = {curve: above for curve, each in values.items() if len(above := _visible(each, values[name]))}
         power = 0 if wide else _power_of_ten(values)
         for number, (curve, each) in enumerate(values.items()):
             total = curve == name and parts[name]
@@ -291,6 +296,12 @@ def grows(values: np.ndarray) -> bool:
     """Whether a nonnegative quantity ends far above its initial value, as in an instability or a dynamo."""
     positive = _positive(values)
     return len(positive) > 1 and float(positive[-1]) > _WIDE * float(positive[0])
+
+
+def _visible(values: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """The values that a logarithmic axis shows beside the `total`, nan in their gaps; empty if it shows none."""
+    there = np.isfinite(values) & (values > _ROUND_OFF**2 * np.nanmax(total))  # energies are squares
+    return np.where(there, values, np.nan) if there.any() else values[:0]
 
 
 def _positive(values: np.ndarray) -> np.ndarray:

@@ -169,8 +169,7 @@ class _Picture:
         style.lengths(axes.yaxis, along[1].low, along[1].high, 4 if tall > 1 else 1)
         axes.set_xlabel(labels.axis(f"${PLANE[axis][0]}$", "length"))
         axes.set_ylabel(labels.axis(f"${PLANE[axis][1]}$", "length"))
-        where = rf"along ${axis}$" if shown.place is None else f"${axis} = {style.position(shown.place)}$"
-        axes.set_title(where, loc="right", pad=6)
+        axes.set_title(shown.where, loc="right", pad=6)
         self._time = axes.set_title("", loc="left", pad=6)
         place = (_LEFT + wide + 0.14) / size[0], _BOTTOM / size[1], 0.13 / size[0], tall / size[1]
         words = scale.label(_words(field, projected, labels))

@@ -97,7 +97,7 @@ def report_run(path: str | Path, output: Path | None = None, *, refresh: int | N
     run = open_run(path)
     status = look_at(run.path, datetime.now(UTC))
     try:
-        files = plot_run(run.path).files
+        files = tuple(file for file in plot_run(run.path).files if file.suffix == ".png")
     except UserError:  # no output yet
         files = ()
     target = output or run.path / NAME

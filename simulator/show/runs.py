@@ -1,5 +1,6 @@
 """`simulator plot RUN...`: draws the pictures of a run, of several runs together, and means over time."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -15,12 +16,13 @@ from matplotlib.figure import Figure
 from simulator.archive.open_run import Run, open_run
 from simulator.archive.series import SeriesReader
 from simulator.errors import UserError
+from simulator.files import replace_file
 from simulator.measure import KINDS
 from simulator.run.folder import CONFIG, PLAN, series_names
 from simulator.show import lines
-from simulator.show.choice import Selection, window
+from simulator.show.choice import Selection, Window, window
 from simulator.show.halos import halo_pictures
-from simulator.show.kinds import KOLMOGOROV_AXES, kolmogorov, pictures, wavenumbers
+from simulator.show.kinds import KOLMOGOROV_AXES, has_range, kolmogorov, pictures, tables_of_means, wavenumbers
 from simulator.show.slices import slices
 from simulator.show.style import COLOURS, Labels, draw, quantity, sequence_colours, spectrum_of
 from simulator.words import brief, flat
@@ -68,7 +70,12 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
     choice.refuse_unknown([stem for stem, _ in chosen], {*stored, *diagnostics})
     if not chosen:
         raise UserError("\n".join(missing) or f"{run.path}: nothing to draw yet")
-    return Plotted(_drawn(chosen, folder, choice), tuple(missing))
+    written = list(_drawn(chosen, folder, choice))
+    if any(stem == "statistics_means" for stem, _ in chosen):
+        for ending, text in tables_of_means(window(run.series("statistics"), choice)).items():
+            written.append(folder / f"statistics_means{ending}")
+            replace_file(written[-1], text)
+    return Plotted(tuple(written), tuple(missing))
 
 
 def _drawn(
@@ -85,11 +92,20 @@ def _of_run(
         yield "diagnostics", partial(lines.time_series, diagnostics)
     for name in series_names(run.path):
         if choice.takes(name) and (series := _if_any(run, name, missing)) is not None:
-            for stem, build in pictures(window(series, choice), labels, diagnostics):
-                if choice.shows(stem):
+            drawn = dict(pictures(window(series, choice), labels, diagnostics))
+            for stem, build in drawn.items():
+                if choice.shows(stem) and (choice.fields or not _repeats(stem, labels)):
                     yield stem, build
     if choice.takes("halos"):
         yield from (drawing for drawing in halo_pictures(run.path, labels, choice) if choice.shows(drawing[0]))
+
+
+def _repeats(stem: str, labels: Labels) -> bool:
+    """Whether a picture shows the density of the only component of a composite, which is also the whole density."""
+    alone = list(labels.model.get("components") or ())
+    return (
+        len(alone) == 1 and re.search(r"_density(_power|_mass)?$", stem) is not None and "_" in stem.partition("_")[2]
+    )
 
 
 def _diagnostics(run: Run, choice: Selection, missing: list[str]) -> Mapping[str, np.ndarray]:
@@ -124,13 +140,20 @@ def _if_any(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
 
 
 def plot_runs(paths: Sequence[str | Path], choice: Selection = ALL, output: Path | None = None) -> Plotted:
-    """Draw several runs together, or means over time, into `output` (default: `plots/` in the run's folder; for
-    several runs beside the folder of the first run). `plot_run` draws one run without means or compensation."""
+    """Draw several runs together, or means over time, into `output` (default: `plots/` in the folder of the run or of
+    the sweep; for several runs `plots/with_OTHERS/` in the folder of the first run). `plot_run` draws one run without
+    means or compensation."""
     runs = [run for path in paths for run in _runs_in(Path(path))]
-    if len(runs) == 1 and not choice.average and choice.compensate is None:
+    if choice.shift and len(choice.shift) != len(runs):
+        raise UserError(
+            f"--shift: {len(choice.shift)} times for {len(runs)} runs; one for each is needed, e.g. 0,2.5"
+        )
+    if len(runs) == 1 and not choice.average and choice.compensate is None and not choice.shift:
         return plot_run(runs[0].path, choice, output)
-    first = runs[0].path
-    folder = output or (first if len(runs) == 1 else first.absolute().parent) / "plots"
+    others = "_".join(dict.fromkeys(run.path.absolute().name for run in runs[1:3]))
+    others += f"_and_{len(runs) - 3}_more" if len(runs) > 3 else ""
+    one = Path(paths[0]) if len(paths) == 1 else runs[0].path
+    folder = output or one / "plots" / (f"with_{others}" if len(paths) > 1 else "")
     suffix = "_mean" if choice.average else "_compensated" if choice.compensate is not None else ""
     chosen = list(overlays(runs, choice))
     choice.refuse_unknown([stem for stem, _ in chosen], {name for run in runs for name in run.diagnostics})
@@ -171,22 +194,23 @@ def labelled(labels: Sequence[str]) -> Looks:
 def overlays(runs: Sequence[Run], choice: Selection = ALL, looks: Looks | None = None) -> lines.Pictures:
     """Pictures with a curve for each run: `series_NAME` for the diagnostics, `KIND_NAME` for variables with one
     dimension in the chosen series (by default the spectra). Without `looks` each run has a colour and a label."""
+    shifts = dict(zip((run.path for run in runs), choice.shift, strict=True)) if choice.shift else {}
     if looks is None:
         runs, labels = _ordered(runs)
         looks = labelled(labels) if len(runs) > 1 else Looks([{}])
+    tables = [_later(table_of(run), shifts.get(run.path, 0.0)) for run in runs]
     if choice.takes("diagnostics") and not choice.average and choice.compensate is None:
-        tables = [table_of(run) for run in runs]
         for name in _columns(tables, choice):
             yield f"series_{name}", partial(_against_time, runs, tables, looks, name, choice)
     for kind in choice.what or ("spectra",):
         if kind == "diagnostics":
             continue
-        read = [series_of(run, kind) for run in runs]
+        read = [series_of(run, kind, shifts.get(run.path, 0.0)) for run in runs]
         variables = dict.fromkeys(n for s in read if s for n, d in s.variables.items() if len(d) == 1)
         for name in variables:
             if choice.shows(name.replace("/", "_")):
                 stem = f"{'spectrum' if kind == 'spectra' else kind}_{name.replace('/', '_')}"
-                yield stem, partial(_curves, runs, read, looks, kind, name, choice)
+                yield stem, partial(_curves, tables, read, looks, kind, name, choice)
 
 
 def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
@@ -234,9 +258,14 @@ def _columns(tables: Sequence[Mapping[str, np.ndarray]], choice: Selection) -> l
     return [name for name in choice.fields or lines.PANELS if name in written]
 
 
-def series_of(run: Run, kind: str) -> SeriesReader | None:
-    """A series of a run; None if it is missing or has no rows."""
-    return known(lambda: run.series(kind), None) or None
+def _later(columns: Mapping[str, np.ndarray], shift: float) -> Mapping[str, np.ndarray]:
+    return {**columns, "time": columns["time"] + shift} if columns and shift else columns
+
+
+def series_of(run: Run, kind: str, shift: float = 0.0) -> SeriesReader | None:
+    """A series of a run, `shift` later; None if it is missing or has no rows."""
+    found = known(lambda: run.series(kind), None) or None
+    return Window(found, np.arange(len(found)), shift) if shift and found else found
 
 
 def overlay(
@@ -272,8 +301,8 @@ def _against_time(
 
 
 def _curves(
-    runs: Sequence[Run], read: Sequence[SeriesReader | None], looks: Looks, kind: str, name: str,
-    choice: Selection,
+    tables: Sequence[Mapping[str, np.ndarray]], read: Sequence[SeriesReader | None], looks: Looks, kind: str,
+    name: str, choice: Selection,
 ) -> Figure:  # fmt: skip
     """A variable of each run at the run's last time, or its mean over time with the standard error."""
     (dimension,) = next(s.variables[name] for s in read if s is not None and name in s.variables)
@@ -283,8 +312,7 @@ def _curves(
     read = [window(s, choice) if s and name in s else None for s in read]
     in_kolmogorov = scaled and name == "kinetic_energy" and abs(power - KOLMOGOROV) < 1e-3
     # In Kolmogorov units if all runs have them.
-    with_series = [(run, s) for run, s in zip(runs, read, strict=True) if s] if in_kolmogorov else []
-    units = [kolmogorov(run.diagnostics, s.time[steps]) for run, s in with_series]
+    units = [kolmogorov(table, s.time[steps]) for table, s in zip(tables, read, strict=True) if in_kolmogorov and s]
     in_kolmogorov = bool(units) and None not in units
     scales = iter(units if in_kolmogorov else repeat(None))
     curves = [_last_or_mean(s, name, steps, power, next(scales)) if s else None for s in read]
@@ -295,9 +323,7 @@ def _curves(
         x, words, times = *KOLMOGOROV_AXES, ""
     log = "xy" if dimension == "k" and all((c.y >= 0).all() for c in curves if c) else ""
     result, axes = overlay(curves, x, words + times, looks, log)
-    # The level of an inertial range is shown if a spectrum comes near it, unlike a laminar spectrum.
-    inside = [c.y[(c.x > 0.01) & (c.x < 0.3)] for c in curves if c and in_kolmogorov]
-    if any(len(y) and 0.5 < np.nanmax(y) < 4 for y in inside):
+    if in_kolmogorov and any(has_range(c) for c in curves if c):
         axes.axhline(1.6, color="#444444", linewidth=1.0, linestyle="--")
         axes.annotate("1.6", (1, 1.6), xycoords=("axes fraction", "data"), xytext=(-4, 3),
                       textcoords="offset points", ha="right", color="#444444")  # fmt: skip

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from simulator.archive.series import SeriesReader
 from simulator.show import style
-from simulator.show.style import PLAIN, Labels, Scale, is_density, lengths, quantity, scale_of
+from simulator.show.style import PLAIN, Labels, Scale, is_density, lengths, position, quantity, scale_of
 
 MOST_TIMES = 4
 Plane = tuple[str, str, str]
@@ -28,6 +28,9 @@ _GAP_X, _GAP_Y = 0.56, 0.16
 _TALLEST = 9.0
 _THINNEST = 0.42
 """Smallest width and height of a plane, to which planes of flat boxes are stretched."""
+_PAPER: Any = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
+_FAR = 5.0
+"""Rows whose densities have peaks that differ by more than this factor have a colour scale each."""
 _SHOWN = 300
 """Number of points along a plane above which the pixels limit the resolution."""
 
@@ -64,7 +67,9 @@ def slices(series: SeriesReader, field: str, labels: Labels = PLAIN) -> Figure:
     """The mid-planes of `field` (one in two dimensions) at up to four times, all on one colour scale."""
     words = quantity(field)
     unit = labels.unit("density") if field == "density" else ""
-    return _planes(series, field, labels, f"{words} (${unit}$)" if unit else words, _cut)
+    moving = f"{field}/place_x" in series
+    title = (lambda axis, points: f"${axis}$ of the maximum") if moving else _cut
+    return _planes(series, field, labels, f"{words} (${unit}$)" if unit else words, title)
 
 
 def projections(series: SeriesReader, field: str, labels: Labels = PLAIN) -> Figure:
@@ -91,9 +96,10 @@ def _planes(
     columns = shown * min(2, len(rows)) if alone else shown
     lines, gap = (-(-len(rows) // 2), _TITLED) if alone else (len(rows), _GAP_Y)
     result, grid, widths, heights = _panels(extent, columns, lines, gap)
-    # The waves of early times would be invisible on the scale of the halos of late times.
-    apart = labels.comoving and is_density(field) and not alone and len(rows) > 1
     each = [[planes[row, a + b] for a, b, _ in shown] for row in range(len(rows))]
+    # The waves of early times would be invisible on the scale of the halos of late times.
+    peaks = [max(float(np.nanmax(plane)) for plane in own) for own in each]
+    apart = is_density(field) and not alone and len(rows) > 1 and (labels.comoving or max(peaks) > _FAR * min(peaks))
     scales = [scale_of(field, own, logarithmic=True) for own in each] if apart else []
     scale = scales[-1] if apart else scale_of(field, list(planes.values()))
     image: AxesImage | None = None
@@ -106,6 +112,9 @@ def _planes(
         if apart and column == len(shown) - 1:
             place = axes.get_position()
             _colour_bar(result, image, "", scales[row].extend, (place.y0, place.y1))
+        if f"{field}/place_{cut}" in series:
+            where = f"${cut} = {position(float(series.one(f'{field}/place_{cut}', rows[row])))}$"
+            axes.text(0.04, 0.04, where, transform=axes.transAxes, fontsize=9, bbox=_PAPER)
         for number, (_, places) in enumerate(near(series, a + b, rows[row])):
             axes.scatter(*places, **dots(number))
         last = row + (len(columns) if alone else 1) >= len(rows)

@@ -117,7 +117,10 @@ def draw(build: Callable[[], Figure], path: Path, style: str = "screen") -> Path
     with matplotlib.rc_context(RC | STYLES[style]):
         built = build()
         if path.suffix == ".png":
-            fewer_colours(rendered(built), colour_map(built)).save(data, "png", optimize=True, dpi=(DPI, DPI))
+            picture, shown = rendered(built), [i for axes in built.axes for i in axes.images]
+            if not any(np.asarray(image.get_array()).ndim == 3 for image in shown):  # these keep all their colours
+                picture = fewer_colours(picture, colour_map(built))
+            picture.save(data, "png", optimize=True, dpi=(DPI, DPI))
         else:
             made: dict[str, Any] = {"CreationDate": None} if path.suffix == ".pdf" else {"Date": None}
             built.savefig(data, format=path.suffix[1:], metadata=made)  # the same picture gives the same file
@@ -134,8 +137,9 @@ def rendered(drawn: Figure) -> Image.Image:
 
 
 def colour_map(drawn: Figure) -> str | None:
-    """The name of the colour map of a figure."""
-    return next((image.get_cmap().name for axes in drawn.axes for image in axes.images), None)
+    """The name of the colour map of a figure; None without one, also for images of colours."""
+    images = (image for axes in drawn.axes for image in axes.images)
+    return next((image.get_cmap().name for image in images if np.asarray(image.get_array()).ndim == 2), None)
 
 
 def fewer_colours(picture: Image.Image, colours: str | None) -> Image.Image:

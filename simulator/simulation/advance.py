@@ -140,8 +140,6 @@ def one_step(
 
 
 class _Round(NamedTuple):
-    """What a round of `_joined_steps` hands to the next."""
-
     state: State  # Velocities lack the last kick of the last step.
     half: jax.Array  # The length of that kick (time).
     due: jax.Array  # Whether there is another round.
@@ -180,7 +178,6 @@ def _joined_steps(
 
 
 def _replaced(state: State, contents: Any, rate: Number) -> State:
-    """The state with the particles of a split model and the small arrays that its steps change."""
     memory = {name: contents.get(name, value) for name, value in state.memory.items()} | {"rate": rate}
     return replace(state, memory=memory, particles={name: contents[name] for name in state.particles})
 

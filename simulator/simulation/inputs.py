@@ -105,7 +105,6 @@ class Inputs:
 
 
 def _line(error: Exception, path: str) -> str:
-    """`:line` of the place in a user's file where an error arose; empty if that is unknown."""
     if isinstance(error, SyntaxError):
         return f":{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)[::-1]

@@ -116,7 +116,6 @@ def place(config: RunConfig, cluster: Cluster, report: Callable[[str], None] = p
 
 @contextlib.contextmanager
 def _located(config: RunConfig) -> Iterator[None]:
-    """Gives errors the place of the key that they blame."""
     try:
         yield
     except UserError as error:

@@ -189,7 +189,6 @@ class Simulation:
         return jax.jit(self._row)
 
     def _row(self, state: State) -> dict[str, Number]:
-        """The scalars of diagnostics.csv; the names become `columns`."""
         row = quantities.diagnostics_of(self.model, self.forcing, state)
         self.columns = tuple(row)
         return row

@@ -58,7 +58,6 @@ def walk(item: Any, key: str = "", annotation: Any = None) -> Iterator[tuple[str
 
 
 def _numbers(block: Any, name: str) -> set[str]:
-    """The keys of a block that are numbers; `KEY.*` for a function's parameters."""
     items = list(walk(block, name))
     known = {key for key, item, annotation in items if _takes_number(annotation) or _is_number(item)}
     return known | {f"{key}.*" for key, item, _ in items if isinstance(item, Mapping)}
@@ -69,7 +68,6 @@ def _takes_number(annotation: Any) -> bool:
 
 
 def _is_number(item: Any) -> bool:
-    """Whether an item is a number, a traced one included, or a list of numbers."""
     if isinstance(item, tuple | list):
         return bool(item) and all(map(_is_number, item))
     return (isinstance(item, int | float) and not isinstance(item, bool)) or hasattr(item, "dtype")

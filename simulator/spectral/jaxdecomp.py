@@ -112,7 +112,6 @@ class JaxdecompTransform(Transform):
 
 
 def _sharded(mesh: tuple[int, ...]) -> tuple[dict[str, str], dict[str, str]]:
-    """The mesh axes over which jaxDecomp distributes points and modes."""
     if mesh[0] == 1:
         return {"y": "column"}, {"z": "column"}
     if mesh[1] == 1:

@@ -126,7 +126,6 @@ def _pad(array: jax.Array, axis: int, before: int, after: int) -> jax.Array:
 
 
 def _in_order(array: jax.Array) -> jax.Array:
-    """The array, stored in the order of its axes."""
     return with_layout_constraint(array, Layout(tuple(range(array.ndim))))
 
 
@@ -176,7 +175,6 @@ class LocalTransform:
     # ---- one stage ---------------------------------------------------------------------------------------
 
     def _to_modes(self, stage: Stage, array: jax.Array) -> jax.Array:
-        """Transforms whole axes, then truncates them."""
         lengths = tuple(self.points(a) for a in stage.axes)
         first = stage is self.plan.stages[0]
         kind = lax.FftType.RFFT if first and self.real else lax.FftType.FFT
@@ -188,7 +186,6 @@ class LocalTransform:
         return array * (1.0 / self.layout.grid.points) if first else array
 
     def _to_points(self, stage: Stage, array: jax.Array) -> jax.Array:
-        """Pads whole axes of modes, then transforms them to points."""
         if not self.separate and self.real and stage is self.plan.stages[0] and len(stage.axes) > 1:
             # XLA would also transform the other axes before z, but after z is padded, and so on planes of zeros too.
             return self._real_last(stage, array)
@@ -331,7 +328,6 @@ class LocalTransform:
 
     @property
     def _unset(self) -> bool:
-        """Whether loops fill uninitialized memory."""
         return not self.separate and self.own_blanks
 
     @property
@@ -339,7 +335,6 @@ class LocalTransform:
         return self.back or self
 
     def _message_axis(self, exchange: int, stage: int) -> int:
-        """The axis of an exchange's messages along which a stage visits them in blocks."""
         if not self.plan.exchanges:
             return 1
         return 2 + self._message_order(exchange).index(self.plan.stages[stage].block)

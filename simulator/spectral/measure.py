@@ -122,7 +122,6 @@ def _key(modes: Modes, devices: Devices, dtype: Any, candidates: list[Candidate]
 
 
 def _read(path: Path | None, key: str) -> dict[str, Any] | None:
-    """The stored choice; None if there is none, or if another user could have written the file."""
     if path is None:
         return None
     try:

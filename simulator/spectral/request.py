@@ -78,7 +78,6 @@ class Request:
             native.chosen(self.kernels, "cpu")
 
     def _check_exchange(self) -> None:
-        """Refuses narrow numbers in exchanges if they have no effect or do harm."""
         kind = self.exchange
         if kind == "full":
             return
@@ -122,7 +121,6 @@ class Request:
         earlier: Mapping[str, Any] | None,
         report: Callable[[str], None],
     ) -> Mapping[str, Any]:
-        """The fastest backend and plan: those of an earlier start under the same conditions, else measured now."""
         nodes = cluster.broadcast(-(-cluster.num_processes // max(cluster.allocation.local_processes, 1)))
         conditions = {
             "devices": len(cluster.devices),

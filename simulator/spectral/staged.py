@@ -202,7 +202,6 @@ class StagedTransform(Transform):
 
     @property
     def _kept_spec(self) -> PartitionSpec:
-        """Partition of values (components, *kept_order)."""
         return PartitionSpec(None, *map(self.physical.sharded.get, self.kept_order or ""))
 
     def _apply(self, direction: str, array: jax.Array, source, dtype) -> jax.Array:
@@ -212,7 +211,6 @@ class StagedTransform(Transform):
         return result.reshape(*array.shape[:-3], *result.shape[1:])
 
     def _kept(self, modes: jax.Array) -> jax.Array:
-        """The modes, with zeros outside of the sphere that spherical dealiasing keeps."""
         if not self.grid.spherical or not self.layout.truncated:
             return modes
         return jnp.where(self.layout.mask, modes, 0)
@@ -250,7 +248,6 @@ class StagedTransform(Transform):
     def _make_evaluation(
         self, pointwise: PointwiseFunction, given: Stacked, parameter_tree: Any, shapes: Any, parts: Kept
     ) -> tuple[Program, Local, Stacked]:
-        """The program of `evaluate_once`, the shapes of the pointwise result at a point, and its products."""
         wanted = self._probe(pointwise, given, jax.tree.unflatten(parameter_tree, shapes))
         products = described(wanted.products)
 
@@ -286,7 +283,6 @@ class StagedTransform(Transform):
         return program, wanted, products
 
     def _probe(self, pointwise: PointwiseFunction, given: Stacked, parameters: Tree) -> Local:
-        """Shapes of the result of `pointwise` at a single point."""
         one = jax.ShapeDtypeStruct((1, 1, 1), self.dtype)
         values = jax.ShapeDtypeStruct((sum(given.sizes), 1, 1, 1), self.value_dtype)
         return jax.eval_shape(lambda v, x, q: pointwise(given.split(v), Points(x, x, x), q), values, one, parameters)

@@ -21,7 +21,12 @@ FIELDS = {
     WAVE: f'{{"psi": ({SHAPE}) * jnp.exp(1j * x)}}',
     GAS: f'{{"density": {SHAPE}, "velocity": (0 * x + 0 * y + 0 * z,) * 3}}',
 }
-KINDS = {"profiles": "bins: 9", "projections": "", "histograms": "bins: 24, decades: [-3, 2]"}
+KINDS = {
+    "profiles": "bins: 9",
+    "projections": "",
+    "slices": "through: maximum",
+    "histograms": "bins: 24, decades: [-3, 2]",
+}
 OUTPUT = tuple(f"output.{kind}={{every_steps: 1, {more}}}" for kind, more in KINDS.items())
 
 
@@ -82,6 +87,17 @@ def test_profiles_against_a_loop_over_points():
             assert values["profiles/radius"][i] == pytest.approx(r[inside].mean(), rel=1e-6)
         mass = rho[r < edges[i + 1]].sum() * grid.volume / grid.points
         assert values["profiles/enclosed_mass"][i] == pytest.approx(mass, rel=1e-12)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_planes_through_the_maximum(devices):
+    """At the grid point with the largest value, the first of several."""
+    values, rho, run_of = found(WAVE, devices), density(WAVE), run(WAVE, 1)
+    x, y, z = np.unravel_index(rho.argmax(), rho.shape)
+    for name, plane in (("xy", rho[:, :, z]), ("xz", rho[:, y]), ("yz", rho[x])):
+        np.testing.assert_allclose(values[f"slices/density/{name}"], plane, rtol=1e-13)
+    places = [values[f"slices/density/place_{axis}"] for axis in "xyz"]
+    np.testing.assert_allclose(places, np.array([x, y, z]) * run_of.grid.spacing, rtol=1e-13)
 
 
 @pytest.mark.parametrize("text", [WAVE, GAS], ids=["wave", "gas"])

@@ -58,12 +58,33 @@ K = np.array(
 )
 
 
-@pytest.mark.parametrize("dealias", ["two_thirds", "none"])
-def test_smagorinsky_by_numpy(dealias):
+def dynamic_coefficient(u, gradient, width, kept):
+    """C of Germano and Lilly from values; `kept` restricts values to the modes of the state."""
+    test = (K**2).sum(0) <= (np.pi / (2 * width)) ** 2
+
+    def filtered(values):
+        return np.fft.ifftn(test * np.fft.fftn(values, axes=(-3, -2, -1)), axes=(-3, -2, -1)).real
+
+    def products(u, gradient):
+        s = (gradient + gradient.swapaxes(0, 1)) / 2
+        return kept(u[:, None] * u), kept(np.sqrt(2 * (s**2).sum((0, 1))) * s)
+
+    (uu, ss), (smooth, strained) = products(u, gradient), products(filtered(u), filtered(gradient))
+    m = 2 * width**2 * (filtered(ss) - 4 * strained)
+    return ((filtered(uu) - smooth) * m).sum() / (m * m).sum()
+
+
+@pytest.mark.parametrize(
+    ("dealias", "dynamic"),
+    [("two_thirds", False), ("none", False), ("two_thirds", True)],
+    ids=["cut", "whole", "dynamic"],
+)
+def test_smagorinsky_by_numpy(dealias, dynamic):
     """The force that accelerates the flow, -div(-2 length^2 |S| S): without its gradient part and on the modes of the
     state. Both visit the same points, so that the aliases of the product are the same. Of a field of 64^3 twice this
     term was fluidsim's to 1.7e-15: its code takes twice the stress that its documentation states."""
     closure = {"kind": "smagorinsky", "coefficient": 0.2, "filter_width": 0.7}
+    closure = {"kind": "dynamic_smagorinsky", "filter_width": 0.7} if dynamic else closure
     les = closed("navier_stokes", closure, {"dealias": dealias})
     u, model = les.state.fields["velocity"], les.model
     found = values(les, model.solenoidal_part(model.subgrid_tendencies(les.state.fields)["velocity"]))
@@ -71,23 +92,31 @@ def test_smagorinsky_by_numpy(dealias):
     gradient = np.array([[np.fft.ifftn(1j * K[j] * modes[i]).real for j in range(3)] for i in range(3)])
     strain = (gradient + gradient.swapaxes(0, 1)) / 2
     size = np.sqrt(2 * (strain**2).sum((0, 1)))
-    stress = np.fft.fftn(-2 * (0.2 * 0.7) ** 2 * size * strain, axes=(2, 3, 4))
+
+    def kept(values):
+        modes = np.fft.fftn(values, axes=(-3, -2, -1))
+        for axis, (n, most) in enumerate(zip(SHAPE, les.grid.kept, strict=True), -3):
+            np.moveaxis(modes, axis, 0)[abs(np.fft.fftfreq(n, 1 / n)) > most] = 0
+        return np.fft.ifftn(modes, axes=(-3, -2, -1)).real
+
+    square = 0.2**2
+    if dynamic:
+        square = dynamic_coefficient(np.fft.ifftn(modes, axes=(1, 2, 3)).real, gradient, 0.7, kept)
+        assert 0.003 < square < 0.3, "of the order of 0.17^2"
+    stress = np.fft.fftn(-2 * square * 0.7**2 * size * strain, axes=(2, 3, 4))
     force = -np.einsum("jxyz,ijxyz->ixyz", 1j * K, stress)
-    square = np.where((K**2).sum(0) > 0, (K**2).sum(0), 1)
-    force = force - K * (K * force).sum(0) / square
-    for axis, (n, kept) in enumerate(zip(SHAPE, les.grid.kept, strict=True), 1):
-        cut = abs(np.fft.fftfreq(n, 1 / n)) > kept
-        force[(slice(None),) * axis + (cut,)] = 0
-    expected = np.fft.ifftn(force, axes=(1, 2, 3)).real
+    k2 = np.where((K**2).sum(0) > 0, (K**2).sum(0), 1)
+    expected = kept(np.fft.ifftn(force - K * (K * force).sum(0) / k2, axes=(1, 2, 3)).real)
     assert abs(found - expected).max() < 1e-13 * abs(expected).max()
 
 
 @pytest.mark.slow
 @pytest.mark.spmd
-def test_devices_do_not_matter():
+@pytest.mark.parametrize("kind", ["spectral", "dynamic_smagorinsky"])
+def test_devices_do_not_matter(kind):
     fields = []
     for count in (1, 4):
-        les = closed("navier_stokes", {"kind": "spectral"}, count=count, time=HEUN)
+        les = closed("navier_stokes", {"kind": kind}, count=count, time=HEUN)
         fields.append(values(les, last(marched(les, 0.01, 2)).fields["velocity"]))
     assert abs(fields[0] - fields[1]).max() < 1e-13 * abs(fields[0]).max()
 

@@ -20,7 +20,7 @@ from simulator.errors import UserError
 from simulator.show import Selection, lines, plot_run
 from simulator.show import runs as run_plots
 from simulator.show.choice import window
-from simulator.show.kinds import spectrum
+from simulator.show.kinds import may_be_turbulent, spectrum
 from simulator.show.lines import DrawnCurve, time_series
 from simulator.show.runs import overlay, overlays
 from simulator.show.study import Parameter, RunQuantity, against, coded, reduced
@@ -146,8 +146,11 @@ def test_several_runs_share_a_picture_of_each_diagnostic(tmp_path, capsys):
     assert main(["plot", *runs]) == 0
     names = {line.rpartition("/")[2] for line in capsys.readouterr().out.split()}
     assert {"series_energy.png", "series_dissipation.png", "spectrum_kinetic_energy.png"} == names
-    (axes,) = built(runs, Selection())["series_energy"].axes
+    assert (tmp_path / "a/plots/with_b/series_energy.png").exists()
+    (axes,) = built(runs, Selection(shift=(0.0, 2.5)))["series_energy"].axes
     assert [set(line.get_ydata()) for line in axes.get_lines()] == [{0.5}, {1.0}]
+    assert [line.get_xdata()[0] for line in axes.get_lines()] == [0.0, 2.5]
+    assert main(["plot", *runs, "--shift", "1"]) == 2 and "1 times for 2 runs" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -168,6 +171,16 @@ def test_lines_of_theory_only_where_a_flow_may_be_turbulent(tmp_path):
     turbulent, laminar = (a_run(tmp_path / str(r), reynolds=r) for r in (80.0, 5.0))
     drawn = [{path.stem for path in plot_run(run).files} for run in (turbulent, laminar)]
     assert "spectrum_compensated" in drawn[0] and "spectrum_compensated" not in drawn[1]
+    young = {
+        "reynolds_taylor": 500.0,
+        "kolmogorov_scale": 0.03,
+        "dissipation": 5e-4,
+        "integral_scale": 1.3,
+        "u_rms": 0.29,
+    }
+    assert not may_be_turbulent(
+        open_run(turbulent).spectra, {"time": TIMES, **{n: 0 * TIMES + v for n, v in young.items()}}
+    )
     series = open_run(turbulent).spectra
     assert len(spectrum(series, "kinetic_energy").axes[0].get_lines()) == 6  # five times and the slope
     assert len(spectrum(series, "kinetic_energy", guide=False).axes[0].get_lines()) == 5
@@ -181,6 +194,11 @@ def test_growth_has_a_logarithmic_axis_and_counts_have_integers(tmp_path):
     assert all(tick == round(tick) for tick in faces.get_yticks())
     decay = time_series({"time": t, "energy": np.exp(-t)}).axes[0]
     assert decay.get_yscale() == "linear"
+    # An axis without 0 has a gap there, and a legend without what it cannot show.
+    parts = {"kinetic_energy": np.exp(t) - 1, "potential_energy": -np.ones(30)}
+    (axes,) = time_series({"time": t, "energy": np.exp(t), **parts}).axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["total", "kinetic"]
+    assert np.isnan(axes.get_lines()[1].get_ydata()[0]) and axes.get_ylim()[0] > 1e-3
     runs = [a_run(tmp_path / name, v) for name, v in (("a", 0.01), ("b", 0.02))]
     for folder in runs:
         (folder / "diagnostics.csv").unlink()

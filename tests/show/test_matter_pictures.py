@@ -115,9 +115,8 @@ def test_projections_and_histograms_are_legible(tmp_path, model):
     write_others(tmp_path)
     figure = built(projections, SeriesReader(tmp_path / "projections.h5"), "density", Labels(model))
     assert_legible(figure)
-    # In an expanding box each time has a bar of its own, and all bars one label.
-    bar = figure.texts[-1].get_text() if model is KPC else figure.axes[-1].get_ylabel()
-    assert len(figure.axes) == 4 * 3 + (4 if model is KPC else 1)
+    bar = figure.texts[-1].get_text()  # each time has a bar of its own, as the peaks grow, and all bars one label
+    assert len(figure.axes) == 4 * 3 + 4
     assert "surface density" in bar and r"\log_{10}" in bar and ("M_\\odot" in bar) == (model is KPC)
     figure = built(log_histogram, SeriesReader(tmp_path / "histograms.h5"), "log_density", Labels(model))
     assert_legible(figure)

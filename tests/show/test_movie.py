@@ -174,7 +174,7 @@ def test_planes_of_snapshots(fluid):
     run = open_run(fluid)
     u = np.asarray(run.snapshots[-1]["velocity"])
     found = frames(run, "velocity_y", "y")
-    assert found.source == "snapshots" and len(found) == 3 and found.place == pytest.approx(2.5)
+    assert found.source == "snapshots" and len(found) == 3 and found.where == "$y = 2.5$"
     np.testing.assert_array_equal(found.read(2), u[1, :, 5, :])
     for axis, i in zip("xyz", range(3), strict=True):
         projected = frames(run, "speed", axis, projected=True)

@@ -17,11 +17,13 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from simulator.errors import UserError
+from simulator.physics.models.advection import stress_without_trace
 from simulator.physics.models.fields import Fields
 from simulator.physics.user_function import POINTS, UserFunction
 from simulator.settings import InputPath, Positive, Settings
-from simulator.spectral import Grid, Layout, Transform
+from simulator.spectral import Grid, Layout, Local, Transform
 from simulator.spectral.arrays import Number, OfModes, PhysicalScalar, PhysicalVector, PointValues, SpectralVector
+from simulator.spectral.collectives import after
 from simulator.spectral.operators import squared, symmetric_pairs, wavenumbers
 
 Tree = Any
@@ -134,20 +136,18 @@ class Smagorinsky(Closure):
         k, u, pairs = layout.wavenumbers(velocity.real.dtype), velocity, ((0, 0), (1, 1), (0, 1), (0, 2), (1, 2))
         return {"strain": 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in pairs])}
 
-    def _viscosity(self, strain: jax.Array) -> jax.Array:
-        xx, yy, xy, xz, yz = strain
-        square = 2 * (xx * xx + yy * yy + (xx + yy) ** 2) + 4 * (xy * xy + xz * xz + yz * yz)
-        return self._length**2 * _root(square)
+    def _viscosity(self, values: PointValues) -> jax.Array:
+        return self._length**2 * _size(values["strain"])
 
     def _resistivity(self, current: jax.Array) -> jax.Array:
         return self._resistive_length**2 * _root((current**2).sum(0))
 
     def stress(self, values: PointValues) -> Float[Array, "5 x y z"]:
-        xx, yy, xy, xz, yz = strain = values["strain"]
-        return -2 * self._viscosity(strain) * jnp.stack([2 * xx + yy, xx + 2 * yy, xy, xz, yz])
+        xx, yy, xy, xz, yz = values["strain"]
+        return -2 * self._viscosity(values) * jnp.stack([2 * xx + yy, xx + 2 * yy, xy, xz, yz])
 
     def flux(self, values: PointValues, scalar: PhysicalScalar, gradient: PhysicalVector) -> PhysicalVector:
-        return -(self._viscosity(values["strain"]) / self.settings.turbulent_prandtl) * gradient
+        return -(self._viscosity(values) / self.settings.turbulent_prandtl) * gradient
 
     def electromotive_force(self, values: PointValues) -> PhysicalVector:
         return -self._resistivity(values["current"]) * values["current"]
@@ -156,10 +156,63 @@ class Smagorinsky(Closure):
         """Changes of the strain are damped by up to twice the eddy viscosity, because the eddy viscosity grows with
         the strain; likewise changes of the current. The diffusivity of scalars does not depend on the scalars."""
         factor = max(2.0, 1 / self.settings.turbulent_prandtl) if scalars else 2.0
-        largest = factor * self._viscosity(values["strain"])
+        largest = factor * self._viscosity(values)
         if self._resistive_length:
             largest = jnp.maximum(largest, 2 * self._resistivity(values["current"]))
         return diffusive_rate(self.transform.grid, largest)
+
+
+class DynamicSmagorinskySettings(Settings):
+    kind: Literal["dynamic_smagorinsky"] = "dynamic_smagorinsky"
+    filter_width: Positive | None = None
+    """Delta (length); by default pi / k_max, of boxes with unequal modes the geometric mean over the axes."""
+    turbulent_prandtl: Positive = 0.42
+    """nu_t / D_t of scalars and of the buoyancy, as for smagorinsky."""
+
+
+class DynamicSmagorinsky(Smagorinsky):
+    """Smagorinsky's stress, whose coefficient follows from the flow: nu_t = C Delta^2 |S| with C = <L_ij M_ij> /
+    <M_ij M_ij> over the box, or 0 where this is negative.
+
+    With the test filter ~, sharp at pi / (2 Delta): L_ij = (u_i u_j)~ - u~_i u~_j and M_ij = 2 Delta^2 [(|S| S_ij)~ -
+    4 |S~| S~_ij], on the modes of the state. Germano, Piomelli, Moin and Cabot 1991, Phys. Fluids A 3, 1760, with
+    the least squares of Lilly 1992, Phys. Fluids A 4, 633.
+    """
+
+    Settings = DynamicSmagorinskySettings
+
+    def __init__(self, settings: DynamicSmagorinskySettings, transform: Transform, files: object):
+        Closure.__init__(self, settings, transform, files)
+        self._width, self._resistive_length = settings.filter_width or filter_width(transform.grid), 0.0
+
+    def inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
+        strain, dtype = super().inputs(layout, velocity)["strain"], velocity.real.dtype
+
+        def products(values: PointValues, points: Any, parameters: Any) -> Local:
+            s = values["strain"]
+            return Local({"uu": stress_without_trace(values["velocity"]), "ss": _size(s) * s})
+
+        def coefficients(u: SpectralVector, s: jax.Array) -> Fields:
+            return self.transform.evaluate({"velocity": u, "strain": s}, products).products
+
+        kept = (layout.k_squared(dtype) <= (math.pi / (2 * self._width)) ** 2).astype(dtype)
+        fine = coefficients(velocity, strain)
+        coarse = coefficients(kept * after(velocity, fine["uu"]), kept * strain)
+        stress, model = kept * fine["uu"] - coarse["uu"], 2 * self._width**2 * (kept * fine["ss"] - 4 * coarse["ss"])
+        twice = jnp.array([1, 1, 2, 2, 2])  # both xy and yx
+        last = layout.inner(model[0] + model[1], model[0] + model[1])
+        over, under = twice @ layout.inner(stress, model), twice @ layout.inner(model, model) + last
+        squared_length = self._width**2 * jnp.maximum(over / jnp.where(under > 0, under, 1), 0)
+        return {"strain": strain, "squared_length": jnp.where(layout.zero, squared_length, 0).astype(velocity.dtype)}
+
+    def _viscosity(self, values: PointValues) -> jax.Array:
+        return values["squared_length"] * _size(values["strain"])
+
+
+def _size(strain: jax.Array) -> jax.Array:
+    """|S| = sqrt(2 S_ij S_ij) of the components xx, yy, xy, xz, yz."""
+    xx, yy, xy, xz, yz = strain
+    return _root(2 * (xx * xx + yy * yy + (xx + yy) ** 2) + 4 * (xy * xy + xz * xz + yz * yz))
 
 
 def _root(square: jax.Array) -> jax.Array:
@@ -269,7 +322,6 @@ class PythonStress(Closure):
             self._flux.check_pointwise(jax.make_jaxpr(self.flux)(values, scalar, velocity), advice)
 
     def _own_arrays(self, files: Any) -> Mapping[str, Tree]:
-        """The arrays of the settings: given, made by a function, or read from a file."""
         settings, made = self.settings, {}
         if isinstance(settings.arrays, Mapping):
             return settings.arrays
@@ -307,7 +359,6 @@ class PythonStress(Closure):
     def _parts(
         self, user: UserFunction, names: list[str], values: PointValues, *scalar: jax.Array
     ) -> list[jax.Array]:
-        """The arrays that a function of the user returns, each broadcast to the shape of the points."""
         velocity = values["velocity"]
 
         def parts(*arguments: Any, **parameters: Any) -> list[jax.Array]:
@@ -343,7 +394,11 @@ def fitted(tree: Tree, like: Tree, where: str) -> Tree:
     return jax.tree.unflatten(jax.tree.structure(like), [given[name] for name in wanted])
 
 
-CLOSURES: dict[str, type[Closure]] = {"smagorinsky": Smagorinsky, "spectral": Spectral, "python": PythonStress}
+CLOSURES: dict[str, type[Closure]] = {
+    "smagorinsky": Smagorinsky, "dynamic_smagorinsky": DynamicSmagorinsky, "spectral": Spectral,
+    "python": PythonStress,
+}  # fmt: skip
 SubgridSettings = Annotated[
-    SmagorinskySettings | SpectralSettings | PythonStressSettings, Field(discriminator="kind")
+    SmagorinskySettings | DynamicSmagorinskySettings | SpectralSettings | PythonStressSettings,
+    Field(discriminator="kind"),
 ]

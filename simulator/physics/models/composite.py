@@ -261,7 +261,6 @@ class Composite(SplitModel):
         return {name: self.parts[name].sharpened(forward(density)) for name, density in values.items()}
 
     def _attracting(self, values: Mapping[str, PhysicalScalar]) -> SpectralScalar:
-        """The density in Poisson's equation, the sum over all components; particles enter as clouds."""
         smooth = [density for name, density in values.items() if name not in self.populations]
         modes = [self.transform.forward(total(smooth))] if smooth else []
         for name, part in self.parts.items():
@@ -409,7 +408,6 @@ def continued(carried: Float[Array, "5"], scale_factor: Number, slope: Number) -
 
 
 def _beside(fields: Any) -> dict[str, Any]:
-    """The entry `EXPECTED` of the fields, which steps carry besides matter, if there is one."""
     return {EXPECTED: fields[EXPECTED]} if EXPECTED in fields else {}
 
 

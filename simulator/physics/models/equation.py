@@ -301,7 +301,6 @@ def parameters_of(equation: type, without: Sequence[str] = ()) -> type[Settings]
 
 
 def _checked(annotation: Any) -> Any:
-    """The annotation with plain types replaced by the checked numbers of a configuration."""
     if annotation in _CHECKED:
         return _CHECKED[annotation]
     arguments = get_args(annotation)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from pydantic import model_validator
 
+from simulator.errors import UserError
 from simulator.physics.models import fields as specs
 from simulator.physics.models import flow, fluid
 from simulator.physics.models.advection import Momentum, Rotational, advection_of
@@ -27,6 +28,8 @@ class MhdSettings(FlowSettings):
     """Magnetic diffusivity, length^2 / time."""
     hyperresistivity: fluid.Hyperdiffusion | None = None
     """Further damping of the magnetic field at the rate coefficient * k^(2 order)."""
+    ion_length: NonNegative = 0.0
+    """d of the Hall effect, the ion inertial length: the magnetic field moves with u - d j. Three dimensions only."""
     kinematic: Flag = False
     """The velocity keeps its initial value: the kinematic dynamo problem."""
 
@@ -35,6 +38,8 @@ class MhdSettings(FlowSettings):
     @model_validator(mode="after")
     def _closes_both_fields(self) -> Self:
         given = {"hyperviscosity": self.hyperviscosity, "drag": self.drag, "rotation": any(self.rotation)}
+        if self.kinematic and self.ion_length:
+            raise wrong("ion_length", "the Hall effect needs the momentum equation; leave this or kinematic out")
         for key, value in {"subgrid": self.subgrid, **given}.items():
             if self.kinematic and value:
                 raise wrong(key, "has no effect: model.kinematic prescribes the velocity; leave it out")
@@ -58,14 +63,17 @@ class PrescribedVelocity(Momentum):
 
 
 class Mhd(NavierStokes):
-    """du/dt = P[-(u . grad) u + j x b - 2 Omega x u] + damping,  db/dt = curl(u x b) + eta lap b - eta_n k^(2 n) b,
-    j = curl b; both solenoidal. Damping and passive scalars are those of `NavierStokes`.
+    """du/dt = P[-(u . grad) u + j x b - 2 Omega x u] + damping,  db/dt = curl((u - d j) x b) + eta lap b -
+    eta_n k^(2 n) b, j = curl b; both solenoidal. Damping and passive scalars are those of `NavierStokes`.
 
     The mean magnetic field is the k = 0 mode of `magnetic`; the induction equation keeps it. With `kinematic`
     the velocity is prescribed. Biskamp, Magnetohydrodynamic Turbulence (2003), section 2.1.
 
     In two dimensions both fields lie in the plane; vorticity, current and the vector potential are along its normal.
     The energy flows to small scales there, too (Biskamp, section 8.1).
+
+    The Hall term, of length d, conserves the energy. Along a mean field B waves have omega = k B (sqrt(1 + (k d /
+    2)^2) +- k d / 2): Mahajan & Krishan, Mon. Not. R. Astron. Soc. 359, L27 (2005).
     """
 
     Settings = MhdSettings
@@ -76,13 +84,18 @@ class Mhd(NavierStokes):
         if settings.kinematic:
             self.unforced = "has no effect: model.kinematic prescribes the velocity"
             self.budget = "none"
-        solved = advection_of(transform.grid, magnetic=True)
+        self.hall = not flow.absent(settings.ion_length)
+        if self.hall and transform.grid.planar:
+            raise UserError("ion_length: the Hall effect needs three dimensions; leave it out")
+        # The rotational form has the values of j that the Hall term needs.
+        solved = Rotational(magnetic=True) if self.hall else advection_of(transform.grid, magnetic=True)
         self.momentum = PrescribedVelocity() if settings.kinematic else solved
 
     def _resolved(self, values: arrays.PointValues, points: Points, parameters: Any) -> Local:
         flow = super()._resolved(values, points, parameters)
         u, b = values["velocity"], values["magnetic"]
-        products = {**flow.products, "emf": cross(u, b)}
+        carrier = u - self.settings.ion_length * values["current"] if self.hall else u
+        products = {**flow.products, "emf": cross(carrier, b)}
         return flow._replace(products=products, maxima={**flow.maxima, "rate": self._rate(u, b)})
 
     def _subgrid_inputs(self, fields: Fields) -> Fields:
@@ -98,8 +111,9 @@ class Mhd(NavierStokes):
         return {**super()._of_products(products), "magnetic": curl(self.transform.layout, products["emf"])}
 
     def _rate(self, u: arrays.PhysicalVector, b: arrays.PhysicalVector) -> arrays.OverPoints:
-        """The rate (1/time) of advection and, unless the run is kinematic, of Alfven waves at a point."""
-        waves = () if self.settings.kinematic else (b,)
+        # The fastest whistler on the grid travels at k_max d times the Alfven speed.
+        whistler = 1 + self.settings.ion_length * self.transform.grid.largest_wavenumber
+        waves = () if self.settings.kinematic else (whistler * b,)
         return fluid.advection_rate(self.transform.grid, u, *waves)
 
     def acceleration(self, products: Fields, fields: Fields) -> arrays.SpectralVector:
@@ -217,7 +231,8 @@ class Mhd(NavierStokes):
         def terms(values, points, parameters) -> Local:
             u, b = values["velocity"], values["magnetic"]
             advection, lorentz = cross(u, values["vorticity"]), cross(values["current"], b)
-            products = {"advection": advection, "lorentz": lorentz, "emf": cross(u, b)}
+            carrier = u - self.settings.ion_length * values["current"]
+            products = {"advection": advection, "lorentz": lorentz, "emf": cross(carrier, b)}
             return Local({**products, **fluid.fluxes(self.mean_gradients, values)})
 
         layout, u, b = self.transform.layout, fields["velocity"], fields["magnetic"]

@@ -110,7 +110,6 @@ class NavierStokes(Model):
         return {**fields, **self.momentum.inputs(self.transform.layout, fields)}
 
     def _resolved(self, values: PointValues, points: Points, parameters: Any) -> Local:
-        """`pointwise` without a closure."""
         products = {**self.momentum.products(values), **fluid.fluxes(self.mean_gradients, values)}
         return Local(products, {"rate": fluid.advection_rate(self.transform.grid, values["velocity"])})
 
@@ -134,7 +133,6 @@ class NavierStokes(Model):
         return {"velocity": self.acceleration(products, fields), **scalars}
 
     def _mixing(self, products: Fields) -> Fields:
-        """-div of the flux of every scalar."""
         return {name: -divergence(self.transform.layout, products[name]) for name in self.mean_gradients}
 
     def production_of(self, name: str, velocity: SpectralVector) -> SpectralScalar | None:
@@ -163,7 +161,6 @@ class NavierStokes(Model):
         return rates, evaluated._replace(maxima=maxima)
 
     def _subgrid_inputs(self, fields: Fields) -> Fields:
-        """Coefficients of the further fields whose values the closure needs."""
         if self.closure is None or self.closure.modal:
             return {}
         layout, u = self.transform.layout, fields["velocity"]
@@ -171,7 +168,6 @@ class NavierStokes(Model):
         return {**self.closure.inputs(layout, u), **gradients}
 
     def _subgrid_products(self, values: PointValues, held: Mapping[str, Any]) -> PointValues:
-        """The subgrid stress, and the subgrid flux of each scalar by its name; pointwise."""
         assert self.closure is not None
         closure, found = self.closure.with_arrays(held), {}
         for name, mean in self.mean_gradients.items():
@@ -195,7 +191,6 @@ class NavierStokes(Model):
         return self._of_products(self.transform.evaluate(inputs, products, closure.arrays).products)
 
     def _of_products(self, products: Fields) -> Fields:
-        """`subgrid_tendencies` from the coefficients of `_subgrid_products`."""
         force = -divergence_of_stress(self.transform.layout, products[SUBGRID_STRESS])
         return {"velocity": force, **self._mixing(products)}
 
@@ -234,7 +229,6 @@ class NavierStokes(Model):
         return self._columns(fields, time, self._measured(fields))
 
     def _measured(self, fields: Fields) -> Evaluated:
-        """The maxima and means of values at the points that the diagnostics use."""
         transform, inputs = self.transform, {"velocity": fields["velocity"]}
         return moments(transform, inputs, lambda v: fluid.advection_rate(transform.grid, v["velocity"]))
 
@@ -264,7 +258,6 @@ class NavierStokes(Model):
         }
 
     def _cascaded(self, viscous: jax.Array, vorticity: jax.Array) -> Cascade:
-        """The quantity that flows to small scales: energy, in a plane enstrophy."""
         if not self.transform.grid.planar:
             return Cascade("energy", viscous)
         layout, s = self.transform.layout, self.settings
@@ -340,5 +333,4 @@ class NavierStokes(Model):
 
 
 def _loss(name: str) -> str:
-    """The column with the rate at which a closure takes energy or variance from a field."""
     return "subgrid_dissipation" if name == "velocity" else f"{name}_subgrid_dissipation"

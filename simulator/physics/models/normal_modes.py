@@ -43,7 +43,6 @@ def _linear(
 
 
 def _in_space(vector: Any) -> list[Any]:
-    """The three components of a vector; those of a plane are the first two."""
     components = list(vector)
     return components if len(components) == 3 else [*components, 0 * components[0]]
 

@@ -151,7 +151,6 @@ class _Check:
         return jax.ShapeDtypeStruct((*lead, *self._layout.shape), self._kind)
 
     def _pointwise(self, given: Tree) -> Tree:
-        """Shapes of the products on a block of points."""
         real = self._transform.dtype
         value = real if self._layout.real else self._kind
         values = jax.tree.map(lambda f: jax.ShapeDtypeStruct((*f.shape[:-3], *POINTS), value), given)
@@ -184,7 +183,6 @@ class _Check:
         return UserFunction(function, self._path, method, given, line=line)
 
     def _fields(self, method: str, result: Any) -> None:
-        """Refuses a result that is not a mapping from fields to arrays of their shape."""
         shapes = self._model.shapes
         if not isinstance(result, Mapping):
             self._refuse(method, f"returned {type(result).__name__}; a dict of arrays by field is needed")

@@ -191,7 +191,6 @@ class SchrodingerPoisson(SplitModel):
 
     @cached_property
     def _kinetic_rate(self) -> float:
-        """(hbar/2m) k^2 at the corner of the spectrum."""
         layout = self.transform.layout
         mode_numbers = (np.abs(layout.mode_numbers[a]).max() for a in "xyz")
         k = [n * unit for n, unit in zip(mode_numbers, self.transform.grid.fundamental, strict=True)]
@@ -378,5 +377,4 @@ class SchrodingerPoisson(SplitModel):
 
 
 def _squared(psi: jax.Array) -> jax.Array:
-    """|psi|^2, without the square root in abs."""
     return psi.real**2 + psi.imag**2

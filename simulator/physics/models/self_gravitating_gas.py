@@ -340,7 +340,6 @@ class SelfGravitatingGas(Model):
         return layout.sum(jnp.where(along, phi.real, 0))
 
     def _dissipation(self, fields: Fields, velocity: arrays.SpectralVector) -> arrays.Number:
-        """The rate at which viscosity and hyperviscosity remove energy."""
         layout, s, m = self.transform.layout, self.settings, fields["momentum"]
         k2, stretch = layout.k_squared(m.real.dtype), operators.divergence(layout, velocity)
         shear = s.viscosity * layout.inner(velocity, k2 * velocity).sum()
