@@ -10,6 +10,7 @@ from run_support import CASE, ROOT, simulation, write_case
 from simulator import Simulation, differentiate
 from simulator.errors import UserError
 from simulator.spectral.collectives import collectives
+from simulator.spectral.random import gaussian
 
 DT = 0.01
 
@@ -121,6 +122,79 @@ def test_particles(integrator: str, devices: int) -> None:
         return
     few, many = (differentiate(own, loss, steps=n, dt=0.1).lower(at).compile().memory_analysis() for n in (2, 50))
     assert many.temp_size_in_bytes - few.temp_size_in_bytes < 0.02 * few.temp_size_in_bytes
+
+
+@pytest.mark.spmd
+def test_particles_that_crowd_on_a_device() -> None:
+    """All particles meet in a plane of one of 2 devices, whose buffers grow as in a run: as on one device."""
+    found = []
+    for devices in (1, 2):
+        own = gravity_cases.simulation(gravity_cases.MATTER, "time.integrator=drift_kick_drift", devices=devices)
+        begin, lines = own.state.particles["dark"], []
+        own.report = lines.append
+
+        def loss(state) -> jax.Array:
+            p = state.particles["dark"]
+            return jnp.where(p.valid, jnp.cos(p.records["position"] + p.id).sum(0), 0).sum()
+
+        velocity = begin.records["velocity"].at[1].set((1.0 - begin.records["position"][1]) / 0.02)
+        gradient = differentiate(own, loss, steps=2, dt=0.01)
+        value, slopes = gradient({"particles": {"dark": {"velocity": velocity}}})
+        slopes = slopes["particles"]["dark"]["velocity"]
+        found.append((value, gravity_cases.by_id(begin.with_records({"slopes": slopes}))["slopes"]))
+        assert lines == ([] if devices == 1 else ["dark crowd on a device; buffers grow to 512 particles each"])
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-12)
+    np.testing.assert_allclose(found[1][1], found[0][1], rtol=0, atol=1e-12)
+
+
+START = "initial.components.dark."
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize(
+    ("devices", "precision", "power"),
+    [
+        (1, "double", "transfer: eisenstein_hu, h: 0.7, sigma8: 0.8, spectral_index: 1"),
+        pytest.param(2, "single", "amplitude: 20, index: -1", marks=pytest.mark.slow),
+        pytest.param(4, "double", "amplitude: 20, index: -1", marks=pytest.mark.slow),
+    ],
+)
+def test_particles_by_the_start(devices: int, precision: str, power: str) -> None:
+    """Along one direction of the spectrum's numbers, the seed's modes and Omega_m, of which the start knows, too:
+    extrapolated differences, as above; in single precision the round-off of a loss is 1e-6, over h = 0.02."""
+    units = ("model.units=mpc_h_km_s_msun_h", "grid.box=[200, 200, 200]", "model.cosmology.hubble=100")
+    own = gravity_cases.simulation(
+        gravity_cases.MATTER,
+        *(() if devices > 1 else units),
+        f"model.components.0.arrangement={'glass' if devices == 4 else 'lattice'}",
+        *("model.cosmology.start=0.05", "time={stop: {scale_factor: 1}, steps: 4, integrator: bullfrog}"),
+        *(f"initial.components.dark={{kind: cosmological, seed: 4, {power}}}", f"precision={precision}"),
+        devices=devices,
+    )
+    size = 2 * np.pi / own.grid.box[0]
+
+    def loss(state) -> jax.Array:
+        p = state.particles["dark"]
+        density = own.model.field_values("dark_density", own.model.contents(state))
+        waves = jnp.where(p.valid, jnp.cos(size * p.records["position"] + p.id).sum(0), 0)
+        return waves.sum() + (density**2).mean() / density.mean() ** 2
+
+    layout, s = own.transform.layout, own.config.initial.components["dark"]
+    numbers = ("sigma8", "spectral_index") if devices == 1 else ("amplitude", "index")
+    at = {START + name: getattr(s, name) for name in numbers} | {"model.cosmology.matter": 0.3}
+    at[START + "seed"] = gaussian(layout, 4)[0]
+    way = dict.fromkeys(at, 0.1) | {START + "seed": gaussian(layout, 5)[0]}
+    gradient = differentiate(own, loss, steps=4)
+
+    def central(h: float) -> float:
+        higher, lower = (jax.tree.map(lambda x, d, s=s: x + s * d, at, way) for s in (h, -h))
+        return float(gradient.value(higher) - gradient.value(lower)) / (2 * h)
+
+    value, slopes = gradient(at)
+    h, tolerance = (2e-2, 1e-3) if precision == "single" else (1e-3, 1e-6)
+    assert abs(value / differentiate(own, loss, steps=4).value({"model.cosmology.matter": 0.3}) - 1) < tolerance
+    found = sum(float((jnp.conj(slopes[key]) * way[key]).real.sum()) for key in at)
+    assert abs(found / ((4 * central(h / 2) - central(h)) / 3) - 1) < tolerance
 
 
 def test_by_numbers_of_the_start(flow) -> None:

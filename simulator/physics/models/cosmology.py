@@ -151,13 +151,13 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
 
 
 class Growing(NamedTuple):
-    """Linear growth at a time; dots are derivatives with respect to supercomoving time."""
+    """Linear growth at a time, of numbers that may be traced; speeds are derivatives by supercomoving time."""
 
-    first: Number  # D
-    speed: Number  # dD/d tau
-    second: Number  # D_2, -3/7 D^2 while matter dominates
-    second_speed: Number  # dD_2/d tau
-    pull: Number  # d^2 D/d tau^2 = 3/2 Omega_m H0^2 a D
+    first: Any  # D
+    speed: Any  # dD/d tau
+    second: Any  # D_2, -3/7 D^2 while matter dominates
+    second_speed: Any  # dD_2/d tau
+    pull: Any  # d^2 D/d tau^2 = 3/2 Omega_m H0^2 a D
 
 
 class Background:
@@ -182,12 +182,29 @@ class Background:
     def _table(self) -> tuple[np.ndarray, np.ndarray]:
         """tau as a function of u = ln a, equally spaced in u. d tau / du = 1 / (a^2 H)."""
         u = np.linspace(math.log(self.settings.start), math.log(LARGEST_SCALE_FACTOR), self.points)
+        return u, self._integral(u, 2)
+
+    def _integral(self, u: np.ndarray, power: int) -> Any:
+        """The integral of 1 / (a^power H) over ln a from the first of the points u to each of them."""
         nodes, weights = np.polynomial.legendre.leggauss(8)
         half = (u[1] - u[0]) / 2
         inside = np.exp(u[:-1, None] + half * (1 + nodes))
-        pieces = half * (weights / (inside**2 * self.hubble(inside))).sum(1)
+        pieces = half * (weights / (inside**power * self.hubble(inside))).sum(1)
         xp: Any = jnp if self.traced else np
-        return u, xp.concatenate([xp.zeros(1), xp.cumsum(pieces)])
+        return xp.concatenate([xp.zeros(1), xp.cumsum(pieces)])
+
+    def distance(self, time: Number) -> Number:
+        """The integral of a d tau from a supercomoving time to today, traced: the comoving distance over the speed of
+        light; relative error below 1e-10."""
+        u, tau = map(jnp.asarray, self._table)
+        run = jnp.asarray(self._integral(self._table[0], 1))
+
+        def passed(time: Any) -> Any:
+            i = jnp.clip(jnp.searchsorted(tau, time, side="right") - 1, 0, len(u) - 2)
+            width, slopes = tau[i + 1] - tau[i], (jnp.exp(u[i]), jnp.exp(u[i + 1]))
+            return _hermite((time - tau[i]) / width, width, (run[i], run[i + 1]), slopes)
+
+        return passed(self.time_of(1.0)) - passed(time)
 
     def time_of(self, a: float) -> float:
         """Supercomoving time at the scale factor a, by cubic Hermite interpolation in ln a; traced if the cosmology
@@ -288,7 +305,7 @@ class Background:
         slopes = xp.stack([x / speed, pull * d, x2 / speed, pull * (second - d**2)])
         return xp.stack([d, s.hubble * x, second, s.hubble * x2]), slopes
 
-    def growing(self, time: Number) -> Growing:
+    def growing(self, time: Any) -> Growing:
         """The growth of structure at a supercomoving time, traced; relative errors below 1e-10."""
         u, _ = self._table
         values, slopes = map(jnp.asarray, self._growing)
@@ -327,23 +344,16 @@ class Background:
 
     def growth(self, a: float) -> float:
         """Growth factor of the linear density contrast, D(a) = a while matter dominates."""
-        return float(self._growth(math.log(a))[0])
+        return self.grown(a).first
 
-    def second_growth(self, a: float) -> tuple[float, float]:
-        """D_2(a) and d ln D_2 / d ln a of second-order Lagrangian displacements, D_2 = -3/7 D^2 while matter
-        dominates."""
-        _, _, second, x = self._growth(math.log(a))
-        return float(second), float(x / (second * a**2 * math.sqrt(expansion(self.settings, a))))
-
-    def initial_growth(self) -> float:
-        """d ln D / d tau = f a^2 H at the start, 1 / supercomoving time."""
-        a = self.settings.start
-        return self.growth_rate(a) * a**2 * float(self.hubble(a))
-
-    def growth_rate(self, a: float) -> float:
-        """f = d ln D / d ln a."""
-        d, x, _, _ = self._growth(math.log(a))
-        return float(x / (d * a**2 * math.sqrt(expansion(self.settings, a))))
+    def grown(self, a: float) -> Growing:
+        """The growth of structure at a scale factor; traced if the cosmology is."""
+        if self.traced:
+            return self.growing(self.time_of(a))
+        d, speed, second, second_speed = map(float, self._growth(math.log(a)))
+        hubble = self.settings.hubble
+        pull = 1.5 * self.settings.matter * hubble**2 * a * d
+        return Growing(d, hubble * speed, second, hubble * second_speed, pull)
 
 
 def _hermite(x, width, values, slopes):
