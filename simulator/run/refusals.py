@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simulator.archive.manifest import committed_names
 from simulator.archive.recorder import series_of
 from simulator.archive.state import CONFIG
 from simulator.archive.states import RunInputs
@@ -79,6 +80,8 @@ def check(config: RunConfig, processes: int = 1, copies: Path | None = None, gro
         config, count if count != "auto" and fft.backend == NAME else 1, inputs=_InputsOnPaper(copies)
     )
     series_of(simulation)
+    if copies is not None and committed_names(copies.parent / "checkpoints"):
+        return  # the start, whose files may be elsewhere by now, is not needed any more
     # The initial condition may reach a branch that depends on values.
     with contextlib.suppress(jax.errors.JAXTypeError):
         jax.eval_shape(simulation.start)
