@@ -151,9 +151,8 @@ class Gradient:
 
     def begin(self, variables: Mapping[str, Any]) -> State:
         """The state from which `states` starts; particles, if numbers of their start vary, are undisturbed in it."""
-        if self._simulation.populations and any(key.startswith(particle_adjoint.START) for key in variables):
-            return self._places
-        return self._simulation.state
+        starts = self._simulation.populations and any(key.startswith(particle_adjoint.START) for key in variables)
+        return self._places if starts else self._simulation.state
 
     @cached_property
     def _places(self) -> State:
@@ -208,8 +207,8 @@ class Gradient:
     def _total(self, variables: Mapping[str, Any], begin: State, room: int) -> tuple[jax.Array, dict[str, jax.Array]]:
         """The loss, and the largest number of particles on a device. `room` distinguishes programs."""
         states = self.states(variables, begin)
-        sets = [{n: s.needed for n, s in state.particles.items()} for state in states]
-        return self._loss(*states), jax.tree.map(lambda *found: jnp.stack(found).max(), *sets)
+        needed = {n: jnp.stack([s.particles[n].needed for s in states]).max() for n in begin.particles}
+        return self._loss(*states), needed
 
     @cached_property
     def _forward(self) -> Any:
@@ -219,14 +218,11 @@ class Gradient:
     def _compiled(self) -> Any:
         def value_and_gradient(variables: Mapping[str, Any], begin: State, room: int) -> tuple[Any, Any]:
             (value, needed), slopes = jax.value_and_grad(self._total, has_aux=True)(variables, begin, room)
-            if needed:  # on the way back, too, a device may have no room
-                lost = (
-                    jnp.isfinite(value) & ~jnp.stack([jnp.isfinite(s).all() for s in jax.tree.leaves(slopes)]).all()
-                )
-                held = {n: max(room, s.capacity) for n, s in begin.particles.items()}
-                needed = {
-                    n: jnp.where(lost & (held[n] < populations[n].count), 2 * held[n], k) for n, k in needed.items()
-                }
+            size = sum(abs(s).sum() for s in jax.tree.leaves(slopes))
+            for name, particles in begin.particles.items():  # a device may have no room on the way back, too
+                held = max(room, particles.capacity)
+                lost = jnp.isfinite(value) & jnp.isnan(size) & (held < populations[name].count)
+                needed[name] = jnp.where(lost, 2 * held, needed[name])
             return (value, jax.tree.map(jnp.conj, slopes)), needed
 
         populations = self._simulation.populations

@@ -221,8 +221,8 @@ def _displaced(simulation: Simulation, variables: Mapping[str, Any], places: Set
     for name, part in simulation.model.parts.items():
         cast(Any, part).places = places[name]
     keys = ", ".join(key for key in variables if key.startswith(START))
-    refused = UserError(f"variables: {keys}: this start cannot be differentiated by this; amplitudes, slopes, masses "
-                        "and the seed's modes of a start from a lattice or glass can")  # fmt: skip
+    takes = "numbers of spectra and modes of particles that start from a lattice or glass"
+    refused = UserError(f"variables: {keys}: cannot all vary; {takes} can")
     try:
         begun = start.traced_start(simulation.config, simulation.model, simulation.inputs)[0]
     except jax.errors.JAXTypeError as error:
@@ -233,18 +233,12 @@ def _displaced(simulation: Simulation, variables: Mapping[str, Any], places: Set
 
 
 def _wider(particles: ParticleSet, domain: Domain, room: int) -> ParticleSet:
-    if room <= particles.capacity:
-        return particles
-    return lax.with_sharding_constraint(grown(particles, room), shardings(particles, domain))
+    wide = grown(particles, max(room, particles.capacity))
+    return lax.with_sharding_constraint(wide, shardings(wide, domain))
 
 
 def states(
-    simulation: Simulation,
-    variables: Mapping[str, Any],
-    begin: State,
-    ends: Sequence[int],
-    dt: float | None,
-    room: int = 0,
+    simulation: Simulation, variables: Mapping[str, Any], begin: State, ends: Sequence[int], dt: Any, room: int = 0
 ) -> tuple[State, ...]:
     """The states after the numbers `ends` of steps from `begin`, with other values of variables, in buffers of `room`
     entries at least. Without `dt` the steps end at the scale factors at which those of `time.steps` end, whatever the

@@ -196,25 +196,13 @@ class Background:
     def distance(self, time: Number) -> Number:
         """The integral of a d tau from a supercomoving time to today, traced: the comoving distance over the speed of
         light; relative error below 1e-10."""
-        u, tau = map(jnp.asarray, self._table)
-        run = jnp.asarray(self._integral(self._table[0], 1))
-
-        def passed(time: Any) -> Any:
-            i = jnp.clip(jnp.searchsorted(tau, time, side="right") - 1, 0, len(u) - 2)
-            width, slopes = tau[i + 1] - tau[i], (jnp.exp(u[i]), jnp.exp(u[i + 1]))
-            return _hermite((time - tau[i]) / width, width, (run[i], run[i + 1]), slopes)
-
-        return passed(self.time_of(1.0)) - passed(time)
+        passed, a = self._integral(self._table[0], 1), np.exp(self._table[0])
+        return self._at(self.time_of(1.0), passed, a, jnp) - self._at(time, passed, a, jnp)
 
     def time_of(self, a: float) -> float:
-        """Supercomoving time at the scale factor a, by cubic Hermite interpolation in ln a; traced if the cosmology
-        is."""
-        u, tau = self._table
-        x = math.log(a)
-        i = min(max(int((x - u[0]) / (u[1] - u[0])), 0), len(u) - 2)
-        ends = np.exp(u[i : i + 2])
-        slopes = 1 / (ends**2 * self.hubble(ends))
-        found = _hermite((x - u[i]) / (u[1] - u[0]), u[1] - u[0], tau[i : i + 2], slopes)
+        """Supercomoving time at the scale factor a; traced if the cosmology is."""
+        u, _ = self._table
+        found = self._inverse(u, np.ones(len(u)), math.log(a), jnp if self.traced else np)
         return found if self.traced else float(found)
 
     @property
@@ -231,11 +219,15 @@ class Background:
         return float(self._scale_factor(time, np))
 
     def _scale_factor(self, time: Any, xp: Any) -> Any:
-        u, tau = map(xp.asarray, self._table)
-        i = xp.clip(xp.searchsorted(tau, time, side="right") - 1, 0, len(u) - 2)
-        width, ends = tau[i + 1] - tau[i], (u[i], u[i + 1])
-        slopes = [xp.exp(2 * x) * self.hubble(xp.exp(x)) for x in ends]
-        return xp.exp(_hermite((time - tau[i]) / width, width, ends, slopes))
+        u, _ = self._table
+        return xp.exp(self._at(time, u, np.exp(2 * u) * self.hubble(np.exp(u)), xp))
+
+    def _at(self, time: Any, y: Any, slope: Any, xp: Any) -> Any:
+        """A quantity at a time, from its values y and its slopes dy/d tau at the points of the table."""
+        tau, y, slope = map(xp.asarray, (self._table[1], y, slope))
+        i = xp.clip(xp.searchsorted(tau, time, side="right") - 1, 0, len(tau) - 2)
+        width = tau[i + 1] - tau[i]
+        return _hermite((time - tau[i]) / width, width, (y[i], y[i + 1]), (slope[i], slope[i + 1]))
 
     @cached_property
     def _growth(self) -> Any:
