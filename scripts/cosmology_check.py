@@ -14,6 +14,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import NullFormatter
 
 from simulator import load_config, open_run
 from simulator.archive.halos import catalogues
@@ -75,7 +76,7 @@ print("halos / Watson:", *(f"{r:.2f} ({n} of {m:.3g})" for m, r, n in zip(mass, 
 words = ("P of the start / input", "growth of P / linear", "P / halofit / start's variance", "dn/dlnM / Watson")
 for axis, word, x in zip(axes.flat, words, ("k (h/Mpc)",) * 3 + ("mass",), strict=True):
     axis.set(xscale="log", title=word, xlabel=x, ylim=(0, 2))
-    axis.xaxis.set_minor_formatter(plt.NullFormatter())
+    axis.xaxis.set_minor_formatter(NullFormatter())
     axis.axhline(1, color="k", lw=0.5)
     axis.legend(fontsize=8)
 figure.savefig(sys.argv[2], dpi=80)
