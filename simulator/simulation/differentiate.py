@@ -135,7 +135,7 @@ class Gradient:
         elif dt is None:
             raise UserError("dt: the size of the steps is needed")
         self._simulation, self._loss, self._ends, self._dt = simulation, loss, ends, dt
-        self._kept, self._room = kept, 0
+        self._kept, self._room, self._places = kept, 0, cast(State | None, None)
 
     def __call__(self, variables: Mapping[str, Any]) -> tuple[Number, dict[str, Any]]:
         """The loss, and its gradient with the keys of `variables`."""
@@ -152,11 +152,9 @@ class Gradient:
     def begin(self, variables: Mapping[str, Any]) -> State:
         """The state from which `states` starts; particles, if numbers of their start vary, are undisturbed in it."""
         starts = self._simulation.populations and any(key.startswith(particle_adjoint.START) for key in variables)
-        return self._places if starts else self._simulation.state
-
-    @cached_property
-    def _places(self) -> State:
-        return particle_adjoint.places(self._simulation)
+        if starts and self._places is None:
+            self._places = particle_adjoint.places(self._simulation)
+        return self._places if starts and self._places is not None else self._simulation.state
 
     def _with_room(self, program: Any, variables: Mapping[str, Any]) -> Any:
         """The result of a program, which is compiled anew as long as particles have no room on a device."""
