@@ -77,7 +77,7 @@ def main(python: str, steps: int) -> None:
         path.write_text(CONFIG.replace("STOP", str(stop)).replace("DT", str(stop / steps)))
         run = Simulation(load_config(path))
         # JaxPM normalizes this growth factor, -7/3 D_2 with D = 1 at a = 1, to 1 at a = 1.
-        second = -7 / 3 * background.second_growth(START)[0] / background.growth(1.0) ** 2
+        second = -7 / 3 * background.grown(START).second / background.growth(1.0) ** 2
         np.savez(given, contrast=contrast(run), start=START, stop=STOP, matter=MATTER, second=second)
         here = Path(__file__).with_name("jaxpm_particles.py")
         subprocess.run([python, str(here), str(given), str(found)], check=True)

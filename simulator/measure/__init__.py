@@ -8,6 +8,7 @@ from typing import Any
 
 from simulator.measure.histograms import Histograms, JointHistograms
 from simulator.measure.kind import Cadence, Carried, Curves, Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.lightcone import Lightcone
 from simulator.measure.pair_correlation import PairCorrelation
 from simulator.measure.particles import ParticleStatistics, Trajectories
 from simulator.measure.probes import Probes
@@ -43,6 +44,7 @@ _OWN: tuple[Kind, ...] = (
     Strain(),
     Profiles(),
     Projections(),
+    Lightcone(),
     Probes(),
     PythonOutput(),
     ParticleStatistics(),

@@ -198,16 +198,9 @@ def fitted_mass_functions(density: float, deviation: Callable[[float], float], m
     """
     s = np.array([deviation(float(r)) for r in np.cbrt(mass / (SPHERE * density))])
     nu = 1.686 / s
-    fits = {
-        "press_schechter": math.sqrt(2 / math.pi) * nu * np.exp(-(nu**2) / 2),
-        "sheth_tormen": 0.3222
-        * nu
-        * math.sqrt(1.414 / math.pi)
-        * (1 + (0.707 * nu**2) ** -0.3)
-        * np.exp(-0.3535 * nu**2),
-        "watson": np.where(
-            abs(np.log(s) + 0.38) < 0.93, 0.282 * ((1.406 / s) ** 2.163 + 1) * np.exp(-1.21 / s**2), np.nan
-        ),
-    }
+    sheth = 0.3222 * nu * math.sqrt(1.414 / math.pi) * (1 + (0.707 * nu**2) ** -0.3) * np.exp(-0.3535 * nu**2)
+    watson = np.where(abs(np.log(s) + 0.38) < 0.93, 0.282 * ((1.406 / s) ** 2.163 + 1) * np.exp(-1.21 / s**2), np.nan)
+    press = math.sqrt(2 / math.pi) * nu * np.exp(-(nu**2) / 2)
+    fits = {"press_schechter": press, "sheth_tormen": sheth, "watson": watson}
     slope = abs(np.gradient(np.log(s), np.log(mass)))
     return {"mass": mass, "sigma": s, **{name: f * density / mass * slope for name, f in fits.items()}}

@@ -27,7 +27,7 @@ from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
 from simulator.run.loop import Calls, Loop, Moment, Outcome
 from simulator.run.prepare import Choices, find_start, forget_after, headline, prepare_folder, take_up
-from simulator.run.progress import Progress, summary, typed
+from simulator.run.progress import Progress, redshift_of, summary, typed
 from simulator.run.refusals import check_memory, decision_of
 from simulator.run.run_status import job_of
 from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
@@ -262,7 +262,8 @@ class _Run:
 
     def _say_summary(self, outcome: Outcome) -> None:
         finished = outcome.ended == "finished"
-        words = f"t = {outcome.moment.time:g}, step {outcome.moment.step}"
+        z = redshift_of(self.simulation.model.background, outcome.moment.time)
+        words = f"t = {outcome.moment.time:g}{z}, step {outcome.moment.step}"
         text = f"finished at {words}" if finished else f"stopped at {words}: {outcome.reason}"
         again, more, check = (
             [*typed(), command, str(short(self.folder))] for command in ("plot", "resume", "verify")

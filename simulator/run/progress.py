@@ -130,8 +130,13 @@ class Progress:
         left = self.seconds_left
         end = f"  {duration(left)} left" if left is not None else ""
         speed = f"{self.steps_per_second:.3g} steps/s"
-        z = f" (z = {1 / self._background.scale_factor_at(time) - 1:.4g})" if self._background is not None else ""
+        z = redshift_of(self._background, time)
         return f"step {step}  t = {time:.4g} of {self._stop:.4g}{z}  dt = {dt:.2e}  {speed}{end}"
+
+
+def redshift_of(background: Any, time: float) -> str:
+    """` (z = 9)`; nothing without an expanding background."""
+    return "" if background is None else f" (z = {round(1 / background.scale_factor_at(time) - 1, 6) + 0:.4g})"
 
 
 def notebook_line() -> Callable[[float, str], None] | None:

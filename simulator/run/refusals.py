@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simulator.archive.manifest import committed_names
 from simulator.archive.recorder import series_of
 from simulator.archive.state import CONFIG
 from simulator.archive.states import RunInputs
@@ -84,6 +85,8 @@ def check(
     if not whole:
         return
     series_of(simulation)
+    if copies is not None and committed_names(copies.parent / "checkpoints"):
+        return  # the start, whose files may be elsewhere by now, is not needed any more
     # The initial condition may reach a branch that depends on values.
     with contextlib.suppress(jax.errors.JAXTypeError):
         jax.eval_shape(simulation.start)

@@ -716,6 +716,7 @@ PICTURES: dict[str, Builder] = {
     "transfer": _each("transfer", partial(after, "flux/"), transfer),
     "profiles": _each("profile", lambda series: filter(style.is_density, over(series, "r")), profile),
     "projections": _each("projection", fields, projections),
+    "lightcone": _each("lightcone", fields, projections),
     "slices": _each("slices", fields, slices),
     "trajectories": _each("trajectories", species, paths),
     "spectral_maps": _each("spectral_map", lambda series: series.variables, spectral_map),

@@ -87,7 +87,10 @@ def _cut(axis: str, points: np.ndarray) -> str:
 def _planes(
     series: SeriesReader, field: str, labels: Labels, words: str, title: Callable[[str, np.ndarray], str]
 ) -> Figure:
-    rows, shown = labels.rows(series.time, MOST_TIMES), planes_of(series)
+    cone, empty = "nearest" in series, 0
+    while cone and empty < len(series.time) - 1 and series.one("nearest", empty) == series.one("farthest", empty):
+        empty += 1  # the first rows of a light cone are empty
+    rows, shown = [empty + row for row in labels.rows(series.time[empty:], MOST_TIMES)], planes_of(series)
     planes = {(r, a + b): series.one(f"{field}/{a}{b}", row) for r, row in enumerate(rows) for a, b, _ in shown}
     axis_of = {name: PlaneAxis.of(series.coordinates[name]) for name in {a for plane in shown for a in plane[:2]}}
     extent = {name: axis.high - axis.low for name, axis in axis_of.items()}

@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from jax.core import Tracer
 
 from simulator.errors import UserError
 from simulator.measure.budget import RESIDUAL
@@ -103,8 +104,9 @@ class Gradient:
     arrays of a python closure, a tree like `simulation.model.varied_arrays["model.subgrid.arrays"]`. Everything else
     is as in the configuration. `fields` and `initial` exclude each other. For a composite of particles variables are
     `particles`, the records position, velocity and mass at the beginning by name and in the order of
-    `simulation.state`, and numbers of the cosmology and of gravity; `dt` may be left out where the configuration has
-    `time.steps`, and no states are kept.
+    `simulation.state`, or numbers of `initial`, and numbers of the cosmology and of gravity; `dt` may be left out
+    where the configuration has `time.steps`, and no states are kept. In place of the `seed` of a cosmological start a
+    variable may be its random modes, complex coefficients like `simulator.spectral.random.gaussian(layout, seed)[0]`.
 
     The gradient has the same keys. For complex arrays it is the direction of ascent: fields - rate * gradient lowers
     the loss. Functions are compiled once for each set of keys.
@@ -133,24 +135,45 @@ class Gradient:
         elif dt is None:
             raise UserError("dt: the size of the steps is needed")
         self._simulation, self._loss, self._ends, self._dt = simulation, loss, ends, dt
-        self._kept = kept
+        self._kept, self._room, self._places = kept, 0, cast(State | None, None)
 
     def __call__(self, variables: Mapping[str, Any]) -> tuple[Number, dict[str, Any]]:
         """The loss, and its gradient with the keys of `variables`."""
-        return self._compiled(self._checked(variables), self._simulation.state)
+        return self._with_room(self._compiled, variables)
 
     def value(self, variables: Mapping[str, Any]) -> Number:
         """The loss, without its gradient."""
-        return self._forward(self._checked(variables), self._simulation.state)
+        return self._with_room(self._forward, variables)
 
     def lower(self, variables: Mapping[str, Any]) -> Any:
         """The program of value and gradient, lowered, to inspect its memory or communication."""
-        return self._compiled.lower(self._checked(variables), self._simulation.state)
+        return self._compiled.lower(self._checked(variables), self.begin(variables), self._room)
+
+    def begin(self, variables: Mapping[str, Any]) -> State:
+        """The state from which `states` starts; particles, if numbers of their start vary, are undisturbed in it."""
+        starts = self._simulation.populations and any(key.startswith(particle_adjoint.START) for key in variables)
+        if starts and self._places is None:
+            self._places = particle_adjoint.places(self._simulation)
+        return self._places if starts and self._places is not None else self._simulation.state
+
+    def _with_room(self, program: Any, variables: Mapping[str, Any]) -> Any:
+        """The result of a program, which is compiled anew as long as particles have no room on a device."""
+        simulation, given, begin = self._simulation, self._checked(variables), self.begin(variables)
+        while True:
+            found, needed = program(given, begin, self._room)
+            held = {name: max(self._room, begin.particles[name].capacity) for name in needed}
+            name = next((n for n, k in needed.items() if not isinstance(k, Tracer) and int(k) > held[n]), None)
+            if name is None:
+                return found
+            self._room = simulation.populations[name].room(int(needed[name]))
+            if simulation.cluster.is_first:
+                simulation.report(f"{name} crowd on a device; buffers grow to {self._room} particles each")
 
     def states(self, variables: Mapping[str, Any], begin: State) -> tuple[State, ...]:
-        """The states that `loss` gets. The run starts from `begin` unless a variable defines the start. Pure."""
+        """The states that `loss` gets. The run starts from `begin` unless a variable defines the start. Pure; so
+        positions are NaN if a device has no room for its particles, which calls of the gradient mend."""
         if self._simulation.populations:
-            return particle_adjoint.states(self._simulation, variables, begin, self._ends, self._dt)
+            return particle_adjoint.states(self._simulation, variables, begin, self._ends, self._dt, self._room)
         numbers = {key: value for key, value in variables.items() if key != FIELDS}
         simulation = self._simulation.varied(numbers) if numbers else self._simulation
         state = begin
@@ -179,23 +202,32 @@ class Gradient:
             count = steps = isqrt(count - 1) + 1
         return count, steps * one * (1 + simulation.integrator.order) <= HELD
 
-    def _total(self, variables: Mapping[str, Any], begin: State) -> jax.Array:
-        return self._loss(*self.states(variables, begin))
+    def _total(self, variables: Mapping[str, Any], begin: State, room: int) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """The loss, and the largest number of particles on a device. `room` distinguishes programs."""
+        states = self.states(variables, begin)
+        needed = {n: jnp.stack([s.particles[n].needed for s in states]).max() for n in begin.particles}
+        return self._loss(*states), needed
 
     @cached_property
     def _forward(self) -> Any:
-        return jax.jit(self._total)
+        return jax.jit(self._total, static_argnums=2)
 
     @cached_property
     def _compiled(self) -> Any:
-        def value_and_gradient(variables: Mapping[str, Any], begin: State) -> tuple[jax.Array, Any]:
-            value, slopes = jax.value_and_grad(self._total)(variables, begin)
-            return value, jax.tree.map(jnp.conj, slopes)
+        def value_and_gradient(variables: Mapping[str, Any], begin: State, room: int) -> tuple[Any, Any]:
+            (value, needed), slopes = jax.value_and_grad(self._total, has_aux=True)(variables, begin, room)
+            size = sum(abs(s).sum() for s in jax.tree.leaves(slopes))
+            for name, particles in begin.particles.items():  # a device may have no room on the way back, too
+                held = max(room, particles.capacity)
+                lost = jnp.isfinite(value) & jnp.isnan(size) & (held < populations[name].count)
+                needed[name] = jnp.where(lost, 2 * held, needed[name])
+            return (value, jax.tree.map(jnp.conj, slopes)), needed
 
-        return jax.jit(value_and_gradient)
+        populations = self._simulation.populations
+        return jax.jit(value_and_gradient, static_argnums=2)
 
     def _checked(self, variables: Mapping[str, Any]) -> dict[str, Any]:
-        simulation = self._simulation
+        simulation, trees = self._simulation, (FIELDS, particle_adjoint.PARTICLES)
         for key, value in variables.items():
             if simulation.populations:
                 particle_adjoint.check_variable(simulation, key, value)
@@ -206,10 +238,10 @@ class Gradient:
             elif not key.startswith(VARIED):
                 problem = "fields, and numbers of model, forcing and initial, can vary, and model.subgrid.arrays"
                 raise UserError(f"variables: {key!r}; {problem}")
-        if FIELDS in variables and any(key.startswith("initial.") for key in variables):
-            raise UserError("variables: fields and initial exclude each other; both give the start")
-        trees = (FIELDS, particle_adjoint.PARTICLES)
-        in_type = partial(jax.tree.map, lambda a: jnp.asarray(a, simulation.dtype))
+        if any(key.startswith("initial.") for key in variables) and (given := variables.keys() & trees):
+            raise UserError(f"variables: {given.pop()} and initial exclude each other; both give the start")
+        kind = jnp.float64 if simulation.populations else simulation.dtype  # clocks and spectra are double
+        in_type = partial(jax.tree.map, lambda a: a if jnp.iscomplexobj(a) else jnp.asarray(a, kind))
         return {k: v if k in trees else in_type(v) for k, v in variables.items()}
 
 

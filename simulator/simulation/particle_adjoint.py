@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,15 +18,20 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from simulator.errors import UserError
+from simulator.physics.initial.lattice import undisturbed
 from simulator.physics.models import State
 from simulator.physics.models.composite import Composite
 from simulator.physics.particles import Domain, ParticleSet
+from simulator.physics.particles.particle_set import grown
+from simulator.physics.particles.population import shardings
 from simulator.physics.stepping.splitting import Splitting
+from simulator.simulation import start
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.arrays import Number
 
-PARTICLES, GRAVITY, COSMOLOGY = "particles", "model.gravitational_constant", "model.cosmology."
-"""The variables that particles take: their records at the beginning, G, and the numbers of the background."""
+PARTICLES, GRAVITY, COSMOLOGY, START = "particles", "model.gravitational_constant", "model.cosmology.", "initial."
+"""The variables that particles take, besides the numbers of their start: their records at the beginning, G, and the
+numbers of the background."""
 RECORDS = ("position", "velocity", "mass")
 Sets = dict[str, ParticleSet]
 Records = Mapping[str, Mapping[str, jax.Array]]
@@ -58,8 +63,8 @@ def course(integrator: Splitting, background: Any, times: Float[Array, "end"], g
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def ran(model: Composite, course: Course, records: Records, begin: Sets) -> Sets:
-    """The particles after a course, from their `records` in the buffers of `begin`. Positions are NaN if a device's
-    buffer was too small for the particles there."""
+    """The particles after a course, from their `records` in the buffers of `begin`. If a device's buffer was too
+    small for the particles there, `needed` tells how many came, and positions are NaN; on the way back slopes are."""
     return _without(_ran(model, course, records, begin), "start")
 
 
@@ -68,16 +73,19 @@ def _ran(model: Composite, course: Course, records: Records, begin: Sets) -> Set
     sets = {n: s.with_records({**records[n], "start": s.records["position"]}) for n, s in begin.items()}
     sets = model.drift(sets, course.first)
 
-    def round_(carry: tuple[Sets, jax.Array], row: Any) -> tuple[Any, None]:
-        (sets, fits), (keep, kick, drift) = carry, row
+    def round_(carry: tuple[Sets, dict[str, jax.Array]], row: Any) -> tuple[Any, None]:
+        (sets, most), (keep, kick, drift) = carry, row
         pulls = model.forces(sets, None).works
         sets = {
             n: s.with_records({"velocity": keep * s.records["velocity"] + kick * pulls[n]}) for n, s in sets.items()
         }
         sets = model.drift(sets, drift)
-        return (sets, fits & _fits(sets)), None
+        return (sets, {n: jnp.maximum(most[n], s.needed) for n, s in sets.items()}), None
 
-    (sets, fits), _ = lax.scan(round_, (sets, _fits(sets)), (course.keeps, course.kicks, course.drifts))
+    begun = {n: s.needed for n, s in sets.items()}
+    (sets, most), _ = lax.scan(round_, (sets, begun), (course.keeps, course.kicks, course.drifts))
+    sets = {n: replace(s, needed=most[n]) for n, s in sets.items()}
+    fits = _fits(sets)
     return {n: s.with_records({"position": jnp.where(fits, s.records["position"], jnp.nan)}) for n, s in sets.items()}
 
 
@@ -122,16 +130,18 @@ def _reverse(model: Composite, held: tuple[Course, Sets, Sets], slopes: Sets) ->
                 **sets,
                 n: s.with_records({"velocity": before[n], "by_velocity": keep * s.records["by_velocity"]}),
             }
-        return sets, (by_keep, by_kick, by_drift)
+        return sets, (by_keep, by_kick, by_drift, _fits(sets))
 
     rows = (course.keeps, course.kicks, course.drifts)
-    sets, by_rows = lax.scan(round_, sets, rows, reverse=True)
+    sets, (*by_rows, fits) = lax.scan(round_, sets, rows, reverse=True)
     sets, by_first = undrifted(sets, course.first)
     sets = {n: s.with_records({"position": s.records["start"]}) for n, s in sets.items()}
     sets = model.drift(sets, jnp.zeros(()) * by_first.sum())
     # Sums over devices stand after the loops: inside, they could be confused with the exchange of particles.
     found = {n: _ordered(model.populations[n].domain, s, begin[n]) for n, s in sets.items()}
-    return Course(by_first.sum(), *(part.sum(-1) for part in by_rows)), found, None
+    slopes_found = Course(by_first.sum(), *(part.sum(-1) for part in by_rows)), found
+    fits = fits.all() & _fits(sets)
+    return *jax.tree.map(lambda slope: jnp.where(fits, slope, jnp.nan), slopes_found), None
 
 
 ran.defvjp(_forward, _reverse)
@@ -192,36 +202,70 @@ def check_variable(simulation: Simulation, key: str, value: Any) -> None:
         for name, records in value.items():
             if name not in known or not records.keys() <= set(RECORDS):
                 raise UserError(f"variables: particles: {', '.join(known)} have {', '.join(RECORDS)} and no others")
-    elif key != GRAVITY and (not key.startswith(COSMOLOGY) or key == f"{COSMOLOGY}start"):
-        takes = f"{PARTICLES}, {GRAVITY} and the numbers of {COSMOLOGY[:-1]} except start"
+    elif key != GRAVITY and (not key.startswith((COSMOLOGY, START)) or key == f"{COSMOLOGY}start"):
+        takes = f"{PARTICLES}, numbers of initial, {GRAVITY} and the numbers of {COSMOLOGY[:-1]} except start"
         raise UserError(f"variables: {key!r} cannot vary in a run of particles; {takes} can")
     elif key == GRAVITY and not simulation.config.model.gravitational_constant:
         raise UserError(f"variables: {GRAVITY}: this run has no gravity, which the gradient would multiply")
 
 
+def places(simulation: Simulation) -> State:
+    """The state at the start with the particles at rest on their lattice or glass, from which the start displaces
+    them: a gradient by the start begins with it."""
+    parts = simulation.model.parts.items()
+    return replace(simulation.state, particles={n: undisturbed(cast(Any, part), 1.0) for n, part in parts})
+
+
+def _displaced(simulation: Simulation, variables: Mapping[str, Any], places: Sets) -> Sets:
+    """The particles at the start, on the devices of their `places`. Raises UserError if the start cannot vary."""
+    for name, part in simulation.model.parts.items():
+        cast(Any, part).places = places[name]
+    keys = ", ".join(key for key in variables if key.startswith(START))
+    takes = "numbers of spectra and modes of particles that start from a lattice or glass"
+    refused = UserError(f"variables: {keys}: cannot all vary; {takes} can")
+    try:
+        begun = start.traced_start(simulation.config, simulation.model, simulation.inputs)[0]
+    except jax.errors.JAXTypeError as error:
+        raise refused from error
+    if any(begun[name].id is not particles.id for name, particles in places.items()):
+        raise refused  # the start has not displaced them
+    return begun
+
+
+def _wider(particles: ParticleSet, domain: Domain, room: int) -> ParticleSet:
+    wide = grown(particles, max(room, particles.capacity))
+    return lax.with_sharding_constraint(wide, shardings(wide, domain))
+
+
 def states(
-    simulation: Simulation, variables: Mapping[str, Any], begin: State, ends: Sequence[int], dt: float | None
+    simulation: Simulation, variables: Mapping[str, Any], begin: State, ends: Sequence[int], dt: Any, room: int = 0
 ) -> tuple[State, ...]:
-    """The states after the numbers `ends` of steps from `begin`, with other values of variables. Without `dt` the
-    steps end at the scale factors at which those of `time.steps` end, whatever the cosmology."""
+    """The states after the numbers `ends` of steps from `begin`, with other values of variables, in buffers of `room`
+    entries at least. Without `dt` the steps end at the scale factors at which those of `time.steps` end, whatever the
+    cosmology. If numbers of the start vary, the particles of `begin` are those of `places`."""
     model, integrator = simulation.model, simulation.integrator
     assert isinstance(model, Composite) and isinstance(integrator, Splitting)
-    numbers = {k: v for k, v in variables.items() if k.startswith(COSMOLOGY)}
-    background = simulation.varied(numbers).model.background if numbers else model.background
+    starts = any(key.startswith(START) for key in variables)
+    numbers = {k: v for k, v in variables.items() if k.startswith(COSMOLOGY) or (starts and k != PARTICLES)}
+    varied = simulation.varied(numbers) if numbers else simulation
+    background = varied.model.background
     if dt is not None:
         times = begin.time + dt * jnp.arange(ends[-1] + 1)
     else:
         times = jnp.asarray(simulation.time_step.ends)
         if ends[-1] >= len(times):
             raise UserError(f"steps: {ends[-1]} are more than the {len(times) - 1} of time.steps")
-        if numbers and background is not None and model.background is not None:
+        if background is not None and background.traced and model.background is not None:
             scales = [model.background.scale_factor_at(float(t)) for t in simulation.time_step.ends]
             times = jnp.stack([jnp.asarray(background.time_of(a)) for a in scales])
     gravity = variables[GRAVITY] / model.settings.gravitational_constant if GRAVITY in variables else 1.0
     given = variables.get(PARTICLES, {})
     found: list[State] = []
-    records = {n: {r: s.records[r] for r in RECORDS} | dict(given.get(n, {})) for n, s in begin.particles.items()}
-    sets: Any = begin.particles
+    domains = {n: population.domain for n, population in model.populations.items()}
+    begun = _displaced(varied, variables, begin.particles) if starts else begin.particles
+    begun = {n: _wider(s.with_records(given.get(n, {})), domains[n], room) for n, s in begun.items()}
+    records = {n: {r: s.records[r] for r in RECORDS} for n, s in begun.items()}
+    sets: Any = {n: _wider(s, domains[n], room) for n, s in begin.particles.items()}
     for before, end in pairwise((0, *ends)):
         part = course(integrator, background, times[before : end + 1], gravity)
         sets = ran(model, part, records, sets)

@@ -4,11 +4,13 @@ import h5py
 import numpy as np
 import pytest
 from gravity_cases import by_id, folder, simulation
+from run_support import simulate, write_case
 from storage_support import save
 
 from simulator.archive.gadget import clock_of
 from simulator.archive.shard import Dataset
 from simulator.archive.states import particle_datasets, physical_axes
+from simulator.cli import main
 from simulator.config import dump_config
 from simulator.errors import UserError
 
@@ -108,3 +110,15 @@ def test_a_header_that_contradicts_the_run_is_refused(written, override, line):
     with pytest.raises(UserError, match=r"initial: components.dark: .*hdf5: ") as refused:
         _ = run_of("mpc_h_km_s_msun_h", start, override).state
     assert line in str(refused.value)
+
+
+def test_a_run_goes_on_without_the_file_of_its_start(written, tmp_path):
+    path = tmp_path / "start.hdf5"
+    path.write_bytes(written[0].with_suffix(".hdf5").read_bytes())
+    text = RUN.replace("UNITS", "mpc_h_km_s_msun_h").replace("START", f"{{kind: gadget, path: {path}}}")
+    for name, value in KNOWN["mpc_h_km_s_msun_h"].items():
+        text = text.replace(name, value)
+    config, steps = write_case(tmp_path, text), ("time={stop: 0.01, dt: 0.005}", "devices.count=1")
+    assert simulate(config, tmp_path / "run", *steps) == 0
+    path.rename(tmp_path / "elsewhere.hdf5")
+    assert main(["resume", str(tmp_path / "run"), "time.stop=0.02"]) == 0

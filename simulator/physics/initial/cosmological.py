@@ -79,7 +79,8 @@ class ZeldovichWave(Initial):
         if matter.background is None:
             growth = math.sqrt(4 * math.pi * matter.gravity * s.density)
         else:
-            growth = matter.background.initial_growth()
+            now = matter.background.grown(matter.background.settings.start)
+            growth = now.speed / now.first
 
         def motion(q: jax.Array) -> Motion:
             displacement = jnp.zeros_like(q).at[i].set(s.amplitude * jnp.sin(k * q[i]) / k)
@@ -120,8 +121,8 @@ class Cosmological(Initial):
         background = self._background(wave)
         power = linear_power(self.settings, wave, files)
         c = background.settings
-        growth = background.growth(c.start) / background.growth(1.0)
-        speed = background.initial_growth()
+        now, unit = background.grown(c.start), background.growth(1.0)
+        growth, speed = now.first / unit, now.speed / now.first
         mean = self._mean_density(background, wave.gravity)
         layout, transform = wave.real.layout, wave.transform
 
@@ -146,11 +147,8 @@ class Cosmological(Initial):
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         background = self._background(matter)
         power = linear_power(self.settings, matter, files)
-        a, unit = background.settings.start, background.growth(1.0)
-        tempo = a**2 * float(background.hubble(a))
-        growth = background.growth(a) / unit
-        second, second_rate = background.second_growth(a)
-        rates = background.growth_rate(a) * tempo, second_rate * tempo
+        now, unit = background.grown(background.settings.start), background.growth(1.0)
+        growth, rates = now.first / unit, (now.speed / now.first, now.second_speed / now.second)
         density = self._mean_density(background, matter.gravity)
         transform = matter.transform
 
@@ -163,7 +161,7 @@ class Cosmological(Initial):
             first = growth * gradient(layout, -inverse_laplacian(layout, delta))
             if self.settings.order == 1:
                 return first, rates[0] * first
-            factor = second / unit**2
+            factor = now.second / unit**2
             more = factor * gradient(layout, inverse_laplacian(layout, second_order_source(transform, delta)))
             return first + more, rates[0] * first + rates[1] * more
 
@@ -192,7 +190,11 @@ class Cosmological(Initial):
             inside = inside & (2 * abs(layout.integers(axis)) < n)
         variance = power(jnp.maximum(k, 1e-300)) / layout.grid.volume
         usable = inside & (k > 0) & layout.mask
-        drawn = gaussian(layout, self.settings.seed)[0]
+        drawn: Any = self.settings.seed  # in a gradient, the modes themselves
+        if not isinstance(drawn, jax.Array):
+            drawn = gaussian(layout, drawn)[0]
+        elif drawn.shape != layout.shape or not jnp.iscomplexobj(drawn):
+            raise UserError(f"seed: instead of it modes, complex and of shape {layout.shape}, can vary")
         if self.settings.fixed:
             drawn = drawn / jnp.maximum(abs(drawn), 1e-30)
         # The derivative of the root is infinite at 0, where a gradient by the spectrum's numbers must not look.

@@ -22,16 +22,18 @@ def arranged(
 ) -> ParticleSet:
     """Particles of equal masses, each on the device that owns its place. `motion(positions, *given)` is the
     displacement and velocity of the particles at their undisturbed positions. The arrays `given` are arguments,
-    because a compiled function must not close over arrays on devices of several processes.
+    because a compiled function must not close over arrays on devices of several processes. With `matter.places` the
+    particles stay on the devices of these.
 
     Raises UserError, beginning with the key `count`, if no lattice has so many points.
     """
     population = matter.population
     mass = density * matter.transform.grid.volume / population.count
-    if matter.settings.arrangement == "glass":
-        particles = glass(matter, mass)
+    places = matter.places
+    if places is None:
+        particles = undisturbed(matter, mass)
     else:
-        particles = population.made(_resting(lattice_positions(population.count, matter.domain), mass))
+        particles = places.with_records({"mass": jnp.full(places.id.shape, mass, jnp.float64)})
     if motion is None:
         return particles
 
@@ -41,7 +43,14 @@ def arranged(
         inside = jnp.where(valid, matter.domain.wrapped(position + displacement), 0)
         return particles.with_records({"position": inside, "velocity": velocity})
 
-    return population.homed(jax.jit(moved)(particles, *given))
+    return population.homed(jax.jit(moved)(particles, *given)) if places is None else moved(particles, *given)
+
+
+def undisturbed(matter: ParticleComponent, mass: float) -> ParticleSet:
+    """Particles of equal masses at rest on a cubic lattice or in a glass."""
+    if matter.settings.arrangement == "glass":
+        return glass(matter, mass)
+    return matter.population.made(_resting(lattice_positions(matter.population.count, matter.domain), mass))
 
 
 def _resting(places: Positions, mass: float) -> Callable[[jax.Array], dict[str, jax.Array]]:

@@ -158,11 +158,12 @@ def physical_spectrum(
     return k * length, power / length**3
 
 
-def sigma(k: np.ndarray, power: np.ndarray, radius: float = 8.0) -> float:
-    """The standard deviation of the density contrast in spheres, from P(k) on logarithmically spaced k."""
-    x = k * radius
+def sigma(k: np.ndarray, power: Any, radius: float = 8.0) -> Any:
+    """The standard deviation of the density contrast in spheres, from P(k), perhaps traced, on logarithmically spaced
+    k."""
+    x, xp = k * radius, jnp if isinstance(power, jax.Array) else np
     window = np.where(x > 1e-2, 3 * (np.sin(x) - x * np.cos(x)) / x**3, 1 - x**2 / 10)
-    return math.sqrt(np.trapezoid(power * window**2 * k**3 / (2 * math.pi**2), np.log(k)))
+    return xp.trapezoid(power * window**2 * k**3 / (2 * math.pi**2), np.log(k)) ** 0.5
 
 
 def _camb(
@@ -230,26 +231,27 @@ def _table_of_transfer(files: StartFiles, path: InputPath) -> tuple[np.ndarray, 
 
 def transfer(k: np.ndarray, matter: float, baryons: float, form: str | None = "eisenstein_hu") -> np.ndarray:
     """The transfer function T(k), 1 on large scales, at k in 1/Mpc; `matter` is Omega_m h^2, `baryons` Omega_b /
-    Omega_m. Names follow Eisenstein & Hu, Astrophys. J. 496, 605 (1998), equations 2 to 31."""
+    Omega_m; both may be traced. Names follow Eisenstein & Hu, Astrophys. J. 496, 605 (1998), equations 2 to 31."""
+    xp: Any = jnp if isinstance(matter, jax.Array) or isinstance(baryons, jax.Array) else np
     theta, b, cold = CMB / 2.7, baryons * matter, 1 - baryons
     k_eq = 7.46e-2 * matter / theta**2
     if form == "eisenstein_hu_smooth":
-        s = 44.5 * math.log(9.83 / matter) / math.sqrt(1 + 10 * b**0.75)
-        alpha = 1 - 0.328 * math.log(431 * matter) * baryons + 0.38 * math.log(22.3 * matter) * baryons**2
+        s = 44.5 * xp.log(9.83 / matter) / xp.sqrt(1 + 10 * b**0.75)
+        alpha = 1 - 0.328 * xp.log(431 * matter) * baryons + 0.38 * xp.log(22.3 * matter) * baryons**2
         q = k * theta**2 / (matter * (alpha + (1 - alpha) / (1 + (0.43 * k * s) ** 4)))
-        log = np.log(2 * math.e + 1.8 * q)
+        log = xp.log(2 * math.e + 1.8 * q)
         return log / (log + (14.2 + 731 / (1 + 62.5 * q)) * q**2)
     z_eq = 2.5e4 * matter / theta**4
     b1 = 0.313 * matter**-0.419 * (1 + 0.607 * matter**0.674)
     z_d = 1291 * matter**0.251 / (1 + 0.659 * matter**0.828) * (1 + b1 * b ** (0.238 * matter**0.223))
     r_eq, r_d = (31.5e3 * b / theta**4 / z for z in (z_eq, z_d))
-    s = math.log((math.sqrt(1 + r_d) + math.sqrt(r_d + r_eq)) / (1 + math.sqrt(r_eq)))
-    s *= 2 / (3 * k_eq) * math.sqrt(6 / r_eq)
+    s = xp.log((xp.sqrt(1 + r_d) + xp.sqrt(r_d + r_eq)) / (1 + xp.sqrt(r_eq)))
+    s *= 2 / (3 * k_eq) * xp.sqrt(6 / r_eq)
     silk = 1.6 * b**0.52 * matter**0.73 * (1 + (10.4 * matter) ** -0.95)
     q, ks = k / (13.41 * k_eq), k * s
 
     def pressureless(alpha: float, beta: float) -> np.ndarray:
-        log = np.log(math.e + 1.8 * beta * q)
+        log = xp.log(math.e + 1.8 * beta * q)
         return log / (log + (14.2 / alpha + 386 / (1 + 69.9 * q**1.08)) * q**2)
 
     a1 = (46.9 * matter) ** 0.670 * (1 + (32.1 * matter) ** -0.532)
@@ -258,11 +260,11 @@ def transfer(k: np.ndarray, matter: float, baryons: float, form: str | None = "e
     f = 1 / (1 + (ks / 5.4) ** 4)
     cdm = f * pressureless(1, beta) + (1 - f) * pressureless(a1**-baryons * a2 ** -(baryons**3), beta)
     y = (1 + z_eq) / (1 + z_d)
-    root = math.sqrt(1 + y)
-    g = y * (-6 * root + (2 + 3 * y) * math.log((root + 1) / (root - 1)))
+    root = xp.sqrt(1 + y)
+    g = y * (-6 * root + (2 + 3 * y) * xp.log((root + 1) / (root - 1)))
     alpha_b = 2.07 * k_eq * s * (1 + r_d) ** -0.75 * g
-    beta_b = 0.5 + baryons + (3 - 2 * baryons) * math.sqrt((17.2 * matter) ** 2 + 1)
-    damped = alpha_b / (1 + (beta_b / ks) ** 3) * np.exp(-((k / silk) ** 1.4))
+    beta_b = 0.5 + baryons + (3 - 2 * baryons) * xp.sqrt((17.2 * matter) ** 2 + 1)
+    damped = alpha_b / (1 + (beta_b / ks) ** 3) * xp.exp(-((k / silk) ** 1.4))
     shift = k * s / (1 + (8.41 * matter**0.435 / ks) ** 3) ** (1 / 3)
-    sound = (pressureless(1, 1) / (1 + (ks / 5.2) ** 2) + damped) * np.sinc(shift / math.pi)
+    sound = (pressureless(1, 1) / (1 + (ks / 5.2) ** 2) + damped) * xp.sinc(shift / math.pi)
     return baryons * sound + cold * cdm

@@ -104,7 +104,7 @@ def tabulated(files: StartFiles, table: InputPath, name: str) -> Shape:
 
 def interpolated(k: Float[np.ndarray, "row"], values: Float[np.ndarray, "row"]) -> Shape:
     """The spectrum that is a power law between neighbouring rows of a table, and zero beyond its first and last k."""
-    log_k, log_values = np.log(k), np.log(values)
+    log_k, log_values = np.log(k), (jnp if isinstance(values, jax.Array) else np).log(values)
     return lambda k: jnp.exp(jnp.interp(jnp.log(k), log_k, log_values, left=-jnp.inf, right=-jnp.inf))
 
 

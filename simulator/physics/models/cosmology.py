@@ -151,13 +151,13 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
 
 
 class Growing(NamedTuple):
-    """Linear growth at a time; dots are derivatives with respect to supercomoving time."""
+    """Linear growth at a time, of numbers that may be traced; speeds are derivatives by supercomoving time."""
 
-    first: Number  # D
-    speed: Number  # dD/d tau
-    second: Number  # D_2, -3/7 D^2 while matter dominates
-    second_speed: Number  # dD_2/d tau
-    pull: Number  # d^2 D/d tau^2 = 3/2 Omega_m H0^2 a D
+    first: Any  # D
+    speed: Any  # dD/d tau
+    second: Any  # D_2, -3/7 D^2 while matter dominates
+    second_speed: Any  # dD_2/d tau
+    pull: Any  # d^2 D/d tau^2 = 3/2 Omega_m H0^2 a D
 
 
 class Background:
@@ -182,22 +182,27 @@ class Background:
     def _table(self) -> tuple[np.ndarray, np.ndarray]:
         """tau as a function of u = ln a, equally spaced in u. d tau / du = 1 / (a^2 H)."""
         u = np.linspace(math.log(self.settings.start), math.log(LARGEST_SCALE_FACTOR), self.points)
+        return u, self._integral(u, 2)
+
+    def _integral(self, u: np.ndarray, power: int) -> Any:
+        """The integral of 1 / (a^power H) over ln a from the first of the points u to each of them."""
         nodes, weights = np.polynomial.legendre.leggauss(8)
         half = (u[1] - u[0]) / 2
         inside = np.exp(u[:-1, None] + half * (1 + nodes))
-        pieces = half * (weights / (inside**2 * self.hubble(inside))).sum(1)
+        pieces = half * (weights / (inside**power * self.hubble(inside))).sum(1)
         xp: Any = jnp if self.traced else np
-        return u, xp.concatenate([xp.zeros(1), xp.cumsum(pieces)])
+        return xp.concatenate([xp.zeros(1), xp.cumsum(pieces)])
+
+    def distance(self, time: Number) -> Number:
+        """The integral of a d tau from a supercomoving time to today, traced: the comoving distance over the speed of
+        light; relative error below 1e-10."""
+        passed, a = self._integral(self._table[0], 1), np.exp(self._table[0])
+        return self._at(self.time_of(1.0), passed, a, jnp) - self._at(time, passed, a, jnp)
 
     def time_of(self, a: float) -> float:
-        """Supercomoving time at the scale factor a, by cubic Hermite interpolation in ln a; traced if the cosmology
-        is."""
-        u, tau = self._table
-        x = math.log(a)
-        i = min(max(int((x - u[0]) / (u[1] - u[0])), 0), len(u) - 2)
-        ends = np.exp(u[i : i + 2])
-        slopes = 1 / (ends**2 * self.hubble(ends))
-        found = _hermite((x - u[i]) / (u[1] - u[0]), u[1] - u[0], tau[i : i + 2], slopes)
+        """Supercomoving time at the scale factor a; traced if the cosmology is."""
+        u, _ = self._table
+        found = self._inverse(u, np.ones(len(u)), math.log(a), jnp if self.traced else np)
         return found if self.traced else float(found)
 
     @property
@@ -214,11 +219,15 @@ class Background:
         return float(self._scale_factor(time, np))
 
     def _scale_factor(self, time: Any, xp: Any) -> Any:
-        u, tau = map(xp.asarray, self._table)
-        i = xp.clip(xp.searchsorted(tau, time, side="right") - 1, 0, len(u) - 2)
-        width, ends = tau[i + 1] - tau[i], (u[i], u[i + 1])
-        slopes = [xp.exp(2 * x) * self.hubble(xp.exp(x)) for x in ends]
-        return xp.exp(_hermite((time - tau[i]) / width, width, ends, slopes))
+        u, _ = self._table
+        return xp.exp(self._at(time, u, np.exp(2 * u) * self.hubble(np.exp(u)), xp))
+
+    def _at(self, time: Any, y: Any, slope: Any, xp: Any) -> Any:
+        """A quantity at a time, from its values y and its slopes dy/d tau at the points of the table."""
+        tau, y, slope = map(xp.asarray, (self._table[1], y, slope))
+        i = xp.clip(xp.searchsorted(tau, time, side="right") - 1, 0, len(tau) - 2)
+        width = tau[i + 1] - tau[i]
+        return _hermite((time - tau[i]) / width, width, (y[i], y[i + 1]), (slope[i], slope[i + 1]))
 
     @cached_property
     def _growth(self) -> Any:
@@ -288,7 +297,7 @@ class Background:
         slopes = xp.stack([x / speed, pull * d, x2 / speed, pull * (second - d**2)])
         return xp.stack([d, s.hubble * x, second, s.hubble * x2]), slopes
 
-    def growing(self, time: Number) -> Growing:
+    def growing(self, time: Any) -> Growing:
         """The growth of structure at a supercomoving time, traced; relative errors below 1e-10."""
         u, _ = self._table
         values, slopes = map(jnp.asarray, self._growing)
@@ -327,23 +336,16 @@ class Background:
 
     def growth(self, a: float) -> float:
         """Growth factor of the linear density contrast, D(a) = a while matter dominates."""
-        return float(self._growth(math.log(a))[0])
+        return self.grown(a).first
 
-    def second_growth(self, a: float) -> tuple[float, float]:
-        """D_2(a) and d ln D_2 / d ln a of second-order Lagrangian displacements, D_2 = -3/7 D^2 while matter
-        dominates."""
-        _, _, second, x = self._growth(math.log(a))
-        return float(second), float(x / (second * a**2 * math.sqrt(expansion(self.settings, a))))
-
-    def initial_growth(self) -> float:
-        """d ln D / d tau = f a^2 H at the start, 1 / supercomoving time."""
-        a = self.settings.start
-        return self.growth_rate(a) * a**2 * float(self.hubble(a))
-
-    def growth_rate(self, a: float) -> float:
-        """f = d ln D / d ln a."""
-        d, x, _, _ = self._growth(math.log(a))
-        return float(x / (d * a**2 * math.sqrt(expansion(self.settings, a))))
+    def grown(self, a: float) -> Growing:
+        """The growth of structure at a scale factor; traced if the cosmology is."""
+        if self.traced:
+            return self.growing(self.time_of(a))
+        d, speed, second, second_speed = map(float, self._growth(math.log(a)))
+        hubble = self.settings.hubble
+        pull = 1.5 * self.settings.matter * hubble**2 * a * d
+        return Growing(d, hubble * speed, second, hubble * second_speed, pull)
 
 
 def _hermite(x, width, values, slopes):

@@ -64,6 +64,8 @@ class ParticleComponent(Component):
     """
 
     Settings = ParticleComponentSettings
+    places: ParticleSet | None = None
+    """In a gradient by the start, the undisturbed particles from which it displaces those of a run."""
 
     def __init__(
         self, settings: ParticleComponentSettings, gravity: Gravity, make: Callable[..., Transform], files: object

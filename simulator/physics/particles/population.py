@@ -124,7 +124,7 @@ class Population:
             particles = settle(particles)
         while bool(particles.crowded):
             needed = min(int(particles.needed), self.count)
-            larger = partial(grown, capacity=self._room(needed))
+            larger = partial(grown, capacity=self.room(needed))
             try:
                 particles = jax.jit(larger, out_shardings=shardings(particles, self.domain))(particles)
                 particles = settle(particles)
@@ -133,7 +133,8 @@ class Population:
         self.capacity = particles.capacity
         return particles
 
-    def _room(self, needed: int) -> int:
+    def room(self, needed: int) -> int:
+        """The number of entries of a buffer that needs to be larger. Raises RunFailure if none can be so large."""
         if needed > EACH_MOST:
             raise self._too_many(needed, f"and {EACH_MOST} are the most")
         return min(self.count, needed + needed // 8 + 16, EACH_MOST)
