@@ -78,7 +78,7 @@ def test_only_neighbours_exchange_and_no_device_sees_all_particles():
     particles = shared_out(random_positions(count), home, capacity_for(count, 4))
     found = collectives(settle(layout).lower(particles).compile())
     assert {kind for kind, c in found.items() if c.count} == {"collective-permute", "all-reduce"}
-    record = 8 * (3 + 1 + 1 + 1)  # position, tag, id, home
+    record = 8 * (3 + 1 + 1)  # position, tag, id
     message = particles.capacity // 64 + 16
     assert found["collective-permute"].bytes == 2 * message * record
     assert found["all-reduce"].bytes < 1000

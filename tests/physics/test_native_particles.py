@@ -14,7 +14,7 @@ from simulator.physics.particles.interpolation import Sampler
 from simulator.physics.particles.migration import ORDER, sorted_by_cell
 from simulator.spectral import Local, make_transform, native
 from simulator.spectral.native import build
-from simulator.spectral.native.particles import select
+from simulator.spectral.native.particles import leaving
 
 pytestmark = pytest.mark.skipif(native.missing() is not None, reason="there are no native kernels here")
 
@@ -165,12 +165,16 @@ def test_kept_values_are_those_of_the_inverse(layout):
         np.testing.assert_allclose(kept[inside], part[inside], rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("most", [1, 7, 100])
-def test_the_first_marks_are_selected(most):
-    marks = np.random.default_rng(0).choice(3, 203, p=(0.8, 0.1, 0.1)).astype(np.int8)
-    for found, mark in zip(jax.jit(select, static_argnums=1)(marks, most), (1, 2), strict=True):
-        (places,) = np.nonzero(marks == mark)
-        np.testing.assert_array_equal(found, np.append(places, [203] * most)[:most])
+@pytest.mark.parametrize("most", [1, 100])
+def test_the_first_leaving_particles_are_selected(most):
+    """The planes 0 to 6 of a device of 7 in a ring with 20; those of the next one are 7 to 13."""
+    plane = np.random.default_rng(0).choice(20, 203, p=(*[0.1] * 7, *[0.3 / 13] * 13))
+    count = jnp.full(1, 200, jnp.int32)
+    run = jax.jit(lambda x: leaving(x, count, jnp.zeros(1), (1, 20, 7), 0.1, most))
+    found = run((0.1 * plane + 0.05) * np.ones((3, 1)))
+    for places, first, last in (found[0], 7, 14), (found[1], 14, 20):
+        (expected,) = np.nonzero((plane >= first) & (plane < last) & (np.arange(203) < 200))
+        np.testing.assert_array_equal(places, np.append(expected, [203] * most)[:most])
 
 
 @pytest.mark.spmd

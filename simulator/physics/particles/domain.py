@@ -136,6 +136,18 @@ class Domain:
         mesh = self.physical.mesh
         return jax.shard_map(local, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
+    def on_devices(self, local: Callable[..., Any], *arrays: jax.Array) -> Any:
+        """`local` of every device's parts of arrays: numbers, and arrays whose last axis counts entries of particles,
+        or devices. So are its results."""
+        if not self.cuts:
+            return local(*arrays)
+        shapes = jax.eval_shape(local, *arrays)
+        given, made = (
+            jax.tree.map(lambda a: self.spec(len(a.shape)) if a.shape else PartitionSpec(), tree)
+            for tree in (arrays, shapes)
+        )
+        return self.mapped(local, given, made)(*arrays)
+
     @cached_property
     def owners(self) -> Bool[np.ndarray, "device"]:
         """True for the devices, in the order of the mesh, that own planes."""

@@ -17,6 +17,7 @@ from simulator.physics.particles.migration import settled
 from simulator.physics.particles.particle_set import EACH_MOST, NOBODY, ParticleSet, capacity_for, grown
 from simulator.physics.particles.start import Positions, StoredParticles
 from simulator.spectral.arrays import Truth
+from simulator.spectral.native.particles import keep, restore
 
 Sets = dict[str, ParticleSet]
 
@@ -113,6 +114,32 @@ class Population:
         given = domain.spec(1), domain.spec(2)
         parts = domain.mapped(local, given, PartitionSpec(domain.names))(particles.id, values)
         return parts.sum(0)
+
+    # ---- undoing a step ----------------------------------------------------------------------------------
+
+    def kept(self, particles: ParticleSet) -> tuple[ParticleSet, ParticleSet]:
+        """The particles, whose arrays native kernels may then change in place, and particles to go back to. Kicks do
+        not change velocities in place."""
+        if not self.domain.native:
+            return particles, particles
+        names = [name for name in particles.records if name != "velocity"]
+        arrays = particles.id, *(particles.records[name] for name in names)
+        found = self.domain.on_devices(keep, *arrays)
+
+        def made(ids: jax.Array, *records: jax.Array) -> ParticleSet:
+            return replace(particles.with_records(dict(zip(names, records, strict=True))), id=ids)
+
+        return made(*found[: len(arrays)]), made(*found[len(arrays) :])
+
+    def either(self, holds: Truth, new: ParticleSet, old: ParticleSet) -> ParticleSet:
+        """The new particles if they hold, else the old ones."""
+        if not self.domain.native:
+            return jax.tree.map(lambda a, b: jnp.where(holds, a, b), new, old)
+        names = tuple(new.records)
+        arrays = [array for s in (new, old) for array in (s.id, *(s.records[name] for name in names))]
+        ids, *records = self.domain.on_devices(restore, holds, *arrays)
+        count = jnp.where(holds, new.count, old.count)
+        return replace(new, id=ids, records=dict(zip(names, records, strict=True)), count=count)
 
     # ---- growing -----------------------------------------------------------------------------------------
 
