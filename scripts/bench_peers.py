@@ -8,9 +8,9 @@ Navier-Stokes RK4 from a Taylor-Green vortex: fluidsim's ns3d (FFTW, MPI, 2 rank
 published for JAX (complex transforms back to the input layout, 2 devices), and this program. The same in planes:
 fluidsim's ns2d with each of its parallel transforms, and this program. Schrodinger-Poisson steps of order 2 in single
 precision: Jaxion (2 devices), and this program. As many particles as points, moved by their gravity: JaxPM (cloud in
-cell, single precision, one device with all cores), and this program with the same weights and with its default, eight
-steps in a call of each. Fifty steps of order 2 from a Taylor-Green vortex in single precision, and the gradient of
-the final energy in the initial velocity: exponax (one device with all cores), and this program.
+cell, single and double precision, one device with all cores), and this program with the same weights and with its
+default, eight steps in a call of each. Fifty steps of order 2 from a Taylor-Green vortex in single precision, and the
+gradient of the final energy in the initial velocity: exponax (one device with all cores), and this program.
 Every contender is a separate process that waits for its turns without using a core; medians are compared. Contenders
 that solve the same flow must agree on its energy.
 
@@ -246,6 +246,7 @@ def main() -> int:
         mesh = flow | single | {"what": "particles", "dt": 1e-5, "steps": max(1, round(8 * 128**3 / n**3))}
         meshes = [
             ("jaxpm_step.py", jaxpm, mesh),
+            ("jaxpm_step.py", jaxpm, mesh | double),
             ("simulator_step.py", here, mesh | {"matter": {"assignment": "cic"}}),
             ("simulator_step.py", here, mesh),
             ("simulator_step.py", here, mesh | double | {"matter": {"assignment": "cic"}}),

@@ -14,7 +14,6 @@ from simulator.physics.particles.interpolation import Sampler
 from simulator.physics.particles.migration import ORDER, sorted_by_cell
 from simulator.spectral import Local, make_transform, native
 from simulator.spectral.native import build
-from simulator.spectral.native.particles import leaving
 
 pytestmark = pytest.mark.skipif(native.missing() is not None, reason="there are no native kernels here")
 
@@ -165,18 +164,6 @@ def test_kept_values_are_those_of_the_inverse(layout):
         np.testing.assert_allclose(kept[inside], part[inside], rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("most", [1, 100])
-def test_the_first_leaving_particles_are_selected(most):
-    """The planes 0 to 6 of a device of 7 in a ring with 20; those of the next one are 7 to 13."""
-    plane = np.random.default_rng(0).choice(20, 203, p=(*[0.1] * 7, *[0.3 / 13] * 13))
-    count = jnp.full(1, 200, jnp.int32)
-    run = jax.jit(lambda x: leaving(x, count, jnp.zeros(1), (1, 20, 7), 0.1, most))
-    found = run((0.1 * plane + 0.05) * np.ones((3, 1)))
-    for places, first, last in (found[0], 7, 14), (found[1], 14, 20):
-        (expected,) = np.nonzero((plane >= first) & (plane < last) & (np.arange(203) < 200))
-        np.testing.assert_array_equal(places, np.append(expected, [203] * most)[:most])
-
-
 @pytest.mark.spmd
 @pytest.mark.parametrize("layout", ["one device", "2 slabs"])
 def test_sorting_keeps_particles_whole_and_empty_entries_empty(layout):
@@ -206,18 +193,3 @@ def test_sorting_keeps_particles_whole_and_empty_entries_empty(layout):
         np.testing.assert_array_equal(np.asarray(found.id)[here][b], ids[here][a])
         sorted_ = np.asarray(found.records["position"])[:, here]
         np.testing.assert_array_equal(sorted_[:, b], position[:, here][:, a])
-
-
-def test_derivatives_follow_the_sorted_particles():
-    """The derivative of a sum over particles with distinct weights."""
-    domain = Domain.of(transform("one device", np.float64))
-    position = jnp.asarray(np.random.default_rng(5).random((3, 20)) * np.array(GRID.box)[:, None])
-    tags = jnp.arange(20.0)
-
-    def total(position):
-        records, count = {"position": position, "tag": tags}, jnp.full(1, 20, jnp.int32)
-        particles = ParticleSet(records, jnp.arange(20), count, jnp.int32(0))
-        found = sorted_by_cell(particles, domain, jnp.asarray(True))
-        return (found.records["tag"] * found.records["position"] ** 2).sum()
-
-    np.testing.assert_allclose(jax.jit(jax.grad(total))(position), 2 * tags * position, rtol=1e-14)

@@ -141,15 +141,14 @@ class ParticleComponent(Component):
 
     def kick(self, fields, work, potential, time, duration) -> tuple[Any, jax.Array]:
         particles, spacing = fields[PARTICLES], self.transform.grid.spacing
-        velocity = particles.records["velocity"]
+        velocity, fastest = particles.records["velocity"], None
         if self.domain.native:
             given = work, velocity, particles.count, jnp.asarray(duration, jnp.float64)
             velocity, fastest = self.domain.on_devices(partial(kicked, spacing), *given)
-            new, rate = particles.with_records({"velocity": velocity}), fastest.max()
         else:
             velocity = velocity + duration * accelerated(particles, work)
-            new = particles.with_records({"velocity": velocity})
-            rate = crossing_rate(new, spacing)
+        new = particles.with_records({"velocity": velocity})
+        rate = crossing_rate(new, spacing) if fastest is None else fastest.max()
         return {PARTICLES: new}, jax.lax.stop_gradient(rate + potential.fall)
 
     def drift(self, fields: Any, duration: Number) -> Any:

@@ -4,12 +4,11 @@ Along every cut axis the owners of planes form a ring. In a round every device s
 as many down, each the shorter way, and takes in the particles of its neighbours; rounds follow until every particle
 is on its device. A step moves few particles by one hop, a start or a restart may move all particles by many hops:
 both use the same code and bounded buffers. If a device has no room for the particles that it is sent, no particle
-moves in that round or later, and `ParticleSet.needed` states how much room is needed.
+moves in that round or later, and `ParticleSet.needed` asks for a quarter more room.
 
 A round reads and writes only the entries of particles that move, so that a step does not copy all entries.
 """
 
-import math
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -54,30 +53,8 @@ def settled(particles: ParticleSet, domain: Domain) -> ParticleSet:
     full = jnp.zeros((), bool)
     for cut in domain.cuts:
         travellers, full = _along(travellers, full, cut, domain)
-    residents = _residents(travellers, full, domain)
-    short = jnp.maximum(residents, particles.capacity + particles.capacity // 4 + 1)
-    needed = jnp.where(full, short, travellers.held.max())
+    needed = jnp.where(full, particles.capacity + particles.capacity // 4 + 1, travellers.held.max())
     return replace(particles, records=travellers.records, id=travellers.id, count=travellers.held, needed=needed)
-
-
-def _residents(travellers: _Travellers, full: jax.Array, domain: Domain) -> jax.Array:
-    """If some device was `full`, the number of particles in the part of the box that has the most of all devices'
-    parts, else zero."""
-    total = math.prod(cut.parts for cut in domain.cuts)
-
-    def counted(position: jax.Array, ids: jax.Array) -> jax.Array:
-        number = jnp.zeros(ids.shape, jnp.int32)
-        for cut in domain.cuts:
-            number = number * cut.parts + cut.owner(domain.plane(position, cut.axis))
-        return jnp.zeros(total, jnp.int32).at[jnp.where(ids >= 0, number, total)].add(1, mode="drop")
-
-    def local(full: jax.Array, position: jax.Array, ids: jax.Array) -> jax.Array:
-        # Counting takes longer than all other work on particles that stay; the sum over devices is outside.
-        return lax.cond(full, counted, lambda position, ids: jnp.zeros(total, jnp.int32), position, ids)[None]
-
-    given, position = (PartitionSpec(), domain.spec(2), domain.spec(1)), travellers.records["position"]
-    counts = domain.mapped(local, given, PartitionSpec(domain.names))(full, position, travellers.id)
-    return counts.sum(0).max().astype(jnp.int32)
 
 
 def _along(travellers: _Travellers, full: jax.Array, cut: Cut, domain: Domain) -> tuple[_Travellers, jax.Array]:

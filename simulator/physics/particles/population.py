@@ -122,24 +122,20 @@ class Population:
         not change velocities in place."""
         if not self.domain.native:
             return particles, particles
-        names = [name for name in particles.records if name != "velocity"]
-        arrays = particles.id, *(particles.records[name] for name in names)
-        found = self.domain.on_devices(keep, *arrays)
-
-        def made(ids: jax.Array, *records: jax.Array) -> ParticleSet:
-            return replace(particles.with_records(dict(zip(names, records, strict=True))), id=ids)
-
-        return made(*found[: len(arrays)]), made(*found[len(arrays) :])
+        leaves, tree = jax.tree.flatten(particles.without("velocity"))
+        found = self.domain.on_devices(keep, *leaves)
+        velocity = {"velocity": particles.records["velocity"]}
+        same, old = (
+            tree.unflatten(part).with_records(velocity) for part in (found[: len(leaves)], found[len(leaves) :])
+        )
+        return same, old
 
     def either(self, holds: Truth, new: ParticleSet, old: ParticleSet) -> ParticleSet:
         """The new particles if they hold, else the old ones."""
         if not self.domain.native:
             return jax.tree.map(lambda a, b: jnp.where(holds, a, b), new, old)
-        names = tuple(new.records)
-        arrays = [array for s in (new, old) for array in (s.id, *(s.records[name] for name in names))]
-        ids, *records = self.domain.on_devices(restore, holds, *arrays)
-        count = jnp.where(holds, new.count, old.count)
-        return replace(new, id=ids, records=dict(zip(names, records, strict=True)), count=count)
+        leaves, tree = jax.tree.flatten(new)
+        return tree.unflatten(self.domain.on_devices(restore, holds, *leaves, *jax.tree.leaves(old)))
 
     # ---- growing -----------------------------------------------------------------------------------------
 

@@ -124,10 +124,6 @@ def restore(holds: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
     return tuple(_called(RESTORE, new, holds, *arrays, aliases={1 + i: i for i in range(len(new))}))
 
 
-Cells = tuple[int, int, int]  # The number of cells along each axis.
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
 def sorted_by_cell(
     order: str,
     cells: tuple[int, ...],
@@ -142,14 +138,3 @@ def sorted_by_cell(
     axes, numbers = np.asarray([AXES.index(axis) for axis in order], np.int64), np.asarray(cells, np.int64)
     made = {"aliases": {2 + i: i for i in range(len(arrays))}, "spacing": np.asarray(spacing, np.float64)}
     return tuple(_called(SORT, arrays, *given, axes=axes, cells=numbers, **made))
-
-
-@sorted_by_cell.defjvp
-def _(order: str, cells: Cells, spacing: tuple[float, ...], primals: Any, tangents: Any) -> tuple[Any, Any]:
-    entries = jnp.arange(primals[2].shape[-1], dtype=jnp.int64)
-    *made, places = sorted_by_cell(order, cells, spacing, *primals, entries)
-    moved = [
-        jnp.take(tangent, places, axis=-1) if jnp.issubdtype(array.dtype, jnp.inexact) else tangent
-        for array, tangent in zip(made, tangents[2:], strict=True)
-    ]
-    return tuple(made), tuple(moved)
