@@ -222,8 +222,8 @@ ffi::Error keep(ffi::RemainingArgs given, ffi::RemainingRets made) {
     ffi::AnyBuffer same = **made.get<ffi::AnyBuffer>(i), copy = **made.get<ffi::AnyBuffer>(given.size() + i);
     if (same.untyped_data() != array.untyped_data() || copy.size_bytes() != array.size_bytes())
       return wrong("an array to keep of another kind");
-    std::copy_n(static_cast<const char *>(array.untyped_data()), array.size_bytes(),
-                static_cast<char *>(copy.untyped_data()));
+    simulator::copy_aside(static_cast<char *>(copy.untyped_data()), static_cast<const char *>(array.untyped_data()),
+                          index(array.size_bytes()));
   }
   return ffi::Error::Success();
 }

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <vector>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace simulator {
 
@@ -48,6 +51,18 @@ index leaving(const double *x, index count, const Ring &ring, index most, index 
   look(count);
   for (int which = 0; which < 2; ++which) std::fill(to[which] + found[which], to[which] + most, int32_t(none));
   return number;
+}
+
+void copy_aside(char *to, const char *from, index bytes) {
+  index i = 0;
+#if defined(__SSE2__)
+  if (reinterpret_cast<uintptr_t>(to) % sizeof(__m128i) == 0) {
+    for (; i + index(sizeof(__m128i)) <= bytes; i += index(sizeof(__m128i)))
+      _mm_stream_si128(reinterpret_cast<__m128i *>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i *>(from + i)));
+    _mm_sfence();
+  }
+#endif
+  std::copy(from + i, from + bytes, to + i);
 }
 
 void order(const double *position, index count, index stride, const index *axes, const index *cells,

@@ -20,6 +20,9 @@ struct Ring {
 // are `none`.
 index leaving(const double *x, index count, const Ring &ring, index most, index none, int32_t *up, int32_t *down);
 
+// Copies an array that is rarely read again, past the caches where the processor can.
+void copy_aside(char *to, const char *from, index bytes);
+
 // The places of the `count` particles in the order of their cells. The box has `cells` cells of the size `spacing`
 // along x, y and z, numbered in the order `axes`. Positions are (3, stride). The sort is stable.
 void order(const double *position, index count, index stride, const index *axes, const index *cells,
