@@ -8,9 +8,9 @@ Navier-Stokes RK4 from a Taylor-Green vortex: fluidsim's ns3d (FFTW, MPI, 2 rank
 published for JAX (complex transforms back to the input layout, 2 devices), and this program. The same in planes:
 fluidsim's ns2d with each of its parallel transforms, and this program. Schrodinger-Poisson steps of order 2 in single
 precision: Jaxion (2 devices), and this program. As many particles as points, moved by their gravity: JaxPM (cloud in
-cell, single precision, one device with all cores), and this program with the same weights and with its default, eight
-steps in a call of each. Fifty steps of order 2 from a Taylor-Green vortex in single precision, and the gradient of
-the final energy in the initial velocity: exponax (one device with all cores), and this program.
+cell, single and double precision, one device with all cores), and this program with the same weights and with its
+default, eight steps in a call of each. Fifty steps of order 2 from a Taylor-Green vortex in single precision, and the
+gradient of the final energy in the initial velocity: exponax (one device with all cores), and this program.
 Every contender is a separate process that waits for its turns without using a core; medians are compared. Contenders
 that solve the same flow must agree on its energy.
 
@@ -38,6 +38,7 @@ from simulator.check.circumstances import circumstances
 HERE = Path(__file__).resolve().parent
 PROBLEM = {"viscosity": 6.25e-4, "dt": 1e-3}
 RANKS = 2
+KINDS = ("navier_stokes", "schrodinger_poisson", "particles", "particles_double")
 FLUIDSIM = ("fluidfft-fftwmpi", "fluidfft-fftw", "fluidfft-mpi_with_fftw", "fluidsim[fft,mpi]")
 IN_PLANES = ("fftwmpi2d", "fftw1d")
 """Parallel transforms of planes in fluidsim."""
@@ -222,7 +223,7 @@ def main() -> int:
     parser.add_argument("--gradients", default="", help="points along each side of a box, e.g. 64")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--devices", type=int, default=2, help="devices of each JAX program (default: 2)")
-    parser.add_argument("--only", choices=("navier_stokes", "schrodinger_poisson", "particles"))
+    parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--without", default="", help="peers to leave out, e.g. published,fluidsim")
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     parser.add_argument("--folder", type=Path, default=Path(cache) / "simulator-peers", help="for the peers")
@@ -248,9 +249,10 @@ def main() -> int:
             ("jaxpm_step.py", jaxpm, mesh),
             ("simulator_step.py", here, mesh | {"matter": {"assignment": "cic"}}),
             ("simulator_step.py", here, mesh),
-            ("simulator_step.py", here, mesh | double | {"matter": {"assignment": "cic"}}),
         ]
-        for what, wanted in (("navier_stokes", flows), ("schrodinger_poisson", waves), ("particles", meshes)):
+        doubles = [(program, prepare, problem | double) for program, prepare, problem in meshes[:2]]
+        steps = ("navier_stokes", flows), ("schrodinger_poisson", waves), ("particles", meshes)
+        for what, wanted in (*steps, ("particles_double", doubles)):
             wanted = [w for w in wanted if w[0].removesuffix("_step.py") not in left_out]
             if args.only in (None, what):
                 rows += compare(f"{what}, {n}^3", wanted, folder, args.rounds)

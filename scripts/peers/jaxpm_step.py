@@ -1,15 +1,20 @@
-"""JaxPM: a kick and a drift of its particle mesh (cloud in cell) in single precision, its default."""
+"""JaxPM: a kick and a drift of its particle mesh (cloud in cell) in single precision, its default, or in double."""
 
 from turns import Line, problem, serve, timed
 
 line, settings = Line(), problem()
 
 import jax  # noqa: E402
+
+double = settings["precision"] == "double"
+jax.config.update("jax_enable_x64", double)
+
 import jax.numpy as jnp  # noqa: E402
 from jaxpm.pm import pm_forces  # noqa: E402
 
 n, dt = settings["shape"][0], settings["dt"]
-lattice = jnp.stack(jnp.meshgrid(*[jnp.arange(n, dtype=jnp.float32)] * 3, indexing="ij"), -1)
+along = jnp.arange(n, dtype=jnp.float64 if double else jnp.float32)
+lattice = jnp.stack(jnp.meshgrid(along, along, along, indexing="ij"), -1)
 wave = jnp.sin(2 * jnp.pi * lattice / n)
 
 
@@ -29,4 +34,5 @@ def run() -> None:
     state = jax.block_until_ready(advance(state))
 
 
-serve(line, {"name": f"JaxPM, single, cic (jax {jax.__version__})"}, lambda: timed(settings["steps"], run))
+name = f"JaxPM, {settings['precision']}, cic (jax {jax.__version__})"
+serve(line, {"name": name}, lambda: timed(settings["steps"], run))

@@ -16,7 +16,7 @@ from simulator.spectral import native, staged
 from simulator.spectral.backends import build, candidates, preferred
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes
 from simulator.spectral.collectives import collectives
-from simulator.spectral.measure import random_array, temporary_bytes
+from simulator.spectral.measure import random_array
 from simulator.words import size
 
 COMPONENTS = 3
@@ -61,7 +61,7 @@ class Compiled:
         self._inverse = jax.jit(_named(inverse, f"inverse_{name}")).lower(modes).compile()
         self.sent = sum(c.bytes for c in collectives(self._forward).values())
         share = sum(s.data.nbytes for s in values.addressable_shards) / len(values.addressable_shards)
-        self.temporary = temporary_bytes(self._forward) / share
+        self.temporary = self._forward.memory_analysis().temp_size_in_bytes / share
 
     def round(self) -> tuple[float, float]:
         start = perf_counter()

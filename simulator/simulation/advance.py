@@ -92,11 +92,12 @@ def one_step(
     if isinstance(integrator, Splitting):  # dt comes from the previous step's last kick, which the memory carries
         dt, origin, since, time = choose(state.memory["rate"])
         split = cast(SplitModel, model)
-        evolved, rate = integrator.alternate(split, model.contents(state), state.time, dt)
+        state, contents = _kept(split, state, model.contents(state))
+        evolved, rate = integrator.alternate(split, contents, state.time, dt)
         fields = _constrained(model, state, {name: evolved[name] for name in state.fields}, dt)
         new = _replaced(state, evolved, rate)
         new = replace(new, fields=fields, time=time, step=state.step + 1, dt=dt, origin=origin, since=since)
-        return _with_room(state, new)
+        return _with_room(split, state, new)
     force = None if forcing is None else lambda f, t: forcing.acceleration(f, t, state.memory)
 
     swarm = swarm or Swarm((), model)
@@ -162,11 +163,12 @@ def _joined_steps(
         dt, origin, since, time = choose(whole, whole.memory["rate"])
         length = jnp.where(due, dt, 0)
         stages = integrator.stages(model.background, whole.time, length)
+        whole, contents = _kept(model, whole, contents)
         contents, _ = model.kicked(contents, forces, whole.time, stages.kicks[0])
         contents = model.drift(contents, stages.drifts[1])
         new = _replaced(whole, contents, whole.memory["rate"])
         new = replace(new, time=time, step=whole.step + 1, dt=dt, origin=origin, since=since)
-        new = _with_room(whole, new)
+        new = _with_room(model, whole, new)
         clock = ("time", "step", "dt", "origin", "since")
         new = replace(new, **{n: jnp.where(due, getattr(new, n), getattr(whole, n)) for n in clock})
         new = _at_failure(whole, new)
@@ -188,21 +190,25 @@ def _at_failure(old: State, new: State) -> State:
     return replace(new, step=jnp.where(failed, old.step, new.step), time=jnp.where(failed, old.time, new.time))
 
 
-def _with_room(state: State, new: State) -> State:
+def _kept(model: Model, state: State, contents: Any) -> tuple[State, Any]:
+    """The state, to which `_with_room` can go back, and the contents, whose particles may change in place."""
+    kept = {name: model.populations[name].kept(particles) for name, particles in state.particles.items()}
+    old = {name: pair[1] for name, pair in kept.items()}
+    return replace(state, particles=old), {**contents, **{name: pair[0] for name, pair in kept.items()}}
+
+
+def _with_room(model: Model, state: State, new: State) -> State:
     """The new state; or the old state, with the room that is `needed`, if a device had no room for its particles. If
     no step could be taken, the new state has the old particles."""
     shared = [particles for particles in new.particles.values() if particles.devices > 1]
-    held = new
+    held, taken = new, jnp.isfinite(new.dt)
     if shared:
         full = jnp.stack([particles.crowded for particles in shared]).any()
-        held = jax.tree.map(lambda old, new: jnp.where(full, old, new), state, new)
-    taken = jnp.isfinite(new.dt)
+        without = (replace(s, particles={}) for s in (state, new))
+        held, taken = jax.tree.map(lambda old, new: jnp.where(full, old, new), *without), taken & ~full
     particles = {
-        name: replace(
-            jax.tree.map(lambda old, new: jnp.where(taken, new, old), state.particles[name], found),
-            needed=new.particles[name].needed,
-        )
-        for name, found in held.particles.items()
+        name: replace(model.populations[name].either(taken, found, state.particles[name]), needed=found.needed)
+        for name, found in new.particles.items()
     }
     return replace(held, particles=particles)
 

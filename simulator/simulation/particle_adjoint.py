@@ -21,6 +21,7 @@ from simulator.errors import UserError
 from simulator.physics.initial.lattice import undisturbed
 from simulator.physics.models import State
 from simulator.physics.models.composite import Composite
+from simulator.physics.models.particle_component import accelerated
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.particle_set import grown
 from simulator.physics.particles.population import shardings
@@ -75,7 +76,7 @@ def _ran(model: Composite, course: Course, records: Records, begin: Sets) -> Set
 
     def round_(carry: tuple[Sets, dict[str, jax.Array]], row: Any) -> tuple[Any, None]:
         (sets, most), (keep, kick, drift) = carry, row
-        pulls = model.forces(sets, None).works
+        pulls = _pulls(model, sets)
         sets = {
             n: s.with_records({"velocity": keep * s.records["velocity"] + kick * pulls[n]}) for n, s in sets.items()
         }
@@ -116,7 +117,7 @@ def _reverse(model: Composite, held: tuple[Course, Sets, Sets], slopes: Sets) ->
         sets, by_drift = undrifted(sets, drift)
 
         def forces(records: Any) -> Any:
-            return model.forces({n: s.with_records(records[n]) for n, s in sets.items()}, None).works
+            return _pulls(model, {n: s.with_records(records[n]) for n, s in sets.items()})
 
         places = {n: {r: s.records[r] for r in ("position", "mass")} for n, s in sets.items()}
         pulls, transposed = jax.vjp(forces, places)
@@ -145,6 +146,11 @@ def _reverse(model: Composite, held: tuple[Course, Sets, Sets], slopes: Sets) ->
 
 
 ran.defvjp(_forward, _reverse)
+
+
+def _pulls(model: Composite, sets: Sets) -> dict[str, jax.Array]:
+    works = model.forces(sets, None).works
+    return {n: accelerated(s, works[n]) for n, s in sets.items()}
 
 
 def _fits(sets: Sets) -> jax.Array:

@@ -1,6 +1,6 @@
 """Grids, layouts, distributed transforms and the operators written against them."""
 
-from simulator.spectral.backends import DECOMPOSITIONS, make_transform, usable_counts
+from simulator.spectral.backends import DECOMPOSITIONS, make_transform
 from simulator.spectral.candidates import Modes
 from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
@@ -19,5 +19,4 @@ __all__ = [
     "Points",
     "Transform",
     "make_transform",
-    "usable_counts",
 ]

@@ -39,11 +39,6 @@ def _chosen(backend: str) -> list[ModuleType]:
     return list(BACKENDS.values()) if backend == "auto" else [BACKENDS[backend]]
 
 
-def usable_counts(modes: Modes, most: int, backend: str = staged.NAME, decomposition: str = "auto") -> list[int]:
-    """The device counts up to `most` that the backend can use with the decomposition."""
-    return [n for n in range(1, most + 1) if candidates(modes, n, backend, decomposition)]
-
-
 def most(modes: Modes, backend: str) -> int:
     """The largest number of devices that some decomposition can use."""
     return max(b.most(modes) for b in _chosen(backend))

@@ -67,8 +67,7 @@ def measured(  # many parameters: the measurement depends on all of them, and `b
     possible = choose(modes, len(devices), "auto", decomposition, mesh)
     candidates = worth_timing(possible)
     key = _key(modes, devices, dtype, candidates, native.chosen(kernels, devices[0].platform), nodes)
-    name = f"transform-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
-    path = None if folder is None else folder / name
+    path = None if folder is None else folder / f"transform-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
     known = broadcast(_read(path, key))
     if known is not None:
         return Choice(**known)
@@ -102,23 +101,11 @@ def worth_timing(found: list[Candidate]) -> list[Candidate]:
 
 
 def _key(modes: Modes, devices: Devices, dtype: Any, candidates: list[Candidate], kernels: str, nodes: int) -> str:
-    grid = modes.grid
-    parts = {
-        "shape": grid.shape,
-        "dealias": grid.dealias,
-        "real": modes.real,
-        "every": modes.every,
-        "dtype": np.dtype(dtype).name,
-        "devices": len(devices),
-        "processes": len({d.process_index for d in devices}),
-        "nodes": nodes,
-        "kind": devices[0].device_kind,
-        "cores": os.cpu_count(),
-        "candidates": [str(c) for c in candidates],
-        "kernels": kernels,
-        "jax": jax.__version__,
-    }
-    return json.dumps(parts, sort_keys=True)
+    grid, first, processes = modes.grid, devices[0], len({d.process_index for d in devices})
+    parts = [grid.shape, grid.dealias, modes.real, modes.every, np.dtype(dtype).name, len(devices), processes, nodes]
+    return json.dumps(
+        [*parts, first.device_kind, os.cpu_count(), list(map(str, candidates)), kernels, jax.__version__]
+    )
 
 
 def _read(path: Path | None, key: str) -> dict[str, Any] | None:
@@ -182,11 +169,6 @@ def _nonlinear_term(transform: Transform) -> Callable[[], float]:
         return 1e3 * (perf_counter() - start)
 
     return timed
-
-
-def temporary_bytes(compiled: Any) -> int:
-    """Memory (bytes) that a compiled program needs on one device in addition to its arguments and results."""
-    return compiled.memory_analysis().temp_size_in_bytes
 
 
 def random_array(shape: tuple[int, ...], dtype: Any, sharding: Any) -> jax.Array:

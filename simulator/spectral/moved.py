@@ -5,8 +5,6 @@ A quadratic product on N points gives the mode k an error from k + N e for vecto
 a spacing along x, y and z that error has the opposite sign: the mean over both grids is the exact convolution.
 Patterson & Orszag, Phys. Fluids 14, 2538 (1971); Canuto et al., Spectral Methods: Fundamentals in Single Domains
 (2006), section 3.3.2.
-
-The two grids together have 2 N^3 points; a grid padded for the same modes has 2 sqrt(2) N^3.
 """
 
 import jax
@@ -29,17 +27,12 @@ def phase_shift(grid: Grid, step: Whole, stage: Number | Whole | int) -> Shift |
 
         dt^2 / 2 (N' A - A' N - A' A),    N' and A' the derivatives with respect to u,
 
-    instead of dt A. The terms linear in A have a random phase and add up over a run as dt^(3/2), the quadratic one as
-    dt. In a resolved flow both are below the method's own error of order dt^2. In an under-resolved one the quadratic
-    term adds dt^2 <|A|^2> / 2 to the energy in every step.
+    instead of dt A. The terms linear in A have a random phase; in an under-resolved flow the quadratic one adds
+    dt^2 <|A|^2> / 2 to the energy in every step.
 
-    Other integrators are refused. In rk3 the weights of the stages do not cancel (1/6 - 3/10 + 8/15), and the error
-    would not vanish with dt. In rk4 and etdrk4 the weights cancel, but an error of order dt^2 per step would reduce
-    the order of the method from 4 to less than 2. For an aliasing error of order dt^3 an explicit method needs two
-    stages on each grid: four evaluations per step, as many as Heun's method with `spherical`. Rogallo, NASA TM 81315
-    (1981); Patterson & Orszag, Phys. Fluids 14, 2538 (1971).
-
-    The shift depends only on the number of the step, so that a restarted run uses the same shifts.
+    Other integrators are refused: in rk3 the weights of the stages do not cancel, and in rk4 and etdrk4 an error of
+    order dt^2 per step would spoil the order. Rogallo, NASA TM 81315 (1981); Patterson & Orszag, Phys. Fluids 14,
+    2538 (1971). The shift depends only on the number of the step, so that a restarted run uses the same shifts.
     """
     if grid.dealias != "rogallo":
         return None

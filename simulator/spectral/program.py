@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
+from itertools import count
 from typing import Any
 
 import jax
@@ -89,19 +90,8 @@ class Program:
             self._calls[key] = jax.make_jaxpr(self.partitioned)(*avals)
         return self._calls[key]
 
-    def _factor(self, spec: PartitionSpec, axis: int) -> int:
-        names = spec[axis] if axis < len(spec) else None
-        names = () if names is None else (names if isinstance(names, tuple) else (names,))
-        return math.prod(self.mesh.shape[name] for name in names)
-
     def _local(self, aval: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
-        shape = []
-        for axis, extent in enumerate(aval.shape):
-            local, rest = divmod(extent, self._factor(spec, axis))
-            if rest:
-                raise ValueError(f"{self.name}: axis {axis} of {aval.shape} does not divide over {spec}")
-            shape.append(local)
-        return jax.ShapeDtypeStruct(tuple(shape), aval.dtype)
+        return jax.ShapeDtypeStruct(NamedSharding(self.mesh, spec).shard_shape(aval.shape), aval.dtype)
 
     def local_jaxpr(self, avals: Sequence[Any]) -> ClosedJaxpr:
         """The function, traced for one device's blocks of the given global arguments."""
@@ -115,10 +105,12 @@ class Program:
         return jax.make_jaxpr(self.function, axis_env=list(self.mesh.shape.items()))(*local)
 
     def _global_shapes(self, local: ClosedJaxpr) -> tuple[jax.ShapeDtypeStruct, ...]:
-        return tuple(
-            jax.ShapeDtypeStruct(tuple(n * self._factor(s, i) for i, n in enumerate(o.shape)), o.dtype)
-            for o, s in zip(local.out_avals, self.outputs, strict=True)
-        )
+        def extended(shape: tuple[int, ...], spec: PartitionSpec) -> tuple[int, ...]:
+            parts = (math.prod(self.mesh.shape[n] for n in _names(spec[i : i + 1])) for i in range(len(shape)))
+            return tuple(n * count for n, count in zip(shape, parts, strict=True))
+
+        pairs = zip(local.out_avals, self.outputs, strict=True)
+        return tuple(jax.ShapeDtypeStruct(extended(o.shape, s), o.dtype) for o, s in pairs)
 
     @cached_property
     def _shardings(self) -> tuple[tuple[NamedSharding, ...], tuple[NamedSharding, ...]]:
@@ -179,7 +171,7 @@ class Program:
     @_once
     def tangent(self, positions: tuple[int, ...]) -> "Program":
         """Tangents of all results from all arguments and the tangents of those at `positions`."""
-        count = len(self.inputs)
+        number = len(self.inputs)
 
         def along(primals, function):
             def varied(*values):
@@ -191,12 +183,12 @@ class Program:
             return varied, tuple(primals[p] for p in positions)
 
         def function(*arguments):
-            varied, point = along(arguments[:count], self.function)
-            return jax.jvp(varied, point, arguments[count:])[1]
+            varied, point = along(arguments[:number], self.function)
+            return jax.jvp(varied, point, arguments[number:])[1]
 
         def vjp(*arguments):
-            varied, point = along(arguments[:count], self._reversible)
-            return jax.vjp(varied, *point)[1](tuple(arguments[count:]))
+            varied, point = along(arguments[:number], self._reversible)
+            return jax.vjp(varied, *point)[1](tuple(arguments[number:]))
 
         inputs, name = [*self.inputs, *(self.inputs[p] for p in positions)], f"{self.name}_tangent"
         return Program(function, self.mesh, inputs, self.outputs, name=name, axes=self._axes, vjp=vjp)
@@ -227,8 +219,8 @@ class Program:
             shapes = [local[i] for i in varied]
             cotangents = [jnp.zeros(o.shape, o.dtype) for o in jax.eval_shape(along, *shapes)]
             for i, value in zip(nonzero, given, strict=True):
-                count = math.prod(self.mesh.shape[n] for n in replicas(self.outputs[i]))
-                cotangents[i] = value / count if count > 1 else value
+                share = math.prod(self.mesh.shape[n] for n in replicas(self.outputs[i]))
+                cotangents[i] = value / share if share > 1 else value
             # The transpose of a tangent program is the backward pass of the primal function, in which parts marked
             # for recomputation store no residuals.
             if tangents_only and self.vjp is not None:
@@ -247,10 +239,10 @@ class Program:
 
 def _batched_vjp(vjp: Local, axes: tuple[int | None, ...], results: int) -> Local:
     def batched(*arguments):
-        count = len(arguments) - results
-        cotangents = jax.vmap(vjp, in_axes=(*axes[:count], *(0,) * results), out_axes=0)(*arguments)
+        fixed = len(arguments) - results
+        cotangents = jax.vmap(vjp, in_axes=(*axes[:fixed], *(0,) * results), out_axes=0)(*arguments)
         # A tangent that is the same for the whole batch collects the cotangents of all its members.
-        return tuple(c if a == 0 else c.sum(0) for c, a in zip(cotangents, axes[count:], strict=True))
+        return tuple(c if a == 0 else c.sum(0) for c, a in zip(cotangents, axes[fixed:], strict=True))
 
     return batched
 
@@ -286,27 +278,16 @@ def fingerprint(jaxpr: ClosedJaxpr) -> int:
     return int.from_bytes(digest.digest()[:4], "little")
 
 
-def _names(spec: PartitionSpec) -> set[str]:
-    names: set[str] = set()
-    for entry in spec:
-        if entry is not None:
-            names.update(entry if isinstance(entry, tuple) else (entry,))
-    return names
+def _names(spec: Sequence[Any]) -> set[str]:
+    entries = (entry if isinstance(entry, tuple) else (entry,) for entry in spec if entry is not None)
+    return {name for entry in entries for name in entry}
 
 
 def _independent_dimensions(mesh, operands, results) -> str:
     """A sharding rule in which nothing propagates: the shardings of a program are fixed."""
-    count = 0
-
-    def side(types) -> str:
-        nonlocal count
-        parts = []
-        for t in types:
-            parts.append(" ".join(f"f{count + i}" for i in range(len(t.shape))))
-            count += len(t.shape)
-        return ", ".join(parts)
-
-    return f"{side(operands)} -> {side(results)}"
+    number = count()
+    sides = [", ".join(" ".join(f"f{next(number)}" for _ in t.shape) for t in types) for types in (operands, results)]
+    return " -> ".join(sides)
 
 
 program_p = Primitive("program")

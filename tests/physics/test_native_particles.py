@@ -14,7 +14,6 @@ from simulator.physics.particles.interpolation import Sampler
 from simulator.physics.particles.migration import ORDER, sorted_by_cell
 from simulator.spectral import Local, make_transform, native
 from simulator.spectral.native import build
-from simulator.spectral.native.particles import select
 
 pytestmark = pytest.mark.skipif(native.missing() is not None, reason="there are no native kernels here")
 
@@ -165,14 +164,6 @@ def test_kept_values_are_those_of_the_inverse(layout):
         np.testing.assert_allclose(kept[inside], part[inside], rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("most", [1, 7, 100])
-def test_the_first_marks_are_selected(most):
-    marks = np.random.default_rng(0).choice(3, 203, p=(0.8, 0.1, 0.1)).astype(np.int8)
-    for found, mark in zip(jax.jit(select, static_argnums=1)(marks, most), (1, 2), strict=True):
-        (places,) = np.nonzero(marks == mark)
-        np.testing.assert_array_equal(found, np.append(places, [203] * most)[:most])
-
-
 @pytest.mark.spmd
 @pytest.mark.parametrize("layout", ["one device", "2 slabs"])
 def test_sorting_keeps_particles_whole_and_empty_entries_empty(layout):
@@ -202,18 +193,3 @@ def test_sorting_keeps_particles_whole_and_empty_entries_empty(layout):
         np.testing.assert_array_equal(np.asarray(found.id)[here][b], ids[here][a])
         sorted_ = np.asarray(found.records["position"])[:, here]
         np.testing.assert_array_equal(sorted_[:, b], position[:, here][:, a])
-
-
-def test_derivatives_follow_the_sorted_particles():
-    """The derivative of a sum over particles with distinct weights."""
-    domain = Domain.of(transform("one device", np.float64))
-    position = jnp.asarray(np.random.default_rng(5).random((3, 20)) * np.array(GRID.box)[:, None])
-    tags = jnp.arange(20.0)
-
-    def total(position):
-        records, count = {"position": position, "tag": tags}, jnp.full(1, 20, jnp.int32)
-        particles = ParticleSet(records, jnp.arange(20), count, jnp.int32(0))
-        found = sorted_by_cell(particles, domain, jnp.asarray(True))
-        return (found.records["tag"] * found.records["position"] ** 2).sum()
-
-    np.testing.assert_allclose(jax.jit(jax.grad(total))(position), 2 * tags * position, rtol=1e-14)

@@ -11,7 +11,7 @@ import pytest
 from run_support import call, fresh, largest_difference, simulate, write_case
 
 from simulator.errors import UserError
-from simulator.spectral import Grid, Modes, make_transform, usable_counts
+from simulator.spectral import Grid, Modes, make_transform
 from simulator.spectral.backends import candidates, choose
 from simulator.spectral.measure import measured, worth_timing
 
@@ -63,6 +63,9 @@ def test_every_proper_factorisation_is_timed():
 
 
 def test_usable_counts():
+    def usable_counts(modes, most, *wanted, **chosen):
+        return [n for n in range(1, most + 1) if candidates(modes, n, *wanted, **chosen)]
+
     assert usable_counts(CUBE, 100, decomposition="slab") == list(range(1, 23))
     assert usable_counts(CUBE, 8, "jaxdecomp") == [1, 2, 4, 8]
     assert usable_counts(Modes(Grid((4, 1, 1))), 64) == [1]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -19,6 +20,7 @@ from simulator.physics.particles.species import crossing_rate
 from simulator.settings import Count, Flag, NonNegative, Settings
 from simulator.spectral import Transform
 from simulator.spectral.arrays import Number, OfModes, ParticleVectors, PhysicalScalar, SpectralScalar
+from simulator.spectral.native.particles import drifted, kicked
 from simulator.spectral.operators import gradient
 
 COMPENSATED_WIDTH = 0.85
@@ -26,6 +28,11 @@ COMPENSATED_WIDTH = 0.85
 what linear theory says, or more: attraction is 0.965 there, and 0.9999 at a quarter."""
 RECORDS = {"position": 3, "velocity": 3, "mass": 0}
 """Records of a particle, and their components (0: a scalar)."""
+
+
+def accelerated(particles: ParticleSet, pull: jax.Array) -> ParticleVectors:
+    """Accelerations in double precision; 0 in empty entries."""
+    return jnp.where(particles.valid, pull, 0).astype(jnp.float64)
 
 
 class ParticleComponentSettings(Settings):
@@ -123,24 +130,33 @@ class ParticleComponent(Component):
 
     def acceleration(self, particles: ParticleSet, potential: Potential) -> ParticleVectors:
         """The acceleration (length/time^2) of each particle in double precision; 0 in empty entries."""
-        pull = -gradient(self.transform.layout, self.clouds(potential.modes))
-        found = self.assignment.interpolated(pull, particles.records["position"])
-        return jnp.where(particles.valid, found, 0).astype(jnp.float64)
+        return accelerated(particles, self.pulled({PARTICLES: particles}, None, potential))
 
-    def pulled(self, fields: Any, work: None, potential: Potential) -> ParticleVectors:
-        return self.acceleration(fields[PARTICLES], potential)
+    def pulled(self, fields: Any, work: None, potential: Potential) -> jax.Array:
+        """The acceleration in the transform's precision; anything in empty entries."""
+        pull = -gradient(self.transform.layout, self.clouds(potential.modes))
+        return self.assignment.interpolated(pull, fields[PARTICLES].records["position"])
 
     def kick(self, fields, work, potential, time, duration) -> tuple[Any, jax.Array]:
-        particles = fields[PARTICLES]
-        velocity = particles.records["velocity"] + duration * work
+        particles, spacing = fields[PARTICLES], self.transform.grid.spacing
+        velocity, fastest = particles.records["velocity"], None
+        if self.domain.native:
+            given = work, velocity, particles.count, jnp.asarray(duration, jnp.float64)
+            velocity, fastest = self.domain.on_devices(partial(kicked, spacing), *given)
+        else:
+            velocity = velocity + duration * accelerated(particles, work)
         new = particles.with_records({"velocity": velocity})
-        rate = crossing_rate(new, self.transform.grid.spacing) + potential.fall
-        return {PARTICLES: new}, jax.lax.stop_gradient(rate)
+        rate = crossing_rate(new, spacing) if fastest is None else fastest.max()
+        return {PARTICLES: new}, jax.lax.stop_gradient(rate + potential.fall)
 
     def drift(self, fields: Any, duration: Number) -> Any:
         particles = fields[PARTICLES]
-        position = particles.records["position"] + duration * particles.records["velocity"]
-        return {PARTICLES: self.settled(particles, position)}
+        position, velocity = particles.records["position"], particles.records["velocity"]
+        if not self.domain.native:
+            return {PARTICLES: self.settled(particles, position + duration * velocity)}
+        given = position, velocity, particles.count, jnp.asarray(duration, jnp.float64)
+        position = self.domain.on_devices(partial(drifted, self.domain.box), *given)
+        return {PARTICLES: settled(particles.with_records({"position": position}), self.domain)}
 
     def settled(self, particles: ParticleSet, position: ParticleVectors) -> ParticleSet:
         """The particles at other positions, which may lie outside of the box, each on the device that owns its

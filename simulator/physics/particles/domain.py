@@ -136,6 +136,18 @@ class Domain:
         mesh = self.physical.mesh
         return jax.shard_map(local, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
+    def on_devices(self, local: Callable[..., Any], *arrays: jax.Array) -> Any:
+        """`local` of every device's parts of arrays: numbers, and arrays whose last axis counts entries of particles,
+        or devices. So are its results."""
+        if not self.cuts:
+            return local(*arrays)
+        shapes = jax.eval_shape(local, *arrays)
+        given, made = (
+            jax.tree.map(lambda a: self.spec(len(a.shape)) if a.shape else PartitionSpec(), tree)
+            for tree in (arrays, shapes)
+        )
+        return self.mapped(local, given, made)(*arrays)
+
     @cached_property
     def owners(self) -> Bool[np.ndarray, "device"]:
         """True for the devices, in the order of the mesh, that own planes."""
@@ -178,7 +190,9 @@ class Domain:
         """A device's block (..., x, y, z), extended by the neighbours' planes along every cut axis, corners included.
         The exchange starts after `before` is computed. To be called inside shard_map."""
         for cut in self.cuts:
-            block = before = _extended(block, cut, block.ndim - 3 + cut.axis, below, above, before)
+            axis = block.ndim - 3 + cut.axis
+            room = [(below, above) if i == axis else (0, 0) for i in range(block.ndim)]
+            block = before = _filled(jnp.pad(block, room), cut, axis, below, above, before)
         return block
 
     def filled(self, whole: jax.Array, order: str, below: int, above: int, before: jax.Array) -> jax.Array:
@@ -194,12 +208,6 @@ class Domain:
         for cut in reversed(self.cuts):
             block = _folded(block, cut, block.ndim - 3 + cut.axis, below, above)
         return block
-
-
-def _extended(block: jax.Array, cut: Cut, axis: int, below: int, above: int, before: jax.Array) -> jax.Array:
-    room = [(0, 0)] * block.ndim
-    room[axis] = (below, above)
-    return _filled(jnp.pad(block, room), cut, axis, below, above, before)
 
 
 def _filled(whole: jax.Array, cut: Cut, axis: int, below: int, above: int, before: jax.Array) -> jax.Array:

@@ -4,12 +4,11 @@ Along every cut axis the owners of planes form a ring. In a round every device s
 as many down, each the shorter way, and takes in the particles of its neighbours; rounds follow until every particle
 is on its device. A step moves few particles by one hop, a start or a restart may move all particles by many hops:
 both use the same code and bounded buffers. If a device has no room for the particles that it is sent, no particle
-moves in that round or later, and `ParticleSet.needed` states how much room is needed.
+moves in that round or later, and `ParticleSet.needed` asks for a quarter more room.
 
 A round reads and writes only the entries of particles that move, so that a step does not copy all entries.
 """
 
-import math
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -26,10 +25,9 @@ from simulator.spectral.native import particles as native_kernels
 
 
 class _Travellers(NamedTuple):
-    """Migrating particles. Their destinations travel with them, so that all devices agree."""
+    """Migrating particles."""
 
     records: dict[str, jax.Array]
-    home: tuple[jax.Array, ...]  # For each cut axis the owner of each particle's plane, (entries,).
     id: jax.Array
     held: Any  # (devices,): the number of particles on each device.
 
@@ -51,53 +49,25 @@ def settled(particles: ParticleSet, domain: Domain) -> ParticleSet:
     the capacity, some particles on a device on the way there."""
     if not domain.cuts:
         return particles
-    position = particles.records["position"]
-    home = tuple(cut.owner(domain.plane(position, cut.axis)) for cut in domain.cuts)
-    travellers = _Travellers(particles.records, home, particles.id, particles.count)
+    travellers = _Travellers(particles.records, particles.id, particles.count)
     full = jnp.zeros((), bool)
-    for number, cut in enumerate(domain.cuts):
-        travellers, full = _along(travellers, full, number, cut, domain)
-    residents = _residents(travellers, full, domain)
-    short = jnp.maximum(residents, particles.capacity + particles.capacity // 4 + 1)
-    needed = jnp.where(full, short, travellers.held.max())
+    for cut in domain.cuts:
+        travellers, full = _along(travellers, full, cut, domain)
+    needed = jnp.where(full, particles.capacity + particles.capacity // 4 + 1, travellers.held.max())
     return replace(particles, records=travellers.records, id=travellers.id, count=travellers.held, needed=needed)
 
 
-def _residents(travellers: _Travellers, full: jax.Array, domain: Domain) -> jax.Array:
-    """If some device was `full`, the number of particles in the part of the box that has the most of all devices'
-    parts, else zero."""
-    total = math.prod(cut.parts for cut in domain.cuts)
-
-    def counted(home: tuple[jax.Array, ...], ids: jax.Array) -> jax.Array:
-        number = jnp.zeros_like(home[0])
-        for h, cut in zip(home, domain.cuts, strict=True):
-            number = number * cut.parts + h
-        return jnp.zeros(total, jnp.int32).at[jnp.where(ids >= 0, number, total)].add(1, mode="drop")
-
-    def local(full: jax.Array, home: tuple[jax.Array, ...], ids: jax.Array) -> jax.Array:
-        # Counting takes longer than all other work on particles that stay; the sum over devices is outside.
-        return lax.cond(full, counted, lambda home, ids: jnp.zeros(total, jnp.int32), home, ids)[None]
-
-    given = PartitionSpec(), tuple(domain.spec(1) for _ in domain.cuts), domain.spec(1)
-    counts = domain.mapped(local, given, PartitionSpec(domain.names))(full, travellers.home, travellers.id)
-    return counts.sum(0).max().astype(jnp.int32)
-
-
-def _along(
-    travellers: _Travellers, full: jax.Array, number: int, cut: Cut, domain: Domain
-) -> tuple[_Travellers, jax.Array]:
+def _along(travellers: _Travellers, full: jax.Array, cut: Cut, domain: Domain) -> tuple[_Travellers, jax.Array]:
     """The particles, each on its device along one axis; and whether this failed because some device has no room."""
     specs = jax.tree.map(lambda array: domain.spec(array.ndim), travellers)
     per_device = domain.spec(1)
     messages: Any = _Messages(cast(Any, domain.spec(2)), cast(Any, per_device))
-    look = domain.mapped(partial(_far_away, number=number, cut=cut), in_specs=(specs,), out_specs=per_device)
+    look = domain.mapped(partial(_far_away, cut=cut, domain=domain), in_specs=(specs,), out_specs=per_device)
     exchange = domain.mapped(
-        partial(_exchanged, number=number, cut=cut, native=domain.native),
-        in_specs=(specs,),
-        out_specs=(messages, per_device),
+        partial(_exchanged, cut=cut, domain=domain), in_specs=(specs,), out_specs=(messages, per_device)
     )
     write = domain.mapped(
-        partial(_written, number=number, cut=cut),
+        partial(_written, cut=cut, domain=domain),
         in_specs=(specs, messages, PartitionSpec()),
         out_specs=(specs, per_device),
     )
@@ -119,25 +89,41 @@ def _along(
     return travellers, full
 
 
-def _hops(travellers: _Travellers, number: int, cut: Cut) -> jax.Array:
+def _hops(travellers: _Travellers, cut: Cut, domain: Domain) -> jax.Array:
     """The number of upward hops from each particle to its device around the ring; 0 for particles that are on their
     device, and for empty entries."""
-    device = lax.axis_index(cut.name)
-    hops = travellers.home[number] - device
+    hops = cut.owner(domain.plane(travellers.records["position"], cut.axis)) - lax.axis_index(cut.name)
     return jnp.where(travellers.id >= 0, jnp.where(hops < 0, hops + cut.owners, hops), 0)
 
 
-def _far_away(travellers: _Travellers, number: int, cut: Cut) -> jax.Array:
-    return (_hops(travellers, number, cut) > 0).sum(dtype=jnp.int32)[None]
+def _leaving(travellers: _Travellers, cut: Cut, domain: Domain, most: int) -> tuple[jax.Array, ...]:
+    """`leaving` of the native kernels along an axis."""
+    ring, spacing = (cut.axis, cut.planes, cut.extent), domain.physical.grid.spacing[cut.axis]
+    here = lax.axis_index(cut.name).reshape(1)
+    return native_kernels.leaving(travellers.records["position"], travellers.held, here, ring, spacing, most)
 
 
-def _exchanged(travellers: _Travellers, number: int, cut: Cut, native: bool) -> tuple[_Messages, jax.Array]:
+def _far_away(travellers: _Travellers, cut: Cut, domain: Domain) -> jax.Array:
+    if domain.native:
+        return _leaving(travellers, cut, domain, 1)[2]
+    return (_hops(travellers, cut, domain) > 0).sum(dtype=jnp.int32)[None]
+
+
+def _going(travellers: _Travellers, cut: Cut, domain: Domain, most: int) -> tuple[jax.Array, ...]:
+    """The places of the first `most` particles that go up, and of those that go down, padded with the capacity."""
+    if domain.native:
+        return _leaving(travellers, cut, domain, most)[:2]
+    hops = _hops(travellers, cut, domain)
+    above = (hops > 0) & (2 * hops <= cut.owners)
+    marks = above, (hops > 0) & ~above
+    return tuple(jnp.nonzero(mark, size=most, fill_value=len(mark))[0] for mark in marks)
+
+
+def _exchanged(travellers: _Travellers, cut: Cut, domain: Domain) -> tuple[_Messages, jax.Array]:
     """One device's messages of a round, and whether it has no room for what it receives."""
     capacity, ring = travellers.id.shape[0], cut.owners
     message = min(capacity, capacity // 64 + 16)
-    hops = _hops(travellers, number, cut)
-    above = (hops > 0) & (2 * hops <= ring)
-    going_up, going_down = _first(above, (hops > 0) & ~above, message, native)
+    going_up, going_down = _going(travellers, cut, domain, message)
 
     def sent(index: jax.Array, step: int, before: jax.Array | None) -> jax.Array:
         messages = _packed(travellers, index)
@@ -155,21 +141,13 @@ def _exchanged(travellers: _Travellers, number: int, cut: Cut, native: bool) -> 
     return _Messages(received, left), travellers.held - gone + came > capacity
 
 
-def _first(up: jax.Array, down: jax.Array, most: int, native: bool) -> tuple[jax.Array, jax.Array]:
-    """The places of the first `most` entries where `up`, and where `down`, padded with the number of entries."""
-    if native:
-        return native_kernels.select(jnp.where(up, 1, jnp.where(down, 2, 0)).astype(jnp.int8), most)
-    a, b = (jnp.nonzero(mask, size=most, fill_value=len(mask))[0] for mask in (up, down))
-    return a, b
-
-
 def _numbers(left: jax.Array, received: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array]:
     """The numbers of particles that leave and arrive."""
     return (left < capacity).sum(dtype=jnp.int32), (received[0] >= 0).sum(dtype=jnp.int32)
 
 
 def _written(
-    travellers: _Travellers, messages: _Messages, full: jax.Array, number: int, cut: Cut
+    travellers: _Travellers, messages: _Messages, full: jax.Array, cut: Cut, domain: Domain
 ) -> tuple[_Travellers, jax.Array]:
     """A device's particles after a round: arriving particles fill the gaps of particles that left, then entries at
     the end; the last entries fill the remaining gaps. If some device is `full`, nothing changes. Also the number of
@@ -200,31 +178,25 @@ def _written(
     emptied = new_count + jnp.arange(most)
     emptied = jnp.where(emptied < count, emptied, capacity)
     new = new._replace(id=new.id.at[emptied].set(NOBODY, mode="drop"), held=new_count[None])
-    return new, _far_away(new, number, cut)
+    return new, _far_away(new, cut, domain)
 
 
 def _packed(travellers: _Travellers, index: jax.Array) -> jax.Array:
     """All data of the particles at `index` as (rows, entries) of int64, ids first: one message instead of one for
     each record. Where `index` is beyond the last entry, the id is NOBODY."""
-    home, records = (
-        jax.tree.map(lambda array: jnp.take(array, index, axis=-1, mode="clip"), part)
-        for part in (travellers.home, travellers.records)
-    )
+    records = [jnp.take(array, index, axis=-1, mode="clip") for array in travellers.records.values()]
     ids = jnp.take(travellers.id, index, mode="fill", fill_value=NOBODY)
-    bits = [lax.bitcast_convert_type(r, jnp.int64) for r in records.values()]
-    rows = jnp.stack([ids, *(h.astype(jnp.int64) for h in home)])
-    return jnp.concatenate([rows, *(b if b.ndim > 1 else b[None] for b in bits)])
+    bits = [ids, *(lax.bitcast_convert_type(r, jnp.int64) for r in records)]
+    return jnp.concatenate([b if b.ndim > 1 else b[None] for b in bits])
 
 
 def _unpacked(packed: jax.Array, like: _Travellers) -> _Travellers:
-    at = 1 + len(like.home)
-    home = tuple(row.astype(h.dtype) for row, h in zip(packed[1:at], like.home, strict=True))
-    records: dict[str, Any] = {}
+    at, records = 1, dict[str, Any]()
     for name, record in like.records.items():
         rows = record.shape[0] if record.ndim > 1 else 1
         values = lax.bitcast_convert_type(packed[at : at + rows], jnp.float64)
         records[name], at = (values if record.ndim > 1 else values[0]), at + rows
-    return _Travellers(records, home, packed[0], None)
+    return _Travellers(records, packed[0], None)
 
 
 ORDER = "yzx"  # Axis order of cells. Native code reads the values of a velocity along the axis that runs fastest.
@@ -239,11 +211,8 @@ def sorted_by_cell(particles: ParticleSet, domain: Domain, due: jax.Array) -> Pa
     grid = domain.physical.grid
     names = [name for name in particles.records if name != "position"]
 
-    local: Any = partial(native_kernels.sorted_by_cell, ORDER, grid.shape, grid.spacing)
-    given = [particles.records["position"], particles.id, *(particles.records[name] for name in names)]
-    if domain.cuts:
-        specs = tuple(domain.spec(array.ndim) for array in given)
-        local = domain.mapped(local, (PartitionSpec(), domain.spec(1), *specs), specs)
-    position, ids, *others = local(due, particles.count, *given)
+    local = partial(native_kernels.sorted_by_cell, ORDER, grid.shape, grid.spacing)
+    given = particles.records["position"], particles.id, *(particles.records[name] for name in names)
+    position, ids, *others = domain.on_devices(local, due, particles.count, *given)
     records = {"position": position, **dict(zip(names, others, strict=True))}
     return replace(particles, records={name: records[name] for name in particles.records}, id=ids)

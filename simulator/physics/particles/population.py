@@ -17,6 +17,7 @@ from simulator.physics.particles.migration import settled
 from simulator.physics.particles.particle_set import EACH_MOST, NOBODY, ParticleSet, capacity_for, grown
 from simulator.physics.particles.start import Positions, StoredParticles
 from simulator.spectral.arrays import Truth
+from simulator.spectral.native.particles import keep, restore
 
 Sets = dict[str, ParticleSet]
 
@@ -113,6 +114,28 @@ class Population:
         given = domain.spec(1), domain.spec(2)
         parts = domain.mapped(local, given, PartitionSpec(domain.names))(particles.id, values)
         return parts.sum(0)
+
+    # ---- undoing a step ----------------------------------------------------------------------------------
+
+    def kept(self, particles: ParticleSet) -> tuple[ParticleSet, ParticleSet]:
+        """The particles, whose arrays native kernels may then change in place, and particles to go back to. Kicks do
+        not change velocities in place."""
+        if not self.domain.native:
+            return particles, particles
+        leaves, tree = jax.tree.flatten(particles.without("velocity"))
+        found = self.domain.on_devices(keep, *leaves)
+        velocity = {"velocity": particles.records["velocity"]}
+        same, old = (
+            tree.unflatten(part).with_records(velocity) for part in (found[: len(leaves)], found[len(leaves) :])
+        )
+        return same, old
+
+    def either(self, holds: Truth, new: ParticleSet, old: ParticleSet) -> ParticleSet:
+        """The new particles if they hold, else the old ones."""
+        if not self.domain.native:
+            return jax.tree.map(lambda a, b: jnp.where(holds, a, b), new, old)
+        leaves, tree = jax.tree.flatten(new)
+        return tree.unflatten(self.domain.on_devices(restore, holds, *leaves, *jax.tree.leaves(old)))
 
     # ---- growing -----------------------------------------------------------------------------------------
 

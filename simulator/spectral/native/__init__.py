@@ -37,7 +37,8 @@ def described(kernels: str, platform: str) -> str:
 
 STAGE, BLANK = "simulator_stage", "simulator_blank"
 WEAVE, GATHER, DEPOSIT = "simulator_weave", "simulator_gather", "simulator_deposit"
-SELECT, SORT = "simulator_select", "simulator_sort"
+SORT, KICK, DRIFT = "simulator_sort", "simulator_kick", "simulator_drift"
+LEAVE, KEEP, RESTORE = "simulator_leave", "simulator_keep", "simulator_restore"
 """Targets of `jax.ffi.ffi_call`."""
 
 
@@ -52,7 +53,7 @@ class Library:
                 self._functions = self._loaded(str(library(environ, anew=True)))
             except OSError as error:
                 raise Unavailable(f"the compiled library does not load: {error}") from None
-        for name in (STAGE, BLANK, WEAVE, GATHER, DEPOSIT, SELECT, SORT):
+        for name in (STAGE, BLANK, WEAVE, GATHER, DEPOSIT, SORT, KICK, DRIFT, LEAVE, KEEP, RESTORE):
             target = jax.ffi.pycapsule(getattr(self._functions, name))
             jax.ffi.register_ffi_target(name, target, platform="cpu")
 

@@ -18,6 +18,9 @@
   void deposit_single(const simulator::Deposit &); \
   void weave_double(const simulator::Weave &);     \
   void weave_single(const simulator::Weave &);     \
+  void kick_double(const simulator::Kick &);       \
+  void kick_single(const simulator::Kick &);       \
+  void drift(const simulator::Drift &);            \
   }
 
 #if defined(__x86_64__)
@@ -32,12 +35,16 @@ typedef void (*Run)(const Stage &);
 typedef void (*RunGather)(const Gather &);
 typedef void (*RunDeposit)(const Deposit &);
 typedef void (*RunWeave)(const Weave &);
+typedef void (*RunKick)(const Kick &);
+typedef void (*RunDrift)(const Drift &);
 
 // The function that runs a stage with numbers of type T and the widest instructions of this processor.
 template <class T> Run runner();
 template <class T> RunGather gatherer();
 template <class T> RunDeposit depositor();
 template <class T> RunWeave weaver();
+template <class T> RunKick kicker();
+RunDrift drifter();
 
 const char *variant_name();
 

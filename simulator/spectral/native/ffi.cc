@@ -161,11 +161,88 @@ ffi::Error deposit(ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::F64> mass, f
   return ffi::Error::Success();
 }
 
-ffi::Error pick(ffi::Buffer<ffi::S8> marks, ffi::Result<ffi::Buffer<ffi::S32>> ones,
-                  ffi::Result<ffi::Buffer<ffi::S32>> twos) {
-  if (ones->element_count() != twos->element_count()) return wrong("two selections of different sizes");
-  simulator::select(marks.typed_data(), marks.element_count(), ones->element_count(), ones->typed_data(),
-                    twos->typed_data());
+ffi::Error kick(ffi::AnyBuffer pull, ffi::Buffer<ffi::F64> velocity, ffi::Buffer<ffi::S32> count,
+                ffi::Buffer<ffi::F64> length, ffi::Result<ffi::Buffer<ffi::F64>> kicked,
+                ffi::Result<ffi::Buffer<ffi::F64>> fastest, ffi::Span<const double> spacing) {
+  const index numbers = velocity.element_count();
+  if (index(pull.element_count()) != numbers || index(kicked->element_count()) != numbers || numbers % 3 ||
+      count.element_count() != 1 || length.element_count() != 1 || fastest->element_count() != 1 || spacing.size() != 3)
+    return wrong("a kick of arrays of other shapes");
+  simulator::Kick k;
+  k.entries = numbers / 3, k.count = *count.typed_data(), k.length = *length.typed_data();
+  if (k.count < 0 || k.count > k.entries) return wrong("a kick of more particles than entries");
+  std::copy(spacing.begin(), spacing.end(), k.spacing);
+  k.pull = pull.untyped_data(), k.velocity = velocity.typed_data(), k.kicked = kicked->typed_data();
+  k.fastest = fastest->typed_data();
+  switch (pull.element_type()) {
+    case ffi::F64: simulator::kicker<double>()(k); break;
+    case ffi::F32: simulator::kicker<float>()(k); break;
+    default: return wrong("a kick by other numbers");
+  }
+  return ffi::Error::Success();
+}
+
+ffi::Error drift(ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::F64> velocity, ffi::Buffer<ffi::S32> count,
+                 ffi::Buffer<ffi::F64> length, ffi::Result<ffi::Buffer<ffi::F64>> moved, ffi::Span<const double> box) {
+  const index numbers = position.element_count();
+  if (index(velocity.element_count()) != numbers || numbers % 3 || count.element_count() != 1 ||
+      length.element_count() != 1 || box.size() != 3)
+    return wrong("a drift of arrays of other shapes");
+  if (moved->typed_data() != position.typed_data()) return wrong("positions that do not drift in place");
+  simulator::Drift d;
+  d.entries = numbers / 3, d.count = *count.typed_data(), d.length = *length.typed_data();
+  if (d.count < 0 || d.count > d.entries) return wrong("a drift of more particles than entries");
+  std::copy(box.begin(), box.end(), d.box);
+  d.position = moved->typed_data(), d.velocity = velocity.typed_data();
+  simulator::drifter()(d);
+  return ffi::Error::Success();
+}
+
+// Operands: position (3, entries), number of particles, this device. `ring`: the axis, its planes, those of a device.
+ffi::Error leave(ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::S32> count, ffi::Buffer<ffi::S32> here,
+                 ffi::Result<ffi::Buffer<ffi::S32>> up, ffi::Result<ffi::Buffer<ffi::S32>> down,
+                 ffi::Result<ffi::Buffer<ffi::S32>> number, ffi::Span<const int64_t> ring, double spacing) {
+  const index entries = position.element_count() / 3;
+  if (position.element_count() % 3 || count.element_count() != 1 || here.element_count() != 1 || ring.size() != 3 ||
+      number->element_count() != 1 || up->element_count() != down->element_count() || ring[0] < 0 || ring[0] > 2)
+    return wrong("a selection of arrays of other shapes");
+  const index held = *count.typed_data();
+  if (held < 0 || held > entries) return wrong("a selection of more particles than entries");
+  const simulator::Ring of{spacing, ring[1], ring[2], *here.typed_data()};
+  *number->typed_data() = int32_t(simulator::leaving(position.typed_data() + ring[0] * entries, held, of,
+                                                     up->element_count(), entries, up->typed_data(), down->typed_data()));
+  return ffi::Error::Success();
+}
+
+// The operands, in the same memory, and then a copy of each.
+ffi::Error keep(ffi::RemainingArgs given, ffi::RemainingRets made) {
+  if (made.size() != 2 * given.size()) return wrong("a number of arrays to keep is wrong");
+  for (size_t i = 0; i < given.size(); ++i) {
+    const ffi::AnyBuffer array = *given.get<ffi::AnyBuffer>(i);
+    ffi::AnyBuffer same = **made.get<ffi::AnyBuffer>(i), copy = **made.get<ffi::AnyBuffer>(given.size() + i);
+    if (same.untyped_data() != array.untyped_data() || copy.size_bytes() != array.size_bytes())
+      return wrong("an array to keep of another kind");
+    simulator::copy_aside(static_cast<char *>(copy.untyped_data()), static_cast<const char *>(array.untyped_data()),
+                          index(array.size_bytes()));
+  }
+  return ffi::Error::Success();
+}
+
+// Operands: whether the new arrays hold, new arrays, old arrays. Results: the new arrays, in the same memory, or copies
+// of the old ones.
+ffi::Error restore(ffi::RemainingArgs given, ffi::RemainingRets made) {
+  if (given.size() != 1 + 2 * made.size()) return wrong("a number of arrays to restore is wrong");
+  const ffi::AnyBuffer holds = *given.get<ffi::AnyBuffer>(0);
+  if (holds.element_type() != ffi::PRED || holds.element_count() != 1) return wrong("a truth of another kind");
+  for (size_t i = 0; i < made.size(); ++i) {
+    const ffi::AnyBuffer now = *given.get<ffi::AnyBuffer>(1 + i), old = *given.get<ffi::AnyBuffer>(1 + made.size() + i);
+    ffi::AnyBuffer result = **made.get<ffi::AnyBuffer>(i);
+    if (result.untyped_data() != now.untyped_data() || old.size_bytes() != now.size_bytes())
+      return wrong("an array to restore of another kind");
+    if (!*holds.typed_data<bool>())
+      std::copy_n(static_cast<const char *>(old.untyped_data()), old.size_bytes(),
+                  static_cast<char *>(result.untyped_data()));
+  }
   return ffi::Error::Success();
 }
 
@@ -244,11 +321,45 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_deposit, deposit,
                                   .Attr<ffi::Span<const int64_t>>("geometry")
                                   .Attr<ffi::Span<const double>>("spacing"));
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_select, pick,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_kick, kick,
                               ffi::Ffi::Bind()
-                                  .Arg<ffi::Buffer<ffi::S8>>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::Buffer<ffi::F64>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Arg<ffi::Buffer<ffi::F64>>()
+                                  .Ret<ffi::Buffer<ffi::F64>>()
+                                  .Ret<ffi::Buffer<ffi::F64>>()
+                                  .Attr<ffi::Span<const double>>("spacing"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_drift, drift,
+                              ffi::Ffi::Bind()
+                                  .Arg<ffi::Buffer<ffi::F64>>()
+                                  .Arg<ffi::Buffer<ffi::F64>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Arg<ffi::Buffer<ffi::F64>>()
+                                  .Ret<ffi::Buffer<ffi::F64>>()
+                                  .Attr<ffi::Span<const double>>("box"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_leave, leave,
+                              ffi::Ffi::Bind()
+                                  .Arg<ffi::Buffer<ffi::F64>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
                                   .Ret<ffi::Buffer<ffi::S32>>()
-                                  .Ret<ffi::Buffer<ffi::S32>>());
+                                  .Ret<ffi::Buffer<ffi::S32>>()
+                                  .Ret<ffi::Buffer<ffi::S32>>()
+                                  .Attr<ffi::Span<const int64_t>>("ring")
+                                  .Attr<double>("spacing"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_keep, keep,
+                              ffi::Ffi::Bind()
+                                  .RemainingArgs()
+                                  .RemainingRets());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_restore, restore,
+                              ffi::Ffi::Bind()
+                                  .RemainingArgs()
+                                  .RemainingRets());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_sort, sort,
                               ffi::Ffi::Bind()

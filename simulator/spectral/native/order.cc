@@ -1,31 +1,68 @@
 #include "order.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
+#include <limits>
 #include <vector>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace simulator {
 
-void select(const int8_t *marks, index count, index most, int32_t *ones, int32_t *twos) {
-  index found[] = {0, 0};
-  int32_t *const to[] = {ones, twos};
-  index i = 0;
+// The smallest x that lies on `plane` or beyond: x / spacing >= plane, with the division's rounding.
+static double begin_of(index plane, double spacing) {
+  constexpr double all = std::numeric_limits<double>::infinity();
+  if (!plane) return -all;
+  const double number = double(plane);
+  double x = number * spacing;
+  while (x / spacing >= number) x = std::nextafter(x, -all);
+  while (x / spacing < number) x = std::nextafter(x, all);
+  return x;
+}
+
+index leaving(const double *x, index count, const Ring &ring, index most, index none, int32_t *up, int32_t *down) {
+  const index owners = (ring.planes + ring.extent - 1) / ring.extent, last = ring.planes - 1;
+  index found[] = {0, 0}, number = 0, i = 0;
+  int32_t *const to[] = {up, down};
+  const double low = begin_of(ring.here * ring.extent, ring.spacing);
+  const double high = ring.here == owners - 1 ? std::numeric_limits<double>::infinity()
+                                              : begin_of((ring.here + 1) * ring.extent, ring.spacing);
   auto look = [&](index end) {
     for (; i < end; ++i) {
-      const int which = marks[i] - 1;
-      if (which >= 0 && found[which] < most) to[which][found[which]++] = int32_t(i);
+      const double scaled = x[i] / ring.spacing;
+      const index plane = scaled >= 0 ? scaled < double(last) ? index(scaled) : last : 0;  // 0: not a number
+      const index hops = (plane / ring.extent - ring.here + owners) % owners;
+      if (!hops) continue;
+      ++number;
+      const int which = 2 * hops <= owners ? 0 : 1;
+      if (found[which] < most) to[which][found[which]++] = int32_t(i);
     }
   };
-  while (i + 8 <= count) {
-    uint64_t eight;  // nearly all marks are 0
-    std::memcpy(&eight, marks + i, 8);
-    if (eight)
-      look(i + 8);
+  constexpr index MANY = 16;
+  while (i + MANY <= count) {
+    int away = 0;  // nearly all particles stay
+    for (index k = i; k < i + MANY; ++k) away |= int(!(x[k] >= low)) | int(!(x[k] < high));
+    if (away)
+      look(i + MANY);
     else
-      i += 8;
+      i += MANY;
   }
   look(count);
-  for (int which = 0; which < 2; ++which) std::fill(to[which] + found[which], to[which] + most, int32_t(count));
+  for (int which = 0; which < 2; ++which) std::fill(to[which] + found[which], to[which] + most, int32_t(none));
+  return number;
+}
+
+void copy_aside(char *to, const char *from, index bytes) {
+  index i = 0;
+#if defined(__SSE2__)
+  if (reinterpret_cast<uintptr_t>(to) % sizeof(__m128i) == 0) {
+    for (; i + index(sizeof(__m128i)) <= bytes; i += index(sizeof(__m128i)))
+      _mm_stream_si128(reinterpret_cast<__m128i *>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i *>(from + i)));
+    _mm_sfence();
+  }
+#endif
+  std::copy(from + i, from + bytes, to + i);
 }
 
 void order(const double *position, index count, index stride, const index *axes, const index *cells,

@@ -1,4 +1,4 @@
-// Sorts the particles of a buffer by the cells of the grid, and selects marked particles.
+// Sorts the particles of a buffer by the cells of the grid, and selects those that live on another device.
 
 #ifndef SIMULATOR_ORDER_H
 #define SIMULATOR_ORDER_H
@@ -9,9 +9,19 @@
 
 namespace simulator {
 
-// The places of the first `most` marks 1 and of the first `most` marks 2 among `count` marks; the remaining entries of
-// both results are `count`.
-void select(const int8_t *marks, index count, index most, int32_t *ones, int32_t *twos);
+// A ring of devices, each with `extent` of the `planes` of a periodic axis, the last one perhaps with fewer.
+struct Ring {
+  double spacing;
+  index planes, extent, here;
+};
+
+// The number of the `count` particles at `x`, within the box, that live on other devices of the ring. The places of the
+// first `most` whose shorter way is up, and of the first `most` whose way is down; the remaining entries of both results
+// are `none`.
+index leaving(const double *x, index count, const Ring &ring, index most, index none, int32_t *up, int32_t *down);
+
+// Copies an array that is rarely read again, past the caches where the processor can.
+void copy_aside(char *to, const char *from, index bytes);
 
 // The places of the `count` particles in the order of their cells. The box has `cells` cells of the size `spacing`
 // along x, y and z, numbered in the order `axes`. Positions are (3, stride). The sort is stable.

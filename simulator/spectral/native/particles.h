@@ -16,7 +16,9 @@
 namespace SIMULATOR_ISA {
 
 using simulator::Deposit;
+using simulator::Drift;
 using simulator::Gather;
+using simulator::Kick;
 using simulator::Places;
 using simulator::Weave;
 using simulator::index;
@@ -277,6 +279,65 @@ template <class T> static void deposit(const Deposit &d) {
   if (d.points == 2) deposit_points<T, 2>(d);
   if (d.points == 3) deposit_points<T, 3>(d);
   if (d.points == 4) deposit_points<T, 4>(d);
+}
+
+// ---- kicks and drifts --------------------------------------------------------------------------------------------------
+
+template <class T> static void kick(const Kick &k) {
+  typedef Lanes<double> Of;
+  constexpr int W = Of::WIDTH;
+  const T *pull = static_cast<const T *>(k.pull);
+  typename Of::vec most{};
+  typename Of::mask lost{};
+  double fastest = 0;
+  bool strange = false;
+  index i = 0;
+  for (; i + W <= k.count; i += W) {
+    typename Of::vec total{};
+#pragma GCC unroll 3
+    for (int a = 0; a < 3; ++a) {
+      const index at = a * k.entries + i;
+      typename Of::vec by;
+      for (int lane = 0; lane < W; ++lane) by[lane] = double(pull[at + lane]);
+      const typename Of::vec v = Of::load(k.velocity + at) + k.length * by;
+      Of::store(k.kicked + at, v);
+      total += (v < 0 ? -v : v) / k.spacing[a];
+    }
+    most = total > most ? total : most;
+    lost |= total != total;
+  }
+  for (int lane = 0; lane < W; ++lane) {
+    fastest = most[lane] > fastest ? most[lane] : fastest;
+    strange |= lost[lane] != 0;
+  }
+  for (; i < k.count; ++i) {
+    double total = 0;
+    for (int a = 0; a < 3; ++a) {
+      const index at = a * k.entries + i;
+      const double v = k.velocity[at] + k.length * double(pull[at]);
+      k.kicked[at] = v;
+      total += __builtin_fabs(v) / k.spacing[a];
+    }
+    fastest = total > fastest ? total : fastest;
+    strange |= total != total;
+  }
+  for (int a = 0; a < 3; ++a)
+    std::memcpy(k.kicked + a * k.entries + k.count, k.velocity + a * k.entries + k.count,
+                sizeof(double) * (k.entries - k.count));
+  *k.fastest = strange ? __builtin_nan("") : fastest;
+}
+
+static void drift_in_box(const Drift &d) {
+  for (int a = 0; a < 3; ++a) {
+    double *x = d.position + a * d.entries;
+    const double *v = d.velocity + a * d.entries;
+    const double box = d.box[a], length = d.length;
+    for (index i = 0; i < d.count; ++i) {
+      const double moved = x[i] + length * v[i], inside = moved - box * __builtin_floor(moved / box);
+      x[i] = inside >= box ? 0 : inside;
+    }
+    std::memset(x + d.count, 0, sizeof(double) * (d.entries - d.count));
+  }
 }
 
 }  // namespace SIMULATOR_ISA

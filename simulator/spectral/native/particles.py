@@ -1,5 +1,5 @@
 """Calls of the native kernels for the particles of one device: values of a field at the particles' positions, masses
-on the points of the grid, and the order of particles in buffers."""
+on the points of the grid, kicks and drifts, and the order of particles in buffers."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,18 +10,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator.spectral.grid import AXES
-from simulator.spectral.native import DEPOSIT, GATHER, SELECT, SORT, WEAVE, load
+from simulator.spectral.native import DEPOSIT, DRIFT, GATHER, KEEP, KICK, LEAVE, RESTORE, SORT, WEAVE, load
+
+
+def _called(
+    target: str, made: Any, *operands: jax.Array, aliases: dict[int, int] | None = None, **attributes: Any
+) -> Any:
+    """The results of a kernel, arrays like `made`; `aliases` leads from operands that change in place to results."""
+    load()
+    made = jax.tree.map(lambda like: jax.ShapeDtypeStruct(like.shape, like.dtype), made)
+    call = jax.ffi.ffi_call(target, made, vmap_method="sequential", input_output_aliases=aliases)
+    return call(*operands, **attributes)
 
 
 def woven(block: jax.Array, below: Sequence[int], above: Sequence[int], *, around: bool) -> jax.Array:
     """A block (components, a, b, c) of 1 or 3 components, as (..., components) in an array with room for `below` and
     `above` points along each axis. With `around` the room along c repeats the points of the axis's other end; all
     other room is uninitialized."""
-    load()
     room = [lo + n + hi for lo, n, hi in zip(below, block.shape[1:], above, strict=True)]
     made = jax.ShapeDtypeStruct((*room, block.shape[0]), block.dtype)
-    call = jax.ffi.ffi_call(WEAVE, made, vmap_method="sequential")
-    return call(block, below=np.asarray(below, np.int64), around=np.int64(around))
+    return _called(WEAVE, made, block, below=np.asarray(below, np.int64), around=np.int64(around))
 
 
 class Held(NamedTuple):
@@ -41,8 +49,9 @@ class Held(NamedTuple):
 
     def call(self, target: str, made: jax.ShapeDtypeStruct, *operands: jax.Array) -> jax.Array:
         """The result of a kernel for `operands` and this block."""
-        load()
-        return jax.ffi.ffi_call(target, made, vmap_method="sequential")(
+        return _called(
+            target,
+            made,
             *operands,
             jnp.stack([jnp.asarray(start, jnp.int32) for start in self.starts]),
             geometry=np.asarray([self.points, *map(AXES.index, self.order), *self.periods, self.sloped], np.int64),
@@ -67,19 +76,54 @@ def deposit(
     return held.call(DEPOSIT, made, *(operand.astype(jnp.float64) for operand in operands))
 
 
-def select(marks: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
-    """The places of the first `most` marks 1, and of the first `most` marks 2, in `marks` (n,) of type int8; the
-    remaining entries of both results are n."""
-    load()
-    made = jax.ShapeDtypeStruct((most,), jnp.int32)
-    ones, twos = jax.ffi.ffi_call(SELECT, (made, made), vmap_method="sequential")(marks)
-    return ones, twos
+def leaving(
+    position: jax.Array, count: jax.Array, here: jax.Array, ring: Sequence[int], spacing: float, most: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Of the first `count` particles at `position` (3, n), within the box, those that do not live on the device
+    `here`: the places of the first `most` whose shorter way around the ring is up, and of those whose way is down,
+    padded with n; and their number (1,). `ring`: the axis that is cut, its planes, and the planes of a device."""
+    places, number = jax.ShapeDtypeStruct((most,), jnp.int32), jax.ShapeDtypeStruct((1,), jnp.int32)
+    given, axis = (position, count, here.astype(jnp.int32)), np.asarray(ring, np.int64)
+    return tuple(_called(LEAVE, (places, places, number), *given, ring=axis, spacing=np.float64(spacing)))
 
 
-Cells = tuple[int, int, int]  # The number of cells along each axis.
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def kicked(
+    spacing: tuple[float, ...], pull: jax.Array, velocity: jax.Array, count: jax.Array, length: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """velocity + length pull (3, n) for the first `count` particles; and the largest sum_i |v_i| / spacing_i (1,),
+    which has no slope."""
+    made, by = (velocity, jax.ShapeDtypeStruct((1,), jnp.float64)), np.asarray(spacing, np.float64)
+    return tuple(_called(KICK, made, pull, velocity, count, length, spacing=by))
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+@kicked.defjvp
+def _(spacing: tuple[float, ...], primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (pull, _, count, length), (by_pull, by_velocity, _, by_length) = primals, tangents
+    made, valid = kicked(spacing, *primals), jnp.arange(pull.shape[-1]) < count
+    return made, (by_velocity + jnp.where(valid, length * by_pull + by_length * pull, 0), jnp.zeros_like(made[1]))
+
+
+def drifted(
+    box: tuple[float, ...], position: jax.Array, velocity: jax.Array, count: jax.Array, length: jax.Array
+) -> jax.Array:
+    """position + length velocity (3, n) in a periodic box, 0 <= x < box, for the first `count` particles; 0 in other
+    entries."""
+    given = position, velocity, count, length
+    return _called(DRIFT, position, *given, aliases={0: 0}, box=np.asarray(box, np.float64))
+
+
+def keep(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+    """The arrays, which kernels may then change in place, and a copy of each."""
+    return tuple(_called(KEEP, arrays + arrays, *arrays, aliases={i: i for i in range(len(arrays))}))
+
+
+def restore(holds: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+    """The first half of the arrays, in the same memory, if they hold, else the second half."""
+    new = arrays[: len(arrays) // 2]
+    return tuple(_called(RESTORE, new, holds, *arrays, aliases={1 + i: i for i in range(len(new))}))
+
+
 def sorted_by_cell(
     order: str,
     cells: tuple[int, ...],
@@ -90,28 +134,7 @@ def sorted_by_cell(
 ) -> tuple[jax.Array, ...]:
     """The `arrays`, positions (3, n) and records (..., n) of 8-byte numbers, with the first `count` particles in the
     order of the `cells` of the grid, z running fastest in the `order` "xyz". Nothing is sorted unless `due`."""
-    load()
-    made = tuple(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays)
-    aliases = {2 + i: i for i in range(len(arrays))}
-    call = jax.ffi.ffi_call(SORT, made, input_output_aliases=aliases, vmap_method="sequential")
-    return tuple(
-        call(
-            due.astype(jnp.int32).reshape(1),
-            count.reshape(1),
-            *arrays,
-            axes=np.asarray([AXES.index(axis) for axis in order], np.int64),
-            cells=np.asarray(cells, np.int64),
-            spacing=np.asarray(spacing, np.float64),
-        )
-    )
-
-
-@sorted_by_cell.defjvp
-def _(order: str, cells: Cells, spacing: tuple[float, ...], primals: Any, tangents: Any) -> tuple[Any, Any]:
-    entries = jnp.arange(primals[2].shape[-1], dtype=jnp.int64)
-    *made, places = sorted_by_cell(order, cells, spacing, *primals, entries)
-    moved = [
-        jnp.take(tangent, places, axis=-1) if jnp.issubdtype(array.dtype, jnp.inexact) else tangent
-        for array, tangent in zip(made, tangents[2:], strict=True)
-    ]
-    return tuple(made), tuple(moved)
+    given = due.astype(jnp.int32).reshape(1), count.reshape(1), *arrays
+    axes, numbers = np.asarray([AXES.index(axis) for axis in order], np.int64), np.asarray(cells, np.int64)
+    made = {"aliases": {2 + i: i for i in range(len(arrays))}, "spacing": np.asarray(spacing, np.float64)}
+    return tuple(_called(SORT, arrays, *given, axes=axes, cells=numbers, **made))

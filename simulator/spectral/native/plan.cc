@@ -107,6 +107,8 @@ struct Variant {
   RunGather gather_double, gather_single;
   RunDeposit deposit_whole, deposit_double, deposit_single;
   RunWeave weave_double, weave_single;
+  RunKick kick_double, kick_single;
+  RunDrift drift;
   bool usable;
 };
 
@@ -114,7 +116,7 @@ struct Variant {
   Variant {                                                                                           \
     #NAME, NAME::run_double, NAME::run_single, NAME::gather_double, NAME::gather_single,              \
         NAME::deposit_whole, NAME::deposit_double, NAME::deposit_single, NAME::weave_double,          \
-        NAME::weave_single, USABLE                                                                    \
+        NAME::weave_single, NAME::kick_double, NAME::kick_single, NAME::drift, USABLE                 \
   }
 
 std::vector<Variant> variants() {
@@ -151,6 +153,9 @@ template <> RunDeposit depositor<double>() { return chosen->deposit_double; }
 template <> RunDeposit depositor<float>() { return chosen->deposit_single; }
 template <> RunWeave weaver<double>() { return chosen->weave_double; }
 template <> RunWeave weaver<float>() { return chosen->weave_single; }
+template <> RunKick kicker<double>() { return chosen->kick_double; }
+template <> RunKick kicker<float>() { return chosen->kick_single; }
+RunDrift drifter() { return chosen->drift; }
 
 const char *variant_name() { return chosen->name; }
 

@@ -104,6 +104,25 @@ struct Deposit : Places {
   void *block;                // (*axes)
 };
 
+// The velocities of particles after a kick. Entries beyond `count` keep theirs.
+struct Kick {
+  index count, entries;       // particles, and places in every row of an array
+  const void *pull;           // (3, entries): accelerations
+  const double *velocity;     // (3, entries)
+  double length;              // of the kick (time)
+  double spacing[3];          // along x, y and z
+  double *kicked;             // (3, entries)
+  double *fastest;            // the largest sum of |v_i| / spacing_i; not a number if a velocity is not
+};
+
+// Moves particles in a periodic box, in place: 0 <= x < box. Entries beyond `count` become 0.
+struct Drift {
+  index count, entries;
+  double *position;           // (3, entries)
+  const double *velocity;     // (3, entries)
+  double length, box[3];
+};
+
 // Bytes of scratch memory that a stage needs.
 template <class T> index scratch_bytes(const Geometry &geometry);
 

@@ -14,5 +14,8 @@ void deposit_double(const simulator::Deposit &particles) { deposit<double>(parti
 void deposit_single(const simulator::Deposit &particles) { deposit<float>(particles); }
 void weave_double(const simulator::Weave &field) { weave<double>(field); }
 void weave_single(const simulator::Weave &field) { weave<float>(field); }
+void kick_double(const simulator::Kick &particles) { kick<double>(particles); }
+void kick_single(const simulator::Kick &particles) { kick<float>(particles); }
+void drift(const simulator::Drift &particles) { drift_in_box(particles); }
 
 }  // namespace SIMULATOR_ISA

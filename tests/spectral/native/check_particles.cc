@@ -139,19 +139,64 @@ static bool in_order() {
 }
 
 static bool selected() {
-  const index count = any(0, 100), most = any(1, 30);
-  std::unique_ptr<int8_t[]> marks(new int8_t[count]);
-  for (index i = 0; i < count; ++i) marks[i] = int8_t(any(0, 1) * any(0, 2));
-  std::unique_ptr<int32_t[]> found[] = {std::unique_ptr<int32_t[]>(new int32_t[most]), std::unique_ptr<int32_t[]>(new int32_t[most])};
-  simulator::select(marks.get(), count, most, found[0].get(), found[1].get());
-  for (int which = 0; which < 2; ++which) {
-    index next = 0;
-    for (index i = 0; i < count && next < most; ++i)
-      if (marks[i] == which + 1 && found[which][next++] != i) return false;
-    for (; next < most; ++next)
-      if (found[which][next] != count) return false;
+  const index count = any(0, 100), most = any(1, 30), extent = any(1, 5), planes = any(1, 20), none = count + 3;
+  const index owners = (planes + extent - 1) / extent;
+  const simulator::Ring ring{0.1 + number(), planes, extent, any(0, owners - 1)};
+  std::unique_ptr<double[]> x(new double[count]);
+  // Mostly planes of this device; edges of planes and their neighbours, the box's end, and no number.
+  for (index i = 0; i < count; ++i) {
+    const index plane = any(0, 9) ? std::min(ring.here * extent + any(0, extent - 1), planes - 1) : any(0, planes);
+    x[i] = (double(plane) + (any(0, 1) ? number() : 0)) * ring.spacing;
+    if (!any(0, 5)) x[i] = std::nextafter(x[i], any(0, 1) ? 0 : 1e9);
+    if (!any(0, 99)) x[i] = std::numeric_limits<double>::quiet_NaN();
   }
-  return true;
+  std::unique_ptr<int32_t[]> found[] = {std::unique_ptr<int32_t[]>(new int32_t[most]), std::unique_ptr<int32_t[]>(new int32_t[most])};
+  const index away = simulator::leaving(x.get(), count, ring, most, none, found[0].get(), found[1].get());
+  index next[] = {0, 0}, expected = 0;
+  for (index i = 0; i < count; ++i) {
+    const double scaled = std::floor(x[i] / ring.spacing);
+    const index plane = std::isnan(scaled) ? 0 : std::clamp<index>(index(scaled), 0, planes - 1);
+    const index hops = (plane / extent - ring.here + owners) % owners;
+    if (!hops) continue;
+    ++expected;
+    const int which = 2 * hops <= owners ? 0 : 1;
+    if (next[which] < most && found[which][next[which]++] != i) return false;
+  }
+  for (int which = 0; which < 2; ++which)
+    for (index i = next[which]; i < most; ++i)
+      if (found[which][i] != none) return false;
+  return away == expected;
+}
+
+// A kick and a drift against their definition; round-off of numbers of order 10.
+template <class T> static bool moved() {
+  const index entries = any(0, 70), count = any(0, entries);
+  std::unique_ptr<T[]> pull(new T[3 * entries]);
+  std::unique_ptr<double[]> v(new double[3 * entries]), kicked(new double[3 * entries]), x(new double[3 * entries]);
+  for (index i = 0; i < 3 * entries; ++i) pull[i] = T(number() - 0.5), v[i] = 4 * number() - 2, x[i] = 9 * number() - 3;
+  double fastest = -1, most = 0;
+  simulator::Kick k{count, entries, pull.get(), v.get(), number(), {0.5, 1, 2}, kicked.get(), &fastest};
+  const bool lost = count && !any(0, 9);
+  if (lost) v[any(0, count - 1)] = std::numeric_limits<double>::quiet_NaN();
+  simulator::kicker<T>()(k);
+  simulator::Drift d{count, entries, x.get(), kicked.get(), 2 * number() - 1, {1, 2, 3}};
+  std::unique_ptr<double[]> before(new double[3 * entries]);
+  std::copy(x.get(), x.get() + 3 * entries, before.get());
+  simulator::drifter()(d);
+  for (index i = 0; i < entries; ++i) {
+    double rate = 0;
+    for (int a = 0; a < 3; ++a) {
+      const index at = a * entries + i;
+      const double expected = i < count ? v[at] + k.length * double(pull[at]) : v[at];
+      if (!(std::abs(kicked[at] - expected) < 1e-14) && !std::isnan(v[at])) return false;
+      rate += std::abs(expected) / k.spacing[a];
+      if (i >= count ? x[at] != 0 : std::isnan(v[at]) ? !std::isnan(x[at]) : !(x[at] >= 0 && x[at] < d.box[a])) return false;
+      const double turns = (before[at] + d.length * expected - x[at]) / d.box[a];
+      if (i < count && !std::isnan(v[at]) && !(std::abs(turns - std::round(turns)) < 1e-13)) return false;
+    }
+    if (i < count) most = std::max(most, rate);
+  }
+  return lost ? std::isnan(fastest) : std::abs(fastest - most) <= 1e-13 * most;
 }
 
 int main(int argc, char **argv) {
@@ -160,7 +205,7 @@ int main(int argc, char **argv) {
   int wrong = 0;
   for (const char *variant : {"baseline", "avx2", "avx512"}) {
     if (!simulator::choose_variant(variant)) continue;
-    for (int i = 0; i < count && wrong < 5; ++i) wrong += !right<double>() + !right<float>();
+    for (int i = 0; i < count && wrong < 5; ++i) wrong += !right<double>() + !right<float>() + !moved<double>() + !moved<float>();
   }
   int unordered = 0;
   for (int i = 0; i < count; ++i) unordered += !in_order() + !selected();
