@@ -134,7 +134,7 @@ def sorted_by_cell(
 ) -> tuple[jax.Array, ...]:
     """The `arrays`, positions (3, n) and records (..., n) of 8-byte numbers, with the first `count` particles in the
     order of the `cells` of the grid, z running fastest in the `order` "xyz". Nothing is sorted unless `due`."""
-    given = due.astype(jnp.int32).reshape(1), count.reshape(1), *arrays
+    given = due.astype(jnp.int32).reshape(1), count, *arrays
     axes, numbers = np.asarray([AXES.index(axis) for axis in order], np.int64), np.asarray(cells, np.int64)
     made = {"aliases": {2 + i: i for i in range(len(arrays))}, "spacing": np.asarray(spacing, np.float64)}
     return tuple(_called(SORT, arrays, *given, axes=axes, cells=numbers, **made))
