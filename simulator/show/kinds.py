@@ -15,6 +15,7 @@ from simulator.archive.frequencies import FrequencySpectrum, WaveSpectrum, probe
 from simulator.archive.series import SeriesReader
 from simulator.errors import UserError
 from simulator.measure import KINDS, Curves
+from simulator.measure.statistics import FEWEST
 from simulator.show import lines, style
 from simulator.show.lines import DrawnCurve, Pictures, at_times, drawn, level, logarithmic, moments, panels, plotted
 from simulator.show.slices import fields, projections, slices
@@ -640,9 +641,15 @@ def _statistics(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) 
             yield f"statistics_{stem}", partial(mean_curves, series, labels, kind, names, words, log)
 
 
+def samples_of(series: SeriesReader) -> str:
+    """The number of samples, and whether they are too few for errors."""
+    samples = int(series.one("samples", -1))
+    return f"{samples} samples" + ("" if samples >= FEWEST else f" (errors need {FEWEST})")
+
+
 def _averaged(series: SeriesReader, labels: Labels) -> str:
-    first, samples = float(series.attributes["from"]), int(series.one("samples", -1))
-    return f"{samples} samples from {labels.moment(first)} to {labels.moment(series.time[-1])}"
+    first = float(series.attributes["from"])
+    return f"{samples_of(series)} from {labels.moment(first)} to {labels.moment(series.time[-1])}"
 
 
 def means(series: SeriesReader) -> dict[str, tuple[float, float]]:

@@ -16,7 +16,7 @@ from simulator.run.folder import CONFIG, PLAN, SWEEP
 from simulator.run.run_status import RunStatus, look_at
 from simulator.show import page
 from simulator.show.health import HealthCheck, checks, log_of, worst
-from simulator.show.kinds import means, with_error
+from simulator.show.kinds import means, samples_of, with_error
 from simulator.show.runs import plot_run, table_of
 from simulator.show.study import opened, plot_sweep
 from simulator.study import open_sweep
@@ -158,7 +158,7 @@ def _means(run: Run) -> str:
     if not (run.path / "statistics.h5").is_file() or not len(series := run.series("statistics")):
         return ""
     rows = [[name, with_error(*pair)] for name, pair in means(series).items()]
-    return page.table(["column", f"mean ± standard error, {int(series.one('samples', -1))} samples"], rows, [1])
+    return page.table(["column", f"mean ± standard error, {samples_of(series)}"], rows, [1])
 
 
 def _last_row(run: Run) -> str:

@@ -234,6 +234,7 @@ def _outputs(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "spectral_maps": {"axis": "y" if plane else "z"},
         "probes": {"points": [through], "lines": [{"name": "across", "axis": "y", "through": through}]},
         "python": {"path": PATH, "function": "moments"},
+        "lightcone": {"speed_of_light": 10.0},
         "render": {"size": [32, 24]} | ({"field": "u"} if config["model"].get("equation") == "Reaction" else {}),
     }
 
@@ -241,6 +242,8 @@ def _outputs(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _output(name: str) -> Callable[[dict[str, Any]], Fragment]:
     def fragment(config: dict[str, Any]) -> Fragment:
         found: dict[str, Any] = {"output": {name: {"every_steps": 2, **_outputs(config).get(name, {})}}}
+        if name == "lightcone" and "cosmology" not in config["model"]:
+            found |= _expanding(config)
         if name in _OF_PARTICLES and config["model"]["kind"] in FLOWS and not config.get("particles"):
             found |= _species({"kind": "tracer"})(config)
         return found
@@ -257,6 +260,13 @@ _ORNSTEIN_UHLENBECK = {"rate": 0.1, "correlation_time": 0.1, "band": [1, 2]}
 INTEGRATORS = (
     "rk4", "rk3", "rk2", "etdrk4", "drift_kick_drift", "kick_drift_kick", "composition4", "composition6",
 )  # fmt: skip
+
+
+def _growing(name: str) -> Level:
+    return lambda config: (
+        {"time": {"integrator": name}} | ({} if "cosmology" in config["model"] else _expanding(config))
+    )
+
 
 FACTORS: dict[str, dict[str, Level]] = {
     "model": {
@@ -283,6 +293,7 @@ FACTORS: dict[str, dict[str, Level]] = {
     "damping": {"none": {}, "hyperviscosity": _model_keys(hyperviscosity={"order": 2, "coefficient": 1e-4})},
     "drag": {"none": {}, "drag": _model_keys(drag={"coefficient": 0.1, "below": 1.5})},
     "rotation": {"none": {}, "rotation": _model_keys(rotation=[0.1, 0.2, 1.0])},
+    "hall": {"none": {}, "hall": _model_keys(ion_length=0.1)},
     "background": {
         "static": {},
         "expanding": _expanding,
@@ -301,6 +312,7 @@ FACTORS: dict[str, dict[str, Level]] = {
             subgrid={"kind": "smagorinsky"}
             | ({"resistive_coefficient": 0.1} if config["model"]["kind"] == "mhd" else {})
         ),
+        "dynamic_smagorinsky": _model_keys(subgrid={"kind": "dynamic_smagorinsky"}),
         "spectral": _model_keys(subgrid={"kind": "spectral"}),
         "python": _model_keys(subgrid={"kind": "python", "path": PATH, "function": "stress", "flux": "flux"}),
     },
@@ -329,7 +341,8 @@ FACTORS: dict[str, dict[str, Level]] = {
         "abc": {"forcing": {"kind": "abc", "amplitude": 0.1}},
         "python": _force,
     },
-    "integrator": {name: ({"time": {"integrator": name}} if name else {}) for name in ("", *INTEGRATORS)},
+    "integrator": {name: ({"time": {"integrator": name}} if name else {}) for name in ("", *INTEGRATORS)}
+    | {name: _growing(name) for name in ("bullfrog", "fastpm")},
     "step": {"fixed": {"time": {"dt": 0.01}}, "chosen": {"time": {"cfl": 0.02, "max_dt": 0.02}}},
     "dealias": {
         name: ({"grid": {"dealias": name}} if name else {}) for name in ("", "two_thirds", "spherical", "none")

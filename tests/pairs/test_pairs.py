@@ -37,8 +37,7 @@ COMMANDS = {
 
 def test_every_registered_part_is_in_the_table():
     parts = registered()
-    # Tested with layouts in test_gadget.py (files of other programs) and test_growing_steps.py (steps of growth).
-    named_otherwise = {"initial": {"composite", "gadget", "music"}, "integrator": {"bullfrog", "fastpm"}}
+    named_otherwise = {"initial": {"composite", "gadget", "music"}}  # test_gadget.py reads files of other programs
     for factor, registry in {
         "model": parts.models, "initial": parts.initials, "forcing": parts.forcings,
         "integrator": parts.integrators, "species": parts.particles, "subgrid": CLOSURES,
