@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from simulator.physics.particles import Domain, ParticleSet
     from simulator.physics.particles.interpolation import COMPONENTS
     from simulator.physics.particles.population import Population, Populations
+    from simulator.physics.particles.start import PairPlaces
     from simulator.physics.particles.swarm import Swarm
     from simulator.physics.user_function import UserFunction
     from simulator.spectral import operators

@@ -9,7 +9,17 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, binned, distinct
-from simulator.measure.lazy import COMPONENTS, Domain, ParticleSet, ParticleVectors, Population, jax, jnp, models
+from simulator.measure.lazy import (
+    COMPONENTS,
+    Domain,
+    PairPlaces,
+    ParticleSet,
+    ParticleVectors,
+    Population,
+    jax,
+    jnp,
+    models,
+)
 from simulator.settings import Integer, Ratio
 
 
@@ -91,8 +101,11 @@ class ParticleStatistics(Kind):
 
     def measured(self, subject: Subject, settings: ParticleStatisticsSettings) -> Measured:
         """Means over all particles of each species: velocity and acceleration; dispersion and autocorrelation of the
-        velocity, if records hold the start; settling velocity, if a gravitational acceleration acts (`falling`)."""
+        velocity, if records hold the start; settling velocity, if a gravitational acceleration acts (`falling`);
+        separations of pairs, if the particles start as pairs."""
         particles = subject.particles
+        begun = {name: kind.species.settings.start for name, kind in particles.swarm.kinds.items()}
+        pairs = {name: start for name, start in begun.items() if start.kind == "pairs"}
         populations, falling = particles.populations, particles.swarm.falling
         edges = np.linspace(-settings.range, settings.range, settings.bins + 1)
 
@@ -108,6 +121,9 @@ class ParticleStatistics(Kind):
                     means["settling_velocity"] = drift @ (pull / np.linalg.norm(pull))
                 scaled = acceleration / jnp.sqrt(means["acceleration_variance"] / 3)
                 means["acceleration"] = _density(scaled, moving.valid, edges, population.domain)
+                if name in pairs:
+                    way = population.chosen(moving, moving.records["displacement"], 1)
+                    means |= _apart(way, pairs[name], population.domain)
                 row |= {f"{name}/{key}": value for key, value in means.items()}
                 last = acceleration
             return row
@@ -121,7 +137,11 @@ class ParticleStatistics(Kind):
                 keys.append("settling_velocity")
             variables |= {f"{name}/{key}": () for key in keys}
             variables[f"{name}/acceleration"] = ("sigma",)
-        return Measured({"sigma": (edges[1:] + edges[:-1]) / 2}, variables, compute)
+        coordinates = {"sigma": (edges[1:] + edges[:-1]) / 2}
+        for name, start in pairs.items():
+            coordinates[f"{name}_separation"] = np.array(start.separations)
+            variables |= {f"{name}/{key}": (f"{name}_separation",) for key in ("pair_dispersion", "pair_change")}
+        return Measured(coordinates, variables, compute)
 
 
 def _means(
@@ -142,6 +162,20 @@ def _means(
         means |= {f"dispersion_{a}": mean(displacement[i] ** 2) for i, a in enumerate(AXES)}
         means["velocity_autocorrelation"] = product / jnp.sqrt(square * mean((start * start).sum(0)))
     return means
+
+
+def _apart(way: ParticleVectors, start: PairPlaces, domain: Domain) -> dict[str, jax.Array]:
+    """The mean squares of the distance of a pair, and of its change since the start, for each separation."""
+    pair = jnp.arange(way.shape[1] // 2)
+    first = start.vectors(pair, domain)
+    change = way[:, 1::2] - way[:, ::2]
+
+    def mean(vectors: jax.Array) -> jax.Array:
+        count, which = len(start.separations), pair % len(start.separations)
+        sums = jnp.zeros(count).at[which].add((vectors**2).sum(0))
+        return sums / jnp.zeros(count).at[which].add(1.0)
+
+    return {"pair_dispersion": mean(first + change), "pair_change": mean(change)}
 
 
 def _density(values: ParticleVectors, valid: jax.Array, edges: np.ndarray, domain: Domain) -> jax.Array:

@@ -489,6 +489,8 @@ def _particle_statistics(series: SeriesReader, labels: Labels, diagnostics: Diag
         yield "dispersion", partial(dispersion, series)
     if species(series, "settling_velocity"):
         yield "settling_velocity", partial(settling, series)
+    for name in species(series, "pair_dispersion"):
+        yield f"pair_dispersion_{name}", partial(pair_dispersion, series, name)
     for name in species(series):
         yield f"acceleration_{name}", partial(acceleration, series, name, labels)
 
@@ -512,6 +514,21 @@ def dispersion(series: SeriesReader) -> Figure:
         drawn(below, [DrawnCurve(time, series[f"{n}/velocity_autocorrelation"], how=how) for n in names], "x")
         level(below)
     return result
+
+
+def pair_dispersion(series: SeriesReader, name: str) -> Figure:
+    """The mean squared change of the separation of pairs against time, by the separation at the start, and the
+    ballistic law t^2."""
+    time, change = series.time - series.time[0], series[f"{name}/pair_change"]
+    curves = [
+        DrawnCurve(time, change[:, i], rf"$r_0$ = {r:.3g}", how={"marker": None})
+        for i, r in enumerate(series.coordinates[f"{name}_separation"])
+    ]
+    if len(time) > 2:
+        law, how = change[1, 0] * (time[1:] / time[1]) ** 2, {"marker": None, "linestyle": "--", "linewidth": 0.8}
+        curves.append(DrawnCurve(time[1:], law, "$t^2$", "0.4", how=how))
+    words = r"$\langle |r(t) - r(0)|^2 \rangle$"
+    return plotted(curves, "time since the start", words, "xy", "no pair has changed yet", title=name)[0]
 
 
 def acceleration(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:

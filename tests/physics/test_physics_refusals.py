@@ -10,6 +10,7 @@ from simulator.archive.recorder import series_of
 from simulator.errors import RunFailure, UserError
 from simulator.physics.particles import population
 
+PAIRS = "particles=[{name: a, kind: tracer, count: COUNT, start: {kind: pairs, separations: [4]}}]"
 FLOW = """\
 model: {kind: navier_stokes, viscosity: 0.1}
 grid: {shape: [8, 8, 8], box: [1, 1, 2]}
@@ -136,6 +137,8 @@ REFUSED = [
     (FLOW, "particles=[{name: a, kind: inertial, count: 3}]", "give one of relaxation_time and stokes_number"),
     (FLOW, "particles=[{name: a, kind: tracer, count: 3, start: lattic}]", "unknown kind 'lattic', did you mean lat"),
     (FLOW, "particles=[{name: a, kind: tracer, count: 100, start: lattice}]", "count: 100 does not fill a lattice o"),
+    (FLOW, PAIRS.replace("COUNT", "3"), "particles.0.count: 3 is odd; pairs need an even number"),
+    (FLOW, PAIRS.replace("COUNT", "4"), "start.separations: 4 is more than half the box"),
     (FLOW, "particles=[{name: a, kind: tracer, count: 3}, {name: a, kind: tracer, count: 3}]", "1.name: a is taken"),
     (FLOW, "particles=[{name: a, kind: tracer, count: 3, start: {kind: python, path: F, function: outside}}]",
      "particles.0.start: some particles begin outside the box of 1 x 1 x 2"),

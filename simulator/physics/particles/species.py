@@ -34,7 +34,7 @@ class ParticleSettings(Settings):
     count: Count | None = None
     """Number of particles; with start: snapshot that of the stored ones."""
     start: Start = RandomPlaces()
-    """The initial positions: random, lattice, python or snapshot, or a block with such a kind and its keys."""
+    """The initial positions: random, lattice, pairs, python or snapshot, or a block with such a kind and its keys."""
     interpolation: Interpolation = "cubic_spline"
     """Interpolation of the fluid's fields: cubic_spline (error of order dx^4) or linear (dx^2, cheaper)."""
 

@@ -12,8 +12,8 @@ from simulator.errors import UserError
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.user_function import UserFunction
-from simulator.settings import InputPath, Seed, Settings
-from simulator.spectral.arrays import ParticleIds
+from simulator.settings import InputPath, Positive, Seed, Settings
+from simulator.spectral.arrays import ParticleIds, ParticleVectors
 
 Positions = Callable[[ParticleIds], Mapping[str, jax.Array]]
 """Ids (n,) to records of the particles with these ids: `position` (3, n), and other records that the start sets."""
@@ -57,6 +57,43 @@ class LatticePlaces(Settings):
     kind: Literal["lattice"] = "lattice"
 
 
+class PairPlaces(Settings):
+    """Pairs around random places, in random directions (of the plane, if the box is one). The particles 2 i and 2 i +
+    1 are a pair; its separation is number i of `separations`, which repeat."""
+
+    kind: Literal["pairs"] = "pairs"
+    separations: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=100)]
+    """Distances of the particles of a pair at the start (length)."""
+    seed: Seed = 0
+    """Seed of the positions."""
+
+    def vectors(self, pair: ParticleIds, domain: Domain) -> ParticleVectors:
+        """(3, n): from the first to the second particle of the pairs with these numbers (n,), at the start."""
+
+        def one(number: jax.Array) -> jax.Array:
+            return jax.random.normal(_key(self.seed + 1, number), (3,), jnp.float64)
+
+        flat = np.array([n == 1 for n in domain.physical.grid.shape])[:, None]
+        towards = jnp.where(flat, 0.0, jax.vmap(one, out_axes=1)(pair))
+        length = jnp.asarray(self.separations)[pair % len(self.separations)]
+        return length * towards / jnp.linalg.norm(towards, axis=0)
+
+    def positions(self, count: int, domain: Domain) -> Positions:
+        """Raises UserError if one of `count` particles is left over, or if pairs are longer than half the box."""
+        half = min(n for n, m in zip(domain.box, domain.physical.grid.shape, strict=True) if m > 1) / 2
+        if count % 2:
+            raise UserError(f"count: {count} is odd; pairs need an even number")
+        if (longest := max(self.separations)) > half:
+            raise UserError(f"start.separations: {longest:g} is more than half the box, {half:g}")
+        box, centre = np.asarray(domain.box)[:, None], random_positions(self.seed, domain)
+
+        def positions(ids: jax.Array) -> dict[str, jax.Array]:
+            pair, side = ids // 2, jnp.where(ids % 2 == 0, -0.5, 0.5)
+            return {"position": (centre(pair)["position"] + side * self.vectors(pair, domain)) % box}
+
+        return positions
+
+
 class PythonPlaces(Settings):
     kind: Literal["python"] = "python"
     path: InputPath
@@ -81,9 +118,14 @@ def _as_block(value: Any) -> Any:
 
 
 Start = Annotated[
-    Annotated[RandomPlaces | LatticePlaces | PythonPlaces | StoredPlaces, Field(discriminator="kind")],
+    Annotated[RandomPlaces | LatticePlaces | PairPlaces | PythonPlaces | StoredPlaces, Field(discriminator="kind")],
     BeforeValidator(_as_block, json_schema_input_type=Any),
 ]
+
+
+def _key(seed: int, number: jax.Array) -> jax.Array:
+    key = jax.random.fold_in(jax.random.key(seed), (number >> 32).astype(jnp.uint32))
+    return jax.random.fold_in(key, (number & 0xFFFFFFFF).astype(jnp.uint32))
 
 
 def random_positions(seed: int, domain: Domain) -> Positions:
@@ -91,9 +133,7 @@ def random_positions(seed: int, domain: Domain) -> Positions:
     box = np.asarray(domain.box)[:, None]  # no JAX array: a planned run starts no device
 
     def one(number: jax.Array) -> jax.Array:
-        key = jax.random.fold_in(jax.random.key(seed), (number >> 32).astype(jnp.uint32))
-        key = jax.random.fold_in(key, (number & 0xFFFFFFFF).astype(jnp.uint32))
-        return jax.random.uniform(key, (3,), jnp.float64)
+        return jax.random.uniform(_key(seed, number), (3,), jnp.float64)
 
     return lambda ids: {"position": jax.vmap(one, out_axes=1)(ids) * box}
 

@@ -76,6 +76,8 @@ class Swarm:
                 count = stored.count
             case starts.LatticePlaces():
                 self._starts[settings.name] = starts.lattice_positions(count, self.domain)
+            case starts.PairPlaces():
+                self._starts[settings.name] = start.positions(count, self.domain)
             case starts.PythonPlaces():
                 try:
                     positions = starts.python_positions(start, files, species.starts_with)
