@@ -1,10 +1,13 @@
 """Random initial conditions, Orszag-Tang, and snapshots at another resolution."""
 
+from pathlib import Path
+
+import h5py
 import jax
 import numpy as np
 import pytest
 from flow_support import flow, measured
-from gravity_cases import modes
+from gravity_cases import modes, simulation
 
 from simulator.errors import UserError
 from simulator.physics.initial.random import SpectrumSettings, shape_of
@@ -13,6 +16,37 @@ from simulator.spectral import Grid, make_transform
 from simulator.spectral.random import gaussian
 
 MHD = {"kind": "mhd", "viscosity": 0.02, "resistivity": 0.02}
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_cutout_of_a_database(tmp_path, devices: int):
+    """A shear flow is cut off where its ends do not meet. In the middle the start is the flow, less its mean and the
+    smooth gradient that the projection takes; at the faces it jumps by no more than between points elsewhere."""
+    n = 32
+    z, y, x, _ = np.meshgrid(*(2 * np.pi / n * np.arange(n),) * 3, [0], indexing="ij")
+    whole = np.concatenate([np.sin(1.5 * y), np.cos(1.5 * z), np.sin(1.5 * x)], -1)
+    with h5py.File(tmp_path / "cutout.h5", "w") as file:
+        file["Velocity_0001"] = whole.astype("f4")
+    path = Path(__file__).parents[2] / "configs" / "cutout.py"
+    parameters = f"{{file: {tmp_path}/cutout.h5, dataset: Velocity_0001}}"
+    run = simulation(
+        f"""\
+model: {{kind: navier_stokes, viscosity: 0.1}}
+grid: {{shape: [{n}, {n}, {n}], dealias: none}}
+initial: {{kind: python, path: {path}, function: start, parameters: {parameters}}}
+time: {{stop: 1, dt: 0.1}}
+""",
+        devices=devices,
+    )
+    made = np.asarray(run.values("velocity")(run.state))
+    given = np.moveaxis(whole, (3, 2, 1, 0), (0, 1, 2, 3))
+    middle = (slice(None), *(slice(12, 20),) * 3)
+    error = made[middle] - (given - given.mean((1, 2, 3), keepdims=True))[middle]
+    assert np.sqrt((error**2).mean() / (given[middle] ** 2).mean()) < 0.1
+    for axis in (1, 2, 3):
+        jumps = np.abs(made - np.roll(made, 1, axis)).max(tuple(i for i in range(4) if i != axis))
+        assert jumps[0] <= jumps[1:].max()
+    assert float(run.diagnostics(run.state)["max_divergence"]) < 1e-12
 
 
 def test_named_spectra_have_their_slopes(tmp_path):
