@@ -11,9 +11,10 @@ import pytest
 from gravity_cases import GAS, WAVE, by_id, coefficient, measured, source, stepped
 from scipy.special import hyp2f1
 
-from simulator.physics.initial.linear_power import LinearPowerSettings, physical_spectrum
+from simulator.physics.initial.linear_power import LinearPowerSettings, linear_power, physical_spectrum, transfer
 from simulator.physics.models import State
 from simulator.physics.models.cosmology import Background, CosmologySettings
+from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid
 
 COSMOLOGY = "{start: 0.02, matter: 1.0, hubble: 1.0}"
@@ -163,6 +164,32 @@ def test_the_spectrum_of_a_library() -> None:
     assert abs(slope[3] - 0.965) < 2e-3
     assert 0.015 < k[power.argmax()] * 1e3 / 0.677 < 0.018
     assert k[-1] > math.sqrt(3) * math.pi * 64 / 2e4
+
+
+def test_tables_of_transfer_functions_and_of_power(tmp_path) -> None:
+    """Total matter is column 7 of 13 of CAMB, the last of 9 of axionCAMB, of 7 of CAMB before, and of 2; a table of
+    P(k) means the same in every unit that it may have."""
+    fit = LinearPowerSettings(transfer="eisenstein_hu", h=0.68)
+    start, box = (
+        "initial={kind: cosmological, transfer: eisenstein_hu, h: 0.68}",
+        "grid={shape: [8, 8, 8], box: [50, 50, 50]}",
+    )
+    model = cases.simulation(WAVE, MEGAPARSECS, start, box).model
+    wanted = linear_power(fit, model, Inputs())
+    k = np.geomspace(1e-4, 20, 2000)
+    at = np.geomspace(0.05, 2, 30)
+    total = transfer(k * 0.68, 0.31 * 0.68**2, fit.baryons / 0.31)
+    for columns, place in ((2, 1), (7, 6), (9, 8), (13, 6)):
+        rows = np.full((len(k), columns), 7.0)
+        rows[:, 0], rows[:, place] = k, total
+        np.savetxt(tmp_path / f"{columns}.txt", rows)
+        settings = LinearPowerSettings(transfer_table=str(tmp_path / f"{columns}.txt"), h=0.68)
+        np.testing.assert_allclose(linear_power(settings, model, Inputs())(at), wanted(at), rtol=1e-4)
+    for unit, table_units in ((1.0, "run"), (1.0, "mpc_h"), (1 / 0.68, "mpc")):
+        path = tmp_path / f"{table_units}.txt"
+        np.savetxt(path, np.stack([k / unit, wanted(k) * unit**3], 1))
+        settings = LinearPowerSettings(table=str(path), table_units=table_units, h=0.68)
+        np.testing.assert_allclose(linear_power(settings, model, Inputs())(at), wanted(at), rtol=1e-4)
 
 
 def test_a_box_of_a_fit_with_fixed_amplitudes() -> None:
