@@ -1,11 +1,15 @@
 """Gradients through whole runs: against finite differences, in bounded memory, sharded."""
 
+import os
+import subprocess
+import sys
+
 import gravity_cases
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from run_support import CASE, ROOT, simulation, write_case
+from run_support import CASE, ROOT, free_port, simulation, write_case
 
 from simulator import Simulation, differentiate
 from simulator.errors import UserError
@@ -174,6 +178,56 @@ def test_particles_by_the_start(devices: int, precision: str, power: str) -> Non
 def test_by_numbers_of_the_start(flow) -> None:
     gradient = differentiate(flow, energies(flow), steps=2, dt=DT)
     assert off(gradient, {"initial.energy": 0.5}, {"initial.energy": 1.0}) < 1e-6
+
+
+SLOPES = """
+import sys
+import jax, jax.numpy as jnp
+from simulator import Simulation, differentiate, load_config
+own = Simulation(load_config(sys.argv[1], ["devices.count=2"]), report=lambda line: None)
+def loss(state):
+    total = sum(jnp.sin(p.records["position"] + p.id).sum(where=p.valid) for p in state.particles.values())
+    return total + sum(own.transform.layout.sum(abs(u) ** 2).sum() for u in state.fields.values())
+at = {name: own.model.varied_arrays.get(name, 0.3) for name in sys.argv[2:]}
+value, slopes = differentiate(own, loss, steps=3, **({} if own.config.time.steps else {"dt": 0.01}))(at)
+print([float(a.sum()) for a in (value, *jax.tree.leaves(slopes))])
+"""
+
+
+GROWING = """\
+model:
+  kind: composite
+  cosmology: {start: 0.05, matter: 0.3}
+  components: [{kind: particles, name: dark, count: 512}]
+grid: {shape: [8, 8, 8]}
+initial: {kind: composite, components: {dark: {kind: cosmological, seed: 4, amplitude: 2, index: -1}}}
+time: {stop: {scale_factor: 1}, steps: 3, integrator: bullfrog}
+devices: {platform: cpu}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of", ["closure", "particles"])
+def test_two_processes(of: str, tmp_path) -> None:
+    """The slopes of one process with as many devices, bit for bit: by arrays of a closure, by the start of matter."""
+    names = [KEY]
+    if of == "closure":
+        closed(tmp_path, "[12, 12, 12]", 2)
+    else:
+        (tmp_path / "run.yaml").write_text(GROWING)
+        names = ["initial.components.dark.amplitude", "model.cosmology.matter"]
+    command, said = [sys.executable, "-c", SLOPES, str(tmp_path / "run.yaml"), *names], []
+    for count in (1, 2):
+        own = {"SIMULATOR_COORDINATOR": f"127.0.0.1:{free_port()}", "SIMULATOR_NUM_PROCESSES": str(count)}
+        all_of = [{**own, "SIMULATOR_SECRET": "a" * 16, "SIMULATOR_PROCESS_ID": str(i)} for i in range(count)]
+        each = [
+            subprocess.Popen(
+                command, env={**os.environ, **(e if count > 1 else {})}, stdout=subprocess.PIPE, text=True
+            )
+            for e in all_of
+        ]
+        said += [process.communicate(timeout=300)[0].splitlines()[-1] for process in each]
+    assert said[0].startswith("[") and said == said[:1] * 3
 
 
 CLOSURE = """
