@@ -54,7 +54,7 @@ class PairCorrelation(Kind):
             row: dict[str, jax.Array] = {}
             last = None
             for name in names:
-                moving = ready_after(populations[name], state, last).particles[name]
+                moving = ready_after(populations[name], state, last, replicated=True).particles[name]
                 row[name] = last = populations[name].chosen(moving, moving.records["position"], strides[name])
             return row
 

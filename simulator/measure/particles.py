@@ -77,12 +77,15 @@ def _component_names(record: str, components: int) -> list[str]:
     return [record + end for end in ends]
 
 
-def ready_after(population: Population, state: models.State, last: jax.Array | None) -> models.State:
-    """The state, with positions that depend on `last`, so that all processes exchange in the same order."""
+def ready_after(
+    population: Population, state: models.State, last: jax.Array | None, *, replicated: bool = False
+) -> models.State:
+    """The state, with positions that depend on `last`, so that all processes exchange in the same order. `last` holds
+    values of particles, distributed like them, or those that `chosen` gives to every device (`replicated`)."""
     if last is None:
         return state
-    particles = state.particles[population.name]
-    position = population.domain.after(particles.records["position"], last)
+    particles, place = state.particles[population.name], jax.sharding.PartitionSpec() if replicated else None
+    position = population.domain.after(particles.records["position"], last, place)
     changed = {**state.particles, population.name: particles.with_records({"position": position})}
     return models.State(**{**vars(state), "particles": changed})
 
@@ -111,9 +114,9 @@ class ParticleStatistics(Kind):
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             row: dict[str, jax.Array] = {}
-            last, move = None, particles.motion(state)
+            last, whole, move = None, False, particles.motion(state)
             for name, population in populations.items():
-                moving = ready_after(population, state, last).particles[name]
+                moving = ready_after(population, state, last, replicated=whole).particles[name]
                 velocity, acceleration = move(name, moving)
                 means = _means(moving, velocity, acceleration, population.count)
                 if name in falling:
@@ -121,11 +124,13 @@ class ParticleStatistics(Kind):
                     means["settling_velocity"] = drift @ (pull / np.linalg.norm(pull))
                 scaled = acceleration / jnp.sqrt(means["acceleration_variance"] / 3)
                 means["acceleration"] = _density(scaled, moving.valid, edges, population.domain)
-                if name in pairs:
-                    way = population.chosen(moving, moving.records["displacement"], 1)
-                    means |= _apart(way, pairs[name], population.domain)
-                row |= {f"{name}/{key}": value for key, value in means.items()}
                 last = acceleration
+                if name in pairs:
+                    way = population.domain.after(moving.records["displacement"], acceleration)
+                    last = population.chosen(moving, way, 1)
+                    means |= _apart(last, pairs[name], population.domain)
+                row |= {f"{name}/{key}": value for key, value in means.items()}
+                whole = name in pairs
             return row
 
         variables: dict[str, tuple[str, ...]] = {}

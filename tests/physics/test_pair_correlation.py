@@ -53,15 +53,16 @@ model: {kind: navier_stokes, viscosity: 0.02}
 grid: {shape: [16, 16, 16]}
 initial: {kind: taylor_green}
 time: {stop: 1, dt: 0.05}
-particles: [{name: tracers, kind: tracer, count: 4000}]
+particles: [{name: tracers, kind: tracer, count: 4001}, {name: others, kind: tracer, count: 3999}]
 output: {pair_correlation: {every: 1, bins: 5, range: [0.2, 1.2]}}
 """
 
 
-def test_particles_at_random_are_uncorrelated():
+@pytest.mark.parametrize("devices", [1, 2])
+def test_particles_at_random_are_uncorrelated(devices: int):
     """The number of pairs of independent particles in a bin has the variance of its mean, so that g is 1 within
     1 / sqrt(pairs); five of these are far in the tail for five bins. The edges of the box make no difference."""
-    run = simulation(FLOW)
+    run = simulation(FLOW, devices=devices)
     measured = series_of(run)["pair_correlation"]
     row = measured.finish({name: np.asarray(v) for name, v in jax.jit(measured.compute)(run.state).items()})
     assert (row["tracers/pairs"] > 500).all()
