@@ -64,7 +64,8 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
         there = [stem.removeprefix("slices_") for stem, _ in chosen]
         stored = fields_in_snapshots(run)
         for field in [f for f in choice.fields if f in stored and f not in there] or usual(run, there):
-            if choice.shows(field):
+            again = "density" in there and not choice.fields and _repeats(f"slices_{field}", labels)
+            if choice.shows(field) and not again:
                 build = partial(slices, window(SnapshotPlanes(run, field), choice), field, labels)
                 chosen.append((f"slices_{field}", build))
     choice.refuse_unknown([stem for stem, _ in chosen], {*stored, *diagnostics})
