@@ -7,17 +7,14 @@ import numpy as np
 from simulator.archive.series import SeriesReader
 from simulator.errors import UserError
 
-FEWEST = 16
-"""The smallest number of evenly spaced rows for a spectrum."""
-EVEN = 1e-6
-"""The largest relative difference between the intervals of evenly spaced rows."""
+FEWEST = 16  # The smallest number of evenly spaced rows for a spectrum.
+EVEN = 1e-6  # The largest relative difference between the intervals of evenly spaced rows.
 
 
 class FrequencySpectrum(NamedTuple):
     """E(omega). Its sum, times the distance of two frequencies, is the mean square of the fluctuations."""
 
-    omega: np.ndarray
-    """(frequencies,), from 0 on."""
+    omega: np.ndarray  # (frequencies,), from 0 on.
     energy: np.ndarray
 
 
@@ -25,12 +22,9 @@ class WaveSpectrum(NamedTuple):
     """E(omega, k) of waves exp(i (k x - omega t)), which travel along the axis if k > 0 and against it if k < 0. Its
     sum, times the distances of two frequencies and two wavenumbers, is the mean square of the fluctuations."""
 
-    omega: np.ndarray
-    """(frequencies,), rising from 0."""
-    k: np.ndarray
-    """(wavenumbers,), rising from the most negative."""
-    energy: np.ndarray
-    """(frequencies, wavenumbers)."""
+    omega: np.ndarray  # (frequencies,), rising from 0.
+    k: np.ndarray  # (wavenumbers,), rising from the most negative.
+    energy: np.ndarray  # (frequencies, wavenumbers).
 
 
 def even_rows(time: np.ndarray) -> slice:

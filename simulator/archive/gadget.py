@@ -20,10 +20,8 @@ from simulator.physics.initial.gadget import CM_PER_KPC, GRAMS
 from simulator.physics.models import Model
 from simulator.physics.models.cosmology import UNITS, Background, CosmologySettings, Units
 
-TYPES = (1, 2, 3, 4, 5)
-"""The types of the components in their order; type 0 is gas."""
-AT_ONCE = 1 << 20
-"""The most particles in memory while a file is written."""
+TYPES = (1, 2, 3, 4, 5)  # The types of the components in their order; type 0 is gas.
+AT_ONCE = 1 << 20  # The most particles in memory while a file is written.
 
 
 class Clock(NamedTuple):
@@ -32,8 +30,7 @@ class Clock(NamedTuple):
     a: float
     cosmology: CosmologySettings
     unit: Units | None
-    h: float | None
-    """H0 in 100 km/s/Mpc; None if it is unknown."""
+    h: float | None  # H0 in 100 km/s/Mpc; None if it is unknown.
 
 
 def clock_of(configuration: Mapping[str, Any], time: float) -> Clock | None:

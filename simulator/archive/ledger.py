@@ -29,10 +29,8 @@ from simulator.files import AppendedFile, Journal, checksum, pieces_of, reason, 
 NAME = "ledger.json"
 GROWING = ("diagnostics.csv", "run.log")
 """Files that only grow; a record covers the bytes that the file had at the time of the record."""
-MARK_EVERY = 60.0
-"""Seconds between two records of growing files, unless one is requested earlier."""
-Record = tuple[int, str]
-"""Number of bytes, and xxh3."""
+MARK_EVERY = 60.0  # Seconds between two records of growing files, unless one is requested earlier.
+Record = tuple[int, str]  # Number of bytes, and xxh3.
 _SAVES = ("snapshots/", "checkpoints/")
 
 

@@ -25,16 +25,13 @@ from simulator.files import TEMPORARY, reason, remove_tree, sync_folder, write_d
 
 FORMAT = "simulator shards"
 VERSION = 1
-LIBVER = ("v110", "v110")
-"""The HDF5 format of shards and indices."""
+LIBVER = ("v110", "v110")  # The HDF5 format of shards and indices.
 SUMS = "series_"
 """The prefix of the names of a series' sums. A sum may be NaN: a quantity that was undefined at one sample, such as a
 ratio of energies at rest, has no mean."""
 NAME = "manifest.json"
-COMMITTED = re.compile(r"\d{8,}")
-"""Names of committed folders: the step."""
-NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
-"""Names of data sets and axes."""
+COMMITTED = re.compile(r"\d{8,}")  # Names of committed folders: the step.
+NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")  # Names of data sets and axes.
 _TAIL = re.compile(rb'"manifest_xxh3": "([0-9a-f]{16})"\n}\n\Z')
 
 COMPRESSIONS = ("none", "gzip", "blosc2")

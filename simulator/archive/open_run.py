@@ -155,8 +155,7 @@ class Snapshots(Sequence[Snapshot]):
         return f"<{len(self)} snapshots, steps {list(self.steps)}>"
 
 
-_WIDTH = 220
-"""Width of a picture in pixels."""
+_WIDTH = 220  # Width of a picture in pixels.
 
 
 def picture(values: np.ndarray, caption: str) -> str:
@@ -176,10 +175,8 @@ def picture(values: np.ndarray, caption: str) -> str:
     return f"<figure style='margin:0'>{source}<br>{text}</figure>"
 
 
-_TEXT_LENGTH = 65536
-"""The attributes of a data set, which users print, leave out longer texts."""
-CHUNK_BYTES = 1 << 27
-"""The largest chunk of a data set in bytes."""
+_TEXT_LENGTH = 65536  # The attributes of a data set, which users print, leave out longer texts.
+CHUNK_BYTES = 1 << 27  # The largest chunk of a data set in bytes.
 
 
 def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":

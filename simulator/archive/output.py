@@ -22,8 +22,7 @@ from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
 
-INDEX_EVERY = 5.0
-"""Seconds between two writes of the index of all snapshots, whose length grows with the run."""
+INDEX_EVERY = 5.0  # Seconds between two writes of the index of all snapshots, whose length grows with the run.
 
 
 class Output:

@@ -122,8 +122,7 @@ class Analysed:
     folder: Path
     series: tuple[str, ...]
     rows: int
-    refused: tuple[str, ...]
-    """A line for each kind that the model does not allow."""
+    refused: tuple[str, ...]  # A line for each kind that the model does not allow.
 
 
 def analyze(

@@ -90,8 +90,7 @@ class CarriedArrays:
         return memory
 
 
-TOGETHER = 2.0
-"""Seconds for which rows of frequent series wait to be written together."""
+TOGETHER = 2.0  # Seconds for which rows of frequent series wait to be written together.
 
 
 def subject_of(simulation: Simulation) -> Subject:

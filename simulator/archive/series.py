@@ -34,8 +34,7 @@ class _Part(NamedTuple):
     rows: int
 
 
-_Row = dict[str, np.ndarray]
-"""`step`, `time` and the variables at one time."""
+_Row = dict[str, np.ndarray]  # `step`, `time` and the variables at one time.
 
 
 class Series:

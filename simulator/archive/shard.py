@@ -26,8 +26,7 @@ from simulator.archive.manifest import LIBVER, NAMED, Axis, BlockEntry, FieldEnt
 from simulator.files import checksum
 
 _CHUNK_BYTES = 1 << 20
-_STRUCTURE = 1 << 9
-"""The approximate number of bytes that HDF5 adds for each data set."""
+_STRUCTURE = 1 << 9  # The approximate number of bytes that HDF5 adds for each data set.
 
 
 @dataclass(frozen=True)

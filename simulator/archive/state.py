@@ -13,8 +13,7 @@ import xxhash
 from simulator.files import read_json, replace_file, restored
 
 NAME = "state.json"
-CONFIG = "config.yaml"
-"""The file by which a folder is recognized as a run folder."""
+CONFIG = "config.yaml"  # The file by which a folder is recognized as a run folder.
 ALTERED = "altered (its checksum does not match)"
 _PROGRAM = "simulator"
 _RECORD = re.compile(r'\[\s+(\d+),\s+("\w+")\s+\]')

@@ -41,8 +41,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "About": ("changelog", "citation"),
 }  # fmt: skip
 """Names of pages by section, in the order of the navigation. A name is the path of the page without `.md`."""
-GENERATED = ("reference/keys", "reference/commands")
-"""Pages that `keys_page` and `commands_page` generate."""
+GENERATED = ("reference/keys", "reference/commands")  # Pages that `keys_page` and `commands_page` generate.
 
 
 def names() -> list[str]:

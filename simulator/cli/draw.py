@@ -12,8 +12,7 @@ from simulator.cli.parser import arg, command, overrides, progress_bar
 from simulator.errors import UserError
 
 _FORMATS = ("png", "pdf", "svg")
-_EVERY = 30
-"""Seconds between two versions of a page with --watch."""
+_EVERY = 30  # Seconds between two versions of a page with --watch.
 
 
 def _list(text: str) -> tuple[str, ...]:

@@ -119,8 +119,7 @@ class Command(NamedTuple):
     execute: Execute | None
     arguments: tuple[Argument, ...] = ()
     commands: "dict[str, Command]" = {}  # noqa: RUF012 - never changed
-    about: str = ""
-    """The description and the example of a command with subcommands."""
+    about: str = ""  # The description and the example of a command with subcommands.
 
     def add_to(self, subparsers: Any, name: str) -> argparse.ArgumentParser:
         text = inspect.getdoc(self.execute) if self.execute else self.about

@@ -17,8 +17,7 @@ Columns = dict[str, np.ndarray]
 SLAB = 1 << 17  # Particles that a thread searches together; their list of pairs takes about 0.3 GB.
 OVERDENSITY = 200.0
 """Mean density within a halo's radius over that of the box; of waves in an expanding box `virial_overdensity`."""
-SHELLS = np.geomspace(0.1, 2, 13)
-"""Edges of the shells of profiles, in units of a halo's radius."""
+SHELLS = np.geomspace(0.1, 2, 13)  # Edges of the shells of profiles, in units of a halo's radius.
 SPHERE = 4 / 3 * math.pi
 
 

@@ -95,18 +95,15 @@ class Unsupported(Exception):
 class ParticleSubject:
     """The particles of a run: particles that move with a fluid, and particles that are matter."""
 
-    populations: lazy.Populations
-    """All particles, by name."""
-    swarm: lazy.Swarm
-    """The particles that move with a fluid."""
+    populations: lazy.Populations  # All particles, by name.
+    swarm: lazy.Swarm  # The particles that move with a fluid.
     motion: Callable[
         [models.State], Callable[[str, lazy.ParticleSet], tuple[lazy.ParticleVectors, lazy.ParticleVectors]]
     ]
     """`motion(state)(species, particles)` gives the velocity and the acceleration of particles of a species."""
     sampled: Callable[[models.State, str, tuple[str, ...]], dict[str, jax.Array]]
     """`sampled(state, species, quantities)` gives the records `fluid_velocity` and so on of particles in a fluid."""
-    quantities: tuple[str, ...]
-    """The quantities of the fluid that `sampled` can interpolate to the particles."""
+    quantities: tuple[str, ...]  # The quantities of the fluid that `sampled` can interpolate to the particles.
 
     def species(self, asked: tuple[str, ...] | None) -> tuple[str, ...]:
         """The species to measure: `asked`, the value of a setting, or all for None. Refuses unknown names."""
@@ -129,8 +126,7 @@ class Subject:
     transform: spectral.Transform
     template: models.State
     files: lazy.StartFiles
-    carried: ParticleSubject | None = None
-    """The particles; None without particles."""
+    carried: ParticleSubject | None = None  # The particles; None without particles.
 
     @property
     def particles(self) -> ParticleSubject:
@@ -163,20 +159,16 @@ class Kind:
     read and pictures drawn without it; `measured` does the imports.
     """
 
-    name: ClassVar[str]
-    """The key `output.NAME`, and the file NAME.h5."""
-    description: ClassVar[str]
-    """One line for the reference of keys."""
+    name: ClassVar[str]  # The key `output.NAME`, and the file NAME.h5.
+    description: ClassVar[str]  # One line for the reference of keys.
     Settings: ClassVar[type[SeriesCadence]] = SeriesCadence
     default: ClassVar[SeriesCadence | None] = None
     """The settings of a run without the key; None: the series is written only if the key is given."""
-    with_snapshots: ClassVar[bool] = False
-    """Whether every snapshot adds a row, even without the key."""
+    with_snapshots: ClassVar[bool] = False  # Whether every snapshot adds a row, even without the key.
     frequent: ClassVar[bool] = False
     """Whether rows are small and many: rows then wait in memory and are written together, about every two seconds and
     before each checkpoint."""
-    curves: ClassVar[Curves] = Curves()
-    """The drawing of variables without registered pictures."""
+    curves: ClassVar[Curves] = Curves()  # The drawing of variables without registered pictures.
 
     @property
     def annotation(self) -> Any:
@@ -208,8 +200,7 @@ class Carried:
     If an earlier start of the run did not write the series, the arrays begin at the next row.
     """
 
-    begin: Callable[[], dict[str, jax.Array]]
-    """The arrays before the first row."""
+    begin: Callable[[], dict[str, jax.Array]]  # The arrays before the first row.
     update: Callable[[models.State, Mapping[str, jax.Array]], dict[str, jax.Array]]
     """The arrays after adding a state; called whenever a row is due, before the row is computed."""
     places: Mapping[str, spectral.Layout | PhysicalLayout] = field(default_factory=dict)
@@ -224,8 +215,7 @@ class Measured:
     all `variables` with the shapes of their dimensions and can be compiled."""
 
     coordinates: Mapping[str, np.ndarray]
-    variables: Mapping[str, tuple[str, ...]]
-    """The dimensions of each variable."""
+    variables: Mapping[str, tuple[str, ...]]  # The dimensions of each variable.
     compute: Callable[..., dict[str, jax.Array]]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     beside: Callable[[], Mapping[str, tuple[str, np.ndarray]]] = dict

@@ -15,8 +15,7 @@ from simulator.measure.slices import check_scalar
 from simulator.settings import Flag, Integer, Positive, Real, Settings, wrong
 
 FAMILIES = 4  # The most fields in one picture: `rendering.transfer` has a hue for each.
-USUAL = ("vorticity_magnitude", "density")
-"""By default the first of these fields that the model has is shown."""
+USUAL = ("vorticity_magnitude", "density")  # By default the first of these fields that the model has is shown.
 
 
 def _colour(name: Any) -> Any:

@@ -99,8 +99,7 @@ _FAMILIES: tuple[tuple[tuple[Colour, ...], tuple[Colour, ...]], ...] = (
 )
 # If several fields are shown, the tails of each are fainter than those of a single field, so that none hides others.
 _TAILS = ((-3.0, 0.15), (-1.2, 0.0), (0.0, 0.0), (1.2, 0.0), (3.0, 0.15))
-REFERENCE = 0.01
-"""Opacity is the fraction of light lost on a path of this fraction of the shortest side of the box."""
+REFERENCE = 0.01  # Opacity is the fraction of light lost on a path of this fraction of the shortest side of the box.
 
 Point = tuple[float, Colour, float]
 
@@ -182,8 +181,7 @@ class Volume:
     camera: Camera = Camera()
     transfers: tuple[TransferFunction, ...] = (TransferFunction(),)
     background: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    outline: bool = False
-    """Whether the box's edges are drawn, three of them behind it."""
+    outline: bool = False  # Whether the box's edges are drawn, three of them behind it.
 
     def image(self, *fields: jax.Array) -> jax.Array:
         """Pixels (height, width, 3) of 8 bits, replicated on every device, from values (x, y, z) of each field."""

@@ -19,8 +19,7 @@ from simulator.simulation.inputs import Inputs
 from simulator.simulation.simulation import Simulation
 
 Platform = Literal["cpu", "gpu"]
-COMPILED_FOR = 32
-"""The largest number of virtual CPU devices for which programs are compiled."""
+COMPILED_FOR = 32  # The largest number of virtual CPU devices for which programs are compiled.
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ NICE = sorted(
 )
 """Numbers of points for which transforms are fast."""
 
-TYPICAL = 14
-"""A step typically holds this many times its state; the search starts with this estimate."""
+TYPICAL = 14  # A step typically holds this many times its state; the search starts with this estimate.
 LEAST_SHARE, USUAL_SHARE = 0.3, {"cpu": 0.7, "gpu": 0.65}
 """The smallest and the usual ratio of the memory of a low-memory step to that of the fast step."""
 ERROR, SAME_DEVICES_ERROR = 0.25, 0.06

@@ -29,23 +29,16 @@ START, EXCHANGE_LATENCY = 5e-6, 20e-6
 class Machine:
     name: str
     platform: Platform
-    memory: float
-    """Memory of one device in bytes."""
-    bandwidth: float
-    """Bytes per second that a device reads and writes while all devices of a node work."""
-    per_node: int
-    """Number of devices per node."""
-    link: float
-    """Bytes per second that a device sends to others on its node."""
-    network: float
-    """Bytes per second that a node sends to others."""
+    memory: float  # Memory of one device in bytes.
+    bandwidth: float  # Bytes per second that a device reads and writes while all devices of a node work.
+    per_node: int  # Number of devices per node.
+    link: float  # Bytes per second that a device sends to others on its node.
+    network: float  # Bytes per second that a node sends to others.
     source: str
     cache: float | None = None
     """Bytes per second for transforms, and for arrays of a block's size, if these stay in a cache."""
-    measured: bool = False
-    """Whether `bandwidth` is the rate of the run's own steps, measured here."""
-    start: float = START
-    """Seconds from one kernel to the next."""
+    measured: bool = False  # Whether `bandwidth` is the rate of the run's own steps, measured here.
+    start: float = START  # Seconds from one kernel to the next.
     exchange_latency: float = EXCHANGE_LATENCY
     """Seconds of an all-to-all of short messages, without PEER_LATENCY for each participating device."""
     program: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -75,8 +68,7 @@ USABLE_MEMORY = {"gpu": 0.9, "cpu": 0.9}
 """The fraction of a device's memory that a run may use: on GPUs the share of XLA's pool."""
 EFFICIENCY = {"bandwidth": 0.8, "link": 0.6, "network": 0.6}
 """The fraction of each peak rate of the table with which a step is planned."""
-PEER_LATENCY = 1e-6
-"""Seconds of an all-to-all for each participating device."""
+PEER_LATENCY = 1e-6  # Seconds of an all-to-all for each participating device.
 
 
 def machine(name: str, where: str = "--device") -> Machine:
@@ -88,8 +80,7 @@ def machine(name: str, where: str = "--device") -> Machine:
     return replace(peak, **{name: fraction * getattr(peak, name) for name, fraction in EFFICIENCY.items()})
 
 
-MOST = 512
-"""The largest number of devices for which programs are compiled."""
+MOST = 512  # The largest number of devices for which programs are compiled.
 SKIP_CHECKS = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"
 """Environment variable: if it is set, loading the plugin does not query a driver for its version."""
 OPTIONS = {"xla_gpu_enable_latency_hiding_scheduler": True, "xla_backend_optimization_level": 0}

@@ -24,8 +24,7 @@ from simulator.simulation.simulation import Simulation
 
 LARGEST = 128
 """Points along the longest side of the measured grid, whose arrays exceed a processor's cache, as larger grids do."""
-SHORTEST, WHOLE = 0.02, 1.0
-"""Seconds of one timed call, and of all timed calls together."""
+SHORTEST, WHOLE = 0.02, 1.0  # Seconds of one timed call, and of all timed calls together.
 
 Clock = Callable[[], float]
 

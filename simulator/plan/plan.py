@@ -21,28 +21,21 @@ from simulator.plan.steps import Steps
 from simulator.plan.traffic import Sent, Traffic
 from simulator.words import size
 
-START = 300.0
-"""Seconds allowed for a job's start, compilation and last checkpoint."""
-MARGIN = 1.5
-"""The ratio of a job's time limit to its planned duration."""
-SMALLER = 4
-"""How often the grids of a weak scaling are made smaller until all of them fit."""
+START = 300.0  # Seconds allowed for a job's start, compilation and last checkpoint.
+MARGIN = 1.5  # The ratio of a job's time limit to its planned duration.
+SMALLER = 4  # How often the grids of a weak scaling are made smaller until all of them fit.
 DAY = 24 * 3600.0
-CACHED = 0.65
-"""The fraction of the bytes of a processor's step that its transforms and blocks find in the cache."""
+CACHED = 0.65  # The fraction of the bytes of a processor's step that its transforms and blocks find in the cache.
 
 
 @dataclass(frozen=True)
 class Seconds:
     """The duration of one step, by part."""
 
-    arrays: float
-    """Seconds in which a device reads, writes and transforms arrays."""
+    arrays: float  # Seconds in which a device reads, writes and transforms arrays.
     exchange: float
-    starts: float
-    """Seconds between one kernel and the next."""
-    overlapped: float = 0.0
-    """Seconds of the exchanges in which the device works on arrays."""
+    starts: float  # Seconds between one kernel and the next.
+    overlapped: float = 0.0  # Seconds of the exchanges in which the device works on arrays.
 
     @property
     def all(self) -> float:
@@ -75,8 +68,7 @@ class OutputSize:
 
     snapshot: float
     checkpoint: float
-    snapshots: int | None
-    """None if snapshots are due by wall-clock time."""
+    snapshots: int | None  # None if snapshots are due by wall-clock time.
     checkpoints: int
 
     @property
@@ -225,15 +217,11 @@ class Point:
     devices: int
     shape: tuple[int, ...]
     transform: str
-    memory: float
-    """Memory of a device in bytes."""
+    memory: float  # Memory of a device in bytes.
     fits: bool
-    seconds: float
-    """Duration of a step."""
-    exchange: float
-    """Duration of the exchanges of a step."""
-    efficiency: float
-    """Points per second and device, relative to the first row."""
+    seconds: float  # Duration of a step.
+    exchange: float  # Duration of the exchanges of a step.
+    efficiency: float  # Points per second and device, relative to the first row.
 
 
 def strong(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:

@@ -173,13 +173,10 @@ class Step:
 class Estimate:
     """The needs of a run on one device, known without a device and without compiled programs."""
 
-    columns: tuple[str, ...] = field(repr=False)
-    """Columns of diagnostics.csv."""
-    state: int
-    """Bytes of the state."""
+    columns: tuple[str, ...] = field(repr=False)  # Columns of diagnostics.csv.
+    state: int  # Bytes of the state.
     points: int
-    steps: int | None
-    """None if dt follows from the CFL number."""
+    steps: int | None  # None if dt follows from the CFL number.
 
     @property
     def cost(self) -> float | None:

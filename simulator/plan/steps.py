@@ -13,14 +13,12 @@ from simulator.plan.abstract_run import PaperCluster, scaled, with_memory, with_
 from simulator.simulation.advance import rate_of
 from simulator.simulation.simulation import Simulation
 
-COARSE = (16, 32)
-"""Points along the longest side of the grids on which the initial time step is computed."""
+COARSE = (16, 32)  # Points along the longest side of the grids on which the initial time step is computed.
 
 
 @dataclass(frozen=True)
 class Steps:
-    count: int | None
-    """None if it is unknown."""
+    count: int | None  # None if it is unknown.
     source: str
 
 

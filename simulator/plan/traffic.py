@@ -26,8 +26,7 @@ class TimedPart(NamedTuple):
     transform: Transform
     direction: str
     given: int
-    made: int
-    """0 if only maxima and means are computed."""
+    made: int  # 0 if only maxima and means are computed.
 
 
 class TimedExchange(NamedTuple):
@@ -40,11 +39,9 @@ class TimedExchange(NamedTuple):
 
 
 class Anatomy(NamedTuple):
-    parts: Counter[TimedPart]
-    """How often each part occurs in a step."""
+    parts: Counter[TimedPart]  # How often each part occurs in a step.
     exchanges: Counter[TimedExchange]
-    ffts: int
-    """Number of local Fourier transforms of one device, without the transforms of the native kernels."""
+    ffts: int  # Number of local Fourier transforms of one device, without the transforms of the native kernels.
     planes: float
     """Bytes that a device sends so that all devices get planes of modes which only one of them holds
     (`operators.hermitian`); XLA takes a sum over the devices for that."""
@@ -53,10 +50,8 @@ class Anatomy(NamedTuple):
 class Sent(NamedTuple):
     """The exchanges of a step along one axis of a mesh."""
 
-    bytes: float
-    """Bytes of the messages of a device in all of them, with those that it keeps."""
-    devices: int
-    """Number of devices that take part in one exchange."""
+    bytes: float  # Bytes of the messages of a device in all of them, with those that it keeps.
+    devices: int  # Number of devices that take part in one exchange.
     stride: int
     """Distance between neighbours among them in the list of all devices, of which a node holds consecutive ones."""
 
@@ -65,16 +60,11 @@ class Sent(NamedTuple):
 class Traffic:
     """The traffic of one device in a step. Bytes and kernels are estimates."""
 
-    bytes: float
-    """Bytes read and written."""
-    sent: float
-    """Bytes that the device sends to others."""
-    exchanges: int
-    """Number of all-to-alls."""
-    kernels: int
-    """Number of routines that a GPU starts."""
-    overlapped: float = 0.0
-    """Bytes of `bytes` that a GPU reads and writes while it exchanges others."""
+    bytes: float  # Bytes read and written.
+    sent: float  # Bytes that the device sends to others.
+    exchanges: int  # Number of all-to-alls.
+    kernels: int  # Number of routines that a GPU starts.
+    overlapped: float = 0.0  # Bytes of `bytes` that a GPU reads and writes while it exchanges others.
     exchanged: tuple[Sent, ...] = ()
 
 

@@ -281,8 +281,7 @@ class _Run:
             self.log.say(line)
 
 
-EVERY = 2.0
-"""Seconds between two writes of the state file while the run goes on."""
+EVERY = 2.0  # Seconds between two writes of the state file while the run goes on.
 How = Literal["running", "finished", "stopped", "failed"]
 
 

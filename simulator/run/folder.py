@@ -29,8 +29,7 @@ from simulator.measure import KINDS
 from simulator.run.lock import RunLock
 
 _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
-_INDICES = ("snapshots.vtkhdf", "report.html")
-"""Files derived from other files; the ledger does not record them."""
+_INDICES = ("snapshots.vtkhdf", "report.html")  # Files derived from other files; the ledger does not record them.
 _ARRAYS = ("snapshots", "checkpoints")
 _SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf|\.hdf5)?|{re.escape(TEMPORARY)}.*")
 _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
@@ -60,8 +59,7 @@ class Found(StrEnum):
 
     ABSENT = "absent"
     EMPTY = "empty"
-    PREPARED = "prepared"
-    """`submit` or a sweep wrote the configuration; nothing was computed."""
+    PREPARED = "prepared"  # `submit` or a sweep wrote the configuration; nothing was computed.
     UNFINISHED = "unfinished"
     FINISHED = "finished"
     FOREIGN = "foreign"

@@ -24,8 +24,7 @@ from simulator.simulation.advance import Until
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
 
-WAKE = 1.0
-"""Seconds of work between two checks of signals, stop files and the clock."""
+WAKE = 1.0  # Seconds of work between two checks of signals, stop files and the clock.
 
 
 class Moment(NamedTuple):
@@ -40,12 +39,9 @@ class Moment(NamedTuple):
 @dataclass(frozen=True)
 class Outcome:
     ended: Literal["finished", "stopped"]
-    reason: str | None
-    """Why the run ended early."""
-    steps: int
-    """Number of steps that this start of the run took."""
-    seconds: float
-    """Wall time of these steps, without output."""
+    reason: str | None  # Why the run ended early.
+    steps: int  # Number of steps that this start of the run took.
+    seconds: float  # Wall time of these steps, without output.
     moment: Moment
 
 

@@ -33,8 +33,7 @@ class Choices:
     """How `run` treats an existing folder."""
 
     overwrite: bool = False
-    allow: tuple[str, ...] = ()
-    """Frozen keys whose values may differ from those of the earlier start."""
+    allow: tuple[str, ...] = ()  # Frozen keys whose values may differ from those of the earlier start.
     command: Sequence[str] = ()
 
 

@@ -28,8 +28,7 @@ from simulator.run.folder import series_names
 from simulator.run.log import RunLog
 from simulator.words import duration, size
 
-LINE_EVERY = 30.0
-"""Seconds between two lines of progress if stdout is no terminal."""
+LINE_EVERY = 30.0  # Seconds between two lines of progress if stdout is no terminal.
 _WINDOW = 30.0
 
 

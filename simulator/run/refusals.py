@@ -33,8 +33,7 @@ from simulator.spectral import Grid, Transform
 from simulator.spectral.staged import NAME
 from simulator.words import size
 
-FEW = 1 << 24
-"""The largest number of modes of a field whose linear term is evaluated on a login node."""
+FEW = 1 << 24  # The largest number of modes of a field whose linear term is evaluated on a login node.
 
 
 def may_run(

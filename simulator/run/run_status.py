@@ -19,10 +19,8 @@ from simulator.cluster.variables import whole
 from simulator.files import read_json, restored
 
 LOCK = "lock"
-RENEW_EVERY = 10.0
-"""Seconds between two renewals of a lock."""
-STALE_AFTER = 60.0
-"""Seconds without renewal after which a lock is stale."""
+RENEW_EVERY = 10.0  # Seconds between two renewals of a lock.
+STALE_AFTER = 60.0  # Seconds without renewal after which a lock is stale.
 DOUBTFUL_AFTER = 2.5 * RENEW_EVERY
 """Seconds without renewal after which Slurm's answer that the holder's job has ended is trusted; the Slurm of another
 cluster with the same file system does not know the job."""
@@ -128,8 +126,7 @@ def _start_time(pid: int) -> int | None:
 
 
 LOG = "run.log"
-JOB = ".job"
-"""The file in which `submit` stores the id of the job."""
+JOB = ".job"  # The file in which `submit` stores the id of the job.
 
 
 @dataclass(frozen=True)

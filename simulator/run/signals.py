@@ -27,14 +27,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 class Flag(IntEnum):
     """The positions in the vector of flags. The value 0 means no, a positive value yes."""
 
-    SIGNAL = 0
-    """The signal's number."""
+    SIGNAL = 0  # The signal's number.
     STOP_FILE = 1
     CHECKPOINT_FILE = 2
-    DEADLINE = 3
-    """Seconds left to the job's end, at least 1."""
-    FAILURE = 4
-    """This process cannot continue (a full disk, a lost lock)."""
+    DEADLINE = 3  # Seconds left to the job's end, at least 1.
+    FAILURE = 4  # This process cannot continue (a full disk, a lost lock).
 
 
 class SignalFlags:

@@ -17,8 +17,7 @@ from simulator.show.style import evenly, is_density, position
 
 PLANE = {"x": "yz", "y": "xz", "z": "xy"}
 """The axes of the plane, by the axis across which it cuts the box or along which it sums."""
-_PART = 2**24
-"""Largest part of a snapshot held at once, in bytes."""
+_PART = 2**24  # Largest part of a snapshot held at once, in bytes.
 
 Bounds = tuple[slice, ...]
 Read = Callable[[Bounds], np.ndarray]
@@ -31,12 +30,10 @@ class Frames:
 
     times: np.ndarray
     read: Callable[[int], np.ndarray]
-    coordinates: tuple[np.ndarray, np.ndarray]
-    """Coordinates of the points along the plane's two axes."""
+    coordinates: tuple[np.ndarray, np.ndarray]  # Coordinates of the points along the plane's two axes.
     where: str
     """The position of the plane along the axis that it cuts, or the axis of a projection, in mathematical text."""
-    source: str
-    """The file or folder from which the frames are read."""
+    source: str  # The file or folder from which the frames are read.
     particles: Callable[[int], list[np.ndarray]] = lambda i: []
     """The positions (2, particles) of each species next to the plane of frame i."""
 

@@ -21,8 +21,7 @@ from simulator.show.lines import DrawnCurve, Pictures, at_times, drawn, level, l
 from simulator.show.slices import fields, projections, slices
 from simulator.show.style import PLAIN, Labels, note, quantity, spectrum_of
 
-Diagnostics = Mapping[str, np.ndarray]
-"""The columns of the run's table."""
+Diagnostics = Mapping[str, np.ndarray]  # The columns of the run's table.
 TURBULENT = 20.0, 0.15
 """The Taylor-scale Reynolds number and the dissipation in units of u_rms^3 / L above which pictures show Kolmogorov's
 scaling laws; turbulence dissipates 0.4 to 1 of these units (Sreenivasan 1998, Phys. Fluids 10, 528), a flow whose

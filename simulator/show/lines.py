@@ -21,14 +21,10 @@ MOST_CURVES, MOST_PLANES, MOST_PANELS = 6, 4, 5
 PANELS = ("energy", "dissipation", "enstrophy", "virial_ratio", "max_density", "vortex_faces")
 """The columns of the diagnostics that are drawn by default."""
 _CLOCK = ("step", "time", "dt", "cfl")
-_FEW = 48
-"""A curve of at most so many points has a mark at each point."""
-_ROUND_OFF = 1e-11
-"""A logarithmic axis does not show values below this fraction of the largest value."""
-_STEADY = 2e-3
-"""The smallest extent of an axis of time series, relative to the largest value."""
-_WIDE = 30.0
-"""The axis of a density or virial ratio that varies by more than this factor is logarithmic."""
+_FEW = 48  # A curve of at most so many points has a mark at each point.
+_ROUND_OFF = 1e-11  # A logarithmic axis does not show values below this fraction of the largest value.
+_STEADY = 2e-3  # The smallest extent of an axis of time series, relative to the largest value.
+_WIDE = 30.0  # The axis of a density or virial ratio that varies by more than this factor is logarithmic.
 
 
 @dataclass(frozen=True)

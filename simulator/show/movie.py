@@ -27,8 +27,7 @@ from simulator.show.slices import PlaneAxis, bar_beside, dots, plane_image, repe
 INSTALL = "without ffmpeg there is no mp4: install the system's ffmpeg, or pip install imageio-ffmpeg"
 SUFFIXES = (".mp4", ".gif")
 _PANEL = 5.0
-_SMALLER = 2 / 3
-"""The width of a GIF relative to that of an mp4, because GIFs compress badly."""
+_SMALLER = 2 / 3  # The width of a GIF relative to that of an mp4, because GIFs compress badly.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.75, 1.15, 0.45, 0.6
 
 
@@ -36,10 +35,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 0.75, 1.15, 0.45, 0.6
 class Movie:
     path: Path
     frames: int
-    source: str
-    """The file or folder from which the frames were read."""
-    note: str | None = None
-    """A note for the user."""
+    source: str  # The file or folder from which the frames were read.
+    note: str | None = None  # A note for the user.
 
 
 def ffmpeg() -> str | None:

@@ -31,10 +31,8 @@ T = TypeVar("T")
 ALL = Selection()
 _TELLING = ("model", "grid", "initial", "forcing", "time", "precision")
 _MOST_TOLD = 2
-_BESIDE = 15
-"""The largest number of characters of a label beside the axes; longer labels stand above the axes."""
-KOLMOGOROV = 5 / 3
-"""The power of k with which compensated energy spectra are drawn in Kolmogorov units."""
+_BESIDE = 15  # The largest number of characters of a label beside the axes; longer labels stand above the axes.
+KOLMOGOROV = 5 / 3  # The power of k with which compensated energy spectra are drawn in Kolmogorov units.
 
 
 @dataclass(frozen=True)

@@ -19,20 +19,16 @@ MOST_TIMES = 4
 Plane = tuple[str, str, str]
 PLANES: tuple[Plane, ...] = (("x", "y", "z"), ("x", "z", "y"), ("y", "z", "x"))
 """Horizontal axis, vertical axis, and the axis whose middle the plane cuts."""
-_TITLED = 0.42
-"""Inches between rows of panels with titles."""
+_TITLED = 0.42  # Inches between rows of panels with titles.
 
 # Inches around and between the planes.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.9, 0.9, 0.42, 0.52
 _GAP_X, _GAP_Y = 0.56, 0.16
 _TALLEST = 9.0
-_THINNEST = 0.42
-"""Smallest width and height of a plane, to which planes of flat boxes are stretched."""
+_THINNEST = 0.42  # Smallest width and height of a plane, to which planes of flat boxes are stretched.
 _PAPER: Any = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
-_FAR = 5.0
-"""Rows whose densities have peaks that differ by more than this factor have a colour scale each."""
-_SHOWN = 300
-"""Number of points along a plane above which the pixels limit the resolution."""
+_FAR = 5.0  # Rows whose densities have peaks that differ by more than this factor have a colour scale each.
+_SHOWN = 300  # Number of points along a plane above which the pixels limit the resolution.
 
 
 def fields(series: SeriesReader) -> list[str]:

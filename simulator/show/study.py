@@ -34,8 +34,7 @@ from simulator.words import brief
 
 LINES = ("-", "--", ":", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P")
-_MOST_NAMED = 8
-"""The largest number of values in a legend; a colour bar shows more values."""
+_MOST_NAMED = 8  # The largest number of values in a legend; a colour bar shows more values.
 _PARAMETERS = {
     "viscosity": r"viscosity $\nu$", "diffusivity": r"diffusivity $\kappa$",
     "resistivity": r"resistivity $\eta$", "rotation": r"rotation $\Omega$",

@@ -21,8 +21,7 @@ from PIL import Image
 from simulator.files import replace_file
 
 DPI = 144
-WIDTH = 6.4
-"""The width of figures in inches: about that of a documentation page, which then shows pictures unscaled."""
+WIDTH = 6.4  # The width of figures in inches: about that of a documentation page, which then shows pictures unscaled.
 
 # Okabe and Ito (2008): distinguishable with every kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -293,10 +292,8 @@ PLAIN = Labels({})
 
 
 _MAPS = {"speed": "viridis"}
-_WIDE = 30.0
-"""A density that varies by more than this factor is shown by its logarithm."""
-_DECADES = 7.0
-"""The largest extent of a logarithmic scale below its upper end."""
+_WIDE = 30.0  # A density that varies by more than this factor is shown by its logarithm.
+_DECADES = 7.0  # The largest extent of a logarithmic scale below its upper end.
 
 Extend = Literal["neither", "min", "max", "both"]
 
@@ -310,8 +307,7 @@ class Scale:
     colours: str
     extend: Extend = "neither"
     logarithmic: bool = False
-    smooth: bool = True
-    """Whether values may be interpolated between points."""
+    smooth: bool = True  # Whether values may be interpolated between points.
 
     def shown(self, values: np.ndarray) -> np.ndarray:
         """The values to be drawn, in single precision."""
