@@ -144,7 +144,6 @@ def virtual(
 
 
 def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
-    """Write the groups, attributes, scales and virtual data sets of an index."""
     _set(
         file,
         {

@@ -35,7 +35,6 @@ _SAVES = ("snapshots/", "checkpoints/")
 
 
 def is_save(name: str) -> bool:
-    """Whether a recorded file belongs to a snapshot or checkpoint."""
     return name.startswith(_SAVES)
 
 
@@ -61,7 +60,6 @@ class Records:
         return records
 
     def keep(self, name: str, record: Iterable[Any]) -> None:
-        """Record the size and the checksum of the file `name`."""
         size, digest = record
         self.files[name] = (int(size), str(digest))
         for gone in (name, name.rpartition("/")[0]):
@@ -167,7 +165,6 @@ class Ledger(Journal):
                 self.save(ended)
 
     def state_written(self) -> None:
-        """Record that state.json was written."""
         if not self._records.state:
             with self._lock:
                 self._records.state = True

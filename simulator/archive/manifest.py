@@ -71,12 +71,10 @@ class Axis(_Entry):
 
     @classmethod
     def modes(cls, name: str, labels: Sequence[int] | np.ndarray, points: int | None = None) -> "Axis":
-        """A spectral axis."""
         return cls(name=name, size=len(labels), labels=tuple(int(k) for k in labels), points=points)
 
     @classmethod
     def uniform(cls, name: str, size: int, spacing: float) -> "Axis":
-        """An axis of physical space."""
         return cls(name=name, size=size, spacing=spacing)
 
     @property
@@ -169,7 +167,6 @@ class Manifest(_Entry):
     shards: tuple[ShardEntry, ...]
 
     def pieces(self, field: str) -> Iterator[Piece]:
-        """All blocks of a field."""
         for shard in self.shards:
             for number, block in enumerate(shard.blocks.get(field, ())):
                 yield Piece(shard, number, block)
@@ -203,7 +200,6 @@ class Manifest(_Entry):
         return {name: n for name, n in counts.items() if n}
 
     def encode(self) -> bytes:
-        """The bytes of manifest.json."""
         content = self.model_dump(mode="json", exclude_none=True)
         body = json.dumps(content, indent=1, allow_nan=False).removesuffix("\n}") + ",\n"
         # Lists of integers go on one line, for people who read the manifest (no JSON string contains a line end).

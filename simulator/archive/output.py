@@ -74,7 +74,6 @@ class Output:
         self._recorder.use(ready)
 
     def restore(self, checkpoint: Path) -> None:
-        """Continue with the arrays that the series carried when `checkpoint` was written. All processes call this."""
         self._recorder.restore(checkpoint)
 
     def _compute(self, name: str, function: Callable[..., Any], argument: Any) -> Any:
@@ -109,7 +108,6 @@ class Output:
                         self._recorder.take(name, state)
 
     def diagnostics(self, state: State) -> None:
-        """Writes one row of diagnostics.csv."""
         row = self._compute("diagnostics", self._simulation.diagnostics, state)
         values = {k: float(v) for k, v in row.items()}
         dt = float(state.dt)
@@ -225,12 +223,10 @@ class Output:
         return [f"{count} rows of {name}" for name, count in removed.items() if count]
 
     def sync(self) -> None:
-        """Makes the rows of diagnostics.csv durable, before the commit of a checkpoint that relies on them."""
         if self._table is not None:
             self._table.sync()
 
     def flush(self) -> None:
-        """Writes the rows that frequent series have collected."""
         self._recorder.flush()
 
     def close(self) -> None:

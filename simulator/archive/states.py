@@ -107,7 +107,6 @@ def whole(snapshot: Snapshot, name: str, shape: tuple[int, ...], sharding: Any, 
 
 
 def restored(simulation: Simulation, folder: Path) -> State:
-    """The state of `simulation` in a checkpoint."""
     return simulation.restored(partial(load, folder))
 
 
@@ -155,7 +154,6 @@ class RunInputs(Inputs):
     """
 
     def snapshot(self, path: str) -> "StoredFields":
-        """The fields of a snapshot or checkpoint."""
         return StoredFields(path)
 
     def clock(self, path: str) -> tuple[float, Mapping[str, Any]]:
@@ -164,7 +162,6 @@ class RunInputs(Inputs):
         return float(found["time"]), parse_yaml(found.get("configuration", "{}"), path).value
 
     def particles(self, path: str, name: str) -> ParticlesOnDisk:
-        """The particles of a snapshot or checkpoint."""
         return particles_in(path, name)
 
     def gadget(self, path: str, kind: int, numbered: bool) -> GadgetParticles:

@@ -56,7 +56,6 @@ class Findings:
         return all(f.derived for f in self.problems)
 
     def lines(self) -> list[str]:
-        """One printable line for each file, then the notes."""
         return [f"{c.file}: {c.problem or 'ok'}" for c in self.files] + self.notes
 
 

@@ -52,7 +52,6 @@ class Options:
         load_filters(self.compression)
 
     def dtype(self, dtype: np.dtype, is_mesh: bool) -> np.dtype:
-        """The type in which an array of `dtype` is stored."""
         if self.single and is_mesh and dtype.kind in "fc":
             return np.dtype(np.float32 if dtype.kind == "f" else np.complex64)
         return dtype

@@ -53,7 +53,6 @@ def _config(args: argparse.Namespace) -> Any:
 
 
 def step(args: argparse.Namespace) -> int:
-    """Measure; returns the exit code."""
     config = _config(args)
     if args.processes is not None and args.processes < 1:
         raise UserError(f"--processes: must be at least 1, not {args.processes}")
@@ -96,7 +95,6 @@ def _measured(config: RunConfig, seconds: float) -> dict[str, Any] | None:
 
 
 def step_lines(result: dict[str, Any]) -> list[str]:
-    """The result as printable lines."""
     step = result["step"]
     # The parts are timed alone, so their sum may exceed the step.
     rest = max(step - result["transforms"] - (result["communication"] or 0), 0.0)

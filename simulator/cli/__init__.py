@@ -44,7 +44,6 @@ GONE = {
 
 
 def build_parser(commands: Iterable[str] = COMMANDS) -> CommandParser:
-    """The parser of the program with these commands."""
     parser = CommandParser(
         prog="simulator",
         usage="simulator [-h] [--version] COMMAND ...",

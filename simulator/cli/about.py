@@ -45,7 +45,6 @@ GENERATED = ("reference/keys", "reference/commands")  # Pages that `keys_page` a
 
 
 def names() -> list[str]:
-    """The names of all pages."""
     return [name for section in SECTIONS.values() for name in section]
 
 
@@ -114,13 +113,11 @@ def _cell(text: str) -> str:
 
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The parsers of the commands of `parser`, by name."""
     actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return {name: inner for action in actions for name, inner in action.choices.items()}
 
 
 def commands_page(parser: argparse.ArgumentParser) -> str:
-    """The page with the help of every command."""
     lines = [
         "# Commands",
         "",

@@ -140,5 +140,4 @@ class Command(NamedTuple):
 
 
 def command(help: str, *arguments: Argument) -> Callable[[Execute], Command]:
-    """Makes the decorated function a command."""
     return lambda execute: Command(help, execute, arguments)

@@ -42,7 +42,6 @@ class Cadence(Settings):
 
     @property
     def given(self) -> bool:
-        """Whether any interval is set."""
         return not (self.every is None and self.every_steps is None and self.every_wall is None)
 
 
@@ -111,7 +110,6 @@ class ParticleSubject:
         return asked or tuple(self.populations)
 
     def check(self, names: tuple[str, ...], known: Collection[str], key: str) -> None:
-        """Refuses names that are not in `known`."""
         for name in names:
             if name not in known:
                 raise Unsupported(f"unknown {name!r}; known: {', '.join(known)}", key)

@@ -96,7 +96,6 @@ class Moments(NamedTuple):
 
 
 def empty(n: int) -> Moments:
-    """The moments before the first sample."""
     zeros = jnp.zeros((LEVELS, n))
     return Moments(jnp.zeros(LEVELS, jnp.int64), zeros, zeros, zeros, jnp.zeros(LEVELS, jnp.int64))
 

@@ -209,7 +209,6 @@ class Volume:
         return light[:height, :width]
 
     def tables(self, *fields: jax.Array) -> list[jax.Array]:
-        """The table of each field, see `TransferFunction.table`."""
         mean = self.physical.mean
         return [
             transfer.table(

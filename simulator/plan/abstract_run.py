@@ -58,12 +58,10 @@ def virtual_devices() -> list[Any]:
 
 
 def with_memory(config: RunConfig, memory: Literal["low", "fast"]) -> RunConfig:
-    """The configuration with `run.memory` replaced."""
     return config.model_copy(update={"run": config.run.model_copy(update={"memory": memory})})
 
 
 def with_shape(config: RunConfig, shape: tuple[int, ...]) -> RunConfig:
-    """The configuration with `grid.shape` replaced."""
     return config.model_copy(update={"grid": config.grid.model_copy(update={"shape": shape})})
 
 

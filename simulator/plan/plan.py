@@ -80,7 +80,6 @@ class OutputSize:
 
 
 def files_of(step: Step, steps: int | None) -> OutputSize:
-    """The files of a run of `steps` steps."""
     config, simulation = step.config, step.simulation
     wanted = config.output.snapshots
     single = "single" in (wanted.precision, config.precision)
@@ -147,7 +146,6 @@ class Plan:
 
     @cached_property
     def seconds(self) -> Seconds:
-        """The duration of one step, by part."""
         return seconds(self.step.traffic, self.machine, self.devices)
 
     @property

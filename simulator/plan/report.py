@@ -20,7 +20,6 @@ _COLUMNS = "  {:<22}{:>14}{:>14}"
 
 
 def lines_of(plan: Plan) -> list[str]:
-    """A plan as lines of text."""
     config, machine, step = plan.config, plan.machine, plan.step
     step.begin()
     moved, took = step.traffic, plan.seconds  # traced while the programs are compiled
@@ -114,7 +113,6 @@ def as_json(plan: Plan) -> str:
 
 
 def scaling_lines(points: Sequence[Point], title: str) -> list[str]:
-    """A table of predicted scaling."""
     longest = max((len(p.transform) for p in points), default=0)
     form = f"  {{:>7}}  {{:<24}}{{:<{max(10, longest)}}}{{:>11}}{{:>11}}{{:>11}}{{:>12}}"
     lines = [title, form.format("devices", "shape", "transform", "memory", "a step", "exchange", "efficiency")]
@@ -195,7 +193,6 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
 
 
 def _devices(config: RunConfig, found: Machine, given: dict[str, object]) -> int | None:
-    """The number of devices that the run would get, or should get."""
     if config.devices.count != "auto":
         return config.devices.count
     keys = ("gpus_per_node",) if found.platform == "gpu" else ("tasks_per_node", "cpus_per_task")

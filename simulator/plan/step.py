@@ -97,7 +97,6 @@ class Step:
 
     @cached_property
     def traffic(self) -> Traffic:
-        """The bytes that a step reads, writes and sends."""
         return traffic(self.simulation, self.platform)
 
     @cached_property

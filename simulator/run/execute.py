@@ -321,7 +321,6 @@ class StateFile:
         self.write("running", moment)
 
     def write(self, how: How, moment: Moment, reason: str | None = None) -> None:
-        """Replace the file."""
         self._last = now = time.monotonic()
         before = read_state(self._folder)
         known = (before.last_checkpoint, before.last_checkpoint_time) if before else (None, None)

@@ -66,8 +66,6 @@ class Found(StrEnum):
 
 
 class Action(StrEnum):
-    """What `run` does."""
-
     START = "start"
     CONTINUE = "continue"
     FINISHED = "finished"
@@ -83,7 +81,6 @@ class Decision:
     clear: bool = False
 
     def raise_if_refused(self) -> None:
-        """Raise UserError with the lines of the decision if it is a refusal."""
         if self.action is Action.REFUSE:
             raise UserError("\n".join(self.lines))
 
@@ -150,7 +147,6 @@ class RunFolder:
     path: Path
 
     def found(self) -> Found:
-        """The kind of the present contents."""
         if not os.path.exists(self.path):
             return Found.ABSENT
         # No run belongs into the user's home folder or a parent of it, even if that is empty.
@@ -256,12 +252,10 @@ def claim(
 
 
 def within(key: str, allowed: str) -> bool:
-    """Whether `key` is the key `allowed` or lies below it."""
     return key == allowed or key.startswith(allowed + ".")
 
 
 def in_words(value: Any) -> str:
-    """The value of a key as text for messages."""
     return "nothing" if value is None else str(value)
 
 

@@ -98,7 +98,6 @@ class RunLock:
         return holder is not None and holder.token == self.holder.token
 
     def check(self) -> None:
-        """Raise RunFailure if this process no longer holds the lock."""
         if not self.still_mine():
             now = read_holder(self.path.parent)
             raise RunFailure(

@@ -78,7 +78,6 @@ class RunLog:
         self._quiet = quiet
 
     def warn(self, text: str) -> None:
-        """Prints and records `text` as a warning."""
         self.say(f"warning: {text}")
 
     def close(self) -> None:

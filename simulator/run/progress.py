@@ -110,7 +110,6 @@ class Progress:
         return max(self._stop - last_time, 0.0) * (now - before) / (last_time - first_time)
 
     def close(self) -> None:
-        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

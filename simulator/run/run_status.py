@@ -40,7 +40,6 @@ class Holder:
 
     @classmethod
     def this_process(cls, environ: Mapping[str, str]) -> Self:
-        """This process as the holder of a lock."""
         return cls(
             host=socket.gethostname(),
             pid=os.getpid(),
@@ -145,7 +144,6 @@ class RunStatus:
 
     @property
     def job_lives(self) -> bool:
-        """Whether the job waits or runs, according to Slurm."""
         return self.job_state is not None and self.job_state not in ENDED
 
     @property
@@ -201,7 +199,6 @@ class RunStatus:
 
 
 def look_at(folder: Path, now: datetime) -> RunStatus:
-    """The status of the run in `folder`."""
     state = read_state(folder)
     # The job in the state file has started; a job that was submitted later may still wait.
     job = submitted_job(folder) or (state.job_id if state else None)
@@ -211,7 +208,6 @@ def look_at(folder: Path, now: datetime) -> RunStatus:
 
 
 def remember_job(folder: Path, job: str) -> None:
-    """Store the id of the job that was submitted for the run in `folder`."""
     (folder / JOB).write_text(json.dumps({"job": job}) + "\n")
 
 

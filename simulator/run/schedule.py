@@ -177,7 +177,6 @@ class Schedule:
 
 
 def _plain(every: float | tuple[float, ...] | None) -> float | list[float] | None:
-    """As JSON has it."""
     return list(every) if isinstance(every, tuple) else every
 
 

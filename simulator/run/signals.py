@@ -68,7 +68,6 @@ class SignalFlags:
         return self
 
     def restore(self) -> None:
-        """Put the previous handlers back."""
         if not self._previous:
             return
         self.answered()

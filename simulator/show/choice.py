@@ -32,7 +32,6 @@ class Selection:
             raise UserError(f"time: a first and a last time are needed, not {self.time}")
 
     def takes(self, kind: str) -> bool:
-        """Whether a series, or `diagnostics`, is chosen."""
         return self.what is None or kind in self.what
 
     def shows(self, name: str) -> bool:

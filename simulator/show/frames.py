@@ -213,7 +213,6 @@ class SnapshotPlanes(SeriesReader):
 
 
 def fields_in_snapshots(run: Run) -> list[str]:
-    """The scalar fields in the last snapshot."""
     with suppress(IndexError, UserError):
         return list(readable(run.snapshots[-1]))
     return []

@@ -43,7 +43,6 @@ def pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> 
 
 
 def over(series: SeriesReader, *dimensions: str) -> list[str]:
-    """The variables with these dimensions."""
     return [name for name, own in series.variables.items() if own == dimensions]
 
 

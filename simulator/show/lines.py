@@ -59,7 +59,6 @@ def legend_beside(axes: Axes) -> None:
 
 
 def logarithmic(axes: Axes, log: str) -> None:
-    """Logarithmic scales of the axes named in `log`."""
     for name, axis, scale in (("x", axes.xaxis, axes.set_xscale), ("y", axes.yaxis, axes.set_yscale)):
         if name in log:
             scale("log")
@@ -227,7 +226,6 @@ def images(
 
 
 def colour_bar(result: Figure, mesh: Any, words: str, extend: str = "neither") -> None:
-    """A bar at the right of the figure."""
     result.colorbar(mesh, cax=result.add_axes((0.85, 0.2, 0.022, 0.6)), extend=extend).set_label(words, labelpad=4)
 
 

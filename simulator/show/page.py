@@ -43,7 +43,6 @@ def page(title: str, body: Iterable[str], refresh: int | None = None) -> str:
 
 
 def heading(title: str, word: str, verdict: Verdict) -> str:
-    """The title, with a state in one or a few words."""
     return f'<h1>{escape(title)} <span class="badge {verdict}">{escape(word)}</span></h1>'
 
 

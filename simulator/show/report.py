@@ -149,7 +149,6 @@ def described(config: Mapping[str, Any]) -> str:
 
 
 def health_table(found: list[HealthCheck]) -> str:
-    """The checks with their meaning."""
     rows = [[page.marked(c.verdict, c.name), c.value, c.meaning] for c in found]
     return page.table(["", "", ""], rows) if rows else ""
 

@@ -56,13 +56,11 @@ class Parameter:
 
     @property
     def label(self) -> str:
-        """The parameter's name in words, with the common symbol if there is one."""
         last = self.key.rpartition(".")[2]
         return _PARAMETERS.get(last, last.replace("_", " "))
 
     @property
     def numeric(self) -> bool:
-        """Whether the values are numbers with an order."""
         return all(isinstance(v, int | float) and not isinstance(v, bool) for v in self.values)
 
     @property
@@ -82,7 +80,6 @@ class Parameter:
         return np.array(self.values if self.numeric else [self.place(v) for v in self.values], float)
 
     def place(self, value: Any) -> int:
-        """The index of a value among the distinct values."""
         return [_text(v) for v in self.distinct].index(_text(value))
 
 

@@ -105,7 +105,6 @@ def quantity(name: str) -> str:
 
 
 def spectrum_of(name: str) -> str:
-    """The axis label of the shell spectrum of a quantity."""
     return _SPECTRA.get(name, f"spectrum of {name.replace('_', ' ')}")
 
 
@@ -129,7 +128,6 @@ def draw(build: Callable[[], Figure], path: Path, style: str = "screen") -> Path
 
 
 def rendered(drawn: Figure) -> Image.Image:
-    """The pixels of a figure."""
     canvas = FigureCanvasAgg(drawn)
     canvas.draw()
     return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
