@@ -4,7 +4,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,11 +90,11 @@ class _Run:
             if self.cluster.num_processes == 1 and not self.simulation.populations:
                 with self.spent.on("compilation"):
                     self.compiling.begin(self._largest())
-        if decision.action is Action.START:
-            # Before the folder is claimed, because a refused initial condition must write nothing.
-            with self.spent.on("initial condition"):
-                self.simulation.check_start()
-        decision = self._decision(self._claim)
+            if decision.action is Action.START:
+                # Before the folder is claimed, because a refused initial condition must write nothing.
+                with self.spent.on("initial condition"):
+                    self.simulation.check_start()
+            decision = self._decision(self._claim)
         for line in decision.lines:
             self.log.say(line)
         if decision.action is Action.FINISHED:
@@ -195,7 +195,7 @@ class _Run:
             )
             loop = Loop(self.simulation, schedule, output, writer, watch, calls, ready[STEPS], self.spent)
             self.spent.started()
-            self.state_file.begin(first, int(self.simulation.state.step))
+            self.state_file.begin(first, int(self.simulation.state.step), continued=chosen is not None)
             outcome = loop.run(continued=chosen is not None)
             with self.spent.on("waiting for files"):
                 writer.close()
@@ -290,26 +290,31 @@ class StateFile:
 
     def __init__(self, folder: Path, stop: float):
         """`stop` is the simulation time at which the run ends."""
-        self._folder, self._stop = folder, stop
-        self._began, self._before, self._last = time.monotonic(), 0.0, 0.0
-        self._first_time, self._first_step = 0.0, 0
-        self._checkpoint: tuple[int, float] | None = None
+        restarts = whole(os.environ.get("SLURM_RESTART_COUNT")) or 0
+        self._state = RunState("running", 0, 0.0, stop, 0.0, 0.0, 0.0, job_of(os.environ), restarts)
+        self._folder, self._began, self._last = folder, time.monotonic(), 0.0
+        self._before, self._first_time, self._first_step = 0.0, 0.0, 0
         self.ledger: Ledger | None = None
         """The run's ledger, once it is open; the state file records how often the ledger was written."""
 
     def continues(self) -> None:
-        """Add the wall time of earlier starts, read from the existing state file."""
+        """Take over the position, the checkpoint and the wall time of earlier starts from the existing file."""
         if (state := read_state(self._folder)) is not None:
             self._before = state.seconds
+            kept = ("step", "time", "dt", "last_checkpoint", "last_checkpoint_time")
+            self._state = replace(self._state, **{name: getattr(state, name) for name in kept})
 
-    def begin(self, first_time: float, first_step: int) -> None:
+    def begin(self, first_time: float, first_step: int, *, continued: bool) -> None:
         """The run began at `first_time`; this start takes its steps from `first_step` on."""
         self._first_time, self._first_step = first_time, first_step
+        if not continued:
+            self._state = replace(self._state, last_checkpoint=None, last_checkpoint_time=None)
 
     def committed(self, folder: Path) -> None:
         """Record a committed checkpoint; `folder` may also be a snapshot."""
         if folder.parent.name == "checkpoints":
-            self._checkpoint = int(folder.name), open_snapshot(folder).time
+            at = open_snapshot(folder).time
+            self._state = replace(self._state, last_checkpoint=int(folder.name), last_checkpoint_time=at)
             self._last = 0.0
 
     def running(self, moment: Moment) -> None:
@@ -322,34 +327,20 @@ class StateFile:
 
     def write(self, how: How, moment: Moment, reason: str | None = None) -> None:
         self._last = now = time.monotonic()
-        before = read_state(self._folder)
-        known = (before.last_checkpoint, before.last_checkpoint_time) if before else (None, None)
-        step, at = self._checkpoint or known
-        write_state(
-            self._folder,
-            RunState(
-                state=how,
-                step=moment.step,
-                time=moment.time,
-                stop=self._stop,
-                percent=percent(self._first_time, moment.time, self._stop),
-                steps_per_second=moment.steps_per_second,
-                dt=moment.dt,
-                job_id=job_of(os.environ),
-                restart_count=whole(os.environ.get("SLURM_RESTART_COUNT")) or 0,
-                last_checkpoint=step,
-                last_checkpoint_time=at,
-                advanced=moment.step > self._first_step,
-                seconds=round(self._before + now - self._began, 3),
-                reason=reason,
-                ledger=self.ledger.saves if self.ledger is not None else 0,
-            ),
+        self._state = replace(
+            self._state,
+            **moment._asdict(),
+            state=how,
+            reason=reason,
+            percent=percent(self._first_time, moment.time, self._state.stop),
+            advanced=moment.step > self._first_step,
+            seconds=round(self._before + now - self._began, 3),
+            ledger=self.ledger.saves if self.ledger is not None else 0,
         )
+        write_state(self._folder, self._state)
         if self.ledger is not None:
             self.ledger.state_written()
 
     def failed(self, reason: str) -> None:
-        """Write the state of a run that has failed, with the position in the existing state file."""
-        state = read_state(self._folder)
-        moment = Moment(state.step, state.time, state.dt, 0.0) if state else Moment(0, 0.0, 0.0, 0.0)
-        self.write("failed", moment, reason)
+        """Write the state of a run that has failed, with its last known position."""
+        self.write("failed", Moment(self._state.step, self._state.time, self._state.dt, 0.0), reason)

@@ -1,7 +1,7 @@
 """Classifies the contents of a run folder, decides what `run` does with the folder, and removes an earlier run.
 
-`decide` is the decision table as a pure function. `claim` decides, takes the lock and decides again, so that a
-refused start writes nothing.
+`decide` is the decision table as a pure function. Commands decide before they start anything; `claim` takes the lock
+and decides again.
 """
 
 import os
@@ -223,32 +223,29 @@ class RunFolder:
 def claim(
     folder: RunFolder, environ: Mapping[str, str], decision: Callable[[], Decision], **lock: Any
 ) -> tuple[RunLock | None, Decision]:
-    """Decide under the lock. The result has no lock if the run is already finished.
+    """Take the lock and decide: another start may have begun, or ended, since the caller has looked at the folder.
+    The result has no lock if the run is already finished.
 
-    Raises UserError for a refusal and for a live lock; nothing is written then. `lock` goes to `RunLock.acquire`.
+    Raises UserError for a refusal and for a live lock; the folder is then as before. `lock` goes to
+    `RunLock.acquire`.
     """
-    first = decision()
-    first.raise_if_refused()
-    if first.action is Action.FINISHED:
-        return None, first
     folder.create()
     try:
         held = RunLock.acquire(folder.path, environ, **lock)
     except OSError as error:
         raise UserError(f"output.directory: {folder.path}: {error.strerror or error}") from None
     try:
-        # Another start may have begun, or ended, between the first look and the lock.
-        second = decision()
-        second.raise_if_refused()
+        decided = decision()
+        decided.raise_if_refused()
     except BaseException:
         held.release()
         raise
-    if second.action is Action.FINISHED:
+    if decided.action is Action.FINISHED:
         held.release()
-        return None, second
-    if second.clear:
+        return None, decided
+    if decided.clear:
         folder.clear()
-    return held, second
+    return held, decided
 
 
 def within(key: str, allowed: str) -> bool:
