@@ -11,12 +11,10 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.archive.gadget import gadget_problem
-from simulator.archive.manifest import Axis
 from simulator.archive.reader import open_snapshot
-from simulator.archive.restore import restore
 from simulator.archive.series import Series
 from simulator.archive.shard import Dataset
-from simulator.archive.states import component_names, physical_axes, spectral_axes, whole
+from simulator.archive.states import field_dataset, restored_field, whole
 from simulator.files import UNRECORDED, Journal
 from simulator.measure import Kind, Measured, Subject, Unsupported, requested
 from simulator.measure.kind import Carried, ParticleSubject
@@ -24,7 +22,7 @@ from simulator.physics.models import State
 from simulator.simulation import quantities
 from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
-from simulator.spectral import Layout, Transform
+from simulator.spectral import Transform
 
 Memory = Mapping[str, jax.Array]
 
@@ -47,10 +45,6 @@ class CarriedArrays:
         everywhere = NamedSharding(self._transform.layout.mesh, PartitionSpec())
         return everywhere if place is None else place.sharding(rank)
 
-    def _axes(self, name: str) -> tuple[Axis, ...]:
-        place = self._carried.places[name]
-        return spectral_axes(place) if isinstance(place, Layout) else physical_axes(place)
-
     def begin(self) -> Memory:
         """The arrays at the first row of a run."""
         return jax.jit(self._carried.begin, out_shardings={n: a.sharding for n, a in self.template.items()})()
@@ -61,33 +55,26 @@ class CarriedArrays:
 
     def datasets(self, memory: Memory) -> list[Dataset]:
         """The arrays as a checkpoint stores them."""
-        datasets = []
-        for name, array in memory.items():
-            place = self._carried.places.get(name)
-            if place is None:
-                datasets.append(Dataset(self._prefix + name, np.asarray(array)))
-                continue
-            hermitian = isinstance(place, Layout) and place.half
-            components = component_names(array.shape[:-3])
-            datasets.append(Dataset(self._prefix + name, array, self._axes(name), components, hermitian=hermitian))
-        return datasets
+        places, prefix = self._carried.places, self._prefix
+        return [
+            field_dataset(prefix + name, array, places[name])
+            if name in places
+            else Dataset(prefix + name, np.asarray(array))
+            for name, array in memory.items()
+        ]
 
     def load(self, folder: Path) -> Memory:
         """The arrays in a checkpoint; the arrays at a first row if the checkpoint was written without this series."""
         snapshot = open_snapshot(folder)
         if not all(self._prefix + name in snapshot for name in self.template):
             return self.begin()
-        memory = {}
-        for name, like in self.template.items():
-            stored = self._prefix + name
-            place = self._carried.places.get(name)
-            if place is None:
-                memory[name] = whole(snapshot, stored, like.shape, like.sharding, like.dtype)
-            else:
-                memory[name] = restore(
-                    snapshot, stored, like.sharding, self._axes(name), place.shape, dtype=like.dtype
-                )
-        return memory
+        places, prefix = self._carried.places, self._prefix
+        return {
+            name: restored_field(snapshot, prefix + name, like, places[name])
+            if name in places
+            else whole(snapshot, prefix + name, like.shape, like.sharding, like.dtype)
+            for name, like in self.template.items()
+        }
 
 
 TOGETHER = 2.0  # Seconds for which rows of frequent series wait to be written together.

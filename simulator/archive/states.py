@@ -52,13 +52,26 @@ def component_names(lead: Sequence[int]) -> tuple[tuple[str, ...], ...]:
     return tuple(_COMPONENTS[:n] if n <= 3 else tuple(map(str, range(n))) for n in lead)
 
 
+def field_dataset(name: str, array: jax.Array, place: Layout | PhysicalLayout) -> Dataset:
+    """An array (..., modes or points) in this layout, to be stored under `name`."""
+    spectral = isinstance(place, Layout)
+    axes = spectral_axes(place) if spectral else physical_axes(place)
+    lead = component_names(array.shape[:-3])
+    return Dataset(name, place.as_seen(array), axes, lead, hermitian=spectral and place.half)
+
+
+def restored_field(snapshot: Snapshot, name: str, like: Any, place: Layout | PhysicalLayout) -> jax.Array:
+    """A stored array in this layout; `like` has the type and the number of axes of the result."""
+    axes = spectral_axes(place) if isinstance(place, Layout) else physical_axes(place)
+    sharding = place.seen_sharding(like.ndim - 3 + len(place.seen_order))
+    return place.from_seen(restore(snapshot, name, sharding, axes, place.seen_shape, np.dtype(like.dtype)))
+
+
 def datasets(state: State, model: Model, populations: Populations = MappingProxyType({})) -> list[Dataset]:
     """All arrays that influence the next step, at full precision. `populations` belong to the state's particles."""
 
     def field(stored: str, name: str, array: jax.Array) -> Dataset:
-        layout = model.transform_of(name).layout
-        lead = component_names(array.shape[:-3])
-        return Dataset(stored, layout.as_seen(array), spectral_axes(layout), lead, hermitian=layout.half)
+        return field_dataset(stored, array, model.transform_of(name).layout)
 
     fields = [field(name, name, array) for name, array in state.fields.items()]
     clock = [Dataset(name, np.asarray(getattr(state, name))) for name in _CLOCK]
@@ -77,11 +90,7 @@ def load(folder: Path, like: State, model: Model, populations: Populations = Map
     snapshot = open_snapshot(folder)
 
     def field(stored: str, name: str, array: jax.Array) -> jax.Array:
-        layout = model.transform_of(name).layout
-        rank = array.ndim - 3 + len(layout.seen_order)
-        sharding, axes = layout.seen_sharding(rank), spectral_axes(layout)
-        modes = restore(snapshot, stored, sharding, axes, layout.seen_shape, dtype=np.dtype(array.dtype))
-        return layout.from_seen(modes)
+        return restored_field(snapshot, stored, array, model.transform_of(name).layout)
 
     replicated = NamedSharding(model.transform.layout.mesh, PartitionSpec())
 
@@ -195,22 +204,21 @@ class StoredFields:
 
     def coefficients(self, name: str, transform: Transform) -> jax.Array:
         """The modes of field `name` in the layout of `transform`; zero where the stored grid has no mode."""
-        layout, lead = transform.layout, len(self.components[name])
+        layout, components = transform.layout, self.components[name]
         kind = np.result_type(transform.dtype, np.complex64)
         if self._modes:
-            sharding, axes = layout.seen_sharding(lead + len(layout.seen_order)), spectral_axes(layout)
-            field = restore(self._snapshot, name, sharding, axes, layout.seen_shape, kind)
-            return jax.jit(lambda f: jnp.where(layout.mask, layout.from_seen(f), 0))(field)
+            like = jax.ShapeDtypeStruct((*components, *layout.shape), kind)
+            field = restored_field(self._snapshot, name, like, layout)
+            return jax.jit(lambda f: jnp.where(layout.mask, f, 0))(field)
         devices, real = list(layout.mesh.devices.flat), layout.real
         # A wave function also has its Nyquist planes.
         stored = make_transform(self.grid, devices, transform.dtype, real=real, every=not real)
-        dtype, points = transform.dtype if layout.real else kind, stored.physical
-        sharding = points.seen_sharding(lead + len(points.seen_order))
-        values = restore(self._snapshot, name, sharding, physical_axes(stored), points.seen_shape, dtype)
-        modes = jax.jit(lambda v: stored.forward(stored.physical.from_seen(v)))(values)
+        dtype = transform.dtype if layout.real else kind
+        like = jax.ShapeDtypeStruct((*components, *stored.physical.shape), dtype)
+        modes = jax.jit(stored.forward)(restored_field(self._snapshot, name, like, stored.physical))
         # The same parts on the same devices, expressed in the other mesh.
         over = {stored.layout.order.index(a): layout.mesh.axis_names for a in stored.layout.sharded}
-        spec = PartitionSpec(*(None,) * lead, *(over.get(i) for i in range(3)))
+        spec = PartitionSpec(*(None,) * len(components), *(over.get(i) for i in range(3)))
         modes = jax.device_put(modes, NamedSharding(layout.mesh, spec))
         return jax.jit(lambda m: resized(m, stored.layout, layout))(modes)
 
