@@ -11,73 +11,111 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.archive.gadget import gadget_problem
-from simulator.archive.reader import open_snapshot
+from simulator.archive.reader import Snapshot, open_snapshot
 from simulator.archive.series import Series
 from simulator.archive.shard import Dataset
 from simulator.archive.states import field_dataset, restored_field, whole
 from simulator.files import UNRECORDED, Journal
 from simulator.measure import Kind, Measured, Subject, Unsupported, requested
-from simulator.measure.kind import Carried, ParticleSubject
+from simulator.measure.kind import ParticleSubject
 from simulator.physics.models import State
 from simulator.simulation import quantities
 from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
-from simulator.spectral import Transform
 
 Memory = Mapping[str, jax.Array]
 
 
-class CarriedArrays:
-    """The arrays that one series carries from row to row. `prefix` distinguishes their names in a checkpoint from
-    those of other series."""
+TOGETHER = 2.0  # Seconds for which rows of frequent series wait to be written together.
 
-    def __init__(self, carried: Carried, transform: Transform, prefix: str):
-        self._carried, self._transform, self._prefix = carried, transform, prefix
-        template = jax.eval_shape(carried.begin)
-        self.template = {
-            name: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=self._sharding(name, a.ndim))
-            for name, a in template.items()
-        }
-        """Shapes, types and shardings."""
 
-    def _sharding(self, name: str, rank: int) -> NamedSharding:
-        place = self._carried.places.get(name)
-        everywhere = NamedSharding(self._transform.layout.mesh, PartitionSpec())
-        return everywhere if place is None else place.sharding(rank)
+class Recorded:
+    """One series of a run: its measurement, the arrays that it carries from row to row, and the rows that wait to be
+    written. In a checkpoint the names of the arrays begin with `series_NAME_`."""
+
+    def __init__(self, name: str, measured: Measured, simulation: Simulation, *, frequent: bool):
+        self.measured, self._frequent, self._prefix = measured, frequent, f"series_{name}_"
+        everywhere = NamedSharding(simulation.transform.layout.mesh, PartitionSpec())
+        carried = measured.carried
+        self._places = {} if carried is None else carried.places
+        self.template: dict[str, jax.ShapeDtypeStruct] = {}  # Shapes, types and shardings of the arrays.
+        for key, array in {} if carried is None else jax.eval_shape(carried.begin).items():
+            sharding = self._places[key].sharding(array.ndim) if key in self._places else everywhere
+            self.template[key] = jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
+        self._shardings = {key: array.sharding for key, array in self.template.items()}
+        self.program = jax.jit(self.row, donate_argnums=1, out_shardings=(everywhere, self._shardings))
+        self.compiled: Callable[..., Any] = self.program
+        fields = carried.fields if carried is not None else None
+        self.fields = None if fields is None else jax.jit(fields)
+        self._memory: Memory | None = None
+        self._beside = measured.beside()
+        self._waiting: list[tuple[int, float, Mapping[str, np.ndarray]]] = []
+        self._written, self._last_step = -TOGETHER, -1
+        self._file: Series | None = None
+
+    def row(self, state: State, memory: Memory) -> tuple[Any, Memory]:
+        """From a state and the arrays to a row, which is replicated, and the arrays after it; can be compiled."""
+        if self.measured.carried is None:
+            return self.measured.compute(state), memory
+        memory = self.measured.carried.update(state, memory)
+        memory = {n: jax.lax.with_sharding_constraint(memory[n], s) for n, s in self._shardings.items()}
+        return self.measured.compute(state, memory), memory
 
     def begin(self) -> Memory:
         """The arrays at the first row of a run."""
-        return jax.jit(self._carried.begin, out_shardings={n: a.sharding for n, a in self.template.items()})()
+        carried = self.measured.carried
+        return {} if carried is None else jax.jit(carried.begin, out_shardings=self._shardings)()
 
-    def placed(self, memory: Memory) -> dict[str, jax.Array]:
-        """The arrays constrained to the shardings of `template`, inside a compiled function."""
-        return {n: jax.lax.with_sharding_constraint(memory[n], a.sharding) for n, a in self.template.items()}
+    @property
+    def memory(self) -> Memory:
+        """The arrays."""
+        if self._memory is None:
+            self._memory = self.begin()
+        return self._memory
 
-    def datasets(self, memory: Memory) -> list[Dataset]:
+    def datasets(self) -> list[Dataset]:
         """The arrays as a checkpoint stores them."""
-        places, prefix = self._carried.places, self._prefix
         return [
-            field_dataset(prefix + name, array, places[name])
-            if name in places
-            else Dataset(prefix + name, np.asarray(array))
-            for name, array in memory.items()
+            field_dataset(self._prefix + name, array, self._places[name])
+            if name in self._places
+            else Dataset(self._prefix + name, np.asarray(array))
+            for name, array in self.memory.items()
         ]
 
-    def load(self, folder: Path) -> Memory:
-        """The arrays in a checkpoint; the arrays at a first row if the checkpoint was written without this series."""
-        snapshot = open_snapshot(folder)
-        if not all(self._prefix + name in snapshot for name in self.template):
-            return self.begin()
-        places, prefix = self._carried.places, self._prefix
-        return {
-            name: restored_field(snapshot, prefix + name, like, places[name])
-            if name in places
-            else whole(snapshot, prefix + name, like.shape, like.sharding, like.dtype)
-            for name, like in self.template.items()
-        }
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue with the arrays in a checkpoint, or begin anew if it was written without this series."""
+        self._memory = None
+        if all(self._prefix + name in snapshot for name in self.template):
+            self._memory = {
+                name: restored_field(snapshot, self._prefix + name, like, self._places[name])
+                if name in self._places
+                else whole(snapshot, self._prefix + name, like.shape, like.sharding, like.dtype)
+                for name, like in self.template.items()
+            }
 
+    def take(self, state: State) -> bool:
+        """Measure one row, unless this step has its row already; returns whether rows are to be written now."""
+        step = int(state.step)
+        if self._last_step == step:
+            return False
+        self._last_step = step
+        computed: Mapping[str, jax.Array] = {}
+        if self.measured.variables:
+            computed, self._memory = self.compiled(state, self.memory)
+        self._waiting.append((step, float(state.time), {name: np.asarray(v) for name, v in computed.items()}))
+        return not self._frequent or time.monotonic() - self._written >= TOGETHER
 
-TOGETHER = 2.0  # Seconds for which rows of frequent series wait to be written together.
+    def waiting(self) -> list[tuple[int, float, Mapping[str, np.ndarray]]]:
+        """The rows that wait to be written, which the caller writes."""
+        rows, self._waiting, self._written = self._waiting, [], time.monotonic()
+        return rows
+
+    def file(self, path: Path, journal: Journal) -> Series:
+        """The series, opened for writing."""
+        if self._file is None:
+            m = self.measured
+            self._file = Series(path, m.coordinates, m.variables, m.attributes, self._beside, journal=journal)
+        return self._file
 
 
 def subject_of(simulation: Simulation) -> Subject:
@@ -131,116 +169,60 @@ class Recorder:
         journal: Journal = UNRECORDED,
     ):
         self._folder, self._write, self._journal = folder, write, journal
-        self._transform = simulation.transform
-        self._measured = series_of(simulation)
-        self._carried = {
-            name: CarriedArrays(m.carried, simulation.transform, f"series_{name}_")
-            for name, m in self._measured.items()
-            if m.carried is not None
-        }
-        self._made = {
-            name: jax.jit(m.carried.fields)
-            for name, m in self._measured.items()
-            if m.carried is not None and m.carried.fields is not None
-        }
-        self._memory: dict[str, Memory] = {}
-        self._template = simulation.placed_template
-        self._jitted = {name: self._row(name, m) for name, m in self._measured.items() if m.variables}
-        self._functions = self._jitted
-        self.with_snapshots = tuple(
-            name for name, kind, _ in requested(simulation.config.output) if kind.with_snapshots
-        )
-        """The series that get a row with every snapshot."""
-        self._beside = {name: m.beside() for name, m in self._measured.items()}
+        self._state = simulation.placed_template
+        kinds = {name: kind for name, kind, _ in requested(simulation.config.output)}
         together = not simulation.config.run.sync
-        self._frequent = {n for n, kind, _ in requested(simulation.config.output) if kind.frequent or together}
-        self._waiting: dict[str, list[tuple[int, float, Mapping[str, np.ndarray]]]] = {}
-        self._written: dict[str, float] = {}
-        self._files: dict[str, Series] = {}
-        self._last_step: dict[str, int] = {}
-
-    def _row(self, name: str, measured: Measured) -> Callable[[State, Memory], tuple[Any, Memory]]:
-        """The compiled function from a state and the carried arrays to a row, which is replicated, and the carried
-        arrays after it."""
-        everywhere = NamedSharding(self._transform.layout.mesh, PartitionSpec())
-        carried = {n: a.sharding for n, a in self._carried[name].template.items()} if name in self._carried else {}
-
-        def row(state: State, memory: Memory) -> tuple[Any, Memory]:
-            if measured.carried is None:
-                return measured.compute(state), memory
-            memory = self._carried[name].placed(measured.carried.update(state, memory))
-            return measured.compute(state, memory), memory
-
-        return jax.jit(row, donate_argnums=1, out_shardings=(everywhere, carried))
+        self._series = {
+            name: Recorded(name, measured, simulation, frequent=kinds[name].frequent or together)
+            for name, measured in series_of(simulation).items()
+        }
+        self.with_snapshots = tuple(name for name, kind in kinds.items() if kind.with_snapshots)
+        """The series that get a row with every snapshot."""
 
     def programs(self) -> dict[str, Compilable]:
         """The programs that compute the rows, by series, which the caller compiles and gives to `use`."""
-        arguments = {name: self._carried[name].template if name in self._carried else {} for name in self._functions}
-        return {name: Compilable(f, (self._template, arguments[name])) for name, f in self._jitted.items()}
+        measured = {name: series for name, series in self._series.items() if series.measured.variables}
+        return {name: Compilable(s.program, (self._state, s.template)) for name, s in measured.items()}
 
     def use(self, ready: Mapping[str, Callable[..., Any]]) -> None:
         """Use these compiled programs, by name, from now on; a missing program is compiled at its first call."""
-        self._functions = {name: ready.get(name, f) for name, f in self._jitted.items()}
+        for name, series in self._series.items():
+            series.compiled = ready.get(name, series.program)
 
     def restore(self, checkpoint: Path) -> None:
         """Continue with the arrays that the series carried when `checkpoint` was written. All processes call this."""
-        self._memory = {name: arrays.load(checkpoint) for name, arrays in self._carried.items()}
+        snapshot = open_snapshot(checkpoint)
+        for series in self._series.values():
+            series.restore(snapshot)
 
     def datasets(self) -> list[Dataset]:
         """The carried arrays of all series, for a checkpoint."""
-        return [d for name, arrays in self._carried.items() for d in arrays.datasets(self._arrays(name))]
+        return [dataset for series in self._series.values() for dataset in series.datasets()]
 
     def fields(self) -> dict[str, jax.Array]:
         """The fields that series add to snapshots."""
-        fields: dict[str, jax.Array] = {}
-        for name, compiled in self._made.items():
-            fields |= compiled(self._arrays(name))
-        return fields
-
-    def _arrays(self, name: str) -> Memory:
-        if name in self._carried and name not in self._memory:
-            self._memory[name] = self._carried[name].begin()
-        return self._memory.get(name, {})
+        made = [series.fields(series.memory) for series in self._series.values() if series.fields is not None]
+        return {name: field for fields in made for name, field in fields.items()}
 
     def take(self, name: str, state: State) -> None:
         """Measures one row of `NAME.h5`, unless this step has its row already, and writes it. The rows of a frequent
         series are kept until `flush` is called or a row comes after `TOGETHER`."""
-        step = int(state.step)
-        if self._last_step.get(name) == step:
-            return
-        self._last_step[name] = step
-        computed: Mapping[str, jax.Array] = {}
-        if name in self._functions:
-            computed, self._memory[name] = self._functions[name](state, self._arrays(name))
-        row = {variable: np.asarray(values) for variable, values in computed.items()}
-        self._waiting.setdefault(name, []).append((step, float(state.time), row))
-        now = time.monotonic()
-        if name not in self._frequent or now - self._written.get(name, -TOGETHER) >= TOGETHER:
+        if self._series[name].take(state):
             self._write_rows(name)
 
     def _write_rows(self, name: str) -> None:
-        rows, finish = self._waiting.pop(name), self._measured[name].finish
-        self._written[name] = time.monotonic()
-        self._write(lambda: self._file(name).extend((step, time, finish(row)) for step, time, row in rows))
+        if rows := self._series[name].waiting():
+            finish = self._series[name].measured.finish
+            self._write(lambda: self._file(name).extend((step, time, finish(row)) for step, time, row in rows))
 
     def flush(self) -> None:
         """Write the rows that frequent series have collected."""
-        for name in tuple(self._waiting):
+        for name in self._series:
             self._write_rows(name)
 
     def _file(self, name: str) -> Series:
-        if name not in self._files:
-            m = self._measured[name]
-            self._files[name] = Series(
-                self._folder / f"{name}.h5",
-                m.coordinates,
-                m.variables,
-                m.attributes,
-                self._beside[name],
-                journal=self._journal,
-            )
-        return self._files[name]
+        return self._series[name].file(self._folder / f"{name}.h5", self._journal)
 
     def files(self) -> Iterator[Series]:
         """All series, opened for writing. Called on process 0."""
-        return (self._file(name) for name in self._measured)
+        return map(self._file, self._series)
