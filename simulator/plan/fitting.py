@@ -5,6 +5,10 @@ memory of its neighbours is estimated from it, and read from a compiled program 
 limit.
 """
 
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.plan.abstract_run import scaled, with_memory, with_shape
@@ -14,6 +18,7 @@ from simulator.simulation.compiling import ROOM
 from simulator.simulation.placement import check_devices
 from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
 
+T = TypeVar("T")
 MOST_DEVICES = 4096
 POWERS = [2**i for i in range(MOST_DEVICES.bit_length())]
 NICE = sorted(
@@ -96,15 +101,19 @@ def fewest_devices(config: RunConfig, machine: Machine, above: int = 0, beside: 
     counts = [n for n in POWERS if n > above and _shareable(config, n)]
     if not counts:
         return None
-    fitting = Fitting(config, machine, beside)
     state = _step(config, machine, counts[0]).state * counts[0]
     need = beside * TYPICAL * state / usable(machine)
-    at = min(sum(n < need for n in counts), len(counts) - 1)
-    if not fitting.fits(counts[at]):
-        return next((n for n in counts[at + 1 :] if fitting.fits(n)), None)
-    while at > 0 and fitting.fits(counts[at - 1]):
+    return _first_that_fits(counts, sum(n < need for n in counts), Fitting(config, machine, beside).fits)
+
+
+def _first_that_fits(cases: Sequence[T], likely: int, fits: Callable[[T], bool]) -> T | None:
+    """The first of `cases` that fits, each of which needs less than the one before; `likely` is its likely index."""
+    at = min(likely, len(cases) - 1)
+    if not fits(cases[at]):
+        return next((case for case in cases[at + 1 :] if fits(case)), None)
+    while at > 0 and fits(cases[at - 1]):
         at -= 1
-    return counts[at]
+    return cases[at]
 
 
 def _shareable(config: RunConfig, devices: int) -> bool:
@@ -122,13 +131,6 @@ def largest_shape(config: RunConfig, machine: Machine, devices: int, beside: flo
         config, need = with_memory(config, "low"), USUAL_SHARE[machine.platform] * need
     shape = config.grid.shape
     likely = max(shape) * (usable(machine) / need) ** (1 / len(shape))
-    shapes = [s for n in NICE if _shareable(with_shape(config, s := scaled(shape, n)), devices)]
-    if not shapes:
-        return None
-    fitting = Fitting(config, machine, beside)
-    at = max(0, sum(max(s) <= likely for s in shapes) - 1)
-    if not fitting.fits(devices, shapes[at]):
-        return next((s for s in reversed(shapes[:at]) if fitting.fits(devices, s)), None)
-    while at < len(shapes) - 1 and fitting.fits(devices, shapes[at + 1]):
-        at += 1
-    return shapes[at]
+    shapes = [s for n in reversed(NICE) if _shareable(with_shape(config, s := scaled(shape, n)), devices)]
+    fits = partial(Fitting(config, machine, beside).fits, devices)
+    return _first_that_fits(shapes, sum(max(s) > likely for s in shapes), fits) if shapes else None

@@ -40,8 +40,8 @@ def lines_of(plan: Plan) -> list[str]:
         "memory of a device",
         _row("the state", step.state),
         _row("a step", step.memory),
-        _row("a row of diagnostics", step.diagnostics_memory),
-        _row("a snapshot", step.output_memory),
+        _row("a row of diagnostics", step.held("diagnostics")),
+        _row("a snapshot", step.held("output")),
         _row("available", plan.available),
     ]
     if (largest := plan.largest_shape) is not None:
@@ -93,8 +93,8 @@ def as_json(plan: Plan) -> str:
         "memory_bytes": {
             "state": step.state,
             "step": step.memory,
-            "diagnostics": step.diagnostics_memory,
-            "snapshot": step.output_memory,
+            "diagnostics": step.held("diagnostics"),
+            "snapshot": step.held("output"),
             "available": plan.available,
         },
         "memory_per_point": words(step.memory, config, points, plan.devices),

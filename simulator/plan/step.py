@@ -111,20 +111,10 @@ class Step:
         return self.held("loop")
 
     @property
-    def output_memory(self) -> float:
-        """Bytes held while a snapshot is written: the state, and the largest field's values as they are computed."""
-        return self.held("output")
-
-    @property
-    def diagnostics_memory(self) -> float:
-        """Bytes held while a row of diagnostics is computed, the state included."""
-        return self.held("diagnostics")
-
-    @property
     def largest(self) -> float:
         """The largest memory during a run, in bytes."""
         self.begin()
-        return max(self.memory, self.output_memory, self.diagnostics_memory)
+        return max(map(self.held, get_args(CompiledProgram)))
 
     def begin(self) -> None:
         """Compile all programs in the background."""

@@ -1,17 +1,15 @@
 """The number of steps of a run."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, isfinite, log
 
 import jax
 
 from simulator.config import RunConfig
-from simulator.config.execution import DeviceSettings, FftSettings
+from simulator.config.execution import FftSettings
 from simulator.errors import UserError
-from simulator.plan.abstract_run import PaperCluster, scaled, with_memory, with_shape
+from simulator.plan.abstract_run import paper_simulation, scaled, with_memory, with_shape
 from simulator.simulation.advance import rate_of
-from simulator.simulation.simulation import Simulation
 
 COARSE = (16, 32)  # Points along the longest side of the grids on which the initial time step is computed.
 
@@ -66,13 +64,8 @@ def _limited(config: RunConfig, count: int) -> int:
 
 def _rate(config: RunConfig, shape: tuple[int, ...]) -> float:
     """The rate (1/time) of the initial state that limits dt, on a grid of this shape."""
-    jax.config.update("jax_enable_x64", True)
-    changed = {"fft": FftSettings(), "devices": DeviceSettings(count=1)}
-    config = with_memory(with_shape(config, shape), "fast")
-    device = jax.local_devices(backend="cpu")[0]
-    quiet: Callable[[str], None] = lambda line: None  # noqa: E731
-    cluster = PaperCluster(devices=(device,))  # type: ignore[arg-type] - a device that can compute
-    simulation = Simulation(config.model_copy(update=changed), cluster=cluster, report=quiet)  # type: ignore[arg-type]
+    config = with_memory(with_shape(config, shape), "fast").model_copy(update={"fft": FftSettings()})
+    simulation = paper_simulation(config, jax.local_devices(backend="cpu")[:1])
     # Optimizations take longer than the execution of a program that runs once on few points.
     name = "jax_disable_most_optimizations"
     before = jax.config.values[name]
