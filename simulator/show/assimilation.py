@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from simulator.files import read_json, replace_file
 from simulator.show import page
+from simulator.show.lines import DrawnCurve, plotted
 from simulator.show.style import draw, figure
 from simulator.study.assimilation import HISTORY, RECORD, RESULT
 from simulator.words import duration
@@ -83,14 +84,10 @@ def _fields(result: dict[str, Any]) -> Figure:
 
 
 def _spectra(result: dict[str, Any], name: str) -> Figure:
-    drawn = figure(4.8, 3.2)
-    axes = drawn.subplots()
-    k = result[f"k_{name}"]
-    shown = (("start", "recovered", "-"), ("prior", "prior", "--"), ("posterior", "expected error", ":"))
-    for part, label, line in shown:
-        values = result[f"{part}_{name}"]
-        axes.loglog(k[1:], np.where(values[1:] > 0, values[1:], np.nan), line, label=label)
-    axes.set(xlabel="k", ylabel=f"{name}: sum of squares / 2 in a shell")
-    axes.legend(frameon=False)
-    drawn.tight_layout()
-    return drawn
+    k = result[f"k_{name}"][1:]
+    shown = (("start", "recovered", "-"), ("prior", "prior", "--"), ("posterior", "expected\nerror", ":"))
+    curves = [
+        DrawnCurve(k, result[f"{part}_{name}"][1:], label, how={"linestyle": line, "marker": None})
+        for part, label, line in shown
+    ]
+    return plotted(curves, "wavenumber $k$", f"{name}: sum of squares / 2 in a shell", "xy")[0]
