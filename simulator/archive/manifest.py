@@ -295,17 +295,13 @@ def derived_files(folder: Path) -> tuple[Path, Path, Path]:
     return index, sidecar, gadget
 
 
-def committed_names(parent: Path) -> list[str]:
-    """The names of all committed folders in `parent`, also damaged ones, by ascending step."""
+def committed(parent: Path) -> list[Path]:
+    """All committed folders in `parent`, also damaged ones, by ascending step."""
     if not parent.is_dir():
         return []
     with os.scandir(parent) as entries:
-        return sorted((e.name for e in entries if COMMITTED.fullmatch(e.name) and e.is_dir()), key=int)
-
-
-def committed(parent: Path) -> list[Path]:
-    """All committed folders in `parent`, also damaged ones, by ascending step."""
-    return [parent / name for name in committed_names(parent)]
+        names = [e.name for e in entries if COMMITTED.fullmatch(e.name) and e.is_dir()]
+    return [parent / name for name in sorted(names, key=int)]
 
 
 def commit(

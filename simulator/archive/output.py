@@ -50,6 +50,7 @@ class Output:
         self._check, self._inside = check, dict(inside or {})
         self._first = simulation.cluster.is_first
         self._table: Table | None = None
+        self._warned = False
         self.trouble: str | None = None
         self._recorder = Recorder(simulation, folder, self.write, journal)
         self._spent = spent or Stopwatch()
@@ -113,16 +114,9 @@ class Output:
         dt = float(state.dt)
         clock = {"step": int(state.step), "time": float(state.time), "dt": dt, "cfl": dt * values.pop("rate")}
         self.write(lambda: self._rows().append(clock | values))
-        if self._first:
-            self._warn(values)
-
-    def _warn(self, row: Mapping[str, float]) -> None:
-        if not self._warned:
-            for line in self._simulation.model.warnings(row):
-                self._simulation.report(f"warning: {line}")
-                self._warned = True
-
-    _warned = False
+        for line in self._simulation.model.warnings(values) if self._first and not self._warned else ():
+            self._simulation.report(f"warning: {line}")
+            self._warned = True
 
     def _rows(self) -> Table:
         if self._table is None:

@@ -206,11 +206,8 @@ def selected(index: Any, shape: tuple[int, ...]) -> tuple[list[range], list[bool
     items = list(index) if isinstance(index, tuple) else [index]
     if (missing := len(shape) - sum(i is not Ellipsis for i in items)) < 0:
         raise IndexError(f"{len(items)} indices for {len(shape)} axes")
-    spot = next((n for n, i in enumerate(items) if i is Ellipsis), None)
-    if spot is None:
-        items += [slice(None)] * missing
-    else:
-        items[spot : spot + 1] = [slice(None)] * missing
+    spot = next((n for n, i in enumerate(items) if i is Ellipsis), len(items))
+    items[spot : spot + 1] = [slice(None)] * missing
     ranges, dropped = [], []
     for item, n in zip(items, shape, strict=True):
         if isinstance(item, slice):

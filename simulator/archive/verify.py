@@ -15,7 +15,7 @@ from simulator.archive.index import derived_from, derived_problem, make_derived,
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import Audit
 from simulator.archive.manifest import NAME as MANIFEST
-from simulator.archive.manifest import SUMS, Manifest, ShardEntry, committed, committed_names, read_manifest, remove
+from simulator.archive.manifest import SUMS, Manifest, ShardEntry, committed, read_manifest, remove
 from simulator.archive.reader import snapshot_folder
 from simulator.archive.state import ALTERED, CONFIG, read_state, unsealed
 from simulator.archive.state import NAME as STATE
@@ -142,9 +142,9 @@ def prune(parent: Path, keep_last: int, keep_every: int | None = None, journal: 
     Removes nothing unless the newest folder has been read back and verified. Returns the removed folders; each
     removal is announced to `journal` first.
     """
-    names = committed_names(parent)
-    old = [parent / name for name in names[:-keep_last] if not keep_every or int(name) % keep_every]
-    if not old or not verify(parent / names[-1]).restorable:
+    folders = committed(parent)
+    old = [folder for folder in folders[:-keep_last] if not keep_every or int(folder.name) % keep_every]
+    if not old or not verify(folders[-1]).restorable:
         return []
     for folder in old:
         journal.removing(folder, f"the last {keep_last} are kept")
@@ -186,11 +186,17 @@ def verification(path: Path, cores: int | None = None) -> Verification:
 
 def _outside(folder: Path, audit: Audit) -> Iterator[Findings]:
     """The report on all files that belong to no snapshot or checkpoint."""
-    notes: list[str] = []
-    if not audit.expected:
-        notes.append(f"{folder}: has no {LEDGER}: only its snapshots and checkpoints are checked")
-    halos = (Checked(path, problem, derived=True) for path, problem in catalogue_problems(folder))
-    yield Findings(folder, [*_files(folder, audit), *halos, *_time_index(folder / "snapshots", notes)], notes)
+    found = Findings(folder)
+    if audit.has_state or (folder / STATE).exists():
+        found.files.append(_checked(folder / STATE, partial(_state_problem, folder)))
+    if audit.expected:
+        found.files.append(_checked(folder / LEDGER, audit.ledger_problem))
+    else:
+        found.notes.append(f"{folder}: has no {LEDGER}: only its snapshots and checkpoints are checked")
+    found.files += [_checked(folder / name, partial(audit.problem, name)) for name in audit.names(saves=False)]
+    found.files += [Checked(path, problem, derived=True) for path, problem in catalogue_problems(folder)]
+    found.files += _time_index(folder / "snapshots", found.notes)
+    yield found
 
 
 def _of_saves(folders: Sequence[Path], audit: Audit | None, cores: int) -> Iterator[Findings]:
@@ -207,7 +213,7 @@ def _leftovers(path: Path) -> Iterator[Findings]:
 
 
 def _saves(path: Path, audit: Audit) -> list[Path]:
-    names = {kind: set(committed_names(path / kind)) for kind in KINDS}
+    names = {kind: {folder.name for folder in committed(path / kind)} for kind in KINDS}
     for name in audit.names(saves=True):
         kind, folder, *rest = name.split("/")
         if rest == [MANIFEST]:
@@ -235,34 +241,22 @@ def _report(folder: Path, audit: Audit | None, workers: int) -> Findings | None:
 
 def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
     report = verify(folder, workers=workers, recorded=audit.is_recorded if audit else lambda manifest: True)
-    if report.ok or not report.restorable or report.manifest is None:
+    if report.ok or not report.restorable or (manifest := report.manifest) is None:
         return report
     made: dict[Path, str] = {}
     try:
-        made = make_derived(folder, report.manifest)
+        made = make_derived(folder, manifest)
         report.notes += [f"{p}: was {problem}, made again" for p, problem in made.items() if problem != ALTERED]
     except OSError as error:
         report.notes.append(f"{folder}: its index cannot be made again ({reason(error)})")
-    # A derived file that was altered stays a finding: something writes to the run's files.
-    again = {
-        path: Checked(path, f"{ALTERED}, made again" if problem == ALTERED else None, derived=True)
-        for path, problem in made.items()
-    }
-    # A live run may have made the other derived files meanwhile.
-    report.files = [
-        again.get(c.file) or (_check_derived(c.file, folder, report.manifest) if c.derived and c.problem else c)
-        for c in report.files
-    ]
+
+    def now(checked: Checked) -> Checked:
+        if made.get(checked.file) == ALTERED:  # stays a finding: something writes to the run's files
+            return Checked(checked.file, f"{ALTERED}, made again", derived=True)
+        return _check_derived(checked.file, folder, manifest) if checked.derived else checked
+
+    report.files = [now(checked) for checked in report.files]
     return report
-
-
-def _files(folder: Path, audit: Audit) -> Iterator[Checked]:
-    if audit.has_state or (folder / STATE).exists():
-        yield _checked(folder / STATE, partial(_state_problem, folder))
-    if audit.expected:
-        yield _checked(folder / LEDGER, audit.ledger_problem)
-    for name in audit.names(saves=False):
-        yield _checked(folder / name, partial(audit.problem, name))
 
 
 def _time_index(parent: Path, notes: list[str]) -> Iterator[Checked]:

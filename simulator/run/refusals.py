@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simulator.archive.manifest import committed_names
+from simulator.archive.manifest import committed
 from simulator.archive.recorder import series_of
 from simulator.archive.state import CONFIG
 from simulator.archive.states import RunInputs
@@ -84,7 +84,7 @@ def check(
     if not whole:
         return
     series_of(simulation)
-    if copies is not None and committed_names(copies.parent / "checkpoints"):
+    if copies is not None and committed(copies.parent / "checkpoints"):
         return  # the start, whose files may be elsewhere by now, is not needed any more
     # The initial condition may reach a branch that depends on values.
     with contextlib.suppress(jax.errors.JAXTypeError):
