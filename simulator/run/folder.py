@@ -99,39 +99,34 @@ def decide(
     changed = [difference for difference in differences if difference[3] != "free"]
     frozen = _frozen(differences, allow)
     lines = tuple(f"{key}: {in_words(old)} -> {in_words(new)}" for key, old, new, _ in changed)
+
+    def refused(why: str) -> Decision:
+        return Decision(Action.REFUSE, (f"{path}: {why}",))
+
     if found is Found.FOREIGN:
-        return Decision(
-            Action.REFUSE, (f"{path}: not a run of this program; choose another folder with --output DIR",)
-        )
+        return refused("not a run of this program; choose another folder with --output DIR")
     if found in (Found.ABSENT, Found.EMPTY):
         return Decision(Action.START)
     if overwrite:
         return Decision(Action.START, (f"removing the earlier run in {path}",), clear=True)
     if frozen:
-        line = (
-            f"{path}: holds a run with another {_compared(frozen)}; give this run its own folder with --output DIR, "
+        return refused(
+            f"holds a run with another {_compared(frozen)}; give this run its own folder with --output DIR, "
             f"replace that run with --overwrite, continue it as it is (simulator resume {path}), or accept the "
             f"change with {_allowing(frozen)}"
         )
-        return Decision(Action.REFUSE, (line,))
     if found is Found.PREPARED:
         return Decision(Action.START, lines)
     # The simulation time before which the run cannot end any more.
     reached = state and (state.time if found is Found.FINISHED else state.last_checkpoint_time)
     if stop is not None and reached is not None and stop < reached and lines:
-        return Decision(
-            Action.REFUSE,
-            (
-                f"{path}: time.stop: {stop:g} lies before t = {reached:g}, which the run has reached; "
-                "give a later one",
-            ),
+        return refused(
+            f"time.stop: {stop:g} lies before t = {reached:g}, which the run has reached; give a later one"
         )
     if found is Found.FINISHED and not lines:
         at = f" at t = {state.time:g}, step {state.step}" if state else ""
-        return Decision(
-            Action.FINISHED,
-            (f"{path}: already finished{at}; a later time.stop continues it, --overwrite starts again",),
-        )
+        line = f"{path}: already finished{at}; a later time.stop continues it, --overwrite starts again"
+        return Decision(Action.FINISHED, (line,))
     how = {"running": "was cut off", "stopped": "was stopped", "failed": "failed", "finished": "was finished"}
     was = "an unfinished run"
     if state is not None:

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Collection, Mapping
 from math import ceil
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ import numpy as np
 from simulator.archive.manifest import committed
 from simulator.archive.recorder import series_of
 from simulator.archive.state import CONFIG
-from simulator.archive.states import RunInputs
+from simulator.archive.states import RunInputs, StoredFields
 from simulator.config import RunConfig, diff_configs
 from simulator.physics.models.equation import Equation
 from simulator.physics.particles import Domain, ParticleSet
@@ -29,7 +29,7 @@ from simulator.simulation.compiling import bytes_of
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
 from simulator.simulation.start import check_growth
-from simulator.spectral import Grid, Transform
+from simulator.spectral import Transform
 from simulator.spectral.staged import NAME
 from simulator.words import size
 
@@ -144,41 +144,30 @@ def _counted(devices: int) -> str:
 
 
 class _InputsOnPaper(RunInputs):
-    """Reads the input files of a configuration without the arrays of snapshots."""
+    """Reads the input files of a configuration without the arrays of snapshots, for which zeros stand."""
 
-    def snapshot(self, path: str) -> Any:
-        return _Shapes(super().snapshot(path))
+    def snapshot(self, path: str) -> "_FieldsOnPaper":
+        return _FieldsOnPaper(path)
 
     def particles(self, path: str, name: str) -> Any:
-        return _Places(super().particles(path, name))
+        return _without_values(super().particles(path, name))
 
     def gadget(self, path: str, kind: int, numbered: bool) -> Any:
-        stored = super().gadget(path, kind, numbered)
-        places: Any = _Places(stored)
-        places.header = stored.header
-        return places
+        return _without_values(super().gadget(path, kind, numbered))
 
 
-class _Shapes:
-    """The grid and the shapes of stored fields, with zeros for values."""
-
-    def __init__(self, stored: Any):
-        self.grid: Grid = stored.grid
-        self.components: Mapping[str, tuple[int, ...]] = stored.components
-
+class _FieldsOnPaper(StoredFields):
     def coefficients(self, name: str, transform: Transform) -> jax.Array:
-        kind = np.result_type(cast(Any, transform).dtype, np.complex64)
+        kind = np.result_type(transform.dtype, np.complex64)
         return jnp.zeros((*self.components[name], *transform.layout.shape), kind)
 
 
-class _Places:
-    """The number and the records of stored particles, with zeros for values."""
-
-    def __init__(self, stored: Any):
-        self.count, self.records = stored.count, stored.records
-
-    def restore(self, domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
+def _without_values(stored: Any) -> Any:
+    def restore(domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
         entries = domain.devices * capacity
         values = {name: jnp.zeros((*([n] if n else []), entries)) for name, n in records.items()}
         ids, counts = jnp.zeros(entries, jnp.int64), jnp.zeros(domain.devices, jnp.int32)
         return ParticleSet(values, ids, counts, jnp.int32(0))
+
+    stored.restore = restore
+    return stored
