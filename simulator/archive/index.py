@@ -147,19 +147,13 @@ def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
     _set(
         file,
         {
-            "openPMD": "1.1.0",
-            "openPMDextension": np.uint32(0),
-            "basePath": "/data/%T/",
-            "meshesPath": "fields/",
-            "particlesPath": "particles/",
-            "iterationEncoding": "fileBased",
-            "iterationFormat": "%08T",
-            "software": "simulator",
-            "softwareVersion": version_of(),
+            "openPMD": "1.1.0", "openPMDextension": np.uint32(0), "basePath": "/data/%T/", "meshesPath": "fields/",
+            "particlesPath": "particles/", "iterationEncoding": "fileBased", "iterationFormat": "%08T",
+            "software": "simulator", "softwareVersion": version_of(),
             "date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
             **{k: v for k, v in manifest.attributes.items() if k not in ("time", "dt")},
         },
-    )
+    )  # fmt: skip
     file["time"] = manifest.time
     iteration = file.create_group(f"data/{manifest.step}")
     dt = manifest.attributes.get("dt", 0.0)
@@ -234,16 +228,10 @@ def _mesh_attributes(entry: FieldEntry) -> dict[str, Any]:
     spacing = [a.spacing if a.spacing is not None else 1.0 for a in entry.axes]
     offset = [a.origin if a.spacing is not None else float(min(a.labels or (0,))) for a in entry.axes]
     return {
-        "geometry": "cartesian",
-        "dataOrder": "C",
-        "axisLabels": [a.name for a in entry.axes],
-        "gridSpacing": np.array(spacing),
-        "gridGlobalOffset": np.array(offset),
-        "gridUnitSI": 1.0,
-        "unitDimension": np.zeros(7),
-        "timeOffset": 0.0,
-        **entry.attributes,
-    }
+        "geometry": "cartesian", "dataOrder": "C", "axisLabels": [a.name for a in entry.axes],
+        "gridSpacing": np.array(spacing), "gridGlobalOffset": np.array(offset), "gridUnitSI": 1.0,
+        "unitDimension": np.zeros(7), "timeOffset": 0.0, **entry.attributes,
+    }  # fmt: skip
 
 
 def _set(target: h5py.HLObject, attributes: Mapping[str, Any]) -> None:

@@ -63,17 +63,10 @@ def yt_data(snapshot: Snapshot, h: float | None = None) -> "Dataset":
         length = clock.a * clock.unit.megaparsecs * 1e3 * CM_PER_KPC / per_h
         mass, time = GRAMS * 1e-10 / per_h, clock.a * length / 1e5
     data: Any = yt.load_uniform_grid(  # pyright: ignore[reportPrivateImportUsage]
-        fields,
-        (*shape, *(1,) * layer),
-        length_unit=length,
-        mass_unit=mass,
-        time_unit=time,
-        bbox=np.array([*edges, *[[0.0, 1.0]] * layer]),
-        sim_time=snapshot.time,
-        periodicity=(True, True, True),
-        dataset_name=str(snapshot.path),
-        unit_system="code",
-    )
+        fields, (*shape, *(1,) * layer), bbox=np.array([*edges, *[[0.0, 1.0]] * layer]),
+        periodicity=(True, True, True), length_unit=length, mass_unit=mass, time_unit=time, unit_system="code",
+        sim_time=snapshot.time, dataset_name=str(snapshot.path),
+    )  # fmt: skip
     if clock is not None:
         s = clock.cosmology
         data.cosmological_simulation, data.current_redshift = 1, 1 / clock.a - 1

@@ -78,18 +78,12 @@ def _measured(config: RunConfig, seconds: float) -> dict[str, Any] | None:
         check_memory(simulation)
         costs = measure_step(simulation, simulation.compiled_loop(), seconds)
         about = {
-            "name": config.name,
-            "model": config.model.kind,
-            "integrator": config.time.integrator,
-            "shape": config.grid.shape,
-            "precision": config.precision,
-            "devices": len(cluster.devices),
-            "device": cluster.devices[0].device_kind,
-            "processes": cluster.num_processes,
-            "transform": simulation.transform.name,
+            "name": config.name, "model": config.model.kind, "integrator": config.time.integrator,
+            "shape": config.grid.shape, "precision": config.precision, "host": platform.node(),
+            "devices": len(cluster.devices), "device": cluster.devices[0].device_kind,
+            "processes": cluster.num_processes, "transform": simulation.transform.name,
             "kernels": described(simulation.transform.kernels, cluster.platform),
-            "host": platform.node(),
-        }
+        }  # fmt: skip
         cluster.close()
     return about | asdict(costs) if cluster.is_first else None
 

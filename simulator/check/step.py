@@ -238,22 +238,12 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
     memory = Memory.of(compiled)
     resident, temporary = (words(m, simulation.config, points, devices) for m in (memory.resident, memory.temporary))
     return StepCosts(
-        step=step,
-        fastest=min(rounds),
-        slowest=max(rounds),
-        transforms=max(parts - exchanges, 0.0),
-        communication=exchanges if known else None,
-        diagnostics=median(rows),
-        resident=resident,
-        temporary=temporary,
-        memory_bytes=memory.total,
+        step=step, fastest=min(rounds), slowest=max(rounds), rounds=rounds, points_per_second=points / devices / step,
+        transforms=max(parts - exchanges, 0.0), communication=exchanges if known else None, diagnostics=median(rows),
+        resident=resident, temporary=temporary, memory_bytes=memory.total, compile_cold=cold, compile_cached=cached,
         collectives={k: c for k, c in collectives(compiled).items() if c.count},
-        compile_cold=cold,
-        compile_cached=cached,
-        points_per_second=points / devices / step,
         limits=limits(simulation, found.parts, cluster.broadcast),
-        rounds=rounds,
-    )
+    )  # fmt: skip
 
 
 def _seconds(call: Callable[[], Any]) -> float:

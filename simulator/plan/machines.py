@@ -88,16 +88,10 @@ OPTIONS = {"xla_gpu_enable_latency_hiding_scheduler": True, "xla_backend_optimiz
 code, which XLA generates after it has fixed memory and schedule."""
 
 _COMMON = {
-    "threads_per_block_limit": 1024,
-    "threads_per_warp": 32,
-    "shared_memory_per_block": 49152,
-    "threads_per_core_limit": 2048,
-    "block_dim_limit_x": 2147483647,
-    "block_dim_limit_y": 65535,
-    "block_dim_limit_z": 65535,
-    "registers_per_core_limit": 65536,
-    "registers_per_block_limit": 65536,
-}
+    "threads_per_block_limit": 1024, "threads_per_warp": 32, "threads_per_core_limit": 2048,
+    "block_dim_limit_x": 2147483647, "block_dim_limit_y": 65535, "block_dim_limit_z": 65535,
+    "registers_per_core_limit": 65536, "registers_per_block_limit": 65536, "shared_memory_per_block": 49152,
+}  # fmt: skip
 
 
 def missing(machine: Machine) -> str | None:

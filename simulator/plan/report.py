@@ -80,35 +80,20 @@ def as_json(plan: Plan) -> str:
     config, step = plan.config, plan.step
     step.begin()
     moved, took = step.traffic, plan.seconds  # traced while the programs are compiled
-    points = prod(config.grid.shape)
     content = {
-        "name": config.name,
-        "model": config.model.kind,
-        "integrator": config.time.integrator,
-        "shape": config.grid.shape,
-        "precision": config.precision,
-        "device": plan.machine.name,
-        "devices": plan.devices,
-        "transform": step.simulation.transform.name,
+        "name": config.name, "model": config.model.kind, "integrator": config.time.integrator,
+        "shape": config.grid.shape, "precision": config.precision, "device": plan.machine.name,
+        "devices": plan.devices, "transform": step.simulation.transform.name,
         "memory_bytes": {
-            "state": step.state,
-            "step": step.memory,
-            "diagnostics": step.held("diagnostics"),
-            "snapshot": step.held("output"),
-            "available": plan.available,
+            "state": step.state, "step": step.memory, "diagnostics": step.held("diagnostics"),
+            "snapshot": step.held("output"), "available": plan.available,
         },
-        "memory_per_point": words(step.memory, config, points, plan.devices),
-        "bytes_per_step": moved.bytes + moved.sent,
-        "compiled_for": step.target or "virtual processors",
-        "traffic_per_step": asdict(moved),
-        "seconds_per_step": took.all,
-        "seconds_by_part": asdict(took),
-        "steps": plan.steps.count,
-        "seconds": plan.whole_run,
-        "largest_shape": plan.largest_shape,
-        "files": asdict(plan.files),
-        "slurm": flags(plan.ask()),
-    }
+        "memory_per_point": words(step.memory, config, prod(config.grid.shape), plan.devices),
+        "bytes_per_step": moved.bytes + moved.sent, "compiled_for": step.target or "virtual processors",
+        "traffic_per_step": asdict(moved), "seconds_per_step": took.all, "seconds_by_part": asdict(took),
+        "steps": plan.steps.count, "seconds": plan.whole_run, "largest_shape": plan.largest_shape,
+        "files": asdict(plan.files), "slurm": flags(plan.ask()),
+    }  # fmt: skip
     return json.dumps(content, indent=1)
 
 
@@ -118,17 +103,8 @@ def scaling_lines(points: Sequence[Point], title: str) -> list[str]:
     lines = [title, form.format("devices", "shape", "transform", "memory", "a step", "exchange", "efficiency")]
     for p in points:
         shape = " x ".join(map(str, p.shape))
-        lines.append(
-            form.format(
-                p.devices,
-                shape,
-                p.transform,
-                size(p.memory) + ("" if p.fits else " !"),
-                _seconds(p.seconds),
-                _seconds(p.exchange),
-                f"{100 * p.efficiency:.0f} %",
-            )
-        )
+        memory, times = size(p.memory) + ("" if p.fits else " !"), (_seconds(p.seconds), _seconds(p.exchange))
+        lines.append(form.format(p.devices, shape, p.transform, memory, *times, f"{100 * p.efficiency:.0f} %"))
     if not all(p.fits for p in points):
         lines.append("  ! more than a device has")
     return lines

@@ -97,25 +97,19 @@ def _record_provenance(simulation: Simulation, choices: Choices, journal: Journa
             choices.command or sys.argv,
             os.environ,
             devices={
-                "platform": cluster.platform,
-                "kind": cluster.devices[0].device_kind,
-                "count": len(cluster.devices),
-                "processes": cluster.num_processes,
-                "source": cluster.allocation.source,
+                "platform": cluster.platform, "kind": cluster.devices[0].device_kind, "count": len(cluster.devices),
+                "processes": cluster.num_processes, "source": cluster.allocation.source,
             },
             mesh={
-                "axes": dict(transform.layout.mesh.shape),
-                "transform": transform.name,
-                "physical": str(transform.physical.spec),
-                "spectral": str(transform.layout.spec),
-                "order": transform.layout.order,
-                "kernels": described(transform.kernels, cluster.platform),
+                "axes": dict(transform.layout.mesh.shape), "transform": transform.name,
+                "physical": str(transform.physical.spec), "spectral": str(transform.layout.spec),
+                "order": transform.layout.order, "kernels": described(transform.kernels, cluster.platform),
                 "choice": simulation.placement.chosen.measured,
             },
             environment_set=cluster.environment.made,
         ),
         journal,
-    )
+    )  # fmt: skip
 
 
 def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
