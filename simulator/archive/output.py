@@ -138,28 +138,19 @@ class Output:
         axes = physical_axes(simulation.transform)
         arrays = {n: self._compute(n, simulation.values(n), state) for n in self._saved}
         arrays |= self._recorder.fields()
-        specs, index = simulation.model.specs(), settings.index or output.gadget is not None
-
-        def units(name: str) -> dict[str, str]:
+        specs, saved = simulation.model.specs(), list[Dataset]()
+        for name, array in arrays.items():
             spec = specs.get(name.removesuffix("_mean"))
-            stated = simulation.model.units_of(spec) if spec is not None else ""
-            return {"units": stated} if stated else {}
-
+            units = simulation.model.units_of(spec) if spec is not None else ""
+            components = component_names(array.shape[: array.ndim - len(axes)])
+            saved.append(Dataset(name, array, axes, components, attributes={"units": units} if units else {}))
+        saved += self._particles(state)
         clock = {"time": float(state.time), "dt": float(state.dt), "step": int(state.step)}
-        self._writer.submit(
-            self._folder / "snapshots",
-            clock["step"],
-            [
-                Dataset(n, a, axes, component_names(a.shape[: a.ndim - len(axes)]), attributes=units(n))
-                for n, a in arrays.items()
-            ]
-            + self._particles(state),
-            clock | {"box": list(simulation.config.grid.box), **self._inside},
-            options=Options(
-                output.compression, settings.precision == "single", index, sync=simulation.config.run.sync
-            ),
-            after=self._indexed,
-        )
+        attributes = {**clock, "box": list(simulation.config.grid.box), **self._inside}
+        single, index = settings.precision == "single", settings.index or output.gadget is not None
+        options = Options(output.compression, single, index, sync=simulation.config.run.sync)
+        folder = self._folder / "snapshots"
+        self._writer.submit(folder, clock["step"], saved, attributes, options=options, after=self._indexed)
 
     def _particles(self, state: State) -> list[Dataset]:
         simulation = self._simulation
@@ -184,22 +175,14 @@ class Output:
             self._journal.kept([folder / MANIFEST])
             prune(folder.parent, settings.keep_last, settings.keep_every, self._journal)
 
-        self._writer.submit(
-            self._folder / "checkpoints",
-            int(state.step),
-            [*datasets(state, simulation.model, simulation.populations), *self._recorder.datasets()],
-            {
-                "time": float(state.time),
-                "box": list(simulation.config.grid.box),
-                "schedule": dict(schedule),
-                "fixed_dt": simulation.time_step.fixed or 0.0,
-                "configuration": self._inside.get("configuration", ""),
-                "layout": simulation.transform.name,
-                "devices": len(simulation.cluster.devices),
-            },
-            options=Options(index=False),
-            after=committed,
-        )
+        saved = [*datasets(state, simulation.model, simulation.populations), *self._recorder.datasets()]
+        attributes = {
+            "time": float(state.time), "box": list(simulation.config.grid.box), "schedule": dict(schedule),
+            "fixed_dt": simulation.time_step.fixed or 0.0, "configuration": self._inside.get("configuration", ""),
+            "layout": simulation.transform.name, "devices": len(simulation.cluster.devices),
+        }  # fmt: skip
+        folder, options = self._folder / "checkpoints", Options(index=False)
+        self._writer.submit(folder, int(state.step), saved, attributes, options=options, after=committed)
 
     def _indexed(self, folder: Path) -> None:
         """Records a new snapshot and adds it to the index of all snapshots, at the latest when the run ends."""

@@ -36,7 +36,8 @@ def _admitted(name: str, declared: Any) -> Kind:
 _OWN: tuple[Kind, ...] = (
     Spectra(), SpectralMaps(), Cospectra(), Transfer(), StructureFunctions(), Histograms(), JointHistograms(),
     Strain(), Profiles(), Projections(), Lightcone(), Probes(), PythonOutput(), ParticleStatistics(),
-    PairCorrelation(), Trajectories(), Helicity(), ShellToShell(), Statistics(), FieldStatistics(), Slices(), Render(),
+    PairCorrelation(), Trajectories(), Helicity(), ShellToShell(), Statistics(), FieldStatistics(),
+    Slices(), Render(),
 )  # fmt: skip
 KINDS = Registry[Kind]("simulator.outputs", {kind.name: kind for kind in _OWN}, _admitted)
 
