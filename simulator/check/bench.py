@@ -6,7 +6,6 @@ import os
 import platform
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +84,7 @@ def _measured(config: RunConfig, seconds: float) -> dict[str, Any] | None:
             "kernels": described(simulation.transform.kernels, cluster.platform),
         }  # fmt: skip
         cluster.close()
-    return about | asdict(costs) if cluster.is_first else None
+    return about | costs if cluster.is_first else None
 
 
 def step_lines(result: dict[str, Any]) -> list[str]:

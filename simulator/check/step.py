@@ -7,7 +7,7 @@ alike; medians are compared.
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from functools import partial
 from statistics import median
 from time import perf_counter
@@ -25,48 +25,10 @@ from simulator.simulation.advance import Until
 from simulator.simulation.compiling import Memory, words
 from simulator.simulation.simulation import Simulation
 from simulator.spectral import Grid, Local, Transform, make_transform
-from simulator.spectral.collectives import Collective, collectives
+from simulator.spectral.collectives import collectives
 from simulator.spectral.program import Program
 
 ROUND = 0.2  # Minimum duration of a round of steps in seconds.
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The least time of a step's transforms on these devices: a transform reads and writes its data twice, at the
-    measured bandwidth of a copy, and takes 2.5 N log2 N operations (complex data 5 N log2 N), at the rate of
-    transforms of 32^3 points, which stay in the cache."""
-
-    bandwidth: float  # Bytes per second, read and written, of all devices together.
-    rate: float  # Operations per second of all devices together.
-    parts: list[dict[str, Any]]
-    """For every part of the transforms of a step: what, transforms, bytes, operations; seconds, the larger of both
-    at these rates."""
-
-
-@dataclass(frozen=True)
-class StepCosts:
-    """Cost of one step: times in seconds; memory of one device in words of the run's precision per grid point of the
-    device."""
-
-    step: float
-    fastest: float
-    slowest: float
-    transforms: float  # Time of the step's transforms alone, without their exchanges.
-    communication: float | None
-    """Time of the exchanges of the transforms alone; None if the backend does not report its exchanges."""
-    diagnostics: float  # Time of a row of `diagnostics.csv`.
-    resident: float  # The state.
-    temporary: float
-    memory_bytes: int  # Total memory of one device.
-    collectives: dict[str, Collective]
-    """Number of collectives, and bytes that one device sends, for each kind; the body of a loop counts once."""
-    compile_cold: float
-    compile_cached: float
-    """Tracing and compilation of the loop over steps, without and with the compile cache of an earlier run."""
-    points_per_second: float  # Grid points of one device advanced per second.
-    limits: Limits
-    rounds: list[float] = field(repr=False)
 
 
 def _operations(transform: Transform, transforms: int) -> float:
@@ -74,8 +36,13 @@ def _operations(transform: Transform, transforms: int) -> float:
     return (2.5 if transform.layout.real else 5.0) * points * np.log2(points) * transforms
 
 
-def limits(simulation: Simulation, parts: Counter[TimedPart], agree: Callable[[float], float]) -> Limits:
-    """The rates are measured on all processes at the same time; `agree` broadcasts those of the first."""
+def limits(simulation: Simulation, parts: Counter[TimedPart], agree: Callable[[float], float]) -> dict[str, Any]:
+    """The least time of a step's transforms on these devices: a transform reads and writes its data twice, at the
+    measured `bandwidth` of a copy (bytes per second of all devices), and takes 2.5 N log2 N operations (complex data
+    5 N log2 N), at the `rate` (per second) of transforms of 32^3 points, which stay in the cache. `parts`: what,
+    transforms, bytes, operations, and seconds, the larger of both, of each part of the transforms.
+
+    The rates are measured on all processes at the same time; `agree` broadcasts those of the first."""
     devices = simulation.cluster.devices
     mesh = jax.sharding.Mesh(np.array(devices), ("all",))
     sharding = NamedSharding(mesh, PartitionSpec("all"))
@@ -101,7 +68,7 @@ def limits(simulation: Simulation, parts: Counter[TimedPart], agree: Callable[[f
         what = {"what": part.direction, "transforms": transforms, "bytes": moved, "operations": operations}
         return {**what, "seconds": max(moved / bandwidth, operations / rate)}
 
-    return Limits(bandwidth, rate, [limited(part, count) for part, count in parts.items()])
+    return {"bandwidth": bandwidth, "rate": rate, "parts": [limited(part, count) for part, count in parts.items()]}
 
 
 def _seconds_per_step(simulation: Simulation, compiled: Any, steps: int) -> float:
@@ -204,8 +171,15 @@ def timed_in_rounds(
     return results
 
 
-def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -> StepCosts:
-    """Measures for about `seconds`; `compiled` is the simulation's `compiled_loop`. Every process calls this."""
+def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -> dict[str, Any]:
+    """The cost of a step, measured for about `seconds`; `compiled` is the simulation's `compiled_loop`. Every process
+    calls this.
+
+    Seconds: of a `step` (the median of `rounds`), its `transforms` alone without their exchanges, these exchanges
+    alone (`communication`; None if the backend does not report them), a row of `diagnostics`, and tracing and
+    compilation of the loop without (`compile_cold`) and with the compile cache of an earlier run. Memory of a device:
+    `memory_bytes`; in words of the run's precision per grid point of the device the state (`resident`) and
+    `temporary`. `collectives`: number and sent bytes of one device by kind; the body of a loop counts once."""
     cluster = simulation.cluster
     # A program with a unique name is in no cache at its first compilation, but in the cache at the second.
     name = cluster.broadcast(f"{simulation.advance.__name__}_{os.getpid()}_{os.urandom(4).hex()}")
@@ -237,13 +211,14 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
     known = exchanges > 0 or not any(c.bytes for k, c in collectives(compiled).items() if k == "all-to-all")
     memory = Memory.of(compiled)
     resident, temporary = (words(m, simulation.config, points, devices) for m in (memory.resident, memory.temporary))
-    return StepCosts(
-        step=step, fastest=min(rounds), slowest=max(rounds), rounds=rounds, points_per_second=points / devices / step,
-        transforms=max(parts - exchanges, 0.0), communication=exchanges if known else None, diagnostics=median(rows),
-        resident=resident, temporary=temporary, memory_bytes=memory.total, compile_cold=cold, compile_cached=cached,
-        collectives={k: c for k, c in collectives(compiled).items() if c.count},
-        limits=limits(simulation, found.parts, cluster.broadcast),
-    )  # fmt: skip
+    return {
+        "step": step, "fastest": min(rounds), "slowest": max(rounds), "transforms": max(parts - exchanges, 0.0),
+        "communication": exchanges if known else None, "diagnostics": median(rows),
+        "resident": resident, "temporary": temporary, "memory_bytes": memory.total,
+        "collectives": {k: asdict(c) for k, c in collectives(compiled).items() if c.count},
+        "compile_cold": cold, "compile_cached": cached, "points_per_second": points / devices / step,
+        "limits": limits(simulation, found.parts, cluster.broadcast), "rounds": rounds,
+    }  # fmt: skip
 
 
 def _seconds(call: Callable[[], Any]) -> float:
