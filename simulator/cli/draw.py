@@ -130,12 +130,7 @@ def movie(args: argparse.Namespace) -> int:
 @command(
     "make volume pictures of a run's snapshots",
     arg("run RUN", "the run's folder; the run may still be going on"),
-    arg(
-        "--field",
-        "a scalar field; may be repeated: the fields are then blended in one picture (default: the vorticity "
-        "magnitude, else the density)",
-        action="append",
-    ),
+    arg("--field", "may be repeated, to blend (default: the vorticity magnitude, else the density)", action="append"),
     arg("--azimuth DEGREES", "angle of the camera from x towards y", type=float),
     arg("--elevation DEGREES", "angle of the camera above the x-y plane", type=float),
     arg("--zoom", "with 1 the box's diagonal is the picture's shorter side", type=float),
@@ -176,13 +171,7 @@ def _seconds(text: str) -> int:
     "write one HTML page about a run or a sweep",
     arg("path RUN|SWEEP", "a run's folder, or a sweep's file or folder", type=Path),
     arg("--output FILE", "another file, *.html", type=Path),
-    arg(
-        "--watch SECONDS",
-        f"write the page again every SECONDS (default {_EVERY}) until the end; a browser reloads the page",
-        nargs="?",
-        type=_seconds,
-        const=_EVERY,
-    ),
+    arg("--watch SECONDS", f"again every {_EVERY} or SECONDS, until the end", nargs="?", type=_seconds, const=_EVERY),
 )
 def report(args: argparse.Namespace) -> int:
     """Write one self-contained HTML page with parameters, provenance, health, pictures with captions, timing and

@@ -35,9 +35,7 @@ def run(args: argparse.Namespace) -> int:
     "continue a run from its folder",
     arg("folder RUN", "a run folder", type=Path),
     overrides("values that replace those of RUN/config.yaml, read as YAML"),
-    arg(
-        "--allow KEY", "let this otherwise frozen key change, e.g. model.viscosity; may be repeated", action="append"
-    ),
+    arg("--allow KEY", "let this frozen key change, e.g. model.viscosity; may be repeated", action="append"),
     *PROCESSES,
 )
 def resume(args: argparse.Namespace) -> int:
@@ -82,10 +80,7 @@ _NUMBERS = ("nodes", "tasks-per-node", "gpus-per-node", "cpus-per-task")
     "submit a run to Slurm",
     *config_arguments(),
     arg("--output DIR", "the run folder; the same as output.directory=DIR"),
-    arg(
-        "--device NAME",
-        "the kind of device in the nodes, as in simulator plan; nodes, GPUs and time are then suggested",
-    ),
+    arg("--device NAME", "the nodes' kind of device, for which simulator plan suggests nodes, GPUs and time"),
     arg("--dry-run", "print the script; write and submit nothing", action="store_true"),
     *(arg(f"--{name} {value}", text, group="resources") for name, (value, text) in _OPTIONS.items()),
 )

@@ -8,12 +8,7 @@ from simulator.cli.parser import Command, arg, command
 FILE = arg("file FILE", "the sweep's YAML file")
 RUNNING = (
     arg("--jobs N", "number of processes at a time, which share cores and GPUs", type=int, default=1),
-    arg(
-        "--batch",
-        "auto: step runs that differ only in numbers together, in one program",
-        choices=("auto", "off"),
-        default="off",
-    ),
+    arg("--batch", "auto: step runs that differ only in numbers together", choices=("auto", "off"), default="off"),
 )
 
 
@@ -88,15 +83,8 @@ def table_of(args: argparse.Namespace) -> int:
 @command(
     "draw quantities against parameters, and all runs' series and spectra",
     FILE,
-    arg(
-        "--x KEY|EXPRESSION",
-        "the x axis: a swept key (by default the first numeric key), or an expression as in collect",
-    ),
-    arg(
-        "--y EXPRESSION",
-        "quantity of the y axis; may be repeated; by default all collected quantities",
-        action="append",
-    ),
+    arg("--x KEY|EXPRESSION", "a swept key (default: the first numeric key), or an expression as in collect"),
+    arg("--y EXPRESSION", "may be repeated (default: all collected quantities)", action="append"),
     arg("--hue KEY", "the swept key that colours distinguish"),
 )
 def plot_runs(args: argparse.Namespace) -> int:
