@@ -245,10 +245,9 @@ class Audit:
 
     def problem(self, name: str) -> str | None:
         """A recorded file's damage; None if the file is intact. Raises OSError if it is unreadable."""
-        find = self._growing if name in GROWING else self._whole
         while True:
             known = self._records
-            if (damage := find(name, known)) is None:
+            if (damage := self._damage(name, known)) is None:
                 return None
             now = self._read()
             if now.acceptable(name) == known.acceptable(name) and now.ended == known.ended:
@@ -258,25 +257,17 @@ class Audit:
         self._records = read_ledger(self.folder) or self._records
         return self._records
 
-    def _whole(self, name: str, known: Records) -> str | None:
-        path = self.folder / name
-        now = checksum(pieces_of(path)) if path.exists() else None
-        acceptable = known.acceptable(name)
+    def _damage(self, name: str, known: Records) -> str | None:
+        path, acceptable = self.folder / name, known.acceptable(name)
         recorded = [record for record in acceptable if record is not None]
-        if now in acceptable or not recorded:
-            return None
-        if now is None:
-            return "missing"
-        size = recorded[-1][0]
-        return ALTERED if now[0] == size else f"altered: {now[0]} bytes, not {size}"
-
-    def _growing(self, name: str, known: Records) -> str | None:
-        path = self.folder / name
-        recorded = [record for record in known.acceptable(name) if record is not None]
         if not recorded:
             return None
         if not path.exists():
-            return None if None in known.acceptable(name) else "missing"
+            return None if None in acceptable else "missing"
+        if name not in GROWING:
+            now, wanted = checksum(pieces_of(path)), recorded[-1][0]
+            altered = ALTERED if now[0] == wanted else f"altered: {now[0]} bytes, not {wanted}"
+            return None if now in recorded else altered
         size = path.stat().st_size
         for length, digest in recorded:
             if size >= length and checksum(pieces_of(path, length)) == (length, digest):

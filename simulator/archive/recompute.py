@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -13,9 +13,11 @@ import numpy as np
 
 from simulator.archive.open_run import open_run
 from simulator.archive.output import Output
+from simulator.archive.reader import Snapshot
 from simulator.archive.recorder import series_of
 from simulator.archive.state import CONFIG
-from simulator.archive.states import RunInputs, StoredFields, particles_in
+from simulator.archive.states import RunInputs, StoredFields
+from simulator.archive.stored_particles import ParticlesOnDisk
 from simulator.cluster import discover
 from simulator.config import dump_config, load_config
 from simulator.config.overrides import Override
@@ -70,9 +72,9 @@ class Recomputed:
                     f"{snapshot.path}: holds no {', '.join(missing)}, which the model evolves; a run whose "
                     f"output.snapshots.fields names all of {', '.join(model.fields)} can be measured again"
                 )
-            given = self._fields(str(snapshot.path)) | self._particles(str(snapshot.path), model.populations)
+            given = self._fields(str(snapshot.path)) | self._particles(snapshot, model.populations)
             state = make(given)
-            carried = self._particles(str(snapshot.path), simulation.swarm.populations)
+            carried = self._particles(snapshot, simulation.swarm.populations)
             if carried:
                 velocities, memory = self._start_of_particles
                 carried = {name: _with_start(found, velocities[name]) for name, found in carried.items()}
@@ -88,8 +90,8 @@ class Recomputed:
         stored, model = StoredFields(path), self.simulation.model
         return {name: stored.coefficients(name, model.transform_of(name)) for name in model.fields}
 
-    def _particles(self, path: str, populations: Populations) -> dict[str, ParticleSet]:
-        return {name: found.restored(particles_in(path, name)) for name, found in populations.items()}
+    def _particles(self, snapshot: Snapshot, populations: Populations) -> dict[str, ParticleSet]:
+        return {name: found.restored(ParticlesOnDisk(snapshot, name)) for name, found in populations.items()}
 
     @cached_property
     def _start_of_particles(self) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
@@ -117,21 +119,14 @@ EVERY = "{every_steps: 1}"
 """The cadence of kinds that the run's configuration does not request; every snapshot gives a row."""
 
 
-@dataclass(frozen=True)
-class Analysed:
-    folder: Path
-    series: tuple[str, ...]
-    rows: int
-    refused: tuple[str, ...]  # A line for each kind that the model does not allow.
-
-
 def analyze(
     path: Path,
     kinds: Sequence[str] | None = None,
     overrides: Sequence[str | Override] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Analysed:
-    """Measure every snapshot of the run in `path` into a new folder RUN/analysis.
+) -> tuple[str, list[str]]:
+    """Measure every snapshot of the run in `path` into a new folder RUN/analysis. Returns a line about what was
+    written, and one for each kind that the model does not allow.
 
     The diagnostics and the series of the named `kinds` are measured (default: the kinds in the run's configuration;
     `all`: every kind that the model allows). Raises UserError if the run has no snapshot, or if a kind does not exist
@@ -164,7 +159,7 @@ def analyze(
             raise RunFailure(output.trouble)
         progress(number, len(recomputed.snapshots))
     output.close()
-    return Analysed(folder, series, len(recomputed.snapshots), tuple(refused))
+    return f"{folder}  {len(recomputed.snapshots)} rows of diagnostics, {', '.join(series)}", refused
 
 
 def _possible(path: Path, overrides: Sequence[str | Override], added: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -102,14 +102,10 @@ class Series:
         if reader is None or (keep := int(np.searchsorted(reader.step, step, side="right"))) == len(reader):
             return 0
         whole = 0
-        while whole < len(self._parts) and sum(part.rows for part in self._parts[: whole + 1]) <= keep:
+        while whole < len(self._parts) and sum(part.rows for part in self._parts[: whole + 1]) < keep:
             whole += 1
         self._parts = self._parts[:whole]
-        if (rest := keep - sum(part.rows for part in self._parts)) or not self._parts:
-            self._active = reader.rows(whole)[:rest]
-        else:
-            self._parts.pop()
-            self._active = reader.rows(whole - 1)
+        self._active = reader.rows(whole)[: keep - sum(part.rows for part in self._parts)]
         self._commit()
         self._remove_unlisted()
         return len(reader) - keep

@@ -171,18 +171,13 @@ class RunInputs(Inputs):
         return float(found["time"]), parse_yaml(found.get("configuration", "{}"), path).value
 
     def particles(self, path: str, name: str) -> ParticlesOnDisk:
-        return particles_in(path, name)
+        return ParticlesOnDisk(open_snapshot(Path(path)), name)
 
     def gadget(self, path: str, kind: int, numbered: bool) -> GadgetParticles:
         """The particles of a type in GADGET's files, of which the run keeps the checksums."""
         found = GadgetParticles(path, kind, numbered)
         self.large |= set(found.files)
         return found
-
-
-def particles_in(path: str, name: str) -> ParticlesOnDisk:
-    """The particles `name` in the snapshot or checkpoint `path`. Raises UserError if there are none."""
-    return ParticlesOnDisk(open_snapshot(Path(path)), name)
 
 
 class StoredFields:

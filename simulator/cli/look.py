@@ -16,11 +16,7 @@ _TEXT = 3  # number of columns with text; the columns after them have numbers, a
 @command(
     "show the progress of runs and the state of their jobs",
     arg("runs RUN", "run folders", nargs="*"),
-    arg(
-        "--folder-of ARGUMENT",
-        "print the folder that `simulator run` would write with these arguments (for job scripts)",
-        nargs=argparse.REMAINDER,
-    ),
+    arg("--folder-of ARGUMENT", "print the folder of `simulator run ARGUMENT ...`", nargs=argparse.REMAINDER),
 )
 def status(args: argparse.Namespace) -> int:
     """Show a line for each run: job, state, step, t, percent, steps/s, expected end, last checkpoint. Without RUN,
@@ -114,9 +110,9 @@ def analyze(args: argparse.Namespace) -> int:
         raise UserError("simulator analyze: --linking and --members describe halos; add --halos")
     for run in runs:
         with progress_bar(f"{run}: snapshots") as progress:
-            found = analyze(run, kinds, overrides, progress)
-        print(f"{found.folder}  {found.rows} rows of diagnostics, {', '.join(found.series)}")
-        for line in found.refused:
+            written, refused = analyze(run, kinds, overrides, progress)
+        print(written)
+        for line in refused:
             print(line, file=sys.stderr)
     return 0
 

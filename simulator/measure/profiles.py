@@ -4,7 +4,7 @@ projections.h5."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -44,8 +44,8 @@ class Profiles(Kind):
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             values = {name: density(state) for name, density in given.items()}
-            peak = densest(layout, physical, values[main], transform.forward(values[main]))
-            away = [x - c for x, c in zip(physical.coordinates(), peak.place, strict=True)]
+            place, peak = densest(layout, physical, values[main], transform.forward(values[main]))
+            away = [x - c for x, c in zip(physical.coordinates(), place, strict=True)]
             away = [a - length * jnp.rint(a / length) for a, length in zip(away, grid.box, strict=True)]
             distance = jnp.sqrt(away[0] ** 2 + away[1] ** 2 + away[2] ** 2)
             # The first shell extends to the second edge; distant points and padding are in none.
@@ -57,8 +57,8 @@ class Profiles(Kind):
             points = sums[0]
             means = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
             row = dict(zip(("radius", *given), means[1:], strict=True))
-            row |= {"points": points, "enclosed_mass": jnp.cumsum(sums[2]) * cell, "peak_density": peak.density}
-            centre = jnp.mod(peak.place, jnp.asarray(grid.box))
+            row |= {"points": points, "enclosed_mass": jnp.cumsum(sums[2]) * cell, "peak_density": peak}
+            centre = jnp.mod(place, jnp.asarray(grid.box))
             return row | {f"center_{name}": centre[AXES.index(axis)] for axis, name in grid.names.items()}
 
         middles = np.sqrt(edges[:-1] * edges[1:])
@@ -80,15 +80,11 @@ def densities(model: models.Model) -> dict[str, Callable[[models.State], jax.Arr
     return {name: values_of(model, name) for name in ordered}
 
 
-class Peak(NamedTuple):
-    """The position (x, y, z) of the densest point, and its density."""
-
-    place: jax.Array
-    density: jax.Array
-
-
-def densest(layout: spectral.Layout, physical: PhysicalLayout, values: jax.Array, modes: jax.Array) -> Peak:
-    """The maximum of a density, from its `values` and its coefficients `modes`.
+def densest(
+    layout: spectral.Layout, physical: PhysicalLayout, values: jax.Array, modes: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The position (x, y, z) and the value of the maximum of a density, from its `values` and its coefficients
+    `modes`.
 
     Starting from the densest grid point (the first of several), Newton's method finds the maximum of the Fourier
     series between the points. If the iteration moves by more than a grid spacing along an axis, or ends at a lower
@@ -123,7 +119,7 @@ def densest(layout: spectral.Layout, physical: PhysicalLayout, values: jax.Array
     maximum = lax.fori_loop(0, _NEWTON_STEPS, step, start)
     density = around(maximum)[0]
     near = (abs(maximum - start) <= jnp.asarray(spacing)).all() & (density >= top)
-    return Peak(jnp.where(near, maximum, start), jnp.where(near, density, top))
+    return jnp.where(near, maximum, start), jnp.where(near, density, top)
 
 
 def profile_edges(grid: spectral.Grid, bins: int, reach: tuple[float, float] | None = None) -> np.ndarray:

@@ -14,15 +14,13 @@ from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject,
 from simulator.measure.lazy import after, jax, jnp, lax, models, operators, spectral
 from simulator.settings import Flag, Integer, Positive
 
+Order = Annotated[Integer, Field(ge=2, le=10)]
+
 
 class StructureFunctionSettings(SeriesCadence):
     separations: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=1000)] | None = None
     """Separations (length); by default about six per octave, from the grid spacing to half the box."""
-    orders: Annotated[tuple[Annotated[Integer, Field(ge=2, le=10)], ...], Field(min_length=1, max_length=9)] = (
-        2,
-        3,
-        4,
-    )
+    orders: Annotated[tuple[Order, ...], Field(min_length=1, max_length=9)] = (2, 3, 4)
     """Powers of the increments."""
     mixed: Flag = False
     """Also write third moments: means of the longitudinal increment times squares of the increments of the velocity,

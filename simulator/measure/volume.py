@@ -194,9 +194,9 @@ class Volume:
         else:
             colour = light[..., :3] + light[..., 3:] * behind
         pixels = jnp.rint(jnp.clip(colour, 0, 1) * 255).astype(jnp.uint8)
-        if self._mesh.size == 1:
+        if self.physical.mesh.size == 1:
             return pixels
-        return lax.with_sharding_constraint(pixels, NamedSharding(self._mesh, PartitionSpec()))
+        return lax.with_sharding_constraint(pixels, NamedSharding(self.physical.mesh, PartitionSpec()))
 
     def light(self, *fields: jax.Array) -> jax.Array:
         """(height, width, 4): red, green and blue light at the camera, and transmittance of the box, double."""
@@ -204,21 +204,21 @@ class Volume:
         (width, height), names = self.camera.size, self._names
         rows = PartitionSpec(names) if names else PartitionSpec()
         light = jax.shard_map(
-            self._local, mesh=self._mesh, in_specs=(physical.spec, PartitionSpec()), out_specs=rows, check_vma=False
+            self._local,
+            mesh=self.physical.mesh,
+            in_specs=(physical.spec, PartitionSpec()),
+            out_specs=rows,
+            check_vma=False,
         )([physical.constrain(values) for values in fields], tables)
         return light[:height, :width]
 
     def tables(self, *fields: jax.Array) -> list[jax.Array]:
-        mean = self.physical.mean
-        return [
-            transfer.table(
-                min(self.physical.grid.box),
-                mean(values.astype(jnp.float64)),
-                mean(values.astype(jnp.float64) ** 2),
-                self.physical.min(values),
-            )
-            for transfer, values in zip(self.transfers, fields, strict=True)
-        ]
+        physical, tables = self.physical, []
+        for transfer, values in zip(self.transfers, fields, strict=True):
+            double = values.astype(jnp.float64)
+            moments = physical.mean(double), physical.mean(double**2), physical.min(values)
+            tables.append(transfer.table(min(physical.grid.box), *moments))
+        return tables
 
     @cached_property
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:
@@ -240,19 +240,11 @@ class Volume:
                 edges[front] = np.maximum(edges[front], np.clip(1.2 - distance, 0, 1))
         return edges[0], edges[1]
 
-    @property
-    def _mesh(self) -> jax.sharding.Mesh:
-        return self.physical.mesh
-
-    @cached_property
-    def _direction(self) -> np.ndarray:
-        return self.camera.axes[2]
-
     @cached_property
     def _order(self) -> tuple[int, int, int]:
         """The axes p, u, v (0, 1, 2 for x, y, z): along p a ray crosses the most planes, so that it moves by at most
         one cell from plane to plane."""
-        steps = np.abs(self._direction) / np.array(self.physical.grid.spacing)
+        steps = np.abs(self.camera.axes[2]) / np.array(self.physical.grid.spacing)
         p = int(np.argmax(steps))
         u, v = (axis for axis in range(3) if axis != p)
         return p, u, v
@@ -266,13 +258,13 @@ class Volume:
     @property
     def _step(self) -> float:
         p = self._order[0]
-        return self.physical.grid.spacing[p] / abs(float(self._direction[p])) / SLICES
+        return self.physical.grid.spacing[p] / abs(float(self.camera.axes[2][p])) / SLICES
 
     def _offsets(self, axis: int) -> np.ndarray:
         """Displacement along `axis` (u or v) at each slice, in points of the intermediate image: (slices,). A ray
         crosses slice k, at (k + 1/2) / SLICES planes of p, this far from its crossing of the plane 0."""
         p, spacing = self._order[0], self.physical.grid.spacing
-        slope = float(self._direction[axis] / self._direction[p])
+        slope = float(self.camera.axes[2][axis] / self.camera.axes[2][p])
         # If a ray is parallel to an axis, round-off must not decide between two points.
         planes = (np.arange(self.physical.shape[p] * SLICES) + 0.5) / SLICES
         cells = slope * planes * spacing[p] / spacing[axis]
@@ -294,14 +286,10 @@ class Volume:
         corner = middle + side * ((0.5 - width / 2) * right + (height / 2 - 0.5) * up)
         return base(corner), base(side * right), base(-side * up)
 
-    def _nearest_first(self, axis: int) -> bool:
-        """Whether the coordinate along an axis increases along a ray."""
-        return bool(self._direction[axis] >= 0)
-
     @cached_property
     def _sharded(self) -> dict[int, str]:
         names = {AXES.index(axis): name for axis, name in self.physical.sharded.items()}
-        return {axis: name for axis, name in names.items() if self._mesh.shape[name] > 1}
+        return {axis: name for axis, name in names.items() if self.physical.mesh.shape[name] > 1}
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -309,7 +297,7 @@ class Volume:
 
     @property
     def _devices(self) -> int:
-        return math.prod(self._mesh.shape[name] for name in self._names)
+        return math.prod(self.physical.mesh.shape[name] for name in self._names)
 
     @cached_property
     def _extents(self) -> tuple[int, int]:
@@ -323,8 +311,8 @@ class Volume:
     @cached_property
     def _front_to_back(self) -> np.ndarray:
         """The devices, numbered over the mesh axes `_names`, in the order in which rays cross their parts."""
-        numbers = np.arange(self._devices).reshape([self._mesh.shape[name] for name in self._names])
-        directions = tuple(slice(None, None, 1 if self._nearest_first(axis) else -1) for axis in self._sharded)
+        numbers = np.arange(self._devices).reshape([self.physical.mesh.shape[name] for name in self._names])
+        directions = tuple(slice(None, None, 1 if self.camera.axes[2][axis] >= 0 else -1) for axis in self._sharded)
         return numbers[directions].ravel()
 
     def _local(self, blocks: list[jax.Array], tables: list[jax.Array]) -> jax.Array:
@@ -350,7 +338,7 @@ class Volume:
         window = (along[0] < grid.shape[u] * fine)[:, None] & (along[1] < grid.shape[v] * fine)[None, :]
 
         def add(number: jax.Array, image: jax.Array) -> jax.Array:
-            local = number if self._nearest_first(p) else slices - 1 - number
+            local = number if self.camera.axes[2][p] >= 0 else slices - 1 - number
             k = first[0] * SLICES + local
             share = ((local % SLICES + 0.5) / SLICES).astype(blocks[0].dtype)
             media = []
@@ -381,7 +369,7 @@ class Volume:
         if axis not in self._sharded:
             return jnp.concatenate([block, plane], axis)
         name, n = self._sharded[axis], self.physical.grid.shape[axis]
-        size, count = self.physical.shape[axis] // self._mesh.shape[name], self._mesh.shape[name]
+        size, count = self.physical.shape[axis] // self.physical.mesh.shape[name], self.physical.mesh.shape[name]
         holding = [d for d in range(count) if d * size < n]
         follows = [(holding[(i + 1) % len(holding)], d) for i, d in enumerate(holding)]
         plane = lax.ppermute(plane, name, follows)

@@ -75,21 +75,14 @@ def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
     resources, prologue = wishes(config.slurm, site)
     shape, nodes = " x ".join(map(str, config.grid.shape)), resources.nodes or 1
     again = "submit it again with sbatch, it continues where the run is"
-    script = render(
-        config.name,
-        folder,
-        program(),
-        resources,
-        arguments=["$run/config.yaml", *([] if fresh else _changes(folder, config))],
-        site=prologue,
-        about=[
-            f"{config.name}: {config.model.kind}, {shape}, to t = {config.time.stop:g}, "
-            f"on {nodes} node{'s' if nodes > 1 else ''}.",
-            f"Written by `simulator submit`; {again}."
-            if fresh
-            else "Written by `simulator submit` to continue the run that is in this folder.",
-        ],
-    )
+    where = f"on {nodes} node{'s' if nodes > 1 else ''}"
+    why = f"; {again}" if fresh else " to continue the run that is in this folder"
+    about = [
+        f"{config.name}: {config.model.kind}, {shape}, to t = {config.time.stop:g}, {where}.",
+        f"Written by `simulator submit`{why}.",
+    ]
+    arguments = ["$run/config.yaml", *([] if fresh else _changes(folder, config))]
+    script = render(config.name, folder, program(), resources, arguments=arguments, site=prologue, about=about)
     return PreparedJob(folder, script, () if fresh else decision.lines, fresh)
 
 
