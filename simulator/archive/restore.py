@@ -58,21 +58,12 @@ def restore(
 
 
 def _axis_order(field: StoredField, axes: Sequence[Axis]) -> list[int]:
-    stored = {axis.name: i for i, axis in enumerate(field.axes)}
-    if sorted(stored) != sorted(a.name for a in axes):
-        raise UserError(
-            f"{field.name} is stored over {', '.join(stored)}, wanted over {', '.join(a.name for a in axes)}"
-        )
-    for axis in axes:
-        other = field.axes[stored[axis.name]]
-        if (axis.labels is None) != (other.labels is None):
-            raise UserError(f"{field.name}: axis {axis.name} holds modes in one layout and points in the other")
-        if axis.labels is None and axis.size != other.size:
-            raise UserError(
-                f"{field.name}: axis {axis.name} has {other.size} stored points, but {axis.size} are requested; "
-                f"only spectral fields can change resolution"
-            )
-    return [stored[a.name] for a in axes]
+    there, wanted = ({a.name: "modes" if a.labels else f"{a.size} points" for a in own} for own in (field.axes, axes))
+    if there != wanted:
+        said = (", ".join(f"{name} ({what})" for name, what in own.items()) for own in (there, wanted))
+        raise UserError(f"{field.name}: is stored over {next(said)}, wanted over {next(said)}")
+    stored = list(there)
+    return [stored.index(axis.name) for axis in axes]
 
 
 def _assemble(

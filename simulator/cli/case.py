@@ -9,6 +9,7 @@ from typing import Any
 
 from simulator.cli.parser import arg, command, config_arguments
 from simulator.errors import UserError, did_you_mean
+from simulator.words import flat
 
 
 @command(
@@ -186,17 +187,10 @@ def _further_keys(source: Path) -> str:
         other = key.kind not in ("", chosen.get(block, ""))
         if not name or inner or other or key.path.endswith(".kind") or block == "slurm" or absent.match(key.path):
             continue
-        if _given(document, key.path) or (block == "forcing" and "forcing" not in document):
+        given = any(f"{path}.".startswith(f"{key.path}.") for path in flat(document))
+        if given or (block == "forcing" and "forcing" not in document):
             continue
         start = f"#   {key.path}: {key.default or '(required)'}"
         text = f"{start:44}  {key.meaning}".rstrip()
         lines.append(textwrap.fill(text, _WIDTH, subsequent_indent="#" + " " * 45))
     return "\n".join(lines) + "\n"
-
-
-def _given(document: Any, path: str) -> bool:
-    for name in path.split("."):
-        if not isinstance(document, dict) or name not in document:
-            return False
-        document = document[name]
-    return True
