@@ -120,13 +120,9 @@ def _seal(digest: xxhash.xxh3_64, described: bytes) -> bytes:
 
 
 def virtual(
-    group: h5py.Group,
-    name: str,
-    shape: tuple[int, ...],
-    folder: Path,
-    manifest: Manifest,
+    group: h5py.Group, name: str, shape: tuple[int, ...], folder: Path, manifest: Manifest,
     components: Sequence[tuple[str, tuple[int, ...]]],
-) -> h5py.Dataset:
+) -> h5py.Dataset:  # fmt: skip
     """A virtual data set over the shards of a committed folder.
 
     `components`: (path, ()) for one component of a field, or (path, index) for each of several components, which the

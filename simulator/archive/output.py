@@ -36,15 +36,9 @@ class Output:
     """
 
     def __init__(
-        self,
-        simulation: Simulation,
-        folder: Path,
-        writer: Writer,
-        check: Callable[[], None] = lambda: None,
-        inside: Mapping[str, Any] | None = None,
-        spent: Stopwatch | None = None,
-        journal: Journal = UNRECORDED,
-    ):
+        self, simulation: Simulation, folder: Path, writer: Writer, check: Callable[[], None] = lambda: None,
+        inside: Mapping[str, Any] | None = None, spent: Stopwatch | None = None, journal: Journal = UNRECORDED,
+    ):  # fmt: skip
         self._journal = journal
         self._simulation, self._folder, self._writer = simulation, folder, writer
         self._check, self._inside = check, dict(inside or {})

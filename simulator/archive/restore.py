@@ -26,13 +26,9 @@ PIECE_BYTES = 64 << 20
 
 
 def restore(
-    source: str | Path | Snapshot,
-    name: str,
-    sharding: jax.sharding.Sharding,
-    axes: Sequence[Axis],
-    padded_shape: tuple[int, ...] | None = None,
-    dtype: Any = None,
-) -> jax.Array:
+    source: str | Path | Snapshot, name: str, sharding: jax.sharding.Sharding, axes: Sequence[Axis],
+    padded_shape: tuple[int, ...] | None = None, dtype: Any = None,
+) -> jax.Array:  # fmt: skip
     """The field `name` on the devices of `sharding`, in the layout described by `axes`.
 
     `axes`: the requested trailing axes in order, without padding (`Dataset.axes` of the layout).
@@ -111,13 +107,9 @@ def _places(stored: Axis, wanted: Axis) -> dict[int, int]:
 
 
 def _copy(
-    field: StoredField,
-    component: tuple[int, ...],
-    order: list[int],
-    places: list[np.ndarray],
-    out: np.ndarray,
+    field: StoredField, component: tuple[int, ...], order: list[int], places: list[np.ndarray], out: np.ndarray,
     conjugate: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Copy the entries with a stored place (>= 0) on all axes into `out`, run by run, in bounded pieces."""
     plane = field.dtype.itemsize * math.prod(len(p) for p in places[1:])
     most = max(1, PIECE_BYTES // max(plane, 1))

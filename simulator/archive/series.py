@@ -41,17 +41,10 @@ class Series:
     """The open series of a live run, written by one process."""
 
     def __init__(
-        self,
-        path: Path,
-        coordinates: Mapping[str, np.ndarray],
-        variables: Mapping[str, tuple[str, ...]],
-        attributes: Mapping[str, Any] | None = None,
-        beside: Mapping[str, tuple[str, np.ndarray]] | None = None,
-        *,
-        journal: Journal = UNRECORDED,
-        part_rows: int = PART_ROWS,
-        part_bytes: int = PART_BYTES,
-    ) -> None:
+        self, path: Path, coordinates: Mapping[str, np.ndarray], variables: Mapping[str, tuple[str, ...]],
+        attributes: Mapping[str, Any] | None = None, beside: Mapping[str, tuple[str, np.ndarray]] | None = None,
+        *, journal: Journal = UNRECORDED, part_rows: int = PART_ROWS, part_bytes: int = PART_BYTES,
+    ) -> None:  # fmt: skip
         """Continue the series in `path`, or begin it with the first row.
 
         `variables` gives the dimensions of one row of each variable by the names of `coordinates`, whose values are

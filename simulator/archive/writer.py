@@ -103,15 +103,9 @@ class Writer:
         return self._save is not None and not self._save.phase.done()
 
     def submit(
-        self,
-        parent: Path,
-        step: int,
-        datasets: Sequence[Dataset],
-        attributes: Mapping[str, Any],
-        *,
-        options: Options = Options(),
-        after: Callable[[Path], object] | None = None,
-    ) -> None:
+        self, parent: Path, step: int, datasets: Sequence[Dataset], attributes: Mapping[str, Any], *,
+        options: Options = Options(), after: Callable[[Path], object] | None = None,
+    ) -> None:  # fmt: skip
         """Start saving `datasets` as `parent/<step>`. Returns when the data sets are copied to the host.
 
         `attributes`: JSON values, including `time`. `after(folder)` runs on process 0 in the background once the

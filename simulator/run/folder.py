@@ -86,15 +86,9 @@ class Decision:
 
 
 def decide(
-    path: Path,
-    found: Found,
-    state: RunState | None = None,
-    differences: Sequence[Difference] = (),
-    *,
-    stop: float | None = None,
-    overwrite: bool = False,
-    allow: Collection[str] = (),
-) -> Decision:
+    path: Path, found: Found, state: RunState | None = None, differences: Sequence[Difference] = (), *,
+    stop: float | None = None, overwrite: bool = False, allow: Collection[str] = (),
+) -> Decision:  # fmt: skip
     """The decision table. `stop` is the new `time.stop`; `allow` names frozen keys that may change all the same."""
     changed = [difference for difference in differences if difference[3] != "free"]
     frozen = _frozen(differences, allow)

@@ -43,14 +43,9 @@ class RunLock:
 
     @classmethod
     def acquire(
-        cls,
-        folder: Path,
-        environ: Mapping[str, str],
-        *,
-        job_is_gone: Callable[[str], bool] = job_is_gone,
-        renew_every: float = RENEW_EVERY,
-        stale_after: float = STALE_AFTER,
-    ) -> Self:
+        cls, folder: Path, environ: Mapping[str, str], *, job_is_gone: Callable[[str], bool] = job_is_gone,
+        renew_every: float = RENEW_EVERY, stale_after: float = STALE_AFTER,
+    ) -> Self:  # fmt: skip
         """Take the lock `folder/lock`.
 
         A lock whose holder is known to be dead, or that was not renewed for `stale_after` seconds, is taken over, and

@@ -58,16 +58,9 @@ class Loop:
     """Runs a simulation from its current state to the end, or until a request to stop."""
 
     def __init__(
-        self,
-        simulation: Simulation,
-        schedule: Schedule,
-        output: Output,
-        writer: Writer,
-        watch: Watch,
-        calls: Calls,
-        advance: Callable[[State, Until], State],
-        spent: Stopwatch,
-    ):
+        self, simulation: Simulation, schedule: Schedule, output: Output, writer: Writer, watch: Watch,
+        calls: Calls, advance: Callable[[State, Until], State], spent: Stopwatch,
+    ):  # fmt: skip
         """`advance` is the compiled `simulation.advance`."""
         self._simulation, self._schedule, self._output, self._writer = simulation, schedule, output, writer
         self._watch, self._calls, self._take_steps, self._spent = watch, calls, advance, spent

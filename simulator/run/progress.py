@@ -40,16 +40,10 @@ class Progress:
     """
 
     def __init__(
-        self,
-        log: RunLog,
-        start: float,
-        stop: float,
-        max_steps: int | None = None,
-        background: Background | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, log: RunLog, start: float, stop: float, max_steps: int | None = None,
+        background: Background | None = None, *, clock: Callable[[], float] = time.monotonic,
         line_every: float = LINE_EVERY,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._log, self._start, self._stop, self._max_steps = log, start, stop, max_steps
         self._clock, self._line_every, self._background = clock, line_every, background
         self._seen: deque[tuple[float, int, float]] = deque()
@@ -179,16 +173,9 @@ def typed() -> tuple[str, ...]:
 
 
 def summary(
-    folder: Path,
-    *,
-    outcome: str,
-    steps: int,
-    stepping: float,
-    points: int,
-    devices: int,
-    next_commands: Iterable[Sequence[str]],
-    spent: Mapping[str, float] = MappingProxyType({}),
-) -> list[str]:
+    folder: Path, *, outcome: str, steps: int, stepping: float, points: int, devices: int,
+    next_commands: Iterable[Sequence[str]], spent: Mapping[str, float] = MappingProxyType({}),
+) -> list[str]:  # fmt: skip
     """The lines at the end of a run.
 
     `outcome` tells how the run ended; `stepping` is the time in the device loop, in seconds; `points` is the number

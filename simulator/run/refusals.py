@@ -37,13 +37,9 @@ FEW = 1 << 24  # The largest number of modes of a field whose linear term is eva
 
 
 def may_run(
-    config: RunConfig,
-    processes: int = 1,
-    *,
-    overwrite: bool = False,
-    allow: Collection[str] = (),
+    config: RunConfig, processes: int = 1, *, overwrite: bool = False, allow: Collection[str] = (),
     growth: bool = False,
-) -> Decision:
+) -> Decision:  # fmt: skip
     """Whether `run` would start or continue the run, or find it finished. Raises UserError, with the place, if `run`
     would refuse the folder, or the configuration on any devices. Needs no device and writes nothing. For `growth` see
     `check`."""

@@ -66,14 +66,9 @@ def read_holder(folder: Path) -> Holder | None:
 
 
 def why_dead(
-    holder: Holder | None,
-    age: float,
-    observer: Holder,
-    job_is_gone: Callable[[str], bool],
-    *,
-    stale_after: float = STALE_AFTER,
-    doubtful_after: float = DOUBTFUL_AFTER,
-) -> str | None:
+    holder: Holder | None, age: float, observer: Holder, job_is_gone: Callable[[str], bool], *,
+    stale_after: float = STALE_AFTER, doubtful_after: float = DOUBTFUL_AFTER,
+) -> str | None:  # fmt: skip
     """Why a lock that was renewed `age` seconds ago no longer protects its run; None if its holder may be alive."""
     if age > stale_after:
         return f"not renewed for {age:.0f} s"

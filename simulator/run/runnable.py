@@ -43,15 +43,9 @@ class RunnableSimulation(Shown, Simulation):
     """
 
     def __init__(
-        self,
-        config: RunConfig | None = None,
-        *,
-        cluster: Cluster | None = None,
-        inputs: RunInputs | None = None,
-        report: Report = print,
-        members: int = 1,
-        **blocks: Any,
-    ):
+        self, config: RunConfig | None = None, *, cluster: Cluster | None = None,
+        inputs: RunInputs | None = None, report: Report = print, members: int = 1, **blocks: Any,
+    ):  # fmt: skip
         inputs = inputs or RunInputs()
         if config is None:
             config = make_config({**blocks, "model": _named(blocks.get("model"), inputs)})

@@ -131,14 +131,9 @@ class Schedule:
 
     @classmethod
     def restored(
-        cls,
-        events: Sequence[Event],
-        stop_time: float,
-        state: Mapping[str, Any],
-        time: float,
-        dt: float,
+        cls, events: Sequence[Event], stop_time: float, state: Mapping[str, Any], time: float, dt: float,
         max_steps: int | None = None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """The schedule of a run that continues at `time`, after the events of that state.
 
         An event whose `every` equals the stored value is due exactly as in the uninterrupted run; a new or changed

@@ -129,13 +129,9 @@ class Watch:
     """
 
     def __init__(
-        self,
-        signals: SignalFlags,
-        folder: Path | None = None,
-        deadline: float | None = None,
-        lead: float = 0.0,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+        self, signals: SignalFlags, folder: Path | None = None, deadline: float | None = None,
+        lead: float = 0.0, clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
         self._signals, self._folder, self._deadline, self._lead = signals, folder, deadline, lead
         self._clock = clock
 
