@@ -2,8 +2,7 @@
 
 Lengths are kpc/h or Mpc/h, masses 1e10 Msun/h, and a file's velocities are peculiar velocities in km/s divided by
 sqrt(a): Springel et al., Mon. Not. R. Astron. Soc. 506, 2871 (2021), and the manual of GADGET-4. Velocities of a run
-are supercomoving, a times the peculiar velocity.
-"""
+are supercomoving, a times the peculiar velocity."""
 
 import math
 from collections.abc import Mapping

@@ -2,8 +2,7 @@
 
 A file holds the columns as the table `catalogue`, which pandas reads, and again at the root under yt's names; also
 `particles/ids`, the members of all halos one after the other, and further arrays in groups. Like an index it ends
-with a checksum that covers the manifest of its snapshot.
-"""
+with a checksum that covers the manifest of its snapshot."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

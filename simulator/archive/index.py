@@ -5,8 +5,7 @@ iterations: `/data/<step>/fields/velocity/x`, `/data/<step>/particles/tracers/po
 scales, `time`, and links `velocity_x`, ... to the same data sets, so that netCDF readers see plain variables with
 coordinates. String attributes are bytes, because yt fails on other strings. The index is derived: it can be rebuilt
 from the manifest, and this program reads no data through it. A VTKHDF sidecar shows the same fields to ParaView, and
-`snapshots.vtkhdf` shows all snapshots at once.
-"""
+`snapshots.vtkhdf` shows all snapshots at once."""
 
 import contextlib
 import datetime
@@ -126,8 +125,7 @@ def virtual(
     """A virtual data set over the shards of a committed folder.
 
     `components`: (path, ()) for one component of a field, or (path, index) for each of several components, which the
-    data set stacks along its last axis.
-    """
+    data set stacks along its last axis."""
     field = components[0][0].partition("/")[0]
     dtype = np.dtype(manifest.fields[field].dtype)
     layout = h5py.VirtualLayout(shape, dtype)
@@ -317,8 +315,7 @@ def write_time_index(parent: Path) -> Path | None:
     """Write the index of all snapshots with an index in `parent` (`RUN/snapshots`) beside that folder; returns the
     file. If there are none, remove the file and return None.
 
-    The newest snapshot describes the fields; a field is nan in the snapshots that lack it. Raises OSError.
-    """
+    The newest snapshot describes the fields; a field is nan in the snapshots that lack it. Raises OSError."""
     path = parent.with_name(NAME)
     entries = _all_listed(parent)
     if not entries:

@@ -12,8 +12,7 @@ the other lines. Names are relative to the run folder, a record is the number of
 
 A run may be killed after it has written the table and before the replacement that the table announces, so a file may
 match either record until the next table. `state.json` holds the newest `saves`, so that an older copy of the ledger
-is noticed.
-"""
+is noticed."""
 
 import os
 import threading
@@ -99,8 +98,7 @@ class Ledger(Journal):
 
         `own`: files of the run that may exist already; files without a record are recorded as they are. `check` is
         called before each change and raises if another process has taken over the folder. Without `sync` only the
-        last table of a start is durable.
-        """
+        last table of a start is durable."""
         self.folder, self._check, self.sync = folder, check, sync
         self._lock = threading.RLock()
         self._growing: dict[str, AppendedFile] = {}
@@ -199,8 +197,7 @@ class Audit:
     """Checks the files of the run in `folder` against the run's ledger. Threads may share an audit.
 
     The run may go on meanwhile: a file that differs from the ledger may have been replaced after the ledger was read,
-    but then a newer ledger has announced the replacement.
-    """
+    but then a newer ledger has announced the replacement."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

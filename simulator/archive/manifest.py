@@ -2,8 +2,7 @@
 
 The manifest is the only authority on a snapshot: readers find every byte through it and ignore files that it does not
 name. The last line of a manifest is the xxh3 of the bytes before it, so that damage to the manifest is detected like
-damage to a shard.
-"""
+damage to a shard."""
 
 import contextlib
 import itertools
@@ -51,8 +50,7 @@ class Axis(_Entry):
 
     `size`: the number of entries. Spectral axes have `labels`, the signed wavenumber of each entry, and `points`, the
     number of grid points (+points/2 and -points/2 are the same mode). On physical axes entry i lies at
-    `origin + i * spacing`, in the run's unit of length.
-    """
+    `origin + i * spacing`, in the run's unit of length."""
 
     name: str
     size: int
@@ -98,8 +96,7 @@ class BlockEntry(_Entry):
 class ShardEntry(_Entry):
     """One shard: its name below the folder, its number of bytes, its checksum, and its blocks of each field.
 
-    Block i of component c of field f is the data set `f/c/i` (`f/i` for a scalar field).
-    """
+    Block i of component c of field f is the data set `f/c/i` (`f/i` for a scalar field)."""
 
     file: str
     bytes: int
@@ -210,8 +207,7 @@ class Manifest(_Entry):
 def load_filters(compression: str) -> Mapping[str, Any]:
     """The arguments of `create_dataset` for a compression. Also registers the filter for reading.
 
-    Raises UserError for an unknown name, or if the filter's package is not installed.
-    """
+    Raises UserError for an unknown name, or if the filter's package is not installed."""
     match compression:
         case "none":
             return {}
@@ -231,8 +227,7 @@ def decode(data: bytes, origin: Path) -> Manifest:
     """The manifest in `data`, read from `origin`.
 
     Raises UserError if another program or version wrote the file, Damaged if this program wrote the file and the
-    bytes were altered.
-    """
+    bytes were altered."""
     tail = _TAIL.search(data)
     if tail is None or xxhash.xxh3_64_hexdigest(data[: tail.start()]) != tail[1].decode():
         if FORMAT.encode() in data or tail is not None or (origin.parent / "shards").is_dir():
@@ -258,8 +253,7 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a committed folder.
 
     Raises UserError if `folder` does not exist or is not a snapshot or checkpoint of this program, Damaged if its
-    manifest is missing or altered, or has another step than the folder's name.
-    """
+    manifest is missing or altered, or has another step than the folder's name."""
     path = folder / NAME
     if folder.name.startswith(TEMPORARY):
         raise UserError(f"{folder}: never finished; the next start of its run removes it")
@@ -309,8 +303,7 @@ def commit(
 ) -> None:
     """Write the manifest into `temporary`, sync everything if `sync` is set, and rename it to `target`.
 
-    `check` is called right before the first visible change; if it raises, `target` stays as it was.
-    """
+    `check` is called right before the first visible change; if it raises, `target` stays as it was."""
     write_durably(temporary / NAME, [manifest.encode()], sync=sync)
     hook("manifest written")
     for folder in (temporary / "shards", temporary) if sync else ():
@@ -360,8 +353,7 @@ def _discard(temporary: Path) -> None:
 def clean_leftovers(parent: Path) -> list[str]:
     """Remove the leftovers of a killed writer in `parent`; returns a line for each removed or restored file.
 
-    Only the writer of a run calls this, at its start, never while a save is under way.
-    """
+    Only the writer of a run calls this, at its start, never while a save is under way."""
     lines: list[str] = []
     paths = sorted(parent.iterdir()) if parent.is_dir() else []
     for path in (p for p in paths if p.name.startswith(TEMPORARY)):

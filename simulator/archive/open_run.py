@@ -1,7 +1,6 @@
 """Opens a run, finished or still running: `open_run("outputs/taylor_green")`.
 
-A `Run` caches nothing: each access reads the present files. Reading a run does not need JAX.
-"""
+A `Run` caches nothing: each access reads the present files. Reading a run does not need JAX."""
 
 import base64
 import html
@@ -46,8 +45,7 @@ class Run(Shown):
         run.snapshots[-1]["velocity"][0, :, :, 0]  # reads one plane
         run.to_xarray()["velocity"].isel(component=0).mean("z")  # all snapshots, lazily
 
-    An access reads only the files that it needs.
-    """
+    An access reads only the files that it needs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -182,8 +180,7 @@ CHUNK_BYTES = 1 << 27  # The largest chunk of a data set in bytes.
 def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
     """Every stored field of `snapshots` as (time, component, x, y, z), read lazily in the blocks of the shards. A
     field is nan in the snapshots that lack it. Raises UserError if xarray or dask is not installed, or if `snapshots`
-    is empty.
-    """
+    is empty."""
     try:
         import dask.array
         import xarray

@@ -32,8 +32,7 @@ class Output:
     Process 0 calls `check` before each write; `check` raises if another process has taken over the folder. An error
     of process 0 in a series is stored in `trouble`, on which the processes agree later: if one process raised the
     error in the middle of an event, the other processes would wait for ever in the event's collectives. `inside`
-    holds attributes of every snapshot. The time of each kind of event is charged to `spent`.
-    """
+    holds attributes of every snapshot. The time of each kind of event is charged to `spent`."""
 
     def __init__(
         self, simulation: Simulation, folder: Path, writer: Writer, check: Callable[[], None] = lambda: None,

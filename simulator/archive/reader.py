@@ -1,8 +1,7 @@
 """Reads snapshots lazily, through the manifest and never through the virtual data sets.
 
 Files are opened one at a time and closed again, so that any number of shards needs only a handful of file
-descriptors; a slice opens only the shards that it overlaps.
-"""
+descriptors; a slice opens only the shards that it overlaps."""
 
 import itertools
 import math
@@ -28,8 +27,7 @@ def configuration_of(manifest: Manifest) -> dict[str, Any]:
 class Snapshot(Shown, Mapping[str, "StoredField"]):
     """A committed snapshot or checkpoint: a mapping from names to lazily read fields.
 
-    `.step`, `.time` (double), `.attributes` (as saved), `.fields` (names), `.path`, `.manifest`.
-    """
+    `.step`, `.time` (double), `.attributes` (as saved), `.fields` (names), `.path`, `.manifest`."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path, self.manifest = path, manifest
@@ -75,8 +73,7 @@ def open_snapshot(path: str | Path) -> Snapshot:
     """Open a committed folder; `path` is the folder, its manifest, or its index file.
 
     Reads only the manifest. Raises UserError if `path` is not a snapshot or checkpoint of this program, Damaged (a
-    RunFailure) if the manifest is damaged.
-    """
+    RunFailure) if the manifest is damaged."""
     folder = snapshot_folder(Path(path))
     manifest = read_manifest(folder)
     load_filters(manifest.compression)
@@ -126,8 +123,7 @@ class StoredField(LazyArray):
     """One field on disk: shape (components..., n0, n1, ...), without padding.
 
     `.axes`: the trailing axes, without the component axes in front of them. `.pieces`: the blocks of the field, each
-    in one shard. Reading raises Damaged if a shard is missing or damaged.
-    """
+    in one shard. Reading raises Damaged if a shard is missing or damaged."""
 
     def __init__(self, folder: Path, manifest: Manifest, name: str) -> None:
         self._folder, self.name = folder, name

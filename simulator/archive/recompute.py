@@ -38,8 +38,7 @@ class Recomputed:
     """The snapshots of the run in `path` as states of the run's model, on any devices.
 
     `overrides` replace keys of the run's configuration, as on the command line (useful keys are those of `output` and
-    `devices`). Snapshots do not hold the memory of a forcing, so the states have the memory of a new start.
-    """
+    `devices`). Snapshots do not hold the memory of a forcing, so the states have the memory of a new start."""
 
     def __init__(self, path: Path, overrides: Sequence[str | Override] = ()) -> None:
         run = open_run(path)
@@ -58,8 +57,7 @@ class Recomputed:
     def states(self, steps: Sequence[int] | None = None) -> Iterator[State]:
         """The state of each snapshot, or of the snapshots with the given `steps`, one after the other.
 
-        Raises UserError if a snapshot lacks a field of the model.
-        """
+        Raises UserError if a snapshot lacks a field of the model."""
         simulation = self.simulation
         model = simulation.model
         make = jax.jit(lambda given: begin(given, model, simulation.integrator, simulation.forcing))
@@ -130,8 +128,7 @@ def analyze(
 
     The diagnostics and the series of the named `kinds` are measured (default: the kinds in the run's configuration;
     `all`: every kind that the model allows). Raises UserError if the run has no snapshot, or if a kind does not exist
-    or cannot be measured.
-    """
+    or cannot be measured."""
     known = list(KINDS)
     every = kinds is not None and "all" in kinds
     for kind in kinds or ():
@@ -189,8 +186,7 @@ def render(
     `output.render` with the `overrides`. On process 0 yields `FIELD_STEP`, the time, and by name the `image` (row,
     column, channel) and `colours/NAME` of each field, rows of value, red, green, blue and absorption. `fields`
     replace the fields that `output.render` names; a field named in both keeps its transfer function.
-    Raises UserError if there is no such snapshot, or if the model has no field to show.
-    """
+    Raises UserError if there is no such snapshot, or if the model has no field to show."""
     known = open_run(path).snapshots.steps
     wanted = known if steps is None else tuple(known[-1] if step == -1 and known else step for step in steps)
     for step in wanted:

@@ -6,8 +6,7 @@ the mode -k of a real field, the mode k is its conjugate: a half-complex layout 
 that are not stored are zero.
 
 Each device's part is assembled from hyperslabs, a few runs of consecutive stored modes along each axis. Memory: this
-part, and pieces of at most 64 MiB, or of one plane if a plane is larger.
-"""
+part, and pieces of at most 64 MiB, or of one plane if a plane is larger."""
 
 import itertools
 import math
@@ -35,8 +34,7 @@ def restore(
     `padded_shape`: the extents of these axes with padding, which is zero (default: no padding). The result has
     shape (components..., *padded_shape); `sharding` belongs to the whole result.
     `dtype`: by default the dtype of the stored field.
-    Raises UserError if the stored field does not fit these axes, Damaged if a shard is missing or damaged.
-    """
+    Raises UserError if the stored field does not fit these axes, Damaged if a shard is missing or damaged."""
     snapshot = source if isinstance(source, Snapshot) else open_snapshot(source)
     if name not in snapshot:
         raise UserError(f"{snapshot.path}: has no field {name}; its fields are {', '.join(snapshot.fields)}")

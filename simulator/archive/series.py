@@ -8,8 +8,7 @@ variable as one virtual data set. Its replacement commits a row; readers ignore 
 the parts themselves, because a virtual data set shows a missing part as nan.
 
 A file holds `step`, `time` (row), the coordinates, properties of their points (such as the number of modes in a
-shell), and each variable as (row, *its dimensions), with dimension scales.
-"""
+shell), and each variable as (row, *its dimensions), with dimension scales."""
 
 import json
 import os
@@ -50,8 +49,7 @@ class Series:
         `variables` gives the dimensions of one row of each variable by the names of `coordinates`, whose values are
         one-dimensional. `attributes` go to the file's root. `beside` maps names to (coordinate, values): further
         properties of the points of a coordinate; an existing file keeps its own values. A variable is nan in the rows
-        that lack it. Raises UserError if the coordinates differ from those in the file.
-        """
+        that lack it. Raises UserError if the coordinates differ from those in the file."""
         self.path, self._journal = path, journal
         self._coordinates = {name: np.asarray(values) for name, values in coordinates.items()}
         self._variables = dict(variables)
@@ -217,8 +215,7 @@ class SeriesReader:
     properties of the points of a coordinate, such as the number of modes in a shell, to the coordinate.
 
     `reader["energy"]` is the whole variable as (row, ...). `reader.at(index)` reads one row of all variables;
-    negative indices count from the end. Raises OSError if the series, or a part of it, is missing.
-    """
+    negative indices count from the end. Raises OSError if the series, or a part of it, is missing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -328,8 +325,7 @@ class Table:
         """Open `path` for appending; a missing file is created with its header.
 
         A table with other columns (an earlier version, another set of diagnostics) is rewritten with both sets: a
-        column that a row lacks is nan.
-        """
+        column that a row lacks is nan."""
         if not columns or columns[0] != "step" or len(set(columns)) != len(columns):
             raise ValueError("the first column is step, and names are unique")
         self.path, self._journal = path, journal
@@ -360,8 +356,7 @@ class Table:
         """Remove the rows later than `step`; returns their number.
 
         The file is replaced even if no row is removed: an earlier writer on a lost node, which may still have the old
-        file open, then appends to a file without a name.
-        """
+        file open, then appends to a file without a name."""
         lines = _whole_lines(self.path)
         kept = [line for line in lines[1:] if int(line.split(",", 1)[0]) <= step]
         removed = len(lines) - 1 - len(kept)

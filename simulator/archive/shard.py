@@ -42,8 +42,7 @@ class Dataset:
     `shares`: for records of particles, whose last axis consists of equal parts: the number of entries of each part
     that are stored, from the first on. In the file the stored entries follow one another, and the axis counts them
     all.
-    `attributes`: further JSON values for readers.
-    """
+    `attributes`: further JSON values for readers."""
 
     name: str
     array: Any
@@ -89,8 +88,7 @@ def own_blocks(dataset: Dataset, process_id: int, dtype: np.dtype | None = None)
     """The blocks of `dataset` that this process stores, copied to the host, without padding.
 
     Over all processes every entry is in exactly one block, because only the first replica is stored. Memory: the size
-    of the blocks. The blocks own their memory, so that the devices' buffers may be donated at once.
-    """
+    of the blocks. The blocks own their memory, so that the devices' buffers may be donated at once."""
     dtype = dtype or dataset.dtype
     leading = len(dataset.components)
     if not isinstance(dataset.array, jax.Array):
@@ -150,8 +148,7 @@ def build_shard(
 ) -> tuple[list[memoryview], ShardEntry]:
     """The bytes of this process's shard, in pieces to be written in order, and the shard's record.
 
-    Without compression the pieces are views of the blocks, with a few kilobytes of HDF5 structure between them.
-    """
+    Without compression the pieces are views of the blocks, with a few kilobytes of HDF5 structure between them."""
     filters = load_filters(compression)
     parts = [
         (f"{path}/{number}", block, block.data[(*index, ...)])

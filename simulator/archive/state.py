@@ -27,8 +27,7 @@ class RunState:
     A `stopped` run ended early on request, a `failed` run because of an error; both can be continued. A `running` run
     without a live lock was killed. `seconds` is the wall time of all starts of the run. `advanced` tells whether this
     start took a step beyond its first state. `updated` is UTC. `ledger` is the number of times that the ledger was
-    written.
-    """
+    written."""
 
     state: Literal["running", "finished", "stopped", "failed"]
     step: int

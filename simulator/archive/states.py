@@ -129,8 +129,7 @@ _RECORD_COMPONENTS = {3: ("x", "y", "z"), 9: tuple(i + j for i in "xyz" for j in
 def particle_datasets(particles: ParticleSet, population: Population) -> Iterator[Dataset]:
     """The records of particles, `NAME.position` and so on, and `NAME.id`.
 
-    Raises RunFailure if a particle is missing or duplicated, so that the ids do not add up.
-    """
+    Raises RunFailure if a particle is missing or duplicated, so that the ids do not add up."""
     name, domain = population.name, population.domain
     shares = _checked_shares(name, particles, population.count, domain)
     axis = (Axis(name=f"{name}.particle", size=sum(shares)),)
@@ -159,8 +158,7 @@ def _checked_shares(name: str, particles: ParticleSet, total: int, domain: Domai
 class RunInputs(Inputs):
     """The input files of a run, and the snapshots and checkpoints from which the run starts.
 
-    Snapshots and checkpoints are not copied, because later starts continue from the run's own checkpoints.
-    """
+    Snapshots and checkpoints are not copied, because later starts continue from the run's own checkpoints."""
 
     def snapshot(self, path: str) -> "StoredFields":
         return StoredFields(path)
@@ -221,8 +219,7 @@ class StoredFields:
 def resized(modes: jax.Array, source: Layout, target: Layout) -> jax.Array:
     """Modes in another layout, at the same or another resolution; no device ever holds a whole field.
 
-    An axis is resized while every device holds all of it: x and y first, z after an exchange of z for y.
-    """
+    An axis is resized while every device holds all of it: x and y first, z after an exchange of z for y."""
     assert source.sharded.keys() <= {"z"} and source.half == target.half
     lead = modes.ndim - 3
     modes = jnp.transpose(modes, (*range(lead), *(lead + source.order.index(a) for a in "zyx")))

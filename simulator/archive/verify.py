@@ -63,8 +63,7 @@ def verify(folder: Path, *, workers: int = 4, recorded: Callable[[Path], bool] =
     """Read all files of a committed folder, `workers` shards at a time, in bounded memory, and report their damage.
 
     `recorded(path)`: whether the manifest `path` matches the run's ledger. Raises UserError if `folder` is not a
-    snapshot or checkpoint of this program.
-    """
+    snapshot or checkpoint of this program."""
     report = Findings(folder)
     try:
         manifest = report.manifest = read_manifest(folder)
@@ -140,8 +139,7 @@ def prune(parent: Path, keep_last: int, keep_every: int | None = None, journal: 
     """Remove all but the `keep_last` newest folders, keeping those whose step is a multiple of `keep_every`.
 
     Removes nothing unless the newest folder has been read back and verified. Returns the removed folders; each
-    removal is announced to `journal` first.
-    """
+    removal is announced to `journal` first."""
     folders = committed(parent)
     old = [folder for folder in folders[:-keep_last] if not keep_every or int(folder.name) % keep_every]
     if not old or not verify(folders[-1]).restorable:
@@ -168,8 +166,7 @@ def verification(path: Path, cores: int | None = None) -> Verification:
     (default: all cores that this process may use). The run may go on meanwhile.
 
     Makes a missing or altered index again if the disk allows it. Raises UserError if this program did not write
-    `path`.
-    """
+    `path`."""
     cores = cores or len(os.sched_getaffinity(0))
     if any((path / name).exists() for name in (CONFIG, STATE, LEDGER)):
         audit = Audit(path)

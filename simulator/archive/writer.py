@@ -39,8 +39,7 @@ class Options:
     `single`: round fields over space or wavenumbers to 32 bits; small arrays stay exact.
     `index`: also write the index of virtual data sets and the VTKHDF sidecar.
     `require_finite`: refuse to commit NaNs and infinities.
-    `sync`: make the files durable before the commit.
-    """
+    `sync`: make the files durable before the commit."""
 
     compression: str = "none"
     single: bool = False
@@ -75,8 +74,7 @@ class Writer:
 
     Every process constructs a writer and calls its methods at the same points. Right before each commit, when
     `temporary` contains the manifest, process 0 calls `check`, which raises if the run's lock has been lost, then
-    `announce(temporary, target)`. `hook` is called on every process with the name of each stage that it reaches.
-    """
+    `announce(temporary, target)`. `hook` is called on every process with the name of each stage that it reaches."""
 
     def __init__(
         self,
@@ -110,8 +108,7 @@ class Writer:
 
         `attributes`: JSON values, including `time`. `after(folder)` runs on process 0 in the background once the
         folder is committed. Waits for the previous save. Collective; errors of this save surface in the next
-        `poll`, `wait` or `submit`.
-        """
+        `poll`, `wait` or `submit`."""
         self.wait()
         attributes = _plain({**attributes, "time": float(attributes["time"])})
         fields = {d.name: _entry(d, options) for d in datasets}
@@ -136,8 +133,7 @@ class Writer:
 
         `busy`: whether `self.busy` is true on any process, if the caller has reduced this flag already.
         Returns the committed folder in the call that learns of the commit, else None. If the save failed on any
-        process, removes the temporary folder and raises RunFailure on every process.
-        """
+        process, removes the temporary folder and raises RunFailure on every process."""
         if self._save is None:
             return None
         if busy is None:

@@ -22,8 +22,7 @@ def yt_data(snapshot: Snapshot, h: float | None = None) -> "Dataset":
     "particle_mass"). In an expanding box with `model.units` the data set has a redshift and a cosmology, and its
     code units are proper lengths, times and peculiar velocities; in units of Mpc/h that needs H0 in 100 km/s/Mpc, `h`
     if the run's configuration does not name it. Raises UserError if yt is not installed, the snapshot has no such
-    field, or h is missing.
-    """
+    field, or h is missing."""
     from simulator.archive.gadget import clock_of  # which imports JAX
     from simulator.physics.initial.gadget import CM_PER_KPC, GRAMS
 

@@ -1,8 +1,7 @@
 """Measures the cost of a step: its time and the parts of this time, memory, communication, compilation.
 
 The step and the parts of its transforms are timed in turns, so that a disturbance of the machine affects all of them
-alike; medians are compared.
-"""
+alike; medians are compared."""
 
 import os
 from collections import Counter
@@ -158,8 +157,7 @@ def timed_in_rounds(
     """The results of the rounds of every contender, a function that returns the seconds of its parts: at least five
     rounds, for about `seconds`, after a warm-up round.
 
-    `agree` broadcasts the value of the first process, so that all processes run the same number of rounds.
-    """
+    `agree` broadcasts the value of the first process, so that all processes run the same number of rounds."""
     results: list[list] = [[] for _ in contenders]
     for contender in contenders:
         contender()

@@ -145,8 +145,7 @@ def docs(args: argparse.Namespace) -> int:
     """Show a page of the documentation. In a terminal it is formatted, in a pipe it is Markdown. Without PAGE, show
     the first page.
 
-    example: simulator docs guide/restart
-    """
+    example: simulator docs guide/restart"""
     from simulator.cli import build_parser
 
     parser = build_parser()
@@ -209,8 +208,7 @@ def find(wanted: str) -> str:
 def cite(args: argparse.Namespace) -> int:
     """Print BibTeX entries of the program and, with CONFIG, of the methods that the run uses.
 
-    example: simulator cite configs/taylor_green.yaml
-    """
+    example: simulator cite configs/taylor_green.yaml"""
     entries = [_PROGRAM % version_of()]
     if args.config is not None:
         from simulator.config import load_config

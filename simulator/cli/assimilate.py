@@ -18,8 +18,7 @@ def assimilate(args: argparse.Namespace) -> int:
     """Find the start whose run fits observations best, given a prior (4D-Var). Writes the start as a snapshot, a
     configuration that begins with it, and report.html. After Ctrl-C or a crash the same command continues.
 
-    example: simulator assimilate recover.yaml devices.count=2
-    """
+    example: simulator assimilate recover.yaml devices.count=2"""
     try:
         import optax  # noqa: F401
     except ImportError:

@@ -33,8 +33,7 @@ def step(args: argparse.Namespace) -> int:
     its exchanges alone; read memory and collectives from the compiled program. A step that does not fit in memory is
     refused before it starts, with a shape that fits.
 
-    example: simulator bench step configs/taylor_green.yaml --shape 128,128,128 --precision single
-    """
+    example: simulator bench step configs/taylor_green.yaml --shape 128,128,128 --precision single"""
     from simulator.check.bench import step
 
     return step(args)

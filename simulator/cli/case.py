@@ -21,8 +21,7 @@ def check(args: argparse.Namespace) -> int:
     """Validate a configuration and write it, complete with all defaults, as YAML to stdout.
     Python files that the configuration names are executed, with your permissions.
 
-    example: simulator check configs/taylor_green.yaml time.stop=2 grid.shape=32,32,32
-    """
+    example: simulator check configs/taylor_green.yaml time.stop=2 grid.shape=32,32,32"""
     import json
 
     from simulator.config import dump_config, json_schema, load_config
@@ -49,8 +48,7 @@ def check(args: argparse.Namespace) -> int:
 def explain(args: argparse.Namespace) -> int:
     """Print type, default and meaning of a key, or of all keys of a block.
 
-    example: simulator explain model.hyperviscosity
-    """
+    example: simulator explain model.hyperviscosity"""
     from simulator.config.reference import keys
 
     wanted = re.sub(r"\.\d+(?=\.|$)", ".N", args.key.strip("."))
@@ -88,8 +86,7 @@ def init(args: argparse.Namespace) -> int:
     """Write a shipped case as CASE.yaml into the current folder, with all other possible keys as comments. Without
     CASE, list the cases.
 
-    example: simulator init forced_turbulence
-    """
+    example: simulator init forced_turbulence"""
     cases = {path.stem: path for path in sorted(cases_folder().glob("*.yaml"))}
     if args.case is None:
         for name, path in cases.items():

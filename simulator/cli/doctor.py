@@ -25,8 +25,7 @@ def doctor(args: argparse.Namespace) -> int:
     In a job, put srun before it, with the flags that the run will have:
       srun --nodes=2 --ntasks-per-node=2 simulator doctor
 
-    example: simulator doctor configs/taylor_green.yaml devices.count=4
-    """
+    example: simulator doctor configs/taylor_green.yaml devices.count=4"""
     from simulator.cluster import discover, failure
     from simulator.config import load_config
     from simulator.simulation.placement import check_devices

@@ -22,8 +22,7 @@ def status(args: argparse.Namespace) -> int:
     """Show a line for each run: job, state, step, t, percent, steps/s, expected end, last checkpoint. Without RUN,
     show all runs under outputs/.
 
-    example: simulator status outputs/taylor_green
-    """
+    example: simulator status outputs/taylor_green"""
     if args.folder_of is not None:
         from simulator.cli import build_parser
         from simulator.config import load_config
@@ -61,8 +60,7 @@ def verify(args: argparse.Namespace) -> int:
       simulator verify outputs/taylor_green/checkpoints/00000010
 
     The exit code is 1 if a file is missing, short, altered, or not finite; a missing or altered index is made again.
-    Only files in the run's ledger.json are checked; your own files, plots/ and logs/ are ignored.
-    """
+    Only files in the run's ledger.json are checked; your own files, plots/ and logs/ are ignored."""
     from simulator.archive.verify import verification
 
     files = problems = count = 0
@@ -93,8 +91,7 @@ def analyze(args: argparse.Namespace) -> int:
     Python files that the configuration names are executed, with your permissions.
 
     example: simulator analyze outputs/taylor_green --what transfer,histograms
-      simulator analyze outputs/cold_dark_matter --halos
-    """
+      simulator analyze outputs/cold_dark_matter --halos"""
     from simulator.archive.recompute import analyze
 
     overrides = [word for word in args.runs if "=" in word and not Path(word).exists()]

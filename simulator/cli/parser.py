@@ -14,8 +14,7 @@ class CommandParser(argparse.ArgumentParser):
     """An ArgumentParser that raises UserErrors and accepts `key=value` before, between and after options.
 
     argparse's intermixed parsing accepts such arguments, but cannot handle subcommands, so only the parsers without
-    subcommands use it.
-    """
+    subcommands use it."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)

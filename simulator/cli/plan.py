@@ -28,8 +28,7 @@ def plan(args: argparse.Namespace) -> int:
     Slurm. The run's programs are compiled but not executed; only --device here executes steps on a small grid.
     Python files that the configuration names are executed, with your permissions.
 
-    example: simulator plan configs/taylor_green_re1600.yaml grid.shape=1024,1024,1024 --device h100
-    """
+    example: simulator plan configs/taylor_green_re1600.yaml grid.shape=1024,1024,1024 --device h100"""
     os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")  # JAX then loads its plugin without a driver
     from simulator.cluster.hardware import usable_cores
     from simulator.config import load_config

@@ -20,8 +20,7 @@ def run(args: argparse.Namespace) -> int:
     """Run a configuration. An interrupted run continues from its newest good checkpoint; a finished run stays as it
     is.
 
-    example: simulator run configs/taylor_green.yaml time.stop=2 devices.count=4 --output outputs/tg
-    """
+    example: simulator run configs/taylor_green.yaml time.stop=2 devices.count=4 --output outputs/tg"""
     from simulator.config import load_config
     from simulator.run.command import allocated, run_config
 
@@ -42,8 +41,7 @@ def resume(args: argparse.Namespace) -> int:
     """Continue the run in the folder RUN, which may have been moved, from its newest good checkpoint, on any number
     of devices. A finished run continues to a later time.stop.
 
-    example: simulator resume outputs/taylor_green time.stop=2 --processes 2
-    """
+    example: simulator resume outputs/taylor_green time.stop=2 --processes 2"""
     from simulator.archive.open_run import open_run
     from simulator.config import load_config
     from simulator.config.overrides import text_override
@@ -89,8 +87,7 @@ def submit(args: argparse.Namespace) -> int:
     block of the configuration, then from slurm.yaml in the user's configuration folder (~/.config/simulator);
     otherwise Slurm's defaults apply. Python files that the configuration names are executed, with your permissions.
 
-    example: simulator submit configs/taylor_green.yaml time.stop=20 --nodes 2 --tasks-per-node 4 --time 2:00:00
-    """
+    example: simulator submit configs/taylor_green.yaml time.stop=20 --nodes 2 --tasks-per-node 4 --time 2:00:00"""
     from simulator.config import load_config
     from simulator.config.overrides import text_override
     from simulator.run.progress import typed

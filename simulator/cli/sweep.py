@@ -24,8 +24,7 @@ def plan(args: argparse.Namespace) -> int:
     """Check everything and show the table of runs: number, values, folder, size of the state, steps and cost (grid
     points times steps, known where dt is fixed). Writes nothing and starts no device.
 
-    example: simulator sweep plan configs/sweep_viscosity.yaml
-    """
+    example: simulator sweep plan configs/sweep_viscosity.yaml"""
     from simulator.study import open_sweep
     from simulator.study.report import plan_lines
 
@@ -43,8 +42,7 @@ def plan(args: argparse.Namespace) -> int:
 def status(args: argparse.Namespace) -> int:
     """Show the progress of every run.
 
-    example: simulator sweep status configs/sweep_viscosity.yaml
-    """
+    example: simulator sweep status configs/sweep_viscosity.yaml"""
     if args.folder_of is not None:
         print(_folder(args.file, args.folder_of))
         return 0
@@ -64,8 +62,7 @@ def status(args: argparse.Namespace) -> int:
 def table_of(args: argparse.Namespace) -> int:
     """Show the swept values and the collected quantities, one row per run; unfinished runs are marked.
 
-    example: simulator sweep table configs/sweep_viscosity.yaml --csv viscosity.csv
-    """
+    example: simulator sweep table configs/sweep_viscosity.yaml --csv viscosity.csv"""
     from simulator.study import open_sweep
     from simulator.study.report import table_lines, write_text
     from simulator.study.table import as_csv, as_json
@@ -111,8 +108,7 @@ def run_sweep(args: argparse.Namespace) -> int:
     """Run every waiting or interrupted run on this machine; for a finished sweep, do nothing. Ctrl-C stops all runs
     cleanly; the same command continues them.
 
-    example: simulator sweep run configs/sweep_viscosity.yaml --jobs 2
-    """
+    example: simulator sweep run configs/sweep_viscosity.yaml --jobs 2"""
     if args.index is not None:
         from simulator.study.local import run_one
 
@@ -133,8 +129,7 @@ def run_sweep(args: argparse.Namespace) -> int:
 def retry_sweep(args: argparse.Namespace) -> int:
     """Run failed and interrupted runs again on this machine, each from its newest checkpoint if it has one.
 
-    example: simulator sweep retry configs/sweep_viscosity.yaml --failed
-    """
+    example: simulator sweep retry configs/sweep_viscosity.yaml --failed"""
     from simulator.study import open_sweep
     from simulator.study.local import run_again
 
@@ -166,8 +161,7 @@ def submit_runs(args: argparse.Namespace) -> int:
     """Submit every waiting or interrupted run as a task of one Slurm array, with the resources in the file's slurm
     block, whose key throttle limits the number of runs at a time.
 
-    example: simulator sweep submit configs/sweep_viscosity.yaml --dry-run
-    """
+    example: simulator sweep submit configs/sweep_viscosity.yaml --dry-run"""
     from simulator.cluster.queue import largest_array
     from simulator.study import open_sweep
     from simulator.study.report import typed_sweep
@@ -202,8 +196,7 @@ def dataset(args: argparse.Namespace) -> int:
     into the sweep's folder dataset/, in the HDF5 format of The Well. After Ctrl-C or a crash the same command
     continues both.
 
-    example: simulator dataset configs/sweep_dataset_2d.yaml
-    """
+    example: simulator dataset configs/sweep_dataset_2d.yaml"""
     from simulator.study import open_sweep
     from simulator.study.dataset import check_dataset, write_dataset
     from simulator.study.local import run_missing

@@ -1,7 +1,6 @@
 """Kinds of series that a run can write. A new kind is a class in a file of this package and a line in `_OWN`.
 
-The order of `_OWN` is that of rows, files and pictures.
-"""
+The order of `_OWN` is that of rows, files and pictures."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -27,8 +27,7 @@ def friends(position: np.ndarray, mass: np.ndarray, box: np.ndarray, reach: floa
 
     Particles closer than `reach` are friends; a group is closed under friendship (Davis et al., Astrophys. J. 292,
     371 (1985)). Threads search slabs of at most `slab` particles, each together with the particles up to `reach`
-    above it; groups of several slabs with a common particle are one, so the result does not depend on the slabs.
-    """
+    above it; groups of several slabs with a common particle are one, so the result does not depend on the slabs."""
     n, length = len(position), box[0]
     order = np.argsort(position[:, 0], kind="stable")
     x = position[order, 0]
@@ -76,8 +75,7 @@ def halos(
     its members' and `mass` their mass, `position` that of its densest particle, `center_of_mass` and `velocity`
     means, `spread` the velocity dispersion along one axis. `radius` is that of the sphere about `position` whose mean
     density is `OVERDENSITY` times that of the box, `sphere_mass` the mass in it, and `profile` (halo, shell) the
-    density of all particles in `SHELLS`; they are nan where the density is nowhere so high.
-    """
+    density of all particles in `SHELLS`; they are nan where the density is nowhere so high."""
     sort = np.argsort(particles["id"])
     ids, mass = (np.asarray(particles[name])[sort] for name in ("id", "mass"))
     position, velocity = (np.asarray(particles[name], float)[:, sort].T for name in ("position", "velocity"))
@@ -138,8 +136,7 @@ def cores(density: np.ndarray, box: np.ndarray, overdensity: float = OVERDENSITY
     `position`, `peak_density`; `core_radius`, at which the mean over directions is half of it; `core_mass` within
     this radius; `radius` and `mass` of the sphere whose mean density is `overdensity` times that of the box (nan if
     there is none). A core is a maximum above this density that lies in no halo, and not within three core radii, of a
-    denser one. Values between grid points are those of cubic splines.
-    """
+    denser one. Values between grid points are those of cubic splines."""
     mean, spacing = float(density.mean()), box / np.array(density.shape)
     peaks = np.argwhere((density == maximum_filter(density, 3, mode="wrap")) & (density > overdensity * mean))
     peaks = peaks[np.argsort(-density[tuple(peaks.T)], kind="stable")] * spacing
@@ -193,8 +190,7 @@ def fitted_mass_functions(density: float, deviation: Callable[[float], float], m
     spheres of radius R, `density` the mean.
 
     The last is a fit to halos of friends of friends with the linking length 0.2, Mon. Not. R. Astron. Soc. 433, 1230,
-    and nan outside of its range -0.55 < ln(1/sigma) < 1.31.
-    """
+    and nan outside of its range -0.55 < ln(1/sigma) < 1.31."""
     s = np.array([deviation(float(r)) for r in np.cbrt(mass / (SPHERE * density))])
     nu = 1.686 / s
     sheth = 0.3222 * nu * math.sqrt(1.414 / math.pi) * (1 + (0.707 * nu**2) ** -0.3) * np.exp(-0.3535 * nu**2)

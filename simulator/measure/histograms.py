@@ -57,8 +57,7 @@ def histograms(
     of the mean of their variances. Values beyond +-reach deviations are not counted.
 
     Quantities: every field of the model; for scalars also the gradient (`NAME_gradient`); for vectors also the curl
-    (`vorticity`, `current`); for the velocity also `longitudinal_gradient` and `transverse_gradient`.
-    """
+    (`vorticity`, `current`); for the velocity also `longitudinal_gradient` and `transverse_gradient`."""
     layout, physical = transform.layout, transform.physical
     count = physical.summed(lambda v: (binned(v * bins, bins),), [physical.spec_of(4)], name="histogram")
     quantities: dict[str, Callable[[models.Fields], jax.Array]] = {}

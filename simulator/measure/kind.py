@@ -154,8 +154,7 @@ class Kind:
 
     A kind is an instance in `simulator.measure.KINDS`, or a class or instance that an installed package declares
     as an entry point of `simulator.outputs`. Its module must not import JAX at the top, because configurations are
-    read and pictures drawn without it; `measured` does the imports.
-    """
+    read and pictures drawn without it; `measured` does the imports."""
 
     name: ClassVar[str]  # The key `output.NAME`, and the file NAME.h5.
     description: ClassVar[str]  # One line for the reference of keys.
@@ -195,8 +194,7 @@ class Carried:
     """Arrays that a series carries from row to row, such as sums over time. They stay on the devices and are part of
     every checkpoint. `begin` and `update` can be compiled.
 
-    If an earlier start of the run did not write the series, the arrays begin at the next row.
-    """
+    If an earlier start of the run did not write the series, the arrays begin at the next row."""
 
     begin: Callable[[], dict[str, jax.Array]]  # The arrays before the first row.
     update: Callable[[models.State, Mapping[str, jax.Array]], dict[str, jax.Array]]

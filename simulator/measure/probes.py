@@ -92,8 +92,7 @@ def values_at(layout: spectral.Layout, field: jax.Array, positions: Sequence[np.
     """Values of a real field, from its coefficients (..., *order), on the points that the x, y and z positions
     span: (..., x, y, z).
 
-    The sums over modes are taken axis by axis, first along the axes that every device holds whole.
-    """
+    The sums over modes are taken axis by axis, first along the axes that every device holds whole."""
     order = sorted(layout.order, key=lambda axis: axis in layout.sharded)
     lead = field.ndim - 3
     operand = [3 + i for i in range(lead)] + [AXES.index(axis) for axis in layout.order]

@@ -32,8 +32,7 @@ class Profiles(Kind):
 
         `r` is the geometric middle of a shell, `radius` the mean distance of its `points`; `enclosed_mass` (r_outer,)
         is the mass of the first density within the shell's outer edge. `center_x`, `center_y`, `center_z` and
-        `peak_density` are the position and the value of the maximum, which may lie between grid points.
-        """
+        `peak_density` are the position and the value of the maximum, which may lie between grid points."""
         if not (given := densities(subject.model)):
             raise Unsupported("needs a mass density")
         transform, bins = subject.model.density_transform, settings.bins
@@ -88,8 +87,7 @@ def densest(
 
     Starting from the densest grid point (the first of several), Newton's method finds the maximum of the Fourier
     series between the points. If the iteration moves by more than a grid spacing along an axis, or ends at a lower
-    density, the result is the grid point.
-    """
+    density, the result is the grid point."""
     shape, spacing = physical.shape, physical.grid.spacing
     values = jnp.where(physical.inside(), values, -jnp.inf)
     number = jnp.zeros((), jnp.int64)

@@ -114,8 +114,7 @@ class FieldView(Mapping[str, Any]):
     dimensions there is no z.
 
     Values are computed on access, so that only the fields that a function uses cost time. JAX traces the function:
-    its arrays are distributed over the devices, and sums over points are sums over all devices.
-    """
+    its arrays are distributed over the devices, and sums over points are sums over all devices."""
 
     def __init__(self, model: models.Model, fields: models.Fields):
         self._model, self._fields = model, fields

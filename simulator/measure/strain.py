@@ -105,8 +105,7 @@ def eigensystem(strain: jax.Array) -> tuple[tuple[jax.Array, ...], Vectors]:
     the components (3)(...) of the unit eigenvector of each.
 
     Cyclic Jacobi rotations (Golub and Van Loan, Matrix Computations, section 8.5) are accurate for equal eigenvalues
-    too, unlike closed formulas.
-    """
+    too, unlike closed formulas."""
     zero, one = jnp.zeros_like(strain[0]), jnp.ones_like(strain[0])
     start = (tuple(strain), tuple(one if i == j else zero for i, j in product(range(3), range(3))))
 
@@ -145,8 +144,7 @@ def _counting(transform: spectral.Transform, vectors: int, bins: int, reach: flo
     bins), of s* (bins) and of the cosines (vectors, 3, bins), and sums (7) of the eigenvalues, of their parts in the
     stretching of the first vector, and of their product.
 
-    It visits planes of points one after the other, so that the eigenvectors never exist as fields.
-    """
+    It visits planes of points one after the other, so that the eigenvectors never exist as fields."""
     physical = transform.physical
 
     def counted(place: jax.Array, counts: jax.Array) -> jax.Array:

@@ -39,8 +39,7 @@ class Camera:
 
     `azimuth` (degrees, from x towards y) and `elevation` (degrees, above the x-y plane) are its direction; z points
     up. With `zoom` 1 the diagonal of the box is as long as the shorter side of the picture. `size` is (width, height)
-    in pixels.
-    """
+    in pixels."""
 
     azimuth: float = 30.0
     elevation: float = 25.0
@@ -111,8 +110,7 @@ class TransferFunction:
 
     `points`: (value, (red, green, blue), opacity) in rising order of value, with colours from 0 to 1; opacity is the
     fraction of light lost on a path of a hundredth of the shortest side of the box. None: chosen from the mean and
-    variance of the values, in the hue with the number `family` (0 to 3) or, by default, in several hues.
-    """
+    variance of the values, in the hue with the number `family` (0 to 3) or, by default, in several hues."""
 
     points: tuple[Point, ...] | None = None
     family: int | None = None

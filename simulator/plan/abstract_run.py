@@ -1,8 +1,7 @@
 """An abstract simulation: the shapes, layouts and programs of a run, without arrays.
 
 On devices that exist only by name a program can be traced (`jax.eval_shape`, `jax.make_jaxpr`); on virtual CPU
-devices it can also be compiled, and XLA then states its memory.
-"""
+devices it can also be compiled, and XLA then states its memory."""
 
 import contextlib
 from collections.abc import Sequence
@@ -78,8 +77,7 @@ def paper_simulation(
     devices, with the program of a run on `platform`.
 
     `fft.backend: auto` is planned as the default backend, `run.memory: auto` as fast. Raises UserError if model, grid
-    and initial condition are incompatible, or if the grid cannot be distributed over the devices.
-    """
+    and initial condition are incompatible, or if the grid cannot be distributed over the devices."""
     jax.config.update("jax_enable_x64", True)  # as in every run; starts no backend
     on_paper = isinstance(devices, int)
     if config.fft.backend == "auto" or on_paper:  # jaxDecomp's transforms cannot be traced without devices

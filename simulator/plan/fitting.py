@@ -2,8 +2,7 @@
 
 The memory of a program is nearly proportional to the state. One program is compiled near the expected limit; the
 memory of its neighbours is estimated from it, and read from a compiled program only if the estimate is close to the
-limit.
-"""
+limit."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

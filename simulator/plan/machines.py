@@ -1,8 +1,7 @@
 """The memory and the rates of known devices, and XLA's descriptions of GPUs that are not present.
 
 The table, `devices.yaml`, holds peak rates from the vendors' data sheets; a step is planned with the fractions
-`EFFICIENCY` of the peaks. A device is a GPU, half of an MI250X, or a core of a processor, as in a run.
-"""
+`EFFICIENCY` of the peaks. A device is a GPU, half of an MI250X, or a core of a processor, as in a run."""
 
 import os
 from collections.abc import Mapping

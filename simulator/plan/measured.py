@@ -74,8 +74,7 @@ def this_machine(
 
     devices: the number of devices of the run; by default all. clock: returns seconds; on cores that other programs
     use too, the processor time of this process. largest: points along the longest side of the measured grid. Raises
-    UserError if the run cannot start on the measured grid.
-    """
+    UserError if the run cannot start on the measured grid."""
     jax.config.update("jax_enable_x64", True)  # as in every run
     prepare_virtual_devices(gpus=True)
     present, cores = jax.devices(), usable_cores()

@@ -1,8 +1,7 @@
 """The memory of a step on a device, read from compiled programs without allocating their arrays, and its traffic.
 
 The programs are compiled for a described GPU if JAX's plugin for it is installed, else for virtual CPU devices. This
-takes one or a few seconds, whatever the size of the grid.
-"""
+takes one or a few seconds, whatever the size of the grid."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -39,8 +38,7 @@ def needs(
     """Bytes that a compiled program holds on one of `devices` devices, including the state and, on GPUs, a workspace
     of the size of the largest local transform. The program is compiled, in the background, for the described GPU
     `target`, else for as many of the `virtual_devices`. Raises UserError if the grid cannot be distributed over the
-    devices.
-    """
+    devices."""
     return _needs(Programs(config), devices, platform, program, target)
 
 

@@ -1,8 +1,7 @@
 """Counts the transforms and exchanges in the trace of a step, and estimates the step's memory traffic from them.
 
 This works for any model and integrator, on devices that exist only by name: every part of a transform is a `Program`
-in the traced step, and every loop states its number of iterations.
-"""
+in the traced step, and every loop states its number of iterations."""
 
 import math
 from collections import Counter

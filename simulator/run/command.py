@@ -21,8 +21,7 @@ from simulator.stopwatch import Stopwatch
 def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
     """The allocation of this process, valid while the context is open; None for the launcher of `--processes`.
 
-    If several processes find the same mistake, only process 0 reports it (`failure.contained`).
-    """
+    If several processes find the same mistake, only process 0 reports it (`failure.contained`)."""
     if args.processes is not None:
         if args.processes < 1:
             raise UserError(f"--processes: must be at least 1, not {args.processes}")
@@ -47,8 +46,7 @@ def run_config(
 
     `args.arguments` is the command line, for provenance and for the launched processes. `args.spent` has counted the
     time since the command began. `allocation` comes from `allocated`. `allow` names frozen keys whose values may
-    differ from those of the run in the folder.
-    """
+    differ from those of the run in the folder."""
     from simulator.run.prepare import Choices
     from simulator.run.refusals import may_run
 

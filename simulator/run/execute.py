@@ -57,8 +57,7 @@ def execute(
     the program began, for the summary at the end.
 
     Every process calls this; process 0 holds the folder and decides. Raises UserError if the folder is refused,
-    before anything is written, and RunFailure if the run fails.
-    """
+    before anything is written, and RunFailure if the run fails."""
     cluster = simulation.cluster
     log = log or RunLog(quiet=not cluster.is_first)
     run = _Run(simulation, choices, log, signals, spent or Stopwatch())

@@ -1,8 +1,7 @@
 """Classifies the contents of a run folder, decides what `run` does with the folder, and removes an earlier run.
 
 `decide` is the decision table as a pure function. Commands decide before they start anything; `claim` takes the lock
-and decides again.
-"""
+and decides again."""
 
 import os
 import re
@@ -188,8 +187,7 @@ class RunFolder:
     def clear(self) -> None:
         """Remove the files of an earlier run, and nothing else, for `--overwrite`.
 
-        `inputs/` stays, because the new configuration may read from it; `plots/` and `logs/` stay too.
-        """
+        `inputs/` stays, because the new configuration may read from it; `plots/` and `logs/` stay too."""
         # If the removal is interrupted, the remaining files must be recognized as an unfinished run of this program.
         # Therefore config.yaml is removed last.
         if (self.path / STATE).exists():
@@ -216,8 +214,7 @@ def claim(
     The result has no lock if the run is already finished.
 
     Raises UserError for a refusal and for a live lock; the folder is then as before. `lock` goes to
-    `RunLock.acquire`.
-    """
+    `RunLock.acquire`."""
     folder.create()
     try:
         held = RunLock.acquire(folder.path, environ, **lock)
@@ -262,8 +259,7 @@ def _remove_entries(folder: Path, pattern: re.Pattern[str]) -> None:
 def stored_config(checkpoint: Path) -> RunConfig | None:
     """The configuration in the manifest of a checkpoint; None if an earlier version wrote the checkpoint without one.
 
-    Raises the errors of `open_snapshot`, and UserError if this version cannot read the configuration.
-    """
+    Raises the errors of `open_snapshot`, and UserError if this version cannot read the configuration."""
     text = read_manifest(checkpoint).attributes.get("configuration")
     return parse_config(text, str(checkpoint / MANIFEST)) if text else None
 
@@ -271,8 +267,7 @@ def stored_config(checkpoint: Path) -> RunConfig | None:
 def computed_with(config_file: Path) -> RunConfig:
     """The configuration of the run in the folder of `config_file`, with the frozen blocks of its newest checkpoint.
 
-    Raises UserError if the file cannot be read.
-    """
+    Raises UserError if the file cannot be read."""
     config = load_config(config_file, check_files=False)
     for checkpoint in reversed(committed(config_file.parent / "checkpoints")):
         try:

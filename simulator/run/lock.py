@@ -7,8 +7,7 @@ cannot disturb the new owner; it notices the takeover by `still_mine`, which is 
 differences of two times stamped by the file system, so the clocks of the nodes do not matter.
 
 Locks of the operating system (`flock`, and packages such as filelock that wrap it) often do not work between the
-nodes of a network file system, and packages with lock files do not detect a takeover.
-"""
+nodes of a network file system, and packages with lock files do not detect a takeover."""
 
 import contextlib
 import errno
@@ -52,8 +51,7 @@ class RunLock:
         the attribute `takeover` is then a line about this. `job_is_gone(job_id)` asks the scheduler (default:
         `squeue`).
 
-        Raises UserError, naming the holder, if the lock is live; OSError if the folder is not writable.
-        """
+        Raises UserError, naming the holder, if the lock is live; OSError if the folder is not writable."""
         path, mine = folder / LOCK, Holder.this_process(environ)
         beside = path.with_name(f"{_BESIDE}{mine.token}")
         descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

@@ -41,8 +41,7 @@ class RunLog:
     """The messages of a run. `open` first writes the lines that were printed before the file was opened.
 
     Only the process that holds the run's lock opens the file. If the disk is full, the log still prints to the
-    console and the run goes on; the writers of results raise their own errors.
-    """
+    console and the run goes on; the writers of results raise their own errors."""
 
     def __init__(
         self, console: Console | None = None, now: Callable[[], datetime] = datetime.now, quiet: bool = False

@@ -1,8 +1,7 @@
 """The loop of a run: advance on the devices; wake for events, and about once a second; agree; act.
 
 Conditions that only one process knows (clock, signal, stop file, a slow disk) go into one vector of flags. All
-processes act on its maximum over the processes, so that they take the same decision at the same step.
-"""
+processes act on its maximum over the processes, so that they take the same decision at the same step."""
 
 import time
 from collections.abc import Callable

@@ -42,8 +42,7 @@ def find_start(config: RunConfig, choices: Choices, log: RunLog) -> str | None:
     folder and returns None: the run then begins anew.
 
     Raises RunFailure if there are checkpoints but none of them is intact, UserError if the checkpoint was computed
-    with another configuration.
-    """
+    with another configuration."""
     folder = config.output.directory
     for kind in ("snapshots", "checkpoints"):
         for line in clean_leftovers(folder / kind):
@@ -66,8 +65,7 @@ def prepare_folder(simulation: Simulation, choices: Choices, log: RunLog, check:
     """Opens ledger and log, writes the files that precede the first step, and repairs the traces of a killed start.
 
     Warns of files that were lost or altered since the last start. `check` raises if another process has taken over
-    the folder.
-    """
+    the folder."""
     path = simulation.config.output.directory
     audit, changed = Audit(path), []
     if audit.expected:
@@ -132,8 +130,7 @@ def forget_after(folder: Path, output: Output, step: int, journal: Journal, log:
     """Removes the output later than the checkpoint at `step`; the continued run writes this output again.
 
     Later checkpoints, which exist only if they are damaged, are removed too: if one of them became readable again, a
-    later start would continue from a state that this run no longer has.
-    """
+    later start would continue from a state that this run no longer has."""
     removed = output.truncate(step)
     for name in ("snapshot", "checkpoint"):
         for saved in committed(folder / f"{name}s"):

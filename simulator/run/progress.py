@@ -36,8 +36,7 @@ class Progress:
     """Shows step, t, in an expanding box the redshift, dt, steps/s and the time to the end.
 
     The speed is the mean over the last half minute, so that compilation and slow starts soon no longer count. The
-    time to the end follows from the speed in simulation time, because dt changes.
-    """
+    time to the end follows from the speed in simulation time, because dt changes."""
 
     def __init__(
         self, log: RunLog, start: float, stop: float, max_steps: int | None = None,
@@ -181,8 +180,7 @@ def summary(
     `outcome` tells how the run ended; `stepping` is the time in the device loop, in seconds; `points` is the number
     of grid points, shared by `devices` devices; `spent` maps each activity of this start to its seconds, which add up
     to the whole (`Stopwatch.parts`). The lines list the contents of `folder` with their sizes. `next_commands` are
-    lists of words, shown as a user types them.
-    """
+    lists of words, shown as a user types them."""
     lines = [outcome]
     if steps and stepping > 0:
         step = stepping / steps

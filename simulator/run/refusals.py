@@ -2,8 +2,7 @@
 
 The checks build an abstract simulation, on devices that cannot compute: model, forcing, outputs and initial condition
 raise the same errors as in a run. Checks that depend on values, such as an initial state at rest, are left to the
-run.
-"""
+run."""
 
 import contextlib
 from collections.abc import Collection, Mapping
@@ -70,8 +69,7 @@ def check(
     `copies` is the folder with a continued run's copies of its input files. `growth`: also raises UserError if a
     user's equation has modes that grow too fast for the fixed dt. This check computes the linear term on a virtual
     CPU device; it is for commands that start no run, because a run makes the same check before it makes its folder.
-    Without `whole` output and initial condition are not checked.
-    """
+    Without `whole` output and initial condition are not checked."""
     count, fft = config.devices.count, config.fft
     check_devices(config, count, processes)
     simulation = paper_simulation(

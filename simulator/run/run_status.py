@@ -127,8 +127,7 @@ JOB = ".job"  # The file in which `submit` stores the id of the job.
 class RunStatus:
     """The status of one run: its folder, the content of its state file, its job and the job's state in Slurm.
 
-    `writing`: a process renews the run's lock. `began`: a process has held the lock.
-    """
+    `writing`: a process renews the run's lock. `began`: a process has held the lock."""
 
     folder: Path
     state: RunState | None

@@ -39,8 +39,7 @@ class RunnableSimulation(Shown, Simulation):
         simulation.every(0.1, function)       # a series of your own
         simulation.run()                      # runs to the end, with all output; interrupted, it continues
 
-    `model`, or its key `equation`, may also be the class of an equation.
-    """
+    `model`, or its key `equation`, may also be the class of an equation."""
 
     def __init__(
         self, config: RunConfig | None = None, *, cluster: Cluster | None = None,
@@ -59,8 +58,7 @@ class RunnableSimulation(Shown, Simulation):
         of the function), and `plot` draws.
 
         `fields["velocity"]` holds values on the devices, traced by JAX: the function is compiled once. The key
-        `output.python` of a file does the same. The run keeps a copy of the function's source file.
-        """
+        `output.python` of a file does the same. The run keeps a copy of the function's source file."""
         path = _source(function)
         self.inputs.give(path, function.__name__, function)
         settings = PythonOutputSettings.model_construct(

@@ -6,8 +6,7 @@ ahead, so that round-off neither causes a tiny step nor delays an event by a ste
 
 A `Schedule` is a value: its decisions depend on step, time and dt alone, which are the same on every process, and
 `Schedule.state` and `Schedule.restored` carry it through a checkpoint without changing a decision. The wall clock,
-which differs between processes, is left to `WallTimer`, on whose answers the processes agree before acting.
-"""
+which differs between processes, is left to `WallTimer`, on whose answers the processes agree before acting."""
 
 import math
 from bisect import bisect_right
@@ -26,8 +25,7 @@ class Event:
     `every` is simulation time or rising times, `every_steps` counts steps from the first state, `every_wall` is in
     seconds; they may be combined. With `align` steps are shortened so that a step ends exactly at each time of
     `every`; otherwise the event comes after the first step at or beyond that time. `first` and `last`: the event is
-    due at the first state, at the run's end.
-    """
+    due at the first state, at the run's end."""
 
     name: str
     every: float | tuple[float, ...] | None = None
@@ -59,8 +57,7 @@ class Schedule:
     """Decides which events are due at the end of a step and how far the next steps may go.
 
     `counts[i]` is the number n of the next event by time of `events[i]`. The run ends at `stop_time`, or when
-    `max_steps` steps were taken after `start_step`.
-    """
+    `max_steps` steps were taken after `start_step`."""
 
     events: tuple[Event, ...]
     stop_time: float
@@ -82,8 +79,7 @@ class Schedule:
     def due(self, step: int, time: float, dt: float) -> tuple[str, ...]:
         """Names of the events due by step or simulation time at the end of a step of length `dt`.
 
-        Take the events in this order, then continue with the schedule `passed`.
-        """
+        Take the events in this order, then continue with the schedule `passed`."""
         first, last = step == self.start_step, self.finished(step, time, dt)
         return tuple(
             event.name
@@ -137,8 +133,7 @@ class Schedule:
         """The schedule of a run that continues at `time`, after the events of that state.
 
         An event whose `every` equals the stored value is due exactly as in the uninterrupted run; a new or changed
-        event counts from the run's start and is next due beyond `time`.
-        """
+        event counts from the run's start and is next due beyond `time`."""
         fresh = cls(tuple(events), stop_time, float(state["start_time"]), int(state["start_step"]), max_steps)
         fresh = fresh.passed(time, dt)
         kept = state["next"]
@@ -178,8 +173,7 @@ def _plain(every: float | tuple[float, ...] | None) -> float | list[float] | Non
 class WallTimer:
     """Events by wall clock. Every process reads its clock, and the processes agree on the answer before they act.
 
-    A restarted run counts from its restart. Wall-clock events never change a step.
-    """
+    A restarted run counts from its restart. Wall-clock events never change a step."""
 
     def __init__(self, events: Sequence[Event], clock: Callable[[], float]) -> None:
         self._every = {event.name: event.every_wall for event in events if event.every_wall is not None}

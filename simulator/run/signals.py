@@ -1,8 +1,7 @@
 """The requests to stop or to checkpoint: signals, files in the run folder, the end of the job.
 
 The functions of this module only collect requests in one small vector of flags. The processes agree on the maximum of
-this vector (`Cluster.any`), so that all of them act at the same step.
-"""
+this vector (`Cluster.any`), so that all of them act at the same step."""
 
 import faulthandler
 import os
@@ -40,8 +39,7 @@ class SignalFlags:
     Call `install` after `jax.distributed.initialize`, which replaces handlers, and in the main thread only. The
     interpreter's C handler writes each signal to a pipe that a thread of this class reads, so that a second SIGINT
     also ends a process whose main thread is inside a long compilation. If `answered` is not called `within` so many
-    seconds after the first signal, the process writes the stacks of all threads and ends (None: no limit).
-    """
+    seconds after the first signal, the process writes the stacks of all threads and ends (None: no limit)."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, *, within: float | None = None, name: str = "the run"
@@ -125,8 +123,7 @@ class Watch:
     """The requests to this process, polled between two calls of the device loop.
 
     `folder` and `deadline` are None on all processes but the first. `deadline` is the end of the job in seconds since
-    the epoch, the unit of `clock`; the run stops `lead` seconds before the deadline.
-    """
+    the epoch, the unit of `clock`; the run stops `lead` seconds before the deadline."""
 
     def __init__(
         self, signals: SignalFlags, folder: Path | None = None, deadline: float | None = None,

@@ -89,8 +89,7 @@ def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
 def submit(config: RunConfig, job: PreparedJob) -> str:
     """Writes the script, and a new run's configuration, and submits the script. Returns the job's id.
 
-    Raises RunFailure with sbatch's message if sbatch refuses the script.
-    """
+    Raises RunFailure with sbatch's message if sbatch refuses the script."""
     needs_sbatch()
     assert job.script is not None
     RunFolder(job.folder).create()

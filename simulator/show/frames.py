@@ -45,8 +45,7 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
     """The frames of a field of a run: mid-planes across `axis`, or projections along `axis`, which are integrals of
     densities and means of all other fields. If two sources have the field, the source with more frames is taken.
 
-    Raises UserError if no source has the field, with the available names, or if there are fewer than two frames.
-    """
+    Raises UserError if no source has the field, with the available names, or if there are fewer than two frames."""
     if projected and field == "phase":
         raise UserError("--projection: a mean of phases has no meaning; take --slice, or another field")
     found, known = [], dict[str, None]()

@@ -243,8 +243,7 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
     density and vortices, without missing quantities, against the scale factor in an expanding background, else
     against time.
 
-    `diagnostics` as from `open_run`: arrays of shape (row,) by name.
-    """
+    `diagnostics` as from `open_run`: arrays of shape (row,) by name."""
     chosen = chosen_panels(diagnostics)
     names = [n for n in chosen if n == "energy" or np.any(diagnostics[n])] or chosen[:1]
     expanding = "scale_factor" in diagnostics

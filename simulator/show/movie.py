@@ -59,8 +59,7 @@ def movie(  # many parameters: the options of `simulator movie`
 
     `output` ends in .mp4 or .gif; by default it is `RUN/plots/FIELD_slice_AXIS.mp4`. Without ffmpeg, whose path is
     `encoder`, a GIF and a folder of its frames replace an mp4. `keep` is a folder for the frames as PNG. Raises
-    UserError if there is nothing to show, RunFailure if the file cannot be written.
-    """
+    UserError if there is nothing to show, RunFailure if the file cannot be written."""
     run = open_run(path)
     kind = "projection" if projected else "slice"
     name = "render" if field is None else f"{field}_{kind}_{axis}"

@@ -2,8 +2,7 @@
 
 The page loads no other file: styles and pictures are embedded. Anybody may have written the texts of a run, so these
 functions escape all text, and a policy forbids browsers to execute code. Arguments are plain text unless the
-docstring mentions HTML.
-"""
+docstring mentions HTML."""
 
 import base64
 import math

@@ -92,8 +92,7 @@ def report_run(path: str | Path, output: Path | None = None, *, refresh: int | N
     RUN/report.html); returns the file. `refresh`: seconds after which a browser reloads the page while the run goes
     on.
 
-    Raises UserError if `path` is not a run, RunFailure or OSError if the page cannot be written.
-    """
+    Raises UserError if `path` is not a run, RunFailure or OSError if the page cannot be written."""
     run = open_run(path)
     status = look_at(run.path, datetime.now(UTC))
     try:

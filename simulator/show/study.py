@@ -1,7 +1,6 @@
 """`simulator sweep plot`: draws quantities against a parameter, and series and spectra of all runs of a sweep.
 
-A run is a mark or a curve, whose colour encodes one parameter and whose line style encodes another.
-"""
+A run is a mark or a curve, whose colour encodes one parameter and whose line style encodes another."""
 
 import math
 import re
@@ -87,8 +86,7 @@ def plot_sweep(sweep: Sweep, *, x: str | None = None, y: Sequence[str] = (), hue
     """Draws `y` against `x`, and overlays of the series and the latest spectra of all runs; returns the files.
 
     `x` and `hue` are keys that the sweep sets (by default the first numeric key, and the next one), `y` are
-    expressions as in `collect` (by default those of the file). UserError if nothing has been written yet.
-    """
+    expressions as in `collect` (by default those of the file). UserError if nothing has been written yet."""
     if x is not None and x not in sweep.swept and "." in x and known(lambda: _parsed(x, "--x"), None):
         at, by = _expression(sweep, x, "--x"), _parameter(sweep, hue, "--hue") if hue else _first(sweep)
         quantities = [_expression(sweep, text) for text in y] or list(sweep.collected)
@@ -196,8 +194,7 @@ def against(
     """A quantity of every run against a parameter or another quantity, with error bars of means and a colour for each
     value of `hue`, without values that are nan.
 
-    `joined`: points of one colour form a curve, because the runs differ in no other parameter.
-    """
+    `joined`: points of one colour form a curve, because the runs differ in no other parameter."""
     result, (axes,) = panels(x.label, y.label, height=4.0, right=0.97)
     across, up = x.positions, y.positions
     words = isinstance(x, Parameter) and not x.numeric
