@@ -87,47 +87,36 @@ def _measured(config: RunConfig, seconds: float) -> dict[str, Any] | None:
     return about | costs if cluster.is_first else None
 
 
-def step_lines(result: dict[str, Any]) -> list[str]:
-    step = result["step"]
-    # The parts are timed alone, so their sum may exceed the step.
-    rest = max(step - result["transforms"] - (result["communication"] or 0), 0.0)
+def step_lines(found: dict[str, Any]) -> list[str]:
+    step, limits = found["step"], found["limits"]
 
     def ms(seconds: float) -> str:
         return f"{1e3 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
-    def share(name: str, seconds: float, what: str) -> str:
-        return f"  {name:16}{ms(seconds):>10} {seconds / step:>6.0%}   {what}"
-
-    lines = [
-        f"{result['name']}: {result['model']}, {' x '.join(map(str, result['shape']))}, {result['integrator']}, "
-        f"{result['precision']} precision, {result['devices']} {result['device']} devices of {result['processes']} "
-        f"processes, {result['transform']}, kernels {result['kernels']}, on {result['host']}",
-        f"{'step':18}{ms(step):>10}          median of {len(result['rounds'])}, "
-        f"{ms(result['fastest'])} to {ms(result['slowest'])}; "
-        f"{result['points_per_second'] / 1e6:.3g} million points per second and device",
-        share("transforms", result["transforms"], "alone, without their exchanges"),
-    ]
-    if result["communication"] is None:
-        lines[-1] = share("transforms", result["transforms"], "alone, with their exchanges")
-    else:
-        lines.append(share("communication", result["communication"], "their exchanges alone"))
-    sent = [f"{c['count']} {kind} ({size(c['bytes'])})" for kind, c in result["collectives"].items()]
-    least, most = sum(part["seconds"] for part in result["limits"]["parts"]), result["limits"]["bandwidth"]
-    often = 1 + result["diagnostics"] / (10 * step)
+    parts = [("transforms", found["transforms"], "alone, with their exchanges")]
+    if (sending := found["communication"]) is not None:
+        parts = [("transforms", found["transforms"], "alone, without their exchanges")]
+        parts.append(("communication", sending, "their exchanges alone"))
+    # The parts are timed alone, so their sum may exceed the step.
+    rest = max(step - sum(seconds for _, seconds, _ in parts), 0.0)
+    rates = f"{limits['bandwidth'] / 1e9:.3g} GB/s copied, {limits['rate'] / 1e9:.3g} GFlop/s"
+    parts.append(("the rest", rest, "products at the points, registers, sums"))
+    parts.append(("limit", sum(part["seconds"] for part in limits["parts"]), f"of the transforms: {rates}"))
+    sent = [f"{c['count']} {kind} ({size(c['bytes'])})" for kind, c in found["collectives"].items()]
+    held, temporary = found["resident"], found["temporary"]
     return [
-        *lines,
-        share("the rest", rest, "products at the points, registers, sums"),
-        share(
-            "limit",
-            least,
-            f"of the transforms: {most / 1e9:.3g} GB/s copied, {result['limits']['rate'] / 1e9:.3g} GFlop/s",
-        ),
-        f"{'diagnostics':18}{ms(result['diagnostics']):>10}          per row; a row every 10 steps makes a run take "
-        f"{often:.3f} times as long",
-        f"{'memory':18}{size(result['memory_bytes']):>10}   on each device; words per grid point: "
-        f"{result['resident'] + result['temporary']:.2f} = state {result['resident']:.2f} "
-        f"+ temporary {result['temporary']:.2f}",
+        f"{found['name']}: {found['model']}, {' x '.join(map(str, found['shape']))}, {found['integrator']}, "
+        f"{found['precision']} precision, {found['devices']} {found['device']} devices of {found['processes']} "
+        f"processes, {found['transform']}, kernels {found['kernels']}, on {found['host']}",
+        f"{'step':18}{ms(step):>10}          median of {len(found['rounds'])}, "
+        f"{ms(found['fastest'])} to {ms(found['slowest'])}; "
+        f"{found['points_per_second'] / 1e6:.3g} million points per second and device",
+        *(f"  {name:16}{ms(seconds):>10} {seconds / step:>6.0%}   {what}" for name, seconds, what in parts),
+        f"{'diagnostics':18}{ms(found['diagnostics']):>10}          per row; a row every 10 steps makes a run take "
+        f"{1 + found['diagnostics'] / (10 * step):.3f} times as long",
+        f"{'memory':18}{size(found['memory_bytes']):>10}   on each device; words per grid point: "
+        f"{held + temporary:.2f} = state {held:.2f} + temporary {temporary:.2f}",
         f"{'sends':18}{', '.join(sent) or 'nothing'}",
-        f"{'compilation':18}{result['compile_cold']:>8.1f} s   without and {result['compile_cached']:.1f} s with "
+        f"{'compilation':18}{found['compile_cold']:>8.1f} s   without and {found['compile_cached']:.1f} s with "
         "the compile cache",
     ]

@@ -120,14 +120,9 @@ def described_devices(name: str, count: int) -> tuple[Any, ...]:
     machine = KNOWN[name]
     assert machine.program is not None
     nodes = ceil(count / machine.per_node)
-    each = ceil(count / nodes)
-    topology = topologies.get_topology_desc(
-        topology_name=name,
-        platform=vendor_of(machine.program),
-        target_config=configuration(machine.program),
-        topology=f"1x{nodes}x{each}",
-    )
-    return tuple(topology.devices[:count])
+    vendor, described = vendor_of(machine.program), configuration(machine.program)
+    shape = {"topology": f"1x{nodes}x{ceil(count / nodes)}", "target_config": described}
+    return tuple(topologies.get_topology_desc(name, vendor, **shape).devices[:count])
 
 
 def vendor_of(program: Mapping[str, Any]) -> Vendor:

@@ -51,15 +51,9 @@ class Progress:
         self._bar: Bar | None = None
         self._shown = notebook_line()
         if self._shown is None and log.console.is_terminal:
-            self._bar = Bar(
-                TextColumn("{task.percentage:3.0f} %"),
-                BarColumn(bar_width=None),
-                TextColumn("{task.fields[words]}", markup=False, table_column=Column(no_wrap=True)),
-                console=log.console,
-                refresh_per_second=4,
-                expand=True,
-                transient=True,
-            )
+            words = TextColumn("{task.fields[words]}", markup=False, table_column=Column(no_wrap=True))
+            columns = TextColumn("{task.percentage:3.0f} %"), BarColumn(bar_width=None), words
+            self._bar = Bar(*columns, console=log.console, refresh_per_second=4, expand=True, transient=True)
             self._task = self._bar.add_task("", total=1.0, words="starting")
             self._bar.start()
 

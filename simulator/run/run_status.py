@@ -40,15 +40,9 @@ class Holder:
 
     @classmethod
     def this_process(cls, environ: Mapping[str, str]) -> Self:
-        return cls(
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            machine=_machine(),
-            started=_start_time(os.getpid()),
-            job_id=environ.get("SLURM_JOB_ID"),
-            restart_count=whole(environ.get("SLURM_RESTART_COUNT")) or 0,
-            token=uuid.uuid4().hex,
-        )
+        pid, restarts = os.getpid(), whole(environ.get("SLURM_RESTART_COUNT")) or 0
+        job, token = environ.get("SLURM_JOB_ID"), uuid.uuid4().hex
+        return cls(socket.gethostname(), pid, _machine(), _start_time(pid), job, restarts, token)
 
     @property
     def cure(self) -> str:
@@ -177,19 +171,13 @@ class RunStatus:
         state = self.state
         if state is None:
             return (*head, "-", "-", "-", "-", "-", "-")
-        ends = self.ends
         checkpoint = "-" if state.last_checkpoint is None else f"step {state.last_checkpoint}"
         if state.last_checkpoint_time is not None:
             checkpoint += f", t = {state.last_checkpoint_time:g}"
-        return (
-            *head,
-            str(state.step),
-            f"{state.time:g} / {state.stop:g}",
-            f"{state.percent:.1f}",
-            f"{state.steps_per_second:.3g}" if state.state == "running" else "-",
-            f"{ends.astimezone(now.tzinfo):%Y-%m-%d %H:%M}" if ends else "-",
-            checkpoint,
-        )
+        speed = f"{state.steps_per_second:.3g}" if state.state == "running" else "-"
+        end = f"{ends.astimezone(now.tzinfo):%Y-%m-%d %H:%M}" if (ends := self.ends) else "-"
+        place = str(state.step), f"{state.time:g} / {state.stop:g}", f"{state.percent:.1f}"
+        return (*head, *place, speed, end, checkpoint)
 
 
 def look_at(folder: Path, now: datetime) -> RunStatus:
