@@ -186,14 +186,9 @@ def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
 
 
 _DIMENSIONS = {
-    "position": (1, 0, 0),
-    "positionOffset": (1, 0, 0),
-    "displacement": (1, 0, 0),
-    "velocity": (1, 0, -1),
-    "mass": (0, 1, 0),
-    "fluid_velocity": (1, 0, -1),
-    "fluid_acceleration": (1, 0, -2),
-}
+    **dict.fromkeys(("position", "positionOffset", "displacement"), (1, 0, 0)), "mass": (0, 1, 0),
+    **dict.fromkeys(("velocity", "fluid_velocity"), (1, 0, -1)), "fluid_acceleration": (1, 0, -2),
+}  # fmt: skip
 """The powers of length, mass and time in the unit of each record of particles; yt needs them for positions."""
 
 

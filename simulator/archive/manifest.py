@@ -208,19 +208,17 @@ def load_filters(compression: str) -> Mapping[str, Any]:
     """The arguments of `create_dataset` for a compression. Also registers the filter for reading.
 
     Raises UserError for an unknown name, or if the filter's package is not installed."""
-    match compression:
-        case "none":
-            return {}
-        case "gzip":
-            return {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
-        case "blosc2":
-            try:
-                from hdf5plugin import Blosc2
-            except ImportError:
-                said = "compression blosc2 needs the package hdf5plugin (pip install hdf5plugin); or use gzip"
-                raise UserError(said) from None
-            return {**Blosc2(cname="zstd", clevel=1, filters=Blosc2.SHUFFLE), "fletcher32": True}
-    raise UserError(f"compression {compression!r}: must be one of {', '.join(COMPRESSIONS)}")
+    if compression not in COMPRESSIONS:
+        raise UserError(f"compression {compression!r}: must be one of {', '.join(COMPRESSIONS)}")
+    if compression != "blosc2":
+        gzip = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
+        return gzip if compression == "gzip" else {}
+    try:
+        from hdf5plugin import Blosc2
+    except ImportError:
+        said = "compression blosc2 needs the package hdf5plugin (pip install hdf5plugin); or use gzip"
+        raise UserError(said) from None
+    return {**Blosc2(cname="zstd", clevel=1, filters=Blosc2.SHUFFLE), "fletcher32": True}
 
 
 def decode(data: bytes, origin: Path) -> Manifest:
