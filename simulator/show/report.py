@@ -19,6 +19,7 @@ from simulator.show.health import HealthCheck, checks, log_of, worst
 from simulator.show.kinds import means, samples_of, with_error
 from simulator.show.runs import plot_run, table_of
 from simulator.show.study import opened, plot_sweep
+from simulator.show.style import WORDS
 from simulator.study import open_sweep
 from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
 from simulator.study.sweep import Sweep
@@ -33,24 +34,6 @@ _CURVES = ("energy", "dissipation")
 _VERDICTS: dict[MemberState, page.Verdict] = {
     MemberState.DONE: "good", MemberState.FAILED: "bad", MemberState.INTERRUPTED: "warn",
 }  # fmt: skip
-_KINDS = (
-    ("spectrum_compensated", "Energy spectrum times k^(5/3) in Kolmogorov's units"),
-    ("spectrum_directional_", "Spectra across and along the axis: {}"),
-    ("spectrum_", "Shell spectrum at several times: {}"),
-    ("transfer_", "Transfer between scales, and the flux to smaller ones: {}"),
-    ("statistics_means", "Means over time with their standard errors"),
-    ("statistics_", "Mean over time with its standard error: {}"),
-    ("structure_functions", "Structure functions of velocity increments"),
-    ("histogram_", "Probability density at several times: {}"),
-    ("mass_function_", "Halos per volume and logarithm of mass, beside published fits: {}"),
-    ("cores_", "Cores of halos, beside the relations for solitons: {}"),
-    ("profile_", "Profile about the densest point: {}"),
-    ("projection_", "Integrated along each axis: {}"),
-    ("slices_", "The three planes through the middle of the box: {}"),
-    ("series_", "All runs against time: {}"),
-    ("render_", "Volume picture: {}"),
-)
-"""Captions of pictures, by the beginnings of the names of their files."""
 _FIRST = (("diagnostics",), ("statistics_spectrum", "spectrum_"), ("render_", "slices_", "projection_"))
 """Beginnings of the names of the pictures that a run's page shows; the others are folded."""
 
@@ -78,7 +61,7 @@ def caption(stem: str) -> str:
     """The caption of the picture with the file name `stem`, e.g. `spectrum_kinetic_energy`."""
     if stem == "diagnostics":
         return "Energy, dissipation and other box means against time"
-    for start, words in _KINDS:
+    for start, words in WORDS["captions"].items():
         if stem.startswith(start):
             rest = stem.removeprefix(start)
             return words.format(rest.replace("_", " ").replace("+", " and "))

@@ -24,7 +24,7 @@ from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError, did_you_mean
 from simulator.show.lines import Pictures, limits, logarithmic, panels
 from simulator.show.runs import Looks, known, overlays
-from simulator.show.style import COLOURS, SYMBOLS, draw, note, quantity, sequence_colours
+from simulator.show.style import COLOURS, SYMBOLS, WORDS, draw, note, quantity, sequence_colours
 from simulator.study import table as collect
 from simulator.study.study_status import statuses_of
 from simulator.study.sweep import Sweep
@@ -34,16 +34,6 @@ from simulator.words import brief
 LINES = ("-", "--", ":", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P")
 _MOST_NAMED = 8  # The largest number of values in a legend; a colour bar shows more values.
-_PARAMETERS = {
-    "viscosity": r"viscosity $\nu$", "diffusivity": r"diffusivity $\kappa$",
-    "resistivity": r"resistivity $\eta$", "rotation": r"rotation $\Omega$",
-    "stratification": r"stratification $N^2$", "sound_speed": r"sound speed $c_s$", "cfl": "CFL number",
-    "dt": r"time step $\Delta t$",
-}  # fmt: skip
-_REDUCTIONS = {
-    "std": "deviation of", "sem": "error of", "final": "final", "first": "initial", "max": "maximum of",
-    "min": "minimum of", "mean": "mean",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,7 +46,7 @@ class Parameter:
     @property
     def label(self) -> str:
         last = self.key.rpartition(".")[2]
-        return _PARAMETERS.get(last, last.replace("_", " "))
+        return WORDS["parameters"].get(last, last.replace("_", " "))
 
     @property
     def numeric(self) -> bool:
@@ -254,12 +244,13 @@ def reduced(expression: str) -> str:
     reduction, _, rest = expression.partition(".")
     if not rest:
         return {"wall_time": "wall time (s)", "steps": "steps"}.get(expression, expression)
+    of = WORDS["reductions"].get(reduction, reduction)
     column, _, conditions = rest.partition("[")
     if column.startswith("("):
-        words = _REDUCTIONS.get(reduction, reduction).removesuffix(" of")
+        words = of.removesuffix(" of")
         words = f"{words} of ${_formula(column[1:-1])}$"
     else:
-        words = f"{_REDUCTIONS.get(reduction, reduction)} {quantity(column)}"
+        words = f"{of} {quantity(column)}"
     if reduction == "integral":
         words = f"{quantity(column)} integrated over time"
     bounds = conditions.rstrip("]").replace("time", "t").replace("<=", r"\leq ").replace(">=", r"\geq ")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import matplotlib
 import numpy as np
+import yaml
 from cycler import cycler
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -26,83 +27,28 @@ WIDTH = 6.4  # The width of figures in inches: about that of a documentation pag
 # Okabe and Ito (2008): distinguishable with every kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
-# The font comes with matplotlib: words and symbols in one face, the same everywhere.
-RC: Any = {
-    "font.family": "STIXGeneral", "mathtext.fontset": "stix", "font.size": 11,
-    "axes.labelsize": 12, "axes.titlesize": 12, "legend.fontsize": 11, "xtick.labelsize": 11, "ytick.labelsize": 11,
-    "axes.linewidth": 0.7, "axes.grid": True, "grid.color": "#e4e4e4", "grid.linewidth": 0.6, "axes.axisbelow": True,
-    "axes.prop_cycle": cycler(color=COLOURS), "lines.linewidth": 1.5, "xtick.direction": "in",
-    "ytick.direction": "in", "legend.frameon": False, "axes.formatter.use_mathtext": True,
-    "axes.formatter.limits": (-3, 4), "savefig.facecolor": "white",
-}  # fmt: skip
+_FOLDER = Path(__file__).parent
+WORDS = yaml.safe_load((_FOLDER / "labels.yaml").read_text())
+SYMBOLS: Mapping[str, str] = WORDS["symbols"]  # Symbols of columns in formulas, as mathematical text.
 
-STYLES: dict[str, Any] = {
-    "screen": {},
-    "paper": {
-        "axes.grid": False, "axes.linewidth": 0.6, "xtick.top": True, "ytick.right": True,
-        "xtick.minor.visible": True, "ytick.minor.visible": True, "pdf.fonttype": 42, "svg.fonttype": "none",
-        "svg.hashsalt": "simulator",
-    },
-}  # fmt: skip
-"""The differences from `RC`: journals want no grids, ticks on all sides, and fonts that can be edited."""
+
+def _style(name: str) -> dict[str, Any]:
+    return {**matplotlib.rc_params_from_file(_FOLDER / f"{name}.mplstyle", use_default_template=False)}
+
+
+RC: dict[str, Any] = {**_style("screen"), "axes.prop_cycle": cycler(color=COLOURS)}
+STYLES: dict[str, dict[str, Any]] = {"screen": {}, "paper": _style("paper")}  # The differences from `RC`.
 
 _GREYS = np.linspace(0, 1, 40)[:, None].repeat(3, axis=1)
-
-_NAMES = {
-    "energy": r"energy $E$",
-    "kinetic_energy": r"kinetic energy $\langle u^2\rangle/2$",
-    "magnetic_energy": r"magnetic energy $\langle b^2\rangle/2$",
-    "density": r"density $\rho$",
-    "dissipation": r"dissipation $\varepsilon$",
-    "enstrophy": r"enstrophy $\langle\omega^2\rangle/2$",
-    "magnetic_enstrophy": r"magnetic enstrophy $\langle j^2\rangle/2$",
-    "reynolds_taylor": r"Reynolds number $Re_\lambda$",
-    "integral_scale": r"integral scale $L$",
-    "taylor_scale": r"Taylor scale $\lambda$",
-    "kolmogorov_scale": r"Kolmogorov scale $\eta$",
-    "turnover_time": r"turnover time $L/u_{\mathrm{rms}}$",
-    "max_density": r"density $\rho_{\max}$",
-    "phase": r"phase $\arg\psi$",
-    "speed": r"speed $|\mathbf{u}|$",
-    "vorticity_magnitude": r"vorticity $|\boldsymbol{\omega}|$",
-    "vorticity": r"vorticity $\omega$",
-    "q_criterion": r"second invariant $Q$",
-    "lambda_2": r"$\lambda_2$ of $S^2 + W^2$",
-}
-SYMBOLS = {
-    "energy": "E", "kinetic_energy": "E_u", "magnetic_energy": "E_b", "dissipation": r"\varepsilon",
-    "viscous_dissipation": r"\varepsilon_\nu", "u_rms": r"u_{\mathrm{rms}}",
-    "reynolds_taylor": r"Re_\lambda", "integral_scale": "L", "taylor_scale": r"\lambda",
-    "kolmogorov_scale": r"\eta", "time": "t",
-}  # fmt: skip
-"""Symbols of columns in formulas, as mathematical text."""
-_SPECTRA = {
-    "energy": r"energy spectrum $E(k)$",
-    "kinetic_energy": r"kinetic energy spectrum $E_u(k)$",
-    "magnetic_energy": r"magnetic energy spectrum $E_b(k)$",
-    "elsasser_plus": r"Elsasser spectrum $E^+(k)$",
-    "elsasser_minus": r"Elsasser spectrum $E^-(k)$",
-    "solenoidal_energy": r"solenoidal spectrum $E_s(k)$",
-    "compressive_energy": r"compressive spectrum $E_c(k)$",
-    "quantum_energy": r"spectrum of quantum energy $E_q(k)$",
-    "wave_energy": r"spectrum of waves $E_w(k)$",
-    "wave_up_energy": r"spectrum of waves, upward $E_\uparrow(k)$",
-    "wave_down_energy": r"spectrum of waves, downward $E_\downarrow(k)$",
-    "vortical_energy": r"vortical spectrum $E_v(k)$",
-    "shear_energy": r"spectrum of shear flow $E_{sh}(k)$",
-    "density_power": r"density power spectrum $P(k)$",
-    "velocity": r"kinetic energy spectrum $E_u(k)$",
-    "magnetic": r"magnetic energy spectrum $E_b(k)$",
-}
 
 
 def quantity(name: str) -> str:
     """The axis label of a quantity: its name in words, and its symbol if there is a common one."""
-    return _NAMES.get(name, name.replace("_", " "))
+    return WORDS["quantities"].get(name, name.replace("_", " "))
 
 
 def spectrum_of(name: str) -> str:
-    return _SPECTRA.get(name, f"spectrum of {name.replace('_', ' ')}")
+    return WORDS["spectra"].get(name, f"spectrum of {name.replace('_', ' ')}")
 
 
 def draw(build: Callable[[], Figure], path: Path, style: str = "screen") -> Path:
@@ -219,21 +165,6 @@ def _multiple_of_pi(multiple: float) -> str:
     return rf"{number}\pi" if under == 1 else rf"{number}\pi/{under}"
 
 
-_UNITS = {
-    "kpc_km_s_msun": {
-        "length": r"\mathrm{kpc}", "wavenumber": r"\mathrm{kpc}^{-1}", "volume": r"\mathrm{kpc}^{3}",
-        "density": r"M_\odot\,\mathrm{kpc}^{-3}", "column": r"M_\odot\,\mathrm{kpc}^{-2}", "mass": r"M_\odot",
-        "time": r"\mathrm{kpc}\,(\mathrm{km/s})^{-1}", "velocity": r"\mathrm{km\,s}^{-1}",
-    },
-    "mpc_h_km_s_msun_h": {
-        "length": r"h^{-1}\mathrm{Mpc}", "wavenumber": r"h\,\mathrm{Mpc}^{-1}", "volume": r"h^{-3}\mathrm{Mpc}^{3}",
-        "density": r"h^2 M_\odot\,\mathrm{Mpc}^{-3}", "column": r"h\,M_\odot\,\mathrm{Mpc}^{-2}",
-        "mass": r"h^{-1} M_\odot", "time": r"h^{-1}\mathrm{Mpc}\,(\mathrm{km/s})^{-1}",
-        "velocity": r"\mathrm{km\,s}^{-1}",
-    },
-}  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Labels:
     """The labels of a run, whose resolved configuration has the block `model`; dimensionless runs have no units."""
@@ -246,7 +177,7 @@ class Labels:
 
     def unit(self, dimension: str) -> str:
         """`kpc` in mathematical text; empty if the run has no units."""
-        return _UNITS.get(str(self.model.get("units")), {}).get(dimension, "")
+        return WORDS["units"].get(str(self.model.get("units")), {}).get(dimension, "")
 
     def axis(self, words: str, dimension: str) -> str:
         """`comoving radius $r$ ($\\mathrm{kpc}$)`, with the parts that apply."""
