@@ -10,13 +10,13 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from simulator.cli import build_parser
-from simulator.cli.about import GENERATED, SECTIONS, page
+from simulator.cli.about import GENERATED, page, sections
 
 ROOT = Path(__file__).parents[1]
 
 
 def on_config(config: Any) -> Any:
-    pages = {section: [f"{name}.md" for name in members] for section, members in SECTIONS.items()}
+    pages = {section: [f"{name}.md" for name in members] for section, members in sections().items()}
     config.nav = [{section: names if len(names) > 1 else names[0]} for section, names in pages.items()]
     return config
 

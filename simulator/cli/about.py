@@ -5,6 +5,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -13,39 +14,19 @@ from simulator.errors import UserError, did_you_mean
 from simulator.words import version_of
 
 FOLDER = Path(__file__).parents[1] / "docs"
-SECTIONS: dict[str, tuple[str, ...]] = {
-    "Start": ("index", "install", "gallery"),
-    "Tutorials": (
-        "tutorials/first-run", "tutorials/study", "tutorials/dataset", "tutorials/first-job", "tutorials/notebook",
-        "tutorials/library", "tutorials/your_equation", "tutorials/particles", "tutorials/gradients",
-        "tutorials/train_closure", "tutorials/recover_flow", "tutorials/boson_mass",
-    ),
-    "Guide": (
-        "guide/coming_from", "guide/configuration", "guide/output", "guide/restart", "guide/sweeps",
-        "guide/processes", "guide/slurm", "guide/planning",
-    ),
-    "Physics": (
-        "physics/numerics", "physics/navier-stokes", "physics/boussinesq", "physics/mhd", "physics/gas",
-        "physics/waves", "physics/composite", "physics/equations", "physics/particles", "physics/initial",
-        "physics/forcing", "physics/validation",
-    ),
-    "Reference": (
-        "reference/keys", "reference/columns", "reference/series", "reference/commands", "reference/exit-codes",
-        "reference/run-folder", "reference/python",
-    ),
-    "Performance": ("performance",),
-    "Internals": (
-        "developers", "internals/adding", "internals/transforms", "internals/storage", "internals/planning",
-        "internals/tests",
-    ),
-    "About": ("changelog", "citation"),
-}  # fmt: skip
-"""Names of pages by section, in the order of the navigation. A name is the path of the page without `.md`."""
 GENERATED = ("reference/keys", "reference/commands")  # Pages that `keys_page` and `commands_page` generate.
 
 
+@cache
+def sections() -> dict[str, list[str]]:
+    """Names of pages by section, in the order of the navigation. A name is the path of the page without `.md`."""
+    import yaml
+
+    return yaml.safe_load((FOLDER / "pages.yaml").read_text())
+
+
 def names() -> list[str]:
-    return [name for section in SECTIONS.values() for name in section]
+    return [name for section in sections().values() for name in section]
 
 
 def page(name: str, parser: argparse.ArgumentParser) -> str:
@@ -152,7 +133,7 @@ def docs(args: argparse.Namespace) -> int:
     if args.list:
         if args.page is not None:
             raise UserError("simulator docs: --list lists all pages; leave PAGE out")
-        for section, members in SECTIONS.items():
+        for section, members in sections().items():
             print(section)
             for name in members:
                 print(f"  {name:26}{title(page(name, parser))}")

@@ -17,10 +17,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import yaml
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -59,45 +61,8 @@ class Camera:
         return math.sqrt(sum(length**2 for length in grid.box)) / (self.zoom * min(self.size))
 
 
-# For positive values, in units of their root mean square: nothing below 0.8, then from faint to bright.
-_POSITIVE = (
-    (0.8, (0.20, 0.25, 0.65), 0.0),
-    (1.3, (0.36, 0.30, 0.85), 0.03),
-    (2.0, (0.85, 0.25, 0.55), 0.15),
-    (3.0, (1.00, 0.60, 0.20), 0.45),
-    (5.0, (1.00, 0.98, 0.82), 0.75),
-)
-# For values of both signs, in units of the standard deviation about the mean: the two tails.
-_SIGNED = (
-    (-2.8, (0.35, 0.85, 1.00), 0.50),
-    (-1.0, (0.15, 0.35, 0.95), 0.0),
-    (0.0, (0.5, 0.5, 0.5), 0.0),
-    (1.0, (0.95, 0.25, 0.15), 0.0),
-    (2.8, (1.00, 0.85, 0.35), 0.50),
-)
+_HUES = yaml.safe_load(Path(__file__).with_name("hues.yaml").read_text())
 Colour = tuple[float, float, float]
-# Colours of several fields in one picture, which have to be told apart: shades of one hue, from the faintest to the
-# brightest, for positive values, and for values of both signs the low tail, from its end inwards, and the high tail.
-_FAMILIES: tuple[tuple[tuple[Colour, ...], tuple[Colour, ...]], ...] = (
-    (
-        ((0.40, 0.04, 0.02), (0.75, 0.15, 0.03), (0.95, 0.40, 0.08), (1.00, 0.70, 0.25), (1.00, 0.95, 0.75)),
-        ((1.00, 0.35, 0.20), (0.55, 0.05, 0.05), (0.70, 0.40, 0.05), (1.00, 0.85, 0.45)),
-    ),
-    (
-        ((0.02, 0.12, 0.45), (0.05, 0.30, 0.75), (0.10, 0.60, 0.95), (0.45, 0.85, 1.00), (0.88, 0.98, 1.00)),
-        ((0.40, 0.45, 1.00), (0.08, 0.08, 0.60), (0.02, 0.40, 0.55), (0.60, 1.00, 1.00)),
-    ),
-    (
-        ((0.02, 0.30, 0.05), (0.08, 0.50, 0.10), (0.25, 0.75, 0.15), (0.60, 0.95, 0.35), (0.92, 1.00, 0.80)),
-        ((0.15, 0.80, 0.40), (0.02, 0.35, 0.12), (0.30, 0.50, 0.05), (0.85, 1.00, 0.45)),
-    ),
-    (
-        ((0.30, 0.02, 0.35), (0.50, 0.08, 0.60), (0.80, 0.20, 0.85), (0.95, 0.55, 0.95), (1.00, 0.88, 1.00)),
-        ((0.65, 0.30, 1.00), (0.25, 0.05, 0.50), (0.55, 0.05, 0.35), (1.00, 0.65, 0.90)),
-    ),
-)
-# If several fields are shown, the tails of each are fainter than those of a single field, so that none hides others.
-_TAILS = ((-3.0, 0.15), (-1.2, 0.0), (0.0, 0.0), (1.2, 0.0), (3.0, 0.15))
 REFERENCE = 0.01  # Opacity is the fraction of light lost on a path of this fraction of the shortest side of the box.
 
 Point = tuple[float, Colour, float]
@@ -129,14 +94,15 @@ class TransferFunction:
         signed = signed.at[:, 0].set(signed[:, 0] * deviation + middle)
         return jnp.where(least >= 0, positive, signed)
 
-    def _usual(self) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
+    def _usual(self) -> tuple[Sequence[Point], Sequence[Point]]:
         """The points for positive values and for values of both signs."""
         if self.family is None:
-            return _POSITIVE, _SIGNED
-        shades, (low, fading, rising, high) = _FAMILIES[self.family]
-        tails = (low, fading, fading, rising, high)
-        positive = tuple((at, shade, part) for (at, _, part), shade in zip(_POSITIVE, shades, strict=True))
-        return positive, tuple((at, tail, part) for (at, part), tail in zip(_TAILS, tails, strict=True))
+            return _HUES["positive"], _HUES["signed"]
+        family = _HUES["families"][self.family]
+        low, fading, rising, high = family["signed"]
+        shades = zip(_HUES["positive"], family["positive"], strict=True)
+        tails = zip(_HUES["tails"], (low, fading, fading, rising, high), strict=True)
+        return [(at, shade, part) for (at, _, part), shade in shades], [(at, t, part) for (at, part), t in tails]
 
 
 def _rows(points: Sequence[Point], length: float) -> np.ndarray:

@@ -348,16 +348,10 @@ def joint_histogram(series: SeriesReader, pair: str, labels: Labels) -> Figure:
 
 
 _SYMBOLS = {"alpha": r"$\alpha$", "beta": r"$\beta$", "gamma": r"$\gamma$"}
-_STRAIN = {
-    "strain_rms": r"$\langle S_{ij}S_{ij}\rangle^{1/2}$",
-    "strain_product": r"$\langle\alpha\beta\gamma\rangle$",
-    **{f"{e}_mean": rf"$\langle\{e}\rangle$" for e in _SYMBOLS},
-    **{f"stretching_{e}": rf"$\langle\{e}\,\omega_\{e}^2\rangle$" for e in _SYMBOLS},
-}
 
 
 def _strain(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    yield from lines.numbers(series, labels, Curves(title=lambda name: _STRAIN[name]))
+    yield from lines.numbers(series, labels, Curves())
     label = r"eigenvalue of the strain $/\ \langle S_{ij}S_{ij}\rangle^{1/2}$"
     yield "strain_eigenvalues", partial(_three, series, "{}", "rate", label, labels)
     shape = Curves(title=lambda name: _DENSITY, coordinates={"shape": r"$s^*$"})
