@@ -5,7 +5,6 @@ import json
 import os
 import platform
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,7 @@ from simulator.simulation.simulation import Simulation
 from simulator.spectral.native import described
 from simulator.words import size
 
-DEFAULT = """\
-name: taylor_green
-model: {kind: navier_stokes, viscosity: 6.25e-4}
-grid: {shape: [128, 128, 128]}
-initial: {kind: taylor_green}
-time: {stop: 20, cfl: 0.5}
-"""
+DEFAULT = Path(__file__).with_name("step.yaml")
 
 
 def _config(args: argparse.Namespace) -> Any:
@@ -43,12 +36,7 @@ def _config(args: argparse.Namespace) -> Any:
         overrides.append(f"devices.count={args.devices}")
     if args.precision is not None:
         overrides.append(f"precision={args.precision}")
-    if path is not None:
-        return load_config(path, overrides)
-    with tempfile.TemporaryDirectory() as folder:
-        default = Path(folder) / "taylor_green.yaml"
-        default.write_text(DEFAULT)
-        return load_config(default, overrides)
+    return load_config(DEFAULT if path is None else path, overrides)
 
 
 def step(args: argparse.Namespace) -> int:
