@@ -243,7 +243,7 @@ class _Run:
         if self.lock is None or not self.lock.still_mine():
             return
         with contextlib.suppress(OSError):
-            self.log.note(reason)
+            self.log.say(reason, shown=False)
             with contextlib.suppress(OSError, RunFailure):  # the state file is written in any case
                 if self.ledger is not None:
                     self.ledger.mark(ended="failed")

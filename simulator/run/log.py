@@ -59,25 +59,16 @@ class RunLog:
             self._write(line)
         self._pending.clear()
 
-    def say(self, text: str) -> None:
-        """Prints the lines of `text` on the console and writes them to the file."""
+    def say(self, text: str, *, shown: bool = True) -> None:
+        """Prints the lines of `text` on the console, if they are to be `shown`, and writes them to the file."""
         for line in text.splitlines():
-            if not self._quiet:
+            if shown and not self._quiet:
                 self.console.print(line)
             stamped = f"{self._now().isoformat(sep=' ', timespec='seconds')} {line}\n"
             if self._file is None:
                 self._pending.append(stamped)
             else:
                 self._write(stamped)
-
-    def note(self, text: str) -> None:
-        """Writes the lines of `text` to the file only."""
-        quiet, self._quiet = self._quiet, True
-        self.say(text)
-        self._quiet = quiet
-
-    def warn(self, text: str) -> None:
-        self.say(f"warning: {text}")
 
     def close(self) -> None:
         if self._file is not None:

@@ -74,7 +74,7 @@ def prepare_folder(simulation: Simulation, choices: Choices, log: RunLog, check:
     ledger = Ledger(path, RunFolder(path).recorded(), check, simulation.config.run.sync)
     log.open(path / "run.log", ledger)
     for line in changed:
-        log.warn(f"{line}; the run continues with the remaining files")
+        log.say(f"warning: {line}; the run continues with the remaining files")
     for left in remove_temporaries(path):
         log.say(f"removed {left}: left by a run that was killed")
     for folder in committed(path / "snapshots"):  # a killed run may not have made their indices

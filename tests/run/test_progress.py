@@ -106,8 +106,8 @@ def test_the_log_keeps_what_was_said_before_it_had_a_file_and_appends(tmp_path):
     run_log, stream = log()
     run_log.say("8 devices")
     run_log.open(path)
-    run_log.warn("slow disk\nvery slow")
-    run_log.note("for the file alone")
+    run_log.say("warning: slow disk\nvery slow")
+    run_log.say("for the file alone", shown=False)
     assert path.read_text().count("\n") == 5, "every line is there as soon as it is said"
     first, *later = path.read_text().splitlines()
     said = ["8 devices", "warning: slow disk", "very slow", "for the file alone"]
