@@ -11,7 +11,7 @@ which differs between processes, is left to `WallTimer`, on whose answers the pr
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from simulator.config.discretization import EVENT_TOLERANCE
@@ -56,20 +56,21 @@ def events(settings: Any) -> tuple[Event, ...]:
 class Schedule:
     """Decides which events are due at the end of a step and how far the next steps may go.
 
-    `counts[i]` is the number n of the next event by time of `events[i]`. The run ends at `stop_time`, or when
-    `max_steps` steps were taken after `start_step`."""
+    `counts` has the number n of the next event by time, by the name of the event. The run ends at `stop_time`, or
+    when `max_steps` steps were taken after `start_step`."""
 
     events: tuple[Event, ...]
     stop_time: float
     start_time: float = 0.0
     start_step: int = 0
     max_steps: int | None = None
-    counts: tuple[int, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.counts:
-            given = (event.every if isinstance(event.every, tuple) else () for event in self.events)
-            object.__setattr__(self, "counts", tuple(1 + bisect_right(times, self.start_time) for times in given))
+            given = {event.name: event.every if isinstance(event.every, tuple) else () for event in self.events}
+            counts = {name: 1 + bisect_right(times, self.start_time) for name, times in given.items()}
+            object.__setattr__(self, "counts", counts)
 
     def finished(self, step: int, time: float, dt: float) -> bool:
         """Whether the run ends with this state."""
@@ -83,30 +84,27 @@ class Schedule:
         first, last = step == self.start_step, self.finished(step, time, dt)
         return tuple(
             event.name
-            for event, time_due in zip(self.events, self._times(), strict=True)
+            for event in self.events
             if (event.first and first)
             or (event.last and last)
-            or (not first and time_due <= time + EVENT_TOLERANCE * dt)
+            or (not first and self._next(event) <= time + EVENT_TOLERANCE * dt)
             or (not first and event.every_steps and (step - self.start_step) % event.every_steps == 0)
         )
 
     def passed(self, time: float, dt: float) -> Self:
         """The schedule after the events due at this state: the next time of each event lies beyond the state."""
-        counts = tuple(
-            count if event.every is None else self._count_beyond(event.every, count, time + EVENT_TOLERANCE * dt)
-            for event, count in zip(self.events, self.counts, strict=True)
-        )
-        return replace(self, counts=counts)
+        limit = time + EVENT_TOLERANCE * dt
+        return replace(self, counts={event.name: self._count_beyond(event, limit) for event in self.events})
 
     def next_aligned(self, dt: float) -> float:
         """The time at which a step has to end exactly: the time of the next aligned event, or the run's end."""
-        target = min(self._next_times(aligned=True), default=math.inf)
+        target = min((self._next(event) for event in self.events if event.align), default=math.inf)
         return target if target < self.stop_time - EVENT_TOLERANCE * dt else self.stop_time
 
     def next_soft(self) -> float:
         """The time of the next event that is not aligned: the device loop pauses after the first step at or beyond
         this time; inf if there is none."""
-        return min(self._next_times(aligned=False), default=math.inf)
+        return min((self._next(event) for event in self.events if not event.align), default=math.inf)
 
     def steps_until_due(self, step: int) -> int | None:
         """Number of steps until the next event by `every_steps` or the end by `max_steps`; None without both."""
@@ -118,11 +116,7 @@ class Schedule:
 
     def state(self) -> dict[str, Any]:
         """The part of the schedule that a checkpoint stores; JSON preserves every bit of the numbers."""
-        counts = {
-            event.name: [_plain(event.every), count]
-            for event, count in zip(self.events, self.counts, strict=True)
-            if event.every
-        }
+        counts = {event.name: [_plain(event.every), self.counts[event.name]] for event in self.events if event.every}
         return {"start_time": self.start_time, "start_step": self.start_step, "next": counts}
 
     @classmethod
@@ -135,29 +129,22 @@ class Schedule:
         An event whose `every` equals the stored value is due exactly as in the uninterrupted run; a new or changed
         event counts from the run's start and is next due beyond `time`."""
         fresh = cls(tuple(events), stop_time, float(state["start_time"]), int(state["start_step"]), max_steps)
-        fresh = fresh.passed(time, dt)
-        kept = state["next"]
-        counts = tuple(
-            int(kept[event.name][1]) if event.name in kept and kept[event.name][0] == _plain(event.every) else count
-            for event, count in zip(fresh.events, fresh.counts, strict=True)
-        )
-        return replace(fresh, counts=counts)
+        fresh, planned = fresh.passed(time, dt), {event.name: _plain(event.every) for event in events}
+        kept = {name: int(count) for name, (every, count) in state["next"].items() if planned.get(name) == every}
+        return replace(fresh, counts={**fresh.counts, **kept})
 
-    def _times(self) -> tuple[float, ...]:
-        return tuple(
-            math.inf if event.every is None else self._nth(event.every, count)
-            for event, count in zip(self.events, self.counts, strict=True)
-        )
-
-    def _next_times(self, *, aligned: bool) -> list[float]:
-        return [time for event, time in zip(self.events, self._times(), strict=True) if event.align is aligned]
+    def _next(self, event: Event) -> float:
+        return math.inf if event.every is None else self._nth(event.every, self.counts[event.name])
 
     def _nth(self, every: float | tuple[float, ...], count: int) -> float:
         if isinstance(every, tuple):
             return every[count - 1] if count <= len(every) else math.inf
         return self.start_time + count * every
 
-    def _count_beyond(self, every: float | tuple[float, ...], count: int, limit: float) -> int:
+    def _count_beyond(self, event: Event, limit: float) -> int:
+        count, every = self.counts[event.name], event.every
+        if every is None:
+            return count
         if not isinstance(every, tuple):
             # The division is only approximate; the comparison that `due` makes decides.
             count = max(count, math.floor((limit - self.start_time) / every) - 1)

@@ -146,7 +146,7 @@ def test_an_event_within_a_millionth_of_a_step_is_due_and_sets_the_clock():
 
 
 def test_the_end_swallows_an_aligned_event_one_round_off_before_it():
-    schedule = Schedule((Event("snapshots", every=0.1, align=True),), stop_time=0.3, counts=(3,))
+    schedule = Schedule((Event("snapshots", every=0.1, align=True),), stop_time=0.3, counts={"snapshots": 3})
     assert 3 * 0.1 > 0.3  # which is why
     assert schedule.next_aligned(0.01) == 0.3
     assert schedule.due(30, 0.3, 0.01) == ("snapshots",)
@@ -173,7 +173,7 @@ def test_a_changed_cadence_counts_from_the_start_and_goes_on_beyond_the_present(
     old = Schedule((Event("rows", every=0.1),), stop_time=2.0).passed(0.75, 0.01)
     new = Schedule.restored((Event("rows", every=0.2), Event("more", every=0.5)), 3.0, old.state(), 0.75, 0.01)
     assert new.next_soft() == 0.2 * 4
-    assert new.counts == (4, 2)
+    assert new.counts == {"rows": 4, "more": 2}
 
 
 def test_wall_clock_events_count_from_the_last_time_they_were_taken():
