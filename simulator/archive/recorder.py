@@ -123,8 +123,8 @@ def subject_of(simulation: Simulation) -> Subject:
     carried = None
     if simulation.populations:
         model, forcing, swarm = simulation.model, simulation.forcing, simulation.swarm
-        motion, sampled = (partial(of, model, forcing, swarm) for of in (quantities.motion, quantities.sampled))
-        names = quantities.sampled_names(model)
+        motion = partial(quantities.motion, model, forcing, swarm)
+        sampled, names = partial(quantities.sampled, model, forcing, swarm), quantities.sampled_names(model)
         carried = ParticleSubject(simulation.populations, swarm, motion, sampled, names)
     files = cast(Any, simulation.inputs)
     return Subject(simulation.model, simulation.transform, simulation.template, files, carried)

@@ -36,8 +36,8 @@ def _style(name: str) -> dict[str, Any]:
     return {**matplotlib.rc_params_from_file(_FOLDER / f"{name}.mplstyle", use_default_template=False)}
 
 
-RC: dict[str, Any] = {**_style("screen"), "axes.prop_cycle": cycler(color=COLOURS)}
-STYLES: dict[str, dict[str, Any]] = {"screen": {}, "paper": _style("paper")}  # The differences from `RC`.
+RC: Any = {**_style("screen"), "axes.prop_cycle": cycler(color=COLOURS)}
+STYLES: Any = {"screen": {}, "paper": _style("paper")}  # The differences from `RC`.
 
 _GREYS = np.linspace(0, 1, 40)[:, None].repeat(3, axis=1)
 
