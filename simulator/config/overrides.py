@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.config.discretization import REMOVES
+from simulator.config.blocks import REMOVES
 from simulator.config.yaml12 import Path, beginning_of, dotted, has, parse_yaml, path_of, value_at
 from simulator.errors import UserError, shortened, shown
 from simulator.settings import CommandLineText

@@ -24,9 +24,17 @@ from pydantic import (
 )
 
 from simulator.cluster.jobscript import SlurmSettings
-from simulator.config.discretization import EXCLUSIVE, USUAL_CFL, GridSettings, TimeSettings
-from simulator.config.execution import DeviceSettings, FftSettings, ProcessSettings
-from simulator.config.output import OutputSettings, with_kinds
+from simulator.config.blocks import (
+    EXCLUSIVE,
+    USUAL_CFL,
+    DeviceSettings,
+    FftSettings,
+    GridSettings,
+    OutputSettings,
+    ProcessSettings,
+    TimeSettings,
+    with_kinds,
+)
 from simulator.config.yaml12 import path_of
 from simulator.errors import UserError, shown
 from simulator.measure import KINDS, Kind, requested

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from simulator.config.discretization import EVENT_TOLERANCE
+from simulator.config.blocks import EVENT_TOLERANCE
 from simulator.measure.budget import RESIDUAL, budget, residual
 from simulator.physics.forcing import Forcing
 from simulator.physics.models import Fields, Model, SplitModel, State
@@ -19,7 +19,7 @@ from simulator.physics.particles.swarm import Sets, Swarm
 from simulator.physics.stepping.integrator import History, Integrator
 from simulator.physics.stepping.splitting import KickDriftKick, Splitting
 from simulator.spectral.arrays import Number, Whole
-from simulator.spectral.moved import phase_shift
+from simulator.spectral.transform import phase_shift
 
 
 class TimeStep(NamedTuple):

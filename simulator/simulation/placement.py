@@ -1,20 +1,26 @@
 """Distributes a configuration's grid over devices: the possible device counts, the devices, the transform."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from simulator.cluster import Allocation
 from simulator.cluster.hardware import usable_cores
+from simulator.cluster.mesh import MEMBERS
 from simulator.cluster.start import Cluster, start
 from simulator.cluster.variables import recorded
 from simulator.config import RunConfig
-from simulator.config.execution import MOST_DEVICES
+from simulator.config.blocks import MOST_DEVICES
 from simulator.errors import UserError
 from simulator.physics.models import MODELS, Model
 from simulator.simulation import provenance
@@ -210,3 +216,60 @@ def _parts(transform: Any) -> list[str]:
         rows.append([str(number), str(device.process_index), *ranges, *sizes])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+
+
+Tree = Any
+
+
+def together(function: Callable[..., Any], mesh: Mesh, in_axes: Any = 0) -> Callable[..., Any]:
+    """`function` over a leading axis of its arguments and results, laid over MEMBERS, compiled."""
+    name = f"{getattr(function, '__name__', 'function')}_together"
+    over = MEMBERS if MEMBERS in mesh.axis_names else None
+
+    def laid(leaf: Any) -> jax.Array:
+        """`leaf`, constrained by `vmap` alone, which shards the new axis over MEMBERS."""
+        free = PartitionSpec(*(PartitionSpec.UNCONSTRAINED,) * jnp.ndim(leaf))
+        return lax.with_sharding_constraint(leaf, NamedSharding(mesh, free))
+
+    def one(*arguments: Any) -> Any:
+        return jax.tree.map(laid, function(*jax.tree.map(laid, arguments)))
+
+    batched = jax.vmap(one if over else function, in_axes, spmd_axis_name=over)
+    batched.__name__ = name
+    return jax.jit(batched)
+
+
+def stacked(sharding: NamedSharding) -> NamedSharding:
+    """The sharding of many arrays along a new leading axis, from the sharding of one array."""
+    over = MEMBERS if MEMBERS in sharding.mesh.axis_names else None
+    return NamedSharding(sharding.mesh, PartitionSpec(over, *sharding.spec))
+
+
+def stack_members(states: Sequence[Tree], shardings: Tree, parts: int) -> Tree:
+    """One tree, whose arrays have a new leading axis, from many trees. `shardings` are those of the arrays of one
+    tree. Raises UserError if the trees cannot be divided equally among the `parts` of the devices."""
+    if not states or len(states) % parts:
+        near = max(len(states) // parts, 1) * parts
+        raise UserError(f"{len(states)} members cannot be divided among {parts} parts of the devices; {near} can")
+    places, tree = jax.tree.flatten(shardings)
+    return _stacking(tuple(places), tree)(tuple(states))
+
+
+@lru_cache(maxsize=32)
+def _stacking(places: tuple[NamedSharding, ...], tree: Any) -> Callable[[tuple[Tree, ...]], Tree]:
+    shardings = jax.tree.unflatten(tree, map(stacked, places))
+    return jax.jit(lambda states: jax.tree.map(lambda *a: jnp.stack(a), *states), out_shardings=shardings)
+
+
+def unstack_members(states: Tree, shardings: Tree) -> list[Tree]:
+    """The many trees that `stack_members` has joined to one tree."""
+    places, tree = jax.tree.flatten(shardings)
+    return list(_unstacking(tuple(places), tree, len(jax.tree.leaves(states)[0]))(states))
+
+
+@lru_cache(maxsize=32)
+def _unstacking(places: tuple[NamedSharding, ...], tree: Any, count: int) -> Callable[[Tree], tuple[Tree, ...]]:
+    def unstacking(states: Tree) -> tuple[Tree, ...]:
+        return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(count))
+
+    return jax.jit(unstacking, out_shardings=(jax.tree.unflatten(tree, places),) * count)

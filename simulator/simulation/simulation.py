@@ -20,12 +20,12 @@ from simulator.physics.models import MODELS, Fields, Model, State
 from simulator.physics.particles import population
 from simulator.physics.particles.population import Populations
 from simulator.physics.stepping import INTEGRATORS
-from simulator.simulation import members, quantities, start
+from simulator.simulation import quantities, start
 from simulator.simulation.advance import TimeStep, Until, advance_of, rate_of, step_of
 from simulator.simulation.compiling import shortage
 from simulator.simulation.equation import make_forcing, make_model, make_swarm
 from simulator.simulation.inputs import Inputs
-from simulator.simulation.placement import Placement, connect, place
+from simulator.simulation.placement import Placement, connect, place, stack_members, together, unstack_members
 from simulator.simulation.varied import with_values
 from simulator.spectral.arrays import Number, Spectrum, Truth
 
@@ -244,18 +244,17 @@ class Simulation:
 
         `in_axes` is that of `jax.vmap`. The result can be differentiated and jitted again.
         """
-        return members.together(function, self.transform.layout.mesh, in_axes)
+        return together(function, self.transform.layout.mesh, in_axes)
 
     def stack(self, states: Sequence[State]) -> State:
         """The states of the members as one, with a leading axis laid over the parts of the devices. Raises UserError
         if `members` does not divide their number."""
-        members.check(len(states), self.placement.members)
-        return members.stack(states, self.shardings(states[0]))
+        return stack_members(states, self.shardings(states[0]), self.placement.members)
 
     def unstack(self, states: State) -> list[State]:
         """The states of the members one by one, each on every part of the devices."""
         one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), states)
-        return members.unstack(states, self.shardings(one))
+        return unstack_members(states, self.shardings(one))
 
     def grow(self, state: State) -> State:
         """The state with each particle on the device that owns its place, in larger buffers if the present ones are

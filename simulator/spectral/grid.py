@@ -30,7 +30,7 @@ class Grid:
     A mode is identified by its signed integer wavenumbers (kx, ky, kz) in units of 2 pi / L_i. Real fields keep
     |k_i| <= `kept[i]`; `two_thirds` keeps (N_i - 1) // 3, which leaves quadratic products free of aliasing.
     `spherical` and `rogallo` keep the modes within 2 sqrt(2) / 3 of the Nyquist wavenumber; for their treatment of
-    aliasing see `simulator.spectral.moved`.
+    aliasing see `simulator.spectral.transform`.
     """
 
     shape: tuple[int, int, int]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.config.discretization import EXCLUSIVE
+from simulator.config.blocks import EXCLUSIVE
 from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.config.yaml12 import Path, dotted, path_of

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.config import RunConfig, as_mapping, assemble, dump_config, json_schema, load_config
-from simulator.config.discretization import TimeSettings
+from simulator.config.blocks import TimeSettings
 from simulator.config.run_config import Registries
 from simulator.errors import UserError
 

@@ -3,8 +3,7 @@
 from typing import Any
 
 from simulator.physics.forcing.band import ConstantPower, Linear, OrnsteinUhlenbeck
-from simulator.physics.forcing.forcing import Forcing, PythonForcing
-from simulator.physics.forcing.steady import AbcForcing, Kolmogorov, TaylorGreenForcing
+from simulator.physics.forcing.forcing import AbcForcing, Forcing, Kolmogorov, PythonForcing, TaylorGreenForcing
 from simulator.registry import Registry, subclass_of
 
 FORCINGS = Registry[type[Any]](

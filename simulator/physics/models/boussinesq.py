@@ -9,11 +9,10 @@ from pydantic import model_validator
 
 from simulator.physics.models import fluid
 from simulator.physics.models.fields import BUOYANCY, Fields, along_axes
-from simulator.physics.models.flow import absent, ratio
+from simulator.physics.models.flow import absent, energy_parts, ratio
 from simulator.physics.models.fluid import FlowSettings
 from simulator.physics.models.model import Balance
 from simulator.physics.models.navier_stokes import NavierStokes
-from simulator.physics.models.normal_modes import energy_parts
 from simulator.settings import AxisVector, NonNegative, Real, wrong
 from simulator.spectral import Transform
 from simulator.spectral.arrays import Number, OfModes, SpectralScalar, SpectralVector

@@ -11,10 +11,9 @@ from simulator.physics.models import fluid
 from simulator.physics.models.advection import Momentum, Rotational, advection_of, divergence_of_stress
 from simulator.physics.models.closures import CLOSURES, Closure
 from simulator.physics.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec, by_name
-from simulator.physics.models.flow import Cascade, flow_scalars, moments, ratio, unresolved
+from simulator.physics.models.flow import Cascade, energy_parts, flow_scalars, moments, ratio, unresolved
 from simulator.physics.models.fluid import FlowSettings
 from simulator.physics.models.model import Balance, Model
-from simulator.physics.models.normal_modes import energy_parts
 from simulator.spectral import Evaluated, Local, Points, Transform
 from simulator.spectral.arrays import (
     Number,

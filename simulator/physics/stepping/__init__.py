@@ -1,10 +1,15 @@
 """Time integrators. A new integrator is a file in this package and a line in `INTEGRATORS`."""
 
-from simulator.physics.stepping.exponential import ExponentialRungeKutta4
-from simulator.physics.stepping.growing import BullFrog, FastPM
 from simulator.physics.stepping.integrator import Integrator
-from simulator.physics.stepping.runge_kutta import RungeKutta2, RungeKutta3, RungeKutta4
-from simulator.physics.stepping.splitting import Composition4, Composition6, DriftKickDrift, KickDriftKick
+from simulator.physics.stepping.runge_kutta import ExponentialRungeKutta4, RungeKutta2, RungeKutta3, RungeKutta4
+from simulator.physics.stepping.splitting import (
+    BullFrog,
+    Composition4,
+    Composition6,
+    DriftKickDrift,
+    FastPM,
+    KickDriftKick,
+)
 from simulator.registry import Registry, subclass_of
 
 INTEGRATORS = Registry[type[Integrator]](
