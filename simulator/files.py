@@ -1,8 +1,7 @@
 """Atomic writes: every file is written beside its target, synced and renamed into place.
 
 Every failure is a plain OSError that names the file; file modes follow the umask. Each change is announced to a
-`Journal` before it becomes visible.
-"""
+`Journal` before it becomes visible."""
 
 import contextlib
 import errno
@@ -114,8 +113,7 @@ def write_durably(
     """Write the pieces of `data` beside `path`, sync, and rename to `path`: all of the file or nothing.
 
     `journal.writing` is called right before the rename. Without `sync` a failure of the machine may damage the file.
-    Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...), which names `path`, and leaves no temporary file behind.
-    """
+    Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...), which names `path`, and leaves no temporary file behind."""
     digest, size = xxhash.xxh3_64(), 0
     # A run and `verify` may write the same index at once, so temporary names are unique.
     beside = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")

@@ -7,8 +7,7 @@ A package adds a part by an entry point; this package does not change:
 
 The groups are `simulator.models`, `simulator.initials`, `simulator.forcings`, `simulator.integrators` and
 `simulator.outputs`. Entry points are loaded when a registry is first used, not when it is created, because a package
-that adds a part imports this one.
-"""
+that adds a part imports this one."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
@@ -24,8 +23,7 @@ Part = TypeVar("Part")
 def declared(group: str) -> Mapping[str, Any]:
     """The objects that installed packages declare in a group of entry points, by name. Each group is loaded once.
 
-    Raises UserError, naming the package, if an entry point cannot be loaded or two of them have the same name.
-    """
+    Raises UserError, naming the package, if an entry point cannot be loaded or two of them have the same name."""
     parts: dict[str, Any] = {}
     for point in entry_points(group=group):
         if point.name in parts:
@@ -49,8 +47,7 @@ class Registry(Mapping[str, Part]):
     """Parts by name: `own`, then the parts that installed packages declare in `group`.
 
     `admit(name, declared)` returns the part that an object of `own` or of an entry point stands for, or raises
-    TypeError with the reason why the object is no part of this registry.
-    """
+    TypeError with the reason why the object is no part of this registry."""
 
     def __init__(self, group: str, own: Mapping[str, Part], admit: Callable[[str, Any], Part]):
         self.group, self._admit = group, admit

@@ -1,8 +1,7 @@
 """The base class of all settings classes and the types of their values.
 
 Every part defines its settings in its own file (`NavierStokesSettings` in `physics/models/navier_stokes.py`);
-`simulator/config` assembles them into the description of a run.
-"""
+`simulator/config` assembles them into the description of a run."""
 
 import ast
 import math
@@ -23,8 +22,7 @@ from simulator.errors import shortened, shown
 class Settings(BaseModel):
     """Base of every settings class: immutable, unknown keys refused, defaults checked.
 
-    The string under a field is its description in the exported JSON schema.
-    """
+    The string under a field is its description in the exported JSON schema."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -34,8 +32,7 @@ class Settings(BaseModel):
 def wrong(key: str, message: str) -> PydanticCustomError:
     """The error of a validator of several keys that blames `key`: `raise wrong("dt", "...")`.
 
-    `key` is relative to the validator's class; dots separate nested keys.
-    """
+    `key` is relative to the validator's class; dots separate nested keys."""
     return PydanticCustomError("wrong_key", "{message}", {"key": key, "message": message})
 
 
@@ -86,8 +83,7 @@ def evaluated(
 def evaluate_number(text: str) -> float:
     """Value of an arithmetic expression such as `2*pi` or `1/1600`.
 
-    Raises ValueError if `text` has more than numbers, + - * / **, parentheses, pi, e, sqrt, exp and log.
-    """
+    Raises ValueError if `text` has more than numbers, + - * / **, parentheses, pi, e, sqrt, exp and log."""
     try:
         if len(text) > _LONGEST_EXPRESSION:
             raise ValueError(text)

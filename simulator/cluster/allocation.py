@@ -4,8 +4,7 @@
 SIMULATOR_COORDINATOR, SIMULATOR_NUM_PROCESSES and SIMULATOR_PROCESS_ID, these over a Slurm step, and a Slurm step
 over a single local process. A Slurm environment counts only if `srun` started the task: batch scripts, `salloc`
 shells, notebooks and ssh sessions have some of Slurm's variables, and a program that relied on those variables would
-wait for processes that nobody started.
-"""
+wait for processes that nobody started."""
 
 import re
 import zlib
@@ -60,8 +59,7 @@ class Allocation:
     coordinator: `host:port` if given. Otherwise process 0 picks a port, `coordinator_host` is the host of process 0
     and `rendezvous` a name that is unique to the processes of this step.
     port: a port derived from `rendezvous`, for commands without a shared folder.
-    secret: the value of SIMULATOR_SECRET, which the launcher sets; empty if process 0 publishes a secret (`join`).
-    """
+    secret: the value of SIMULATOR_SECRET, which the launcher sets; empty if process 0 publishes a secret (`join`)."""
 
     source: Literal["local", "explicit", "slurm"] = "local"
     process_id: int = 0
@@ -97,8 +95,7 @@ def discover(
     """The allocation that flags (the keywords) and environment describe. A pure function.
 
     Raises UserError for contradictions, incomplete explicit descriptions and heterogeneous jobs. A suspicious
-    environment (such as a shell inside a job) gives a local allocation with a warning.
-    """
+    environment (such as a shell inside a job) gives a local allocation with a warning."""
     name = COORDINATOR if coordinator is None else "--coordinator"
     coordinator = (environ.get(COORDINATOR) or None) if coordinator is None else coordinator
     if coordinator is not None:

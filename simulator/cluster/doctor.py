@@ -1,8 +1,7 @@
 """Collects facts about each process, finds known misconfigurations with their cures, and tests the devices by an
 all-to-all.
 
-Findings are pure functions of facts, so that tests cover set-ups that no test machine has.
-"""
+Findings are pure functions of facts, so that tests cover set-ups that no test machine has."""
 
 import os
 import platform
@@ -26,8 +25,7 @@ class Facts:
     """The rank, host, cores and GPUs of one process.
 
     cpus: the CPU numbers in the affinity mask. gpus_seen and gpus_taken: UUIDs if nvidia-smi lists them, else names
-    from CUDA_VISIBLE_DEVICES. gpus_on_node: the number of GPUs that Slurm gave the step on this node.
-    """
+    from CUDA_VISIBLE_DEVICES. gpus_on_node: the number of GPUs that Slurm gave the step on this node."""
 
     process_id: int
     num_processes: int
@@ -225,8 +223,7 @@ def _resolves(host: str) -> bool:
 
 def exchange(devices: Sequence, rows_each: int = 128) -> str:
     """Redistributes a matrix from rows to columns over all devices, checks the result, and returns a line with the
-    time. Called by all processes. Raises RuntimeError if a device receives a wrong element.
-    """
+    time. Called by all processes. Raises RuntimeError if a device receives a wrong element."""
     import jax
     import jax.numpy as jnp
     import numpy as np

@@ -2,8 +2,7 @@
 
 A name may contain several bracketed lists, which multiply; the first list varies slowest. A range keeps the width of
 its first number (`[08-10]` is 08, 09, 10). Reference: man scontrol, `show hostnames`. The package python-hostlist
-does the same, but its licence (GPL) would determine the licence of this program.
-"""
+does the same, but its licence (GPL) would determine the licence of this program."""
 
 import itertools
 import re

@@ -1,8 +1,7 @@
 """Writes readable job scripts for sbatch.
 
 `slurm/run_cpu.sbatch` and `slurm/run_gpu.sbatch` are job scripts for any configuration; `render` writes the script of
-a given run. All job scripts begin with `LISTEN` and end with `RUN_AND_REQUEUE`.
-"""
+a given run. All job scripts begin with `LISTEN` and end with `RUN_AND_REQUEUE`."""
 
 import re
 import shlex
@@ -114,8 +113,7 @@ def render(  # many parameters: each is a part of the script
     program.
     arguments: the arguments of `run` (default: config.yaml in the folder). setup: for arrays, shell lines that set
     `run` (the run folder) and `"$@"` (the arguments). site: shell lines for modules and the network. about: comments
-    at the top. Raises UserError if Slurm cannot write a log below the folder.
-    """
+    at the top. Raises UserError if Slurm cannot write a log below the folder."""
     if "\\" in str(folder) or not str(folder).isprintable():
         raise UserError(
             f"output.directory: {str(folder)!r} contains a backslash, a line break or another character that sbatch "

@@ -3,8 +3,7 @@
 A process needs the run's secret to take part: the value of SIMULATOR_SECRET, or a text that process 0 draws and
 publishes in the run folder, in a file that only the user may read. The tasks of a Slurm step without a run folder
 (`doctor`, `bench`) use the name of the step, which keeps steps apart but is not secret on the cluster. JAX's service,
-which process 0 starts when all processes have met, does not check secrets.
-"""
+which process 0 starts when all processes have met, does not check secrets."""
 
 import contextlib
 import os
@@ -39,8 +38,7 @@ def join(
     say: called with a line from time to time while processes are missing.
 
     Raises UserError if the port is in use, NotAllCame if processes do not come, RunFailure if JAX cannot connect the
-    processes.
-    """
+    processes."""
     wait = meeting.patience(seconds, allocation.num_processes)
     _allow_connections(allocation.num_processes)
 
@@ -81,8 +79,7 @@ def _meeting_place(allocation: Allocation, folder: Path | None) -> tuple[str, st
     """Name and, on process 0, secret of the meeting; and the folder in which process 0 publishes both, None if the
     other processes know both already.
 
-    Raises UserError if the processes were started by hand and have neither folder nor SIMULATOR_SECRET.
-    """
+    Raises UserError if the processes were started by hand and have neither folder nor SIMULATOR_SECRET."""
     name, given = allocation.rendezvous or _BY_HAND, allocation.secret
     if folder is not None and not (allocation.coordinator and given):
         return name, given or secrets.token_hex(16), folder

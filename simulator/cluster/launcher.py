@@ -3,8 +3,7 @@
 The children find each other on loopback. Each child runs in its own session, so that a terminal's Ctrl-C reaches only
 the launcher, which forwards every signal to each child once. The output of the first child is the output of the
 command. The other children write to log files; the launcher captures what they print before these files exist, and
-shows it only if a child fails.
-"""
+shows it only if a child fails."""
 
 import argparse
 import contextlib
@@ -39,8 +38,7 @@ def launch(
 
     Within 15 s of a failure all processes have ended, and the launcher shows the last lines of the failed process.
     logs: the folder with the logs of the processes above 0 (`log_name`), which hold these lines. The caller must have
-    validated the input, because this function starts processes at once.
-    """
+    validated the input, because this function starts processes at once."""
     claim = claim_port(host="127.0.0.1")
     children: list[_Child] = []
 
@@ -127,8 +125,7 @@ def _first_failure(children: Sequence[_Child]) -> _Child | None:
     """Waits until a child fails, and returns that child; returns None when all children have ended with 0 or 3.
 
     If several children have failed since the last poll, a child with an exit code comes before those killed by a
-    signal, because a process that loses another process aborts.
-    """
+    signal, because a process that loses another process aborts."""
     while True:
         codes = [child.process.poll() for child in children]
         failed = [child for child in children if child.process.returncode not in (None, 0, 3)]

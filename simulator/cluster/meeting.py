@@ -10,8 +10,7 @@ answers with one of `waiting` (the missing processes), `go` (the port), `over` (
 (the problem with that process) and `other` (the secret is not this run's).
 
 Anybody in the network may connect and send anything. Therefore messages are short, every field has its type, a
-process that does not know the run's secret gets no answer but `other`, and process 0 reports refused connections.
-"""
+process that does not know the run's secret gets no answer but `other`, and process 0 reports refused connections."""
 
 import contextlib
 import hmac
@@ -186,8 +185,7 @@ def await_all(server: socket.socket, allocation: Allocation, secret: str, second
     """Called by process 0: waits for all other processes, which know `secret`, and returns their connections. Closes
     the server.
 
-    say: called with a line from time to time while processes are missing. Raises NotAllCame after `seconds`.
-    """
+    say: called with a line from time to time while processes are missing. Raises NotAllCame after `seconds`."""
     guests, clock, began = Guests(allocation, secret, say), _Lines(seconds), time.monotonic()
     try:
         with server, selectors.DefaultSelector() as selector:
@@ -229,8 +227,7 @@ def attend(find: Callable[[], Place | None], allocation: Allocation, seconds: fl
     process prints elsewhere than process 0.
 
     Raises NotAllCame when process 0 gives up or cannot be reached for `seconds`, UserError if it refuses this
-    process.
-    """
+    process."""
     clock, problem = _Lines(seconds), ""
     first = f"process 0 of {allocation.num_processes} ({allocation.coordinator_host or 'the first one'})"
     alone = allocation.source == "explicit" and allocation.local_processes == 1  # a terminal of its own

@@ -1,7 +1,6 @@
 """Queries Slurm's queue and submits jobs; the only module that calls Slurm's commands.
 
-If Slurm is not installed or does not answer, a query returns "not known".
-"""
+If Slurm is not installed or does not answer, a query returns "not known"."""
 
 import os
 import re

@@ -47,8 +47,7 @@ class Cluster:
     devices: the devices in use, ordered by process; every process has the same number.
     environment: the settings made for speed, for `provenance.json`, and the folder of the compile cache.
     All processes must call the four collective methods in the same order, from the main thread. With one process
-    these methods are trivial and do not use JAX.
-    """
+    these methods are trivial and do not use JAX."""
 
     allocation: Allocation
     platform: Literal["cpu", "gpu"]
@@ -149,8 +148,7 @@ def start(
 
     Raises UserError for problems that the user can cure, RunFailure if the processes cannot be connected. This
     function also makes the settings of JAX on which all parts rely (double precision, partitionable random numbers).
-    If JAX's backend is running already (in a notebook), its devices are used as they are.
-    """
+    If JAX's backend is running already (in a notebook), its devices are used as they are."""
     follow_launcher()
     failure.install(allocation)
     if allocation.process_id == 0:

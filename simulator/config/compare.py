@@ -76,8 +76,7 @@ def programs(config: RunConfig) -> str:
     `model`, `forcing` and `time`, and in blocks on which a step does not depend (name, start, output, supervision).
 
     The text distinguishes zero from other numbers, because zero often turns a term off. It cannot distinguish the
-    programs of a model that branches on other values of a number.
-    """
+    programs of a model that branches on other values of a number."""
     whole = as_mapping(config)
     shared = {name: block for name, block in whole.items() if name not in _APART}
     for block in VARIED:

@@ -57,8 +57,7 @@ def load_config(
     """The run that the YAML file at `path` describes, with `key.path=value` overrides applied.
 
     `check_files=False` accepts input files that no longer exist (when the record of a finished run is read).
-    Raises UserError with one line per mistake, `file:line: key: what is wrong, what would be right`.
-    """
+    Raises UserError with one line per mistake, `file:line: key: what is wrong, what would be right`."""
     name = os.fspath(path)
     return _validated(read_yaml(path), name, overrides, check_files, config_class)
 

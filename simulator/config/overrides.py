@@ -67,8 +67,7 @@ def apply_overrides(data: dict[str, Any], places: dict[Path, str], overrides: It
 
     The last of several overrides of one key wins; otherwise their order does not matter. An override of `kind` with
     another value than in the file discards the rest of the block; an override of `time.cfl`, `time.dt` or
-    `time.steps` removes the keys that it excludes.
-    """
+    `time.steps` removes the keys that it excludes."""
     last = {override.path: override for override in overrides}
     # A whole block comes before its keys, its kind before its other keys.
     for override in sorted(last.values(), key=lambda o: (len(o.path), o.path[-1] != "kind")):

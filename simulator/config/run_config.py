@@ -2,8 +2,7 @@
 
 Models, initial conditions, forcings and integrators are registered in their packages; this module names none of them.
 `RunConfig` is the class that the program works with; `assemble` makes its subclass that validates the parts'
-settings.
-"""
+settings."""
 
 import math
 import re
@@ -102,8 +101,7 @@ class RunConfig(Shown, Settings):
     """A run as the user described it, complete with defaults.
 
     `model`, `initial`, `forcing` and `particles` hold the settings of the chosen kinds, whose classes are defined
-    with the parts.
-    """
+    with the parts."""
 
     name: Annotated[str, AfterValidator(usable_name)] = "run"
     """Name of the run; by default the file's name."""

@@ -2,8 +2,7 @@
 
 Nonlinear terms are evaluated in blocks of points, separately on each device. A mean over the box, a finite difference
 or a transform in them would silently see the points of one block only. The check reads the traced operations of a
-function and needs no device.
-"""
+function and needs no device."""
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping

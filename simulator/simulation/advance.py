@@ -250,8 +250,7 @@ def aligned(state: State, dt: Number, until: Until, fixed: bool, halves: bool = 
     """dt, origin, since and the time at the end of a step that ends at a requested time where one is due.
 
     With `halves` a remainder between one and two steps is halved. If an event coincides with the end of the step, dt
-    does not change and the clock is set to the event's time.
-    """
+    does not change and the clock is set to the event's time."""
     target, soft = jnp.float64(until.aligned), jnp.float64(until.soft)
     remaining = target - state.time
     hits = abs(remaining - dt) <= EVENT_TOLERANCE * dt
@@ -284,8 +283,7 @@ def advance_of(
 
     The loop ends at the aligned time, after the first step at or beyond the soft time, after `until.steps` steps,
     when particle buffers have to grow (`ParticleSet.crowded`), or when the fields are no longer finite: then dt is
-    NaN, and step and time are those of the first such state.
-    """
+    NaN, and step and time are those of the first such state."""
 
     def advance(state: State, until: Until) -> State:
         last = state.step + until.steps

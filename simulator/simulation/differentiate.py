@@ -11,8 +11,7 @@ stays sharded, and physical space is visited in blocks as in a run.
 A step's reverse needs the state that it began with and the tendencies of its stages. The forward pass keeps all of
 them, or all states, as `HELD` allows. If the states take more, or if `kept` is given, it keeps `kept` states; the
 reverse computes the states from one of them to the next again, if these are more than `kept` in the same way, and
-then the stages of each step. With `kept` = sqrt(steps) it holds 2 sqrt(steps) states and takes two more runs.
-"""
+then the stages of each step. With `kept` = sqrt(steps) it holds 2 sqrt(steps) states and takes two more runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -109,8 +108,7 @@ class Gradient:
     variable may be its random modes, complex coefficients like `simulator.spectral.random.gaussian(layout, seed)[0]`.
 
     The gradient has the same keys. For complex arrays it is the direction of ascent: fields - rate * gradient lowers
-    the loss. Functions are compiled once for each set of keys.
-    """
+    the loss. Functions are compiled once for each set of keys."""
 
     def __init__(
         self,

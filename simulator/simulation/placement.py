@@ -109,8 +109,7 @@ def place(config: RunConfig, cluster: Cluster, report: Callable[[str], None] = p
     """The placement of a configuration's run on the devices of `cluster`, or of an ensemble of such runs, whose
     `members` are laid over equal parts of the devices. All processes call this.
 
-    Raises UserError if grid, devices, backend, plan and kernels are incompatible.
-    """
+    Raises UserError if grid, devices, backend, plan and kernels are incompatible."""
     check_devices(config, len(cluster.devices), cluster.num_processes, members)
     first = cluster.is_first and config.fft.backend == "auto"
     earlier = provenance.read(Path(config.output.directory)).get("mesh", {}).get("choice") if first else None

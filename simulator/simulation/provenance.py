@@ -27,8 +27,7 @@ def collect(
     """Versions, commit, host, devices and environment of this start. `devices` and `mesh` hold plain values.
 
     `environment_set`: variables that this program set itself before JAX started. Of the environment only the
-    variables in a list of names are recorded.
-    """
+    variables in a list of names are recorded."""
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": list(command),

@@ -43,8 +43,7 @@ class Simulation:
     With `members=M` the devices are divided into M equal parts, on each of which the grid is distributed: see
     `together`.
 
-    Raises UserError if configuration and devices are incompatible.
-    """
+    Raises UserError if configuration and devices are incompatible."""
 
     def __init__(
         self,
@@ -130,8 +129,7 @@ class Simulation:
 
         `values`: arrays (component, x, y, z), (x, y, z) for scalars, without z in two dimensions, in the units of the
         run; they may be traced or sharded. Fields that are not given are zero. Modes that dealiasing does not keep
-        and the divergence of solenoidal fields are removed. Raises UserError for a wrong name or shape.
-        """
+        and the divergence of solenoidal fields are removed. Raises UserError for a wrong name or shape."""
         state = start.with_particles(self.config, self.begin(start.fields_from(self.model, values)), self.swarm)
         self.__dict__.pop("template", None)
         return self.placed(state)
@@ -242,8 +240,7 @@ class Simulation:
             states = simulation.stack([simulation.state] * 6)
             states = simulation.together(simulation.step, in_axes=(0, None))(states, 0.01)
 
-        `in_axes` is that of `jax.vmap`. The result can be differentiated and jitted again.
-        """
+        `in_axes` is that of `jax.vmap`. The result can be differentiated and jitted again."""
         return together(function, self.transform.layout.mesh, in_axes)
 
     def stack(self, states: Sequence[State]) -> State:
@@ -261,8 +258,7 @@ class Simulation:
         too small.
 
         `template` is then made anew; programs compiled for smaller buffers do not accept the new state. Raises
-        RunFailure if the buffers cannot grow.
-        """
+        RunFailure if the buffers cannot grow."""
         particles = {name: self.populations[name].homed(found) for name, found in state.particles.items()}
         self.__dict__.pop("template", None)
         return replace(state, particles=particles)

@@ -33,8 +33,7 @@ def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callab
     """The initial condition: fields in spectral space, and particles that are matter of the model.
 
     Solenoidal fields are projected; `warn` gets a line if the projection removes energy. Raises UserError if the
-    condition cannot be built or is not finite.
-    """
+    condition cannot be built or is not finite."""
     initial = INITIALS[config.initial.kind](config.initial)
     try:
         fields = start_of(initial, model, cast(Any, inputs))

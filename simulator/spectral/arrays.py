@@ -3,8 +3,7 @@
 ka, kb, kc are the modes of a layout, in the order of its axes; x, y, z the points of the grid or, in a pointwise
 function, of a block in the block's order; both with padding. component: any leading axes; d: one component for each
 axis of the grid. With # the length may also be 1: the array broadcasts. particle: the entries of the buffers of
-particles; shell: the shells of spectra; "": a number without axes.
-"""
+particles; shell: the shells of spectra; "": a number without axes."""
 
 from jax import Array
 from jaxtyping import Bool, Complex, Float, Inexact, Int, Integer

@@ -29,8 +29,7 @@ def candidates(
 ) -> list[Candidate]:
     """The ways to distribute the modes over `count` devices, in the order of the backends' preference.
 
-    Backend `auto` means all backends, decomposition `auto` all decompositions.
-    """
+    Backend `auto` means all backends, decomposition `auto` all decompositions."""
     all_of_them = (c for b in _chosen(backend) for c in b.candidates(modes, count))
     return [c for c in all_of_them if c.is_a(decomposition) and c.is_on(mesh)]
 
@@ -49,8 +48,7 @@ def choose(
 ) -> list[Candidate]:
     """The `candidates`, at least one.
 
-    Raises UserError if there are none; the message gives the numbers and the nearest combinations that work.
-    """
+    Raises UserError if there are none; the message gives the numbers and the nearest combinations that work."""
     possible = candidates(modes, count, backend, decomposition)
     if not possible:
         raise UserError(_refusal(modes, count, backend, decomposition))
@@ -122,8 +120,7 @@ def make_transform(
     `real`: the fields are real, else complex. `every`: all modes are kept, else only the modes that dealiasing keeps.
     `options`: the fields of `TransformOptions`.
 
-    Raises UserError if grid, devices, backend and decomposition are incompatible.
-    """
+    Raises UserError if grid, devices, backend and decomposition are incompatible."""
     modes, kernels = Modes(grid, real, every), options.pop("kernels", "auto")
     possible = choose(modes, len(devices), backend, decomposition)
     candidate = preferred(modes, possible, kernels, options.get("platform") or devices[0].platform)

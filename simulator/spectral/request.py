@@ -2,8 +2,7 @@
 
 `fft.backend: auto` times the candidates briefly, once per problem and machine. The timed program is the core of a
 step: three products of six fields. The winner is stored in a small JSON file, and the file's name depends on
-everything that the timing depends on.
-"""
+everything that the timing depends on."""
 
 import contextlib
 import hashlib
@@ -65,8 +64,7 @@ def measured(  # many parameters: the measurement depends on all of them, and `b
     be written, the next start measures again. `nodes`: number of hosts of the devices; links within and between hosts
     differ.
 
-    Raises UserError if no candidate works on these devices.
-    """
+    Raises UserError if no candidate works on these devices."""
     possible = choose(modes, len(devices), "auto", decomposition, mesh)
     candidates = worth_timing(possible)
     key = _key(modes, devices, dtype, candidates, native.chosen(kernels, devices[0].platform), nodes)

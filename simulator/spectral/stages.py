@@ -6,8 +6,7 @@ axis and whole along another, and cuts it along the other instead, by one all-to
 into as many messages as there are devices, sends message i to device i, and joins the received messages along the
 axis that was cut before. Messages have equal shapes on both sides.
 
-A plan describes the forward direction; the inverse runs it backwards.
-"""
+A plan describes the forward direction; the inverse runs it backwards."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,8 +24,7 @@ class Stage:
     """Transforms `axes` of an array with the memory order `order` (the transformed axes innermost).
 
     `sharded` maps the axes that are cut over the devices to the mesh's axes. The array is visited in blocks along its
-    first axis, so that the work between two exchanges happens in cache.
-    """
+    first axis, so that the work between two exchanges happens in cache."""
 
     axes: str
     order: str
@@ -41,8 +39,7 @@ class Stage:
 class Exchange:
     """One all-to-all over the mesh axis `over`: `cut` was whole and becomes sharded, `join` becomes whole.
 
-    `order` is the memory order of a message.
-    """
+    `order` is the memory order of a message."""
 
     over: str
     cut: str

@@ -4,8 +4,7 @@ A quadratic product on N points gives the mode k an error from k + N e for vecto
 2 sqrt(2) / 3 of the Nyquist wavenumber are kept, e has a single nonzero component: 1 or -1. On a grid shifted by half
 a spacing along x, y and z that error has the opposite sign: the mean over both grids is the exact convolution.
 Patterson & Orszag, Phys. Fluids 14, 2538 (1971); Canuto et al., Spectral Methods: Fundamentals in Single Domains
-(2006), section 3.3.2.
-"""
+(2006), section 3.3.2."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -63,8 +62,7 @@ class Transform(Protocol):
     """A distributed transform between values on the grid and Fourier coefficients.
 
     `layout` and `physical` are the layouts of modes and points. All methods but `evaluate` are linear in their
-    arrays; all can be traced, and keep arrays sharded.
-    """
+    arrays; all can be traced, and keep arrays sharded."""
 
     grid: Grid
     layout: Layout
@@ -97,8 +95,7 @@ class Transform(Protocol):
 
         If `kept_order` is not None, the values of those inputs whose names `keep` lists are returned too. With
         `two_thirds` and `spherical` dealiasing, products of two fields are free of aliasing: with `spherical`,
-        products and means are averaged over two grids half a spacing apart, and maxima are taken over both.
-        """
+        products and means are averaged over two grids half a spacing apart, and maxima are taken over both."""
         original = self.evaluate_once(inputs, pointwise, parameters, keep)
         if self.grid.dealias != "spherical" or not self.layout.truncated:
             return original
@@ -138,8 +135,7 @@ class Transform(Protocol):
         """`evaluate` on the points of the grid alone, without the shifted grid of `spherical` dealiasing; here by
         transforms of whole fields, for backends that do not visit physical space in blocks.
 
-        Each exchange of the plan sends all inputs in one all-to-all, and all products back in another one.
-        """
+        Each exchange of the plan sends all inputs in one all-to-all, and all products back in another one."""
         array, given = stack(inputs)
         if array is None:
             raise ValueError("evaluate needs at least one input field")
@@ -204,8 +200,7 @@ def phase_shift(grid: Grid, step: Whole, stage: Number | Whole | int) -> Shift |
 
     Other integrators are refused: in rk3 the weights of the stages do not cancel, and in rk4 and etdrk4 an error of
     order dt^2 per step would spoil the order. Rogallo, NASA TM 81315 (1981). The shift depends only on the number of
-    the step, so that a restarted run uses the same shifts.
-    """
+    the step, so that a restarted run uses the same shifts."""
     if grid.dealias != "rogallo":
         return None
     key = jax.random.fold_in(jax.random.key(_SEED), jnp.asarray(step, jnp.uint32))

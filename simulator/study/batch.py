@@ -2,8 +2,7 @@
 
 The runs of a group share shapes and physics and differ only in numbers of the configuration, which become arrays,
 batched with `vmap`: the simulation is rebuilt inside the traced function. If a model branches on the values of its
-numbers, its runs cannot be compiled together, and run alone.
-"""
+numbers, its runs cannot be compiled together, and run alone."""
 
 import json
 import os
@@ -35,8 +34,7 @@ MOST_MEMBERS = 64
 def groups(runs: Sequence[SweepRun], parts: int = 1, most: int = MOST_MEMBERS) -> list[Group]:
     """All runs in groups of at most `most`, ordered by their first run.
 
-    Large groups are divided so that the groups keep `parts` processes busy and fit in the memory.
-    """
+    Large groups are divided so that the groups keep `parts` processes busy and fit in the memory."""
     alike: dict[str, list[SweepRun]] = defaultdict(list)
     for run in runs:
         # The measurement of fft.backend: auto may choose another transform for each run.

@@ -6,8 +6,7 @@ OUTPUT/NAME/dataset/stats.yaml                      mean, std and rms of the tra
 OUTPUT/NAME/dataset/dataset.json                    the runs of every file
 
 All files depend on the runs only, and each appears whole or not at all: a data set that is continued after the
-process was killed has the same bytes. A file is streamed to the disk; only one frame is in memory at a time.
-"""
+process was killed has the same bytes. A file is streamed to the disk; only one frame is in memory at a time."""
 
 import io
 import os
@@ -106,8 +105,7 @@ def write_dataset(sweep: Sweep) -> Path:
     """Writes the missing files of the data set of a sweep whose runs are all done, and returns its folder.
 
     Files of an earlier data set with other runs, fields or times are replaced. Raises UserError if another process
-    writes into the sweep's folder, RunFailure if the frames of a run are not as the sweep's file describes them.
-    """
+    writes into the sweep's folder, RunFailure if the frames of a run are not as the sweep's file describes them."""
     folder, files, times = sweep.folder / "dataset", divided(sweep), frame_times(sweep)
     with RunLock.acquire(sweep.folder, os.environ):
         meshes = {n: e for n, e in open_run(sweep.runs[0].folder).snapshots[0].manifest.fields.items() if e.is_mesh}

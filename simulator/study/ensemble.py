@@ -2,8 +2,7 @@
 
 Every run is an ordinary run in its own thread, with its own folder, lock, schedule and files; the runs share only
 `advance`. The threads take turns: one thread executes at a time, until it waits for the other threads to request
-their steps too. Therefore the code of a run need not be thread-safe.
-"""
+their steps too. Therefore the code of a run need not be thread-safe."""
 
 import contextlib
 import json

@@ -122,8 +122,7 @@ def _say(line: str) -> None:
 def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs the frozen configuration in `folder`, in every process of a Slurm step or in this process alone.
 
-    `arguments` is the command line. Returns the run's exit code; records errors for the sweep and raises them.
-    """
+    `arguments` is the command line. Returns the run's exit code; records errors for the sweep and raises them."""
     by_hand = dict.fromkeys(("processes", "coordinator", "num_processes", "process_id"))
     args = argparse.Namespace(arguments=list(arguments), spent=Stopwatch(), **by_hand)
     with allocated(args) as allocation:

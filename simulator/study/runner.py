@@ -1,8 +1,7 @@
 """Executes the runs of a sweep on this machine, each in its own process, one after another or several at once.
 
 Each process is a `simulator run HASH/config.yaml`, which handles signals, the lock, restart and exit codes. Runs
-that are stepped together share a process (`simulator.study.ensemble`).
-"""
+that are stepped together share a process (`simulator.study.ensemble`)."""
 
 import contextlib
 import json
@@ -53,8 +52,7 @@ def run_all(
     """Executes `jobs`, several at once. Returns 0 if all runs are done, 1 if a run failed, 3 if the runs were
     interrupted by a signal, which is forwarded to every run, or by the file OUTPUT/NAME/stop.
 
-    The sweep must be prepared and locked.
-    """
+    The sweep must be prepared and locked."""
     runs = [run for job in jobs for run in job.runs]
     free = slots(min(at_once, max(len(jobs), 1)), [run.config for run in runs], environ)
     with Display(sweep, len(runs), say) as display:
@@ -213,8 +211,7 @@ class Slot:
 def slots(jobs: int, configs: Sequence[RunConfig], environ: Mapping[str, str]) -> list[Slot]:
     """`jobs` shares of the machine. With `devices.count: auto` a run uses all devices of its share.
 
-    Raises UserError if there are fewer GPUs than concurrent runs.
-    """
+    Raises UserError if there are fewer GPUs than concurrent runs."""
     if jobs == 1:
         return [Slot()]
     cores, gpus = sorted(os.sched_getaffinity(0)), list[str]()

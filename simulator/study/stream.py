@@ -60,8 +60,7 @@ def stream(
     numbers of a run depend on its own `initial.seed` alone.
 
     Raises UserError, before anything is computed, for a study whose runs differ in grid, fields or times, or cannot
-    be stepped together; RunFailure if a run diverges.
-    """
+    be stepped together; RunFailure if a run diverges."""
     sweep = study if isinstance(study, Sweep) else open_sweep(study)
     if batch < 1:
         raise UserError(f"stream: batch must be at least 1, not {batch}")

@@ -93,8 +93,7 @@ class Sweep(Shown):
         """Raises UserError with a line for each mistake for which `run` would refuse one of `runs` (default: all).
 
         Takes up to a second per run, because the user's files are loaded and called; output and initial condition
-        are checked once for runs that share programs and differ in seeds. Writes nothing.
-        """
+        are checked once for runs that share programs and differ in seeds. Writes nothing."""
         mistakes: dict[str, None] = {}
         seen: set[str] = set()
         for run in self.runs if runs is None else runs:
@@ -111,8 +110,7 @@ class Sweep(Shown):
         """Writes plan.json, and every configuration into its run's folder; returns lines about changed keys.
 
         A run that has started keeps its configuration, except for keys of `output`, which follow the file until the
-        run is finished.
-        """
+        run is finished."""
         lines: list[str] = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -208,8 +206,7 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     """The sweep that the YAML file at `path` describes.
 
     Reads the file and its base, starts no device, writes nothing. Raises UserError with one line for each mistake in
-    the file and in the configurations of its runs; `Sweep.check` finds mistakes in their input files.
-    """
+    the file and in the configurations of its runs; `Sweep.check` finds mistakes in their input files."""
     name = os.fspath(path)
     document = read_yaml(name, needs="a sweep needs at least base and sweep")
     places = Places({key: f"{name}:{line}" for key, line in document.lines.items()})

@@ -1,8 +1,7 @@
 """The table of a sweep: swept values and collected quantities, one row per run.
 
 Expressions name the quantities that a table collects from each run: `final.energy`, `mean.enstrophy[time>0.5]`,
-`wall_time`, and reductions of formulas such as `mean.(dissipation * integral_scale / u_rms**3)[time>2]`.
-"""
+`wall_time`, and reductions of formulas such as `mean.(dissipation * integral_scale / u_rms**3)[time>2]`."""
 
 import ast
 import csv
@@ -120,8 +119,7 @@ def parse(text: str) -> Expression:
     """Parses an expression. Raises ValueError, with the cure in the message.
 
     mean is the average over time, integral the integral over time, both by the trapezoidal rule. Conditions are
-    comparisons with <, <=, >, >= or ==, separated by commas.
-    """
+    comparisons with <, <=, >, >= or ==, separated by commas."""
     text = text.strip()
     if text in SCALARS:
         return Expression(text, text)

@@ -1,8 +1,7 @@
 """Forces on the modes of a band: random forces with a correlation time, and forces along the flow.
 
 Forces along the flow use only the Hermitian part of the velocity: the anti-Hermitian part is invisible on the grid
-and would grow without limit.
-"""
+and would grow without limit."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -76,8 +75,7 @@ def check_band(grid: Grid, band: tuple[float, float]) -> None:
 def band_modes(grid: Grid, band: tuple[float, float]) -> Int[np.ndarray, "mode 3"]:
     """Signed integer wavenumbers of a band's modes, one of each pair k, -k, in a fixed order.
 
-    Raises UserError if the band holds no mode of the grid.
-    """
+    Raises UserError if the band holds no mode of the grid."""
     reach = _reach(grid, band)
     if _volume(reach) > MOST_MODES:
         raise UserError(
@@ -144,8 +142,7 @@ class OrnsteinUhlenbeck(Forcing):
     512, A81 (2010).
 
     xi is keyed by seed, mode and step number, so that the history is the same on any number of devices and after
-    a restart.
-    """
+    a restart."""
 
     Settings = OrnsteinUhlenbeckSettings
 
@@ -193,8 +190,7 @@ class LinearSettings(Settings):
 class Linear(Forcing):
     """f = A (u - U), where U is the mean velocity, <u> or for gas <rho u> / <rho>, so that the net force is zero.
 
-    Lundgren, CTR Annual Research Briefs, 461 (2003); for gas: Petersen & Livescu, Phys. Fluids 22, 116101 (2010).
-    """
+    Lundgren, CTR Annual Research Briefs, 461 (2003); for gas: Petersen & Livescu, Phys. Fluids 22, 116101 (2010)."""
 
     Settings = LinearSettings
 
@@ -226,8 +222,7 @@ class ConstantPower(Forcing):
 
     Machiels, Phys. Rev. Lett. 79, 3411 (1997), at a given rate. The velocity must have energy in the band. In gas the
     modes of the momentum replace those of the velocity, so that the box mean of rho u . f is the rate for any density
-    and the force never opposes the flow.
-    """
+    and the force never opposes the flow."""
 
     Settings = ConstantPowerSettings
 

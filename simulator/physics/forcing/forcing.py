@@ -23,8 +23,7 @@ class Forcing:
     """An acceleration of the velocity (or of other fields), as coefficients; a pure function of state and memory.
 
     By default it has no memory. `__init__` raises UserError if the forcing cannot act on the model; the message
-    starts with the key after `forcing.`.
-    """
+    starts with the key after `forcing.`."""
 
     Settings: ClassVar[type[Settings]]
 
@@ -72,8 +71,7 @@ class PythonForcing(Forcing):
 
     The function receives the coordinates of a part of the grid's points, in any arrangement, as arrays that
     broadcast. It has to work point by point with jax.numpy; a vector is three components, in a plane two.
-    Accelerations of solenoidal fields are projected.
-    """
+    Accelerations of solenoidal fields are projected."""
 
     Settings = PythonForcingSettings
 

@@ -131,8 +131,7 @@ def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) 
     """Coefficients of fields given as a function of the coordinates x, y, z, or x, y in a two-dimensional box
     (broadcastable, sharded arrays).
 
-    The values are computed and transformed in one compiled call, so no device ever holds a whole field.
-    """
+    The values are computed and transformed in one compiled call, so no device ever holds a whole field."""
 
     @jax.jit
     def build() -> Fields:
@@ -174,8 +173,7 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
     class CompositeStart(Initial):
         """Each component starts as its own model alone would, under the composite's gravity.
 
-        A soliton's mass, radius and relaxation refer to its own matter only.
-        """
+        A soliton's mass, radius and relaxation refer to its own matter only."""
 
         composite = True
         Settings = create_model(

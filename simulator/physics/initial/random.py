@@ -137,8 +137,7 @@ def _scale(layout: Layout, field: SpectralField, shape: Shape, total: float, nor
 def solenoidal(layout: Layout, s: "MagneticSettings | RandomSettings", shape: Shape, seed: int) -> SpectralVector:
     """Solenoidal vector field with the box mean `energy` of |v|^2 / 2, and on average the relative `helicity`.
 
-    v = sqrt(1 + h) P+ v + sqrt(1 - h) P- v with P+- = (1 +- i k x / k) / 2 (Waleffe, Phys. Fluids A 4, 350, 1992).
-    """
+    v = sqrt(1 + h) P+ v + sqrt(1 - h) P- v with P+- = (1 +- i k x / k) / 2 (Waleffe, Phys. Fluids A 4, 350, 1992)."""
     v = project(layout, _draw(layout, shape, seed, len(layout.grid.axes), s.normalise))
     if s.helicity:
         scaled_curl = curl(layout, v) * jnp.sqrt(layout.inverse_k_squared())
@@ -240,8 +239,7 @@ class Random(Initial):
 
     Every mode is keyed by its wavenumber: one seed gives one field on any number of devices, and a finer grid has the
     same large scales (all shells that truncation leaves whole on both grids), up to the common factor that sets the
-    energy.
-    """
+    energy."""
 
     Settings = RandomSettings
 

@@ -102,8 +102,7 @@ class Soliton(Initial):
 class SolitonMerger(Initial):
     """Solitons at rest at random positions with random phases, which fall together and merge into one.
 
-    Schwabe, Niemeyer & Engels, Phys. Rev. D 94, 043513 (2016); Mocz et al., MNRAS 471, 4559 (2017).
-    """
+    Schwabe, Niemeyer & Engels, Phys. Rev. D 94, 043513 (2016); Mocz et al., MNRAS 471, 4559 (2017)."""
 
     Settings = MergerSettings
 
@@ -223,8 +222,7 @@ def radial_ground_state() -> RadialState:
 
     With u = phi - e: f'' = -2 f'/s + 2 u f, u'' = -2 u'/s + 4 pi f^2. Beyond the mass M, f = A exp(-q s) s^(M/q - 1)
     with q^2 = 2 (u + M / s). Compare Guzman & Urena-Lopez, Phys. Rev. D 69, 124033 (2004), whose units differ by lap
-    phi = f^2.
-    """
+    phi = f^2."""
     from scipy.integrate import solve_bvp
 
     def slopes(s: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -280,8 +278,7 @@ def relax(
 
     Gradient descent of the energy at fixed mass, preconditioned by (k^2 hbar/2m + c)^-1 (a Sobolev gradient; Garcia-
     Ripoll & Perez-Garcia, SIAM J. Sci. Comput. 23, 1316 (2001)), until |H psi - mu psi| < tolerance |mu psi|.
-    Raises UserError if it does not converge.
-    """
+    Raises UserError if it does not converge."""
     layout, hbar = model.transform.layout, model.hbar
     kinetic = 0.5 * hbar * layout.k_squared(psi.real.dtype)
     tolerance = max(tolerance, 1e3 * float(jnp.finfo(psi.real.dtype).eps))

@@ -32,8 +32,7 @@ class SnapshotStart(Initial):
     """Every field that snapshot and model share by name. All other fields start at zero.
 
     A finer grid gets zeros for modes that are not stored, a coarser one only the modes that it keeps. Gas takes
-    density and momentum or, as from its other initial conditions, density and velocity.
-    """
+    density and momentum or, as from its other initial conditions, density and velocity."""
 
     Settings = SnapshotStartSettings
     composite = True
@@ -107,8 +106,7 @@ class GadgetStartSettings(Settings):
 class GadgetStart(Initial):
     """Positions, velocities, masses and ids of a file. Its box, redshift and cosmology have to be the run's.
 
-    A file holds u = v / sqrt(a) of the peculiar velocity v; the run's velocities are a v = a^1.5 u.
-    """
+    A file holds u = v / sqrt(a) of the peculiar velocity v; the run's velocities are a v = a^1.5 u."""
 
     Settings = GadgetStartSettings
     usual_length = 1.0

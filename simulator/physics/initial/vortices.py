@@ -98,8 +98,7 @@ class TaylorGreenStart(Initial):
 
     Taylor & Green, Proc. R. Soc. A 158, 499 (1937). In two dimensions there is no cos Z. The flow is then an exact
     solution that keeps its form and decays as exp(-nu k^2 t), k^2 = (2 pi / Lx)^2 + (2 pi / Ly)^2: Taylor, Phil. Mag.
-    46, 671 (1923).
-    """
+    46, 671 (1923)."""
 
     Settings = TaylorGreenStartSettings
 
@@ -120,8 +119,7 @@ class AbcStart(Initial):
     F (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X).
 
     In a cube it is a Beltrami flow, curl u = (2 pi / L) u, and only decays. Dombre et al., J. Fluid Mech. 167, 353
-    (1986).
-    """
+    (1986)."""
 
     Settings = AbcStartSettings
 
@@ -147,8 +145,7 @@ class OrszagTang(Initial):
     in two dimensions b = B (-2 sin 2Y, 2 sin X, 0).
 
     Orszag & Tang, J. Fluid Mech. 90, 129 (1979); three dimensions: Mininni, Pouquet & Montgomery, Phys. Rev. Lett.
-    97, 244503 (2006).
-    """
+    97, 244503 (2006)."""
 
     Settings = OrszagTangSettings
 

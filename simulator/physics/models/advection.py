@@ -2,8 +2,7 @@
 
 The projection removes gradients, so both give the same tendency if products are free of aliasing errors. A form
 states the evolved fields that it uses, the further fields whose values it needs, its products at a point, and the
-force that it computes from the coefficients of the products.
-"""
+force that it computes from the coefficients of the products."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
@@ -70,8 +69,7 @@ class BasdevantStress(Momentum):
     -div(u u - b b) without this part of the trace: 6 + 8 transforms with the electromotive force.
 
     It equals -(u . grad) u up to the gradient of u_z^2. Aliased products of this form do not conserve energy, so it
-    is used on grids whose products are exact. Basdevant, J. Comput. Phys. 50, 209 (1983).
-    """
+    is used on grids whose products are exact. Basdevant, J. Comput. Phys. 50, 209 (1983)."""
 
     def products(self, values: PointValues) -> PointValues:
         stress = stress_without_trace(values["velocity"])
@@ -87,8 +85,7 @@ class Rotational(Momentum):
 
     It equals -(u . grad) u up to the gradient of u^2 / 2, and conserves energy even with aliased products, because
     u . (u x omega) = 0 at every point. Canuto et al., Spectral Methods: Evolution to Complex Geometries (2007),
-    section 3.3.
-    """
+    section 3.3."""
 
     def inputs(self, layout: Layout, fields: Fields) -> Fields:
         vorticity = {"vorticity": curl(layout, fields["velocity"])}

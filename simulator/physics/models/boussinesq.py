@@ -45,8 +45,7 @@ class Boussinesq(NavierStokes):
 
     b is the buoyancy (an acceleration) relative to the background stratification N^2, e the unit vector against
     gravity. For N^2 > 0, <u^2>/2 + <b^2>/(2 N^2) is conserved without dissipation.
-    Davidson, Turbulence in Rotating, Stratified and Electrically Conducting Fluids (2013), section 4.1.
-    """
+    Davidson, Turbulence in Rotating, Stratified and Electrically Conducting Fluids (2013), section 4.1."""
 
     Settings = BoussinesqSettings
 

@@ -1,7 +1,6 @@
 """Closures of large-eddy simulations: the effect of the scales below the grid on the resolved scales.
 
-A new closure is a class here, or in a file of its own, a line in `CLOSURES` and one in `SubgridSettings`.
-"""
+A new closure is a class here, or in a file of its own, a line in `CLOSURES` and one in `SubgridSettings`."""
 
 import io
 import math
@@ -36,8 +35,7 @@ class Closure:
 
     A closure states either `stress` and `flux`, pointwise functions of the values of `inputs`, or, with `modal`,
     `modal_damping`. A closure for magnetohydrodynamics also states `electromotive_force`. `__init__` raises UserError
-    if the settings do not suit the run.
-    """
+    if the settings do not suit the run."""
 
     Settings: ClassVar[type[Settings]]
     modal: ClassVar[bool] = False
@@ -120,8 +118,7 @@ class Smagorinsky(Closure):
     fields have the electromotive force -eta_t j with eta_t = (C_eta Delta)^2 |j|.
 
     Smagorinsky 1963, Mon. Weather Rev. 91, 99; Pope, Turbulent Flows, section 13.4; Schmidt and Schumann 1989, J.
-    Fluid Mech. 200, 511; Theobald, Fox and Sofia 1994, Phys. Plasmas 1, 3016.
-    """
+    Fluid Mech. 200, 511; Theobald, Fox and Sofia 1994, Phys. Plasmas 1, 3016."""
 
     Settings = SmagorinskySettings
 
@@ -176,8 +173,7 @@ class DynamicSmagorinsky(Smagorinsky):
 
     With the test filter ~, sharp at pi / (2 Delta): L_ij = (u_i u_j)~ - u~_i u~_j and M_ij = 2 Delta^2 [(|S| S_ij)~ -
     4 |S~| S~_ij], on the modes of the state. Germano, Piomelli, Moin and Cabot 1991, Phys. Fluids A 3, 1760, with
-    the least squares of Lilly 1992, Phys. Fluids A 4, 633.
-    """
+    the least squares of Lilly 1992, Phys. Fluids A 4, 633."""
 
     Settings = DynamicSmagorinskySettings
 
@@ -236,8 +232,7 @@ class Spectral(Closure):
     Beyond k_c, in the corners of the modes, nu_t is that at k_c. Scalars are damped with nu_t / Pr_t.
 
     Chollet and Lesieur 1981, J. Atmos. Sci. 38, 2747; Lesieur, Turbulence in Fluids (2008), section 12.3; Lesieur and
-    Metais 1996, Annu. Rev. Fluid Mech. 28, 45.
-    """
+    Metais 1996, Annu. Rev. Fluid Mech. 28, 45."""
 
     Settings = SpectralSettings
     modal = True
@@ -295,8 +290,7 @@ class PythonStress(Closure):
     flux of a scalar is three arrays, by `flux(velocity, gradient, scalar, scalar_gradient, width, **parameters)`. In
     planes vectors have two components and the stress has three: xx, yy, xy.
 
-    Both functions work point by point with jax.numpy. Their effect on dt is not known: they do not limit it.
-    """
+    Both functions work point by point with jax.numpy. Their effect on dt is not known: they do not limit it."""
 
     Settings = PythonStressSettings
 

@@ -103,8 +103,7 @@ class Composite(SplitModel):
     A step is split: in a kick the velocities change in the potential of all matter, which is solved once, while no
     density changes; in a drift every component moves by itself, with at least second-order accuracy. Both orders of
     drift and kick are second-order accurate and conserve the total momentum as exactly as the components conserve
-    theirs. Fields and columns begin with the name of their component.
-    """
+    theirs. Fields and columns begin with the name of their component."""
 
     Settings = CompositeSettings
     integrators: ClassVar[tuple[str, ...]] = ("kick_drift_kick", "drift_kick_drift", "bullfrog", "fastpm")

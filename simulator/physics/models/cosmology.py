@@ -2,8 +2,7 @@
 
 Supercomoving variables (Martel & Shapiro, Mon. Not. R. Astron. Soc. 297, 467 (1998)): comoving lengths x, comoving
 density a^3 rho, time tau with d tau = dt / a^2. The equations are those without expansion, with gravity multiplied by
-a. The scale factor obeys da/d tau = a^3 H.
-"""
+a. The scale factor obeys da/d tau = a^3 H."""
 
 import math
 from collections.abc import Mapping

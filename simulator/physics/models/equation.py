@@ -66,8 +66,7 @@ class Equation(Model):
 
     `linear`, `products` and `combine` are the equation; `advection` gives a CFL condition. All other methods of
     `Model` can be overridden as well. Wavenumbers and derivatives have one entry for each axis of the grid: two in a
-    two-dimensional run.
-    """
+    two-dimensional run."""
 
     Settings = NoParameters
     planar = True

@@ -2,8 +2,7 @@
 
 Definitions: Pope, Turbulent Flows (2000), sections 6.5 and 13.4. Isotropic formulas are applied to any flow. In d
 dimensions the spectrum tensor of isotropic, solenoidal turbulence has the trace 2 E(k) / S_d(k), S_d the surface of
-the sphere |k|, which gives the factors of `_INTEGRAL` and d (d + 2) of the Taylor scale.
-"""
+the sphere |k|, which gives the factors of `_INTEGRAL` and d (d + 2) of the Taylor scale."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
@@ -66,8 +65,7 @@ def dissipation_scale(damping: Damping, dissipation: Number, of: Literal["energy
     With viscosity alone this is Kolmogorov's (nu^3 / dissipation)^(1/4), with one hyperviscosity alone (nu_n^3 /
     dissipation)^(1 / (6 n - 2)); with both the result is at least the longer of these two lengths. For enstrophy it
     is Kraichnan's (nu^3 / dissipation)^(1/6) (Phys. Fluids 10, 1417, 1967). `dissipation` is the total; if it is 0
-    the result is nan.
-    """
+    the result is nan."""
     eddies = {"energy": 2 / 3, "enstrophy": 0.0}[of]
     orders = jnp.asarray([2 * n - eddies for n, _ in damping], jnp.float64)
     coefficients = jnp.stack([jnp.asarray(nu, jnp.float64) for _, nu in damping])
@@ -88,8 +86,7 @@ def unresolved(row: Mapping[str, float]) -> list[str]:
     """Warnings about the resolution of a flow from a row of diagnostics, one for each field that the grid cuts off.
 
     k_max times the dissipation scale describes where a cascade ends. Before the cascade reaches it, as after a start
-    at large scales, the edge of the spectrum is empty and nothing is lost.
-    """
+    at large scales, the edge of the spectrum is empty and nothing is lost."""
     lines = []
     for field, column, edge in (
         ("flow", "k_max_eta", "edge_enstrophy"),
@@ -192,8 +189,7 @@ def flow_scalars(
     Kraichnan's scale of a cascade of enstrophy, as in `dissipation_scale`; `edge_enstrophy` is the fraction of the
     enstrophy at the edge of the spectrum. Skewness and flatness are those of the longitudinal gradients du_i/dx_i.
     Quantities that depend on viscosity are left out if it is 0; in two dimensions the helicity is left out, which is
-    0.
-    """
+    0."""
     layout, dimensions = transform.layout, len(velocity)
     omega = curl(layout, velocity)
     enstrophy = 0.5 * layout.inner(omega, omega).sum()
@@ -290,8 +286,7 @@ def energy_parts(
 
     `wave_energy`: both waves. `vortical_energy`: the steady part, and without stratification all modes with omega =
     0, the two-dimensional flow. `shear_energy`, with stratification only: modes with omega = 0, horizontally uniform
-    flow and buoyancy, their means included.
-    """
+    flow and buoyancy, their means included."""
     dtype = velocity.real.dtype
     coriolis, omega, rise = _linear(layout, rotation, buoyancy_frequency, _in_space(axis), dtype)
     inverse = jnp.where(omega > 0, 1 / jnp.where(omega > 0, omega, 1), 0)

@@ -175,8 +175,7 @@ def damping_rate(layout: Layout, terms: Damping, dtype) -> arrays.OfModes:
     """The rate (1/time) at which `terms` damp each mode.
 
     The rates are computed in double precision; rates beyond the range of single precision are capped, far beyond 1/dt
-    of any step.
-    """
+    of any step."""
     k2 = layout.k_squared()
     (_, first), *hyper = terms
     rate = first * k2
@@ -335,8 +334,7 @@ def pressure(
     """Values of the pressure over density, without mean: lap(p + |u|^2 / 2) = div F.
 
     F is the right-hand side of the momentum equation before the projection: a pointwise function of the inputs'
-    values and a linear part given as coefficients.
-    """
+    values and a linear part given as coefficients."""
 
     def head(values, points, parameters):
         return Local({"force": pointwise_force(values), "kinetic": 0.5 * operators.squared(values["velocity"])})

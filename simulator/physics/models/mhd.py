@@ -73,8 +73,7 @@ class Mhd(NavierStokes):
     The energy flows to small scales there, too (Biskamp, section 8.1).
 
     The Hall term, of length d, conserves the energy. Along a mean field B waves have omega = k B (sqrt(1 + (k d /
-    2)^2) +- k d / 2): Mahajan & Krishan, Mon. Not. R. Astron. Soc. 359, L27 (2005).
-    """
+    2)^2) +- k d / 2): Mahajan & Krishan, Mon. Not. R. Astron. Soc. 359, L27 (2005)."""
 
     Settings = MhdSettings
     exact_force = Rotational(magnetic=True)

@@ -34,8 +34,7 @@ class Dynamics:
     """The equation du/dt = L u + N(u, t), as integrators and the loop over steps use it.
 
     N = combine(pointwise(inputs(u))): the transform brings `inputs` to physical space, block by block, applies
-    `pointwise`, and transforms the products back. L is diagonal and is integrated exactly.
-    """
+    `pointwise`, and transforms the products back. L is diagonal and is integrated exactly."""
 
     split: ClassVar[bool] = False
     """Whether the equation is solved by split steps, as a `SplitModel`."""
@@ -83,8 +82,7 @@ class Dynamics:
         """The diagonal L of each field (1/time), real or complex, of either sign; it broadcasts against the field.
 
         Fields without an entry have none. For a real field L(-k) has to be the conjugate of L(k). If L or N lets
-        modes grow, the tendency has to be Hermitian on the plane kz = 0 (`operators.hermitian`).
-        """
+        modes grow, the tendency has to be Hermitian on the plane kz = 0 (`operators.hermitian`)."""
         return {}
 
     def linear_terms(self) -> dict[str, arrays.OverModes]:
@@ -108,8 +106,7 @@ class Dynamics:
         `pointwise` and the values of the inputs in `keep`.
 
         With `shift` the products are evaluated on a shifted grid, which changes the phase of their aliasing errors;
-        no values are kept then.
-        """
+        no values are kept then."""
         inputs, parameters = self.inputs(fields), self.parameters(time)
         if shift is None:
             kept = tuple(name for name in keep if name in inputs)
@@ -281,8 +278,7 @@ class Model(Observables):
     and forces it.
 
     A subclass has to define `Settings`, `pointwise` and `combine`, and to pass its fields to `__init__`. Everything
-    else has a default.
-    """
+    else has a default."""
 
     Settings: ClassVar[type[Settings]]
     integrators: ClassVar[tuple[str, ...]] = ()
@@ -356,8 +352,7 @@ class Model(Observables):
 class SplitModel(Model):
     """An equation du/dt = T u + V(u) u whose two parts are solved exactly, one after the other.
 
-    T is diagonal in spectral space. V is pointwise in physical space and constant during a kick.
-    """
+    T is diagonal in spectral space. V is pointwise in physical space and constant during a kick."""
 
     split: ClassVar[bool] = True
 
@@ -379,8 +374,7 @@ class SplitModel(Model):
     def kick(self, fields: Fields, time: arrays.Number, duration: arrays.Number) -> tuple[Fields, arrays.Number]:
         """exp(duration V) u at `time`, and the rate (1/time, double) that limits dt: dt = cfl / rate.
 
-        `memory` has to hold the first step's `rate`.
-        """
+        `memory` has to hold the first step's `rate`."""
         raise TypeError(f"{type(self).__name__} does not define kick")
 
 
@@ -389,8 +383,7 @@ class SplitModel(Model):
 class State:
     """Everything that influences the next step, and so the content of a checkpoint.
 
-    With a fixed dt the time is origin + since * dt: it is not accumulated.
-    """
+    With a fixed dt the time is origin + since * dt: it is not accumulated."""
 
     fields: Fields
     time: arrays.Number

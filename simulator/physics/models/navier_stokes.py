@@ -44,8 +44,7 @@ class NavierStokes(Model):
     section 3.3.
 
     In two dimensions the velocity has two components and the vorticity one, along the normal. Rotation has no effect
-    there, because its force is a gradient, and the only closures are those of users.
-    """
+    there, because its force is a gradient, and the only closures are those of users."""
 
     Settings = NavierStokesSettings
     planar = True

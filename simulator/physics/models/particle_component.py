@@ -67,8 +67,7 @@ class ParticleComponent(Component):
     acceleration is computed from the modes of the potential and interpolated with the same weights, whose window is
     divided out, too. Both are multiplied by the transform of a particle's cloud. Forces between particles are then
     equal and opposite, and the momentum of all matter is conserved to round-off. Hockney & Eastwood, Computer
-    Simulation Using Particles (1988), chapters 5 and 8.
-    """
+    Simulation Using Particles (1988), chapters 5 and 8."""
 
     Settings = ParticleComponentSettings
     places: ParticleSet | None = None

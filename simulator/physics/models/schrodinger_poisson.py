@@ -95,8 +95,7 @@ class SchrodingerPoisson(SplitModel):
     by 1/a (supercomoving variables, see `models.cosmology`).
 
     In two dimensions nothing depends on z: densities are still masses per volume, the mass of the box is that of a
-    layer of unit depth, and gravity is that of rods along z.
-    """
+    layer of unit depth, and gravity is that of rods along z."""
 
     Settings = SchrodingerPoissonSettings
     dealias: ClassVar[tuple[str, ...]] = ("none",)

@@ -76,8 +76,7 @@ class SelfGravitatingGas(Model):
     its density becomes negative.
 
     In two dimensions nothing depends on z, and the velocity lies in the plane: densities are still masses per volume,
-    the mass of the box is that of a layer of unit depth, and gravity is that of rods along z.
-    """
+    the mass of the box is that of a layer of unit depth, and gravity is that of rods along z."""
 
     Settings = SelfGravitatingGasSettings
     dealias: ClassVar[tuple[str, ...]] = ("two_thirds", "spherical", "none")
@@ -143,8 +142,7 @@ class SelfGravitatingGas(Model):
         """The explicit part of the right-hand side, and the rate that limits dt, NaN if the run has to stop.
 
         An acceleration acts on the density at every point, as gravity does, so it is added to grad Phi in the
-        products.
-        """
+        products."""
         inputs, parameters = self._pulled(fields, accelerations), {"background": self._background(fields)}
         evaluated = self.transform.evaluate(inputs, self.pointwise, parameters)
         limit = {"rate": self.limit(evaluated.maxima, fields)}

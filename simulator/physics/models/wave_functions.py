@@ -54,8 +54,7 @@ def phase_factor(angle: Float[Array, "*shape"]) -> Complex[Array, "*shape"]:
 
     XLA's cosine and sine on the CPU call the C library for each number: 15 ns per point in single precision, 23 in
     double. The polynomials of Cephes after a reduction to an eighth of a turn are vectorized: 0.6 ns in single
-    precision.
-    """
+    precision."""
     dtype = np.dtype(angle.dtype)
 
     def polynomial(coefficients, x):
@@ -93,8 +92,7 @@ def pierced_faces(transform: Transform, psi: SpectralScalar) -> Number:
     The winding around a face is the sum of the phase differences along its four edges, each
     taken between -pi and pi: the number of times that the four straight lines from value to value encircle 0. A
     straight vortex line along an axis pierces one face for each grid plane that it crosses; a line of arbitrary
-    direction pierces about 3/2 of its length over the spacing, on average.
-    """
+    direction pierces about 3/2 of its length over the spacing, on average."""
     layout, (dx, dy, _) = transform.layout, transform.grid.spacing
     # Neighbours in x and y come from translated fields; neighbours in z are in the same block, which holds lines of
     # z.

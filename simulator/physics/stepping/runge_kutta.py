@@ -1,8 +1,7 @@
 """Explicit Runge-Kutta integrators with an integrating factor.
 
 The equation is du/dt = L u + N(u, t) with a diagonal L. The substitution v = exp(-L t) u removes the linear term,
-which is thus integrated exactly; the classical formulas are applied to the remaining equation.
-"""
+which is thus integrated exactly; the classical formulas are applied to the remaining equation."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,8 +27,7 @@ def finished(
 
     Otherwise XLA would postpone sums whose result only the end of a step uses, and keep every tendency in these sums
     until then. XLA drops optimization barriers before it decides; it has to obey a condition whose value it cannot
-    know.
-    """
+    know."""
 
     def unchanged(
         linear: Advanced, h: Advanced, first: Advanced, second: Advanced, *_: Advanced
@@ -52,8 +50,7 @@ class RungeKutta4(Integrator):
     a = N(u, t),  b = N(E (u + dt/2 a), t + dt/2),  c = N(E u + dt/2 b, t + dt/2),  d = N(E^2 u + dt E c, t + dt),
     u(t + dt) = E^2 u + dt/6 (E^2 a + 2 E (b + c) + d).
 
-    Canuto et al., Spectral Methods: Fundamentals in Single Domains (2006), appendix D.
-    """
+    Canuto et al., Spectral Methods: Fundamentals in Single Domains (2006), appendix D."""
 
     order = 4
     # The stability region reaches to 2.83 on the imaginary axis, which is the limit except for none.
@@ -94,8 +91,7 @@ class RungeKutta3(Integrator):
     q <- A_i q + dt N(u, t + c_i dt),  u <- E_i (u + B_i q),  q <- E_i q,
 
     A = (0, -5/9, -153/128), B = (1/3, 15/16, 8/15), c = (0, 1/3, 3/4, 1).
-    Williamson, J. Comput. Phys. 35, 48 (1980), case 7.
-    """
+    Williamson, J. Comput. Phys. 35, 48 (1980), case 7."""
 
     order = 3
     # The stability region reaches to sqrt(3) on the imaginary axis; the method's damping there sets the limit.
@@ -131,8 +127,7 @@ class RungeKutta2(Integrator):
 
     In pure advection energy grows slowly, by (k v dt)^4 / 8 per step, which viscosity has to outweigh. Both stages
     have equal weights, so that errors of opposite sign in a and b cancel to order dt^2: see
-    `simulator.spectral.transform`.
-    """
+    `simulator.spectral.transform`."""
 
     order = 2
     # With rogallo the aliasing error A adds dt^2 <|A|^2> / 2 to the energy in every step.
@@ -157,8 +152,7 @@ def phi_functions(
     phi_1 = (exp z - 1) / z,  phi_(n+1) = (phi_n - 1/n!) / z,  phi_n(0) = 1/n!.
 
     For |z| < 1, where the recurrence suffers from cancellation, phi_3 comes from its Taylor series and the others
-    from the recurrence upwards: phi_n = 1/n! + z phi_(n+1).
-    """
+    from the recurrence upwards: phi_n = 1/n! + z phi_(n+1)."""
     small = abs(z) < 1
     x = jnp.where(small, z, 0)
     series = jnp.zeros_like(z)
@@ -183,8 +177,7 @@ class ExponentialRungeKutta4(Integrator):
                 + (4 phi_3 - phi_2) N_c].
 
     Cox & Matthews, J. Comput. Phys. 176, 430 (2002), eqs. 26-29; stable coefficients instead of the contour
-    integrals of Kassam & Trefethen, SIAM J. Sci. Comput. 26, 1214 (2005).
-    """
+    integrals of Kassam & Trefethen, SIAM J. Sci. Comput. 26, 1214 (2005)."""
 
     order = 4
     # Without a linear term this is the classical method.

@@ -2,8 +2,7 @@
 
 The equation is du/dt = (T + V) u. A `SplitModel` solves each part exactly: `drift` is exp(t T), `kick` is exp(t V) at
 a frozen time (time advances with the drifts, so that the order is kept if V depends on it). An integrator is a list
-of coefficients: exp(a_0 h T) exp(b_0 h V) exp(a_1 h T) ... exp(a_n h T), read from the left.
-"""
+of coefficients: exp(a_0 h T) exp(b_0 h V) exp(a_1 h T) ... exp(a_n h T), read from the left."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -116,8 +115,7 @@ def _symmetric(*half: float) -> tuple[float, ...]:
 class Composition4(Splitting):
     """Order 4: five drift-kick-drift steps with w = 1 / (4 - 4^(1/3)) around 1 - 4 w.
 
-    Suzuki, Phys. Lett. A 146, 319 (1990), eq. 12.
-    """
+    Suzuki, Phys. Lett. A 146, 319 (1990), eq. 12."""
 
     order = 4
     drifts, kicks = composed(_symmetric(1 / (4 - 4 ** (1 / 3)), 1 / (4 - 4 ** (1 / 3))))
@@ -155,8 +153,7 @@ class BullFrog(DriftKickDrift):
         x = x_0 + h v_0,  v_1 = alpha v_0 + (1 - alpha) A(x),  x_1 = x + h v_1
         alpha = (E'_1 - F) / (E'_0 - F),  F = (E_0 + h E'_0) / D - D
 
-    E is the growth of second order and E' = dE/dD. Rampf, List & Hahn, J. Cosmol. Astropart. Phys. 02 (2025) 020.
-    """
+    E is the growth of second order and E' = dE/dD. Rampf, List & Hahn, J. Cosmol. Astropart. Phys. 02 (2025) 020."""
 
     growing = True
 
