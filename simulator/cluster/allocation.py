@@ -111,10 +111,8 @@ def discover(
     if isinstance(step, _Step):
         return _step_allocation(environ, step, coordinator)
     if coordinator is not None:
-        raise UserError(
-            f"{name} {coordinator} needs the number of processes too: add "
-            f"--num-processes N --process-id I, or {NUM_PROCESSES} and {PROCESS_ID}"
-        )
+        more = f"add --num-processes N --process-id I, or {NUM_PROCESSES} and {PROCESS_ID}"
+        raise UserError(f"{name} {coordinator} needs the number of processes too: {more}")
     return Allocation(
         cores=_cores(environ, 1), gpus=GpuShare(visible_gpus(environ)), job=_job(environ),
         warnings=(step,) if step else (),
@@ -203,10 +201,8 @@ class _Step:
             nodes = tuple(expand(hosts))
             per_node = tasks_per_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
             if not (process < count == sum(per_node) and node < len(nodes) == len(per_node)):
-                raise ValueError(
-                    f"task {process} of {count} on node {node} of {shortened(hosts)}, "
-                    f"{shortened(str(per_node))} per node"
-                )
+                where = f"node {node} of {shortened(hosts)}, {shortened(str(per_node))} per node"
+                raise ValueError(f"task {process} of {count} on {where}")
             if local >= per_node[node]:
                 raise ValueError(f"local task {local} of {per_node[node]}")
         except ValueError as error:

@@ -84,9 +84,7 @@ def _numbers(ranges: str, hostlist: str) -> list[str]:
         match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", item, re.ASCII)
         first, last = (match[1], match[2] or match[1]) if match else ("1", "0")
         if int(first) > int(last):
-            raise ValueError(
-                f"host list {shortened(hostlist)!r}: {shortened(item)!r} is neither a number nor a range"
-            )
+            raise ValueError(f"host list {shortened(hostlist)!r}: {shortened(item)!r} is no number and no range")
         if len(numbers) + int(last) - int(first) >= MOST:
             raise _too_many(hostlist)
         numbers += [str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)]

@@ -103,9 +103,7 @@ def largest_array() -> int:
 def needs_sbatch() -> None:
     """Raises UserError if sbatch is not installed."""
     if shutil.which("sbatch") is None:
-        raise UserError(
-            "sbatch is not installed here: submit on a login node of the cluster, or print the script with --dry-run"
-        )
+        raise UserError("sbatch is not installed here: submit on a login node, or print the script with --dry-run")
 
 
 def sbatch(script: Path, *options: str) -> str:

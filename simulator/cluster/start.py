@@ -85,9 +85,7 @@ class Cluster:
         if self.num_processes == 1:
             return
         if len(set(self._stack(np.array([zlib.crc32(name.encode())])).ravel())) > 1:
-            raise RunFailure(
-                f"processes met at different barriers, this one at {name!r}: this is a bug, please report it"
-            )
+            raise RunFailure(f"processes met at different barriers, this one at {name!r}; please report this bug")
 
     def gather(self, value: Any) -> list[Any]:
         """The small JSON values of all processes, in the order of their ids, on every process."""
@@ -246,10 +244,8 @@ def _per_process(allocation: Allocation, count: int | Literal["auto"]) -> int | 
         return None
     if count < 1 or count % allocation.num_processes:
         n = allocation.num_processes
-        raise UserError(
-            f"devices.count: {count} is not a multiple of the {n} processes; "
-            f"it is the total over the whole run, e.g. {max(count // n, 1) * n}"
-        )
+        total = f"it is the total over the whole run, e.g. {max(count // n, 1) * n}"
+        raise UserError(f"devices.count: {count} is not a multiple of the {n} processes; {total}")
     return count // allocation.num_processes
 
 

@@ -59,11 +59,8 @@ class GridSettings(Settings):
         lengths = [length for length, n in zip(self.box, self.shape, strict=True) if n > 1] or self.box
         least = 2 * math.pi / max(lengths)
         if self.shell_width is not None and self.shell_width < least * (1 - 1e-9):
-            raise wrong(
-                "shell_width",
-                f"{self.shell_width:g} is below the smallest wavenumber of the box, 2 pi / L = {least:.6g}, and "
-                f"shells would be empty; give at least that",
-            )
+            empty = f"the smallest wavenumber of the box, 2 pi / L = {least:.6g}, and shells would be empty"
+            raise wrong("shell_width", f"{self.shell_width:g} is below {empty}; give at least that")
         return self
 
 

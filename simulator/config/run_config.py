@@ -156,37 +156,28 @@ class RunConfig(Shown, Settings):
                 raise wrong(f"particles.{index}.name", f"{p.name} is taken; names of particles have to differ")
             if not p.given():
                 stored = p.count is not None
-                raise wrong(
-                    f"particles.{index}.count",
-                    "start: snapshot takes all stored particles; leave the key out" if stored else "missing",
-                )
+                problem = "start: snapshot takes all stored particles; leave the key out" if stored else "missing"
+                raise wrong(f"particles.{index}.count", problem)
         taken = (*KINDS, "diagnostics", "snapshots", "checkpoints")
         for name, kind, _ in requested(self.output):
             if name != kind.name and name in taken:
-                raise wrong(
-                    f"output.{kind.name}", f"{name} is the name of another output; give the series a name: ..."
-                )
+                problem = f"{name} is the name of another output; give the series a name: ..."
+                raise wrong(f"output.{kind.name}", problem)
         return self
 
     @model_validator(mode="after")
     def _countable(self) -> Self:
         stop, dt = self.time.stop, self.time.dt
         if dt is not None and stop / dt > MOST_STEPS and self.time.max_steps is None:
-            raise wrong(
-                "time.dt",
-                f"{dt:g} gives {stop / dt:.3g} steps until time.stop = {stop:g}; at least {stop / MOST_STEPS:g}, or "
-                "time.max_steps, is needed",
-            )
+            given, least = f"{dt:g} gives {stop / dt:.3g} steps until time.stop = {stop:g}", stop / MOST_STEPS
+            raise wrong("time.dt", f"{given}; at least {least:g}, or time.max_steps, is needed")
         cadences = [("diagnostics", self.output.diagnostics), ("snapshots", self.output.snapshots)]
         cadences += [(kind.name, settings) for _, kind, settings in requested(self.output) if settings]
         for name, cadence in cadences:
             every = cadence.every
             if isinstance(every, float) and stop / every > MOST_EVENTS:
-                raise wrong(
-                    f"output.{name}.every",
-                    f"{every:g} gives {stop / every:.3g} events until time.stop = {stop:g}; at least "
-                    f"{stop / MOST_EVENTS:g} is needed",
-                )
+                given = f"{every:g} gives {stop / every:.3g} events until time.stop = {stop:g}"
+                raise wrong(f"output.{name}.every", f"{given}; at least {stop / MOST_EVENTS:g} is needed")
         return self
 
     @model_validator(mode="after")
@@ -197,11 +188,8 @@ class RunConfig(Shown, Settings):
             lowest = 2 * math.pi / max(self.grid.box)
             highest = math.hypot(*(math.pi * n / x for n, x in zip(self.grid.shape, self.grid.box, strict=True)))
             if lowest**2 <= SINGLE[0] or highest**2 >= SINGLE[1]:
-                raise wrong(
-                    "grid.box",
-                    f"has wavenumbers from {lowest:.2g} to {highest:.2g}, whose squares are out of the range of "
-                    "single precision; use precision: double, or another unit of length",
-                )
+                cure = "single precision cannot hold; use precision: double, or another unit of length"
+                raise wrong("grid.box", f"has wavenumbers {lowest:.2g} to {highest:.2g}, whose squares {cure}")
         return self
 
     @property

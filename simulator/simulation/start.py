@@ -199,8 +199,5 @@ def check_growth(config: RunConfig, model: Model, time_step: TimeStep) -> None:
     """Refuses a fixed dt that is too long for the growth rates of the linear term."""
     longest, dt = model.longest_step(), time_step.fixed
     if longest is not None and dt is not None and dt > longest:
-        raise config.error(
-            "time.dt",
-            f"the linear term lets modes grow at up to {1 / longest:.4g} (1/time), which a step of {dt:g} does not "
-            f"follow; at most {longest:.3g} is needed",
-        )
+        growth = f"modes grow linearly at up to {1 / longest:.4g} (1/time), which a step of {dt:g} does not follow"
+        raise config.error("time.dt", f"{growth}; at most {longest:.3g} is needed")

@@ -76,9 +76,8 @@ def measured(  # many parameters: the measurement depends on all of them, and `b
         return Choice(candidates[0].backend, candidates[0].plan, {}, list(candidates[0].mesh))
     times = broadcast(_time_all(modes, candidates, devices, dtype, kernels))
     if not any(t is not None for t in times):
-        raise UserError(
-            f"fft.backend: auto: no transform of {modes.grid.seen(modes.grid.shape)} fits on these devices"
-        )
+        points = modes.grid.seen(modes.grid.shape)
+        raise UserError(f"fft.backend: auto: no transform of {points} fits on these devices")
     ranked = sorted((t, i) for i, t in enumerate(times) if t is not None)
     best = candidates[ranked[0][1]]
     rounded = {str(candidates[i]): round(t, 3) for t, i in ranked}
@@ -250,10 +249,8 @@ class Request:
                 f"every transform, against 1e-16); remove the key for {self.waves}"
             )
         if self.dtype == "float32" and kind == "single":
-            raise UserError(
-                "fft.exchange: has no effect with precision: single, whose numbers are single anyway; full or "
-                "half_scaled works"
-            )
+            anyway = "whose numbers are single anyway; full or half_scaled works"
+            raise UserError(f"fft.exchange: has no effect with precision: single, {anyway}")
         if self.backend == jaxdecomp.NAME:
             raise UserError(f"fft.exchange: {kind} needs fft.backend: {staged.NAME}")
 

@@ -219,9 +219,7 @@ def slots(jobs: int, configs: Sequence[RunConfig], environ: Mapping[str, str]) -
         visible = visible_gpus(environ)
         gpus = [str(i) for i in range(present_gpus())] if visible is None else list(visible)
     if gpus and jobs > len(gpus):
-        raise UserError(
-            f"--jobs: {jobs} concurrent runs need a GPU each, but there are {len(gpus)}; use --jobs {len(gpus)}"
-        )
+        raise UserError(f"--jobs: {jobs} runs at once need a GPU each; use --jobs {len(gpus)}, as there are GPUs")
     own = [{"CUDA_VISIBLE_DEVICES": ",".join(_share(gpus, i, jobs))} if gpus else {} for i in range(jobs)]
     return [Slot(frozenset(_share(cores, i, jobs)), environ) for i, environ in enumerate(own)]
 

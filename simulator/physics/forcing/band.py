@@ -78,10 +78,8 @@ def band_modes(grid: Grid, band: tuple[float, float]) -> Int[np.ndarray, "mode 3
     Raises UserError if the band holds no mode of the grid."""
     reach = _reach(grid, band)
     if _volume(reach) > MOST_MODES:
-        raise UserError(
-            f"band: [{band[0]:g}, {band[1]:g}] reaches over {_volume(reach):.2g} modes, which every device would "
-            f"hold; a lower highest wavenumber is needed (at most {MOST_MODES} modes)"
-        )
+        wide = f"reaches over {_volume(reach):.2g} modes, which every device would hold; at most {MOST_MODES} can be"
+        raise UserError(f"band: [{band[0]:g}, {band[1]:g}] {wide}; lower its highest wavenumber")
     ranges = np.arange(-reach[0], reach[0] + 1), np.arange(-reach[1], reach[1] + 1), np.arange(reach[2] + 1)
     mode_numbers = np.stack(np.meshgrid(*ranges, indexing="ij"), -1).reshape(-1, 3)
     k2 = ((mode_numbers * np.array(grid.fundamental)) ** 2).sum(1)
@@ -93,10 +91,8 @@ def band_modes(grid: Grid, band: tuple[float, float]) -> Int[np.ndarray, "mode 3
     modes = mode_numbers[first & inside]
     if not len(modes):
         lowest = min(u for u, kept in zip(grid.fundamental, grid.kept, strict=True) if kept)
-        raise UserError(
-            f"band: [{band[0]:g}, {band[1]:g}] holds no mode of this grid; "
-            f"wavenumbers begin at {lowest:g}, and {grid.largest_wavenumber:g} is kept in all directions"
-        )
+        begins = f"wavenumbers begin at {lowest:g}, and {grid.largest_wavenumber:g} is kept in all directions"
+        raise UserError(f"band: [{band[0]:g}, {band[1]:g}] holds no mode of this grid; {begins}")
     return modes
 
 

@@ -49,10 +49,8 @@ def needs_velocity(model: Model, kind: str) -> None:
     dimensions = len(model.transform.grid.axes)
     if model.accelerated.get("velocity") != (dimensions,):
         number = ("two", "three")[dimensions - 2]
-        raise UserError(
-            f"kind: {kind} accelerates a velocity with {number} components, which this model does not have "
-            f"(its fields are {', '.join(model.fields)})"
-        )
+        lacks = f"which this model does not have (its fields are {', '.join(model.fields)})"
+        raise UserError(f"kind: {kind} accelerates a velocity with {number} components, {lacks}")
 
 
 class PythonForcingSettings(Settings):
@@ -130,9 +128,7 @@ class _Steady(Forcing):
         kept = dict(zip(grid.names.values(), grid.seen(grid.kept), strict=True))
         axes = "".join(a for a in self.axes if a in kept)
         if n > (most := min(kept[a] for a in axes)):
-            raise UserError(
-                f"kind: {kind} needs the integer wavenumber {n} along {axes}; this grid keeps up to {most}"
-            )
+            raise UserError(f"kind: {kind} needs wavenumber {n} along {axes}; this grid keeps up to {most}")
         super().__init__(settings, transform, model, files)
 
     def _force(self, w: Waves) -> SpectralVector:

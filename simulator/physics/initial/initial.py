@@ -189,9 +189,7 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
         def start_time(self, model: Model, files: StartFiles) -> float:
             for name, settings in self.settings.components.items():
                 if parts[settings.kind](settings).keeps_time:
-                    raise UserError(
-                        f"components.{name}.time: keep: only initial: {{kind: snapshot}} sets the clock of all"
-                    )
+                    raise UserError(f"components.{name}.time: keep: only initial.kind: snapshot sets the clock")
             return 0.0
 
         def build_for(self, model: Any, files: StartFiles) -> dict[str, Any]:

@@ -171,10 +171,8 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> Spect
     middle = [n // 2 * h for n, h in zip(grid.shape, grid.spacing, strict=True)]
     place = middle if soliton.position is None else soliton.position
     if (extent := 2 * scale * radial_ground_state().core) > min(grid.box):
-        raise UserError(
-            f"a soliton of core diameter {extent:g} does not fit into the box {grid.box}; "
-            f"use a larger box or a smaller core_radius"
-        )
+        fits = f"a soliton of core diameter {extent:g} does not fit into the box {grid.box}"
+        raise UserError(f"{fits}; use a larger box or a smaller core_radius")
 
     def distances() -> list[jax.Array]:
         return from_center(grid, transform.physical.coordinates(transform.dtype), place)
@@ -312,8 +310,6 @@ def relax(
 
     psi, error = solve(psi)
     if not float(error) <= tolerance:
-        raise UserError(
-            f"relax: the soliton does not settle in this box (residual {float(error):.1e}); "
-            f"use a finer grid, a larger box, or relax: false"
-        )
+        settles = f"the soliton does not settle in this box (residual {float(error):.1e})"
+        raise UserError(f"relax: {settles}; use a finer grid, a larger box, or relax: false")
     return psi

@@ -67,9 +67,8 @@ class SnapshotStart(Initial):
             if len(names) >= len(model.fields):
                 break
         if not names:
-            raise UserError(
-                f"{path}: holds {', '.join(stored.components)}; this model's fields are {', '.join(model.fields)}"
-            )
+            ours = ", ".join(model.fields)
+            raise UserError(f"{path}: holds {', '.join(stored.components)}; this model's fields are {ours}")
         transforms = {name: model.transform_of(name) for name in model.fields}
         return {n: stored.coefficients(n, transforms.get(n, transform)) for n in names} | particles
 
@@ -80,10 +79,8 @@ class SnapshotStart(Initial):
         if missing := [name for name in population.records if name not in stored.records]:
             raise UserError(f"{self.settings.path}: {population.name} have no {missing[0]}; not matter")
         if stored.count != population.count:
-            raise UserError(
-                f"{self.settings.path}: holds {stored.count} {population.name}, and the model's count is "
-                f"{population.count}; they have to be equal"
-            )
+            held = f"holds {stored.count} {population.name}, and the model's count is {population.count}"
+            raise UserError(f"{self.settings.path}: {held}; they have to be equal")
         return population.adopted(stored, population.records)
 
 
@@ -131,9 +128,8 @@ class GadgetStart(Initial):
         if any(not math.isclose(theirs, side, rel_tol=1e-6) for side in ours):
             raise UserError(f"{s.path}: its box is {theirs:.9g} {unit.length}; set grid.box: {[theirs] * 3}")
         if stored.count != population.count:
-            raise UserError(
-                f"{s.path}: has {stored.count} particles of type {s.type}; set the component's count: {stored.count}"
-            )
+            needed = f"set the component's count: {stored.count}"
+            raise UserError(f"{s.path}: has {stored.count} particles of type {s.type}; {needed}")
         scales = {"position": length, "velocity": speed * background.start**1.5, "mass": mass}
         particles = stored.restore(matter.domain, population.records, population.capacity)
         particles, total, ids = jax.jit(lambda p: _converted(p, scales, matter))(particles)

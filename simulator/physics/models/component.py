@@ -243,9 +243,7 @@ class WaveComponent(FieldComponent):
         if problem := mass_problem(settings, gravity.units):
             raise UserError(f"particle_mass: {problem}")
         if gravity.cosmology is not None and (settings.external_potential or settings.absorber):
-            raise UserError(
-                "external_potential: a cosmology excludes external_potential and absorber; keep one of them"
-            )
+            raise UserError("external_potential: a cosmology excludes external_potential and absorber; keep one")
         self.transform, real = make(real=False, every=True), make(real=True, every=True)
 
         def wave(constant: float) -> SchrodingerPoisson:

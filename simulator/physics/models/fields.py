@@ -28,9 +28,8 @@ def check_arrangement(one: Transform, other: Transform, whose: str) -> None:
     """Raises UserError if the points of two transforms lie on the devices in different ways."""
     a, b = one.physical, other.physical
     if a.spec != b.spec or a.shape != b.shape:
-        raise UserError(
-            f"devices.count: {whose} would be shared out differently; fewer devices, or fft.decomposition: slab, work"
-        )
+        works = "fewer devices, or fft.decomposition: slab, work"
+        raise UserError(f"devices.count: {whose} would be shared out differently; {works}")
 
 
 @dataclass(frozen=True)

@@ -107,10 +107,7 @@ def _check_declaration(kind: Any, path: Path, name: str) -> None:
         if field.startswith(("memory", "history")):
             raise UserError(f"{where}: names that begin with memory or history are taken; rename {field!r}")
     if len({field.complex for field in fields}) > 1:
-        raise UserError(
-            f"{where}: real and complex fields cannot be mixed; write a complex field as two real ones, or a real "
-            "one as a complex one"
-        )
+        raise UserError(f"{where}: real and complex fields cannot be mixed; write all as real or all as complex")
     base = SplitEquation if issubclass(kind, SplitEquation) else Equation
     for parameter in kind.Settings.model_fields:
         if hasattr(base, parameter) or parameter in ("settings", "transform", "fields"):

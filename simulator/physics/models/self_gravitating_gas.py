@@ -107,10 +107,7 @@ class SelfGravitatingGas(Model):
         layout, background = self.transform.layout, self.settings.background_density
         if "density" not in names or not float(jnp.max(abs(fields["density"]))):
             if background == "mean":
-                raise UserError(
-                    "gives no density; one that does is needed, or model.background_density: NUMBER for the same "
-                    "everywhere"
-                )
+                raise UserError("gives no density; give one, or a uniform one as model.background_density: NUMBER")
             density = jnp.where(layout.zero, background, fields["density"])
             fields = {**fields, "density": layout.constrain(density)}
 
