@@ -58,12 +58,9 @@ Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def beginning(
-    fields: Fields,
-    memory: dict[str, jax.Array] | None = None,
-    history: History | None = None,
-    particles: Sets | None = None,
-    time: float = 0.0,
-) -> State:
+    fields: Fields, memory: dict[str, jax.Array] | None = None, history: History | None = None,
+    particles: Sets | None = None, time: float = 0.0,
+) -> State:  # fmt: skip
     """The state at the beginning of a run."""
     return State(
         fields,
@@ -79,14 +76,9 @@ def beginning(
 
 
 def one_step(
-    model: Model,
-    integrator: Integrator,
-    state: State,
-    choose: Callable,
-    forcing: Forcing | None = None,
-    swarm: Swarm | None = None,
-    wrap: Wrap | None = None,
-) -> State:
+    model: Model, integrator: Integrator, state: State, choose: Callable, forcing: Forcing | None = None,
+    swarm: Swarm | None = None, wrap: Wrap | None = None,
+) -> State:  # fmt: skip
     """The state after one step; `choose(rate)` gives dt, origin, since and the time at the end of the step. dt is NaN
     if a particle was lost, that is, moved farther than its device reaches. `wrap`: see `step_of`."""
     if isinstance(integrator, Splitting):  # dt comes from the previous step's last kick, which the memory carries
@@ -229,12 +221,9 @@ def rate_of(model: Model, state: State) -> Number:
 
 
 def step_of(
-    model: Model,
-    integrator: Integrator,
-    forcing: Forcing | None = None,
-    swarm: Swarm | None = None,
+    model: Model, integrator: Integrator, forcing: Forcing | None = None, swarm: Swarm | None = None,
     wrap: Wrap | None = None,
-) -> Callable[[State, jax.Array | float], State]:
+) -> Callable[[State, jax.Array | float], State]:  # fmt: skip
     """The pure function (state, dt) -> state. `wrap` maps the tendency (fields, time, stage) -> (rates, maxima) to
     another function with the same result, e.g. `jax.checkpoint`."""
 
@@ -271,13 +260,9 @@ def aligned(state: State, dt: Number, until: Until, fixed: bool, halves: bool = 
 
 
 def advance_of(
-    model: Model,
-    integrator: Integrator,
-    time_step: TimeStep,
-    forcing: Forcing | None = None,
-    swarm: Swarm | None = None,
-    name: str | None = None,
-) -> Advance:
+    model: Model, integrator: Integrator, time_step: TimeStep, forcing: Forcing | None = None,
+    swarm: Swarm | None = None, name: str | None = None,
+) -> Advance:  # fmt: skip
     """`advance(state, until)`, one compiled loop with donated buffers. `name` is the name of the compiled program, by
     which the compile cache finds the program.
 

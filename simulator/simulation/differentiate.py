@@ -111,14 +111,9 @@ class Gradient:
     the loss. Functions are compiled once for each set of keys."""
 
     def __init__(
-        self,
-        simulation: Simulation,
-        loss: Loss,
-        *,
-        steps: int | Sequence[int],
-        dt: float | None = None,
+        self, simulation: Simulation, loss: Loss, *, steps: int | Sequence[int], dt: float | None = None,
         kept: int | None = None,
-    ):
+    ):  # fmt: skip
         """`steps`: the number of steps, or the rising step numbers after which `loss` gets a state each. `kept`: the
         number of states that the forward pass keeps. The reverse holds as many again between two of them; with fewer,
         it computes steps more often. By default it keeps all states, with all tendencies if there is room, in at most

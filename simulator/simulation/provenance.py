@@ -17,13 +17,9 @@ _PACKAGES = ("simulator", "jax", "jaxlib", "jaxdecomp", "numpy", "h5py")
 
 
 def collect(
-    command: Sequence[str],
-    environ: Mapping[str, str],
-    *,
-    devices: Mapping[str, Any],
-    mesh: Mapping[str, Any],
+    command: Sequence[str], environ: Mapping[str, str], *, devices: Mapping[str, Any], mesh: Mapping[str, Any],
     environment_set: Mapping[str, str],
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Versions, commit, host, devices and environment of this start. `devices` and `mesh` hold plain values.
 
     `environment_set`: variables that this program set itself before JAX started. Of the environment only the

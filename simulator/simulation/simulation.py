@@ -46,14 +46,9 @@ class Simulation:
     Raises UserError if configuration and devices are incompatible."""
 
     def __init__(
-        self,
-        config: RunConfig,
-        *,
-        cluster: Cluster | None = None,
-        inputs: Inputs | None = None,
-        report: Report = print,
-        members: int = 1,
-    ):
+        self, config: RunConfig, *, cluster: Cluster | None = None, inputs: Inputs | None = None,
+        report: Report = print, members: int = 1,
+    ):  # fmt: skip
         self.config, self.report = config, report
         self.cluster = cluster or connect(config, discover(os.environ), members=members)
         self.inputs = inputs or Inputs()

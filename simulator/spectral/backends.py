@@ -106,15 +106,9 @@ def _refusal(modes: Modes, count: int, backend: str, decomposition: str) -> str:
 
 
 def make_transform(
-    grid: Grid,
-    devices: Devices,
-    dtype: Any = np.float64,
-    backend: str = staged.NAME,
-    decomposition: str = "auto",
-    real: bool = True,
-    every: bool = False,
-    **options: Any,
-) -> Transform:
+    grid: Grid, devices: Devices, dtype: Any = np.float64, backend: str = staged.NAME, decomposition: str = "auto",
+    real: bool = True, every: bool = False, **options: Any,
+) -> Transform:  # fmt: skip
     """The transform of `grid` over `devices`.
 
     `real`: the fields are real, else complex. `every`: all modes are kept, else only the modes that dealiasing keeps.

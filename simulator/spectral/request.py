@@ -255,12 +255,9 @@ class Request:
             raise UserError(f"fft.exchange: {kind} needs fft.backend: {staged.NAME}")
 
     def chosen(
-        self,
-        cluster: Cluster,
-        members: int = 1,
-        earlier: Mapping[str, Any] | None = None,
+        self, cluster: Cluster, members: int = 1, earlier: Mapping[str, Any] | None = None,
         report: Callable[[str], None] = print,
-    ) -> Chosen:
+    ) -> Chosen:  # fmt: skip
         """The transform on the devices of a cluster, or on each of `members` equal parts of the devices. All
         processes call this method, after `check`; the errors are the same. `earlier`: an earlier start's choice."""
         kernels = native.chosen(self.kernels, cluster.platform)
@@ -275,12 +272,9 @@ class Request:
         return Chosen(next(fastest, preferred(self.modes, found, kernels, cluster.platform)), kernels, choice)
 
     def _measured(
-        self,
-        cluster: Cluster,
-        kernels: Literal["native", "xla"],
-        earlier: Mapping[str, Any] | None,
+        self, cluster: Cluster, kernels: Literal["native", "xla"], earlier: Mapping[str, Any] | None,
         report: Callable[[str], None],
-    ) -> Mapping[str, Any]:
+    ) -> Mapping[str, Any]:  # fmt: skip
         nodes = cluster.broadcast(-(-cluster.num_processes // max(cluster.allocation.local_processes, 1)))
         conditions = {
             "devices": len(cluster.devices),

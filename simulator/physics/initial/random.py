@@ -190,13 +190,9 @@ def _of(
 
 
 def add_random_fields(
-    transform: Transform,
-    settings: WithRandomFields,
-    wanted: Mapping[str, tuple[int, ...]],
-    files: StartFiles,
-    fields: Fields,
-    seed: int = 0,
-) -> Fields:
+    transform: Transform, settings: WithRandomFields, wanted: Mapping[str, tuple[int, ...]], files: StartFiles,
+    fields: Fields, seed: int = 0,
+) -> Fields:  # fmt: skip
     """`fields` and the random fields of the settings. `seed` is added to the seeds of the random fields, so that they
     differ from that of a random velocity."""
     layout, result = transform.layout, dict(fields)

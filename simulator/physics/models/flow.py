@@ -148,12 +148,9 @@ def mean_and_rms(
 
 
 def moments(
-    transform: Transform,
-    inputs: Mapping[str, SpectralVector],
-    rate: Callable[[PointValues], PhysicalScalar],
-    further: Callable[[PointValues, Any], Local] = lambda values, parameters: Local({}),
-    parameters: Any = (),
-) -> Evaluated:
+    transform: Transform, inputs: Mapping[str, SpectralVector], rate: Callable[[PointValues], PhysicalScalar],
+    further: Callable[[PointValues, Any], Local] = lambda values, parameters: Local({}), parameters: Any = (),
+) -> Evaluated:  # fmt: skip
     """Moments of the velocity and of its longitudinal gradients du_i/dx_i, and the largest speed, divergence and
     rate; with the maxima and means of `further`, a function of the values of all `inputs` and of `parameters`."""
     velocity = inputs["velocity"]
@@ -264,13 +261,9 @@ def _in_space(vector: Any) -> list[Any]:
 
 
 def energy_parts(
-    layout: Layout,
-    velocity: SpectralVector,
-    theta: SpectralScalar | None,
-    rotation: Sequence[float],
-    buoyancy_frequency: float,
-    axis: Sequence[float],
-) -> dict[str, OfModes]:
+    layout: Layout, velocity: SpectralVector, theta: SpectralScalar | None, rotation: Sequence[float],
+    buoyancy_frequency: float, axis: Sequence[float],
+) -> dict[str, OfModes]:  # fmt: skip
     """The energy of each mode by its part in the linear, inviscid motion
 
         u_t = P[-2 Omega x u + N theta e],  theta_t = -N u . e,  theta = b / N,

@@ -95,13 +95,9 @@ class Dynamics:
         return maxima.get("rate", jnp.zeros((), self.transform.dtype))
 
     def tendency(
-        self,
-        fields: Fields,
-        time: arrays.Number,
-        accelerations: Fields | None = None,
-        shift: Shift | None = None,
+        self, fields: Fields, time: arrays.Number, accelerations: Fields | None = None, shift: Shift | None = None,
         keep: Collection[str] = (),
-    ) -> tuple[Fields, Evaluated]:
+    ) -> tuple[Fields, Evaluated]:  # fmt: skip
         """N plus the accelerations of a forcing; and the result of `Transform.evaluate`, with the maxima of
         `pointwise` and the values of the inputs in `keep`.
 

@@ -257,12 +257,9 @@ class SchrodingerPoisson(SplitModel):
         return columns | {"rate": self._rate(v)}
 
     def _measured(
-        self,
-        psi: arrays.SpectralScalar,
-        change: arrays.SpectralScalar | None,
-        place: Sequence[arrays.Number],
+        self, psi: arrays.SpectralScalar, change: arrays.SpectralScalar | None, place: Sequence[arrays.Number],
         drift: Sequence[arrays.Number],
-    ) -> Evaluated:
+    ) -> Evaluated:  # fmt: skip
         """Box means and the largest density, relative to the centre of mass at `place`, which moves with `drift`.
         `change` is the result of `_change` if the virial ratio is needed, else None."""
         layout, external = self.transform.layout, self._external

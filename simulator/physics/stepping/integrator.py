@@ -49,16 +49,9 @@ class Integrator:
         return {}
 
     def multistep(
-        self,
-        fields: Advanced,
-        time: Number,
-        dt: Number,
-        first: Advanced,
-        tendency: Tendency,
-        linear: Advanced,
-        history: History,
-        last_dt: Number,
-    ) -> tuple[Advanced, History]:
+        self, fields: Advanced, time: Number, dt: Number, first: Advanced, tendency: Tendency, linear: Advanced,
+        history: History, last_dt: Number,
+    ) -> tuple[Advanced, History]:  # fmt: skip
         """The fields at time + dt, and the history for the next step. `last_dt` is the size of the previous step; 0
         in the first step."""
         return self.step(fields, time, dt, first, tendency, linear), history
