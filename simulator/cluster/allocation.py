@@ -261,15 +261,11 @@ def _step_allocation(environ: Mapping[str, str], step: _Step, coordinator: str |
     if step.arbitrary and coordinator is None:
         warnings.append("with --distribution=arbitrary the first process need not be on the first node")
     return replace(
-        place,
-        cores=_cores(environ, place.local_processes),
-        gpus=gpus,
-        coordinator=coordinator,
+        place, cores=_cores(environ, place.local_processes), gpus=gpus, coordinator=coordinator,
         coordinator_host=place.nodes[0],
         rendezvous=".".join(filter(None, (job.id, job.step, str(job.restarts), step.launcher_port))),
-        warnings=tuple(warnings),
-        secret=_secret(environ),
-    )
+        warnings=tuple(warnings), secret=_secret(environ),
+    )  # fmt: skip
 
 
 def _cores(environ: Mapping[str, str], sharers: int) -> int | None:

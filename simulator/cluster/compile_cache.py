@@ -5,8 +5,7 @@ Without the pointer such programs hit, but the key no longer depends on the part
 and not part of the program. Therefore the name of the cache folder contains a hash of all sources of the rules, and
 the name of a jitted function contains the values over which a rule closes (parameters, a plan).
 
-A cached program is executed with the user's permissions. Therefore a cache that other users could have written is not
-used."""
+A cached program runs with the user's permissions, so that a cache that others could have written is not used."""
 
 import contextlib
 import hashlib
@@ -73,8 +72,7 @@ def folder_name(platform: str, package: Path | None = None) -> str:
 
 
 def prepare(environ: Mapping[str, str], platform: str) -> Path:
-    """Creates the cache folder, tests it by writing to it, and returns it. Raises OSError if the folder is not
-    writable or not private."""
+    """Makes the cache folder and returns it. Raises OSError if the folder is not writable or not private."""
     folder = private_folder(base_folder(environ) / folder_name(platform))
     with tempfile.TemporaryFile(dir=folder) as probe:
         probe.write(bytes(1 << 16))

@@ -64,20 +64,14 @@ def collect(allocation: Allocation, environ: Mapping[str, str], folder: str | No
     port = allocation.port if folder is None else f"port published in {folder}"
     coordinator = allocation.coordinator or f"{allocation.coordinator_host}{':' if folder is None else ', '}{port}"
     return Facts(
-        process_id=allocation.process_id,
-        num_processes=allocation.num_processes,
-        host=host,
-        node=allocation.host or host,
-        local_rank=allocation.local_rank,
-        local_processes=allocation.local_processes,
-        cpus=tuple(sorted(os.sched_getaffinity(0))),
-        cores=min(usable_cores(), allocation.cores or usable_cores()),
+        process_id=allocation.process_id, num_processes=allocation.num_processes, host=host,
+        node=allocation.host or host, local_rank=allocation.local_rank, local_processes=allocation.local_processes,
+        cpus=tuple(sorted(os.sched_getaffinity(0))), cores=min(usable_cores(), allocation.cores or usable_cores()),
         gpus_seen=tuple(_identity(name, listed) for name in seen),
         gpus_taken=tuple(_identity(name, listed) for name in taken),
         gpus_on_node=whole(environ.get("SLURM_GPUS_ON_NODE")),
-        coordinator=coordinator if allocation.num_processes > 1 else "none",
-        versions=versions(),
-    )
+        coordinator=coordinator if allocation.num_processes > 1 else "none", versions=versions(),
+    )  # fmt: skip
 
 
 def versions() -> tuple[str, ...]:

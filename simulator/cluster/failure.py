@@ -37,8 +37,8 @@ def contained(allocation: Allocation) -> Iterator[None]:
 
     A UserError or RunFailure ends the process with exit code 2 or 1. If all processes raise the error, even before
     they have met, process 0 reports it and all exit together; otherwise the process exits alone within seconds. Any
-    other exception is a bug: the process prints its traceback and its name and exits at once with 1. The exceptions
-    of a single process propagate."""
+    other exception is a bug: the process prints its traceback and exits at once with 1. Of a single process they
+    propagate."""
     if allocation.num_processes == 1:
         yield
         return

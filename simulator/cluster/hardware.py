@@ -95,8 +95,7 @@ def has_gpu_plugin(vendor: Vendor | None = None) -> bool:
 
 
 def plugin_problem(vendor: Vendor) -> str | None:
-    """A line, with the cure, if the installed plugin for a vendor's GPUs does not match jaxlib; None if it matches or
-    no plugin is installed."""
+    """A line, with the cure, if the installed plugin for a vendor's GPUs does not match jaxlib, else None."""
     jaxlib = importlib.metadata.version("jaxlib")
     for name in (module.replace("_", "-") for module in PLUGINS[vendor]):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

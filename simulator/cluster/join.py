@@ -37,8 +37,7 @@ def join(
     seconds: how long to wait for missing processes; longer for more than 512 (`meeting.patience`).
     say: called with a line from time to time while processes are missing.
 
-    Raises UserError if the port is in use, NotAllCame if processes do not come, RunFailure if JAX cannot connect the
-    processes."""
+    Raises UserError if the port is in use, NotAllCame if processes do not come, RunFailure if JAX fails."""
     wait = meeting.patience(seconds, allocation.num_processes)
     _allow_connections(allocation.num_processes)
 

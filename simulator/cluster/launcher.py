@@ -2,8 +2,8 @@
 
 The children find each other on loopback. Each child runs in its own session, so that a terminal's Ctrl-C reaches only
 the launcher, which forwards every signal to each child once. The output of the first child is the output of the
-command. The other children write to log files; the launcher captures what they print before these files exist, and
-shows it only if a child fails."""
+command. The other children write to log files; the launcher captures earlier output, and shows it if a child
+fails."""
 
 import argparse
 import contextlib
@@ -148,8 +148,8 @@ def _end(children: Sequence[_Child], grace: float) -> None:
 
 
 class Forwarding:
-    """Calls `send` with each signal that this process receives while the context is open, so that the caller can pass
-    the signal on to its children."""
+    """Calls `send` with each signal that this process receives while the context is open, to pass it on to
+    children."""
 
     def __init__(self, send: Callable[[int], None]) -> None:
         self._send = send

@@ -226,8 +226,7 @@ def attend(find: Callable[[], Place | None], allocation: Allocation, seconds: fl
     find: returns the place of process 0, or None while it is unknown. say: as in `await_all`, but called only if this
     process prints elsewhere than process 0.
 
-    Raises NotAllCame when process 0 gives up or cannot be reached for `seconds`, UserError if it refuses this
-    process."""
+    Raises NotAllCame if process 0 gives up or is out of reach for `seconds`, UserError if it refuses this process."""
     clock, problem = _Lines(seconds), ""
     first = f"process 0 of {allocation.num_processes} ({allocation.coordinator_host or 'the first one'})"
     alone = allocation.source == "explicit" and allocation.local_processes == 1  # a terminal of its own

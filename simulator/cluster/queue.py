@@ -49,15 +49,13 @@ def _states(job: str) -> subprocess.CompletedProcess[str] | None:
 
 
 def job_state(job: str) -> str | None:
-    """The state of a job (PENDING, RUNNING, ...); None if it is not known. Slurm remembers jobs for some minutes
-    after their end (MinJobAge)."""
+    """The state of a job (PENDING, RUNNING, ...); None if unknown, as some minutes after its end."""
     answer = _states(job)
     return None if answer is None else next(iter(answer.stdout.split()), None)
 
 
 def job_is_gone(job: str) -> bool:
-    """Whether no process of the job is alive, because the job has ended, is waiting, or does not exist. False if
-    Slurm does not answer."""
+    """Whether the job has ended, is waiting, or does not exist; False if Slurm does not answer."""
     answer = _states(job)
     if answer is None:
         return False

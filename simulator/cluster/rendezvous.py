@@ -3,8 +3,7 @@
 Process 0 claims a port and publishes host, port and the run's secret as a file in the shared run folder, by rename;
 only the user may read the file. The other processes connect to the port (`meeting`). In a Slurm step the file's name
 contains job, step, restart count and the port of the srun that started the step, so that no two steps read each
-other's file. The other processes list the folder, because a network file system answers a stat, but not a listing,
-from its negative cache."""
+other's file. The other processes list the folder, because network file systems cache missing files."""
 
 import contextlib
 import json

@@ -324,17 +324,12 @@ def assemble(registries: Registries) -> type[RunConfig]:
         return Field(description=RunConfig.model_fields[name].description, **default)
 
     return create_model(
-        "RunConfig",
-        __base__=RunConfig,
-        __doc__=RunConfig.__doc__,
-        __validators__=_fitting(registries),
-        model=(_choice(registries.models), key("model")),
-        initial=(_choice(registries.initials), key("initial")),
+        "RunConfig", __base__=RunConfig, __doc__=RunConfig.__doc__, __validators__=_fitting(registries),
+        model=(_choice(registries.models), key("model")), initial=(_choice(registries.initials), key("initial")),
         forcing=(type(None) if forcing is None else forcing | None, key("forcing", default=None)),
-        particles=(particles, key("particles", default=())),
-        time=(time, key("time")),
+        particles=(particles, key("particles", default=())), time=(time, key("time")),
         output=(with_kinds(registries.outputs), key("output")),
-    )
+    )  # fmt: skip
 
 
 @cache

@@ -1,8 +1,8 @@
 """Functions of users' Python files: calls whose errors name file and line, and a check that they work point by point.
 
 Nonlinear terms are evaluated in blocks of points, separately on each device. A mean over the box, a finite difference
-or a transform in them would silently see the points of one block only. The check reads the traced operations of a
-function and needs no device."""
+or a transform in them would silently see the points of one block only. The check reads traced operations, without a
+device."""
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -79,8 +79,8 @@ _ALONG |= {"cummin": "axis", "cumlogsumexp": "axis"}
 
 
 def mixing(traced: ClosedJaxpr) -> tuple[str, Any] | None:
-    """The first operation that is not pointwise in a function traced on a block of `POINTS`, with its traceback; None
-    if all are pointwise."""
+    """The first operation that mixes points in a function traced on a block of `POINTS`, with its traceback, or
+    None."""
     for outer in traced.jaxpr.eqns:
         for equation in _operations(outer):
             if not _is_pointwise(equation):

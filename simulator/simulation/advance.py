@@ -63,16 +63,9 @@ def beginning(
 ) -> State:  # fmt: skip
     """The state at the beginning of a run."""
     return State(
-        fields,
-        time=jnp.float64(time),
-        step=jnp.int64(0),
-        dt=jnp.float64(0),
-        origin=jnp.float64(time),
-        since=jnp.int64(0),
-        memory=memory or {},
-        history=history or {},
-        particles=particles or {},
-    )
+        fields, time=jnp.float64(time), step=jnp.int64(0), dt=jnp.float64(0), origin=jnp.float64(time),
+        since=jnp.int64(0), memory=memory or {}, history=history or {}, particles=particles or {},
+    )  # fmt: skip
 
 
 def one_step(

@@ -43,15 +43,9 @@ def request_of(config: RunConfig, own: Model | None = None) -> Request:
     model, fft = own or MODELS[config.model.kind], config.fft
     name = config.model.kind if own is None else type(own).__name__
     return Request(
-        Modes(grid_of(config)),
-        np.dtype(np.float64 if config.precision == "double" else np.float32),
-        fft.backend,
-        fft.decomposition,
-        fft.mesh,
-        fft.kernels,
-        fft.exchange,
-        name if model.split else None,
-    )
+        Modes(grid_of(config)), np.dtype(np.float64 if config.precision == "double" else np.float32), fft.backend,
+        fft.decomposition, fft.mesh, fft.kernels, fft.exchange, name if model.split else None,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -151,13 +145,9 @@ def connect(config: RunConfig, allocation: Allocation, folder: Path | None = Non
     check_devices(config, config.devices.count, processes, members)
     each = most_devices(config, max(usable_cores() * processes // members, 1), processes if members == 1 else 1)
     return start(
-        allocation,
-        platform=config.devices.platform,
-        count=config.devices.count,
-        limit=None if each is None else members * each,
-        folder=folder,
-        wait=config.run.rendezvous,
-    )
+        allocation, platform=config.devices.platform, count=config.devices.count,
+        limit=None if each is None else members * each, folder=folder, wait=config.run.rendezvous,
+    )  # fmt: skip
 
 
 def division_lines(cluster: Cluster, transform: Any, environ: Mapping[str, str]) -> list[str]:

@@ -22,14 +22,9 @@ import jax
 import jax.numpy as jnp
 
 KINDS: tuple[str, ...] = (
-    "all-to-all",
-    "all-gather",
-    "all-reduce",
-    "reduce-scatter",
-    "collective-permute",
-    "collective-broadcast",
+    "all-to-all", "all-gather", "all-reduce", "reduce-scatter", "collective-permute", "collective-broadcast",
     "ragged-all-to-all",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -84,15 +84,10 @@ class JaxdecompTransform(Transform):
         points, sharded = _sharded(candidate.mesh)
         self.physical = PhysicalLayout(self.grid, self.mesh, "xyz", points)
         self.layout = Layout(
-            self.grid,
-            self.mesh,
-            "yzx",
-            sharded,
-            mode_numbers={a: self.grid.mode_numbers(a, every=True) for a in "xyz"},
-            half=False,
-            real=modes.real,
+            self.grid, self.mesh, "yzx", sharded,
+            mode_numbers={a: self.grid.mode_numbers(a, every=True) for a in "xyz"}, half=False, real=modes.real,
             truncated=not modes.every,
-        )
+        )  # fmt: skip
         self.name = f"{NAME}_{candidate.plan}"
         self._forward = _Components(self, "forward")
         self._inverse = _Components(self, "inverse")
@@ -129,14 +124,9 @@ class _Components(Program):
         sides = (transform.physical, transform.layout)
         self.source, self.target = sides if direction == "forward" else sides[::-1]
         super().__init__(
-            self._apply,
-            transform.mesh,
-            [self.source.spec],
-            [self.target.spec],
-            name=f"{transform.name}_{direction}",
-            linear=True,
-            part=(transform, direction),
-        )
+            self._apply, transform.mesh, [self.source.spec], [self.target.spec], name=f"{transform.name}_{direction}",
+            linear=True, part=(transform, direction),
+        )  # fmt: skip
 
     @cached_property
     def _one(self) -> Callable[[jax.Array], jax.Array]:

@@ -289,15 +289,8 @@ class Request:
         if known and all(known.get(key) == value for key, value in conditions.items()):
             return known
         fastest = measured(
-            self.modes,
-            cluster.devices,
-            self.dtype,
-            decomposition=self.decomposition,
-            mesh=self.mesh,
-            kernels=kernels,
-            nodes=nodes,
-            folder=base_folder(os.environ),
-            broadcast=cluster.broadcast,
+            self.modes, cluster.devices, self.dtype, decomposition=self.decomposition, mesh=self.mesh,
+            kernels=kernels, nodes=nodes, folder=base_folder(os.environ), broadcast=cluster.broadcast,
             report=report if cluster.is_first else lambda line: None,
-        )
+        )  # fmt: skip
         return {**conditions, "backend": fastest.backend, "plan": fastest.decomposition, "on": fastest.mesh}

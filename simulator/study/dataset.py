@@ -59,15 +59,13 @@ class _WellField:
 
 
 def check_dataset(sweep: Sweep) -> None:
-    """Raises UserError, naming the key, if the runs of the sweep cannot be trajectories of one data set, or are too
-    few for the split."""
+    """Raises UserError, naming the key, if the runs cannot form one data set, or are too few for the split."""
     check_alike(sweep)
     divided(sweep)
 
 
 def check_alike(sweep: Sweep) -> None:
-    """Raises UserError, naming the key, if the runs differ in grid, fields or times, or their frames have no constant
-    interval."""
+    """Raises UserError, naming the key, if the runs differ in grid, fields or times, or frames are uneven."""
     first = as_mapping(sweep.runs[0].config)
     for run in sweep.runs:
         other = as_mapping(run.config)
@@ -132,8 +130,7 @@ def write_dataset(sweep: Sweep) -> Path:
 
 def _fields(name: str, entry: FieldEntry) -> Iterator[_WellField]:
     """The fields of the data set that a field of the snapshots becomes. Vectors and tensors of other dimensions than
-    the space have no place in the format; their components are fields of their own, and so are the real and the
-    imaginary part of complex fields."""
+    the space have no place in the format; their components, and the parts of complex fields, are fields."""
     order, parts = len(entry.components), [(name, ())]
     if order > 2 or any(len(names) != len(entry.axes) for names in entry.components):
         order, parts = 0, [(f"{name}_{label}", index) for index, label in component_names(entry.components)]

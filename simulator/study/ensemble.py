@@ -52,8 +52,7 @@ class Ensemble:
         self._latest: dict[int, State] = {}
 
     def compile(self) -> None:
-        """Compiles the program for all runs by a call that takes no steps, before any run writes a file. Exceptions
-        of the compilation propagate."""
+        """Compiles the program for all runs by a call without steps, before any run writes. Exceptions propagate."""
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.simulation.template)
         idle = self.simulation.placed(zeros)
         self._latest = dict.fromkeys(self._working, idle)

@@ -63,8 +63,8 @@ def _run(
     batch: bool = False, whole: bool = False,
 ) -> int:  # fmt: skip
     """Runs `runs`, `jobs` processes at a time. With `batch`, similar runs are stepped together in one process; with
-    `whole` in the groups of all runs of the sweep, so that continued runs are stepped by the program that began them
-    and end with the same bytes."""
+    `whole` in the groups of all runs of the sweep, so that continued runs keep their program, and end with equal
+    bytes."""
     if jobs < 1:
         raise UserError(f"--jobs: must be at least 1, not {jobs}")
     if not runs:
@@ -165,8 +165,7 @@ class Chunk:
 
 def plan_submission(sweep: Sweep, runs: Sequence[SweepRun], largest: int) -> list[Chunk]:
     """The arrays for `runs`, which `sweep submit` submits one after another. `largest` is one more than the largest
-    possible task number. `slurm.throttle` limits all arrays together, because an array waits for the end of the
-    previous one."""
+    possible task number. Each waits for the previous one: `slurm.throttle` limits them all."""
     by_chunk: dict[int, list[SweepRun]] = {}
     for run in runs:
         by_chunk.setdefault(run.index // largest * largest, []).append(run)

@@ -100,8 +100,7 @@ class _Members:
             raise UserError(f"stream: unknown field {unknown[0]!r}{meant} there are {', '.join(known)}")
 
     def trajectories(self, runs: Sequence[SweepRun], frames: int) -> dict[str, jax.Array]:
-        """Every frame of the runs by field, (run, time, component, x, y, z). Nothing waits for the devices
-        between the frames."""
+        """Every frame of the runs by field, (run, time, component, x, y, z). No frame waits for the host."""
         # The program is compiled for `size` runs; the places of a smaller batch hold a run that takes no steps.
         idle = (self._size - len(runs)) * [0]
         places = [*range(len(runs)), *idle]

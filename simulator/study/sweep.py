@@ -109,8 +109,7 @@ class Sweep(Shown):
     def prepare(self) -> list[str]:
         """Writes plan.json, and every configuration into its run's folder; returns lines about changed keys.
 
-        A run that has started keeps its configuration, except for keys of `output`, which follow the file until the
-        run is finished."""
+        A run that has started keeps its configuration but for keys of `output`, which follow the file to its end."""
         lines: list[str] = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -80,8 +80,7 @@ _REDUCTIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """A reduction of a formula of columns of diagnostics.csv over the rows for which all conditions hold; or one of
-    SCALARS, with an empty `formula`."""
+    """A reduction of a formula of columns over the rows for which all conditions hold; or one of SCALARS."""
 
     text: str
     reduction: str

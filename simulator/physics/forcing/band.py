@@ -1,7 +1,6 @@
 """Forces on the modes of a band: random forces with a correlation time, and forces along the flow.
 
-Forces along the flow use only the Hermitian part of the velocity: the anti-Hermitian part is invisible on the grid
-and would grow without limit."""
+Forces along the flow use only the Hermitian part of the velocity: the other, invisible on the grid, would grow."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -24,8 +23,8 @@ from simulator.spectral.random import mode_normals
 
 
 def momentum(fields: Fields) -> SpectralVector:
-    """The momentum density, in an incompressible flow of density 1 the velocity. The box mean of its product with an
-    acceleration is the power per volume."""
+    """The momentum density, in an incompressible flow of density 1 the velocity. Times an acceleration it is the
+    power per volume."""
     return fields["momentum"] if "momentum" in fields else fields["velocity"]
 
 
@@ -137,8 +136,7 @@ class OrnsteinUhlenbeck(Forcing):
     less. Eswaran & Pope, Comput. Fluids 16, 257 (1988); the weight w as in Federrath et al., Astron. Astrophys.
     512, A81 (2010).
 
-    xi is keyed by seed, mode and step number, so that the history is the same on any number of devices and after
-    a restart."""
+    xi is keyed by seed, mode and step number, so that its history depends on neither devices nor restarts."""
 
     Settings = OrnsteinUhlenbeckSettings
 
@@ -217,8 +215,8 @@ class ConstantPower(Forcing):
     """f = rate u_band / <u_band^2>, where u_band has the modes of the band: the box mean of f . u is the rate.
 
     Machiels, Phys. Rev. Lett. 79, 3411 (1997), at a given rate. The velocity must have energy in the band. In gas the
-    modes of the momentum replace those of the velocity, so that the box mean of rho u . f is the rate for any density
-    and the force never opposes the flow."""
+    modes of the momentum replace those of the velocity, so that the box mean of rho u . f is the rate for any
+    density."""
 
     Settings = ConstantPowerSettings
 

@@ -22,8 +22,8 @@ from simulator.spectral.operators import project
 class Forcing:
     """An acceleration of the velocity (or of other fields), as coefficients; a pure function of state and memory.
 
-    By default it has no memory. `__init__` raises UserError if the forcing cannot act on the model; the message
-    starts with the key after `forcing.`."""
+    By default it has no memory. `__init__` raises UserError, beginning with the key, if it cannot act on the
+    model."""
 
     Settings: ClassVar[type[Settings]]
 
@@ -31,8 +31,7 @@ class Forcing:
         self.settings, self.transform, self.model = settings, transform, model
 
     def memory(self) -> dict[str, jax.Array]:
-        """The initial values of the arrays that the forcing carries from step to step, in the state and in
-        checkpoints."""
+        """The first values of the arrays that the forcing carries from step to step in the state."""
         return {}
 
     def renewed(self, memory: dict[str, Any], step: Whole, dt: Number) -> dict[str, Any]:

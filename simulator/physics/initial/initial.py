@@ -1,5 +1,4 @@
-"""The contract of an initial condition, the transform of values on the grid to coefficients, and the initial
-condition of a composite."""
+"""The contract of an initial condition, values on the grid as coefficients, and the start of a composite."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Union, cast
@@ -58,8 +57,7 @@ class StoredGadget(StoredParticles, Protocol):
 
 
 class Initial:
-    """An initial condition. It defines `build` or, if it needs the model and not only the model's fields,
-    `build_for`."""
+    """An initial condition. It defines `build` or, if the model's fields do not suffice, `build_for`."""
 
     Settings: ClassVar[type[Settings]]
     composite: ClassVar[bool] = False
@@ -69,8 +67,8 @@ class Initial:
         self.settings = settings
 
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
-        """Spectral fields by name. `wanted` are the model's fields and their leading shapes; fields that are not
-        returned start at zero."""
+        """Spectral fields by name. `wanted`: the model's fields and their leading shapes; missing ones start at
+        zero."""
         raise TypeError(f"{type(self).__name__} does not define build")
 
     def build_for(self, model: Model, files: StartFiles) -> Fields:

@@ -64,8 +64,7 @@ def _resting(places: Positions, mass: float) -> Callable[[jax.Array], dict[str, 
 
 
 def lattice_shift(matter: ParticleComponent) -> tuple[float, float, float]:
-    """The displacement (length) of the lattice from points of the grid along each axis, less than a spacing; 0 for a
-    glass."""
+    """The displacement (length) of the lattice from the grid along each axis, below a spacing; 0 for a glass."""
     if matter.settings.arrangement == "glass":
         return 0.0, 0.0, 0.0
     domain, spacing = matter.domain, matter.transform.grid.spacing

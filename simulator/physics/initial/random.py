@@ -155,8 +155,7 @@ def check_helicity(transform: Transform, helicity: float, key: str) -> None:
 def noise(
     layout: Layout, s: "ScalarSettings | NoiseSettings", shape: Shape, seed: int, lead: tuple[int, ...] = ()
 ) -> SpectralField:
-    """A field of independent components with leading axes `lead`; the box mean of the sum of their squares is
-    `variance`."""
+    """A field of independent components, axes `lead`; the box mean of the sum of their squares is `variance`."""
     field = _draw(layout, shape, seed, math.prod(lead), s.normalise)
     return _scale(layout, field, shape, s.variance, s.normalise).reshape(*lead, *layout.shape)
 
@@ -182,8 +181,7 @@ STREAMS = 0x9E3779B9  # Distance between the seeds of fields that are drawn for 
 def _of(
     name: str, s: SpectrumSettings, number: int, seed: int, wanted: Mapping[str, Any], files: StartFiles
 ) -> tuple[Shape, int]:
-    """Spectrum and seed of the field `name`, the `number`-th of the random fields. Raises UserError if the model has
-    no such field."""
+    """Spectrum and seed of the `number`-th random field, `name`. Raises UserError if the model lacks it."""
     if name not in wanted:
         raise UserError(f"{name} is not a field of this model; its fields are {', '.join(wanted)}")
     return shape_of(s, files), (s.seed + seed + number * STREAMS) % 2**32
@@ -234,8 +232,7 @@ class Random(Initial):
     """Random velocity with a given energy and spectrum E(k); magnetic field and scalars likewise.
 
     Every mode is keyed by its wavenumber: one seed gives one field on any number of devices, and a finer grid has the
-    same large scales (all shells that truncation leaves whole on both grids), up to the common factor that sets the
-    energy."""
+    same large scales (shells that truncation leaves whole on both grids), up to a common factor."""
 
     Settings = RandomSettings
 

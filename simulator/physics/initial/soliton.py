@@ -198,8 +198,7 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> Spect
 
 
 _STEP, _EDGE, _REACH = 1 / 256, 6.0, 16.0
-"""In units of L: the spacing of the table, the radius from which the asymptotic form continues the solution, and the
-end of the table."""
+"""In units of L: the spacing of the table, where the asymptotic form begins, and the end of the table."""
 
 
 @dataclass(frozen=True)
@@ -219,8 +218,7 @@ def radial_ground_state() -> RadialState:
     """The state without nodes, by collocation.
 
     With u = phi - e: f'' = -2 f'/s + 2 u f, u'' = -2 u'/s + 4 pi f^2. Beyond the mass M, f = A exp(-q s) s^(M/q - 1)
-    with q^2 = 2 (u + M / s). Compare Guzman & Urena-Lopez, Phys. Rev. D 69, 124033 (2004), whose units differ by lap
-    phi = f^2."""
+    with q^2 = 2 (u + M / s). Compare Guzman & Urena-Lopez, Phys. Rev. D 69, 124033 (2004), with lap phi = f^2."""
     from scipy.integrate import solve_bvp
 
     def slopes(s: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -120,8 +120,8 @@ class Boussinesq(NavierStokes):
         return {"buoyancy": self.settings.diffusivity, **super().diffusivities}
 
     def _stratified(self, flow: Mapping[str, Number], diffused: Number) -> dict[str, Number]:
-        """Numbers of a stably stratified flow (Davidson 2013, section 4.3); `diffused` is the rate at which diffusion
-        reduces the variance of the buoyancy."""
+        """Numbers of a stably stratified flow (Davidson 2013, section 4.3); `diffused`: the loss of variance of b by
+        diffusion."""
         square = self.settings.stratification
         viscous, mixing = flow["viscous_dissipation"], 0.5 * diffused / square
         found = {

@@ -35,7 +35,7 @@ class Closure:
 
     A closure states either `stress` and `flux`, pointwise functions of the values of `inputs`, or, with `modal`,
     `modal_damping`. A closure for magnetohydrodynamics also states `electromotive_force`. `__init__` raises UserError
-    if the settings do not suit the run."""
+    for unsuitable settings."""
 
     Settings: ClassVar[type[Settings]]
     modal: ClassVar[bool] = False
@@ -84,15 +84,13 @@ class Closure:
 
 
 def filter_width(grid: Grid) -> float:
-    """The geometric mean over the axes of pi / k_max, the width of the filter that keeps the modes of the state
-    (Pope, section 13.2)."""
+    """The geometric mean of pi / k_max, the width of the filter that keeps the modes (Pope, section 13.2)."""
     kept = [n * unit for n, unit in zip(grid.kept, grid.fundamental, strict=True) if n > 0]
     return math.pi / math.prod(kept) ** (1 / len(kept)) if kept else min(grid.box)
 
 
 def diffusive_rate(grid: Grid, viscosity: jax.Array) -> jax.Array:
-    """nu sum_i k_i / dx_i (1/time) with the largest kept k_i: the viscosity nu of an explicit term limits dt like a
-    speed of nu k_i along each axis."""
+    """nu sum_i k_i / dx_i (1/time) with the largest kept k_i: explicit viscosity limits dt like speeds nu k_i."""
     scales = zip(grid.kept, grid.fundamental, grid.spacing, strict=True)
     return viscosity * sum(n * unit / h for n, unit, h in scales)
 
@@ -374,8 +372,8 @@ def named(tree: Tree) -> dict[str, Any]:
 
 
 def fitted(tree: Tree, like: Tree, where: str) -> Tree:
-    """The arrays of `tree`, by name, in the tree `like`. Raises UserError, which begins with `where`, if an array has
-    another name or shape."""
+    """The arrays of `tree`, by name, in the tree `like`. Raises UserError, `where`: ..., for other names or
+    shapes."""
     given, wanted = named(tree), named(like)
     for name in [*given, *wanted]:
         if name not in wanted:

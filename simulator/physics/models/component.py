@@ -80,8 +80,7 @@ class Component:
     transform: Transform
     """The transform of all fields of the component."""
     alone: Any
-    """The model of this matter alone under the composite's gravity, whose initial conditions the component accepts;
-    for particles the component itself."""
+    """The model of this matter alone, whose initial conditions the component accepts; for particles the component."""
 
     @property
     def population(self) -> Population | None:
@@ -107,9 +106,8 @@ class Component:
     def kick(
         self, fields: Any, work: Any, potential: Potential, time: Number, duration: Number
     ) -> tuple[Any, Number]:
-        """The fields after the potential has accelerated the matter for `duration`, while nothing moves and the
-        density stays constant; and the rate (1/time, double) that limits dt: dt = cfl / rate, NaN if no step can be
-        taken."""
+        """The fields after an acceleration by the potential for `duration`, while nothing moves; and the rate
+        (1/time, double) that limits dt: dt = cfl / rate, NaN if no step can be taken."""
         raise TypeError(f"{type(self).__name__} does not define kick")
 
     def drift(self, fields: Any, duration: Number) -> Any:
@@ -130,8 +128,7 @@ class Component:
         return {}
 
     def energy_slope(self, work: Any, scale_factor: Number) -> Number | float:
-        """The derivative of `energy` with respect to the scale factor for constant fields; `work` is the second
-        result of `source`."""
+        """The derivative of `energy` by the scale factor for constant fields; `work` is from `source`."""
         return 0.0
 
     def trouble(self, fields: Any) -> tuple[str, str] | None:
@@ -144,7 +141,7 @@ class Component:
 
 
 class FieldComponent(Component):
-    """Matter that consists of fields. Diagnostics, spectra and derived fields are those of its model without
+    """Matter that consists of fields, with the diagnostics, spectra and derived fields of its model without
     gravity."""
 
     free: Any  # The model of this matter alone without gravity.
@@ -158,8 +155,7 @@ class FieldComponent(Component):
 
 def _alone(kind: type[_Settings], shared: type[Settings], settings: Settings, **gravity: Any) -> _Settings:
     """The settings of a model of one component alone: the keys of `shared` from the component's `settings`, and the
-    keys `gravity`. They are not validated: the values were checked already, and in a batch of runs values are
-    arrays."""
+    keys `gravity`. Values, which may be arrays, were validated before."""
     values = {name: getattr(settings, name) for name in shared.model_fields if name != "kind"}
     return kind.model_construct(**values, **gravity)
 

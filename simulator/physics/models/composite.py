@@ -107,8 +107,7 @@ class Composite(SplitModel):
 
     Settings = CompositeSettings
     integrators: ClassVar[tuple[str, ...]] = ("kick_drift_kick", "drift_kick_drift", "bullfrog", "fastpm")
-    """The integrators of second order: those of higher order step back in time, which a viscous gas does not
-    allow."""
+    """Those of second order: higher orders step back in time, which a viscous gas does not allow."""
     dealias: ClassVar[tuple[str, ...]] = ("two_thirds",)
     guarded = True
 
@@ -254,8 +253,7 @@ class Composite(SplitModel):
         return Matter(values, works, modes, self._potential(values, modes, factor))
 
     def density_modes(self, values: Mapping[str, PhysicalScalar]) -> dict[str, SpectralScalar]:
-        """Coefficients of the components' densities from their values; from those of particles the window of the
-        assignment is divided out."""
+        """Coefficients of the components' densities; from particles' the window of the assignment is divided out."""
         forward = self.transform.forward
         return {name: self.parts[name].sharpened(forward(density)) for name, density in values.items()}
 

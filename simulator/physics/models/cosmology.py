@@ -193,8 +193,7 @@ class Background:
         return xp.concatenate([xp.zeros(1), xp.cumsum(pieces)])
 
     def distance(self, time: Number) -> Number:
-        """The integral of a d tau from a supercomoving time to today, traced: the comoving distance over the speed of
-        light; relative error below 1e-10."""
+        """The integral of a d tau from a time to today, traced: the comoving distance over the speed of light."""
         passed, a = self._integral(self._table[0], 1), np.exp(self._table[0])
         return self._at(self.time_of(1.0), passed, a, jnp) - self._at(time, passed, a, jnp)
 

@@ -65,8 +65,7 @@ class Equation(Model):
                 return {"u": -0.5 * self.gradient(products["square"])[0]}
 
     `linear`, `products` and `combine` are the equation; `advection` gives a CFL condition. All other methods of
-    `Model` can be overridden as well. Wavenumbers and derivatives have one entry for each axis of the grid: two in a
-    two-dimensional run."""
+    `Model` can be overridden, too. Wavenumbers and derivatives have an entry for each axis of the grid."""
 
     Settings = NoParameters
     planar = True
@@ -118,8 +117,7 @@ class Equation(Model):
         return other
 
     def combine(self, products: Tree, fields: Fields) -> Fields:
-        """N of each field; by default the product of the same name. Fields without an entry have no nonlinear
-        term."""
+        """N of each field, none for fields without an entry; by default the product of the same name."""
         return dict(products)
 
     def tendency(self, fields, time, accelerations=None, shift=None, keep=()) -> tuple[Fields, Evaluated]:
@@ -155,8 +153,7 @@ class Equation(Model):
         return whole
 
     def begin(self, fields: Fields, names: Any) -> Fields:
-        """The evolved fields; if modes grow, without the anti-Hermitian part of the coefficients, which is invisible
-        on the grid."""
+        """The evolved fields; if modes grow, without the anti-Hermitian part, which is invisible on the grid."""
         if not self.growing:
             return fields
         layout = self.transform.layout

@@ -35,8 +35,7 @@ RESOLVED = 1.0
 """The smallest k_max eta of a resolved flow. Low-order statistics need this much, statistics of velocity gradients
 1.5 (Pope, Turbulent Flows, section 9.1.2)."""
 UNDER_RESOLVED = 1e-3
-"""Fraction of the enstrophy, or of the kinetic energy of waves, at the edge of the spectrum above which a run
-warns."""
+"""Fraction of the enstrophy, or of kinetic energy of waves, at the edge of the spectrum above which a run warns."""
 _NEWTON_STEPS = 8
 
 Damping = Sequence[tuple[int, float | jax.Array]]
@@ -44,8 +43,8 @@ Damping = Sequence[tuple[int, float | jax.Array]]
 
 
 def tail_fraction(layout: Layout, values: OfModes, floor: Number | float) -> Number:
-    """The fraction of the sum of `values` >= 0 over all modes that lies at the edge of the spectrum; 0 if the sum is
-    round-off, that is, at most `floor`."""
+    """The fraction of the sum of `values` >= 0 over all modes that lies at the edge of the spectrum; 0 if it is at
+    most `floor`."""
     edge = jnp.zeros((1, 1, 1), bool)
     for axis, kept in zip(AXES, layout.grid.kept, strict=True):
         mode_numbers = layout.integers(axis)
@@ -64,8 +63,7 @@ def dissipation_scale(damping: Damping, dissipation: Number, of: Literal["energy
 
     With viscosity alone this is Kolmogorov's (nu^3 / dissipation)^(1/4), with one hyperviscosity alone (nu_n^3 /
     dissipation)^(1 / (6 n - 2)); with both the result is at least the longer of these two lengths. For enstrophy it
-    is Kraichnan's (nu^3 / dissipation)^(1/6) (Phys. Fluids 10, 1417, 1967). `dissipation` is the total; if it is 0
-    the result is nan."""
+    is Kraichnan's (nu^3 / dissipation)^(1/6) (Phys. Fluids 10, 1417, 1967). If `dissipation` is 0: nan."""
     eddies = {"energy": 2 / 3, "enstrophy": 0.0}[of]
     orders = jnp.asarray([2 * n - eddies for n, _ in damping], jnp.float64)
     coefficients = jnp.stack([jnp.asarray(nu, jnp.float64) for _, nu in damping])
@@ -134,8 +132,8 @@ def mean_and_rms(
     mean: Float[Array, "d"], means: Mapping[str, Number], name: str, rms: str, stress: str
 ) -> dict[str, Number]:
     """Columns of a vector: `mean_NAME_x`, ...; `RMS`, sqrt(<v'^2> / d), and `RMS_x`, sqrt(<v'_x^2>), ...;
-    `STRESS_xy`, <v'_x v'_y>, `STRESS_xz`, `STRESS_yz`. `mean` is the box mean of the vector; `means` are the box
-    means of `products_about`."""
+    `STRESS_xy`, <v'_x v'_y>, `STRESS_xz`, `STRESS_yz`. `mean`: that of the vector; `means`: those of
+    `products_about`."""
     axes = AXES[: len(mean)]
     squares = [means[f"{name}_{axis}{axis}"] for axis in axes]
     across = [axes[i] + axes[j] for i, j in symmetric_pairs(len(axes)) if i != j]
@@ -185,8 +183,7 @@ def flow_scalars(
     Taylor scale sqrt(d (d + 2) u_rms^2 / <omega^2>), turnover time integral scale / u_rms; Kolmogorov scale, or
     Kraichnan's scale of a cascade of enstrophy, as in `dissipation_scale`; `edge_enstrophy` is the fraction of the
     enstrophy at the edge of the spectrum. Skewness and flatness are those of the longitudinal gradients du_i/dx_i.
-    Quantities that depend on viscosity are left out if it is 0; in two dimensions the helicity is left out, which is
-    0."""
+    Quantities that depend on viscosity are left out if it is 0, and the helicity in two dimensions."""
     layout, dimensions = transform.layout, len(velocity)
     omega = curl(layout, velocity)
     enstrophy = 0.5 * layout.inner(omega, omega).sum()

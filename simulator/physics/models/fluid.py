@@ -26,8 +26,7 @@ strain gradient Q R
 _OF_TABLES = "step time dt cfl x y z k r r_outer sigma contrast axis"
 RESERVED = frozenset(f"{_OF_MODELS} {_OF_TABLES}".split())
 """Names of fields, spectra and quantities of some model, of coordinates of tables and series, and of products that
-are computed at points. `viscous`, `ohmic`, `drag` and `subgrid` are reserved because of the columns
-`NAME_dissipation`."""
+are computed at points. `viscous`, `ohmic`, `drag`, `subgrid`: columns `NAME_dissipation`."""
 LONGEST_NAME = 64
 
 
@@ -174,8 +173,7 @@ def damping(coefficient: float, hyper: Hyperdiffusion | None) -> Damping:
 def damping_rate(layout: Layout, terms: Damping, dtype) -> arrays.OfModes:
     """The rate (1/time) at which `terms` damp each mode.
 
-    The rates are computed in double precision; rates beyond the range of single precision are capped, far beyond 1/dt
-    of any step."""
+    Computed in double precision; rates beyond the range of single precision, far above any 1/dt, are capped."""
     k2 = layout.k_squared()
     (_, first), *hyper = terms
     rate = first * k2

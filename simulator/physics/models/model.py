@@ -39,8 +39,8 @@ class Dynamics:
     split: ClassVar[bool] = False
     """Whether the equation is solved by split steps, as a `SplitModel`."""
     guarded: ClassVar[bool] = False
-    """Whether the rate is NaN if no step can be taken from finite fields. The step then leaves the fields unchanged,
-    and `trouble` states the reason."""
+    """Whether the rate is NaN if no step can be taken from finite fields. Then fields stay, and `trouble` says
+    why."""
 
     def __init__(self, settings: Any, transform: Transform, fields: Sequence[FieldSpec]):
         """`fields` are the evolved ones."""
@@ -66,8 +66,8 @@ class Dynamics:
         return fields
 
     def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
-        """Products of values at a point. `maxima["rate"]`, if present, is the advective rate sum_i |v_i| / dx_i
-        (1/time) that limits dt."""
+        """Products of values at a point. `maxima["rate"]`: the rate sum_i |v_i| / dx_i (1/time) that limits dt, if
+        any."""
         raise TypeError(f"{type(self).__name__} does not define pointwise")
 
     def parameters(self, time: arrays.Number) -> Tree:
@@ -101,8 +101,8 @@ class Dynamics:
         """N plus the accelerations of a forcing; and the result of `Transform.evaluate`, with the maxima of
         `pointwise` and the values of the inputs in `keep`.
 
-        With `shift` the products are evaluated on a shifted grid, which changes the phase of their aliasing errors;
-        no values are kept then."""
+        With `shift` products are evaluated on a shifted grid, with other phases of aliasing errors, and no values
+        kept."""
         inputs, parameters = self.inputs(fields), self.parameters(time)
         if shift is None:
             kept = tuple(name for name in keep if name in inputs)
@@ -126,8 +126,7 @@ class Dynamics:
         return {}
 
     def contents(self, state: "State") -> Any:
-        """The argument `fields` of the model's methods: the fields of a state, and the other arrays that steps
-        change, such as particles."""
+        """The argument `fields` of the model's methods: the fields of a state, and what else steps change."""
         return state.fields
 
 
@@ -147,8 +146,7 @@ class Observables(Dynamics):
         return {**self.fields, **{name: field.spec for name, field in self.derived().items()}}
 
     def spec(self, name: str) -> FieldSpec:
-        """The specification of a field, evolved or derived. Raises KeyError, which lists the fields, for another
-        name."""
+        """The specification of a field, evolved or derived. Raises KeyError, which lists them, for others."""
         specs = self.specs()
         if name not in specs:
             raise KeyError(f"{name!r} is not a field of this model; its fields are {', '.join(specs)}")
@@ -273,8 +271,7 @@ class Model(Observables):
     """An equation that a configuration can name: its `Dynamics`, its `Observables`, and here how a run makes, starts
     and forces it.
 
-    A subclass has to define `Settings`, `pointwise` and `combine`, and to pass its fields to `__init__`. Everything
-    else has a default."""
+    A subclass defines `Settings`, `pointwise` and `combine`, and passes its fields to `__init__`."""
 
     Settings: ClassVar[type[Settings]]
     integrators: ClassVar[tuple[str, ...]] = ()
@@ -284,8 +281,7 @@ class Model(Observables):
     planar: ClassVar[bool] = False
     """Whether the equation can also be solved in two dimensions."""
     open: ClassVar[bool] = False
-    """Whether the model is known only when the user's files are read; integrator, dealiasing and forcing are then
-    checked against it."""
+    """Whether the model is known only when the user's files are read; other keys are checked against it then."""
     unforced: str | None = None
     """The reason why the model cannot be forced; None if it can."""
     background: Background | None = None
@@ -298,13 +294,11 @@ class Model(Observables):
 
     @classmethod
     def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> "Model":
-        """The model of a run. `make(real=True, every=False)` is `make_transform` on the run's grid and devices;
-        `files` opens the user's files."""
+        """The model of a run. `make(real=True, every=False)` makes a transform of the run; `files` opens files."""
         return cls(settings, make())  # type: ignore[call-arg] - subclasses know their fields
 
     def settle(self) -> None:
-        """Computes on the devices the quantities that depend only on settings; called once on every process, when the
-        model is made."""
+        """Computes on the devices what depends only on settings; called once on every process, at the start."""
 
     @property
     def solenoidal(self) -> tuple[str, ...]:

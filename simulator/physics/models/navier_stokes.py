@@ -148,8 +148,7 @@ class NavierStokes(Model):
         return maxima["rate"] + 2 * hypot(*self.settings.rotation)
 
     def tendency(self, fields, time, accelerations=None, shift=None, keep=()) -> tuple[Fields, Evaluated]:
-        """As for every model, with the rates of a modal closure; the stress of another closure is among the
-        products."""
+        """As for every model, with the rates of a modal closure; other closures are among the products."""
         rates, evaluated = super().tendency(fields, time, accelerations, shift, keep)
         if self.closure is None or not self.closure.modal:
             return rates, evaluated

@@ -50,8 +50,7 @@ class Splitting(Integrator):
     kicks: ClassVar[tuple[float, ...]]
 
     def stages(self, background: Any, time: Number, dt: Number) -> Stages:
-        """The stages of a step from `time` to time + dt, by default those of the table; `background` is that of the
-        model."""
+        """The stages of a step from `time` to time + dt, by default the table's; `background` is the model's."""
         drifts, kicks = jnp.asarray(self.drifts), jnp.asarray(self.kicks)
         return Stages(dt * drifts, dt * kicks, time + dt * np.cumsum(self.drifts[:-1]))
 
