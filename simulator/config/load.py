@@ -51,22 +51,20 @@ def read_yaml(
 
 
 def load_config(
-    path: str | os.PathLike[str], overrides: Iterable[str | Override] = (), *, check_files: bool = True,
-    config_class: type[RunConfig] | None = None,
-) -> RunConfig:  # fmt: skip
+    path: str | os.PathLike[str], overrides: Iterable[str | Override] = (), *, check_files: bool = True
+) -> RunConfig:
     """The run that the YAML file at `path` describes, with `key.path=value` overrides applied.
 
     `check_files=False` accepts input files that no longer exist (when the record of a finished run is read).
     Raises UserError with one line per mistake, `file:line: key: what is wrong, what would be right`."""
-    name = os.fspath(path)
-    return _validated(read_yaml(path), name, overrides, check_files, config_class)
+    return _validated(read_yaml(path), os.fspath(path), overrides, check_files)
 
 
 def make_config(blocks: Mapping[str, Any]) -> RunConfig:
     """The run that `blocks` describe: mappings or settings objects by name. Paths are relative to the current folder.
     Raises UserError like `load_config`."""
     data = {name: block for name, block in blocks.items() if block is not None}
-    return _made(data, {"folder": os.getcwd(), "name": "run"}, Places({(): "Simulation"}), run_config_class())
+    return _made(data, {"folder": os.getcwd(), "name": "run"}, Places({(): "Simulation"}))
 
 
 def parse_config(text: str, name: str) -> RunConfig:
@@ -77,10 +75,7 @@ def parse_config(text: str, name: str) -> RunConfig:
     return _validated(document, name, (), check_files=False)
 
 
-def _validated(
-    document: Document, name: str, overrides: Iterable[str | Override], check_files: bool,
-    config_class: type[RunConfig] | None = None,
-) -> RunConfig:  # fmt: skip
+def _validated(document: Document, name: str, overrides: Iterable[str | Override], check_files: bool) -> RunConfig:
     data: dict[str, Any] = document.value
     places = {key: f"{printable(name)}:{line}" for key, line in document.lines.items()}
     parsed, errors = [], []
@@ -97,10 +92,11 @@ def _validated(
         "name": re.sub(r"[^\w.+-]", "_", Path(name).stem),
         "check_files": check_files,
     }
-    return _made(data, context, Places(places), config_class or run_config_class())
+    return _made(data, context, Places(places))
 
 
-def _made(data: dict[str, Any], context: dict[str, Any], places: Places, settings: type[RunConfig]) -> RunConfig:
+def _made(data: dict[str, Any], context: dict[str, Any], places: Places) -> RunConfig:
+    settings = run_config_class()
     try:
         config = settings.model_validate(data, context=context)
     except ValidationError as error:
@@ -131,9 +127,9 @@ def dump_config(config: RunConfig) -> str:
     return dump_yaml(as_mapping(config))
 
 
-def json_schema(config_class: type[RunConfig] | None = None) -> dict[str, Any]:
+def json_schema() -> dict[str, Any]:
     """The JSON schema of a run's file, for editors."""
-    schema = (config_class or run_config_class()).model_json_schema()
+    schema = run_config_class().model_json_schema()
     # `output.directory`, by default outputs/NAME, is the only key whose default depends on another key.
     schema["required"].remove("output")
     schema["$defs"]["OutputSettings"].pop("required")

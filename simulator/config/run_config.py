@@ -10,17 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, Literal, Self, Union, cast
+from typing import Annotated, Any, Literal, NamedTuple, Self, Union, cast
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PrivateAttr,
-    ValidationInfo,
-    create_model,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, create_model, model_validator
 
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.config.blocks import (
@@ -36,29 +28,26 @@ from simulator.config.blocks import (
 )
 from simulator.config.yaml12 import path_of
 from simulator.errors import UserError, shown
-from simulator.measure import KINDS, Kind, requested
+from simulator.measure import KINDS, requested
 from simulator.settings import Settings, wrong
 from simulator.words import MAIN_BLOCKS, Shown, flat
 
 
-@dataclass(frozen=True)
-class Registries:
+class Registries(NamedTuple):
     """The parts that can be chosen by name: `{kind: class}`, each class with its `Settings`; `{name: class}` for the
-    integrators, whose `max_cfl` maps each supported kind of dealiasing to the largest `time.cfl`; and the kinds of
-    series that a run can write."""
+    integrators, whose `max_cfl` maps each supported kind of dealiasing to the largest `time.cfl`."""
 
     models: Mapping[str, Any]
     initials: Mapping[str, Any]
     forcings: Mapping[str, Any]
     integrators: Mapping[str, Any]
-    particles: Mapping[str, Any] = field(default_factory=dict)
-    outputs: Mapping[str, Kind] = field(default_factory=lambda: KINDS)
-    in_time: Callable[[dict[str, Any], bool], dict[str, Any]] = lambda data, expands: data
+    particles: Mapping[str, Any]
+    in_time: Callable[[dict[str, Any], bool], dict[str, Any]]
     """Replaces scale factors and redshifts in the data of a run in an expanding box by simulation times."""
 
 
 def registered() -> Registries:
-    """The registries of the physics and of the series. Imports the parts, and with them JAX; starts no device."""
+    """The registries of the physics. Imports the parts, and with them JAX; starts no device."""
     from simulator.physics.forcing import FORCINGS
     from simulator.physics.initial import INITIALS
     from simulator.physics.models import MODELS
@@ -66,7 +55,7 @@ def registered() -> Registries:
     from simulator.physics.particles import PARTICLES
     from simulator.physics.stepping import INTEGRATORS
 
-    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES, in_time=in_time)
+    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES, in_time)
 
 
 @dataclass(frozen=True)
@@ -210,18 +199,8 @@ class RunConfig(Shown, Settings):
 
 
 def _choice(parts: Mapping[str, Any]) -> Any:
-    classes = [part.Settings for part in parts.values()]
-    if not classes:
-        return None
-    if len(classes) == 1:  # pydantic reduces a union of one class to the class, which does not require its kind
-
-        def with_kind(value: Any) -> Any:
-            if isinstance(value, Mapping) and "kind" not in value:
-                raise wrong("kind", f"missing; one of {next(iter(parts))}")
-            return value
-
-        return Annotated[classes[0], BeforeValidator(with_kind)]
-    return Annotated[Union[tuple(classes)], Field(discriminator="kind")]  # noqa: UP007 - from a list
+    classes = tuple(part.Settings for part in parts.values())
+    return Annotated[Union[classes], Field(discriminator="kind")]  # noqa: UP007 - from a list
 
 
 def _fitting(registries: Registries) -> dict[str, Any]:
@@ -313,8 +292,7 @@ def check_fitting(config: RunConfig, model: Any) -> None:
 
 def assemble(registries: Registries) -> type[RunConfig]:
     """The RunConfig whose `model`, `initial`, `forcing` and `time` accept the parts in the registries."""
-    forcing = _choice(registries.forcings)
-    particles: Any = tuple[cast(Any, (_choice(registries.particles), ...))] if registries.particles else tuple[()]
+    particles: Any = tuple[cast(Any, (_choice(registries.particles), ...))]
     integrator = Literal[tuple(registries.integrators)], copy(TimeSettings.model_fields["integrator"])
     time = create_model(
         "TimeSettings", __base__=TimeSettings, __doc__=TimeSettings.__doc__, integrator=cast(Any, integrator)
@@ -326,9 +304,9 @@ def assemble(registries: Registries) -> type[RunConfig]:
     return create_model(
         "RunConfig", __base__=RunConfig, __doc__=RunConfig.__doc__, __validators__=_fitting(registries),
         model=(_choice(registries.models), key("model")), initial=(_choice(registries.initials), key("initial")),
-        forcing=(type(None) if forcing is None else forcing | None, key("forcing", default=None)),
+        forcing=(_choice(registries.forcings) | None, key("forcing", default=None)),
         particles=(particles, key("particles", default=())), time=(time, key("time")),
-        output=(with_kinds(registries.outputs), key("output")),
+        output=(with_kinds(KINDS), key("output")),
     )  # fmt: skip
 
 
