@@ -1,7 +1,7 @@
 """The text of byte counts, durations, values, paths and versions in messages."""
 
 import html
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,13 @@ def brief(item: Any) -> str:
         case dict():
             return "{" + ", ".join(f"{key}: {brief(part)}" for key, part in item.items()) + "}"
     return str(item)
+
+
+def each_leaf(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Nested mappings and lists with `change` applied to every other value."""
+    if isinstance(value, Mapping):
+        return {key: each_leaf(item, change) for key, item in value.items()}
+    return [each_leaf(item, change) for item in value] if isinstance(value, list | tuple) else change(value)
 
 
 def flat(block: Any, key: str = "") -> dict[str, Any]:

@@ -184,11 +184,11 @@ def submit_runs(args: argparse.Namespace) -> int:
     from simulator.study import open_sweep
     from simulator.study.execution import plan_submission, submit, to_submit
     from simulator.study.report import typed_sweep
-    from simulator.study.study_status import counted, statuses_of
+    from simulator.study.study_status import counted
     from simulator.words import short
 
     sweep = open_sweep(args.file)
-    statuses = statuses_of([run.folder for run in sweep.runs])
+    statuses = sweep.statuses()
     runs = to_submit(sweep, statuses, failed=args.failed)
     if not runs:
         print(f"{sweep.name}: {counted(statuses)}; nothing to submit")

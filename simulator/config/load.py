@@ -13,6 +13,7 @@ from simulator.config.overrides import Override, apply_overrides, parse_override
 from simulator.config.run_config import Places, RunConfig, run_config_class
 from simulator.config.yaml12 import Document, dump_yaml, parse_yaml
 from simulator.errors import UserError, printable
+from simulator.words import each_leaf
 
 _MOST_BYTES = 1 << 24
 """Far more bytes than a configuration has; the limit ends the reading of endless files such as /dev/zero."""
@@ -107,19 +108,9 @@ def _made(data: dict[str, Any], context: dict[str, Any], places: Places) -> RunC
 
 def as_mapping(config: RunConfig) -> dict[str, Any]:
     """The resolved configuration as plain mappings, lists, text and numbers, without keys that are None."""
-    return _plain(config.model_dump(exclude_none=True))
-
-
-def _plain(value: Any) -> Any:
     # pydantic's JSON mode would turn an infinite parameter of a user's function into null.
-    match value:
-        case dict():
-            return {key: _plain(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case str() | os.PathLike():
-            return str(value)
-    return value
+    text = str | os.PathLike
+    return each_leaf(config.model_dump(exclude_none=True), lambda v: str(v) if isinstance(v, text) else v)
 
 
 def dump_config(config: RunConfig) -> str:

@@ -6,7 +6,8 @@ settings."""
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
@@ -191,11 +192,15 @@ class RunConfig(Shown, Settings):
         `run.yaml:9: devices.count: MESSAGE`."""
         return UserError(f"{self._places.of(path_of(key))}: {key}: {message}")
 
-    def error_below(self, block: str, error: UserError) -> UserError:
-        """The error for a mistake `KEY: MESSAGE` that a part has found in its own settings: the key belongs to
-        `block`, or to the top level if `block` is empty."""
-        key, _, message = str(error).partition(": ")
-        return self.error(f"{block}.{key}" if block else key, message)
+    @contextmanager
+    def blaming(self, block: str) -> Iterator[None]:
+        """Adds the origin to errors `KEY: MESSAGE` about the settings of a part; the key belongs to `block`, or to
+        the top level if `block` is empty."""
+        try:
+            yield
+        except UserError as error:
+            key, _, message = str(error).partition(": ")
+            raise self.error(f"{block}.{key}" if block else key, message) from error
 
 
 def _choice(parts: Mapping[str, Any]) -> Any:
@@ -304,7 +309,7 @@ def assemble(registries: Registries) -> type[RunConfig]:
     return create_model(
         "RunConfig", __base__=RunConfig, __doc__=RunConfig.__doc__, __validators__=_fitting(registries),
         model=(_choice(registries.models), key("model")), initial=(_choice(registries.initials), key("initial")),
-        forcing=(_choice(registries.forcings) | None, key("forcing", default=None)),
+        forcing=(cast(Any, _choice(registries.forcings) | None), key("forcing", default=None)),
         particles=(particles, key("particles", default=())), time=(time, key("time")),
         output=(with_kinds(KINDS), key("output")),
     )  # fmt: skip

@@ -20,10 +20,9 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Model
     try:
         model = kind.create(config.model, placement.transform, inputs)
     except UserError as error:
-        key = str(error).partition(": ")[0]
-        if key.partition(".")[0] in type(config.model).model_fields:
-            raise config.error_below("model", error) from error
-        raise config.error("model", str(error)) from error
+        key, _, message = str(error).partition(": ")
+        known = key.partition(".")[0] in type(config.model).model_fields
+        raise config.error(*((f"model.{key}", message) if known else ("model", str(error)))) from error
     except WrongParameters as wrong:
         raise explain(wrong.error, wrong.settings, wrong.data, config.places) from None
     if placement.grid.planar and not model.planar:
@@ -50,10 +49,8 @@ def make_forcing(config: RunConfig, model: Model, inputs: Inputs) -> Forcing | N
         return None
     if model.unforced is not None:
         raise config.error("forcing", model.unforced)
-    try:
+    with config.blaming("forcing"):
         return FORCINGS[settings.kind](settings, model.transform, model, inputs)
-    except UserError as error:
-        raise config.error_below("forcing", error) from error
 
 
 def make_swarm(config: RunConfig, model: Model, inputs: Inputs) -> Swarm:
@@ -64,7 +61,5 @@ def make_swarm(config: RunConfig, model: Model, inputs: Inputs) -> Swarm:
     if config.particles and model.transform.grid.planar:
         problem = "move in three dimensions; [nx, ny, 1] makes a flow that does not depend on z"
         raise config.error("particles", problem)
-    try:
+    with config.blaming("particles"):
         return Swarm(config.particles, model, cast(Any, inputs))
-    except UserError as error:
-        raise config.error_below("particles", error) from error

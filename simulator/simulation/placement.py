@@ -1,7 +1,6 @@
 """Distributes a configuration's grid over devices: the possible device counts, the devices, the transform."""
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -107,18 +106,10 @@ def place(config: RunConfig, cluster: Cluster, report: Callable[[str], None] = p
     check_devices(config, len(cluster.devices), cluster.num_processes, members)
     first = cluster.is_first and config.fft.backend == "auto"
     earlier = provenance.read(Path(config.output.directory)).get("mesh", {}).get("choice") if first else None
-    with _located(config):
+    with config.blaming(""):
         chosen = request_of(config).chosen(cluster, members, earlier, report)
     placement = Placement(config, cluster, chosen, members=members)
     return placement.with_low_memory() if config.run.memory == "low" else placement
-
-
-@contextlib.contextmanager
-def _located(config: RunConfig) -> Iterator[None]:
-    try:
-        yield
-    except UserError as error:
-        raise config.error_below("", error) from None
 
 
 def check_devices(
@@ -128,14 +119,14 @@ def check_devices(
     exchanges that have no effect or a harmful one. `own` as in `request_of`."""
     if members < 1:
         raise UserError(f"members: must be at least 1, not {members}")
-    with _located(config):
+    with config.blaming(""):
         request_of(config, own).check(count, MOST_DEVICES, processes, members)
 
 
 def most_devices(config: RunConfig, most: int, processes: int = 1) -> int | None:
     """The largest number of devices up to `most` over which the layout and this many processes can be distributed;
     None if there is none."""
-    with _located(config):
+    with config.blaming(""):
         return request_of(config).most(most, processes)
 
 

@@ -127,10 +127,8 @@ def begin(
 
 def with_particles(config: RunConfig, state: State, swarm: Swarm) -> State:
     """The state with the particles at their start. Raises UserError if they cannot start there."""
-    try:
+    with config.blaming("particles"):
         particles, memory = swarm.start(state.fields)
-    except UserError as error:
-        raise config.error_below("particles", error) from error
     return replace(state, particles=state.particles | particles, memory=state.memory | memory)
 
 

@@ -29,7 +29,7 @@ from simulator.stopwatch import Stopwatch
 from simulator.study.report import next_commands
 from simulator.study.runner import run_all
 from simulator.study.runs import Group, SweepRun
-from simulator.study.study_status import MemberState, MemberStatus, begun, counted, ended, outcome, statuses_of
+from simulator.study.study_status import MemberState, MemberStatus, begun, counted, ended, outcome
 from simulator.study.sweep import Sweep
 from simulator.words import duration, short
 
@@ -106,13 +106,12 @@ def _batches(runs: Sequence[SweepRun], missing: Sequence[SweepRun], jobs: int) -
 
 def _say_next(sweep: Sweep) -> None:
     _say("next:")
-    for command in next_commands(sweep, statuses_of([run.folder for run in sweep.runs])):
+    for command in next_commands(sweep, sweep.statuses()):
         _say(f"  {command}")
 
 
 def _statuses(sweep: Sweep) -> dict[str, MemberStatus]:
-    statuses = statuses_of([run.folder for run in sweep.runs])
-    return {run.hash: status for run, status in zip(sweep.runs, statuses, strict=True)}
+    return {run.hash: status for run, status in zip(sweep.runs, sweep.statuses(), strict=True)}
 
 
 def _say(line: str) -> None:

@@ -13,7 +13,7 @@ from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.run.log import LastingConsole
 from simulator.run.progress import LINE_EVERY, typed
-from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
+from simulator.study.study_status import MemberState, MemberStatus, counted
 from simulator.study.sweep import Sweep, SweepRun
 from simulator.study.table import as_text
 from simulator.words import duration, short, size
@@ -42,7 +42,7 @@ def plan_lines(sweep: Sweep) -> list[str]:
 
 def status_lines(sweep: Sweep) -> list[str]:
     """One line per run, and the number of runs in each state."""
-    statuses = statuses_of([run.folder for run in sweep.runs])
+    statuses = sweep.statuses()
     table = [
         {"index": run.index, "run": sweep.label(run), "folder": run.hash, "state": str(s.stage), "": s.detail}
         for run, s in zip(sweep.runs, statuses, strict=True)

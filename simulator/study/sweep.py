@@ -38,7 +38,6 @@ from simulator.study.expansion import Value, Values, expand, keys, override
 from simulator.study.runs import SweepRun, identity
 from simulator.study.settings import SweepSettings
 from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
-from simulator.study.table import frame, rows
 from simulator.words import Shown, brief, short
 
 
@@ -123,15 +122,24 @@ class Sweep(Shown):
             raise UserError(f"{error.filename or self.folder}: {error.strerror}") from None
         return lines
 
+    def statuses(self) -> list[MemberStatus]:
+        """The present status of each run."""
+        return statuses_of([run.folder for run in self.runs])
+
     def rows(self, statuses: Sequence[MemberStatus] | None = None) -> list[dict[str, Any]]:
-        """One row per run: `index`, `run` (its hash), `state`, the swept keys, the collected quantities."""
-        statuses = statuses or statuses_of([run.folder for run in self.runs])
-        return rows(self.runs, statuses, self.swept, self.collected)
+        """One row per run: `index`, `run` (its hash), `state`, the swept keys, the collected quantities. A key that a
+        run lacks is None; quantities of unfinished runs are nan."""
+        return [
+            {"index": run.index, "run": run.hash, "state": str(status.stage)}
+            | {key: run.values.get(key) for key in self.swept}
+            | collect.collected(run, self.collected, status)
+            for run, status in zip(self.runs, statuses or self.statuses(), strict=True)
+        ]
 
     def table(self) -> Any:
         """The swept values and the collected quantities, one row per run, as a pandas frame if pandas is installed,
         else as a dict of arrays by column. `state` marks unfinished runs, whose quantities are nan."""
-        return frame(self.rows())
+        return collect.frame(self.rows())
 
     def array(self, field: str, *, runs: str | Sequence[int] | None = None) -> SweepArray:
         """The snapshots of a field as a lazy array (run, time, component, x, y, z); shape and dtype are known without
@@ -183,7 +191,7 @@ class Sweep(Shown):
         return {split: runs[ends[i] : ends[i + 1]] for i, split in enumerate(SPLITS)}
 
     def shown(self) -> tuple[str, Mapping[str, Any]]:
-        statuses = statuses_of([run.folder for run in self.runs])
+        statuses = self.statuses()
         rows: dict[str, Any] = {"runs": f"{len(self.runs)}: {counted(statuses)}", "folder": str(short(self.folder))}
         for key in self.varied[:12]:
             items = list(dict.fromkeys(brief(run.values.get(key)) for run in self.runs))

@@ -169,18 +169,6 @@ def unknown_column(expression: Expression, known: Iterable[str]) -> str | None:
     return None
 
 
-def rows(
-    runs: Sequence[SweepRun], statuses: Sequence[MemberStatus], swept: Sequence[str], wanted: Sequence[Expression]
-) -> list[dict[str, Any]]:
-    """The rows of `Sweep.rows`. A key that a run lacks is None; quantities of unfinished runs are nan."""
-    return [
-        {"index": run.index, "run": run.hash, "state": str(status.stage)}
-        | {key: run.values.get(key) for key in swept}
-        | collected(run, wanted, status)
-        for run, status in zip(runs, statuses, strict=True)
-    ]
-
-
 def collected(run: SweepRun, expressions: Sequence[Expression], status: MemberStatus) -> dict[str, float]:
     """The value of each expression for one run, by its text."""
     diagnostics: Mapping[str, np.ndarray] = {}
