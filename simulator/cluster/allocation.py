@@ -229,11 +229,9 @@ def _job(environ: Mapping[str, str]) -> Job | None:
         return None
     array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
     return Job(
-        id=job,
-        step=environ.get("SLURM_STEP_ID") or environ.get("SLURM_STEPID"),
-        restarts=whole(environ.get("SLURM_RESTART_COUNT")) or 0,
-        array=(array, task) if array and task else None,
-    )
+        id=job, step=environ.get("SLURM_STEP_ID") or environ.get("SLURM_STEPID"),
+        restarts=whole(environ.get("SLURM_RESTART_COUNT")) or 0, array=(array, task) if array and task else None,
+    )  # fmt: skip
 
 
 def _shell_warning(environ: Mapping[str, str], job: Job) -> str | None:

@@ -254,10 +254,9 @@ def _configure(platform: Literal["cpu", "gpu"]) -> None:
     # the run handles SIGTERM itself; JAX's service would swallow it
     jax.config.update("jax_enable_preemption_service", False)
     settings = {
-        "jax_threefry_partitionable": True,
-        "jax_cpu_collectives_implementation": "gloo",
+        "jax_threefry_partitionable": True, "jax_cpu_collectives_implementation": "gloo",
         "jax_platforms": "cpu" if platform == "cpu" else f"{gpu_vendor()},cpu",
-    }
+    }  # fmt: skip
     for name, value in settings.items():
         if hasattr(jax.config, name):  # the first two are defaults that later versions may drop
             jax.config.update(name, value)

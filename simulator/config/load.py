@@ -89,10 +89,9 @@ def _validated(document: Document, name: str, overrides: Iterable[str | Override
         raise UserError("\n".join(errors))
     apply_overrides(data, places, parsed)
     context = {
-        "folder": os.path.dirname(os.path.abspath(name)),
-        "name": re.sub(r"[^\w.+-]", "_", Path(name).stem),
+        "folder": os.path.dirname(os.path.abspath(name)), "name": re.sub(r"[^\w.+-]", "_", Path(name).stem),
         "check_files": check_files,
-    }
+    }  # fmt: skip
     return _made(data, context, Places(places))
 
 

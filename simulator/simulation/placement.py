@@ -153,13 +153,12 @@ def division_lines(cluster: Cluster, transform: Any, environ: Mapping[str, str])
         "processes": f"{cluster.num_processes} ({cluster.allocation.source})",
         "devices": f"{len(cluster.devices)}, {per_process} per process",
         "mesh": ", ".join(f"{name}: {size}" for name, size in mesh.shape.items()),
-        "grid": f"{shape}, {grid.dealias}, {transform.dtype.name}",
-        "transform": transform.name,
+        "grid": f"{shape}, {grid.dealias}, {transform.dtype.name}", "transform": transform.name,
         "kernels": native.described(transform.kernels, cluster.platform),
         "physical": _shares("xyz", transform.physical),
         "spectral": _shares("".join(transform.layout.order), transform.layout),
         "Slurm": slurm[0] if slurm else "no SLURM_* variables",
-    }
+    }  # fmt: skip
     width = max(map(len, rows))
     lines = [f"{name:{width}}  {text}" for name, text in rows.items()]
     return [*lines, *(" " * (width + 2) + line for line in slurm[1:]), "", *_parts(transform)]

@@ -25,21 +25,14 @@ def collect(
     `environment_set`: variables that this program set itself before JAX started. Of the environment only the
     variables in a list of names are recorded."""
     return {
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": list(command),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"), "command": list(command),
         "versions": {"python": platform.python_version(), **{p: version_of(p) for p in _PACKAGES}},
         "git": git_state(Path(__file__).parent),
-        "host": {
-            "name": platform.node(),
-            "system": platform.platform(),
-            "processor": processor(),
-            "interpreter": sys.executable,
-        },
-        "devices": dict(devices),
-        "mesh": dict(mesh),
-        "environment": recorded(environ),
+        "host": {"name": platform.node(), "system": platform.platform(), "processor": processor(),
+                 "interpreter": sys.executable},
+        "devices": dict(devices), "mesh": dict(mesh), "environment": recorded(environ),
         "environment_set": dict(environment_set),
-    }
+    }  # fmt: skip
 
 
 def record(folder: Path, now: Mapping[str, Any], journal: Journal = UNRECORDED) -> None:

@@ -163,10 +163,9 @@ class Simulation:
     def placed_template(self) -> State:
         """The template with shardings: the argument of the compiled loop, without its arrays."""
         return jax.tree.map(
-            lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s),
-            self.template,
+            lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), self.template,
             self.shardings(self.template),
-        )
+        )  # fmt: skip
 
     def shardings(self, state: State) -> State:
         """The shardings with which the compiled loop returns the arrays of a state."""

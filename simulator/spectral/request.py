@@ -277,14 +277,10 @@ class Request:
     ) -> Mapping[str, Any]:  # fmt: skip
         nodes = cluster.broadcast(-(-cluster.num_processes // max(cluster.allocation.local_processes, 1)))
         conditions = {
-            "devices": len(cluster.devices),
-            "processes": cluster.num_processes,
-            "nodes": nodes,
-            "kind": cluster.devices[0].device_kind,
-            "decomposition": self.decomposition,
-            "mesh": self.mesh if self.mesh == "auto" else list(self.mesh),
-            "kernels": kernels,
-        }
+            "devices": len(cluster.devices), "processes": cluster.num_processes, "nodes": nodes,
+            "kind": cluster.devices[0].device_kind, "decomposition": self.decomposition,
+            "mesh": self.mesh if self.mesh == "auto" else list(self.mesh), "kernels": kernels,
+        }  # fmt: skip
         known = cluster.broadcast(earlier)
         if known and all(known.get(key) == value for key, value in conditions.items()):
             return known

@@ -70,6 +70,19 @@ def _divided(group: Sequence[SweepRun], parts: int, most: int) -> list[tuple[Swe
     return [tuple(group[i * len(group) // number : (i + 1) * len(group) // number]) for i in range(number)]
 
 
+UNTRACEABLE = (TypeError, ValueError, NotImplementedError, UserError, jax.errors.JAXTypeError)
+"""Errors of a function that cannot be traced with arrays in the place of numbers."""
+
+
+def compilable(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any] | None:
+    """The function, compiled; None if it cannot be traced with these arguments."""
+    try:
+        jax.eval_shape(function, *arguments)
+    except UNTRACEABLE:
+        return None
+    return jax.jit(function)
+
+
 class BatchedStep:
     """The functions of `simulation` for other values of the configuration's `keys`, their first argument."""
 
@@ -108,12 +121,8 @@ class BatchedStep:
                 own = {"diagnostics": run.diagnostics, "spectra": run.spectra}
                 return (own[name] if name in own else run.values(name))(state)
 
-            self._measures[name] = jax.jit(measured)
             values = self.values(dict.fromkeys(self.keys, 1.0))
-            try:
-                jax.eval_shape(measured, values, self._simulation.template)
-            except (TypeError, ValueError, NotImplementedError, jax.errors.JAXTypeError):
-                self._measures[name] = None
+            self._measures[name] = compilable(measured, values, self._simulation.template)
         return self._measures[name]
 
     def start(self, run: Simulation, config: RunConfig) -> State | None:
@@ -133,11 +142,7 @@ class BatchedStep:
                 return other.begin(fields), found
 
             started.__name__ = f"start_together_{type(run.model).__name__}_{run.transform.name}"
-            self._starts[signature] = jax.jit(started)
-            try:
-                jax.eval_shape(started, values)
-            except (TypeError, ValueError, NotImplementedError, UserError, jax.errors.JAXTypeError):
-                self._starts[signature] = None
+            self._starts[signature] = compilable(started, values)
         program = self._starts[signature]
         if program is None:
             return None

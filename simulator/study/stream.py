@@ -21,7 +21,7 @@ from simulator.run.schedule import Event, Schedule, events
 from simulator.simulation.advance import Until
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
-from simulator.study.batch import BatchedStep, Values, groups, numbers, on_one_device
+from simulator.study.batch import UNTRACEABLE, BatchedStep, Values, groups, numbers, on_one_device
 from simulator.study.dataset import check_alike, frame_times
 from simulator.study.runs import Group, SweepRun
 from simulator.study.sweep import Sweep, open_sweep
@@ -155,7 +155,7 @@ class _Members:
             def called(*given: Any) -> Any:
                 try:
                     return together(*given)
-                except (TypeError, ValueError, NotImplementedError, jax.errors.JAXTypeError) as error:
+                except UNTRACEABLE as error:
                     said = str(error).partition("\n")[0]
                     line = f"stream: these runs cannot be stepped together ({said}); use batch=1"
                     raise UserError(line) from None

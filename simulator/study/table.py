@@ -29,12 +29,8 @@ SCALARS = ("wall_time", "steps")
 _FORM = "write e.g. final.energy, mean.enstrophy[time>0.5], p95.(energy/enstrophy) or wall_time"
 _FEWEST_BLOCKS = 8
 _COMPARISONS = {
-    ast.LtE: operator.le,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.Lt: operator.lt,
-    ast.Gt: operator.gt,
-}
+    ast.LtE: operator.le, ast.GtE: operator.ge, ast.Eq: operator.eq, ast.Lt: operator.lt, ast.Gt: operator.gt,
+}  # fmt: skip
 _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {"sqrt": np.sqrt, "log": np.log, "exp": np.exp, "abs": np.abs}
 
 

@@ -174,15 +174,11 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
         A soliton's mass, radius and relaxation refer to its own matter only."""
 
         composite = True
+        described = "The initial condition of each component, by the component's name."
         Settings = create_model(
-            "CompositeInitialSettings",
-            __base__=Settings,
-            kind=(Literal["composite"], "composite"),
-            components=(
-                cast(Any, dict[str, part_settings]),
-                Field(description="The initial condition of each component, by the component's name."),
-            ),
-        )
+            "CompositeInitialSettings", __base__=Settings, kind=(Literal["composite"], "composite"),
+            components=(cast(Any, dict[str, part_settings]), Field(description=described)),
+        )  # fmt: skip
 
         def start_time(self, model: Model, files: StartFiles) -> float:
             for name, settings in self.settings.components.items():

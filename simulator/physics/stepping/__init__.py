@@ -15,18 +15,11 @@ from simulator.registry import Registry, subclass_of
 INTEGRATORS = Registry[type[Integrator]](
     "simulator.integrators",
     {
-        "rk4": RungeKutta4,
-        "rk3": RungeKutta3,
-        "rk2": RungeKutta2,
-        "etdrk4": ExponentialRungeKutta4,
-        "drift_kick_drift": DriftKickDrift,
-        "kick_drift_kick": KickDriftKick,
-        "bullfrog": BullFrog,
-        "fastpm": FastPM,
-        "composition4": Composition4,
-        "composition6": Composition6,
+        "rk4": RungeKutta4, "rk3": RungeKutta3, "rk2": RungeKutta2, "etdrk4": ExponentialRungeKutta4,
+        "drift_kick_drift": DriftKickDrift, "kick_drift_kick": KickDriftKick, "bullfrog": BullFrog, "fastpm": FastPM,
+        "composition4": Composition4, "composition6": Composition6,
     },
     subclass_of(Integrator),
-)
+)  # fmt: skip
 
 __all__ = ["INTEGRATORS", "Integrator"]
