@@ -38,9 +38,7 @@ class Registry(Mapping[str, Part]):
             where = f"entry point {point.name} in {self.group}{whose}"
             if point.name in parts:
                 other = "simulator itself" if point.name in self._own else "another installed package"
-                raise UserError(
-                    f"{where}: {other} has a part of that name; uninstall one, or rename it in its package"
-                )
+                raise UserError(f"{where}: {other} has a part of that name; rename it, or uninstall it")
             try:
                 parts[point.name] = self._admit(point.name, point.load())
             except TypeError as error:

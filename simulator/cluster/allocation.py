@@ -23,8 +23,7 @@ PROCESS_ID = "SIMULATOR_PROCESS_ID"
 # Only the launcher of --processes sets these two variables. Its processes share the cores and GPUs of one host.
 LOCAL_RANK = "SIMULATOR_LOCAL_RANK"
 LOCAL_PROCESSES = "SIMULATOR_LOCAL_PROCESSES"
-SECRET = "SIMULATOR_SECRET"
-"""A secret of the processes of one run. No record and no message contains it."""
+SECRET = "SIMULATOR_SECRET"  # A secret of the processes of one run. No record and no message contains it.
 LAUNCHER = "SIMULATOR_LAUNCHER"  # the launcher's process id: its children stop when it dies
 
 # ids of Slurm steps that were not started by an srun command line (slurm.h)

@@ -11,8 +11,7 @@ from math import prod
 
 from simulator.errors import shortened
 
-MOST = 2**20
-"""The largest number of hosts in a list: more than any machine has, but few enough to expand."""
+MOST = 2**20  # The largest number of hosts in a list: more than any machine has, but few enough to expand.
 
 
 def expand(hostlist: str) -> list[str]:

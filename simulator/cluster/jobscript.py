@@ -16,14 +16,11 @@ from simulator.cluster.queue import seconds
 from simulator.errors import UserError, shown
 from simulator.settings import Count, Integer, Settings
 
-LISTEN = Path(__file__).with_name("job_begin.sh").read_text()
-"""The beginning of every job script, after its flags."""
+LISTEN = Path(__file__).with_name("job_begin.sh").read_text()  # The beginning of every job script, after its flags.
 
-RUN_AND_REQUEUE = Path(__file__).with_name("job_end.sh").read_text()
-"""The end of every job script."""
+RUN_AND_REQUEUE = Path(__file__).with_name("job_end.sh").read_text()  # The end of every job script.
 
-LEAD = 120
-"""Seconds before a long time limit at which Slurm warns a job script (see `SlurmSettings.lead`)."""
+LEAD = 120  # Seconds before a long time limit at which Slurm warns a job script (see `SlurmSettings.lead`).
 
 
 def _slurm_time(value: Any) -> Any:

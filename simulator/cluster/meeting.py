@@ -27,15 +27,13 @@ from simulator.cluster.allocation import SECRET, Allocation
 from simulator.cluster.rendezvous import Place
 from simulator.errors import RunFailure, UserError
 
-DEFAULT = 900.0
-"""Default of `run.rendezvous`: seconds that processes wait for one another."""
+DEFAULT = 900.0  # Default of `run.rendezvous`: seconds that processes wait for one another.
 _PER = 512
 _FIRST_LINE, _LONGEST_PAUSE = 10.0, 300.0  # seconds
 _LONGEST_MESSAGE = 4096
 _MOST_STRANGERS = 256
 """The largest number of connections that have not identified themselves; a further connection closes the oldest."""
-_MOST_REFUSALS = 5
-"""The largest number of lines about refused connections."""
+_MOST_REFUSALS = 5  # The largest number of lines about refused connections.
 _HELLO = {"secret": str, "process": int, "processes": int, "node": str, "host": str, "pid": int}
 
 Say = Callable[[str], None]

@@ -23,10 +23,8 @@ WORKING = frozenset(
 """States of jobs whose processes may be alive."""
 _BEFORE = ("PENDING", "REQUEUED", "CONFIGURING", "RUNNING")
 """States of tasks whose run may not have begun: a task is running before its program has started."""
-_PATIENCE = 10.0
-"""Timeout of a query in seconds."""
-_MAX_ARRAY_SIZE = 1001
-"""Slurm's default."""
+_PATIENCE = 10.0  # Timeout of a query in seconds.
+_MAX_ARRAY_SIZE = 1001  # Slurm's default.
 
 
 def _ask(

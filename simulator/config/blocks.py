@@ -64,16 +64,13 @@ class GridSettings(Settings):
         return self
 
 
-EXCLUSIVE = ("cfl", "dt", "steps")
-"""The keys of `time` of which one chooses the time step."""
+EXCLUSIVE = ("cfl", "dt", "steps")  # The keys of `time` of which one chooses the time step.
 REMOVES = {"cfl": ("dt", "steps", "spacing"), "dt": ("cfl", "steps", "spacing"), "steps": ("cfl", "dt", "max_dt")}
 """The keys of a file's `time` that an override of one of `EXCLUSIVE` removes."""
 
-USUAL_CFL = 0.5
-"""The default CFL number, if integrator and dealiasing allow it."""
+USUAL_CFL = 0.5  # The default CFL number, if integrator and dealiasing allow it.
 
-EVENT_TOLERANCE = 1e-6
-"""An event that is within this fraction of dt from the end of a step is due there."""
+EVENT_TOLERANCE = 1e-6  # An event that is within this fraction of dt from the end of a step is due there.
 
 
 class TimeSettings(Settings):
@@ -119,8 +116,7 @@ class TimeSettings(Settings):
         return self
 
 
-MOST_DEVICES = 2**20
-"""Upper limit of `devices.count` and `fft.block`: more than any machine or grid has."""
+MOST_DEVICES = 2**20  # Upper limit of `devices.count` and `fft.block`: more than any machine or grid has.
 
 
 def _auto_or_count(value: Any) -> Any:

@@ -64,11 +64,9 @@ def _differences(old: Any, new: Any, key: str) -> Iterator[Difference]:
         yield Difference(key, old, new, classify(key))
 
 
-VARIED = ("model", "forcing")
-"""Blocks whose numbers may differ between configurations that share programs."""
+VARIED = ("model", "forcing")  # Blocks whose numbers may differ between configurations that share programs.
 TIME_STEP = ("dt", "cfl", "max_dt")
-_APART = ("name", "output", "initial", "run", "slurm")
-"""Blocks on which a step does not depend, except `run.memory`."""
+_APART = ("name", "output", "initial", "run", "slurm")  # Blocks on which a step does not depend, except `run.memory`.
 
 
 def programs(config: RunConfig) -> str:

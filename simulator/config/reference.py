@@ -24,8 +24,7 @@ class Key:
     kind: str
     """The kind of the block that the key belongs to, e.g. "navier_stokes"; empty if the block has only one kind."""
     type: str
-    default: str
-    """The default as YAML; empty if the key is required."""
+    default: str  # The default as YAML; empty if the key is required.
     meaning: str
 
     @property

@@ -17,8 +17,7 @@ from yaml.scanner import Scanner
 
 from simulator.errors import UserError, shortened, shown
 
-Path = tuple[str | int, ...]
-"""The position of a value in a document: keys of mappings, indices of lists."""
+Path = tuple[str | int, ...]  # The position of a value in a document: keys of mappings, indices of lists.
 
 _TAG = "tag:yaml.org,2002:"
 MOST_NODES = 100_000

@@ -23,13 +23,10 @@ class UserFunction:
     function: Callable[..., Any]
     path: Path | str
     name: str
-    given: str
-    """The arguments in words, for a message about numpy."""
+    given: str  # The arguments in words, for a message about numpy.
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    key: str = ""
-    """The beginning of messages, such as "subgrid: "."""
-    line: int | None = None
-    """The line in messages about a result."""
+    key: str = ""  # The beginning of messages, such as "subgrid: ".
+    line: int | None = None  # The line in messages about a result.
 
     @classmethod
     def of(cls, files: Any, settings: Any, given: str, key: str = "") -> "UserFunction":

@@ -65,10 +65,8 @@ class Compiling:
 ROOM = 64
 """An upper bound of a program's memory in multiples of the state: existing models need 3 to 20. If this much memory
 is free, no program is compiled to see whether it fits."""
-AT_LEAST = 2
-"""Every step holds at least this many times the state."""
-SMALL = 1 << 30
-"""Bytes that every device is assumed to have free: smaller programs skip the check."""
+AT_LEAST = 2  # Every step holds at least this many times the state.
+SMALL = 1 << 30  # Bytes that every device is assumed to have free: smaller programs skip the check.
 
 _LIMITS = (  # limit and present use of a control group
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
@@ -80,8 +78,7 @@ _LIMITS = (  # limit and present use of a control group
 class Memory:
     """Bytes that a compiled program needs on one device."""
 
-    resident: int
-    """Arguments, and results that do not reuse the arguments' memory: the state."""
+    resident: int  # Arguments, and results that do not reuse the arguments' memory: the state.
     temporary: int
 
     @property

@@ -40,8 +40,7 @@ Tendency = Callable[..., tuple[Tree, Tree]]
 
 HELD = SMALL // 2
 """The most bytes of a device that the states, or the states and rates, of all steps take if `kept` is not given."""
-RATES = "rates"
-"""The name of the tendencies of a step's stages, for `jax.checkpoint`."""
+RATES = "rates"  # The name of the tendencies of a step's stages, for `jax.checkpoint`.
 
 
 def holding(tendency: Tendency) -> Tendency:
@@ -89,8 +88,7 @@ def _part(inner: Callable[[Tree, None], tuple[Tree, None]], kept: int, state: Tr
 
 
 FIELDS = "fields"
-VARIED = ("model.", "forcing.", "initial.")
-"""Blocks of a configuration whose numbers may be variables."""
+VARIED = ("model.", "forcing.", "initial.")  # Blocks of a configuration whose numbers may be variables.
 
 Loss = Callable[..., jax.Array]
 
@@ -238,5 +236,4 @@ class Gradient:
         return {k: v if k in trees else in_type(v) for k, v in variables.items()}
 
 
-differentiate = Gradient
-"""`differentiate(simulation, loss, steps=..., dt=...)`: see `Gradient`."""
+differentiate = Gradient  # `differentiate(simulation, loss, steps=..., dt=...)`: see `Gradient`.

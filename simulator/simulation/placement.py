@@ -28,8 +28,7 @@ from simulator.spectral.backends import build
 from simulator.spectral.request import Chosen, Request
 from simulator.words import size
 
-SMALLEST = stages.ZX_THEN_Y.name
-"""The plan of custom_partitioning with the smallest memory."""
+SMALLEST = stages.ZX_THEN_Y.name  # The plan of custom_partitioning with the smallest memory.
 
 
 def grid_of(config: RunConfig) -> Grid:
@@ -54,8 +53,7 @@ class Placement:
     config: RunConfig
     cluster: Cluster
     chosen: Chosen
-    low: bool = False
-    """Whether a step minimizes memory at the cost of speed."""
+    low: bool = False  # Whether a step minimizes memory at the cost of speed.
     members: int = 1
     """The number of equal parts of the devices, each of which holds the grid for its share of an ensemble."""
 

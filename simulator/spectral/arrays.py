@@ -16,8 +16,7 @@ SpectralField = Complex[Array, "*component ka kb kc"]
 SpectralScalar = Complex[Array, "ka kb kc"]
 SpectralVector = Complex[Array, "d ka kb kc"]
 SpectralFields = dict[str, Complex[Array, "... ka kb kc"]]
-OfModes = Float[Array, "ka kb kc"]
-"""A real number for each mode, such as its energy."""
+OfModes = Float[Array, "ka kb kc"]  # A real number for each mode, such as its energy.
 OverModes = Inexact[Array, "#ka #kb #kc"]
 """A factor for each mode, such as a wavenumber or the diagonal of L."""
 

@@ -70,8 +70,7 @@ class TransformOptions:
     """Saves memory: processors transform components one after another, GPUs visit physical space in blocks."""
     platform: str | None = None  # cpu or gpu; None: the platform of the devices.
     kernels: Kernels = "auto"
-    exchange: Kind = "full"
-    """Number format in the messages of `evaluate`; whole transforms send full numbers."""
+    exchange: Kind = "full"  # Number format in the messages of `evaluate`; whole transforms send full numbers.
     members: int = 1  # The devices form this many equal parts; the grid is distributed over each part.
 
 

@@ -207,10 +207,8 @@ class Layout(_Arrangement):
 
     mode_numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Signed integer wavenumbers along each axis, without padding."""
-    half: bool = True
-    """Only kz >= 0 is stored: the coefficients of the other half are conjugates (real fields)."""
-    real: bool = True
-    """The fields are real: u(-k) is the conjugate of u(k)."""
+    half: bool = True  # Only kz >= 0 is stored: the coefficients of the other half are conjugates (real fields).
+    real: bool = True  # The fields are real: u(-k) is the conjugate of u(k).
 
     def _extent(self, axis: str) -> int:
         return len(self.mode_numbers[axis])
@@ -277,8 +275,7 @@ class Layout(_Arrangement):
             mask = mask & (sum(squares) < 8 / 9 - 1e-12)
         return mask
 
-    truncated: bool = True
-    """Modes beyond `grid.kept` are not part of the state."""
+    truncated: bool = True  # Modes beyond `grid.kept` are not part of the state.
 
     def weight(self, dtype=jnp.float64) -> OverModes:
         """The number of modes that an entry represents in a sum: 2 if the entry represents its conjugate too; 0 in

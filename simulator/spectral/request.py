@@ -184,8 +184,7 @@ measured with 32^3 random values on four devices."""
 class Chosen(NamedTuple):
     """The transform of a run."""
 
-    candidate: Candidate
-    """Backend, plan, and arrangement of the devices."""
+    candidate: Candidate  # Backend, plan, and arrangement of the devices.
     kernels: Literal["native", "xla"]
     """Implementation of the transforms' local stages: native code only if every process has compiled it."""
     measured: Mapping[str, Any] | None

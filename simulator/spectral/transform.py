@@ -46,8 +46,7 @@ available too."""
 
 
 class Evaluated(NamedTuple):
-    products: Tree
-    """Spectral arrays of the pointwise products."""
+    products: Tree  # Spectral arrays of the pointwise products.
     maxima: dict[str, jax.Array]
     means: dict[str, jax.Array]
     values: dict[str, jax.Array] = {}  # noqa: RUF012
@@ -67,12 +66,9 @@ class Transform(Protocol):
     grid: Grid
     layout: Layout
     physical: PhysicalLayout
-    dtype: np.dtype
-    """Type of real values: float64 or float32."""
-    name: str
-    """Backend, decomposition and plan, e.g. "custom_partitioning_z_xy"."""
-    kernels: str
-    """Implementation of the local transforms: "native" or "xla"."""
+    dtype: np.dtype  # Type of real values: float64 or float32.
+    name: str  # Backend, decomposition and plan, e.g. "custom_partitioning_z_xy".
+    kernels: str  # Implementation of the local transforms: "native" or "xla".
     kept_order: str | None = None
     """Axis order of the values that `evaluate` keeps; None if the transform cannot keep values."""
 

@@ -52,10 +52,8 @@ class BackgroundSettings(Settings):
 
 @dataclass(frozen=True)
 class Prior:
-    mean: Fields
-    """All fields of the start."""
-    root: Mapping[str, jax.Array]
-    """B^(1/2) of the uncertain fields, over modes (1, *modes)."""
+    mean: Fields  # All fields of the start.
+    root: Mapping[str, jax.Array]  # B^(1/2) of the uncertain fields, over modes (1, *modes).
     simulation: Simulation
 
     def fields(self, xi: Mapping[str, jax.Array]) -> Fields:

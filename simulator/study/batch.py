@@ -25,8 +25,7 @@ from simulator.simulation.compiling import ROOM
 from simulator.simulation.simulation import Simulation
 from simulator.study.runs import Group, SweepRun
 
-Values = dict[str, Any]
-"""Scalars by key: `model.viscosity`, `time.dt`."""
+Values = dict[str, Any]  # Scalars by key: `model.viscosity`, `time.dt`.
 Measure = Callable[[Values, State], Any]
 MOST_MEMBERS = 64
 

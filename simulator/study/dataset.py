@@ -34,12 +34,10 @@ from simulator.study.sweep import Sweep
 
 PLAN, STATS = "dataset.json", "stats.yaml"
 _ALIKE = ("model.kind", "grid.shape", "grid.box", "time.stop", "output.snapshots")
-_TOLERANCE = 1e-6
-"""The largest deviation of a frame's time, in intervals."""
+_TOLERANCE = 1e-6  # The largest deviation of a frame's time, in intervals.
 _FLOAT = np.dtype("<f4")
 Runs = Sequence[SweepRun]
-Axes = Mapping[str, np.ndarray]
-"""The coordinates of the grid points by axis."""
+Axes = Mapping[str, np.ndarray]  # The coordinates of the grid points by axis.
 
 
 @dataclass(frozen=True)

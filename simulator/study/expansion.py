@@ -41,8 +41,7 @@ class Value:
 
 
 Lists = Mapping[str, Sequence[Any]]
-Values = Mapping[str, Value]
-"""Values by key of the run's file (`model.viscosity`)."""
+Values = Mapping[str, Value]  # Values by key of the run's file (`model.viscosity`).
 
 
 def override(key: str, value: Value) -> Override:

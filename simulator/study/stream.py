@@ -26,8 +26,7 @@ from simulator.study.dataset import check_alike, frame_times
 from simulator.study.runs import Group, SweepRun
 from simulator.study.sweep import Sweep, open_sweep
 
-_ALL = np.int64(1 << 40)
-"""More steps than a frame takes."""
+_ALL = np.int64(1 << 40)  # More steps than a frame takes.
 _SINGLE = {"float64": "float32", "complex128": "complex64"}
 
 
@@ -37,10 +36,8 @@ class StreamedRuns:
     on the devices where it was computed; it has no component for scalars and no z in two dimensions."""
 
     fields: dict[str, jax.Array]
-    time: np.ndarray
-    """The times of the frames, shape (time,)."""
-    runs: tuple[SweepRun, ...]
-    """The runs in the order of the arrays; `run.values` are their swept values."""
+    time: np.ndarray  # The times of the frames, shape (time,).
+    runs: tuple[SweepRun, ...]  # The runs in the order of the arrays; `run.values` are their swept values.
 
     def __getitem__(self, field: str) -> jax.Array:
         return self.fields[field]

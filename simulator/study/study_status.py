@@ -17,8 +17,7 @@ from simulator.run.run_status import is_written, job_of, process_lives, submitte
 NAME = "sweep.json"
 """The record of a run's latest start, in `HASH/logs`. It tells how a run ended that has no state.json, because the
 run was refused or died before its first step."""
-LOG = "sweep.log"
-"""The output of a run that `sweep run` started."""
+LOG = "sweep.log"  # The output of a run that `sweep run` started.
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,7 @@ class Record:
     job_id: str | None
     log: str
     code: int | None = None
-    last: str = ""
-    """The last line of the run's output."""
+    last: str = ""  # The last line of the run's output.
 
 
 def read_record(folder: Path) -> Record | None:
@@ -95,8 +93,7 @@ class MemberState(StrEnum):
 class MemberStatus:
     stage: MemberState
     state: RunState | None = None
-    detail: str = ""
-    """The progress of the run, or the reason why it ended."""
+    detail: str = ""  # The progress of the run, or the reason why it ended.
 
 
 def status_of(folder: Path, queued: str | None = None) -> MemberStatus:

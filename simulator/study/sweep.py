@@ -47,12 +47,10 @@ class Sweep(Shown):
 
     file: Path
     settings: SweepSettings
-    folder: Path
-    """OUTPUT/NAME"""
+    folder: Path  # OUTPUT/NAME
     runs: tuple[SweepRun, ...]
     collected: tuple[collect.Expression, ...]
-    earlier: tuple[Mapping[str, Any], ...]
-    """Entries of plan.json for runs that are no longer in the file."""
+    earlier: tuple[Mapping[str, Any], ...]  # Entries of plan.json for runs that are no longer in the file.
 
     @property
     def name(self) -> str:

@@ -118,8 +118,7 @@ class PythonForcing(Forcing):
 class _Steady(Forcing):
     """A constant force, which every evaluation computes anew from its few modes."""
 
-    axes = "xyz"
-    """The axes along which the force varies."""
+    axes = "xyz"  # The axes along which the force varies.
 
     def __init__(self, settings: Any, transform: Transform, model: Model, files: StartFiles):
         grid, kind, n = transform.grid, settings.kind, getattr(settings, "wavenumber", 1)

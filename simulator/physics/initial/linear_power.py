@@ -19,8 +19,7 @@ from simulator.settings import InputPath, Positive, Real, Settings, wrong
 from simulator.spectral import Grid
 
 Power = Callable[[jax.Array], jax.Array]  # Function from k (1/length) to P(k) (length^3).
-CMB = 2.7255
-"""Temperature of the microwave background today (K): Fixsen, Astrophys. J. 707, 916 (2009)."""
+CMB = 2.7255  # Temperature of the microwave background today (K): Fixsen, Astrophys. J. 707, 916 (2009).
 
 
 MODULES = {"camb": "camb", "class": "classy"}

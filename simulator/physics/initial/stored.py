@@ -106,8 +106,7 @@ class GadgetStart(Initial):
     A file holds u = v / sqrt(a) of the peculiar velocity v; the run's velocities are a v = a^1.5 u."""
 
     Settings = GadgetStartSettings
-    usual_length = 1.0
-    """Unit of length of a file that states none (kpc/h)."""
+    usual_length = 1.0  # Unit of length of a file that states none (kpc/h).
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         s, population = self.settings, matter.population

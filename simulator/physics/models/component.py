@@ -75,10 +75,8 @@ class Component:
     Particles are the entry `PARTICLES` of the fields."""
 
     Settings: ClassVar[type[Settings]]
-    fields: Sequence[FieldSpec] = ()
-    """Evolved fields."""
-    transform: Transform
-    """The transform of all fields of the component."""
+    fields: Sequence[FieldSpec] = ()  # Evolved fields.
+    transform: Transform  # The transform of all fields of the component.
     alone: Any
     """The model of this matter alone, whose initial conditions the component accepts; for particles the component."""
 

@@ -35,8 +35,7 @@ class Field:
     """An evolved field in an equation's declaration."""
 
     name: str
-    vector: bool | int = False
-    """True: one component for each axis of the grid; a number: this many components."""
+    vector: bool | int = False  # True: one component for each axis of the grid; a number: this many components.
     complex: bool = False  # The values are complex. All fields of an equation are real, or all are complex.
     solenoidal: bool = False  # The divergence of initial conditions is removed.
     units: str = ""  # Units in words, e.g. "length/time".
@@ -69,8 +68,7 @@ class Equation(Model):
 
     Settings = NoParameters
     planar = True
-    evolved: ClassVar[Sequence[Field | str]] = ()
-    """The fields: names of real scalars, or `Field`s."""
+    evolved: ClassVar[Sequence[Field | str]] = ()  # The fields: names of real scalars, or `Field`s.
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -37,18 +37,13 @@ class FieldSpec:
     """An evolved or a derived field."""
 
     name: str
-    components: tuple[str, ...] = ()
-    """Names of the components of a vector; none for a scalar."""
-    solenoidal: bool = False
-    """The field is kept free of divergence."""
-    complex: bool = False
-    """The values on the grid are complex."""
+    components: tuple[str, ...] = ()  # Names of the components of a vector; none for a scalar.
+    solenoidal: bool = False  # The field is kept free of divergence.
+    complex: bool = False  # The values on the grid are complex.
     units: str = ""
     """Units in terms of length, time and mass, e.g. "length/time"; empty if the user's equation defines them."""
-    transform: Transform | None = None
-    """The transform of an evolved field, if it is not the model's."""
-    axial: bool = False
-    """The field is a curl: in a plane it is along the normal, and a scalar."""
+    transform: Transform | None = None  # The transform of an evolved field, if it is not the model's.
+    axial: bool = False  # The field is a curl: in a plane it is along the normal, and a scalar.
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -29,8 +29,7 @@ from simulator.spectral.arrays import (
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import cross, curl, dot, squared, symmetric_pairs, wavenumbers
 
-EDGE = 0.8
-"""The edge of the spectrum consists of the modes with some |k_i| beyond this fraction of the largest."""
+EDGE = 0.8  # The edge of the spectrum consists of the modes with some |k_i| beyond this fraction of the largest.
 RESOLVED = 1.0
 """The smallest k_max eta of a resolved flow. Low-order statistics need this much, statistics of velocity gradients
 1.5 (Pope, Turbulent Flows, section 9.1.2)."""
@@ -38,8 +37,7 @@ UNDER_RESOLVED = 1e-3
 """Fraction of the enstrophy, or of kinetic energy of waves, at the edge of the spectrum above which a run warns."""
 _NEWTON_STEPS = 8
 
-Damping = Sequence[tuple[int, float | jax.Array]]
-"""Pairs (n, nu_n): modes are damped at the sum of nu_n k^(2 n)."""
+Damping = Sequence[tuple[int, float | jax.Array]]  # Pairs (n, nu_n): modes are damped at the sum of nu_n k^(2 n).
 
 
 def tail_fraction(layout: Layout, values: OfModes, floor: Number | float) -> Number:
@@ -109,8 +107,7 @@ def ratio(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.where(b == 0, jnp.nan, a / jnp.where(b == 0, 1, b))
 
 
-_INTEGRAL = {3: pi / 2, 2: 2.0}
-"""Factor of the integral scale, by dimensions: L = factor / u_rms^2 sum E(k) / k."""
+_INTEGRAL = {3: pi / 2, 2: 2.0}  # Factor of the integral scale, by dimensions: L = factor / u_rms^2 sum E(k) / k.
 
 
 class Cascade(NamedTuple):

@@ -18,8 +18,7 @@ from simulator.spectral.bins import shell_spectra
 from simulator.spectral.operators import project, squared
 from simulator.spectral.transform import Shift, Tree
 
-Force = Callable[[Fields, jax.Array], Fields]
-"""(fields, time) to accelerations, by name of the accelerated field."""
+Force = Callable[[Fields, jax.Array], Fields]  # (fields, time) to accelerations, by name of the accelerated field.
 
 
 class Balance(NamedTuple):
@@ -36,8 +35,7 @@ class Dynamics:
     N = combine(pointwise(inputs(u))): the transform brings `inputs` to physical space, block by block, applies
     `pointwise`, and transforms the products back. L is diagonal and is integrated exactly."""
 
-    split: ClassVar[bool] = False
-    """Whether the equation is solved by split steps, as a `SplitModel`."""
+    split: ClassVar[bool] = False  # Whether the equation is solved by split steps, as a `SplitModel`.
     guarded: ClassVar[bool] = False
     """Whether the rate is NaN if no step can be taken from finite fields. Then fields stay, and `trouble` says
     why."""
@@ -276,16 +274,12 @@ class Model(Observables):
     Settings: ClassVar[type[Settings]]
     integrators: ClassVar[tuple[str, ...]] = ()
     """The integrators that can solve the equation, the default first; empty: all for models of its kind."""
-    dealias: ClassVar[tuple[str, ...]] = ()
-    """The allowed values of `grid.dealias`, the default first; empty: all."""
-    planar: ClassVar[bool] = False
-    """Whether the equation can also be solved in two dimensions."""
+    dealias: ClassVar[tuple[str, ...]] = ()  # The allowed values of `grid.dealias`, the default first; empty: all.
+    planar: ClassVar[bool] = False  # Whether the equation can also be solved in two dimensions.
     open: ClassVar[bool] = False
     """Whether the model is known only when the user's files are read; other keys are checked against it then."""
-    unforced: str | None = None
-    """The reason why the model cannot be forced; None if it can."""
-    background: Background | None = None
-    """The expanding background; None: a static box."""
+    unforced: str | None = None  # The reason why the model cannot be forced; None if it can.
+    background: Background | None = None  # The expanding background; None: a static box.
 
     @classmethod
     def misfit(cls, settings: Any, integrator: type[Integrator]) -> str | None:
@@ -378,8 +372,7 @@ class State:
     fields: Fields
     time: arrays.Number
     step: arrays.Whole
-    dt: arrays.Number
-    """The size of the last step; 0 before the first."""
+    dt: arrays.Number  # The size of the last step; 0 before the first.
     origin: arrays.Number
     since: arrays.Whole
     memory: dict[str, jax.Array]

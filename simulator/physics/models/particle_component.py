@@ -26,8 +26,7 @@ from simulator.spectral.operators import gradient
 COMPENSATED_WIDTH = 0.85
 """Grid spacings. The widest with which waves at half the grid's Nyquist wavenumber grow from a = 0.02 to 1 by 90 % of
 what linear theory says, or more: attraction is 0.965 there, and 0.9999 at a quarter."""
-RECORDS = {"position": 3, "velocity": 3, "mass": 0}
-"""Records of a particle, and their components (0: a scalar)."""
+RECORDS = {"position": 3, "velocity": 3, "mass": 0}  # Records of a particle, and their components (0: a scalar).
 
 
 def accelerated(particles: ParticleSet, pull: jax.Array) -> ParticleVectors:

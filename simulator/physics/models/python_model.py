@@ -21,8 +21,7 @@ from simulator.settings import InputPath, Settings
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.transform import Tree
 
-_TAKEN = frozenset(("step", "time", "dt", "cfl", "x", "y", "z", "k", "rate"))
-"""Coordinates of tables and series."""
+_TAKEN = frozenset(("step", "time", "dt", "cfl", "x", "y", "z", "k", "rate"))  # Coordinates of tables and series.
 
 
 class PythonModelSettings(Settings):

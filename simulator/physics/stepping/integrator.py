@@ -23,8 +23,7 @@ class Integrator:
 
     A one-step method defines `step`. A multistep method defines `begin` and `multistep` instead."""
 
-    split: ClassVar[bool] = False
-    """Whether the integrator takes split steps, as a `Splitting`."""
+    split: ClassVar[bool] = False  # Whether the integrator takes split steps, as a `Splitting`.
     growing: ClassVar[bool] = False
     """Whether the step follows the linear growth of structure in an expanding box; only models that name such an
     integrator take it."""
