@@ -19,8 +19,7 @@ import xxhash
 
 from simulator.errors import RunFailure, UserError
 
-TEMPORARY = ".tmp-"
-"""Prefix of temporary names, which are never read and are removed by the next start."""
+TEMPORARY = ".tmp-"  # Prefix of names that are never read and that the next start removes.
 _PIECE = 1 << 20
 Stored = TypeVar("Stored")
 
@@ -28,8 +27,7 @@ Stored = TypeVar("Stored")
 class Journal:
     """Receives the changes to files before they happen. This class ignores them; the run's ledger records them."""
 
-    sync = True
-    """Whether each file of this journal is made durable before its rename."""
+    sync = True  # Whether each file is made durable before its rename.
 
     def writing(self, path: Path, size: int, digest: str) -> None:
         """`path` is about to be replaced by a file of `size` bytes whose xxh3 is `digest`."""

@@ -114,10 +114,8 @@ def _seconds(value: Any) -> Any:
     return _number(value)
 
 
-LARGEST, SMALLEST = 1e50, 1e-50
-"""Limits of dimensional numbers: products of six of them are finite in double precision."""
-LONGEST, SHORTEST = 1e30, 1e-30
-"""Limits of lengths and times: the fourth power of a wavenumber times two other numbers is finite too."""
+LARGEST, SMALLEST = 1e50, 1e-50  # Of dimensional numbers: products of six are finite in double precision.
+LONGEST, SHORTEST = 1e30, 1e-30  # Of lengths and times: k^4 times two other numbers is finite.
 
 
 def _within(least: float, most: float) -> AfterValidator:
@@ -146,10 +144,8 @@ NonNegative = Annotated[
     BeforeValidator(_number, json_schema_input_type=_seen_as(Field(ge=0))),
     _within(SMALLEST, LARGEST),
 ]
-Length = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]
-"""A side of the box: from 1e-30 to 1e30 in the run's unit."""
-Duration = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]
-"""A simulation time: from 1e-30 to 1e30."""
+Length = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]  # A side of the box.
+Duration = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]  # A simulation time.
 Moment = Annotated[
     float,
     Field(gt=0),
@@ -157,22 +153,16 @@ Moment = Annotated[
     _within(SHORTEST, LONGEST),
 ]
 """A simulation time; the file of an expanding run may give a scale factor or a redshift, see `models.cosmology`."""
-Ratio = Annotated[_AboveZero, _within(1e-6, 1e6)]
-"""A dimensionless number from 1e-6 to 1e6."""
+Ratio = Annotated[_AboveZero, _within(1e-6, 1e6)]  # A dimensionless number from 1e-6 to 1e6.
 Seconds = Annotated[
     float, Field(gt=0), BeforeValidator(_seconds, json_schema_input_type=_seen_as(Field(gt=0))), _within(1e-3, 1e9)
 ]
 """A wall-clock time: seconds, or `10min`, `2h`; from a millisecond to thirty years."""
-Integer = Annotated[int, BeforeValidator(_whole)]
-"""A whole number; `1e6` is accepted, `true` and `'3'` are not."""
-Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_whole)]
-"""A whole number from 1 to 10^12, such as a number of steps."""
-Points = Annotated[int, Field(ge=1, le=2**16), BeforeValidator(_whole)]
-"""The extent of an array, from 1 to 65536: points along an axis, bins, periods across the box."""
-Few = Annotated[int, Field(ge=1, le=1000), BeforeValidator(_whole)]
-"""A number of objects that are processed one after another, such as solitons: from 1 to 1000."""
-Seed = Annotated[int, Field(ge=0, lt=2**32), BeforeValidator(_whole)]
-"""The seed of random numbers."""
+Integer = Annotated[int, BeforeValidator(_whole)]  # `1e6` is accepted, `true` and `'3'` are not.
+Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_whole)]  # Such as a number of steps.
+Points = Annotated[int, Field(ge=1, le=2**16), BeforeValidator(_whole)]  # The extent of an array.
+Few = Annotated[int, Field(ge=1, le=1000), BeforeValidator(_whole)]  # Such as a number of solitons.
+Seed = Annotated[int, Field(ge=0, lt=2**32), BeforeValidator(_whole)]  # Of random numbers.
 
 
 def entries(needed: str, *lengths: int) -> BeforeValidator:
@@ -188,17 +178,14 @@ def entries(needed: str, *lengths: int) -> BeforeValidator:
 
 Vector = Annotated[tuple[Real, Real, Real], entries("three numbers are needed, one for each of x, y and z", 3)]
 """A number for each of x, y and z."""
-TWO_OR_THREE: Any = Field(json_schema_extra={"minItems": 2, "maxItems": 3})
-"""The lengths of lists with an entry for each axis of the grid, for the JSON schema."""
+TWO_OR_THREE: Any = Field(json_schema_extra={"minItems": 2, "maxItems": 3})  # One entry for each axis.
 AxisVector = Annotated[tuple[Real, ...], TWO_OR_THREE, entries("a number for each axis of the grid is needed", 2, 3)]
 """A number for each axis of the grid, two or three; `models.fields.along_axes` compares it with the grid."""
-Flag = Annotated[bool, Strict()]
-"""`true` or `false`, without the texts and numbers that pydantic would convert."""
+Flag = Annotated[bool, Strict()]  # Without the texts and numbers that pydantic would convert.
 
 
 _LONGEST_NAME, _LONGEST_PATH = 255, 4095
-_ROOM_BELOW = 128
-"""Bytes that a run appends to the path of its folder: snapshots/00000010/shards/p00000.h5 and a temporary suffix."""
+_ROOM_BELOW = 128  # Bytes that a run appends to the path of its folder, as for a temporary shard.
 
 
 def _expand(value: Any) -> str:

@@ -23,9 +23,7 @@ from simulator.cluster import allocation
 from simulator.cluster.rendezvous import claim_port
 
 GRACE = 5.0  # seconds that the others get to exit by themselves after one has failed
-SECOND_INTERRUPT_AFTER = 0.5
-"""Seconds after the first SIGINT from which on a SIGINT counts as the second. An earlier SIGINT comes from the same
-key press, which may reach a process twice."""
+SECOND_INTERRUPT_AFTER = 0.5  # Seconds: an earlier second SIGINT comes from the same key press.
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 _TAIL = 15  # lines
 

@@ -31,8 +31,7 @@ DEFAULT = 900.0  # Default of `run.rendezvous`: seconds that processes wait for 
 _PER = 512
 _FIRST_LINE, _LONGEST_PAUSE = 10.0, 300.0  # seconds
 _LONGEST_MESSAGE = 4096
-_MOST_STRANGERS = 256
-"""The largest number of connections that have not identified themselves; a further connection closes the oldest."""
+_MOST_STRANGERS = 256  # Connections without identity; a further one closes the oldest.
 _MOST_REFUSALS = 5  # The largest number of lines about refused connections.
 _HELLO = {"secret": str, "process": int, "processes": int, "node": str, "host": str, "pid": int}
 

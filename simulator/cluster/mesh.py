@@ -6,8 +6,7 @@ from typing import Protocol
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-MEMBERS = "members"
-"""The mesh axis over which the members of an ensemble are distributed. All other axes divide space."""
+MEMBERS = "members"  # The mesh axis of the members of an ensemble; all other axes divide space.
 
 
 class Device(Protocol):

@@ -21,8 +21,7 @@ WORKING = frozenset(
     ["COMPLETING", "CONFIGURING", "RESIZING", "RUNNING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"]
 )
 """States of jobs whose processes may be alive."""
-_BEFORE = ("PENDING", "REQUEUED", "CONFIGURING", "RUNNING")
-"""States of tasks whose run may not have begun: a task is running before its program has started."""
+_BEFORE = ("PENDING", "REQUEUED", "CONFIGURING", "RUNNING")  # Tasks whose program may not have started.
 _PATIENCE = 10.0  # Timeout of a query in seconds.
 _MAX_ARRAY_SIZE = 1001  # Slurm's default.
 

@@ -15,8 +15,7 @@ from simulator.config.yaml12 import Document, dump_yaml, parse_yaml
 from simulator.errors import UserError, printable
 from simulator.words import each_leaf
 
-_MOST_BYTES = 1 << 24
-"""Far more bytes than a configuration has; the limit ends the reading of endless files such as /dev/zero."""
+_MOST_BYTES = 1 << 24  # More than any configuration has; endless files such as /dev/zero end there.
 
 
 def read_yaml(

@@ -81,8 +81,7 @@ def usable_name(name: str) -> str:
     return name
 
 
-MOST_STEPS, MOST_EVENTS = 1e12, 1e9
-"""Upper limits of the numbers of steps and events, larger than in any run; a double counts exactly up to 1e15."""
+MOST_STEPS, MOST_EVENTS = 1e12, 1e9  # More than any run has; a double counts exactly up to 1e15.
 SINGLE = 1e-36, 1e36  # The range of single precision, reduced by a factor of about 100 at both ends.
 
 

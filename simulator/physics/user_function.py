@@ -68,8 +68,7 @@ class UserFunction:
         raise UserError(f"{self.key}{place}: {problem}") if place else self.refused(problem)
 
 
-POINTS = (101, 103, 107)
-"""Extents of a block that no other axis has, so that axes of points are recognized by their length."""
+POINTS = (101, 103, 107)  # Extents of a block that no other axis has, which identify axes of points.
 _ALONG = {"rev": "dimensions", "sort": "dimension", "cumsum": "axis", "cumprod": "axis", "cummax": "axis"}
 _ALONG |= {"cummin": "axis", "cumlogsumexp": "axis"}
 """Operations that keep the shape, with the parameter that names the axes along which they mix values."""

@@ -38,8 +38,7 @@ from simulator.spectral.arrays import Number
 Tree = Any
 Tendency = Callable[..., tuple[Tree, Tree]]
 
-HELD = SMALL // 2
-"""The most bytes of a device that the states, or the states and rates, of all steps take if `kept` is not given."""
+HELD = SMALL // 2  # Bytes of a device for the states, or states and rates, of all steps without `kept`.
 RATES = "rates"  # The name of the tendencies of a step's stages, for `jax.checkpoint`.
 
 

@@ -54,8 +54,7 @@ class Placement:
     cluster: Cluster
     chosen: Chosen
     low: bool = False  # Whether a step minimizes memory at the cost of speed.
-    members: int = 1
-    """The number of equal parts of the devices, each of which holds the grid for its share of an ensemble."""
+    members: int = 1  # Equal parts of the devices, each with the grid for its share of an ensemble.
 
     @property
     def grid(self) -> Grid:

@@ -17,15 +17,13 @@ SpectralScalar = Complex[Array, "ka kb kc"]
 SpectralVector = Complex[Array, "d ka kb kc"]
 SpectralFields = dict[str, Complex[Array, "... ka kb kc"]]
 OfModes = Float[Array, "ka kb kc"]  # A real number for each mode, such as its energy.
-OverModes = Inexact[Array, "#ka #kb #kc"]
-"""A factor for each mode, such as a wavenumber or the diagonal of L."""
+OverModes = Inexact[Array, "#ka #kb #kc"]  # A factor for each mode, such as a wavenumber or L.
 
 PhysicalField = Inexact[Array, "*component x y z"]
 PhysicalScalar = Inexact[Array, "x y z"]
 PhysicalVector = Inexact[Array, "d x y z"]
 PointValues = dict[str, Inexact[Array, "... #x #y #z"]]
-OverPoints = Float[Array, "#x #y #z"]
-"""A coordinate or another factor for each point."""
+OverPoints = Float[Array, "#x #y #z"]  # A factor for each point, such as a coordinate.
 
 ParticleVectors = Float[Array, "3 particle"]
 ParticleScalars = Float[Array, "particle"]

@@ -17,11 +17,8 @@ from simulator.spectral.grid import Grid
 from simulator.spectral.transform import Transform
 
 BACKENDS: dict[str, ModuleType] = {b.NAME: b for b in (staged, jaxdecomp)}  # The first one is the default.
-DECOMPOSITIONS = ("auto", "slab", "pencil", *staged.PLANS)
-"""Values of `fft.decomposition`; the name of a plan selects that plan."""
-NEIGHBOURS, MOST_PADDING = 4, 1.25
-"""GPUs that share a node on every machine; the largest ratio of what slabs send with padding to what they send
-without it."""
+DECOMPOSITIONS = ("auto", "slab", "pencil", *staged.PLANS)  # Values of `fft.decomposition`.
+NEIGHBOURS, MOST_PADDING = 4, 1.25  # GPUs that share a node everywhere; the largest cost of padding in messages.
 
 
 def candidates(

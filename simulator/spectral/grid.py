@@ -34,8 +34,7 @@ class Grid:
     shape: tuple[int, int, int]
     box: tuple[float, float, float] = (2 * math.pi, 2 * math.pi, 2 * math.pi)
     dealias: Dealias = "two_thirds"
-    given_shell_width: float | None = None
-    """Width of the shells of spectra; None: the largest fundamental wavenumber."""
+    given_shell_width: float | None = None  # Of spectra; None: the largest fundamental wavenumber.
     planar: bool = False
     """A two-dimensional box. Arrays keep three axes: the first has one point, and y and z hold the plane's x and y,
     so that the real transform halves one axis of the plane and both axes can be distributed over devices. The order

@@ -176,19 +176,15 @@ def random_array(shape: tuple[int, ...], dtype: Any, sharding: Any) -> jax.Array
     return jax.jit(lambda: jax.random.normal(jax.random.key(0), shape, dtype), out_shardings=sharding)()
 
 
-UNITARITY = {"single": "1e-9", "half_scaled": "1e-6"}
-"""The fraction of a wave function's mass that a transform with narrow numbers in its exchanges gains or loses,
-measured with 32^3 random values on four devices."""
+UNITARITY = {"single": "1e-9", "half_scaled": "1e-6"}  # Lost mass of waves, for 32^3 values on 4 devices.
 
 
 class Chosen(NamedTuple):
     """The transform of a run."""
 
     candidate: Candidate  # Backend, plan, and arrangement of the devices.
-    kernels: Literal["native", "xla"]
-    """Implementation of the transforms' local stages: native code only if every process has compiled it."""
-    measured: Mapping[str, Any] | None
-    """The choice that the backend `auto` measured, with the conditions of the measurement."""
+    kernels: Literal["native", "xla"]  # Of local stages: native only if every process has compiled it.
+    measured: Mapping[str, Any] | None  # The choice of backend `auto`, and the conditions.
 
 
 @dataclass(frozen=True)
@@ -202,8 +198,7 @@ class Request:
     mesh: Shape
     kernels: Kernels
     exchange: Kind
-    waves: str | None = None
-    """The name of a model whose fields are wave functions, which keep their mass only if transforms are unitary."""
+    waves: str | None = None  # The model of wave functions, which only unitary transforms keep.
 
     def candidates(self, count: int) -> list[Candidate]:
         """The ways to distribute the modes over `count` devices. Raises UserError if there are none."""

@@ -53,8 +53,7 @@ class Evaluated(NamedTuple):
     """Values of the inputs named in `keep`, (component, *kept_order)."""
 
 
-Shift = tuple[float | Number, float | Number, float | Number]
-"""The displacement of the grid's points: lengths along x, y, z."""
+Shift = tuple[float | Number, float | Number, float | Number]  # Lengths along x, y, z.
 
 
 class Transform(Protocol):
@@ -69,8 +68,7 @@ class Transform(Protocol):
     dtype: np.dtype  # Type of real values: float64 or float32.
     name: str  # Backend, decomposition and plan, e.g. "custom_partitioning_z_xy".
     kernels: str  # Implementation of the local transforms: "native" or "xla".
-    kept_order: str | None = None
-    """Axis order of the values that `evaluate` keeps; None if the transform cannot keep values."""
+    kept_order: str | None = None  # Of the values that `evaluate` keeps; None if it cannot keep values.
 
     def forward(self, values: Shaped[Array, "..."]) -> Complex[Array, "... ka kb kc"]:
         """The coefficients of the modes that are kept, from values (..., x, y, z), in two dimensions (..., x, y)."""

@@ -28,8 +28,7 @@ from simulator.study.runs import Group, SweepRun
 from simulator.study.study_status import LOG, MemberState, MemberStatus, last_line, read_record, status_of
 from simulator.study.sweep import Sweep
 
-CANNOT = 4
-"""Exit code of a batch that cannot be compiled: no run has written anything, and each run has to run alone."""
+CANNOT = 4  # Exit code of a batch that cannot be compiled: its runs have to run alone.
 _POLL = 0.05
 _LOOK = 1.0  # Interval in seconds at which stop files and the progress of the runs are polled.
 

@@ -14,9 +14,7 @@ from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_json, restored
 from simulator.run.run_status import is_written, job_of, process_lives, submitted_job
 
-NAME = "sweep.json"
-"""The record of a run's latest start, in `HASH/logs`. It tells how a run ended that has no state.json, because the
-run was refused or died before its first step."""
+NAME = "sweep.json"  # The record of a run's latest start, in HASH/logs: its end, if state.json is missing.
 LOG = "sweep.log"  # The output of a run that `sweep run` started.
 
 

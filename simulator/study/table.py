@@ -24,8 +24,7 @@ from simulator.study.runs import SweepRun
 from simulator.study.study_status import MemberState, MemberStatus
 from simulator.words import aligned, brief
 
-SCALARS = ("wall_time", "steps")
-"""Quantities of a whole run: wall time in seconds, over all its starts, and number of steps."""
+SCALARS = ("wall_time", "steps")  # Of a whole run: seconds over all its starts, and number of steps.
 _FORM = "write e.g. final.energy, mean.enstrophy[time>0.5], p95.(energy/enstrophy) or wall_time"
 _FEWEST_BLOCKS = 8
 _COMPARISONS = {

@@ -48,8 +48,7 @@ def in_band(layout: Layout, band: tuple[float, float]) -> Bool[Array, "ka kb kc"
     return (k2 >= low) & (k2 <= high) & (k2 > 0) & layout.mask
 
 
-MOST_MODES = 2**22
-"""Modes in the box around a band whose coefficients every device holds: wavenumbers up to about 100."""
+MOST_MODES = 2**22  # Modes around a band that every device can hold: wavenumbers up to about 100.
 
 
 def _reach(grid: Grid, band: tuple[float, float]) -> list[int]:

@@ -60,8 +60,7 @@ class Initial:
     """An initial condition. It defines `build` or, if the model's fields do not suffice, `build_for`."""
 
     Settings: ClassVar[type[Settings]]
-    composite: ClassVar[bool] = False
-    """Whether the condition starts all components of a composite instead of one kind of matter."""
+    composite: ClassVar[bool] = False  # Whether it starts all components of a composite.
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings

@@ -197,8 +197,7 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> Spect
     return moving(psi) if soliton.phase or any(soliton.velocity) else psi
 
 
-_STEP, _EDGE, _REACH = 1 / 256, 6.0, 16.0
-"""In units of L: the spacing of the table, where the asymptotic form begins, and the end of the table."""
+_STEP, _EDGE, _REACH = 1 / 256, 6.0, 16.0  # In L: the spacing of the table, where the tail begins, the end.
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,8 @@ class Closure:
     for unsuitable settings."""
 
     Settings: ClassVar[type[Settings]]
-    modal: ClassVar[bool] = False
-    """The closure damps each mode at a rate that follows from the velocity's coefficients alone."""
-    arrays: Mapping[str, Tree] = {}
-    """Arrays by name, such as the weights of a network, by which a run can be differentiated."""
+    modal: ClassVar[bool] = False  # Whether it damps each mode at a rate from the velocity alone.
+    arrays: Mapping[str, Tree] = {}  # By name, such as weights; a run can be differentiated by them.
 
     def __init__(self, settings: Any, transform: Transform, files: Any) -> None:
         """`files` opens the user's files."""

@@ -77,8 +77,7 @@ class Component:
     Settings: ClassVar[type[Settings]]
     fields: Sequence[FieldSpec] = ()  # Evolved fields.
     transform: Transform  # The transform of all fields of the component.
-    alone: Any
-    """The model of this matter alone, whose initial conditions the component accepts; for particles the component."""
+    alone: Any  # The model of this matter alone, with its initial conditions; for particles the component.
 
     @property
     def population(self) -> Population | None:

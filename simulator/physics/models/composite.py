@@ -42,8 +42,7 @@ COMPONENTS: dict[str, type[Any]] = {
     "particles": ParticleComponent,
 }
 CENTER = ("center_x", "center_y", "center_z")
-SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")
-"""Columns that only the composite can compute, such as the total energy."""
+SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")  # Columns of the composite.
 EXPECTED = "expected_energy"
 """Name of an array of five numbers in the state's memory: the energy at the start plus the work of the expansion
 since then; the scale factor and the slope dE/da at the last kick; and both at the kick before."""

@@ -22,8 +22,7 @@ from simulator.spectral import Evaluated, Local, Points, Transform, arrays
 from simulator.spectral.operators import cross, fluctuation, hermitian, squared
 from simulator.spectral.transform import Tree
 
-_CHECKED: dict[Any, Any] = {float: Real, int: Integer, bool: Flag}
-"""Stricter types for plain annotations: numbers as elsewhere in a configuration (`2*pi`, no text, no NaN)."""
+_CHECKED: dict[Any, Any] = {float: Real, int: Integer, bool: Flag}  # Numbers as elsewhere in a configuration.
 
 
 class NoParameters(Settings):

@@ -40,8 +40,7 @@ class FieldSpec:
     components: tuple[str, ...] = ()  # Names of the components of a vector; none for a scalar.
     solenoidal: bool = False  # The field is kept free of divergence.
     complex: bool = False  # The values on the grid are complex.
-    units: str = ""
-    """Units in terms of length, time and mass, e.g. "length/time"; empty if the user's equation defines them."""
+    units: str = ""  # Of length, time and mass, e.g. "length/time"; empty if the user defines them.
     transform: Transform | None = None  # The transform of an evolved field, if it is not the model's.
     axial: bool = False  # The field is a curl: in a plane it is along the normal, and a scalar.
 
@@ -65,8 +64,7 @@ class DerivedField(NamedTuple):
     """A field that output may request besides the evolved ones."""
 
     spec: FieldSpec
-    values: Callable[[Fields], jax.Array]
-    """The function from spectral fields to the values (component, x, y, z) of this field, zero in padding."""
+    values: Callable[[Fields], jax.Array]  # Values (component, x, y, z), zero in padding.
 
 
 def by_name(*derived: DerivedField) -> dict[str, DerivedField]:

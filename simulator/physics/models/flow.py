@@ -30,11 +30,8 @@ from simulator.spectral.grid import AXES
 from simulator.spectral.operators import cross, curl, dot, squared, symmetric_pairs, wavenumbers
 
 EDGE = 0.8  # The edge of the spectrum consists of the modes with some |k_i| beyond this fraction of the largest.
-RESOLVED = 1.0
-"""The smallest k_max eta of a resolved flow. Low-order statistics need this much, statistics of velocity gradients
-1.5 (Pope, Turbulent Flows, section 9.1.2)."""
-UNDER_RESOLVED = 1e-3
-"""Fraction of the enstrophy, or of kinetic energy of waves, at the edge of the spectrum above which a run warns."""
+RESOLVED = 1.0  # The smallest k_max eta of a resolved flow; gradients need 1.5 (Pope, section 9.1.2).
+UNDER_RESOLVED = 1e-3  # The largest part of enstrophy, or of waves' energy, at the edge of the spectrum.
 _NEWTON_STEPS = 8
 
 Damping = Sequence[tuple[int, float | jax.Array]]  # Pairs (n, nu_n): modes are damped at the sum of nu_n k^(2 n).

@@ -36,9 +36,7 @@ class Dynamics:
     `pointwise`, and transforms the products back. L is diagonal and is integrated exactly."""
 
     split: ClassVar[bool] = False  # Whether the equation is solved by split steps, as a `SplitModel`.
-    guarded: ClassVar[bool] = False
-    """Whether the rate is NaN if no step can be taken from finite fields. Then fields stay, and `trouble` says
-    why."""
+    guarded: ClassVar[bool] = False  # Whether the rate is NaN, and fields stay, if `trouble` allows no step.
 
     def __init__(self, settings: Any, transform: Transform, fields: Sequence[FieldSpec]):
         """`fields` are the evolved ones."""
@@ -272,12 +270,10 @@ class Model(Observables):
     A subclass defines `Settings`, `pointwise` and `combine`, and passes its fields to `__init__`."""
 
     Settings: ClassVar[type[Settings]]
-    integrators: ClassVar[tuple[str, ...]] = ()
-    """The integrators that can solve the equation, the default first; empty: all for models of its kind."""
+    integrators: ClassVar[tuple[str, ...]] = ()  # Those that solve it, the default first; empty: all of its kind.
     dealias: ClassVar[tuple[str, ...]] = ()  # The allowed values of `grid.dealias`, the default first; empty: all.
     planar: ClassVar[bool] = False  # Whether the equation can also be solved in two dimensions.
-    open: ClassVar[bool] = False
-    """Whether the model is known only when the user's files are read; other keys are checked against it then."""
+    open: ClassVar[bool] = False  # Whether a user's file defines the model, against which other keys are checked.
     unforced: str | None = None  # The reason why the model cannot be forced; None if it can.
     background: Background | None = None  # The expanding background; None: a static box.
 
@@ -375,9 +371,6 @@ class State:
     dt: arrays.Number  # The size of the last step; 0 before the first.
     origin: arrays.Number
     since: arrays.Whole
-    memory: dict[str, jax.Array]
-    """Small arrays, replicated on every device, that forcing and model carry from step to step."""
-    history: dict[str, Fields] = field(default_factory=dict)
-    """Spectral arrays that a multistep integrator carries, by name: trees of the evolved fields."""
-    particles: dict[str, ParticleSet] = field(default_factory=dict)
-    """The particles, by name: particles that are matter, or particles that move with the fluid."""
+    memory: dict[str, jax.Array]  # Small arrays, replicated, that forcing and model carry on.
+    history: dict[str, Fields] = field(default_factory=dict)  # Of multistep integrators: trees of fields.
+    particles: dict[str, ParticleSet] = field(default_factory=dict)  # By name: matter, or tracers.

@@ -49,8 +49,7 @@ class NavierStokes(Model):
     Settings = NavierStokesSettings
     planar = True
     budget = "step"
-    exact_force: Momentum = Rotational()
-    """The nonlinear force with all its gradients except that of u^2 / 2; the pressure follows from its divergence."""
+    exact_force: Momentum = Rotational()  # The force with all gradients but that of u^2 / 2, for the pressure.
 
     def __init__(self, settings: NavierStokesSettings, transform: Transform, further: Sequence[FieldSpec] = ()):
         """`further`: fields that a subclass evolves besides velocity and scalars."""

@@ -69,8 +69,7 @@ class ParticleComponent(Component):
     Simulation Using Particles (1988), chapters 5 and 8."""
 
     Settings = ParticleComponentSettings
-    places: ParticleSet | None = None
-    """In a gradient by the start, the undisturbed particles from which it displaces those of a run."""
+    places: ParticleSet | None = None  # In a gradient by the start: the undisturbed particles.
 
     def __init__(
         self, settings: ParticleComponentSettings, gravity: Gravity, make: Callable[..., Transform], files: object

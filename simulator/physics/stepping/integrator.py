@@ -8,14 +8,12 @@ import jax.numpy as jnp
 
 from simulator.spectral.arrays import Number
 
-Advanced = dict[str, jax.Array]
-"""The arrays that an integrator advances, by name: coefficients of fields, and records of particles."""
+Advanced = dict[str, jax.Array]  # What an integrator advances, by name: coefficients of fields, records of particles.
 
 Tendency = Callable[[Advanced, jax.Array, jax.Array | int], Advanced]
 """(fields, time, stage) to N, the explicit part of the right-hand side. Stages are numbered from 0."""
 
-History = dict[str, Advanced]
-"""Spectral arrays that a multistep integrator carries from step to step, by name: trees of the evolved fields."""
+History = dict[str, Advanced]  # Spectral arrays that a multistep integrator carries: trees of the evolved fields.
 
 
 class Integrator:
@@ -24,9 +22,7 @@ class Integrator:
     A one-step method defines `step`. A multistep method defines `begin` and `multistep` instead."""
 
     split: ClassVar[bool] = False  # Whether the integrator takes split steps, as a `Splitting`.
-    growing: ClassVar[bool] = False
-    """Whether the step follows the linear growth of structure in an expanding box; only models that name such an
-    integrator take it."""
+    growing: ClassVar[bool] = False  # Whether steps follow linear growth; only models that name it take it.
     order: ClassVar[int]
     max_cfl: ClassVar[Mapping[str, float]]
     """The largest value of dt max_x sum_i |v_i| / dx_i for each kind of dealiasing; missing kinds are refused.
