@@ -65,8 +65,7 @@ class SlurmSettings(Settings):
     prologue: str | None = None
     """Shell commands that run first, for example to load modules or configure the network."""
     device: Word | None = None
-    """The kind of device in the nodes, by its name in `simulator plan`; resources that are not given are then
-    suggested."""
+    """The kind of device in the nodes, by its name in `simulator plan`, which then suggests missing resources."""
 
     def flags(self) -> list[str]:
         """The flags of sbatch, one per line, without those in `sbatch`."""

@@ -30,8 +30,7 @@ _PER_AXIS = entries("three values are needed, one for each of x, y and z, or two
 
 class GridSettings(Settings):
     shape: Annotated[tuple[Points, ...], TWO_OR_THREE, _PER_AXIS] = (64, 64, 64)
-    """Number of points along x, y and z or, in a two-dimensional run, along x and y. Any numbers are possible;
-    products of powers of small primes are fast."""
+    """Number of points along x, y and z or, in two dimensions, x and y; products of small primes are fast."""
     box: Annotated[tuple[Length, ...], TWO_OR_THREE, _PER_AXIS] = (2 * math.pi, 2 * math.pi, 2 * math.pi)
     """Lengths of the periodic box along the axes of the grid, 2 pi by default; entries such as 2*pi are possible."""
     dealias: Literal["two_thirds", "spherical", "rogallo", "none"] = "two_thirds"
@@ -77,16 +76,15 @@ class TimeSettings(Settings):
     integrator: str = "rk4"
     """The time integrator."""
     stop: Moment
-    """The simulation time at which the run ends exactly; time starts at 0. In an expanding box also {scale_factor: A}
-    or {redshift: Z}."""
+    """The simulation time, from 0, at which the run ends; in an expanding box also {scale_factor: A} or {redshift:
+    Z}."""
     cfl: Ratio | None = None
     """CFL number: dt = cfl / max_x sum_i |v_i| / dx_i. If neither cfl nor dt is given, cfl is 0.5, or the limit of
     the integrator with this dealiasing if that is smaller."""
     dt: Duration | None = None
     """A fixed time step, instead of cfl."""
     steps: Count | None = None
-    """In an expanding box, instead of cfl: the number of steps from the start to stop. Aligned output divides steps
-    further."""
+    """In an expanding box, instead of cfl: the number of steps to stop, which aligned output divides further."""
     spacing: Literal["growth", "log_scale_factor"] | None = None
     """What the steps divide equally: the linear growth factor D (the default) or ln a."""
     max_dt: Duration | None = None
@@ -159,23 +157,22 @@ class FftSettings(Settings):
     column are neighbours; with one row or one column the pencils are slabs. auto takes the mesh that pads least, and
     with fft.backend: auto the fastest mesh."""
     block: AutoOrCount = "auto"
-    """Number of planes of physical space that are processed at a time; auto takes as many as fit into a processor's
-    cache, and on GPUs all planes."""
+    """Number of planes of physical space that are processed at a time; auto: what fits into a cache, on GPUs all."""
     kernels: Literal["auto", "native", "xla"] = "auto"
     """The implementation of the local stages of transforms: native code, which runs on processors and needs a C++
     compiler, or XLA; auto uses native code where it is available."""
     exchange: Literal["full", "single", "half_scaled"] = "full"
     """Format of the numbers that the nonlinear term of a double-precision run sends between devices: double
-    precision, single precision (half the bytes), or 16 bits scaled plane by plane (a quarter). All arrays are
-    computed and stored in double precision."""
+    precision, single precision (half the bytes), or 16 bits scaled plane by plane (a quarter). Arrays stay in double
+    precision."""
 
 
 class ProcessSettings(Settings):
     """The block `run`: memory and supervision of the processes."""
 
     memory: Literal["auto", "low", "fast"] = "auto"
-    """low transforms components one after another and needs about half the memory; auto is low only if fast does not
-    fit in the memory of the devices."""
+    """low transforms components one after another, in about half the memory; auto is low only if fast does not
+    fit."""
 
     watchdog: Seconds = 600.0
     """A process that makes no progress for this long prints the stacks of its threads and ends the run."""
@@ -189,8 +186,8 @@ class ProcessSettings(Settings):
 
     sync: bool = True
     """Make each file durable as it is written. false does so at checkpoints and at the end only, which is faster for
-    many small files; after a power failure the run continues from its last checkpoint. By default false in the runs
-    of a study with `dataset`."""
+    many small files; after a power failure the run continues from its last checkpoint. By default false for
+    `dataset`."""
 
 
 class SnapshotSettings(Cadence):

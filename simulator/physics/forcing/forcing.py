@@ -57,8 +57,7 @@ class PythonForcingSettings(Settings):
     path: InputPath
     """A Python file; the run copies the file and executes the copy."""
     function: str
-    """function(x, y, z, t, **parameters) gives a dict of accelerations by field; in two dimensions
-    function(x, y, t, ...)."""
+    """function(x, y, z, t, **parameters) gives accelerations by field; in two dimensions function(x, y, t, ...)."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""
 

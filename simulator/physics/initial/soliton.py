@@ -77,7 +77,7 @@ class MergerSettings(Settings):
     core_radius: tuple[Positive, Positive] = (0.5, 1.0)
     """The core radii are drawn from this interval, uniformly in mass."""
     radius: Positive | None = None
-    """The centres lie in a ball of this radius about the centre of the box; by default a quarter of its shortest
+    """The centres lie in a ball of this radius in the middle of the box; by default a quarter of its shortest
     side."""
     seed: Seed = 0
     """Seed of positions, radii and phases."""

@@ -90,8 +90,8 @@ CM_PER_KPC, GRAMS = 3.0856775814913673e21, 1.98841e43  # 1e10 solar masses.
 class GadgetStartSettings(Settings):
     kind: Literal["gadget"] = "gadget"
     path: InputPath
-    """A file of GADGET-4 or AREPO, or the first of the several files of a snapshot. Lengths are in the units that the
-    file states, or else in kpc/h."""
+    """A file of GADGET-4 or AREPO, or the first of several. Lengths are in the units that it states, else in
+    kpc/h."""
     type: Annotated[Integer, Field(ge=0, le=5)] = 1
     """PartType of the particles; 1 is dark matter."""
     ids: Literal["keep", "order"] = "keep"

@@ -26,8 +26,8 @@ class BoussinesqSettings(FlowSettings):
     stratification: Real
     """N^2 (1/time^2): positive for stable stratification with the buoyancy frequency N, negative for unstable."""
     gravity: AxisVector | None = None
-    """Direction of gravity, one number for each axis of the grid; its length does not matter. By default [0, 0, -1],
-    in two dimensions [0, -1]."""
+    """Direction of gravity, of any length: a number for each axis; by default [0, 0, -1], in two dimensions [0,
+    -1]."""
 
     @model_validator(mode="after")
     def _gravity_has_a_direction(self) -> Self:

@@ -217,8 +217,8 @@ class SpectralSettings(Settings):
     kolmogorov_constant: Positive = 1.4
     """C_K of the spectrum C_K dissipation^(2/3) k^(-5/3) below the cut-off."""
     turbulent_prandtl: Positive = 0.6
-    """nu_t / D_t of scalars and of the buoyancy (also called the turbulent Schmidt number); 0.6 by the same theory of
-    turbulence (Lesieur and Metais)."""
+    """nu_t / D_t of scalars and buoyancy, or turbulent Schmidt number; 0.6 by the same theory (Lesieur and
+    Metais)."""
 
 
 class Spectral(Closure):
@@ -265,7 +265,7 @@ class PythonStressSettings(Settings):
     path: InputPath
     """A Python file; the run copies the file and executes the copy."""
     function: str
-    """function(velocity, gradient, width, **parameters) gives the stress: xx, yy, zz, xy, xz, yz, in a plane xx, yy,
+    """function(velocity, gradient, width, **parameters) gives the stress: xx, yy, zz, xy, xz, yz; planes: xx, yy,
     xy."""
     flux: str | None = None
     """flux(velocity, gradient, scalar, scalar_gradient, width, **parameters) gives a scalar's flux along x, y and z;
@@ -273,8 +273,7 @@ class PythonStressSettings(Settings):
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of both functions."""
     arrays: InputPath | None = None
-    """A .npz file, of which the run keeps a copy: its arrays are keyword arguments, too, such as the weights of a
-    network."""
+    """A .npz file, which the run copies: its arrays, such as weights of a network, are keyword arguments, too."""
     arrays_function: str | None = None
     """A function of `path` without arguments, which makes the arrays: a dictionary of arrays or trees of arrays. With
     `arrays` the file gives their values: its `layers/0/w` is `layers[0]["w"]`."""

@@ -61,11 +61,10 @@ class CompositeSettings(Settings):
     gravitational_constant: NonNegative = 1.0
     """G, length^3 / (mass time^2); 0 turns gravity off."""
     units: UnitsName = "dimensionless"
-    """kpc_km_s_msun, or mpc_h_km_s_msun_h: lengths in Mpc / h, velocities in km/s, masses in Msun / h; H0 is 100
-    then. They set G."""
+    """They set G. kpc_km_s_msun; or mpc_h_km_s_msun_h: lengths in Mpc / h, masses in Msun / h, and H0 is 100 then."""
     cosmology: CosmologySettings | None = None
-    """An expanding background; lengths and densities are then comoving, time supercomoving. Gas has to be cold or
-    have the polytropic exponent 5/3."""
+    """An expanding background, in comoving lengths and supercomoving time. Gas has to be cold or have the exponent
+    5/3."""
     green: Green = "exact"
     """Poisson's equation with -k^2, or with the second-order difference formula."""
 

@@ -65,8 +65,7 @@ class Scalar(Settings):
     diffusivity: NonNegative
     """Molecular diffusivity, length^2 / time."""
     mean_gradient: AxisVector = (0.0, 0.0, 0.0)
-    """G: the whole field is theta + G . x, and the velocity produces fluctuations from G; one number for each axis of
-    the grid."""
+    """G, a number for each axis: the whole field is theta + G . x, and the velocity produces fluctuations from G."""
 
 
 class FlowSettings(Settings):

@@ -44,8 +44,8 @@ class ParticleComponentSettings(Settings):
     """The undisturbed places from which a start displaces the particles: a cubic lattice, or a glass, in which random
     particles have been pushed apart until their noise was gone."""
     assignment: Scheme = "pcs"
-    """The weights with which mass is assigned to the grid and forces are interpolated: cic, tsc or pcs, over 2, 3 or
-    4 points of an axis."""
+    """Weights that assign mass to the grid and interpolate forces: cic, tsc or pcs, over 2, 3 or 4 points of an
+    axis."""
     softening: Literal["compensated"] | NonNegative = "compensated"
     """compensated: structure grows as in linear theory up to half the grid's Nyquist wavenumber; forces between two
     particles oscillate about Newton's, by 18 % at 3 grid spacings and 5 to 9 % beyond 4. A number: the diameter of a
@@ -55,8 +55,7 @@ class ParticleComponentSettings(Settings):
     """Put mass on two grids that are half a cell apart, which cancels the largest aliases of the density and of the
     force, for twice the deposits, interpolations and their transforms."""
     reproducible: Flag = False
-    """Sum up masses as whole numbers, which gives the same density on any number of devices; with interlacing that of
-    either grid."""
+    """Sum up masses as whole numbers: the same density on any number of devices; with interlacing on either grid."""
 
 
 class ParticleComponent(Component):

@@ -49,13 +49,12 @@ class GasSettings(Settings):
     """Additional damping of momentum at small scales."""
     background_density: Literal["mean"] | Positive = "mean"
     """The density at which the speed of sound and the viscosities are specified, and the initial density if the
-    initial condition sets none. Gravity always acts on the deviation from the mean: the periodic box as a whole
-    attracts nothing."""
+    initial condition sets none. Gravity always acts on the deviation from the mean."""
     external_acceleration: AxisVector = (0.0, 0.0, 0.0)
     """A constant acceleration of all the gas, one number for each axis of the grid."""
     max_edge_energy: Positive = 0.05
-    """The run stops when modes near the edge of the spectrum hold this fraction of the squared momentum; with 1 it
-    never stops for this reason."""
+    """The run stops when modes at the edge of the spectrum hold this part of the squared momentum; with 1 it does
+    not."""
 
 
 class SelfGravitatingGasSettings(GasSettings):

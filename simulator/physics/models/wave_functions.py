@@ -138,8 +138,7 @@ class PythonPotentialSettings(Settings):
     path: InputPath
     """Python file with the function."""
     function: str
-    """`function(x, y, z, **parameters)` gives the potential, length^2 / time^2; in two dimensions
-    `function(x, y, ...)`."""
+    """`function(x, y, z, **parameters)`, or in two dimensions (x, y, ...), gives the potential, length^2 / time^2."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""
 
