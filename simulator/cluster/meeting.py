@@ -121,22 +121,18 @@ class Guests:
         process, number = hello["process"], self._allocation.num_processes
         node, name = hello["node"], f"{hello['host']}, pid {hello['pid']}"
         if hello["processes"] != number or process not in range(1, number):
-            answer = {
-                "refused": f"process {process} of {hello['processes']} joined a run of {number} processes: "
-                "--num-processes and --process-id do not fit"
-            }
+            wrong = f"process {process} of {hello['processes']} joined a run of {number} processes"
+            answer = f"{wrong}: --num-processes and --process-id do not fit"
         elif process in self._here:
             first = self._here[process][1]
-            answer = {
-                "refused": f"process {process} is here already ({first['host']}, pid {first['pid']}), "
-                f"this is another one ({name}): every process needs its own --process-id"
-            }
+            pair = f"({first['host']}, pid {first['pid']}), this is another one ({name})"
+            answer = f"process {process} is here already {pair}: every process needs its own --process-id"
         else:
             self._here[process] = connection, hello
             if self._hosts and self._hosts[process] != node:
                 self._hosts = ()  # the processes are placed in another order, so their hosts are unknown
             return
-        _send(connection, answer)
+        _send(connection, {"refused": answer})
         connection.close()
 
     def _refuse(self, connection: socket.socket, why: str) -> None:
