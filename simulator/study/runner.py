@@ -157,32 +157,17 @@ def _start(sweep: Sweep, job: Group, slot: "Slot", environ: Mapping[str, str]) -
     output = log.open("wb")
     # With this process id in its environment, the run stops if this process dies.
     env = {**environ, **slot.environ, LAUNCHER: str(os.getpid())}
-    with _bound_to(slot.cores):
-        process = subprocess.Popen(
-            [sys.executable, "-m", *command],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # a terminal's Ctrl-C then reaches the run only by forwarding
-        )
+    # In a session of its own the run gets a terminal's Ctrl-C only by forwarding.
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command], env=env, stdin=subprocess.DEVNULL, stdout=output,
+        stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    if slot.cores:
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
+            os.sched_setaffinity(process.pid, slot.cores)
     for run in job.runs:
         study_status.begun(run.folder, process.pid, log, {})
     return _Child(job, slot, process, output, log, time.monotonic())
-
-
-@contextlib.contextmanager
-def _bound_to(cores: frozenset[int]):
-    """Binds the processes that are started inside the context to `cores`, which they inherit."""
-    if not cores:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def _finish(child: _Child, run: SweepRun, *, stopping: bool) -> tuple[MemberStatus, float]:
