@@ -48,14 +48,9 @@ def short(path: Path) -> Path:
 def aligned(rows: Sequence[Sequence[str]], right: Container[int]) -> list[str]:
     """The lines of a table; each column is padded to one width, the columns `right` are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(
-            cell.rjust(width) if i in right else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
-    return [line.rstrip() for line in lines]
+    pads = [str.rjust if i in right else str.ljust for i in range(len(widths))]
+    padded = ([pad(c, w) for pad, c, w in zip(pads, row, widths, strict=True)] for row in rows)
+    return ["  ".join(cells).rstrip() for cells in padded]
 
 
 def brief(item: Any) -> str:

@@ -26,7 +26,7 @@ from simulator.simulation import provenance
 from simulator.spectral import Grid, Modes, Transform, native, staged, stages
 from simulator.spectral.backends import build
 from simulator.spectral.request import Chosen, Request
-from simulator.words import size
+from simulator.words import aligned, size
 
 SMALLEST = stages.ZX_THEN_Y.name  # The plan of custom_partitioning with the smallest memory.
 
@@ -190,8 +190,7 @@ def _parts(transform: Any) -> list[str]:
                 ranges.append(f"{entries[axis][first]}..{entries[axis][last]}" if first <= last else "none")
             sizes.append(size(prod(stop - start for start, stop in bounds) * itemsize))
         rows.append([str(number), str(device.process_index), *ranges, *sizes])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    return aligned(rows, range(len(rows[0])))
 
 
 Tree = Any

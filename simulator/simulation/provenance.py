@@ -56,11 +56,8 @@ def git_state(folder: Path) -> dict[str, Any] | None:
             answer = subprocess.run(
                 # Without locks: a run killed here would leave one behind, and nobody could commit any more.
                 ["git", "--no-optional-locks", "-C", str(folder), *arguments],
-                capture_output=True,
-                text=True,
-                timeout=10,
-                check=False,
-            )
+                capture_output=True, text=True, timeout=10, check=False,
+            )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired):
             return None
         return answer.stdout.rstrip("\n") if answer.returncode == 0 else None

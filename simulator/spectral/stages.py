@@ -69,27 +69,21 @@ class Decomposition:
 
 
 Z_THEN_XY = Decomposition(
-    "z_xy",
-    ("slab",),
-    (Stage("z", "yxz", {"y": "slab"}), Stage("yx", "zyx", {"z": "slab"})),
+    "z_xy", ("slab",), (Stage("z", "yxz", {"y": "slab"}), Stage("yx", "zyx", {"z": "slab"})),
     (Exchange("slab", cut="z", join="y", order="zyx"),),
-)
+)  # fmt: skip
 """Slabs: z, then x and y; kz is truncated before it is sent."""
 
 ZX_THEN_Y = Decomposition(
-    "zx_y",
-    ("slab",),
-    (Stage("xz", "yxz", {"y": "slab"}), Stage("y", "zxy", {"z": "slab"})),
+    "zx_y", ("slab",), (Stage("xz", "yxz", {"y": "slab"}), Stage("y", "zxy", {"z": "slab"})),
     (Exchange("slab", cut="z", join="y", order="zyx"),),
-)
+)  # fmt: skip
 """Slabs: z and x, then y. Two axes are truncated before they are sent: 4/9 of the complex half-spectrum."""
 
 Z_THEN_YX = Decomposition(
-    "z_yx",
-    ("slab",),
-    (Stage("z", "yxz", {"y": "slab"}), Stage("xy", "zxy", {"z": "slab"})),
+    "z_yx", ("slab",), (Stage("z", "yxz", {"y": "slab"}), Stage("xy", "zxy", {"z": "slab"})),
     (Exchange("slab", cut="z", join="y", order="zxy"),),
-)
+)  # fmt: skip
 """The inverse on a single GPU, for modes in the order of `zx_y`: transforms x and y in one call. Not selectable."""
 
 Z_Y_X = Decomposition(

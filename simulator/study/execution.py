@@ -180,10 +180,7 @@ def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
     index = f"$((SLURM_ARRAY_TASK_ID + {offset}))" if offset else '"$SLURM_ARRAY_TASK_ID"'
     folder = shlex.quote(str(sweep.folder))
     return render(
-        sweep.name,
-        sweep.folder,
-        [*program(), "sweep"],
-        resources,
+        sweep.name, sweep.folder, [*program(), "sweep"], resources,
         array=ranges([run.index - offset for run in runs]) + (f"%{throttle}" if throttle else ""),
         setup=[
             "# plan.json tells the run of this task",
@@ -195,7 +192,7 @@ def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
             f"{sweep.name}: {len(runs)} runs of a sweep, one in each task of this array.",
             "Written by `simulator sweep submit`; a task that starts again continues its run.",
         ],
-    )
+    )  # fmt: skip
 
 
 def submit(sweep: Sweep, chunks: Sequence[Chunk]) -> list[str]:
