@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Complex, Int
 from pydantic import AfterValidator, Field
 
 from simulator.errors import UserError
-from simulator.physics.forcing.forcing import Forcing, needs_velocity
+from simulator.physics.forcing.forcing import Forcing
 from simulator.physics.initial.initial import StartFiles
 from simulator.physics.models import Fields, Model
 from simulator.settings import NonNegative, Positive, Real, Seed, Settings, entries
@@ -138,13 +138,13 @@ class OrnsteinUhlenbeck(Forcing):
     xi is keyed by seed, mode and step number, so that its history depends on neither devices nor restarts."""
 
     Settings = OrnsteinUhlenbeckSettings
+    of_velocity = True
 
     def __init__(self, settings: OrnsteinUhlenbeckSettings, transform: Transform, model: Model, files: StartFiles):
-        needs_velocity(model, "ornstein_uhlenbeck")
+        super().__init__(settings, transform, model, files)
         weight = settings.solenoidal_weight
         if "velocity" in model.solenoidal and weight != 1:
             raise UserError(f"solenoidal_weight: this model's flow is incompressible: 1 is needed, not {weight:g}")
-        super().__init__(settings, transform, model, files)
         self._modes = band_modes(transform.grid, settings.band)
         self._dtype = np.result_type(transform.dtype, np.complex64)
         k = self._modes * np.array(transform.grid.fundamental)
@@ -186,10 +186,7 @@ class Linear(Forcing):
     Lundgren, CTR Annual Research Briefs, 461 (2003); for gas: Petersen & Livescu, Phys. Fluids 22, 116101 (2010)."""
 
     Settings = LinearSettings
-
-    def __init__(self, settings: LinearSettings, transform: Transform, model: Model, files: StartFiles):
-        needs_velocity(model, "linear")
-        super().__init__(settings, transform, model, files)
+    of_velocity = True
 
     def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
         layout = self.transform.layout
@@ -218,11 +215,11 @@ class ConstantPower(Forcing):
     density."""
 
     Settings = ConstantPowerSettings
+    of_velocity = True
 
     def __init__(self, settings: ConstantPowerSettings, transform: Transform, model: Model, files: StartFiles):
-        needs_velocity(model, "constant_power")
-        check_band(transform.grid, settings.band)
         super().__init__(settings, transform, model, files)
+        check_band(transform.grid, settings.band)
 
     def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
         layout = self.transform.layout

@@ -26,9 +26,15 @@ class Forcing:
     model."""
 
     Settings: ClassVar[type[Settings]]
+    of_velocity: ClassVar[bool] = False  # Whether it acts on a velocity, which the model must have.
 
     def __init__(self, settings: Any, transform: Transform, model: Model, files: StartFiles) -> None:
         self.settings, self.transform, self.model = settings, transform, model
+        dimensions = len(transform.grid.axes)
+        if self.of_velocity and model.accelerated.get("velocity") != (dimensions,):
+            number = ("two", "three")[dimensions - 2]
+            lacks = f"which this model does not have (its fields are {', '.join(model.fields)})"
+            raise UserError(f"kind: {settings.kind} accelerates a velocity with {number} components, {lacks}")
 
     def memory(self) -> dict[str, jax.Array]:
         """The first values of the arrays that the forcing carries from step to step in the state."""
@@ -41,15 +47,6 @@ class Forcing:
     def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
         """Accelerations (field/time) by field; solenoidal for solenoidal fields."""
         raise TypeError(f"{type(self).__name__} does not define acceleration")
-
-
-def needs_velocity(model: Model, kind: str) -> None:
-    """Refuses a model that has no velocity to accelerate."""
-    dimensions = len(model.transform.grid.axes)
-    if model.accelerated.get("velocity") != (dimensions,):
-        number = ("two", "three")[dimensions - 2]
-        lacks = f"which this model does not have (its fields are {', '.join(model.fields)})"
-        raise UserError(f"kind: {kind} accelerates a velocity with {number} components, {lacks}")
 
 
 class PythonForcingSettings(Settings):
@@ -117,16 +114,16 @@ class PythonForcing(Forcing):
 class _Steady(Forcing):
     """A constant force, which every evaluation computes anew from its few modes."""
 
+    of_velocity = True
     axes = "xyz"  # The axes along which the force varies.
 
     def __init__(self, settings: Any, transform: Transform, model: Model, files: StartFiles):
+        super().__init__(settings, transform, model, files)
         grid, kind, n = transform.grid, settings.kind, getattr(settings, "wavenumber", 1)
-        needs_velocity(model, kind)
         kept = dict(zip(grid.names.values(), grid.seen(grid.kept), strict=True))
         axes = "".join(a for a in self.axes if a in kept)
         if n > (most := min(kept[a] for a in axes)):
             raise UserError(f"kind: {kind} needs wavenumber {n} along {axes}; this grid keeps up to {most}")
-        super().__init__(settings, transform, model, files)
 
     def _force(self, w: Waves) -> SpectralVector:
         raise TypeError(f"{type(self).__name__} does not define _force")
