@@ -128,20 +128,16 @@ class _Check:
         given = self._traced("inputs", model.inputs, state)
         for leaf in jax.tree.leaves(given):
             if leaf.shape[-3:] != self._layout.shape:
-                self._refuse(
-                    "inputs",
-                    f"has an array of shape {self._layout.seen_part(leaf.shape)}; spectral fields are needed",
-                )
+                shape = self._layout.seen_part(leaf.shape)
+                self._refuse("inputs", f"has an array of shape {shape}; spectral fields are needed")
         products = self._pointwise(given)
         coefficients = jax.tree.map(lambda p: self._modes(p.shape[:-3]), products)
         self._fields("combine", self._traced("combine", model.combine, coefficients, state))
         time = jax.ShapeDtypeStruct((), jnp.float64)
         for name, value in self._traced("quantities", model.diagnostics, state, time).items():
             if jnp.shape(value) or jnp.iscomplexobj(value) or not name.isidentifier():
-                self._refuse(
-                    "quantities",
-                    f"{name} has shape {jnp.shape(value)} and type {value.dtype}; real numbers are needed",
-                )
+                given = f"{name} has shape {jnp.shape(value)} and type {value.dtype}"
+                self._refuse("quantities", f"{given}; real numbers are needed")
 
     def _modes(self, lead: tuple[int, ...]) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((*lead, *self._layout.shape), self._kind)

@@ -316,12 +316,10 @@ class SchrodingerPoisson(SplitModel):
         return tail_fraction(layout, layout.k_squared(dtype) * _squared(psi), noise)
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
-        if row["edge_energy"] > UNDER_RESOLVED:
-            return [
-                f"the wave function is under-resolved: {row['edge_energy']:.1%} of its kinetic energy lies near the "
-                f"grid's edge; a finer grid, or a smaller box, resolves it"
-            ]
-        return []
+        if row["edge_energy"] <= UNDER_RESOLVED:
+            return []
+        part = f"{row['edge_energy']:.1%} of its kinetic energy lies near the grid's edge"
+        return [f"the wave function is under-resolved: {part}; a finer grid, or a smaller box, resolves it"]
 
     def spectral_energies(self, fields: Fields) -> dict[str, arrays.OfModes]:
         return {}  # the energies of a wave are not sums over its modes
