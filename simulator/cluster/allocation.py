@@ -137,12 +137,11 @@ def _explicit(
         }
         missing = " and ".join(name for name, value in settings.items() if value is None)
         raise UserError(f"processes started by hand need all three of their settings; missing: {missing}")
-    if number < 1 or not 0 <= process < number:
-        raise UserError(
-            f"--process-id {process} with --num-processes {number}: process ids go from 0 to {number - 1}"
-            if number > 0
-            else f"--num-processes {number}: at least 1 is needed"
-        )
+    if number < 1:
+        raise UserError(f"--num-processes {number}: at least 1 is needed")
+    if not 0 <= process < number:
+        ids = f"process ids go from 0 to {number - 1}"
+        raise UserError(f"--process-id {process} with --num-processes {number}: {ids}")
     if isinstance(step, Allocation) and (step.process_id, step.num_processes) == (process, number):
         return step  # srun has bound this process to cores and GPUs
     rank, sharers = _integer(environ, LOCAL_RANK) or 0, _integer(environ, LOCAL_PROCESSES) or 1
@@ -179,10 +178,8 @@ def _step(environ: Mapping[str, str], coordinator: str | None) -> Allocation | s
     if missing:
         return f"Slurm's variables are incomplete (no usable {', '.join(missing)}): one process"
     if (whole(environ.get("SLURM_HET_SIZE") or environ.get("SLURM_PACK_SIZE")) or 1) > 1:
-        raise UserError(
-            f"job {job.id} is heterogeneous (SLURM_HET_SIZE is set), which is not supported: "
-            "ask for equal nodes in one component, without `:` or `#SBATCH hetjob`"
-        )
+        mixed = f"job {job.id} is heterogeneous (SLURM_HET_SIZE is set), which is not supported"
+        raise UserError(f"{mixed}: ask for equal nodes in one component, without `:` or `#SBATCH hetjob`")
     count, process, local, node = (int(environ[name]) for name in names)
     try:
         nodes = tuple(expand(hosts))
@@ -245,10 +242,8 @@ def _shell_warning(environ: Mapping[str, str], job: Job) -> str | None:
     tasks = tasks or environ.get("SLURM_NTASKS") or environ.get("SLURM_JOB_NUM_NODES") or "1"
     if tasks == "1":
         return None
-    return (
-        f"inside Slurm job {job.id} with {tasks} tasks or nodes, but not started by srun: "
-        "one process on this node; `srun simulator ...` uses them all"
-    )
+    inside = f"inside Slurm job {job.id} with {tasks} tasks or nodes, but not started by srun"
+    return f"{inside}: one process on this node; `srun simulator ...` uses them all"
 
 
 def _cores(environ: Mapping[str, str], sharers: int) -> int | None:

@@ -240,11 +240,8 @@ class Watchdog:
         if self._stop.wait(_WAITING if waits else 0.0):
             return
         faulthandler.dump_traceback(_STDERR)
-        leave(
-            1,
-            f"simulator: {self._name} is stuck in {where}: no progress for {self._seconds:.0f} s "
-            f"(run.watchdog) since {self._doing}; its stacks are in its log",
-        )
+        idle = f"no progress for {self._seconds:.0f} s (run.watchdog) since {self._doing}"
+        leave(1, f"simulator: {self._name} is stuck in {where}: {idle}; its stacks are in its log")
 
 
 def _main_thread() -> tuple[str, bool]:

@@ -189,11 +189,8 @@ def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) ->
         problem = f"{local_tasks} tasks on a node with {_gpus(total)} see {seen} each, so some share one; {_CURE}"
         return GpuShare(visible, problem=problem if crowded else None)
     if seen < local_tasks:
-        return GpuShare(
-            visible,
-            problem=f"{local_tasks} tasks share {_gpus(seen)} on this node; "
-            f"ask for --ntasks-per-node={seen} or --gpus-per-node={local_tasks}",
-        )
+        cure = f"ask for --ntasks-per-node={seen} or --gpus-per-node={local_tasks}"
+        return GpuShare(visible, problem=f"{local_tasks} tasks share {_gpus(seen)} on this node; {cure}")
     return GpuShare(visible, rank=local_rank, sharers=local_tasks, expected=expected)
 
 

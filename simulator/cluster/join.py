@@ -84,10 +84,8 @@ def _meeting_place(allocation: Allocation, folder: Path | None) -> tuple[str, st
         return name, given or secrets.token_hex(16), folder
     if given or allocation.rendezvous:
         return name, given or name, None
-    raise UserError(
-        f"processes started by hand without a run folder need {SECRET}, the same for all; make it with: "
-        f"export {SECRET}=$(openssl rand -hex 16)"
-    )
+    lacking = f"processes started by hand without a run folder need {SECRET}, the same for all"
+    raise UserError(f"{lacking}; make it with: export {SECRET}=$(openssl rand -hex 16)")
 
 
 @contextlib.contextmanager
@@ -175,9 +173,7 @@ def _initialize(allocation: Allocation, local_ids: list[int] | None, address: st
         )  # fmt: skip
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
-        raise RunFailure(
-            f"process {allocation.process_id} of {allocation.num_processes} on {socket.gethostname()} "
-            f"did not join the others at {address}: {reason}"
-        ) from error
+        own = f"process {allocation.process_id} of {allocation.num_processes} on {socket.gethostname()}"
+        raise RunFailure(f"{own} did not join the others at {address}: {reason}") from error
     finally:
         timer.cancel()

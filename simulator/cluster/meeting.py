@@ -235,11 +235,9 @@ def attend(find: Callable[[], Place | None], allocation: Allocation, seconds: fl
             except OSError as error:
                 problem = f"{place.address}: {error.strerror or error}"
         if clock.over:
-            raise NotAllCame(
-                f"{first} did not come within {_duration(seconds)} (run.rendezvous): "
-                f"{problem or 'it published no address: it did not start, or the run folder is not shared'}",
-                speaks=speaks or allocation.local_rank == 0,
-            )
+            why = problem or "it published no address: it did not start, or the run folder is not shared"
+            late = f"{first} did not come within {_duration(seconds)} (run.rendezvous): {why}"
+            raise NotAllCame(late, speaks=speaks or allocation.local_rank == 0)
         if clock.due() and speaks:
             say(f"waiting for {first}, {_duration(clock.left)} left" + (f" ({problem})" if problem else ""))
         time.sleep(min(0.1, seconds / 20))

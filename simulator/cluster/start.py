@@ -267,10 +267,9 @@ def gpu_ids(allocation: Allocation) -> list[int]:
     visible = allocation.gpus.visible
     present = len(visible) if visible is not None else present_gpus()
     if visible is None and allocation.gpus.expected not in (None, present):
-        raise UserError(
-            f"Slurm gave {allocation.gpus.expected} GPUs of this node, but {present} are visible and "
-            "CUDA_VISIBLE_DEVICES is unset: start with --gpus-per-task=1 or without --gpu-bind=none"
-        )
+        seen = f"but {present} are visible and CUDA_VISIBLE_DEVICES is unset"
+        cure = "start with --gpus-per-task=1 or without --gpu-bind=none"
+        raise UserError(f"Slurm gave {allocation.gpus.expected} GPUs of this node, {seen}: {cure}")
     taken = allocation.gpus.take(present)
     if not taken:
         raise UserError(f"{allocation.gpus.sharers} processes on this host for {present} GPUs; start fewer")
@@ -309,8 +308,6 @@ def _select(
     if each > fewest or each < 1:
         poorest = counts.index(fewest)
         started = "; JAX was started before with this number" if platform == "cpu" else ""
-        raise UserError(
-            f"devices.count: {each * n} needs {each} {platform.upper()} devices in each of {n} processes, "
-            f"process {poorest} has {fewest}{started}"
-        )
+        needed = f"devices.count: {each * n} needs {each} {platform.upper()} devices in each of {n} processes"
+        raise UserError(f"{needed}, process {poorest} has {fewest}{started}")
     return tuple(device for devices in owned for device in devices[:each])

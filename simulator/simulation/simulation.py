@@ -302,10 +302,8 @@ class Simulation:
         """The reason why no further step can be taken from the current state, and a remedy."""
         name = self.nonfinite()
         if name is None and (lost := population.lost(self.state.particles)) is not None:
-            return (
-                f"one of the {lost} moved farther in a step than its device can see, or its rate is not finite",
-                "A smaller time.cfl or time.dt",
-            )
+            problem = f"one of the {lost} moved farther in a step than its device can see, or its rate is not finite"
+            return problem, "A smaller time.cfl or time.dt"
         if name is None and (reason := self.model.trouble(self.model.contents(self.state))) is not None:
             return reason
         cure = "A smaller time.cfl or time.dt, more viscosity or a finer grid"

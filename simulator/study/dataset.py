@@ -81,10 +81,9 @@ def frame_times(sweep: Sweep) -> np.ndarray:
     every = snapshots.every if isinstance(snapshots.every, float) else 0.0
     number = max(round(stop / (every or stop)), 1)
     if snapshots.every_steps or config.time.max_steps or abs(number * every - stop) > _TOLERANCE * every:
-        raise UserError(
-            f"{sweep.file}: output.snapshots.every: frames have a constant interval: give a part of time.stop = "
-            f"{stop:g}, e.g. {stop / number:.6g}, and neither output.snapshots.every_steps nor time.max_steps"
-        )
+        part = f"give a part of time.stop = {stop:g}, e.g. {stop / number:.6g}, and neither"
+        alone = f"frames have a constant interval: {part} output.snapshots.every_steps nor time.max_steps"
+        raise UserError(f"{sweep.file}: output.snapshots.every: {alone}")
     return np.arange(number + 1) * every
 
 
@@ -165,10 +164,9 @@ def _frames(placed: Sequence[tuple[int, _WellField]], runs: Runs, times: np.ndar
             snapshots = [s for s in open_run(run.folder).snapshots[:] if field.source in s]
             found = np.array([snapshot.time for snapshot in snapshots], _FLOAT)
             if found.shape != times.shape or abs(found - times).max() > _TOLERANCE * times[-1]:
-                raise RunFailure(
-                    f"{run.folder}: its {len(found)} snapshots with {field.source} are not at the {len(times)} times "
-                    "that output.snapshots describes now; remove the folder and run again"
-                )
+                stored = f"its {len(found)} snapshots with {field.source} are not at the {len(times)} times"
+                now = "that output.snapshots describes now; remove the folder and run again"
+                raise RunFailure(f"{run.folder}: {stored} {now}")
             for snapshot in snapshots:
                 values = field.frame(snapshot)
                 yield offset, values

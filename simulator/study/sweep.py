@@ -182,10 +182,8 @@ class Sweep(Shown):
         valid, test = (math.ceil(share * len(runs) - 1e-6) for share in shares[1:])
         ends = (0, len(runs) - valid - test, len(runs) - test, len(runs))
         if ends[1] < 1:
-            raise UserError(
-                f"{self.file}: dataset.split: {len(runs)} runs cannot be divided as {brief(list(shares))}; "
-                "add runs, or give a share of 0 to valid or test"
-            )
+            few = f"dataset.split: {len(runs)} runs cannot be divided as {brief(list(shares))}"
+            raise UserError(f"{self.file}: {few}; add runs, or give a share of 0 to valid or test")
         return {split: runs[ends[i] : ends[i + 1]] for i, split in enumerate(SPLITS)}
 
     def shown(self) -> tuple[str, Mapping[str, Any]]:

@@ -136,10 +136,8 @@ class Cosmological(Initial):
 
         psi, least = build()
         if not holds(least > -1):
-            raise UserError(
-                f"the density contrast at a = {c.start:g} reaches {float(least):.2g}, beyond the linear regime; "
-                f"an earlier model.cosmology.start, or less power, is needed"
-            )
+            contrast = f"the density contrast at a = {c.start:g} reaches {float(least):.2g}, beyond the linear regime"
+            raise UserError(f"{contrast}; an earlier model.cosmology.start, or less power, is needed")
         return {"psi": psi}
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:

@@ -85,20 +85,17 @@ class Initial:
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         """The particles of a component with all records, each particle on the device that owns its place."""
-        raise UserError(
-            f"kind: {self.settings.kind} gives fields; particles begin from uniform, jeans_wave, zeldovich_wave, "
-            "cosmological, gadget, music, python or snapshot"
-        )
+        kinds = "uniform, jeans_wave, zeldovich_wave, cosmological, gadget, music, python or snapshot"
+        raise UserError(f"kind: {self.settings.kind} gives fields; particles begin from {kinds}")
 
 
 def start_of(initial: Initial, model: Model, files: StartFiles) -> dict[str, Any]:
     """The evolved fields of a model, and the particles of a composite, at the start: the model derives them from the
     fields of the initial condition; fields that the condition does not set are zero."""
     if model.parts and not initial.composite:
-        raise UserError(
-            f"kind: {initial.settings.kind} gives one kind of matter; for a composite it belongs into "
-            f"initial: {{kind: composite, components: {{{next(iter(model.parts))}: ..."
-        )
+        whole = f"initial: {{kind: composite, components: {{{next(iter(model.parts))}: ..."
+        kind = initial.settings.kind
+        raise UserError(f"kind: {kind} gives one kind of matter; for a composite it belongs into {whole}")
     return completed(model, initial.build_for(model, files))
 
 

@@ -248,10 +248,8 @@ class Random(Initial):
         if wanted.get("velocity") != (dimensions,):
             number = ("two", "three")[dimensions - 2]
             example = f"initial: {{kind: random, fields: {{{next(iter(wanted))}: {{variance: 0.01}}}}}}"
-            raise UserError(
-                f"random makes a velocity with {number} components, which this model does not have; name the "
-                f"fields that are noisy, e.g. {example}"
-            )
+            lacks = f"random makes a velocity with {number} components, which this model does not have"
+            raise UserError(f"{lacks}; name the fields that are noisy, e.g. {example}")
         shape = shape_of(s, files)
         check_helicity(transform, s.helicity, "helicity")
         velocity = _made(transform, solenoidal, s, shape, s.seed)

@@ -135,10 +135,8 @@ class GadgetStart(Initial):
         share = total * 8 * math.pi * matter.gravity / (3 * background.hubble**2 * background.matter)
         share = share / matter.transform.grid.volume
         if not holds(abs(share / s.share - 1) < 1e-3):
-            raise UserError(
-                f"{s.path}: its particles of type {s.type} are {float(share):.6g} of the background's matter, not "
-                f"{s.share:g}; set share, if other components are the rest"
-            )
+            found = f"its particles of type {s.type} are {float(share):.6g} of the background's matter"
+            raise UserError(f"{s.path}: {found}, not {s.share:g}; set share, if other components are the rest")
         if not holds((ids[0] == stored.count - 1) & (ids[1] == id_sum(stored.count))):
             raise UserError(f"{s.path}: its ParticleIDs are not consecutive; set ids: order")
         return population.homed(particles)

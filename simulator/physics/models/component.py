@@ -175,10 +175,9 @@ class GasComponent(FieldComponent):
     ):
         """Raises UserError, beginning with the key, for gas whose pressure changes with the expansion."""
         if gravity.cosmology is not None and settings.sound_speed and settings.polytropic_exponent != 5 / 3:
-            raise UserError(
-                "polytropic_exponent: in supercomoving variables the equation of gas stays the same for 5/3 only, "
-                f"not for {settings.polytropic_exponent:g}; take 5/3, or cold gas (sound_speed: 0)"
-            )
+            only = f"the equation of gas stays the same for 5/3 only, not for {settings.polytropic_exponent:g}"
+            cure = "take 5/3, or cold gas (sound_speed: 0)"
+            raise UserError(f"polytropic_exponent: in supercomoving variables {only}; {cure}")
         self.transform, self._integrator = make(), RungeKutta4()
 
         def gas(constant: float) -> SelfGravitatingGas:

@@ -86,11 +86,9 @@ def unresolved(row: Mapping[str, float]) -> list[str]:
         ("magnetic field", "k_max_resistive", "edge_magnetic_enstrophy"),
     ):
         if row.get(column, RESOLVED) < RESOLVED and row[edge] > UNDER_RESOLVED:
-            lines.append(
-                f"the {field} is under-resolved: {column} = {row[column]:.2f}, below {RESOLVED:g}, and "
-                f"{row[edge]:.1%} of its squared gradients lies near the grid's edge; a finer grid or more damping "
-                f"resolves it"
-            )
+            found = f"{column} = {row[column]:.2f}, below {RESOLVED:g}, and {row[edge]:.1%} of its squared gradients"
+            cure = "a finer grid or more damping resolves it"
+            lines.append(f"the {field} is under-resolved: {found} lies near the grid's edge; {cure}")
     return lines
 
 
