@@ -54,11 +54,9 @@ _UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.
 
 
 def evaluated(
-    node: ast.expr,
-    names: Mapping[str, Any],
-    functions: Mapping[str, Callable[[Any], Any]],
+    node: ast.expr, names: Mapping[str, Any], functions: Mapping[str, Callable[[Any], Any]],
     operators: Mapping[type, Callable[..., Any]] = ARITHMETIC,
-) -> Any:
+) -> Any:  # fmt: skip
     """The value of a formula of numbers, `names`, `functions` and `operators`. Raises TypeError for other syntax."""
 
     def value(node: ast.expr) -> Any:
@@ -138,20 +136,12 @@ Real = Annotated[float, BeforeValidator(_number, json_schema_input_type=float | 
 """A number or an expression such as `2*pi`; zero, or from 1e-50 to 1e50 in magnitude."""
 _AboveZero = Annotated[float, Field(gt=0), BeforeValidator(_number, json_schema_input_type=_seen_as(Field(gt=0)))]
 Positive = Annotated[_AboveZero, _within(SMALLEST, LARGEST)]
-NonNegative = Annotated[
-    float,
-    Field(ge=0),
-    BeforeValidator(_number, json_schema_input_type=_seen_as(Field(ge=0))),
-    _within(SMALLEST, LARGEST),
-]
+_FromZero = Annotated[float, Field(ge=0), BeforeValidator(_number, json_schema_input_type=_seen_as(Field(ge=0)))]
+NonNegative = Annotated[_FromZero, _within(SMALLEST, LARGEST)]
 Length = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]  # A side of the box.
 Duration = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]  # A simulation time.
-Moment = Annotated[
-    float,
-    Field(gt=0),
-    BeforeValidator(_number, json_schema_input_type=float | str | dict),
-    _within(SHORTEST, LONGEST),
-]
+_Moment = Annotated[float, Field(gt=0), BeforeValidator(_number, json_schema_input_type=float | str | dict)]
+Moment = Annotated[_Moment, _within(SHORTEST, LONGEST)]
 """A simulation time; the file of an expanding run may give a scale factor or a redshift, see `models.cosmology`."""
 Ratio = Annotated[_AboveZero, _within(1e-6, 1e6)]  # A dimensionless number from 1e-6 to 1e6.
 Seconds = Annotated[
@@ -192,10 +182,10 @@ def _expand(value: Any) -> str:
     """The path `value` with `~` and environment variables expanded. Raises ValueError if `value` is not a path."""
     if not isinstance(value, str | os.PathLike) or not isinstance(path := os.fspath(value), str):
         raise ValueError(f"a path is needed, not {shown(value)}")
-    if not path or "\0" in path:
-        raise ValueError(
-            "a path is needed, not an empty one" if not path else "a path cannot contain a null character"
-        )
+    if not path:
+        raise ValueError("a path is needed, not an empty one")
+    if "\0" in path:
+        raise ValueError("a path cannot contain a null character")
     for name in re.findall(r"\$(?:(\w+)|\{(\w+)\})", path):
         if (variable := name[0] or name[1]) not in os.environ:
             raise ValueError(f"the environment variable {shortened(variable)} is not set")
@@ -214,11 +204,9 @@ def _possible(path: str, room: int = 0) -> Path:
         raise ValueError(f"a path is UTF-8 text, not {shown(path)}") from None
     except OSError:
         raise ValueError("the current folder is gone; change to another one") from None
-    longest = max(map(len, encoded.split(b"/")))
-    for what, length, most in (
-        ("the path", len(encoded), _LONGEST_PATH - room),
-        ("a file or folder name", longest, _LONGEST_NAME),
-    ):
+    whole = "the path", len(encoded), _LONGEST_PATH - room
+    part = "a file or folder name", max(map(len, encoded.split(b"/"))), _LONGEST_NAME
+    for what, length, most in (whole, part):
         if length > most:
             raise ValueError(f"{what} is {length} bytes long; at most {most} are possible")
     return Path(encoded.decode())

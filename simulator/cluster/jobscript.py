@@ -111,10 +111,8 @@ def render(  # many parameters: each is a part of the script
     `run` (the run folder) and `"$@"` (the arguments). site: shell lines for modules and the network. about: comments
     at the top. Raises UserError if Slurm cannot write a log below the folder."""
     if "\\" in str(folder) or not str(folder).isprintable():
-        raise UserError(
-            f"output.directory: {str(folder)!r} contains a backslash, a line break or another character that sbatch "
-            "does not accept in a path; give another name with --output"
-        )
+        bad = "contains a backslash, a line break or another character that sbatch does not accept in a path"
+        raise UserError(f"output.directory: {str(folder)!r} {bad}; give another name with --output")
     # In the flag `--output` sbatch replaces patterns such as `%j`.
     log = Path(str(folder).replace("%", "%%")) / "logs" / ("slurm-%A_%a.out" if array else "slurm-%j.out")
     flags = [

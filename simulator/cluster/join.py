@@ -153,10 +153,8 @@ def _initialize(allocation: Allocation, local_ids: list[int] | None, address: st
 
     def give_up() -> None:
         name = failure.describe(allocation.process_id, allocation.num_processes)
-        line = (
-            f"simulator: {name}: the processes met, but not all connected to {address} within {seconds:.0f} s: "
-            "one has ended since, or cannot reach that port"
-        )
+        few = f"the processes met, but not all connected to {address} within {seconds:.0f} s"
+        line = f"simulator: {name}: {few}: one has ended since, or cannot reach that port"
         failure.leave(1, line) if allocation.process_id == 0 else failure.leave(1, log=line)
 
     # JAX's own timeout ends the process with a C++ stack, so this timer fires first.

@@ -110,11 +110,8 @@ def _entry(block: Any, path: Path, depth: int, override: Override) -> Any:
     if has(block, part):
         return block[part]
     named = shortened(dotted(path[:depth]), 200)
-    problem = (
-        f"{named} has {len(block)} entries, counted from 0"
-        if isinstance(block, list)
-        else f"{named} is {shown(block)}, not a block of keys"
-    )
+    held = f"has {len(block)} entries, counted from 0" if isinstance(block, list) else None
+    problem = f"{named} {held or f'is {shown(block)}, not a block of keys'}"
     raise UserError(f"{override.place}: {beginning_of(path)}{problem}")
 
 

@@ -238,10 +238,9 @@ class Request:
         if kind == "full":
             return
         if self.waves is not None:
-            raise UserError(
-                f"fft.exchange: {kind} would cost wave functions their unitarity ({UNITARITY[kind]} of the mass in "
-                f"every transform, against 1e-16); remove the key for {self.waves}"
-            )
+            cost = f"their unitarity ({UNITARITY[kind]} of the mass in every transform, against 1e-16)"
+            key = f"fft.exchange: {kind} would cost wave functions {cost}"
+            raise UserError(f"{key}; remove the key for {self.waves}")
         if self.dtype == "float32" and kind == "single":
             anyway = "whose numbers are single anyway; full or half_scaled works"
             raise UserError(f"fft.exchange: has no effect with precision: single, {anyway}")

@@ -30,10 +30,8 @@ def plan_lines(sweep: Sweep) -> list[str]:
     known = [estimate.cost for estimate in estimates if estimate.cost is not None]
     some = f" of the {len(known)} runs with fixed dt" if len(known) < len(estimates) else ""
     cost = f"cost {sum(known):.3g} points x steps{some}" if known else "cost unknown (dt follows from the CFL number)"
-    total = (
-        f"{len(sweep.runs)} runs in {short(sweep.folder)}, the largest state has "
-        f"{size(max(estimate.state for estimate in estimates))} (a step takes 3 to 20 times as much), {cost}"
-    )
+    largest = f"{size(max(estimate.state for estimate in estimates))} (a step takes 3 to 20 times as much)"
+    total = f"{len(sweep.runs)} runs in {short(sweep.folder)}, the largest state has {largest}, {cost}"
     lines = [*as_text(table), *_common(sweep), "", total]
     if sweep.earlier:
         lines.append(f"{len(sweep.earlier)} earlier runs are no longer in the file; their folders stay")
