@@ -30,7 +30,7 @@ from simulator.cluster.hardware import usable_cores
 from simulator.cluster.mesh import make_mesh
 from simulator.cluster.start import start
 from simulator.spectral import Grid, Modes
-from simulator.spectral.measure import random_array
+from simulator.spectral.request import random_array
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """The two exceptions that end a command with one line instead of a traceback.
 
-Any other exception that escapes is a bug in this program and keeps its traceback.
-"""
+Any other exception that escapes is a bug in this program and keeps its traceback."""
 
 import difflib
 from collections.abc import Iterable

@@ -1,8 +1,7 @@
 """Atomic writes: every file is written beside its target, synced and renamed into place.
 
 Every failure is a plain OSError that names the file; file modes follow the umask. Each change is announced to a
-`Journal` before it becomes visible.
-"""
+`Journal` before it becomes visible."""
 
 import contextlib
 import errno
@@ -20,8 +19,7 @@ import xxhash
 
 from simulator.errors import RunFailure, UserError
 
-TEMPORARY = ".tmp-"
-"""Prefix of temporary names, which are never read and are removed by the next start."""
+TEMPORARY = ".tmp-"  # Prefix of names that are never read and that the next start removes.
 _PIECE = 1 << 20
 Stored = TypeVar("Stored")
 
@@ -29,8 +27,7 @@ Stored = TypeVar("Stored")
 class Journal:
     """Receives the changes to files before they happen. This class ignores them; the run's ledger records them."""
 
-    sync = True
-    """Whether each file of this journal is made durable before its rename."""
+    sync = True  # Whether each file is made durable before its rename.
 
     def writing(self, path: Path, size: int, digest: str) -> None:
         """`path` is about to be replaced by a file of `size` bytes whose xxh3 is `digest`."""
@@ -114,8 +111,7 @@ def write_durably(
     """Write the pieces of `data` beside `path`, sync, and rename to `path`: all of the file or nothing.
 
     `journal.writing` is called right before the rename. Without `sync` a failure of the machine may damage the file.
-    Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...), which names `path`, and leaves no temporary file behind.
-    """
+    Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...), which names `path`, and leaves no temporary file behind."""
     digest, size = xxhash.xxh3_64(), 0
     # A run and `verify` may write the same index at once, so temporary names are unique.
     beside = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")

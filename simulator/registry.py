@@ -7,12 +7,11 @@ A package adds a part by an entry point; this package does not change:
 
 The groups are `simulator.models`, `simulator.initials`, `simulator.forcings`, `simulator.integrators` and
 `simulator.outputs`. Entry points are loaded when a registry is first used, not when it is created, because a package
-that adds a part imports this one.
-"""
+that adds a part imports this one."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, cached_property
-from importlib.metadata import EntryPoint, entry_points
+from functools import cached_property
+from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from simulator.errors import UserError
@@ -20,37 +19,12 @@ from simulator.errors import UserError
 Part = TypeVar("Part")
 
 
-@cache
-def declared(group: str) -> Mapping[str, Any]:
-    """The objects that installed packages declare in a group of entry points, by name. Each group is loaded once.
-
-    Raises UserError, naming the package, if an entry point cannot be loaded or two of them have the same name.
-    """
-    parts: dict[str, Any] = {}
-    for point in entry_points(group=group):
-        if point.name in parts:
-            raise UserError(f"{_named(point)}: another installed package has that name; uninstall one of them")
-        try:
-            parts[point.name] = point.load()
-        except Exception as error:
-            raise UserError(
-                f"{_named(point)}: {point.value} cannot be loaded ({type(error).__name__}: {error}); "
-                "repair the package or uninstall it"
-            ) from error
-    return parts
-
-
-def _named(point: EntryPoint) -> str:
-    package = f" of the package {point.dist.name}" if point.dist is not None else ""
-    return f"entry point {point.name} in {point.group}{package}"
-
-
 class Registry(Mapping[str, Part]):
     """Parts by name: `own`, then the parts that installed packages declare in `group`.
 
     `admit(name, declared)` returns the part that an object of `own` or of an entry point stands for, or raises
-    TypeError with the reason why the object is no part of this registry.
-    """
+    TypeError with the reason why the object is no part of this registry. Raises UserError, naming the package, on the
+    first use of an entry point that cannot be loaded, or has the name of another part."""
 
     def __init__(self, group: str, own: Mapping[str, Part], admit: Callable[[str, Any], Part]):
         self.group, self._admit = group, admit
@@ -59,16 +33,19 @@ class Registry(Mapping[str, Part]):
     @cached_property
     def _parts(self) -> Mapping[str, Part]:
         parts = dict(self._own)
-        for name, part in declared(self.group).items():
-            if name in self._own:
-                raise UserError(
-                    f"entry point {name} in {self.group}: simulator itself has a part of that name; "
-                    "rename it in its package, or uninstall that"
-                )
+        for point in entry_points(group=self.group):
+            whose = f" of the package {point.dist.name}" if point.dist is not None else ""
+            where = f"entry point {point.name} in {self.group}{whose}"
+            if point.name in parts:
+                other = "simulator itself" if point.name in self._own else "another installed package"
+                raise UserError(f"{where}: {other} has a part of that name; rename it, or uninstall it")
             try:
-                parts[name] = self._admit(name, part)
+                parts[point.name] = self._admit(point.name, point.load())
             except TypeError as error:
-                raise UserError(f"entry point {name} in {self.group}: {error}") from None
+                raise UserError(f"{where}: {error}") from None
+            except Exception as error:
+                problem = f"{point.value} cannot be loaded ({type(error).__name__}: {error})"
+                raise UserError(f"{where}: {problem}; repair the package or uninstall it") from error
         return parts
 
     def __getitem__(self, name: str) -> Part:

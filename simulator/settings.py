@@ -1,8 +1,7 @@
 """The base class of all settings classes and the types of their values.
 
 Every part defines its settings in its own file (`NavierStokesSettings` in `physics/models/navier_stokes.py`);
-`simulator/config` assembles them into the description of a run.
-"""
+`simulator/config` assembles them into the description of a run."""
 
 import ast
 import math
@@ -23,8 +22,7 @@ from simulator.errors import shortened, shown
 class Settings(BaseModel):
     """Base of every settings class: immutable, unknown keys refused, defaults checked.
 
-    The string under a field is its description in the exported JSON schema.
-    """
+    The string under a field is its description in the exported JSON schema."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -34,8 +32,7 @@ class Settings(BaseModel):
 def wrong(key: str, message: str) -> PydanticCustomError:
     """The error of a validator of several keys that blames `key`: `raise wrong("dt", "...")`.
 
-    `key` is relative to the validator's class; dots separate nested keys.
-    """
+    `key` is relative to the validator's class; dots separate nested keys."""
     return PydanticCustomError("wrong_key", "{message}", {"key": key, "message": message})
 
 
@@ -57,11 +54,9 @@ _UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.
 
 
 def evaluated(
-    node: ast.expr,
-    names: Mapping[str, Any],
-    functions: Mapping[str, Callable[[Any], Any]],
+    node: ast.expr, names: Mapping[str, Any], functions: Mapping[str, Callable[[Any], Any]],
     operators: Mapping[type, Callable[..., Any]] = ARITHMETIC,
-) -> Any:
+) -> Any:  # fmt: skip
     """The value of a formula of numbers, `names`, `functions` and `operators`. Raises TypeError for other syntax."""
 
     def value(node: ast.expr) -> Any:
@@ -86,8 +81,7 @@ def evaluated(
 def evaluate_number(text: str) -> float:
     """Value of an arithmetic expression such as `2*pi` or `1/1600`.
 
-    Raises ValueError if `text` has more than numbers, + - * / **, parentheses, pi, e, sqrt, exp and log.
-    """
+    Raises ValueError if `text` has more than numbers, + - * / **, parentheses, pi, e, sqrt, exp and log."""
     try:
         if len(text) > _LONGEST_EXPRESSION:
             raise ValueError(text)
@@ -118,10 +112,8 @@ def _seconds(value: Any) -> Any:
     return _number(value)
 
 
-LARGEST, SMALLEST = 1e50, 1e-50
-"""Limits of dimensional numbers: products of six of them are finite in double precision."""
-LONGEST, SHORTEST = 1e30, 1e-30
-"""Limits of lengths and times: the fourth power of a wavenumber times two other numbers is finite too."""
+LARGEST, SMALLEST = 1e50, 1e-50  # Of dimensional numbers: products of six are finite in double precision.
+LONGEST, SHORTEST = 1e30, 1e-30  # Of lengths and times: k^4 times two other numbers is finite.
 
 
 def _within(least: float, most: float) -> AfterValidator:
@@ -144,39 +136,23 @@ Real = Annotated[float, BeforeValidator(_number, json_schema_input_type=float | 
 """A number or an expression such as `2*pi`; zero, or from 1e-50 to 1e50 in magnitude."""
 _AboveZero = Annotated[float, Field(gt=0), BeforeValidator(_number, json_schema_input_type=_seen_as(Field(gt=0)))]
 Positive = Annotated[_AboveZero, _within(SMALLEST, LARGEST)]
-NonNegative = Annotated[
-    float,
-    Field(ge=0),
-    BeforeValidator(_number, json_schema_input_type=_seen_as(Field(ge=0))),
-    _within(SMALLEST, LARGEST),
-]
-Length = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]
-"""A side of the box: from 1e-30 to 1e30 in the run's unit."""
-Duration = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]
-"""A simulation time: from 1e-30 to 1e30."""
-Moment = Annotated[
-    float,
-    Field(gt=0),
-    BeforeValidator(_number, json_schema_input_type=float | str | dict),
-    _within(SHORTEST, LONGEST),
-]
+_FromZero = Annotated[float, Field(ge=0), BeforeValidator(_number, json_schema_input_type=_seen_as(Field(ge=0)))]
+NonNegative = Annotated[_FromZero, _within(SMALLEST, LARGEST)]
+Length = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]  # A side of the box.
+Duration = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]  # A simulation time.
+_Moment = Annotated[float, Field(gt=0), BeforeValidator(_number, json_schema_input_type=float | str | dict)]
+Moment = Annotated[_Moment, _within(SHORTEST, LONGEST)]
 """A simulation time; the file of an expanding run may give a scale factor or a redshift, see `models.cosmology`."""
-Ratio = Annotated[_AboveZero, _within(1e-6, 1e6)]
-"""A dimensionless number from 1e-6 to 1e6."""
+Ratio = Annotated[_AboveZero, _within(1e-6, 1e6)]  # A dimensionless number from 1e-6 to 1e6.
 Seconds = Annotated[
     float, Field(gt=0), BeforeValidator(_seconds, json_schema_input_type=_seen_as(Field(gt=0))), _within(1e-3, 1e9)
 ]
 """A wall-clock time: seconds, or `10min`, `2h`; from a millisecond to thirty years."""
-Integer = Annotated[int, BeforeValidator(_whole)]
-"""A whole number; `1e6` is accepted, `true` and `'3'` are not."""
-Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_whole)]
-"""A whole number from 1 to 10^12, such as a number of steps."""
-Points = Annotated[int, Field(ge=1, le=2**16), BeforeValidator(_whole)]
-"""The extent of an array, from 1 to 65536: points along an axis, bins, periods across the box."""
-Few = Annotated[int, Field(ge=1, le=1000), BeforeValidator(_whole)]
-"""A number of objects that are processed one after another, such as solitons: from 1 to 1000."""
-Seed = Annotated[int, Field(ge=0, lt=2**32), BeforeValidator(_whole)]
-"""The seed of random numbers."""
+Integer = Annotated[int, BeforeValidator(_whole)]  # `1e6` is accepted, `true` and `'3'` are not.
+Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_whole)]  # Such as a number of steps.
+Points = Annotated[int, Field(ge=1, le=2**16), BeforeValidator(_whole)]  # The extent of an array.
+Few = Annotated[int, Field(ge=1, le=1000), BeforeValidator(_whole)]  # Such as a number of solitons.
+Seed = Annotated[int, Field(ge=0, lt=2**32), BeforeValidator(_whole)]  # Of random numbers.
 
 
 def entries(needed: str, *lengths: int) -> BeforeValidator:
@@ -192,27 +168,24 @@ def entries(needed: str, *lengths: int) -> BeforeValidator:
 
 Vector = Annotated[tuple[Real, Real, Real], entries("three numbers are needed, one for each of x, y and z", 3)]
 """A number for each of x, y and z."""
-TWO_OR_THREE: Any = Field(json_schema_extra={"minItems": 2, "maxItems": 3})
-"""The lengths of lists with an entry for each axis of the grid, for the JSON schema."""
+TWO_OR_THREE: Any = Field(json_schema_extra={"minItems": 2, "maxItems": 3})  # One entry for each axis.
 AxisVector = Annotated[tuple[Real, ...], TWO_OR_THREE, entries("a number for each axis of the grid is needed", 2, 3)]
 """A number for each axis of the grid, two or three; `models.fields.along_axes` compares it with the grid."""
-Flag = Annotated[bool, Strict()]
-"""`true` or `false`, without the texts and numbers that pydantic would convert."""
+Flag = Annotated[bool, Strict()]  # Without the texts and numbers that pydantic would convert.
 
 
 _LONGEST_NAME, _LONGEST_PATH = 255, 4095
-_ROOM_BELOW = 128
-"""Bytes that a run appends to the path of its folder: snapshots/00000010/shards/p00000.h5 and a temporary suffix."""
+_ROOM_BELOW = 128  # Bytes that a run appends to the path of its folder, as for a temporary shard.
 
 
 def _expand(value: Any) -> str:
     """The path `value` with `~` and environment variables expanded. Raises ValueError if `value` is not a path."""
     if not isinstance(value, str | os.PathLike) or not isinstance(path := os.fspath(value), str):
         raise ValueError(f"a path is needed, not {shown(value)}")
-    if not path or "\0" in path:
-        raise ValueError(
-            "a path is needed, not an empty one" if not path else "a path cannot contain a null character"
-        )
+    if not path:
+        raise ValueError("a path is needed, not an empty one")
+    if "\0" in path:
+        raise ValueError("a path cannot contain a null character")
     for name in re.findall(r"\$(?:(\w+)|\{(\w+)\})", path):
         if (variable := name[0] or name[1]) not in os.environ:
             raise ValueError(f"the environment variable {shortened(variable)} is not set")
@@ -231,11 +204,9 @@ def _possible(path: str, room: int = 0) -> Path:
         raise ValueError(f"a path is UTF-8 text, not {shown(path)}") from None
     except OSError:
         raise ValueError("the current folder is gone; change to another one") from None
-    longest = max(map(len, encoded.split(b"/")))
-    for what, length, most in (
-        ("the path", len(encoded), _LONGEST_PATH - room),
-        ("a file or folder name", longest, _LONGEST_NAME),
-    ):
+    whole = "the path", len(encoded), _LONGEST_PATH - room
+    part = "a file or folder name", max(map(len, encoded.split(b"/"))), _LONGEST_NAME
+    for what, length, most in (whole, part):
         if length > most:
             raise ValueError(f"{what} is {length} bytes long; at most {most} are possible")
     return Path(encoded.decode())

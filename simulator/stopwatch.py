@@ -11,8 +11,7 @@ class Stopwatch:
     """Charges every moment to exactly one name, so that the parts add up to the whole.
 
     Activities may be nested: while the inner activity lasts, the outer one is not charged. Outside of all activities
-    time is charged to `START` until `started` is called, then to `REST`.
-    """
+    time is charged to `START` until `started` is called, then to `REST`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock

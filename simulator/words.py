@@ -1,7 +1,7 @@
 """The text of byte counts, durations, values, paths and versions in messages."""
 
 import html
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -48,14 +48,9 @@ def short(path: Path) -> Path:
 def aligned(rows: Sequence[Sequence[str]], right: Container[int]) -> list[str]:
     """The lines of a table; each column is padded to one width, the columns `right` are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(
-            cell.rjust(width) if i in right else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
-    return [line.rstrip() for line in lines]
+    pads = [str.rjust if i in right else str.ljust for i in range(len(widths))]
+    padded = ([pad(c, w) for pad, c, w in zip(pads, row, widths, strict=True)] for row in rows)
+    return ["  ".join(cells).rstrip() for cells in padded]
 
 
 def brief(item: Any) -> str:
@@ -72,6 +67,13 @@ def brief(item: Any) -> str:
         case dict():
             return "{" + ", ".join(f"{key}: {brief(part)}" for key, part in item.items()) + "}"
     return str(item)
+
+
+def each_leaf(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Nested mappings and lists with `change` applied to every other value."""
+    if isinstance(value, Mapping):
+        return {key: each_leaf(item, change) for key, item in value.items()}
+    return [each_leaf(item, change) for item in value] if isinstance(value, list | tuple) else change(value)
 
 
 def flat(block: Any, key: str = "") -> dict[str, Any]:

@@ -17,7 +17,7 @@ DEFERRED = {
     "show.style": "only runs in an expanding box need the background",
     "cluster.doctor": "the doctor reports a JAX that cannot be loaded",
     "run.command": "the launcher of several processes starts no JAX of its own",
-    "study.local": "only batches compile a step",
+    "study.execution": "only batches compile a step",
     "archive.index": "GADGET files need the background, which imports JAX",
     "archive.yt_data": "yt is optional, and the background imports JAX",
 }

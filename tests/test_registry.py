@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from run_support import install
 
-from simulator.registry import Registry, declared, subclass_of
+from simulator.registry import Registry, subclass_of
 
 KIND = '''
 from simulator.measure import Curves, Kind, SeriesCadence
@@ -161,7 +161,7 @@ WRONG = {
     "cubes = cubes:Absent": "cubes in simulator.outputs of the package cubes: cubes:Absent cannot be loaded",
     "cubes = cubes:CubeSettings": "a subclass of simulator.measure.Kind is needed",
     "other = cubes:Cubes": "its kind calls itself 'cubes'; the two names must agree",
-    "spectra = cubes:Cubes": "spectra in simulator.outputs: simulator itself has a part of that name",
+    "spectra = cubes:Cubes": "of the package cubes: simulator itself has a part of that name",
 }
 
 
@@ -181,10 +181,10 @@ def test_own_parts_need_no_look_at_other_packages(monkeypatch: pytest.MonkeyPatc
     def never(group: str) -> None:
         raise AssertionError(group)
 
-    monkeypatch.setattr("simulator.registry.declared", never)
+    monkeypatch.setattr("simulator.registry.entry_points", never)
     registry = Registry[type[int]]("simulator.numbers", {"flag": bool}, subclass_of(int))
     assert registry["flag"] is bool
     with pytest.raises(AssertionError):
         list(registry)
     monkeypatch.undo()
-    assert declared("simulator.numbers") == {}
+    assert list(registry) == ["flag"]

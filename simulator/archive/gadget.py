@@ -15,7 +15,7 @@ import numpy as np
 from simulator.archive.manifest import Manifest
 from simulator.archive.reader import Snapshot, configuration_of
 from simulator.config import RunConfig
-from simulator.physics.initial.gadget import CM_PER_KPC, GRAMS
+from simulator.physics.initial.stored import CM_PER_KPC, GRAMS
 from simulator.physics.models import Model
 from simulator.physics.models.cosmology import UNITS, Background, CosmologySettings, Units
 

@@ -24,7 +24,7 @@ def yt_data(snapshot: Snapshot, h: float | None = None) -> "Dataset":
     if the run's configuration does not name it. Raises UserError if yt is not installed, the snapshot has no such
     field, or h is missing."""
     from simulator.archive.gadget import clock_of  # which imports JAX
-    from simulator.physics.initial.gadget import CM_PER_KPC, GRAMS
+    from simulator.physics.initial.stored import CM_PER_KPC, GRAMS
 
     try:
         import yt

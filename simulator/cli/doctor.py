@@ -48,7 +48,7 @@ def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
     from simulator.spectral import Grid, make_transform
 
     facts = doctor.collect(allocation, os.environ, str(args.folder) if args.folder else None)
-    findings = doctor.own_findings(allocation, facts, os.environ, gpu_plugin=has_gpu_plugin())
+    findings = list(doctor.own_findings(allocation, facts, os.environ, gpu_plugin=has_gpu_plugin()))
     time.sleep(min(0.01 * allocation.process_id, 1.0))  # so that processes usually print in order
     print("\n".join([facts.line, *(f"  wrong: {finding}" for finding in findings)]), flush=True)
 

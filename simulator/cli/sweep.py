@@ -110,11 +110,11 @@ def run_sweep(args: argparse.Namespace) -> int:
 
     example: simulator sweep run configs/sweep_viscosity.yaml --jobs 2"""
     if args.index is not None:
-        from simulator.study.local import run_one
+        from simulator.study.execution import run_one
 
         return run_one(_folder(args.file, args.index), args.arguments)
     from simulator.study import open_sweep
-    from simulator.study.local import run_missing
+    from simulator.study.execution import run_missing
 
     return run_missing(open_sweep(args.file), jobs=args.jobs, batch=args.batch == "auto")
 
@@ -131,7 +131,7 @@ def retry_sweep(args: argparse.Namespace) -> int:
 
     example: simulator sweep retry configs/sweep_viscosity.yaml --failed"""
     from simulator.study import open_sweep
-    from simulator.study.local import run_again
+    from simulator.study.execution import run_again
 
     sweep, batch = open_sweep(args.file), args.batch == "auto"
     return run_again(sweep, failed=args.failed, indices=args.index, jobs=args.jobs, batch=batch)
@@ -164,13 +164,13 @@ def submit_runs(args: argparse.Namespace) -> int:
     example: simulator sweep submit configs/sweep_viscosity.yaml --dry-run"""
     from simulator.cluster.queue import largest_array
     from simulator.study import open_sweep
+    from simulator.study.execution import plan_submission, submit, to_submit
     from simulator.study.report import typed_sweep
-    from simulator.study.study_status import counted, statuses_of
-    from simulator.study.submit_study import plan_submission, submit, to_submit
+    from simulator.study.study_status import counted
     from simulator.words import short
 
     sweep = open_sweep(args.file)
-    statuses = statuses_of([run.folder for run in sweep.runs])
+    statuses = sweep.statuses()
     runs = to_submit(sweep, statuses, failed=args.failed)
     if not runs:
         print(f"{sweep.name}: {counted(statuses)}; nothing to submit")
@@ -199,7 +199,7 @@ def dataset(args: argparse.Namespace) -> int:
     example: simulator dataset configs/sweep_dataset_2d.yaml"""
     from simulator.study import open_sweep
     from simulator.study.dataset import check_dataset, write_dataset
-    from simulator.study.local import run_missing
+    from simulator.study.execution import run_missing
     from simulator.study.runner import usual_jobs
     from simulator.study.study_status import MemberState, statuses_of
     from simulator.words import short

@@ -4,13 +4,12 @@
 SIMULATOR_COORDINATOR, SIMULATOR_NUM_PROCESSES and SIMULATOR_PROCESS_ID, these over a Slurm step, and a Slurm step
 over a single local process. A Slurm environment counts only if `srun` started the task: batch scripts, `salloc`
 shells, notebooks and ssh sessions have some of Slurm's variables, and a program that relied on those variables would
-wait for processes that nobody started.
-"""
+wait for processes that nobody started."""
 
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from simulator.cluster.hardware import GpuShare, is_mig, step_share, visible_gpus
@@ -24,8 +23,7 @@ PROCESS_ID = "SIMULATOR_PROCESS_ID"
 # Only the launcher of --processes sets these two variables. Its processes share the cores and GPUs of one host.
 LOCAL_RANK = "SIMULATOR_LOCAL_RANK"
 LOCAL_PROCESSES = "SIMULATOR_LOCAL_PROCESSES"
-SECRET = "SIMULATOR_SECRET"
-"""A secret of the processes of one run. No record and no message contains it."""
+SECRET = "SIMULATOR_SECRET"  # A secret of the processes of one run. No record and no message contains it.
 LAUNCHER = "SIMULATOR_LAUNCHER"  # the launcher's process id: its children stop when it dies
 
 # ids of Slurm steps that were not started by an srun command line (slurm.h)
@@ -60,8 +58,7 @@ class Allocation:
     coordinator: `host:port` if given. Otherwise process 0 picks a port, `coordinator_host` is the host of process 0
     and `rendezvous` a name that is unique to the processes of this step.
     port: a port derived from `rendezvous`, for commands without a shared folder.
-    secret: the value of SIMULATOR_SECRET, which the launcher sets; empty if process 0 publishes a secret (`join`).
-    """
+    secret: the value of SIMULATOR_SECRET, which the launcher sets; empty if process 0 publishes a secret (`join`)."""
 
     source: Literal["local", "explicit", "slurm"] = "local"
     process_id: int = 0
@@ -97,8 +94,7 @@ def discover(
     """The allocation that flags (the keywords) and environment describe. A pure function.
 
     Raises UserError for contradictions, incomplete explicit descriptions and heterogeneous jobs. A suspicious
-    environment (such as a shell inside a job) gives a local allocation with a warning.
-    """
+    environment (such as a shell inside a job) gives a local allocation with a warning."""
     name = COORDINATOR if coordinator is None else "--coordinator"
     coordinator = (environ.get(COORDINATOR) or None) if coordinator is None else coordinator
     if coordinator is not None:
@@ -108,16 +104,14 @@ def discover(
             raise UserError(f"{name}: {shown(coordinator)}: ports go from 1 to 65535")
     number = _integer(environ, NUM_PROCESSES) if num_processes is None else num_processes
     process = _integer(environ, PROCESS_ID) if process_id is None else process_id
-    step = _Step.read(environ)
+    step = _step(environ, coordinator)
     if number is not None or process is not None:
-        return _explicit_allocation(environ, coordinator, number, process, step if isinstance(step, _Step) else None)
-    if isinstance(step, _Step):
-        return _step_allocation(environ, step, coordinator)
+        return _explicit(environ, coordinator, number, process, step)
+    if isinstance(step, Allocation):
+        return step
     if coordinator is not None:
-        raise UserError(
-            f"{name} {coordinator} needs the number of processes too: add "
-            f"--num-processes N --process-id I, or {NUM_PROCESSES} and {PROCESS_ID}"
-        )
+        more = f"add --num-processes N --process-id I, or {NUM_PROCESSES} and {PROCESS_ID}"
+        raise UserError(f"{name} {coordinator} needs the number of processes too: {more}")
     return Allocation(
         cores=_cores(environ, 1), gpus=GpuShare(visible_gpus(environ)), job=_job(environ),
         warnings=(step,) if step else (),
@@ -131,9 +125,9 @@ def _integer(environ: Mapping[str, str], name: str) -> int | None:
     return whole(text)
 
 
-def _explicit_allocation(
+def _explicit(
     environ: Mapping[str, str], coordinator: str | None, number: int | None, process: int | None,
-    step: "_Step | None",
+    step: Allocation | str | None,
 ) -> Allocation:  # fmt: skip
     if number is None or process is None or (number > 1 and coordinator is None):
         settings = {
@@ -143,14 +137,13 @@ def _explicit_allocation(
         }
         missing = " and ".join(name for name, value in settings.items() if value is None)
         raise UserError(f"processes started by hand need all three of their settings; missing: {missing}")
-    if number < 1 or not 0 <= process < number:
-        raise UserError(
-            f"--process-id {process} with --num-processes {number}: process ids go from 0 to {number - 1}"
-            if number > 0
-            else f"--num-processes {number}: at least 1 is needed"
-        )
-    if step is not None and (step.place.process_id, step.place.num_processes) == (process, number):
-        return _step_allocation(environ, step, coordinator)  # srun has bound this process to cores and GPUs
+    if number < 1:
+        raise UserError(f"--num-processes {number}: at least 1 is needed")
+    if not 0 <= process < number:
+        ids = f"process ids go from 0 to {number - 1}"
+        raise UserError(f"--process-id {process} with --num-processes {number}: {ids}")
+    if isinstance(step, Allocation) and (step.process_id, step.num_processes) == (process, number):
+        return step  # srun has bound this process to cores and GPUs
     rank, sharers = _integer(environ, LOCAL_RANK) or 0, _integer(environ, LOCAL_PROCESSES) or 1
     visible = visible_gpus(environ)
     gpus = GpuShare(visible, rank, sharers)
@@ -170,54 +163,56 @@ def _secret(environ: Mapping[str, str]) -> str:
     return secret
 
 
-@dataclass(frozen=True)
-class _Step:
-    """The complete environment of one task of a Slurm step: its place among the tasks, the port of the step's srun,
-    and whether its distribution is arbitrary."""
+def _step(environ: Mapping[str, str], coordinator: str | None) -> Allocation | str | None:
+    """The allocation of one task of a Slurm step; or the reason to ignore Slurm's variables, None without any."""
+    job = _job(environ)
+    if job is None:
+        names = ", ".join(name for name in ("SLURM_PROCID", "SLURM_NTASKS") if environ.get(name))
+        return f"{names} without SLURM_JOB_ID: not in a Slurm job, one process" if names else None
+    if job.step is None or job.step in _BATCH_LIKE_STEPS or "SLURM_PTY_PORT" in environ:
+        return _shell_warning(environ, job)
+    names = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
+    hosts = environ.get("SLURM_STEP_NODELIST", "")
+    missing = [name for name in names if whole(environ.get(name)) is None]
+    missing += [] if hosts else ["SLURM_STEP_NODELIST"]
+    if missing:
+        return f"Slurm's variables are incomplete (no usable {', '.join(missing)}): one process"
+    if (whole(environ.get("SLURM_HET_SIZE") or environ.get("SLURM_PACK_SIZE")) or 1) > 1:
+        mixed = f"job {job.id} is heterogeneous (SLURM_HET_SIZE is set), which is not supported"
+        raise UserError(f"{mixed}: ask for equal nodes in one component, without `:` or `#SBATCH hetjob`")
+    count, process, local, node = (int(environ[name]) for name in names)
+    try:
+        nodes = tuple(expand(hosts))
+        per_node = tasks_per_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
+        if not (process < count == sum(per_node) and node < len(nodes) == len(per_node)):
+            where = f"node {node} of {shortened(hosts)}, {shortened(str(per_node))} per node"
+            raise ValueError(f"task {process} of {count} on {where}")
+        if local >= per_node[node]:
+            raise ValueError(f"local task {local} of {per_node[node]}")
+    except ValueError as error:
+        return f"Slurm's variables contradict each other ({error}): one process"
+    distribution = environ.get("SLURM_DISTRIBUTION", "")
+    port = environ.get("SLURM_STEP_LAUNCHER_PORT", "")  # of the step's srun
+    gpus = step_share(environ, local, per_node[node])
+    return Allocation(
+        "slurm", process, count, nodes, node, local, per_node[node], _hosts(nodes, per_node, distribution),
+        cores=_cores(environ, per_node[node]), gpus=gpus, coordinator=coordinator, coordinator_host=nodes[0],
+        rendezvous=".".join(filter(None, (job.id, job.step, str(job.restarts), port))), job=job,
+        warnings=_warnings(gpus, distribution.startswith("arbitrary") and coordinator is None),
+        secret=_secret(environ),
+    )  # fmt: skip
 
-    place: Allocation
-    launcher_port: str
-    arbitrary: bool
 
-    @staticmethod
-    def read(environ: Mapping[str, str]) -> "_Step | str | None":
-        """The step; the reason to ignore Slurm's variables; or None if there are no such variables."""
-        job = _job(environ)
-        if job is None:
-            names = ", ".join(name for name in ("SLURM_PROCID", "SLURM_NTASKS") if environ.get(name))
-            return f"{names} without SLURM_JOB_ID: not in a Slurm job, one process" if names else None
-        names = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
-        numbers = {name: environ.get(name, "") for name in names}
-        hosts = environ.get("SLURM_STEP_NODELIST", "")
-        shell = job.step is None or job.step in _BATCH_LIKE_STEPS
-        if shell or "SLURM_PTY_PORT" in environ:
-            return _shell_warning(environ, job)
-        missing = [name for name, text in numbers.items() if whole(text) is None]
-        missing += [] if hosts else ["SLURM_STEP_NODELIST"]
-        if missing:
-            return f"Slurm's variables are incomplete (no usable {', '.join(missing)}): one process"
-        if (whole(environ.get("SLURM_HET_SIZE") or environ.get("SLURM_PACK_SIZE")) or 1) > 1:
-            raise UserError(
-                f"job {job.id} is heterogeneous (SLURM_HET_SIZE is set), which is not supported: "
-                "ask for equal nodes in one component, without `:` or `#SBATCH hetjob`"
-            )
-        count, process, local, node = (int(text) for text in numbers.values())
-        try:
-            nodes = tuple(expand(hosts))
-            per_node = tasks_per_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
-            if not (process < count == sum(per_node) and node < len(nodes) == len(per_node)):
-                raise ValueError(
-                    f"task {process} of {count} on node {node} of {shortened(hosts)}, "
-                    f"{shortened(str(per_node))} per node"
-                )
-            if local >= per_node[node]:
-                raise ValueError(f"local task {local} of {per_node[node]}")
-        except ValueError as error:
-            return f"Slurm's variables contradict each other ({error}): one process"
-        distribution = environ.get("SLURM_DISTRIBUTION", "")
-        where = nodes, node, local, per_node[node], _hosts(nodes, per_node, distribution)
-        place = Allocation("slurm", process, count, *where, job=job)
-        return _Step(place, environ.get("SLURM_STEP_LAUNCHER_PORT", ""), distribution.startswith("arbitrary"))
+def _warnings(gpus: GpuShare, any_first: bool) -> tuple[str, ...]:
+    """The warnings about a step; `any_first`: its first process may be on any node."""
+    warnings, seen = [], len(gpus.visible or ())
+    if not gpus.problem and (idle := seen % gpus.sharers):
+        warnings.append(f"{gpus.sharers} tasks divide {seen} GPUs of a node: {idle} of them idle")
+    if is_mig(gpus.visible) and len(gpus.take(seen)) > 1:
+        warnings.append("CUDA gives a process one MIG device only: start one task per MIG device")
+    if any_first:
+        warnings.append("with --distribution=arbitrary the first process need not be on the first node")
+    return tuple(warnings)
 
 
 def _hosts(nodes: Sequence[str], per_node: Sequence[int], distribution: str) -> tuple[str, ...]:
@@ -236,11 +231,9 @@ def _job(environ: Mapping[str, str]) -> Job | None:
         return None
     array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
     return Job(
-        id=job,
-        step=environ.get("SLURM_STEP_ID") or environ.get("SLURM_STEPID"),
-        restarts=whole(environ.get("SLURM_RESTART_COUNT")) or 0,
-        array=(array, task) if array and task else None,
-    )
+        id=job, step=environ.get("SLURM_STEP_ID") or environ.get("SLURM_STEPID"),
+        restarts=whole(environ.get("SLURM_RESTART_COUNT")) or 0, array=(array, task) if array and task else None,
+    )  # fmt: skip
 
 
 def _shell_warning(environ: Mapping[str, str], job: Job) -> str | None:
@@ -249,34 +242,8 @@ def _shell_warning(environ: Mapping[str, str], job: Job) -> str | None:
     tasks = tasks or environ.get("SLURM_NTASKS") or environ.get("SLURM_JOB_NUM_NODES") or "1"
     if tasks == "1":
         return None
-    return (
-        f"inside Slurm job {job.id} with {tasks} tasks or nodes, but not started by srun: "
-        "one process on this node; `srun simulator ...` uses them all"
-    )
-
-
-def _step_allocation(environ: Mapping[str, str], step: _Step, coordinator: str | None) -> Allocation:
-    warnings, place, job = [], step.place, step.place.job
-    assert job is not None
-    gpus = step_share(environ, place.local_rank, place.local_processes)
-    seen = len(gpus.visible or ())
-    if not gpus.problem and gpus.sharers > 1 and seen % gpus.sharers:
-        idle = seen % gpus.sharers
-        warnings.append(f"{gpus.sharers} tasks divide {seen} GPUs of a node: {idle} of them idle")
-    if is_mig(gpus.visible) and len(gpus.take(seen)) > 1:
-        warnings.append("CUDA gives a process one MIG device only: start one task per MIG device")
-    if step.arbitrary and coordinator is None:
-        warnings.append("with --distribution=arbitrary the first process need not be on the first node")
-    return replace(
-        place,
-        cores=_cores(environ, place.local_processes),
-        gpus=gpus,
-        coordinator=coordinator,
-        coordinator_host=place.nodes[0],
-        rendezvous=".".join(filter(None, (job.id, job.step, str(job.restarts), step.launcher_port))),
-        warnings=tuple(warnings),
-        secret=_secret(environ),
-    )
+    inside = f"inside Slurm job {job.id} with {tasks} tasks or nodes, but not started by srun"
+    return f"{inside}: one process on this node; `srun simulator ...` uses them all"
 
 
 def _cores(environ: Mapping[str, str], sharers: int) -> int | None:

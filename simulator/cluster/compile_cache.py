@@ -5,9 +5,7 @@ Without the pointer such programs hit, but the key no longer depends on the part
 and not part of the program. Therefore the name of the cache folder contains a hash of all sources of the rules, and
 the name of a jitted function contains the values over which a rule closes (parameters, a plan).
 
-A cached program is executed with the user's permissions. Therefore a cache that other users could have written is not
-used.
-"""
+A cached program runs with the user's permissions, so that a cache that others could have written is not used."""
 
 import contextlib
 import hashlib
@@ -58,8 +56,7 @@ def folder_name(platform: str, package: Path | None = None) -> str:
     """`cpu-PROCESSOR-SOURCES` or `gpu-SOURCES`, with hashes of the processor, the sources and the versions: the
     result of compiling a program depends on the program and on these.
 
-    package: the folder of the sources; by default the folder of this package.
-    """
+    package: the folder of the sources; by default the folder of this package."""
     package = package or Path(__file__).parents[1]
     digest = hashlib.sha256()
     for name in ("jax", "jaxlib", "jaxdecomp"):
@@ -75,8 +72,7 @@ def folder_name(platform: str, package: Path | None = None) -> str:
 
 
 def prepare(environ: Mapping[str, str], platform: str) -> Path:
-    """Creates the cache folder, tests it by writing to it, and returns it. Raises OSError if the folder is not
-    writable or not private."""
+    """Makes the cache folder and returns it. Raises OSError if the folder is not writable or not private."""
     folder = private_folder(base_folder(environ) / folder_name(platform))
     with tempfile.TemporaryFile(dir=folder) as probe:
         probe.write(bytes(1 << 16))
@@ -148,8 +144,7 @@ def _share_between_processes() -> None:
 def prune(base: Path, limit: int = LIMIT) -> int:
     """Removes the least recently used files of the cache until it takes at most `limit` bytes; returns its size.
 
-    Folders of other programs in `base` are left alone.
-    """
+    Folders of other programs in `base` are left alone."""
     entries: list[tuple[float, int, Path]] = []
     folders = [path for path in base.iterdir() if re.fullmatch(r"(cpu-[0-9a-f]{8}|gpu)-[0-9a-f]{16}", path.name)]
     for path in (path for folder in folders for path in folder.rglob("*")):

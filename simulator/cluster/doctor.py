@@ -1,8 +1,7 @@
 """Collects facts about each process, finds known misconfigurations with their cures, and tests the devices by an
 all-to-all.
 
-Findings are pure functions of facts, so that tests cover set-ups that no test machine has.
-"""
+Findings are pure functions of facts, so that tests cover set-ups that no test machine has."""
 
 import os
 import platform
@@ -26,8 +25,7 @@ class Facts:
     """The rank, host, cores and GPUs of one process.
 
     cpus: the CPU numbers in the affinity mask. gpus_seen and gpus_taken: UUIDs if nvidia-smi lists them, else names
-    from CUDA_VISIBLE_DEVICES. gpus_on_node: the number of GPUs that Slurm gave the step on this node.
-    """
+    from CUDA_VISIBLE_DEVICES. gpus_on_node: the number of GPUs that Slurm gave the step on this node."""
 
     process_id: int
     num_processes: int
@@ -66,20 +64,14 @@ def collect(allocation: Allocation, environ: Mapping[str, str], folder: str | No
     port = allocation.port if folder is None else f"port published in {folder}"
     coordinator = allocation.coordinator or f"{allocation.coordinator_host}{':' if folder is None else ', '}{port}"
     return Facts(
-        process_id=allocation.process_id,
-        num_processes=allocation.num_processes,
-        host=host,
-        node=allocation.host or host,
-        local_rank=allocation.local_rank,
-        local_processes=allocation.local_processes,
-        cpus=tuple(sorted(os.sched_getaffinity(0))),
-        cores=min(usable_cores(), allocation.cores or usable_cores()),
+        process_id=allocation.process_id, num_processes=allocation.num_processes, host=host,
+        node=allocation.host or host, local_rank=allocation.local_rank, local_processes=allocation.local_processes,
+        cpus=tuple(sorted(os.sched_getaffinity(0))), cores=min(usable_cores(), allocation.cores or usable_cores()),
         gpus_seen=tuple(_identity(name, listed) for name in seen),
         gpus_taken=tuple(_identity(name, listed) for name in taken),
         gpus_on_node=whole(environ.get("SLURM_GPUS_ON_NODE")),
-        coordinator=coordinator if allocation.num_processes > 1 else "none",
-        versions=versions(),
-    )
+        coordinator=coordinator if allocation.num_processes > 1 else "none", versions=versions(),
+    )  # fmt: skip
 
 
 def versions() -> tuple[str, ...]:
@@ -119,56 +111,37 @@ class Finding(NamedTuple):
 
 def own_findings(
     allocation: Allocation, facts: Facts, environ: Mapping[str, str], *, gpu_plugin: bool
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """Problems that one process detects without the others."""
-    seen, vendor = len(facts.gpus_seen), gpu_vendor()
-    wanted = environ.get("SLURM_CPUS_PER_TASK", "")
-    in_step = allocation.source == "slurm"
+    seen, vendor, cores = len(facts.gpus_seen), gpu_vendor(), facts.cores
+    yield from (Finding("discovery", warning) for warning in allocation.warnings)
+    if allocation.gpus.problem:
+        yield Finding("GPUs", allocation.gpus.problem)
+    if seen and not gpu_plugin:
+        cure = f"install the GPU version with {SETUP[vendor]}"
+        yield Finding(f"{seen} GPUs are given, but this JAX runs on the CPU only", cure)
+    if seen and gpu_plugin and (problem := plugin_problem(vendor)):
+        yield Finding("GPUs are given, but JAX cannot use them", problem)
+    if seen and environ.get("JAX_PLATFORMS", "").split(",")[0] == "cpu":
+        yield Finding("JAX_PLATFORMS=cpu hides the GPUs", "unset it")
+    if facts.gpus_on_node is not None and seen > facts.gpus_on_node:
+        problem = f"{seen} GPUs are visible, but Slurm gave {facts.gpus_on_node} of this node"
+        yield Finding(problem, "unset CUDA_VISIBLE_DEVICES in the job script, or bind with --gpus-per-task")
+    in_step, wanted = allocation.source == "slurm", environ.get("SLURM_CPUS_PER_TASK", "")
+    if in_step and wanted.isdigit() and cores < int(wanted) // 2:
+        cure = "give srun its own --cpus-per-task=$SLURM_CPUS_PER_TASK (it does not inherit sbatch's)"
+        yield Finding(f"SLURM_CPUS_PER_TASK is {wanted}, but this task may use {cores} cores", cure)
     both = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
-    plugin = plugin_problem(vendor) if seen and gpu_plugin else None
-    possible = (
-        (allocation.gpus.problem, "GPUs", allocation.gpus.problem),
-        (
-            seen and not gpu_plugin,
-            f"{seen} GPUs are given, but this JAX runs on the CPU only",
-            f"install the GPU version with {SETUP[vendor]}",
-        ),
-        (plugin, "GPUs are given, but JAX cannot use them", plugin),
-        (
-            seen and environ.get("JAX_PLATFORMS", "").split(",")[0] == "cpu",
-            "JAX_PLATFORMS=cpu hides the GPUs",
-            "unset it",
-        ),
-        (
-            facts.gpus_on_node is not None and seen > facts.gpus_on_node,
-            f"{seen} GPUs are visible, but Slurm gave {facts.gpus_on_node} of this node",
-            "unset CUDA_VISIBLE_DEVICES in the job script, or bind with --gpus-per-task",
-        ),
-        (
-            wanted.isdigit() and in_step and facts.cores < int(wanted) // 2,
-            f"SLURM_CPUS_PER_TASK is {wanted}, but this task may use {facts.cores} cores",
-            "give srun its own --cpus-per-task=$SLURM_CPUS_PER_TASK (it does not inherit sbatch's)",
-        ),
-        (
-            all(environ.get(name) for name in both),
-            f"{' and '.join(both)} are both set",
-            "unset the second, JAX refuses both",
-        ),
-        (
-            facts.gpus_taken and facts.cores == 1 and in_step,
-            "one core for a process with GPUs, which compiles, writes files and drives the network too",
-            "ask for more with --cpus-per-task=4, of sbatch and of srun",
-        ),
-        (
-            not _resolves(facts.host),
-            f"host name {facts.host} has no address",
-            "add it to /etc/hosts: CPU collectives look it up",
-        ),
-    )
-    return [
-        *(Finding("discovery", warning) for warning in allocation.warnings),
-        *(Finding(problem, str(cure)) for wrong, problem, cure in possible if wrong),
-    ]
+    if all(environ.get(name) for name in both):
+        yield Finding(f"{' and '.join(both)} are both set", "unset the second, JAX refuses both")
+    if in_step and facts.gpus_taken and cores == 1:
+        problem = "one core for a process with GPUs, which compiles, writes files and drives the network too"
+        yield Finding(problem, "ask for more with --cpus-per-task=4, of sbatch and of srun")
+    try:
+        socket.getaddrinfo(facts.host, None)
+    except OSError:
+        cure = "add it to /etc/hosts: CPU collectives look it up"
+        yield Finding(f"host name {facts.host} has no address", cure)
 
 
 def shared_findings(processes: Sequence[Facts]) -> Iterator[Finding]:
@@ -176,10 +149,8 @@ def shared_findings(processes: Sequence[Facts]) -> Iterator[Finding]:
     others = {p.host: sorted(set(p.versions) - set(processes[0].versions)) for p in processes}
     for host, different in others.items():
         if different:
-            yield Finding(
-                f"{host} has {', '.join(different)}, process 0 has {', '.join(processes[0].versions)}",
-                "start all processes from one environment on a shared folder",
-            )
+            problem = f"{host} has {', '.join(different)}, process 0 has {', '.join(processes[0].versions)}"
+            yield Finding(problem, "start all processes from one environment on a shared folder")
     owners: dict[tuple[str, str], list[int]] = defaultdict(list)
     hosts: dict[str, list[Facts]] = defaultdict(list)
     for p in processes:
@@ -190,43 +161,26 @@ def shared_findings(processes: Sequence[Facts]) -> Iterator[Finding]:
                 owners[p.host, gpu].append(p.process_id)
     for (host, gpu), users in owners.items():
         if len(users) > 1:
-            yield Finding(
-                f"processes {' and '.join(map(str, users))} use the same GPU {gpu} of {host}",
-                "start one task per GPU with --gpus-per-task=1",
-            )
+            problem = f"processes {' and '.join(map(str, users))} use the same GPU {gpu} of {host}"
+            yield Finding(problem, "start one task per GPU with --gpus-per-task=1")
     for host, group in hosts.items():
         given, taken = group[0].gpus_on_node, sum(len(p.gpus_taken) for p in group)
         if given is not None and 0 < taken < given:
-            yield Finding(
-                f"{given - taken} of {given} GPUs of {host} are idle",
-                f"ask for --gpus-per-node={taken}, or start --ntasks-per-node={given}",
-            )
+            cure = f"ask for --gpus-per-node={taken}, or start --ntasks-per-node={given}"
+            yield Finding(f"{given - taken} of {given} GPUs of {host} are idle", cure)
         cpus = set().union(*(p.cpus for p in group))
         if cpus and len(cpus) < len(group):
-            yield Finding(
-                f"{len(group)} processes of {host} share {len(cpus)} CPUs",
-                "give each its own with srun --cpus-per-task=N --cpu-bind=cores, or start fewer",
-            )
+            cure = "give each its own with srun --cpus-per-task=N --cpu-bind=cores, or start fewer"
+            yield Finding(f"{len(group)} processes of {host} share {len(cpus)} CPUs", cure)
     counts = {len(p.gpus_taken) for p in processes}
     if len(counts) > 1:
-        yield Finding(
-            f"processes take {min(counts)} to {max(counts)} GPUs, so each uses {min(counts)}",
-            "ask for the same on every node with --gpus-per-node",
-        )
-
-
-def _resolves(host: str) -> bool:
-    try:
-        socket.getaddrinfo(host, None)
-    except OSError:
-        return False
-    return True
+        problem = f"processes take {min(counts)} to {max(counts)} GPUs, so each uses {min(counts)}"
+        yield Finding(problem, "ask for the same on every node with --gpus-per-node")
 
 
 def exchange(devices: Sequence, rows_each: int = 128) -> str:
     """Redistributes a matrix from rows to columns over all devices, checks the result, and returns a line with the
-    time. Called by all processes. Raises RuntimeError if a device receives a wrong element.
-    """
+    time. Called by all processes. Raises RuntimeError if a device receives a wrong element."""
     import jax
     import jax.numpy as jnp
     import numpy as np

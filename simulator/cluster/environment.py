@@ -1,7 +1,6 @@
 """Settings of the C library, XLA and JAX for speed, unless the user has set them.
 
-All settings made here are returned as a record for `provenance.json`.
-"""
+All settings made here are returned as a record for `provenance.json`."""
 
 import ctypes
 import os
@@ -53,8 +52,7 @@ def apply(
     """Makes the settings for a platform. Must be called before JAX's backend starts.
 
     first: whether this is process 0. Only process 0 reports warnings and prunes the cache.
-    devices: the number of GPUs of all processes together.
-    """
+    devices: the number of GPUs of all processes together."""
     made = keep_freed_memory(environ) if platform == "cpu" else {}
     if platform == "gpu" and not any(map(environ.get, _MEMORY_NAMES)):
         made = {"XLA_CLIENT_MEM_FRACTION": _GPU_MEMORY}
@@ -76,8 +74,7 @@ def keep_freed_memory(environ: MutableMapping[str, str]) -> dict[str, str]:
     """Makes malloc keep large freed blocks, for all threads, instead of returning the blocks to the kernel.
 
     XLA allocates its buffers anew for every execution, and the page faults take longer than the arithmetic (measured:
-    a copy of a 128^3 array of doubles takes 16.8 ms if malloc returns blocks, and 3.6 ms if it keeps them).
-    """
+    a copy of a 128^3 array of doubles takes 16.8 ms if malloc returns blocks, and 3.6 ms if it keeps them)."""
     user = [name for name in environ if name.startswith("MALLOC_")]
     if user or "glibc.malloc" in environ.get("GLIBC_TUNABLES", "") or "malloc" in environ.get("LD_PRELOAD", ""):
         return {}

@@ -2,8 +2,7 @@
 
 A Python exception in one process of a `jax.distributed` run makes all processes hang in the shutdown barrier for
 minutes. Therefore a process with an uncaught exception reports it and exits at once; the other processes notice the
-missing heartbeat, and Slurm or the launcher ends them.
-"""
+missing heartbeat, and Slurm or the launcher ends them."""
 
 import contextlib
 import faulthandler
@@ -38,9 +37,8 @@ def contained(allocation: Allocation) -> Iterator[None]:
 
     A UserError or RunFailure ends the process with exit code 2 or 1. If all processes raise the error, even before
     they have met, process 0 reports it and all exit together; otherwise the process exits alone within seconds. Any
-    other exception is a bug: the process prints its traceback and its name and exits at once with 1. The exceptions
-    of a single process propagate.
-    """
+    other exception is a bug: the process prints its traceback and exits at once with 1. Of a single process they
+    propagate."""
     if allocation.num_processes == 1:
         yield
         return
@@ -93,8 +91,7 @@ def _end(error: BaseException, allocation: Allocation) -> NoReturn:
 def ignore_requests() -> None:
     """Ignores signals from here on, so that this process exits with its own code.
 
-    When the first process exits, srun --kill-on-bad-exit sends SIGTERM to the others.
-    """
+    When the first process exits, srun --kill-on-bad-exit sends SIGTERM to the others."""
     with contextlib.suppress(ValueError):  # not the main thread
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
@@ -128,8 +125,7 @@ def describe(process_id: int, num_processes: int) -> str:
 def leave(code: int, message: str = "", *, log: str = "") -> NoReturn:
     """Ends the process at once, without exit handlers or barriers.
 
-    message goes to stderr, and also to the console if stderr is a log file; log goes to stderr only.
-    """
+    message goes to stderr, and also to the console if stderr is a log file; log goes to stderr only."""
     for text in filter(None, (log, message)):
         print(text, file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
@@ -145,8 +141,7 @@ _console: int | None = None  # the original stderr, once to_log_file has redirec
 def to_log_file(folder: Path, process_id: int) -> Path:
     """Redirects this process's stdout and stderr, including JAX's C++ messages, to its file in `folder`.
 
-    Appends, because a run may be continued. Failures are still printed on the original stderr too.
-    """
+    Appends, because a run may be continued. Failures are still printed on the original stderr too."""
     global _console
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / log_name(process_id)
@@ -210,8 +205,7 @@ class Watchdog:
     name: the name of this process in the last line. The watchdog is a context manager around the loop that it guards.
 
     The watching thread needs Python's interpreter lock. If a stuck extension never releases the lock, the timer of
-    faulthandler, which needs no lock, writes the stacks and exits 5 s later, without the last line.
-    """
+    faulthandler, which needs no lock, writes the stacks and exits 5 s later, without the last line."""
 
     def __init__(self, seconds: float, name: str) -> None:
         self._seconds = seconds
@@ -246,11 +240,8 @@ class Watchdog:
         if self._stop.wait(_WAITING if waits else 0.0):
             return
         faulthandler.dump_traceback(_STDERR)
-        leave(
-            1,
-            f"simulator: {self._name} is stuck in {where}: no progress for {self._seconds:.0f} s "
-            f"(run.watchdog) since {self._doing}; its stacks are in its log",
-        )
+        idle = f"no progress for {self._seconds:.0f} s (run.watchdog) since {self._doing}"
+        leave(1, f"simulator: {self._name} is stuck in {where}: {idle}; its stacks are in its log")
 
 
 def _main_thread() -> tuple[str, bool]:

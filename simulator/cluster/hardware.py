@@ -3,8 +3,7 @@
 Slurm assigns GPUs in several ways. With `--gpus-per-task`, `--gpu-bind=single` and the like each task sees only its
 own GPUs; with `--gpus-per-node` or `--gres` alone every task sees all GPUs of its node and has to take its share.
 CUDA_VISIBLE_DEVICES looks the same in both cases (`0` may be the node's only GPU or the task's), so the number of
-GPUs on the node and the binding decide.
-"""
+GPUs on the node and the binding decide."""
 
 import contextlib
 import importlib.metadata
@@ -33,8 +32,7 @@ SETUP: dict[Vendor, str] = {"cuda": "./scripts/run --setup cuda12", "rocm": "./s
 def usable_cores(root: Path = _ROOT) -> int:
     """The number of physical cores that this process may use: the cores in its affinity mask, at most its quota.
 
-    Containers set the quota in the control group (version 2) of the process.
-    """
+    Containers set the quota in the control group (version 2) of the process."""
     cores = {_siblings(root, cpu) for cpu in os.sched_getaffinity(0)}
     return max(1, min(len(cores), _quota(root) or len(cores)))
 
@@ -97,8 +95,7 @@ def has_gpu_plugin(vendor: Vendor | None = None) -> bool:
 
 
 def plugin_problem(vendor: Vendor) -> str | None:
-    """A line, with the cure, if the installed plugin for a vendor's GPUs does not match jaxlib; None if it matches or
-    no plugin is installed."""
+    """A line, with the cure, if the installed plugin for a vendor's GPUs does not match jaxlib, else None."""
     jaxlib = importlib.metadata.version("jaxlib")
     for name in (module.replace("_", "-") for module in PLUGINS[vendor]):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -132,8 +129,7 @@ class GpuShare:
     visible: the names of the GPUs that CUDA shows; None if no variable restricts the process. In that case `expected`
     is the number of GPUs that Slurm gave the job on this node, if known.
     rank, sharers: this process is number `rank` of `sharers` processes that divide the visible GPUs.
-    problem: why the process has no share, and the flag that cures the problem.
-    """
+    problem: why the process has no share, and the flag that cures the problem."""
 
     visible: tuple[str, ...] | None = None
     rank: int = 0
@@ -144,8 +140,7 @@ class GpuShare:
     def take(self, present: int) -> tuple[int, ...]:
         """The ordinals of this process's GPUs among the `present` visible GPUs.
 
-        If `present` is not a multiple of the number of sharers, the last GPUs stay idle.
-        """
+        If `present` is not a multiple of the number of sharers, the last GPUs stay idle."""
         each = present // self.sharers
         return tuple(range(self.rank * each, (self.rank + 1) * each))
 
@@ -154,8 +149,7 @@ def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
     """The entries of CUDA_VISIBLE_DEVICES, or of AMD's variables, that the driver accepts (numbers, GPU- and MIG-
     names); None if none of the variables is set.
 
-    CUDA ignores the first entry that it cannot read (`-1`, `NoDevFiles`) and all entries after it.
-    """
+    CUDA ignores the first entry that it cannot read (`-1`, `NoDevFiles`) and all entries after it."""
     text = next((environ[name] for name in VISIBLE if name in environ), None)
     if text is None:
         return None
@@ -195,11 +189,8 @@ def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) ->
         problem = f"{local_tasks} tasks on a node with {_gpus(total)} see {seen} each, so some share one; {_CURE}"
         return GpuShare(visible, problem=problem if crowded else None)
     if seen < local_tasks:
-        return GpuShare(
-            visible,
-            problem=f"{local_tasks} tasks share {_gpus(seen)} on this node; "
-            f"ask for --ntasks-per-node={seen} or --gpus-per-node={local_tasks}",
-        )
+        cure = f"ask for --ntasks-per-node={seen} or --gpus-per-node={local_tasks}"
+        return GpuShare(visible, problem=f"{local_tasks} tasks share {_gpus(seen)} on this node; {cure}")
     return GpuShare(visible, rank=local_rank, sharers=local_tasks, expected=expected)
 
 

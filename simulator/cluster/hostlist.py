@@ -2,8 +2,7 @@
 
 A name may contain several bracketed lists, which multiply; the first list varies slowest. A range keeps the width of
 its first number (`[08-10]` is 08, 09, 10). Reference: man scontrol, `show hostnames`. The package python-hostlist
-does the same, but its licence (GPL) would determine the licence of this program.
-"""
+does the same, but its licence (GPL) would determine the licence of this program."""
 
 import itertools
 import re
@@ -12,8 +11,7 @@ from math import prod
 
 from simulator.errors import shortened
 
-MOST = 2**20
-"""The largest number of hosts in a list: more than any machine has, but few enough to expand."""
+MOST = 2**20  # The largest number of hosts in a list: more than any machine has, but few enough to expand.
 
 
 def expand(hostlist: str) -> list[str]:
@@ -85,9 +83,7 @@ def _numbers(ranges: str, hostlist: str) -> list[str]:
         match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", item, re.ASCII)
         first, last = (match[1], match[2] or match[1]) if match else ("1", "0")
         if int(first) > int(last):
-            raise ValueError(
-                f"host list {shortened(hostlist)!r}: {shortened(item)!r} is neither a number nor a range"
-            )
+            raise ValueError(f"host list {shortened(hostlist)!r}: {shortened(item)!r} is no number and no range")
         if len(numbers) + int(last) - int(first) >= MOST:
             raise _too_many(hostlist)
         numbers += [str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)]

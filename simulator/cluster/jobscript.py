@@ -1,8 +1,7 @@
 """Writes readable job scripts for sbatch.
 
 `slurm/run_cpu.sbatch` and `slurm/run_gpu.sbatch` are job scripts for any configuration; `render` writes the script of
-a given run. All job scripts begin with `LISTEN` and end with `RUN_AND_REQUEUE`.
-"""
+a given run. All job scripts begin with `LISTEN` and end with `RUN_AND_REQUEUE`."""
 
 import re
 import shlex
@@ -17,14 +16,11 @@ from simulator.cluster.queue import seconds
 from simulator.errors import UserError, shown
 from simulator.settings import Count, Integer, Settings
 
-LISTEN = Path(__file__).with_name("job_begin.sh").read_text()
-"""The beginning of every job script, after its flags."""
+LISTEN = Path(__file__).with_name("job_begin.sh").read_text()  # The beginning of every job script, after its flags.
 
-RUN_AND_REQUEUE = Path(__file__).with_name("job_end.sh").read_text()
-"""The end of every job script."""
+RUN_AND_REQUEUE = Path(__file__).with_name("job_end.sh").read_text()  # The end of every job script.
 
-LEAD = 120
-"""Seconds before a long time limit at which Slurm warns a job script (see `SlurmSettings.lead`)."""
+LEAD = 120  # Seconds before a long time limit at which Slurm warns a job script (see `SlurmSettings.lead`).
 
 
 def _slurm_time(value: Any) -> Any:
@@ -69,8 +65,7 @@ class SlurmSettings(Settings):
     prologue: str | None = None
     """Shell commands that run first, for example to load modules or configure the network."""
     device: Word | None = None
-    """The kind of device in the nodes, by its name in `simulator plan`; resources that are not given are then
-    suggested."""
+    """The kind of device in the nodes, by its name in `simulator plan`, which then suggests missing resources."""
 
     def flags(self) -> list[str]:
         """The flags of sbatch, one per line, without those in `sbatch`."""
@@ -114,13 +109,10 @@ def render(  # many parameters: each is a part of the script
     program.
     arguments: the arguments of `run` (default: config.yaml in the folder). setup: for arrays, shell lines that set
     `run` (the run folder) and `"$@"` (the arguments). site: shell lines for modules and the network. about: comments
-    at the top. Raises UserError if Slurm cannot write a log below the folder.
-    """
+    at the top. Raises UserError if Slurm cannot write a log below the folder."""
     if "\\" in str(folder) or not str(folder).isprintable():
-        raise UserError(
-            f"output.directory: {str(folder)!r} contains a backslash, a line break or another character that sbatch "
-            "does not accept in a path; give another name with --output"
-        )
+        bad = "contains a backslash, a line break or another character that sbatch does not accept in a path"
+        raise UserError(f"output.directory: {str(folder)!r} {bad}; give another name with --output")
     # In the flag `--output` sbatch replaces patterns such as `%j`.
     log = Path(str(folder).replace("%", "%%")) / "logs" / ("slurm-%A_%a.out" if array else "slurm-%j.out")
     flags = [

@@ -3,8 +3,7 @@
 A process needs the run's secret to take part: the value of SIMULATOR_SECRET, or a text that process 0 draws and
 publishes in the run folder, in a file that only the user may read. The tasks of a Slurm step without a run folder
 (`doctor`, `bench`) use the name of the step, which keeps steps apart but is not secret on the cluster. JAX's service,
-which process 0 starts when all processes have met, does not check secrets.
-"""
+which process 0 starts when all processes have met, does not check secrets."""
 
 import contextlib
 import os
@@ -38,9 +37,7 @@ def join(
     seconds: how long to wait for missing processes; longer for more than 512 (`meeting.patience`).
     say: called with a line from time to time while processes are missing.
 
-    Raises UserError if the port is in use, NotAllCame if processes do not come, RunFailure if JAX cannot connect the
-    processes.
-    """
+    Raises UserError if the port is in use, NotAllCame if processes do not come, RunFailure if JAX fails."""
     wait = meeting.patience(seconds, allocation.num_processes)
     _allow_connections(allocation.num_processes)
 
@@ -81,17 +78,14 @@ def _meeting_place(allocation: Allocation, folder: Path | None) -> tuple[str, st
     """Name and, on process 0, secret of the meeting; and the folder in which process 0 publishes both, None if the
     other processes know both already.
 
-    Raises UserError if the processes were started by hand and have neither folder nor SIMULATOR_SECRET.
-    """
+    Raises UserError if the processes were started by hand and have neither folder nor SIMULATOR_SECRET."""
     name, given = allocation.rendezvous or _BY_HAND, allocation.secret
     if folder is not None and not (allocation.coordinator and given):
         return name, given or secrets.token_hex(16), folder
     if given or allocation.rendezvous:
         return name, given or name, None
-    raise UserError(
-        f"processes started by hand without a run folder need {SECRET}, the same for all; make it with: "
-        f"export {SECRET}=$(openssl rand -hex 16)"
-    )
+    lacking = f"processes started by hand without a run folder need {SECRET}, the same for all"
+    raise UserError(f"{lacking}; make it with: export {SECRET}=$(openssl rand -hex 16)")
 
 
 @contextlib.contextmanager
@@ -159,10 +153,8 @@ def _initialize(allocation: Allocation, local_ids: list[int] | None, address: st
 
     def give_up() -> None:
         name = failure.describe(allocation.process_id, allocation.num_processes)
-        line = (
-            f"simulator: {name}: the processes met, but not all connected to {address} within {seconds:.0f} s: "
-            "one has ended since, or cannot reach that port"
-        )
+        few = f"the processes met, but not all connected to {address} within {seconds:.0f} s"
+        line = f"simulator: {name}: {few}: one has ended since, or cannot reach that port"
         failure.leave(1, line) if allocation.process_id == 0 else failure.leave(1, log=line)
 
     # JAX's own timeout ends the process with a C++ stack, so this timer fires first.
@@ -179,9 +171,7 @@ def _initialize(allocation: Allocation, local_ids: list[int] | None, address: st
         )  # fmt: skip
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
-        raise RunFailure(
-            f"process {allocation.process_id} of {allocation.num_processes} on {socket.gethostname()} "
-            f"did not join the others at {address}: {reason}"
-        ) from error
+        own = f"process {allocation.process_id} of {allocation.num_processes} on {socket.gethostname()}"
+        raise RunFailure(f"{own} did not join the others at {address}: {reason}") from error
     finally:
         timer.cancel()

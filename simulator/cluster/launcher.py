@@ -2,9 +2,8 @@
 
 The children find each other on loopback. Each child runs in its own session, so that a terminal's Ctrl-C reaches only
 the launcher, which forwards every signal to each child once. The output of the first child is the output of the
-command. The other children write to log files; the launcher captures what they print before these files exist, and
-shows it only if a child fails.
-"""
+command. The other children write to log files; the launcher captures earlier output, and shows it if a child
+fails."""
 
 import argparse
 import contextlib
@@ -24,9 +23,7 @@ from simulator.cluster import allocation
 from simulator.cluster.rendezvous import claim_port
 
 GRACE = 5.0  # seconds that the others get to exit by themselves after one has failed
-SECOND_INTERRUPT_AFTER = 0.5
-"""Seconds after the first SIGINT from which on a SIGINT counts as the second. An earlier SIGINT comes from the same
-key press, which may reach a process twice."""
+SECOND_INTERRUPT_AFTER = 0.5  # Seconds: an earlier second SIGINT comes from the same key press.
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 _TAIL = 15  # lines
 
@@ -39,8 +36,7 @@ def launch(
 
     Within 15 s of a failure all processes have ended, and the launcher shows the last lines of the failed process.
     logs: the folder with the logs of the processes above 0 (`log_name`), which hold these lines. The caller must have
-    validated the input, because this function starts processes at once.
-    """
+    validated the input, because this function starts processes at once."""
     claim = claim_port(host="127.0.0.1")
     children: list[_Child] = []
 
@@ -127,8 +123,7 @@ def _first_failure(children: Sequence[_Child]) -> _Child | None:
     """Waits until a child fails, and returns that child; returns None when all children have ended with 0 or 3.
 
     If several children have failed since the last poll, a child with an exit code comes before those killed by a
-    signal, because a process that loses another process aborts.
-    """
+    signal, because a process that loses another process aborts."""
     while True:
         codes = [child.process.poll() for child in children]
         failed = [child for child in children if child.process.returncode not in (None, 0, 3)]
@@ -151,8 +146,8 @@ def _end(children: Sequence[_Child], grace: float) -> None:
 
 
 class Forwarding:
-    """Calls `send` with each signal that this process receives while the context is open, so that the caller can pass
-    the signal on to its children."""
+    """Calls `send` with each signal that this process receives while the context is open, to pass it on to
+    children."""
 
     def __init__(self, send: Callable[[int], None]) -> None:
         self._send = send

@@ -10,8 +10,7 @@ answers with one of `waiting` (the missing processes), `go` (the port), `over` (
 (the problem with that process) and `other` (the secret is not this run's).
 
 Anybody in the network may connect and send anything. Therefore messages are short, every field has its type, a
-process that does not know the run's secret gets no answer but `other`, and process 0 reports refused connections.
-"""
+process that does not know the run's secret gets no answer but `other`, and process 0 reports refused connections."""
 
 import contextlib
 import hmac
@@ -28,15 +27,12 @@ from simulator.cluster.allocation import SECRET, Allocation
 from simulator.cluster.rendezvous import Place
 from simulator.errors import RunFailure, UserError
 
-DEFAULT = 900.0
-"""Default of `run.rendezvous`: seconds that processes wait for one another."""
+DEFAULT = 900.0  # Default of `run.rendezvous`: seconds that processes wait for one another.
 _PER = 512
 _FIRST_LINE, _LONGEST_PAUSE = 10.0, 300.0  # seconds
 _LONGEST_MESSAGE = 4096
-_MOST_STRANGERS = 256
-"""The largest number of connections that have not identified themselves; a further connection closes the oldest."""
-_MOST_REFUSALS = 5
-"""The largest number of lines about refused connections."""
+_MOST_STRANGERS = 256  # Connections without identity; a further one closes the oldest.
+_MOST_REFUSALS = 5  # The largest number of lines about refused connections.
 _HELLO = {"secret": str, "process": int, "processes": int, "node": str, "host": str, "pid": int}
 
 Say = Callable[[str], None]
@@ -125,22 +121,18 @@ class Guests:
         process, number = hello["process"], self._allocation.num_processes
         node, name = hello["node"], f"{hello['host']}, pid {hello['pid']}"
         if hello["processes"] != number or process not in range(1, number):
-            answer = {
-                "refused": f"process {process} of {hello['processes']} joined a run of {number} processes: "
-                "--num-processes and --process-id do not fit"
-            }
+            wrong = f"process {process} of {hello['processes']} joined a run of {number} processes"
+            answer = f"{wrong}: --num-processes and --process-id do not fit"
         elif process in self._here:
             first = self._here[process][1]
-            answer = {
-                "refused": f"process {process} is here already ({first['host']}, pid {first['pid']}), "
-                f"this is another one ({name}): every process needs its own --process-id"
-            }
+            pair = f"({first['host']}, pid {first['pid']}), this is another one ({name})"
+            answer = f"process {process} is here already {pair}: every process needs its own --process-id"
         else:
             self._here[process] = connection, hello
             if self._hosts and self._hosts[process] != node:
                 self._hosts = ()  # the processes are placed in another order, so their hosts are unknown
             return
-        _send(connection, answer)
+        _send(connection, {"refused": answer})
         connection.close()
 
     def _refuse(self, connection: socket.socket, why: str) -> None:
@@ -186,8 +178,7 @@ def await_all(server: socket.socket, allocation: Allocation, secret: str, second
     """Called by process 0: waits for all other processes, which know `secret`, and returns their connections. Closes
     the server.
 
-    say: called with a line from time to time while processes are missing. Raises NotAllCame after `seconds`.
-    """
+    say: called with a line from time to time while processes are missing. Raises NotAllCame after `seconds`."""
     guests, clock, began = Guests(allocation, secret, say), _Lines(seconds), time.monotonic()
     try:
         with server, selectors.DefaultSelector() as selector:
@@ -228,9 +219,7 @@ def attend(find: Callable[[], Place | None], allocation: Allocation, seconds: fl
     find: returns the place of process 0, or None while it is unknown. say: as in `await_all`, but called only if this
     process prints elsewhere than process 0.
 
-    Raises NotAllCame when process 0 gives up or cannot be reached for `seconds`, UserError if it refuses this
-    process.
-    """
+    Raises NotAllCame if process 0 gives up or is out of reach for `seconds`, UserError if it refuses this process."""
     clock, problem = _Lines(seconds), ""
     first = f"process 0 of {allocation.num_processes} ({allocation.coordinator_host or 'the first one'})"
     alone = allocation.source == "explicit" and allocation.local_processes == 1  # a terminal of its own
@@ -246,11 +235,9 @@ def attend(find: Callable[[], Place | None], allocation: Allocation, seconds: fl
             except OSError as error:
                 problem = f"{place.address}: {error.strerror or error}"
         if clock.over:
-            raise NotAllCame(
-                f"{first} did not come within {_duration(seconds)} (run.rendezvous): "
-                f"{problem or 'it published no address: it did not start, or the run folder is not shared'}",
-                speaks=speaks or allocation.local_rank == 0,
-            )
+            why = problem or "it published no address: it did not start, or the run folder is not shared"
+            late = f"{first} did not come within {_duration(seconds)} (run.rendezvous): {why}"
+            raise NotAllCame(late, speaks=speaks or allocation.local_rank == 0)
         if clock.due() and speaks:
             say(f"waiting for {first}, {_duration(clock.left)} left" + (f" ({problem})" if problem else ""))
         time.sleep(min(0.1, seconds / 20))

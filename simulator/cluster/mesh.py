@@ -6,8 +6,7 @@ from typing import Protocol
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-MEMBERS = "members"
-"""The mesh axis over which the members of an ensemble are distributed. All other axes divide space."""
+MEMBERS = "members"  # The mesh axis of the members of an ensemble; all other axes divide space.
 
 
 class Device(Protocol):
@@ -23,8 +22,7 @@ def make_mesh(devices: Sequence[Device], shape: Sequence[int], names: Sequence[s
     """A mesh of `devices` in the given order, with Auto axes.
 
     `custom_partitioning` and jaxdecomp need Auto axes, but `jax.make_mesh` gives Explicit axes on some versions.
-    Raises ValueError if the product of `shape` is not the number of devices.
-    """
+    Raises ValueError if the product of `shape` is not the number of devices."""
     return Mesh(np.asarray(devices).reshape(shape), tuple(names), axis_types=(AxisType.Auto,) * len(names))
 
 

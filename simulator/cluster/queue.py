@@ -1,7 +1,6 @@
 """Queries Slurm's queue and submits jobs; the only module that calls Slurm's commands.
 
-If Slurm is not installed or does not answer, a query returns "not known".
-"""
+If Slurm is not installed or does not answer, a query returns "not known"."""
 
 import os
 import re
@@ -22,12 +21,9 @@ WORKING = frozenset(
     ["COMPLETING", "CONFIGURING", "RESIZING", "RUNNING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"]
 )
 """States of jobs whose processes may be alive."""
-_BEFORE = ("PENDING", "REQUEUED", "CONFIGURING", "RUNNING")
-"""States of tasks whose run may not have begun: a task is running before its program has started."""
-_PATIENCE = 10.0
-"""Timeout of a query in seconds."""
-_MAX_ARRAY_SIZE = 1001
-"""Slurm's default."""
+_BEFORE = ("PENDING", "REQUEUED", "CONFIGURING", "RUNNING")  # Tasks whose program may not have started.
+_PATIENCE = 10.0  # Timeout of a query in seconds.
+_MAX_ARRAY_SIZE = 1001  # Slurm's default.
 
 
 def _ask(
@@ -50,15 +46,13 @@ def _states(job: str) -> subprocess.CompletedProcess[str] | None:
 
 
 def job_state(job: str) -> str | None:
-    """The state of a job (PENDING, RUNNING, ...); None if it is not known. Slurm remembers jobs for some minutes
-    after their end (MinJobAge)."""
+    """The state of a job (PENDING, RUNNING, ...); None if unknown, as some minutes after its end."""
     answer = _states(job)
     return None if answer is None else next(iter(answer.stdout.split()), None)
 
 
 def job_is_gone(job: str) -> bool:
-    """Whether no process of the job is alive, because the job has ended, is waiting, or does not exist. False if
-    Slurm does not answer."""
+    """Whether the job has ended, is waiting, or does not exist; False if Slurm does not answer."""
     answer = _states(job)
     if answer is None:
         return False
@@ -104,9 +98,7 @@ def largest_array() -> int:
 def needs_sbatch() -> None:
     """Raises UserError if sbatch is not installed."""
     if shutil.which("sbatch") is None:
-        raise UserError(
-            "sbatch is not installed here: submit on a login node of the cluster, or print the script with --dry-run"
-        )
+        raise UserError("sbatch is not installed here: submit on a login node, or print the script with --dry-run")
 
 
 def sbatch(script: Path, *options: str) -> str:

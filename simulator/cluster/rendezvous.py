@@ -3,9 +3,7 @@
 Process 0 claims a port and publishes host, port and the run's secret as a file in the shared run folder, by rename;
 only the user may read the file. The other processes connect to the port (`meeting`). In a Slurm step the file's name
 contains job, step, restart count and the port of the srun that started the step, so that no two steps read each
-other's file. The other processes list the folder, because a network file system answers a stat, but not a listing,
-from its negative cache.
-"""
+other's file. The other processes list the folder, because network file systems cache missing files."""
 
 import contextlib
 import json
@@ -88,8 +86,7 @@ def start_service(
 
     `initialize` blocks until all other processes have connected, so a thread announces the port as soon as the
     service listens. If the service does not start, another port is tried, unless `port` is given. Returns the claim
-    on a port that this function has chosen. Re-raises the last exception of `initialize`.
-    """
+    on a port that this function has chosen. Re-raises the last exception of `initialize`."""
     for attempt in range(_TRIES):
         claim = claim_port() if port is None else None
         chosen = claim.port if claim else port

@@ -47,8 +47,7 @@ class Cluster:
     devices: the devices in use, ordered by process; every process has the same number.
     environment: the settings made for speed, for `provenance.json`, and the folder of the compile cache.
     All processes must call the four collective methods in the same order, from the main thread. With one process
-    these methods are trivial and do not use JAX.
-    """
+    these methods are trivial and do not use JAX."""
 
     allocation: Allocation
     platform: Literal["cpu", "gpu"]
@@ -86,9 +85,7 @@ class Cluster:
         if self.num_processes == 1:
             return
         if len(set(self._stack(np.array([zlib.crc32(name.encode())])).ravel())) > 1:
-            raise RunFailure(
-                f"processes met at different barriers, this one at {name!r}: this is a bug, please report it"
-            )
+            raise RunFailure(f"processes met at different barriers, this one at {name!r}; please report this bug")
 
     def gather(self, value: Any) -> list[Any]:
         """The small JSON values of all processes, in the order of their ids, on every process."""
@@ -149,8 +146,7 @@ def start(
 
     Raises UserError for problems that the user can cure, RunFailure if the processes cannot be connected. This
     function also makes the settings of JAX on which all parts rely (double precision, partitionable random numbers).
-    If JAX's backend is running already (in a notebook), its devices are used as they are.
-    """
+    If JAX's backend is running already (in a notebook), its devices are used as they are."""
     follow_launcher()
     failure.install(allocation)
     if allocation.process_id == 0:
@@ -248,10 +244,8 @@ def _per_process(allocation: Allocation, count: int | Literal["auto"]) -> int | 
         return None
     if count < 1 or count % allocation.num_processes:
         n = allocation.num_processes
-        raise UserError(
-            f"devices.count: {count} is not a multiple of the {n} processes; "
-            f"it is the total over the whole run, e.g. {max(count // n, 1) * n}"
-        )
+        total = f"it is the total over the whole run, e.g. {max(count // n, 1) * n}"
+        raise UserError(f"devices.count: {count} is not a multiple of the {n} processes; {total}")
     return count // allocation.num_processes
 
 
@@ -260,10 +254,9 @@ def _configure(platform: Literal["cpu", "gpu"]) -> None:
     # the run handles SIGTERM itself; JAX's service would swallow it
     jax.config.update("jax_enable_preemption_service", False)
     settings = {
-        "jax_threefry_partitionable": True,
-        "jax_cpu_collectives_implementation": "gloo",
+        "jax_threefry_partitionable": True, "jax_cpu_collectives_implementation": "gloo",
         "jax_platforms": "cpu" if platform == "cpu" else f"{gpu_vendor()},cpu",
-    }
+    }  # fmt: skip
     for name, value in settings.items():
         if hasattr(jax.config, name):  # the first two are defaults that later versions may drop
             jax.config.update(name, value)
@@ -274,10 +267,9 @@ def gpu_ids(allocation: Allocation) -> list[int]:
     visible = allocation.gpus.visible
     present = len(visible) if visible is not None else present_gpus()
     if visible is None and allocation.gpus.expected not in (None, present):
-        raise UserError(
-            f"Slurm gave {allocation.gpus.expected} GPUs of this node, but {present} are visible and "
-            "CUDA_VISIBLE_DEVICES is unset: start with --gpus-per-task=1 or without --gpu-bind=none"
-        )
+        seen = f"but {present} are visible and CUDA_VISIBLE_DEVICES is unset"
+        cure = "start with --gpus-per-task=1 or without --gpu-bind=none"
+        raise UserError(f"Slurm gave {allocation.gpus.expected} GPUs of this node, {seen}: {cure}")
     taken = allocation.gpus.take(present)
     if not taken:
         raise UserError(f"{allocation.gpus.sharers} processes on this host for {present} GPUs; start fewer")
@@ -316,8 +308,6 @@ def _select(
     if each > fewest or each < 1:
         poorest = counts.index(fewest)
         started = "; JAX was started before with this number" if platform == "cpu" else ""
-        raise UserError(
-            f"devices.count: {each * n} needs {each} {platform.upper()} devices in each of {n} processes, "
-            f"process {poorest} has {fewest}{started}"
-        )
+        needed = f"devices.count: {each * n} needs {each} {platform.upper()} devices in each of {n} processes"
+        raise UserError(f"{needed}, process {poorest} has {fewest}{started}")
     return tuple(device for devices in owned for device in devices[:each])

@@ -64,11 +64,9 @@ def _differences(old: Any, new: Any, key: str) -> Iterator[Difference]:
         yield Difference(key, old, new, classify(key))
 
 
-VARIED = ("model", "forcing")
-"""Blocks whose numbers may differ between configurations that share programs."""
+VARIED = ("model", "forcing")  # Blocks whose numbers may differ between configurations that share programs.
 TIME_STEP = ("dt", "cfl", "max_dt")
-_APART = ("name", "output", "initial", "run", "slurm")
-"""Blocks on which a step does not depend, except `run.memory`."""
+_APART = ("name", "output", "initial", "run", "slurm")  # Blocks on which a step does not depend, except `run.memory`.
 
 
 def programs(config: RunConfig) -> str:
@@ -76,8 +74,7 @@ def programs(config: RunConfig) -> str:
     `model`, `forcing` and `time`, and in blocks on which a step does not depend (name, start, output, supervision).
 
     The text distinguishes zero from other numbers, because zero often turns a term off. It cannot distinguish the
-    programs of a model that branches on other values of a number.
-    """
+    programs of a model that branches on other values of a number."""
     whole = as_mapping(config)
     shared = {name: block for name, block in whole.items() if name not in _APART}
     for block in VARIED:

@@ -13,9 +13,9 @@ from simulator.config.overrides import Override, apply_overrides, parse_override
 from simulator.config.run_config import Places, RunConfig, run_config_class
 from simulator.config.yaml12 import Document, dump_yaml, parse_yaml
 from simulator.errors import UserError, printable
+from simulator.words import each_leaf
 
-_MOST_BYTES = 1 << 24
-"""Far more bytes than a configuration has; the limit ends the reading of endless files such as /dev/zero."""
+_MOST_BYTES = 1 << 24  # More than any configuration has; endless files such as /dev/zero end there.
 
 
 def read_yaml(
@@ -51,23 +51,20 @@ def read_yaml(
 
 
 def load_config(
-    path: str | os.PathLike[str], overrides: Iterable[str | Override] = (), *, check_files: bool = True,
-    config_class: type[RunConfig] | None = None,
-) -> RunConfig:  # fmt: skip
+    path: str | os.PathLike[str], overrides: Iterable[str | Override] = (), *, check_files: bool = True
+) -> RunConfig:
     """The run that the YAML file at `path` describes, with `key.path=value` overrides applied.
 
     `check_files=False` accepts input files that no longer exist (when the record of a finished run is read).
-    Raises UserError with one line per mistake, `file:line: key: what is wrong, what would be right`.
-    """
-    name = os.fspath(path)
-    return _validated(read_yaml(path), name, overrides, check_files, config_class)
+    Raises UserError with one line per mistake, `file:line: key: what is wrong, what would be right`."""
+    return _validated(read_yaml(path), os.fspath(path), overrides, check_files)
 
 
 def make_config(blocks: Mapping[str, Any]) -> RunConfig:
     """The run that `blocks` describe: mappings or settings objects by name. Paths are relative to the current folder.
     Raises UserError like `load_config`."""
     data = {name: block for name, block in blocks.items() if block is not None}
-    return _made(data, {"folder": os.getcwd(), "name": "run"}, Places({(): "Simulation"}), run_config_class())
+    return _made(data, {"folder": os.getcwd(), "name": "run"}, Places({(): "Simulation"}))
 
 
 def parse_config(text: str, name: str) -> RunConfig:
@@ -78,10 +75,7 @@ def parse_config(text: str, name: str) -> RunConfig:
     return _validated(document, name, (), check_files=False)
 
 
-def _validated(
-    document: Document, name: str, overrides: Iterable[str | Override], check_files: bool,
-    config_class: type[RunConfig] | None = None,
-) -> RunConfig:  # fmt: skip
+def _validated(document: Document, name: str, overrides: Iterable[str | Override], check_files: bool) -> RunConfig:
     data: dict[str, Any] = document.value
     places = {key: f"{printable(name)}:{line}" for key, line in document.lines.items()}
     parsed, errors = [], []
@@ -94,14 +88,14 @@ def _validated(
         raise UserError("\n".join(errors))
     apply_overrides(data, places, parsed)
     context = {
-        "folder": os.path.dirname(os.path.abspath(name)),
-        "name": re.sub(r"[^\w.+-]", "_", Path(name).stem),
+        "folder": os.path.dirname(os.path.abspath(name)), "name": re.sub(r"[^\w.+-]", "_", Path(name).stem),
         "check_files": check_files,
-    }
-    return _made(data, context, Places(places), config_class or run_config_class())
+    }  # fmt: skip
+    return _made(data, context, Places(places))
 
 
-def _made(data: dict[str, Any], context: dict[str, Any], places: Places, settings: type[RunConfig]) -> RunConfig:
+def _made(data: dict[str, Any], context: dict[str, Any], places: Places) -> RunConfig:
+    settings = run_config_class()
     try:
         config = settings.model_validate(data, context=context)
     except ValidationError as error:
@@ -112,19 +106,9 @@ def _made(data: dict[str, Any], context: dict[str, Any], places: Places, setting
 
 def as_mapping(config: RunConfig) -> dict[str, Any]:
     """The resolved configuration as plain mappings, lists, text and numbers, without keys that are None."""
-    return _plain(config.model_dump(exclude_none=True))
-
-
-def _plain(value: Any) -> Any:
     # pydantic's JSON mode would turn an infinite parameter of a user's function into null.
-    match value:
-        case dict():
-            return {key: _plain(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case str() | os.PathLike():
-            return str(value)
-    return value
+    text = str | os.PathLike
+    return each_leaf(config.model_dump(exclude_none=True), lambda v: str(v) if isinstance(v, text) else v)
 
 
 def dump_config(config: RunConfig) -> str:
@@ -132,9 +116,9 @@ def dump_config(config: RunConfig) -> str:
     return dump_yaml(as_mapping(config))
 
 
-def json_schema(config_class: type[RunConfig] | None = None) -> dict[str, Any]:
+def json_schema() -> dict[str, Any]:
     """The JSON schema of a run's file, for editors."""
-    schema = (config_class or run_config_class()).model_json_schema()
+    schema = run_config_class().model_json_schema()
     # `output.directory`, by default outputs/NAME, is the only key whose default depends on another key.
     schema["required"].remove("output")
     schema["$defs"]["OutputSettings"].pop("required")

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.config.discretization import REMOVES
+from simulator.config.blocks import REMOVES
 from simulator.config.yaml12 import Path, beginning_of, dotted, has, parse_yaml, path_of, value_at
 from simulator.errors import UserError, shortened, shown
 from simulator.settings import CommandLineText
+from simulator.words import each_leaf
 
 COMMAND_LINE = "command line"
 _EXCLUSIVE: Mapping[Path, tuple[Path, ...]] = {
@@ -43,7 +44,8 @@ def parse_override(text: str) -> Override:
     except UserError as error:
         reason = str(error).splitlines()[0].partition(": ")[2]
         raise UserError(f"{COMMAND_LINE}: {named}: {reason}; quotes around the value may help") from None
-    return Override(path_of(key), _from_command_line(document.value))
+    on_line = each_leaf(document.value, lambda v: CommandLineText(v) if isinstance(v, str) else v)
+    return Override(path_of(key), on_line)
 
 
 def text_override(key: str, text: str) -> Override:
@@ -51,24 +53,12 @@ def text_override(key: str, text: str) -> Override:
     return Override(tuple(key.split(".")), CommandLineText(text))
 
 
-def _from_command_line(value: Any) -> Any:
-    match value:
-        case str():
-            return CommandLineText(value)
-        case list():
-            return [_from_command_line(item) for item in value]
-        case dict():
-            return {key: _from_command_line(item) for key, item in value.items()}
-    return value
-
-
 def apply_overrides(data: dict[str, Any], places: dict[Path, str], overrides: Iterable[Override]) -> None:
     """Apply `overrides` to `data` in place, and update `places` (the origin of each key).
 
     The last of several overrides of one key wins; otherwise their order does not matter. An override of `kind` with
     another value than in the file discards the rest of the block; an override of `time.cfl`, `time.dt` or
-    `time.steps` removes the keys that it excludes.
-    """
+    `time.steps` removes the keys that it excludes."""
     last = {override.path: override for override in overrides}
     # A whole block comes before its keys, its kind before its other keys.
     for override in sorted(last.values(), key=lambda o: (len(o.path), o.path[-1] != "kind")):
@@ -120,11 +110,8 @@ def _entry(block: Any, path: Path, depth: int, override: Override) -> Any:
     if has(block, part):
         return block[part]
     named = shortened(dotted(path[:depth]), 200)
-    problem = (
-        f"{named} has {len(block)} entries, counted from 0"
-        if isinstance(block, list)
-        else f"{named} is {shown(block)}, not a block of keys"
-    )
+    held = f"has {len(block)} entries, counted from 0" if isinstance(block, list) else None
+    problem = f"{named} {held or f'is {shown(block)}, not a block of keys'}"
     raise UserError(f"{override.place}: {beginning_of(path)}{problem}")
 
 

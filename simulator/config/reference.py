@@ -21,11 +21,9 @@ class Key:
     chooses."""
 
     path: str
-    kind: str
-    """The kind of the block that the key belongs to, e.g. "navier_stokes"; empty if the block has only one kind."""
+    kind: str  # The kind of its block, e.g. "navier_stokes"; empty if the block has one kind.
     type: str
-    default: str
-    """The default as YAML; empty if the key is required."""
+    default: str  # The default as YAML; empty if the key is required.
     meaning: str
 
     @property

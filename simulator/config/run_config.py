@@ -2,56 +2,53 @@
 
 Models, initial conditions, forcings and integrators are registered in their packages; this module names none of them.
 `RunConfig` is the class that the program works with; `assemble` makes its subclass that validates the parts'
-settings.
-"""
+settings."""
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, Literal, Self, Union, cast
+from typing import Annotated, Any, Literal, NamedTuple, Self, Union, cast
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PrivateAttr,
-    ValidationInfo,
-    create_model,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, create_model, model_validator
 
 from simulator.cluster.jobscript import SlurmSettings
-from simulator.config.discretization import EXCLUSIVE, USUAL_CFL, GridSettings, TimeSettings
-from simulator.config.execution import DeviceSettings, FftSettings, ProcessSettings
-from simulator.config.output import OutputSettings, with_kinds
+from simulator.config.blocks import (
+    EXCLUSIVE,
+    USUAL_CFL,
+    DeviceSettings,
+    FftSettings,
+    GridSettings,
+    OutputSettings,
+    ProcessSettings,
+    TimeSettings,
+    with_kinds,
+)
 from simulator.config.yaml12 import path_of
 from simulator.errors import UserError, shown
-from simulator.measure import KINDS, Kind, requested
+from simulator.measure import KINDS, requested
 from simulator.settings import Settings, wrong
 from simulator.words import MAIN_BLOCKS, Shown, flat
 
 
-@dataclass(frozen=True)
-class Registries:
+class Registries(NamedTuple):
     """The parts that can be chosen by name: `{kind: class}`, each class with its `Settings`; `{name: class}` for the
-    integrators, whose `max_cfl` maps each supported kind of dealiasing to the largest `time.cfl`; and the kinds of
-    series that a run can write."""
+    integrators, whose `max_cfl` maps each supported kind of dealiasing to the largest `time.cfl`."""
 
     models: Mapping[str, Any]
     initials: Mapping[str, Any]
     forcings: Mapping[str, Any]
     integrators: Mapping[str, Any]
-    particles: Mapping[str, Any] = field(default_factory=dict)
-    outputs: Mapping[str, Kind] = field(default_factory=lambda: KINDS)
-    in_time: Callable[[dict[str, Any], bool], dict[str, Any]] = lambda data, expands: data
+    particles: Mapping[str, Any]
+    in_time: Callable[[dict[str, Any], bool], dict[str, Any]]
     """Replaces scale factors and redshifts in the data of a run in an expanding box by simulation times."""
 
 
 def registered() -> Registries:
-    """The registries of the physics and of the series. Imports the parts, and with them JAX; starts no device."""
+    """The registries of the physics. Imports the parts, and with them JAX; starts no device."""
     from simulator.physics.forcing import FORCINGS
     from simulator.physics.initial import INITIALS
     from simulator.physics.models import MODELS
@@ -59,7 +56,7 @@ def registered() -> Registries:
     from simulator.physics.particles import PARTICLES
     from simulator.physics.stepping import INTEGRATORS
 
-    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES, in_time=in_time)
+    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES, in_time)
 
 
 @dataclass(frozen=True)
@@ -84,18 +81,15 @@ def usable_name(name: str) -> str:
     return name
 
 
-MOST_STEPS, MOST_EVENTS = 1e12, 1e9
-"""Upper limits of the numbers of steps and events, larger than in any run; a double counts exactly up to 1e15."""
-SINGLE = 1e-36, 1e36
-"""The range of single precision, reduced by a factor of about 100 at both ends."""
+MOST_STEPS, MOST_EVENTS = 1e12, 1e9  # More than any run has; a double counts exactly up to 1e15.
+SINGLE = 1e-36, 1e36  # The range of single precision, reduced by a factor of about 100 at both ends.
 
 
 class RunConfig(Shown, Settings):
     """A run as the user described it, complete with defaults.
 
     `model`, `initial`, `forcing` and `particles` hold the settings of the chosen kinds, whose classes are defined
-    with the parts.
-    """
+    with the parts."""
 
     name: Annotated[str, AfterValidator(usable_name)] = "run"
     """Name of the run; by default the file's name."""
@@ -150,37 +144,28 @@ class RunConfig(Shown, Settings):
                 raise wrong(f"particles.{index}.name", f"{p.name} is taken; names of particles have to differ")
             if not p.given():
                 stored = p.count is not None
-                raise wrong(
-                    f"particles.{index}.count",
-                    "start: snapshot takes all stored particles; leave the key out" if stored else "missing",
-                )
+                problem = "start: snapshot takes all stored particles; leave the key out" if stored else "missing"
+                raise wrong(f"particles.{index}.count", problem)
         taken = (*KINDS, "diagnostics", "snapshots", "checkpoints")
         for name, kind, _ in requested(self.output):
             if name != kind.name and name in taken:
-                raise wrong(
-                    f"output.{kind.name}", f"{name} is the name of another output; give the series a name: ..."
-                )
+                problem = f"{name} is the name of another output; give the series a name: ..."
+                raise wrong(f"output.{kind.name}", problem)
         return self
 
     @model_validator(mode="after")
     def _countable(self) -> Self:
         stop, dt = self.time.stop, self.time.dt
         if dt is not None and stop / dt > MOST_STEPS and self.time.max_steps is None:
-            raise wrong(
-                "time.dt",
-                f"{dt:g} gives {stop / dt:.3g} steps until time.stop = {stop:g}; at least {stop / MOST_STEPS:g}, or "
-                "time.max_steps, is needed",
-            )
+            given, least = f"{dt:g} gives {stop / dt:.3g} steps until time.stop = {stop:g}", stop / MOST_STEPS
+            raise wrong("time.dt", f"{given}; at least {least:g}, or time.max_steps, is needed")
         cadences = [("diagnostics", self.output.diagnostics), ("snapshots", self.output.snapshots)]
         cadences += [(kind.name, settings) for _, kind, settings in requested(self.output) if settings]
         for name, cadence in cadences:
             every = cadence.every
             if isinstance(every, float) and stop / every > MOST_EVENTS:
-                raise wrong(
-                    f"output.{name}.every",
-                    f"{every:g} gives {stop / every:.3g} events until time.stop = {stop:g}; at least "
-                    f"{stop / MOST_EVENTS:g} is needed",
-                )
+                given = f"{every:g} gives {stop / every:.3g} events until time.stop = {stop:g}"
+                raise wrong(f"output.{name}.every", f"{given}; at least {stop / MOST_EVENTS:g} is needed")
         return self
 
     @model_validator(mode="after")
@@ -191,11 +176,8 @@ class RunConfig(Shown, Settings):
             lowest = 2 * math.pi / max(self.grid.box)
             highest = math.hypot(*(math.pi * n / x for n, x in zip(self.grid.shape, self.grid.box, strict=True)))
             if lowest**2 <= SINGLE[0] or highest**2 >= SINGLE[1]:
-                raise wrong(
-                    "grid.box",
-                    f"has wavenumbers from {lowest:.2g} to {highest:.2g}, whose squares are out of the range of "
-                    "single precision; use precision: double, or another unit of length",
-                )
+                cure = "single precision cannot hold; use precision: double, or another unit of length"
+                raise wrong("grid.box", f"has wavenumbers {lowest:.2g} to {highest:.2g}, whose squares {cure}")
         return self
 
     @property
@@ -208,26 +190,20 @@ class RunConfig(Shown, Settings):
         `run.yaml:9: devices.count: MESSAGE`."""
         return UserError(f"{self._places.of(path_of(key))}: {key}: {message}")
 
-    def error_below(self, block: str, error: UserError) -> UserError:
-        """The error for a mistake `KEY: MESSAGE` that a part has found in its own settings: the key belongs to
-        `block`, or to the top level if `block` is empty."""
-        key, _, message = str(error).partition(": ")
-        return self.error(f"{block}.{key}" if block else key, message)
+    @contextmanager
+    def blaming(self, block: str) -> Iterator[None]:
+        """Adds the origin to errors `KEY: MESSAGE` about the settings of a part; the key belongs to `block`, or to
+        the top level if `block` is empty."""
+        try:
+            yield
+        except UserError as error:
+            key, _, message = str(error).partition(": ")
+            raise self.error(f"{block}.{key}" if block else key, message) from error
 
 
 def _choice(parts: Mapping[str, Any]) -> Any:
-    classes = [part.Settings for part in parts.values()]
-    if not classes:
-        return None
-    if len(classes) == 1:  # pydantic reduces a union of one class to the class, which does not require its kind
-
-        def with_kind(value: Any) -> Any:
-            if isinstance(value, Mapping) and "kind" not in value:
-                raise wrong("kind", f"missing; one of {next(iter(parts))}")
-            return value
-
-        return Annotated[classes[0], BeforeValidator(with_kind)]
-    return Annotated[Union[tuple(classes)], Field(discriminator="kind")]  # noqa: UP007 - from a list
+    classes = tuple(part.Settings for part in parts.values())
+    return Annotated[Union[classes], Field(discriminator="kind")]  # noqa: UP007 - from a list
 
 
 def _fitting(registries: Registries) -> dict[str, Any]:
@@ -319,8 +295,7 @@ def check_fitting(config: RunConfig, model: Any) -> None:
 
 def assemble(registries: Registries) -> type[RunConfig]:
     """The RunConfig whose `model`, `initial`, `forcing` and `time` accept the parts in the registries."""
-    forcing = _choice(registries.forcings)
-    particles: Any = tuple[cast(Any, (_choice(registries.particles), ...))] if registries.particles else tuple[()]
+    particles: Any = tuple[cast(Any, (_choice(registries.particles), ...))]
     integrator = Literal[tuple(registries.integrators)], copy(TimeSettings.model_fields["integrator"])
     time = create_model(
         "TimeSettings", __base__=TimeSettings, __doc__=TimeSettings.__doc__, integrator=cast(Any, integrator)
@@ -330,17 +305,12 @@ def assemble(registries: Registries) -> type[RunConfig]:
         return Field(description=RunConfig.model_fields[name].description, **default)
 
     return create_model(
-        "RunConfig",
-        __base__=RunConfig,
-        __doc__=RunConfig.__doc__,
-        __validators__=_fitting(registries),
-        model=(_choice(registries.models), key("model")),
-        initial=(_choice(registries.initials), key("initial")),
-        forcing=(type(None) if forcing is None else forcing | None, key("forcing", default=None)),
-        particles=(particles, key("particles", default=())),
-        time=(time, key("time")),
-        output=(with_kinds(registries.outputs), key("output")),
-    )
+        "RunConfig", __base__=RunConfig, __doc__=RunConfig.__doc__, __validators__=_fitting(registries),
+        model=(_choice(registries.models), key("model")), initial=(_choice(registries.initials), key("initial")),
+        forcing=(cast(Any, _choice(registries.forcings) | None), key("forcing", default=None)),
+        particles=(particles, key("particles", default=())), time=(time, key("time")),
+        output=(with_kinds(KINDS), key("output")),
+    )  # fmt: skip
 
 
 @cache

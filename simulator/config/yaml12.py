@@ -2,8 +2,7 @@
 
 PyYAML scans and parses; the core schema of https://yaml.org/spec/1.2.2/#103-core-schema replaces its YAML 1.1 rules
 (`no` is false, `1e-3` is text, `12:30` is 750, the last of two equal keys wins). ruamel.yaml reads YAML 1.2 too, but
-the line of every key and the list of all mistakes would need the same code on top of ruamel.yaml.
-"""
+the line of every key and the list of all mistakes would need the same code on top of ruamel.yaml."""
 
 import re
 from dataclasses import dataclass, field
@@ -18,8 +17,7 @@ from yaml.scanner import Scanner
 
 from simulator.errors import UserError, shortened, shown
 
-Path = tuple[str | int, ...]
-"""The position of a value in a document: keys of mappings, indices of lists."""
+Path = tuple[str | int, ...]  # The position of a value in a document: keys of mappings, indices of lists.
 
 _TAG = "tag:yaml.org,2002:"
 MOST_NODES = 100_000
@@ -105,8 +103,7 @@ def value_at(data: Any, path: Path) -> Any:
 def parse_yaml(text: str, name: str) -> Document:
     """The single document in `text`. Messages contain `name`, e.g. the name of the file.
 
-    Raises UserError, one line per mistake: `name:line: key: what is wrong, what would be right`.
-    """
+    Raises UserError, one line per mistake: `name:line: key: what is wrong, what would be right`."""
     try:
         node = _Loader(text).get_single_node()
         if node is None:

@@ -1,9 +1,8 @@
 """Functions of users' Python files: calls whose errors name file and line, and a check that they work point by point.
 
 Nonlinear terms are evaluated in blocks of points, separately on each device. A mean over the box, a finite difference
-or a transform in them would silently see the points of one block only. The check reads the traced operations of a
-function and needs no device.
-"""
+or a transform in them would silently see the points of one block only. The check reads traced operations, without a
+device."""
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -24,13 +23,10 @@ class UserFunction:
     function: Callable[..., Any]
     path: Path | str
     name: str
-    given: str
-    """The arguments in words, for a message about numpy."""
+    given: str  # The arguments in words, for a message about numpy.
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    key: str = ""
-    """The beginning of messages, such as "subgrid: "."""
-    line: int | None = None
-    """The line in messages about a result."""
+    key: str = ""  # The beginning of messages, such as "subgrid: ".
+    line: int | None = None  # The line in messages about a result.
 
     @classmethod
     def of(cls, files: Any, settings: Any, given: str, key: str = "") -> "UserFunction":
@@ -72,16 +68,15 @@ class UserFunction:
         raise UserError(f"{self.key}{place}: {problem}") if place else self.refused(problem)
 
 
-POINTS = (101, 103, 107)
-"""Extents of a block that no other axis has, so that axes of points are recognized by their length."""
+POINTS = (101, 103, 107)  # Extents of a block that no other axis has, which identify axes of points.
 _ALONG = {"rev": "dimensions", "sort": "dimension", "cumsum": "axis", "cumprod": "axis", "cummax": "axis"}
 _ALONG |= {"cummin": "axis", "cumlogsumexp": "axis"}
 """Operations that keep the shape, with the parameter that names the axes along which they mix values."""
 
 
 def mixing(traced: ClosedJaxpr) -> tuple[str, Any] | None:
-    """The first operation that is not pointwise in a function traced on a block of `POINTS`, with its traceback; None
-    if all are pointwise."""
+    """The first operation that mixes points in a function traced on a block of `POINTS`, with its traceback, or
+    None."""
     for outer in traced.jaxpr.eqns:
         for equation in _operations(outer):
             if not _is_pointwise(equation):

@@ -13,7 +13,7 @@ import jax
 from simulator.cluster.environment import with_xla_flags
 from simulator.cluster.hardware import usable_cores
 from simulator.config import RunConfig
-from simulator.config.execution import DeviceSettings, FftSettings
+from simulator.config.blocks import DeviceSettings, FftSettings
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.simulation import Simulation
 

@@ -14,7 +14,7 @@ from simulator.cluster.environment import keep_freed_memory
 from simulator.cluster.hardware import usable_cores
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
-from simulator.config.execution import DeviceSettings
+from simulator.config.blocks import DeviceSettings
 from simulator.errors import RunFailure, UserError
 from simulator.plan.abstract_run import prepare_virtual_devices, scaled, with_shape
 from simulator.plan.machines import Machine

@@ -6,7 +6,7 @@ from math import ceil, isfinite, log
 import jax
 
 from simulator.config import RunConfig
-from simulator.config.execution import FftSettings
+from simulator.config.blocks import FftSettings
 from simulator.errors import UserError
 from simulator.plan.abstract_run import paper_simulation, scaled, with_memory, with_shape
 from simulator.simulation.advance import rate_of

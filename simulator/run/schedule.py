@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from simulator.config.discretization import EVENT_TOLERANCE
+from simulator.config.blocks import EVENT_TOLERANCE
 from simulator.measure import requested
 
 

@@ -14,7 +14,7 @@ from simulator.archive.state import CONFIG
 from simulator.cluster.jobscript import SlurmSettings, render
 from simulator.cluster.queue import needs_sbatch, sbatch
 from simulator.config import RunConfig, diff_configs, dump_config, load_config, read_yaml
-from simulator.config.discretization import REMOVES
+from simulator.config.blocks import REMOVES
 from simulator.config.messages import explain
 from simulator.config.run_config import Places
 from simulator.errors import UserError

@@ -23,7 +23,6 @@ from simulator.show.style import WORDS
 from simulator.study import open_sweep
 from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
 from simulator.study.sweep import Sweep
-from simulator.study.table import rows
 from simulator.words import brief, size
 
 NAME = "report.html"
@@ -210,7 +209,7 @@ def _links(run: Run) -> str:
 def report_sweep(sweep: Sweep, output: Path | None = None, *, refresh: int | None = None) -> Path:
     """Draw the pictures of the sweep again and write the page of the sweep to `output` (default SWEEP/report.html);
     returns the file. Raises UserError if no run has written anything yet."""
-    statuses = statuses_of([run.folder for run in sweep.runs])
+    statuses = sweep.statuses()
     target = output or sweep.folder / NAME
     try:
         files = plot_sweep(sweep)
@@ -252,7 +251,7 @@ def _table(
     health: Sequence[list[HealthCheck]], place: Path,
 ) -> str:  # fmt: skip
     texts = [expression.text for expression in sweep.collected]
-    values = rows(sweep.runs, statuses, sweep.swept, sweep.collected)
+    values = sweep.rows(statuses)
     header = ["run", *sweep.varied, "state", "health", *_CURVES, *texts]
     body = []
     for run, row, status, one, found in zip(sweep.runs, values, statuses, opened, health, strict=True):

@@ -26,7 +26,6 @@ from simulator.show.lines import Pictures, limits, logarithmic, panels
 from simulator.show.runs import Looks, known, overlays
 from simulator.show.style import COLOURS, SYMBOLS, WORDS, draw, note, quantity, sequence_colours
 from simulator.study import table as collect
-from simulator.study.study_status import statuses_of
 from simulator.study.sweep import Sweep
 from simulator.study.table import collected
 from simulator.words import brief
@@ -139,7 +138,7 @@ def _against(
     """Pictures of quantities against a parameter, or against another quantity with error bars of means."""
     across = () if isinstance(x, Parameter) else (x,)
     wanted = [e for y in (*across, *expressions) for e in (y, None if not across else y.error) if e]
-    statuses = statuses_of([run.folder for run in sweep.runs])
+    statuses = sweep.statuses()
     found = [collected(run, wanted, status) for run, status in zip(sweep.runs, statuses, strict=True)]
 
     def quantity_of(e: collect.Expression) -> RunQuantity:

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from simulator.config.discretization import EVENT_TOLERANCE
+from simulator.config.blocks import EVENT_TOLERANCE
 from simulator.measure.budget import RESIDUAL, budget, residual
 from simulator.physics.forcing import Forcing
 from simulator.physics.models import Fields, Model, SplitModel, State
@@ -19,7 +19,7 @@ from simulator.physics.particles.swarm import Sets, Swarm
 from simulator.physics.stepping.integrator import History, Integrator
 from simulator.physics.stepping.splitting import KickDriftKick, Splitting
 from simulator.spectral.arrays import Number, Whole
-from simulator.spectral.moved import phase_shift
+from simulator.spectral.transform import phase_shift
 
 
 class TimeStep(NamedTuple):
@@ -58,35 +58,20 @@ Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def beginning(
-    fields: Fields,
-    memory: dict[str, jax.Array] | None = None,
-    history: History | None = None,
-    particles: Sets | None = None,
-    time: float = 0.0,
-) -> State:
+    fields: Fields, memory: dict[str, jax.Array] | None = None, history: History | None = None,
+    particles: Sets | None = None, time: float = 0.0,
+) -> State:  # fmt: skip
     """The state at the beginning of a run."""
     return State(
-        fields,
-        time=jnp.float64(time),
-        step=jnp.int64(0),
-        dt=jnp.float64(0),
-        origin=jnp.float64(time),
-        since=jnp.int64(0),
-        memory=memory or {},
-        history=history or {},
-        particles=particles or {},
-    )
+        fields, time=jnp.float64(time), step=jnp.int64(0), dt=jnp.float64(0), origin=jnp.float64(time),
+        since=jnp.int64(0), memory=memory or {}, history=history or {}, particles=particles or {},
+    )  # fmt: skip
 
 
 def one_step(
-    model: Model,
-    integrator: Integrator,
-    state: State,
-    choose: Callable,
-    forcing: Forcing | None = None,
-    swarm: Swarm | None = None,
-    wrap: Wrap | None = None,
-) -> State:
+    model: Model, integrator: Integrator, state: State, choose: Callable, forcing: Forcing | None = None,
+    swarm: Swarm | None = None, wrap: Wrap | None = None,
+) -> State:  # fmt: skip
     """The state after one step; `choose(rate)` gives dt, origin, since and the time at the end of the step. dt is NaN
     if a particle was lost, that is, moved farther than its device reaches. `wrap`: see `step_of`."""
     if isinstance(integrator, Splitting):  # dt comes from the previous step's last kick, which the memory carries
@@ -229,12 +214,9 @@ def rate_of(model: Model, state: State) -> Number:
 
 
 def step_of(
-    model: Model,
-    integrator: Integrator,
-    forcing: Forcing | None = None,
-    swarm: Swarm | None = None,
+    model: Model, integrator: Integrator, forcing: Forcing | None = None, swarm: Swarm | None = None,
     wrap: Wrap | None = None,
-) -> Callable[[State, jax.Array | float], State]:
+) -> Callable[[State, jax.Array | float], State]:  # fmt: skip
     """The pure function (state, dt) -> state. `wrap` maps the tendency (fields, time, stage) -> (rates, maxima) to
     another function with the same result, e.g. `jax.checkpoint`."""
 
@@ -250,8 +232,7 @@ def aligned(state: State, dt: Number, until: Until, fixed: bool, halves: bool = 
     """dt, origin, since and the time at the end of a step that ends at a requested time where one is due.
 
     With `halves` a remainder between one and two steps is halved. If an event coincides with the end of the step, dt
-    does not change and the clock is set to the event's time.
-    """
+    does not change and the clock is set to the event's time."""
     target, soft = jnp.float64(until.aligned), jnp.float64(until.soft)
     remaining = target - state.time
     hits = abs(remaining - dt) <= EVENT_TOLERANCE * dt
@@ -272,20 +253,15 @@ def aligned(state: State, dt: Number, until: Until, fixed: bool, halves: bool = 
 
 
 def advance_of(
-    model: Model,
-    integrator: Integrator,
-    time_step: TimeStep,
-    forcing: Forcing | None = None,
-    swarm: Swarm | None = None,
-    name: str | None = None,
-) -> Advance:
+    model: Model, integrator: Integrator, time_step: TimeStep, forcing: Forcing | None = None,
+    swarm: Swarm | None = None, name: str | None = None,
+) -> Advance:  # fmt: skip
     """`advance(state, until)`, one compiled loop with donated buffers. `name` is the name of the compiled program, by
     which the compile cache finds the program.
 
     The loop ends at the aligned time, after the first step at or beyond the soft time, after `until.steps` steps,
     when particle buffers have to grow (`ParticleSet.crowded`), or when the fields are no longer finite: then dt is
-    NaN, and step and time are those of the first such state.
-    """
+    NaN, and step and time are those of the first such state."""
 
     def advance(state: State, until: Until) -> State:
         last = state.step + until.steps

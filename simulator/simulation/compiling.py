@@ -14,10 +14,8 @@ from simulator.cluster.environment import QUICK
 from simulator.cluster.hardware import usable_cores
 from simulator.config import RunConfig
 
-MOST = 4
-"""The largest number of concurrent compilations. Each takes memory, and the compiler itself uses several threads."""
-PATIENCE = 1.0
-"""Seconds after which the user is told which programs are compiled; programs in the compile cache take less."""
+MOST = 4  # Concurrent compilations: each takes memory and several threads.
+PATIENCE = 1.0  # Seconds after which the user is told of compilation; the compile cache takes less.
 
 
 class Compilable(NamedTuple):
@@ -62,13 +60,9 @@ class Compiling:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-ROOM = 64
-"""An upper bound of a program's memory in multiples of the state: existing models need 3 to 20. If this much memory
-is free, no program is compiled to see whether it fits."""
-AT_LEAST = 2
-"""Every step holds at least this many times the state."""
-SMALL = 1 << 30
-"""Bytes that every device is assumed to have free: smaller programs skip the check."""
+ROOM = 64  # Bound of a program's memory in states (models need 3 to 20): with more free, nothing is checked.
+AT_LEAST = 2  # Every step holds at least this many times the state.
+SMALL = 1 << 30  # Bytes that every device is assumed to have free: smaller programs skip the check.
 
 _LIMITS = (  # limit and present use of a control group
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
@@ -80,8 +74,7 @@ _LIMITS = (  # limit and present use of a control group
 class Memory:
     """Bytes that a compiled program needs on one device."""
 
-    resident: int
-    """Arguments, and results that do not reuse the arguments' memory: the state."""
+    resident: int  # Arguments, and results that do not reuse the arguments' memory: the state.
     temporary: int
 
     @property

@@ -11,8 +11,7 @@ stays sharded, and physical space is visited in blocks as in a run.
 A step's reverse needs the state that it began with and the tendencies of its stages. The forward pass keeps all of
 them, or all states, as `HELD` allows. If the states take more, or if `kept` is given, it keeps `kept` states; the
 reverse computes the states from one of them to the next again, if these are more than `kept` in the same way, and
-then the stages of each step. With `kept` = sqrt(steps) it holds 2 sqrt(steps) states and takes two more runs.
-"""
+then the stages of each step. With `kept` = sqrt(steps) it holds 2 sqrt(steps) states and takes two more runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -39,10 +38,8 @@ from simulator.spectral.arrays import Number
 Tree = Any
 Tendency = Callable[..., tuple[Tree, Tree]]
 
-HELD = SMALL // 2
-"""The most bytes of a device that the states, or the states and rates, of all steps take if `kept` is not given."""
-RATES = "rates"
-"""The name of the tendencies of a step's stages, for `jax.checkpoint`."""
+HELD = SMALL // 2  # Bytes of a device for the states, or states and rates, of all steps without `kept`.
+RATES = "rates"  # The name of the tendencies of a step's stages, for `jax.checkpoint`.
 
 
 def holding(tendency: Tendency) -> Tendency:
@@ -90,8 +87,7 @@ def _part(inner: Callable[[Tree, None], tuple[Tree, None]], kept: int, state: Tr
 
 
 FIELDS = "fields"
-VARIED = ("model.", "forcing.", "initial.")
-"""Blocks of a configuration whose numbers may be variables."""
+VARIED = ("model.", "forcing.", "initial.")  # Blocks of a configuration whose numbers may be variables.
 
 Loss = Callable[..., jax.Array]
 
@@ -109,18 +105,12 @@ class Gradient:
     variable may be its random modes, complex coefficients like `simulator.spectral.random.gaussian(layout, seed)[0]`.
 
     The gradient has the same keys. For complex arrays it is the direction of ascent: fields - rate * gradient lowers
-    the loss. Functions are compiled once for each set of keys.
-    """
+    the loss. Functions are compiled once for each set of keys."""
 
     def __init__(
-        self,
-        simulation: Simulation,
-        loss: Loss,
-        *,
-        steps: int | Sequence[int],
-        dt: float | None = None,
+        self, simulation: Simulation, loss: Loss, *, steps: int | Sequence[int], dt: float | None = None,
         kept: int | None = None,
-    ):
+    ):  # fmt: skip
         """`steps`: the number of steps, or the rising step numbers after which `loss` gets a state each. `kept`: the
         number of states that the forward pass keeps. The reverse holds as many again between two of them; with fewer,
         it computes steps more often. By default it keeps all states, with all tendencies if there is room, in at most
@@ -245,5 +235,4 @@ class Gradient:
         return {k: v if k in trees else in_type(v) for k, v in variables.items()}
 
 
-differentiate = Gradient
-"""`differentiate(simulation, loss, steps=..., dt=...)`: see `Gradient`."""
+differentiate = Gradient  # `differentiate(simulation, loss, steps=..., dt=...)`: see `Gradient`.

@@ -20,18 +20,15 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Model
     try:
         model = kind.create(config.model, placement.transform, inputs)
     except UserError as error:
-        key = str(error).partition(": ")[0]
-        if key.partition(".")[0] in type(config.model).model_fields:
-            raise config.error_below("model", error) from error
-        raise config.error("model", str(error)) from error
+        key, _, message = str(error).partition(": ")
+        known = key.partition(".")[0] in type(config.model).model_fields
+        raise config.error(*((f"model.{key}", message) if known else ("model", str(error)))) from error
     except WrongParameters as wrong:
         raise explain(wrong.error, wrong.settings, wrong.data, config.places) from None
     if placement.grid.planar and not model.planar:
         shape = ", ".join(map(str, config.grid.shape))
-        raise config.error(
-            "grid.shape",
-            f"{config.model.kind} is solved in three dimensions; [{shape}, 1] makes fields that do not depend on z",
-        )
+        cure = f"[{shape}, 1] makes fields that do not depend on z"
+        raise config.error("grid.shape", f"{config.model.kind} is solved in three dimensions; {cure}")
     if kind.open:
         check_fitting(config, model)
         check_devices(config, "auto", own=model)
@@ -52,25 +49,17 @@ def make_forcing(config: RunConfig, model: Model, inputs: Inputs) -> Forcing | N
         return None
     if model.unforced is not None:
         raise config.error("forcing", model.unforced)
-    try:
+    with config.blaming("forcing"):
         return FORCINGS[settings.kind](settings, model.transform, model, inputs)
-    except UserError as error:
-        raise config.error_below("forcing", error) from error
 
 
 def make_swarm(config: RunConfig, model: Model, inputs: Inputs) -> Swarm:
     """The particles of a configuration. Raises UserError, with the place, if the model cannot carry them."""
     if config.particles and ("velocity" not in model.fields or model.split):
-        raise config.error(
-            "particles",
-            f"move with the velocity of a fluid, which {config.model.kind} does not evolve; "
-            "navier_stokes, boussinesq and mhd do",
-        )
+        problem = f"move with the velocity of a fluid, which {config.model.kind} does not evolve"
+        raise config.error("particles", f"{problem}; navier_stokes, boussinesq and mhd do")
     if config.particles and model.transform.grid.planar:
-        raise config.error(
-            "particles", "move in three dimensions; [nx, ny, 1] makes a flow that does not depend on z"
-        )
-    try:
+        problem = "move in three dimensions; [nx, ny, 1] makes a flow that does not depend on z"
+        raise config.error("particles", problem)
+    with config.blaming("particles"):
         return Swarm(config.particles, model, cast(Any, inputs))
-    except UserError as error:
-        raise config.error_below("particles", error) from error

@@ -3,8 +3,7 @@
 A run is a course of rounds: velocities change by the forces of all matter, then the particles drift. Each can be
 undone, so that the backward pass holds no states of the forward pass: it takes the rounds back from the last state,
 and the particles carry the slopes of the loss along, to the devices where they were. Li et al., Astrophys. J. Suppl.
-Ser. 270, 36 (2024), the adjoint of pmwd.
-"""
+Ser. 270, 36 (2024), the adjoint of pmwd."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -99,8 +98,7 @@ def _reverse(model: Composite, held: tuple[Course, Sets, Sets], slopes: Sets) ->
     """The slopes of the loss by the course and by the records. lambda_x and lambda_v, the slopes by positions and
     velocities, are records `by_position` and `by_velocity` of the particles; for a round, from its end,
 
-        lambda_v += drift lambda_x,  lambda_x += kick (dg/dx)^T lambda_v,  lambda_v *= keep.
-    """
+        lambda_v += drift lambda_x,  lambda_x += kick (dg/dx)^T lambda_v,  lambda_v *= keep."""
     course, end, begin = held
     sets = {
         n: s.with_records({f"by_{r}": jnp.where(s.valid, slopes[n].records[r], 0) for r in RECORDS})

@@ -1,30 +1,34 @@
 """Distributes a configuration's grid over devices: the possible device counts, the devices, the transform."""
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from simulator.cluster import Allocation
 from simulator.cluster.hardware import usable_cores
+from simulator.cluster.mesh import MEMBERS
 from simulator.cluster.start import Cluster, start
 from simulator.cluster.variables import recorded
 from simulator.config import RunConfig
-from simulator.config.execution import MOST_DEVICES
+from simulator.config.blocks import MOST_DEVICES
 from simulator.errors import UserError
 from simulator.physics.models import MODELS, Model
 from simulator.simulation import provenance
 from simulator.spectral import Grid, Modes, Transform, native, staged, stages
 from simulator.spectral.backends import build
 from simulator.spectral.request import Chosen, Request
-from simulator.words import size
+from simulator.words import aligned, size
 
-SMALLEST = stages.ZX_THEN_Y.name
-"""The plan of custom_partitioning with the smallest memory."""
+SMALLEST = stages.ZX_THEN_Y.name  # The plan of custom_partitioning with the smallest memory.
 
 
 def grid_of(config: RunConfig) -> Grid:
@@ -37,15 +41,9 @@ def request_of(config: RunConfig, own: Model | None = None) -> Request:
     model, fft = own or MODELS[config.model.kind], config.fft
     name = config.model.kind if own is None else type(own).__name__
     return Request(
-        Modes(grid_of(config)),
-        np.dtype(np.float64 if config.precision == "double" else np.float32),
-        fft.backend,
-        fft.decomposition,
-        fft.mesh,
-        fft.kernels,
-        fft.exchange,
-        name if model.split else None,
-    )
+        Modes(grid_of(config)), np.dtype(np.float64 if config.precision == "double" else np.float32), fft.backend,
+        fft.decomposition, fft.mesh, fft.kernels, fft.exchange, name if model.split else None,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,10 +53,8 @@ class Placement:
     config: RunConfig
     cluster: Cluster
     chosen: Chosen
-    low: bool = False
-    """Whether a step minimizes memory at the cost of speed."""
-    members: int = 1
-    """The number of equal parts of the devices, each of which holds the grid for its share of an ensemble."""
+    low: bool = False  # Whether a step minimizes memory at the cost of speed.
+    members: int = 1  # Equal parts of the devices, each with the grid for its share of an ensemble.
 
     @property
     def grid(self) -> Grid:
@@ -103,23 +99,14 @@ def place(config: RunConfig, cluster: Cluster, report: Callable[[str], None] = p
     """The placement of a configuration's run on the devices of `cluster`, or of an ensemble of such runs, whose
     `members` are laid over equal parts of the devices. All processes call this.
 
-    Raises UserError if grid, devices, backend, plan and kernels are incompatible.
-    """
+    Raises UserError if grid, devices, backend, plan and kernels are incompatible."""
     check_devices(config, len(cluster.devices), cluster.num_processes, members)
     first = cluster.is_first and config.fft.backend == "auto"
     earlier = provenance.read(Path(config.output.directory)).get("mesh", {}).get("choice") if first else None
-    with _located(config):
+    with config.blaming(""):
         chosen = request_of(config).chosen(cluster, members, earlier, report)
     placement = Placement(config, cluster, chosen, members=members)
     return placement.with_low_memory() if config.run.memory == "low" else placement
-
-
-@contextlib.contextmanager
-def _located(config: RunConfig) -> Iterator[None]:
-    try:
-        yield
-    except UserError as error:
-        raise config.error_below("", error) from None
 
 
 def check_devices(
@@ -129,14 +116,14 @@ def check_devices(
     exchanges that have no effect or a harmful one. `own` as in `request_of`."""
     if members < 1:
         raise UserError(f"members: must be at least 1, not {members}")
-    with _located(config):
+    with config.blaming(""):
         request_of(config, own).check(count, MOST_DEVICES, processes, members)
 
 
 def most_devices(config: RunConfig, most: int, processes: int = 1) -> int | None:
     """The largest number of devices up to `most` over which the layout and this many processes can be distributed;
     None if there is none."""
-    with _located(config):
+    with config.blaming(""):
         return request_of(config).most(most, processes)
 
 
@@ -146,13 +133,9 @@ def connect(config: RunConfig, allocation: Allocation, folder: Path | None = Non
     check_devices(config, config.devices.count, processes, members)
     each = most_devices(config, max(usable_cores() * processes // members, 1), processes if members == 1 else 1)
     return start(
-        allocation,
-        platform=config.devices.platform,
-        count=config.devices.count,
-        limit=None if each is None else members * each,
-        folder=folder,
-        wait=config.run.rendezvous,
-    )
+        allocation, platform=config.devices.platform, count=config.devices.count,
+        limit=None if each is None else members * each, folder=folder, wait=config.run.rendezvous,
+    )  # fmt: skip
 
 
 def division_lines(cluster: Cluster, transform: Any, environ: Mapping[str, str]) -> list[str]:
@@ -167,13 +150,12 @@ def division_lines(cluster: Cluster, transform: Any, environ: Mapping[str, str])
         "processes": f"{cluster.num_processes} ({cluster.allocation.source})",
         "devices": f"{len(cluster.devices)}, {per_process} per process",
         "mesh": ", ".join(f"{name}: {size}" for name, size in mesh.shape.items()),
-        "grid": f"{shape}, {grid.dealias}, {transform.dtype.name}",
-        "transform": transform.name,
+        "grid": f"{shape}, {grid.dealias}, {transform.dtype.name}", "transform": transform.name,
         "kernels": native.described(transform.kernels, cluster.platform),
         "physical": _shares("xyz", transform.physical),
         "spectral": _shares("".join(transform.layout.order), transform.layout),
         "Slurm": slurm[0] if slurm else "no SLURM_* variables",
-    }
+    }  # fmt: skip
     width = max(map(len, rows))
     lines = [f"{name:{width}}  {text}" for name, text in rows.items()]
     return [*lines, *(" " * (width + 2) + line for line in slurm[1:]), "", *_parts(transform)]
@@ -208,5 +190,61 @@ def _parts(transform: Any) -> list[str]:
                 ranges.append(f"{entries[axis][first]}..{entries[axis][last]}" if first <= last else "none")
             sizes.append(size(prod(stop - start for start, stop in bounds) * itemsize))
         rows.append([str(number), str(device.process_index), *ranges, *sizes])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    return aligned(rows, range(len(rows[0])))
+
+
+Tree = Any
+
+
+def together(function: Callable[..., Any], mesh: Mesh, in_axes: Any = 0) -> Callable[..., Any]:
+    """`function` over a leading axis of its arguments and results, laid over MEMBERS, compiled."""
+    name = f"{getattr(function, '__name__', 'function')}_together"
+    over = MEMBERS if MEMBERS in mesh.axis_names else None
+
+    def laid(leaf: Any) -> jax.Array:
+        """`leaf`, constrained by `vmap` alone, which shards the new axis over MEMBERS."""
+        free = PartitionSpec(*(PartitionSpec.UNCONSTRAINED,) * jnp.ndim(leaf))
+        return lax.with_sharding_constraint(leaf, NamedSharding(mesh, free))
+
+    def one(*arguments: Any) -> Any:
+        return jax.tree.map(laid, function(*jax.tree.map(laid, arguments)))
+
+    batched = jax.vmap(one if over else function, in_axes, spmd_axis_name=over)
+    batched.__name__ = name
+    return jax.jit(batched)
+
+
+def stacked(sharding: NamedSharding) -> NamedSharding:
+    """The sharding of many arrays along a new leading axis, from the sharding of one array."""
+    over = MEMBERS if MEMBERS in sharding.mesh.axis_names else None
+    return NamedSharding(sharding.mesh, PartitionSpec(over, *sharding.spec))
+
+
+def stack_members(states: Sequence[Tree], shardings: Tree, parts: int) -> Tree:
+    """One tree, whose arrays have a new leading axis, from many trees. `shardings` are those of the arrays of one
+    tree. Raises UserError if the trees cannot be divided equally among the `parts` of the devices."""
+    if not states or len(states) % parts:
+        near = max(len(states) // parts, 1) * parts
+        raise UserError(f"{len(states)} members cannot be divided among {parts} parts of the devices; {near} can")
+    places, tree = jax.tree.flatten(shardings)
+    return _stacking(tuple(places), tree)(tuple(states))
+
+
+@lru_cache(maxsize=32)
+def _stacking(places: tuple[NamedSharding, ...], tree: Any) -> Callable[[tuple[Tree, ...]], Tree]:
+    shardings = jax.tree.unflatten(tree, map(stacked, places))
+    return jax.jit(lambda states: jax.tree.map(lambda *a: jnp.stack(a), *states), out_shardings=shardings)
+
+
+def unstack_members(states: Tree, shardings: Tree) -> list[Tree]:
+    """The many trees that `stack_members` has joined to one tree."""
+    places, tree = jax.tree.flatten(shardings)
+    return list(_unstacking(tuple(places), tree, len(jax.tree.leaves(states)[0]))(states))
+
+
+@lru_cache(maxsize=32)
+def _unstacking(places: tuple[NamedSharding, ...], tree: Any, count: int) -> Callable[[Tree], tuple[Tree, ...]]:
+    def unstacking(states: Tree) -> tuple[Tree, ...]:
+        return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(count))
+
+    return jax.jit(unstacking, out_shardings=(jax.tree.unflatten(tree, places),) * count)

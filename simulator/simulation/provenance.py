@@ -17,34 +17,22 @@ _PACKAGES = ("simulator", "jax", "jaxlib", "jaxdecomp", "numpy", "h5py")
 
 
 def collect(
-    command: Sequence[str],
-    environ: Mapping[str, str],
-    *,
-    devices: Mapping[str, Any],
-    mesh: Mapping[str, Any],
+    command: Sequence[str], environ: Mapping[str, str], *, devices: Mapping[str, Any], mesh: Mapping[str, Any],
     environment_set: Mapping[str, str],
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Versions, commit, host, devices and environment of this start. `devices` and `mesh` hold plain values.
 
     `environment_set`: variables that this program set itself before JAX started. Of the environment only the
-    variables in a list of names are recorded.
-    """
+    variables in a list of names are recorded."""
     return {
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": list(command),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"), "command": list(command),
         "versions": {"python": platform.python_version(), **{p: version_of(p) for p in _PACKAGES}},
         "git": git_state(Path(__file__).parent),
-        "host": {
-            "name": platform.node(),
-            "system": platform.platform(),
-            "processor": processor(),
-            "interpreter": sys.executable,
-        },
-        "devices": dict(devices),
-        "mesh": dict(mesh),
-        "environment": recorded(environ),
+        "host": {"name": platform.node(), "system": platform.platform(), "processor": processor(),
+                 "interpreter": sys.executable},
+        "devices": dict(devices), "mesh": dict(mesh), "environment": recorded(environ),
         "environment_set": dict(environment_set),
-    }
+    }  # fmt: skip
 
 
 def record(folder: Path, now: Mapping[str, Any], journal: Journal = UNRECORDED) -> None:
@@ -68,11 +56,8 @@ def git_state(folder: Path) -> dict[str, Any] | None:
             answer = subprocess.run(
                 # Without locks: a run killed here would leave one behind, and nobody could commit any more.
                 ["git", "--no-optional-locks", "-C", str(folder), *arguments],
-                capture_output=True,
-                text=True,
-                timeout=10,
-                check=False,
-            )
+                capture_output=True, text=True, timeout=10, check=False,
+            )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired):
             return None
         return answer.stdout.rstrip("\n") if answer.returncode == 0 else None

@@ -20,12 +20,12 @@ from simulator.physics.models import MODELS, Fields, Model, State
 from simulator.physics.particles import population
 from simulator.physics.particles.population import Populations
 from simulator.physics.stepping import INTEGRATORS
-from simulator.simulation import members, quantities, start
+from simulator.simulation import quantities, start
 from simulator.simulation.advance import TimeStep, Until, advance_of, rate_of, step_of
 from simulator.simulation.compiling import shortage
 from simulator.simulation.equation import make_forcing, make_model, make_swarm
 from simulator.simulation.inputs import Inputs
-from simulator.simulation.placement import Placement, connect, place
+from simulator.simulation.placement import Placement, connect, place, stack_members, together, unstack_members
 from simulator.simulation.varied import with_values
 from simulator.spectral.arrays import Number, Spectrum, Truth
 
@@ -43,18 +43,12 @@ class Simulation:
     With `members=M` the devices are divided into M equal parts, on each of which the grid is distributed: see
     `together`.
 
-    Raises UserError if configuration and devices are incompatible.
-    """
+    Raises UserError if configuration and devices are incompatible."""
 
     def __init__(
-        self,
-        config: RunConfig,
-        *,
-        cluster: Cluster | None = None,
-        inputs: Inputs | None = None,
-        report: Report = print,
-        members: int = 1,
-    ):
+        self, config: RunConfig, *, cluster: Cluster | None = None, inputs: Inputs | None = None,
+        report: Report = print, members: int = 1,
+    ):  # fmt: skip
         self.config, self.report = config, report
         self.cluster = cluster or connect(config, discover(os.environ), members=members)
         self.inputs = inputs or Inputs()
@@ -130,8 +124,7 @@ class Simulation:
 
         `values`: arrays (component, x, y, z), (x, y, z) for scalars, without z in two dimensions, in the units of the
         run; they may be traced or sharded. Fields that are not given are zero. Modes that dealiasing does not keep
-        and the divergence of solenoidal fields are removed. Raises UserError for a wrong name or shape.
-        """
+        and the divergence of solenoidal fields are removed. Raises UserError for a wrong name or shape."""
         state = start.with_particles(self.config, self.begin(start.fields_from(self.model, values)), self.swarm)
         self.__dict__.pop("template", None)
         return self.placed(state)
@@ -170,10 +163,9 @@ class Simulation:
     def placed_template(self) -> State:
         """The template with shardings: the argument of the compiled loop, without its arrays."""
         return jax.tree.map(
-            lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s),
-            self.template,
+            lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), self.template,
             self.shardings(self.template),
-        )
+        )  # fmt: skip
 
     def shardings(self, state: State) -> State:
         """The shardings with which the compiled loop returns the arrays of a state."""
@@ -242,28 +234,25 @@ class Simulation:
             states = simulation.stack([simulation.state] * 6)
             states = simulation.together(simulation.step, in_axes=(0, None))(states, 0.01)
 
-        `in_axes` is that of `jax.vmap`. The result can be differentiated and jitted again.
-        """
-        return members.together(function, self.transform.layout.mesh, in_axes)
+        `in_axes` is that of `jax.vmap`. The result can be differentiated and jitted again."""
+        return together(function, self.transform.layout.mesh, in_axes)
 
     def stack(self, states: Sequence[State]) -> State:
         """The states of the members as one, with a leading axis laid over the parts of the devices. Raises UserError
         if `members` does not divide their number."""
-        members.check(len(states), self.placement.members)
-        return members.stack(states, self.shardings(states[0]))
+        return stack_members(states, self.shardings(states[0]), self.placement.members)
 
     def unstack(self, states: State) -> list[State]:
         """The states of the members one by one, each on every part of the devices."""
         one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), states)
-        return members.unstack(states, self.shardings(one))
+        return unstack_members(states, self.shardings(one))
 
     def grow(self, state: State) -> State:
         """The state with each particle on the device that owns its place, in larger buffers if the present ones are
         too small.
 
         `template` is then made anew; programs compiled for smaller buffers do not accept the new state. Raises
-        RunFailure if the buffers cannot grow.
-        """
+        RunFailure if the buffers cannot grow."""
         particles = {name: self.populations[name].homed(found) for name, found in state.particles.items()}
         self.__dict__.pop("template", None)
         return replace(state, particles=particles)
@@ -313,10 +302,8 @@ class Simulation:
         """The reason why no further step can be taken from the current state, and a remedy."""
         name = self.nonfinite()
         if name is None and (lost := population.lost(self.state.particles)) is not None:
-            return (
-                f"one of the {lost} moved farther in a step than its device can see, or its rate is not finite",
-                "A smaller time.cfl or time.dt",
-            )
+            problem = f"one of the {lost} moved farther in a step than its device can see, or its rate is not finite"
+            return problem, "A smaller time.cfl or time.dt"
         if name is None and (reason := self.model.trouble(self.model.contents(self.state))) is not None:
             return reason
         cure = "A smaller time.cfl or time.dt, more viscosity or a finer grid"

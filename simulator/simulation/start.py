@@ -33,8 +33,7 @@ def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callab
     """The initial condition: fields in spectral space, and particles that are matter of the model.
 
     Solenoidal fields are projected; `warn` gets a line if the projection removes energy. Raises UserError if the
-    condition cannot be built or is not finite.
-    """
+    condition cannot be built or is not finite."""
     initial = INITIALS[config.initial.kind](config.initial)
     try:
         fields = start_of(initial, model, cast(Any, inputs))
@@ -128,10 +127,8 @@ def begin(
 
 def with_particles(config: RunConfig, state: State, swarm: Swarm) -> State:
     """The state with the particles at their start. Raises UserError if they cannot start there."""
-    try:
+    with config.blaming("particles"):
         particles, memory = swarm.start(state.fields)
-    except UserError as error:
-        raise config.error_below("particles", error) from error
     return replace(state, particles=state.particles | particles, memory=state.memory | memory)
 
 
@@ -200,8 +197,5 @@ def check_growth(config: RunConfig, model: Model, time_step: TimeStep) -> None:
     """Refuses a fixed dt that is too long for the growth rates of the linear term."""
     longest, dt = model.longest_step(), time_step.fixed
     if longest is not None and dt is not None and dt > longest:
-        raise config.error(
-            "time.dt",
-            f"the linear term lets modes grow at up to {1 / longest:.4g} (1/time), which a step of {dt:g} does not "
-            f"follow; at most {longest:.3g} is needed",
-        )
+        growth = f"modes grow linearly at up to {1 / longest:.4g} (1/time), which a step of {dt:g} does not follow"
+        raise config.error("time.dt", f"{growth}; at most {longest:.3g} is needed")

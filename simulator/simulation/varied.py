@@ -19,8 +19,7 @@ def with_values(
 
     `equation`: the settings of a user's equation, whose parameters may be left out of the configuration; `arrays`:
     the model's trees of arrays, by key. Raises UserError for a key that does not exist or is no number, or for
-    arrays of other names or shapes.
-    """
+    arrays of other names or shapes."""
     known = {f"time.{key}" for key in TIME_STEP} | arrays.keys()
     for block in _BLOCKS:
         known |= _numbers(getattr(config, block), block)

@@ -8,15 +8,6 @@ from simulator.spectral.local import Points
 from simulator.spectral.transform import Evaluated, Fields, Local, Transform
 
 __all__ = [
-    "DECOMPOSITIONS",
-    "Evaluated",
-    "Fields",
-    "Grid",
-    "Layout",
-    "Local",
-    "Modes",
-    "PhysicalLayout",
-    "Points",
-    "Transform",
-    "make_transform",
-]
+    "DECOMPOSITIONS", "Evaluated", "Fields", "Grid", "Layout", "Local", "Modes", "PhysicalLayout", "Points",
+    "Transform", "make_transform",
+]  # fmt: skip

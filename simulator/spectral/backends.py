@@ -17,11 +17,8 @@ from simulator.spectral.grid import Grid
 from simulator.spectral.transform import Transform
 
 BACKENDS: dict[str, ModuleType] = {b.NAME: b for b in (staged, jaxdecomp)}  # The first one is the default.
-DECOMPOSITIONS = ("auto", "slab", "pencil", *staged.PLANS)
-"""Values of `fft.decomposition`; the name of a plan selects that plan."""
-NEIGHBOURS, MOST_PADDING = 4, 1.25
-"""GPUs that share a node on every machine; the largest ratio of what slabs send with padding to what they send
-without it."""
+DECOMPOSITIONS = ("auto", "slab", "pencil", *staged.PLANS)  # Values of `fft.decomposition`.
+NEIGHBOURS, MOST_PADDING = 4, 1.25  # GPUs that share a node everywhere; the largest cost of padding in messages.
 
 
 def candidates(
@@ -29,8 +26,7 @@ def candidates(
 ) -> list[Candidate]:
     """The ways to distribute the modes over `count` devices, in the order of the backends' preference.
 
-    Backend `auto` means all backends, decomposition `auto` all decompositions.
-    """
+    Backend `auto` means all backends, decomposition `auto` all decompositions."""
     all_of_them = (c for b in _chosen(backend) for c in b.candidates(modes, count))
     return [c for c in all_of_them if c.is_a(decomposition) and c.is_on(mesh)]
 
@@ -49,8 +45,7 @@ def choose(
 ) -> list[Candidate]:
     """The `candidates`, at least one.
 
-    Raises UserError if there are none; the message gives the numbers and the nearest combinations that work.
-    """
+    Raises UserError if there are none; the message gives the numbers and the nearest combinations that work."""
     possible = candidates(modes, count, backend, decomposition)
     if not possible:
         raise UserError(_refusal(modes, count, backend, decomposition))
@@ -108,22 +103,15 @@ def _refusal(modes: Modes, count: int, backend: str, decomposition: str) -> str:
 
 
 def make_transform(
-    grid: Grid,
-    devices: Devices,
-    dtype: Any = np.float64,
-    backend: str = staged.NAME,
-    decomposition: str = "auto",
-    real: bool = True,
-    every: bool = False,
-    **options: Any,
-) -> Transform:
+    grid: Grid, devices: Devices, dtype: Any = np.float64, backend: str = staged.NAME, decomposition: str = "auto",
+    real: bool = True, every: bool = False, **options: Any,
+) -> Transform:  # fmt: skip
     """The transform of `grid` over `devices`.
 
     `real`: the fields are real, else complex. `every`: all modes are kept, else only the modes that dealiasing keeps.
     `options`: the fields of `TransformOptions`.
 
-    Raises UserError if grid, devices, backend and decomposition are incompatible.
-    """
+    Raises UserError if grid, devices, backend and decomposition are incompatible."""
     modes, kernels = Modes(grid, real, every), options.pop("kernels", "auto")
     possible = choose(modes, len(devices), backend, decomposition)
     candidate = preferred(modes, possible, kernels, options.get("platform") or devices[0].platform)

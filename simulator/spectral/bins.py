@@ -31,8 +31,7 @@ class Bins:
 
     dk is the largest fundamental wavenumber of the axes concerned; for `perpendicular`, if the configuration sets the
     width of the shells, dk is that width. Bins are numbered like shells (`shell_at`), and every mode lies in one bin:
-    the sum over all bins is the sum over all modes.
-    """
+    the sum over all bins is the sum over all modes."""
 
     def __init__(self, layout: Layout, axis: str, direction: Direction):
         named = {name: a for a, name in layout.grid.names.items()}

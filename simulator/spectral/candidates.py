@@ -66,12 +66,10 @@ class TransformOptions:
     block: int | None = None
     """Number of planes of physical space visited at a time. None: on processors as many as fit in the cache, on GPUs
     all planes, because blocks cost memory traffic there."""
-    sequential: bool = False
-    """Saves memory: processors transform components one after another, GPUs visit physical space in blocks."""
+    sequential: bool = False  # Saves memory: components in turn on processors, blocks on GPUs.
     platform: str | None = None  # cpu or gpu; None: the platform of the devices.
     kernels: Kernels = "auto"
-    exchange: Kind = "full"
-    """Number format in the messages of `evaluate`; whole transforms send full numbers."""
+    exchange: Kind = "full"  # Number format in the messages of `evaluate`; whole transforms send full numbers.
     members: int = 1  # The devices form this many equal parts; the grid is distributed over each part.
 
 

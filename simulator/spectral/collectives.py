@@ -10,8 +10,7 @@ same collectives in the same order, or they wait for one another for ever. XLA o
 by a resource that all of them write; but on processors a collective inside a conditional or a loop starts before or
 after an independent collective outside, differently on each process: runs with tracers hung in their first step, and
 runs with `run.memory: low` in their first slices. `jnp.where` on reduced values replaces a branch.
-`tests/spectral/test_collective_order.py` checks the rule in compiled programs.
-"""
+`tests/spectral/test_collective_order.py` checks the rule in compiled programs."""
 
 import math
 import re
@@ -23,22 +22,16 @@ import jax
 import jax.numpy as jnp
 
 KINDS: tuple[str, ...] = (
-    "all-to-all",
-    "all-gather",
-    "all-reduce",
-    "reduce-scatter",
-    "collective-permute",
-    "collective-broadcast",
+    "all-to-all", "all-gather", "all-reduce", "reduce-scatter", "collective-permute", "collective-broadcast",
     "ragged-all-to-all",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Collective:
     """All instructions of one kind: their number, and the bytes that one device sends in them.
 
-    Instructions in a loop's body count once.
-    """
+    Instructions in a loop's body count once."""
 
     count: int = 0
     bytes: int = 0
@@ -62,8 +55,7 @@ def after(array: jax.Array, before: jax.Array) -> jax.Array:
 
     XLA's CPU client cannot distinguish exchanges of one kind inside shard_map and confuses them if they run
     concurrently. The client drops optimization barriers, so that only a data dependence orders exchanges: here a
-    selection whose outcome XLA cannot know.
-    """
+    selection whose outcome XLA cannot know."""
     first = jnp.real(before.ravel()[0])
     whole = jnp.issubdtype(first.dtype, jnp.integer)
     never = first == jnp.iinfo(first.dtype).min if whole else jnp.isneginf(first)
@@ -125,8 +117,7 @@ def sent_by(line: str, devices: int) -> int | None:
 def collectives(compiled: Any) -> Mapping[str, Collective]:
     """The collectives of a compiled program (`jax.jit(f).lower(...).compile()`, or its HLO text) by kind.
 
-    Every kind of `KINDS` is a key.
-    """
+    Every kind of `KINDS` is a key."""
     text = compiled if isinstance(compiled, str) else compiled.as_text()
     devices, by_kind = devices_of(text), dict.fromkeys(KINDS, NONE)
     for line in text.splitlines():

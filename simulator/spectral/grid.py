@@ -18,8 +18,7 @@ def shell_at(ratio: Any) -> Any:
     1/2) dk.
 
     In a box of rational proportions many modes lie exactly between two shells. The added 1e-9 puts these modes into
-    the upper shell, whatever the round-off of k.
-    """
+    the upper shell, whatever the round-off of k."""
     return (ratio + (0.5 + 1e-9)) // 1
 
 
@@ -30,14 +29,12 @@ class Grid:
     A mode is identified by its signed integer wavenumbers (kx, ky, kz) in units of 2 pi / L_i. Real fields keep
     |k_i| <= `kept[i]`; `two_thirds` keeps (N_i - 1) // 3, which leaves quadratic products free of aliasing.
     `spherical` and `rogallo` keep the modes within 2 sqrt(2) / 3 of the Nyquist wavenumber; for their treatment of
-    aliasing see `simulator.spectral.moved`.
-    """
+    aliasing see `simulator.spectral.transform`."""
 
     shape: tuple[int, int, int]
     box: tuple[float, float, float] = (2 * math.pi, 2 * math.pi, 2 * math.pi)
     dealias: Dealias = "two_thirds"
-    given_shell_width: float | None = None
-    """Width of the shells of spectra; None: the largest fundamental wavenumber."""
+    given_shell_width: float | None = None  # Of spectra; None: the largest fundamental wavenumber.
     planar: bool = False
     """A two-dimensional box. Arrays keep three axes: the first has one point, and y and z hold the plane's x and y,
     so that the real transform halves one axis of the plane and both axes can be distributed over devices. The order
@@ -118,8 +115,7 @@ class Grid:
     def mode_numbers(self, axis: str, *, half: bool = False, every: bool = False) -> np.ndarray:
         """Signed integer wavenumbers along `axis` in storage order: 0, 1, ..., -2, -1.
 
-        `half`: only those >= 0 (the stored half of a real field). `every`: without truncation.
-        """
+        `half`: only those >= 0 (the stored half of a real field). `every`: without truncation."""
         n, kept = self.shape[AXES.index(axis)], self.kept[AXES.index(axis)]
         if every:
             return np.arange(n // 2 + 1) if half else np.fft.fftfreq(n, 1 / n).round().astype(int)

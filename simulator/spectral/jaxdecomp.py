@@ -2,8 +2,7 @@
 
 The backend stores every mode of the complex spectrum, with zeros at the modes that dealiasing removes. It does not
 pad arrays; `needs` states which extents must be divisible. It sends more bytes than the staged transforms, and
-processes physical space whole.
-"""
+processes physical space whole."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -75,8 +74,7 @@ class JaxdecompTransform(Transform):
     """jaxDecomp on a two-dimensional mesh: slabs on 1 x N or N x 1 devices, pencils on R x C.
 
     The coefficients of real fields are complex arrays over all modes; `layout.mask` is True at the modes that belong
-    to the state.
-    """
+    to the state."""
 
     kernels = "xla"
 
@@ -86,15 +84,10 @@ class JaxdecompTransform(Transform):
         points, sharded = _sharded(candidate.mesh)
         self.physical = PhysicalLayout(self.grid, self.mesh, "xyz", points)
         self.layout = Layout(
-            self.grid,
-            self.mesh,
-            "yzx",
-            sharded,
-            mode_numbers={a: self.grid.mode_numbers(a, every=True) for a in "xyz"},
-            half=False,
-            real=modes.real,
+            self.grid, self.mesh, "yzx", sharded,
+            mode_numbers={a: self.grid.mode_numbers(a, every=True) for a in "xyz"}, half=False, real=modes.real,
             truncated=not modes.every,
-        )
+        )  # fmt: skip
         self.name = f"{NAME}_{candidate.plan}"
         self._forward = _Components(self, "forward")
         self._inverse = _Components(self, "inverse")
@@ -124,22 +117,16 @@ class _Components(Program):
 
     jaxDecomp's primitive accepts arrays of three axes, and from version 0.3.4 on has no `vmap`. This program accepts
     any number of leading axes as components and transforms them one after another, so that `vmap` needs no rule. The
-    program is linear, and so its own tangent.
-    """
+    program is linear, and so its own tangent."""
 
     def __init__(self, transform: JaxdecompTransform, direction: str):
         self.transform, self.direction = transform, direction
         sides = (transform.physical, transform.layout)
         self.source, self.target = sides if direction == "forward" else sides[::-1]
         super().__init__(
-            self._apply,
-            transform.mesh,
-            [self.source.spec],
-            [self.target.spec],
-            name=f"{transform.name}_{direction}",
-            linear=True,
-            part=(transform, direction),
-        )
+            self._apply, transform.mesh, [self.source.spec], [self.target.spec], name=f"{transform.name}_{direction}",
+            linear=True, part=(transform, direction),
+        )  # fmt: skip
 
     @cached_property
     def _one(self) -> Callable[[jax.Array], jax.Array]:

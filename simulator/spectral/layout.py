@@ -1,8 +1,7 @@
 """The positions of points in physical and of modes in spectral arrays, and their distribution over devices.
 
 Operators are written against layouts, not against an axis order: the wavenumbers are arrays that broadcast against a
-spectral array, whatever the order of its axes.
-"""
+spectral array, whatever the order of its axes."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -172,8 +171,7 @@ class PhysicalLayout(_Arrangement):
     def coordinates(self, dtype=jnp.float64) -> tuple[OverPoints, OverPoints, OverPoints]:
         """x, y, z (length); the coordinates in padding continue the grid.
 
-        A coordinate is the index of a plane times the spacing, bit for bit the same on any number of devices.
-        """
+        A coordinate is the index of a plane times the spacing, bit for bit the same on any number of devices."""
         spacing = self.grid.spacing
         x, y, z = (self.along(a, np.arange(n) * h, dtype) for a, n, h in zip(AXES, self.shape, spacing, strict=True))
         return x, y, z
@@ -205,15 +203,12 @@ class Layout(_Arrangement):
     """Layout of spectral arrays (..., *order) of one transform.
 
     A spectral array holds the Fourier coefficients u(k) = mean of u(x) exp(-i k . x), which do not depend on the
-    resolution; the box mean of |u(x)|^2 is the sum of `weight` |u(k)|^2. Padding is zero.
-    """
+    resolution; the box mean of |u(x)|^2 is the sum of `weight` |u(k)|^2. Padding is zero."""
 
     mode_numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Signed integer wavenumbers along each axis, without padding."""
-    half: bool = True
-    """Only kz >= 0 is stored: the coefficients of the other half are conjugates (real fields)."""
-    real: bool = True
-    """The fields are real: u(-k) is the conjugate of u(k)."""
+    half: bool = True  # Only kz >= 0 is stored: the coefficients of the other half are conjugates (real fields).
+    real: bool = True  # The fields are real: u(-k) is the conjugate of u(k).
 
     def _extent(self, axis: str) -> int:
         return len(self.mode_numbers[axis])
@@ -280,8 +275,7 @@ class Layout(_Arrangement):
             mask = mask & (sum(squares) < 8 / 9 - 1e-12)
         return mask
 
-    truncated: bool = True
-    """Modes beyond `grid.kept` are not part of the state."""
+    truncated: bool = True  # Modes beyond `grid.kept` are not part of the state.
 
     def weight(self, dtype=jnp.float64) -> OverModes:
         """The number of modes that an entry represents in a sum: 2 if the entry represents its conjugate too; 0 in
@@ -350,8 +344,7 @@ class Layout(_Arrangement):
     def shell_sum(self, values: Float[Array, "*component ka kb kc"]) -> Float[Array, "*component shell"]:
         """The sum of real `values` over the modes of each shell.
 
-        The sum of the result over the shells is `sum`, up to round-off.
-        """
+        The sum of the result over the shells is `sum`, up to round-off."""
         flat = (self.weight(values.dtype) * values).reshape(-1, *self.shape)
         sums = self.binned(self.shell_numbers(), flat, self.shells)
         return sums.reshape(*values.shape[:-3], self.shells)
@@ -360,8 +353,7 @@ class Layout(_Arrangement):
         """The number of modes in each shell, conjugates included, and the mean of their |k| (1/length).
 
         The mean leaves k = 0 out. In shells without other modes (narrow shells, or the corners that spherical
-        dealiasing removes) the mean is n dk.
-        """
+        dealiasing removes) the mean is n dk."""
         k = jnp.broadcast_to(jnp.sqrt(self.k_squared()), self.shape)
         modes, waves, total = self.shell_sum(jnp.stack([jnp.ones_like(k), jnp.where(k > 0, 1.0, 0.0), k]))
         return modes, jnp.where(waves > 0, total / jnp.maximum(waves, 1), self.shell_wavenumbers())

@@ -2,8 +2,7 @@
 
 A stage processes one device's part of an array (component, *order); an exchange sends this part as messages (message,
 component, *order). A stage visits its array in blocks: each block is unpacked from messages, padded, transformed,
-truncated and packed into messages while it is in cache. All functions are traced inside a `Program`.
-"""
+truncated and packed into messages while it is in cache. All functions are traced inside a `Program`."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -135,8 +134,7 @@ class LocalTransform:
 
     `blocks(stage, components)` is the number of planes that a stage visits at a time; a third argument True says that
     only maxima and means are computed. `separate` keeps each message in its own array. `sequential` sends the
-    components one after another, so that only one component is stored on both sides of an exchange.
-    """
+    components one after another, so that only one component is stored on both sides of an exchange."""
 
     plan: Decomposition
     layout: ModeLayout
@@ -274,8 +272,7 @@ class LocalTransform:
 
         The last block may overlap the previous one: `fresh` is True at planes that no earlier block holds. On GPUs
         the results replace the messages `replaced`, of which `visit(start, size, fresh, messages)` reads the same
-        planes, one by one, if these are as large; then no block overlaps another.
-        """
+        planes, one by one, if these are as large; then no block overlaps another."""
         planes = self.local(i, self.plan.stages[i].block)
         size = min(self.blocks(i, components, reducing), planes)
         count, all_of_them = -(-planes // size), jnp.ones(size, bool)
@@ -310,8 +307,7 @@ class LocalTransform:
 
         On a GPU they are uninitialized memory, because initializing it costs memory traffic. XLA merges equal
         constants into one array and copies that array for every loop that fills it; each array is therefore filled
-        with another one of the values of `source`.
-        """
+        with another one of the values of `source`."""
 
         def empty(number: int, part: jax.Array) -> jax.Array:
             shape = tuple(extent if i == axis else n for i, n in enumerate(part.shape))
@@ -473,8 +469,7 @@ class LocalTransform:
 
         The values and products, `components` at every point, exist one block at a time; a backward pass recomputes
         them. With `reverse` the result needs to be differentiable in reverse mode only. The values of the ranges of
-        components in `keep` are returned by native kernels only.
-        """
+        components in `keep` are returned by native kernels only."""
         stage, back = self.plan.stages[0], self._to_modes_by
         only_reduces = components == len(array)
         messages = self._outer_inverse(take(array, self.layout.order, self.plan.order), only_reduces)

@@ -2,8 +2,7 @@
 
 A vector has one component for each of the grid's d axes. In a plane, d = 2, a vector along the normal is a scalar
 field: the curl of a vector in the plane, or the field whose curl lies in the plane. Every operator but `hermitian`
-acts on each mode alone, without communication.
-"""
+acts on each mode alone, without communication."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -84,8 +83,7 @@ def curl(layout: Layout, field: Complex[Array, "... ka kb kc"]) -> Complex[Array
 def dot(a: Inexact[Array, "d *shape"], b: Inexact[Array, "d *shape"]) -> Inexact[Array, "*shape"]:
     """a . b, summed over the first axis.
 
-    The sum is written out, because XLA's CPU code takes ten times as long for a sum over a short first axis.
-    """
+    The sum is written out, because XLA's CPU code takes ten times as long for a sum over a short first axis."""
     return reduce(add, jnp.unstack(a * b))
 
 
@@ -124,8 +122,7 @@ def hermitian(layout: Layout, field: SpectralField) -> SpectralField:
     """The coefficients of the real field that `field` represents in physical space.
 
     The Hermitian part of the modes k and -k remains where both are stored (in a half spectrum, on the plane kz = 0).
-    The anti-Hermitian part is invisible on the grid, and equations with growing waves would let it grow.
-    """
+    The anti-Hermitian part is invisible on the grid, and equations with growing waves would let it grow."""
     if not layout.half:
         return 0.5 * (field + jnp.conj(_mirrored(layout, field, AXES)))
     # Only the planes that are their own mirror images are gathered from the devices, not the whole field.
@@ -168,8 +165,7 @@ def laplacian_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) 
 
         sum_i (2 / dx_i sin(k_i dx_i / 2))^2,
 
-    see Hockney & Eastwood, Computer Simulation Using Particles (1988), section 6-5-2.
-    """
+    see Hockney & Eastwood, Computer Simulation Using Particles (1988), section 6-5-2."""
     if green == "exact":
         return layout.k_squared(dtype)
     total = jnp.zeros((1, 1, 1), dtype)

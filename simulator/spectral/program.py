@@ -3,8 +3,7 @@
 `custom_partitioning` gives XLA's partitioner a function of local blocks, with named axes for collectives and fixed
 shardings for its arguments and results. In JAX it has no batching, differentiation or transposition rule. `Program`
 wraps it in a primitive that has these rules. Each rule applies the transformation to the local function, so that the
-derived program communicates like the original.
-"""
+derived program communicates like the original."""
 
 import hashlib
 import math
@@ -52,8 +51,7 @@ class Program:
     a transform and the name of the transform's method that the program computes, for analyses of a step. `axes` are
     the axes of the mesh over which arguments and results are divided or replicated, by default those that cut space.
     Devices along the other axes repeat each other's work. `reversible` is the same function, for reverse mode only.
-    Tangent programs have `vjp`: (residuals, cotangents of all results) -> cotangents of the tangents.
-    """
+    Tangent programs have `vjp`: (residuals, cotangents of all results) -> cotangents of the tangents."""
 
     function: Local
     mesh: Mesh
@@ -199,8 +197,7 @@ class Program:
         the linear arguments.
 
         As in any SPMD program, the cotangent of a replicated result is divided among its replicas, and the cotangent
-        of a replicated argument is the sum over its replicas.
-        """
+        of a replicated argument is the sum over its replicas."""
         local = [self._local(a, s) for a, s in zip(avals, self.inputs, strict=True)]
         varied = [i for i, b in enumerate(linear) if b]
         fixed = [i for i, b in enumerate(linear) if not b]

@@ -1,8 +1,7 @@
 """Random fields that depend only on a seed.
 
 Every mode has its own random stream, keyed by its signed integers (kx, ky, kz): one seed gives one field on any
-number of devices and in any layout, and a finer grid keeps the large scales of a coarser one.
-"""
+number of devices and in any layout, and a finer grid keeps the large scales of a coarser one."""
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +26,7 @@ def gaussian(
 
     In the layout of a real field the modes k and -k share one stream and have conjugate coefficients; the coefficient
     of (0, 0, 0) is real. The numbers are drawn in double precision, whatever `dtype` is. `seed` may be a traced
-    integer, such as a step number.
-    """
+    integer, such as a step number."""
     x, y, z = (layout.integers(a) for a in "xyz")
     shape = jnp.broadcast_shapes(x.shape, y.shape, z.shape)
     conjugate = jnp.zeros((1, 1, 1), bool)
@@ -58,8 +56,7 @@ def mode_normals(
 ) -> Float[Array, "mode component 2"]:
     """Standard normal numbers in double precision for a list of modes, given by their signed integer wavenumbers.
 
-    The numbers of a mode depend only on the mode, the seed and the step, not on the other modes in the list.
-    """
+    The numbers of a mode depend only on the mode, the seed and the step, not on the other modes in the list."""
     kx, ky, kz = (jnp.asarray(k + _OFFSET, jnp.uint32) for k in np.asarray(modes).T)
 
     def draw(x, y, z):

@@ -41,8 +41,7 @@ NAME = "custom_partitioning"
 def candidates(modes: Modes, count: int) -> list[Candidate]:
     """The ways to distribute the grid over `count` devices, best first: slabs, then pencils.
 
-    Every device has at least one plane on both sides of every exchange; extents that do not divide are padded.
-    """
+    Every device has at least one plane on both sides of every exchange; extents that do not divide are padded."""
     (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts
     slabs = [Candidate(NAME, "slab", plan, (count,)) for plan in SLABS if count <= min(ny, mz)]
     pencils = [

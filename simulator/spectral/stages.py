@@ -6,8 +6,7 @@ axis and whole along another, and cuts it along the other instead, by one all-to
 into as many messages as there are devices, sends message i to device i, and joins the received messages along the
 axis that was cut before. Messages have equal shapes on both sides.
 
-A plan describes the forward direction; the inverse runs it backwards.
-"""
+A plan describes the forward direction; the inverse runs it backwards."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,8 +24,7 @@ class Stage:
     """Transforms `axes` of an array with the memory order `order` (the transformed axes innermost).
 
     `sharded` maps the axes that are cut over the devices to the mesh's axes. The array is visited in blocks along its
-    first axis, so that the work between two exchanges happens in cache.
-    """
+    first axis, so that the work between two exchanges happens in cache."""
 
     axes: str
     order: str
@@ -41,8 +39,7 @@ class Stage:
 class Exchange:
     """One all-to-all over the mesh axis `over`: `cut` was whole and becomes sharded, `join` becomes whole.
 
-    `order` is the memory order of a message.
-    """
+    `order` is the memory order of a message."""
 
     over: str
     cut: str
@@ -72,27 +69,21 @@ class Decomposition:
 
 
 Z_THEN_XY = Decomposition(
-    "z_xy",
-    ("slab",),
-    (Stage("z", "yxz", {"y": "slab"}), Stage("yx", "zyx", {"z": "slab"})),
+    "z_xy", ("slab",), (Stage("z", "yxz", {"y": "slab"}), Stage("yx", "zyx", {"z": "slab"})),
     (Exchange("slab", cut="z", join="y", order="zyx"),),
-)
+)  # fmt: skip
 """Slabs: z, then x and y; kz is truncated before it is sent."""
 
 ZX_THEN_Y = Decomposition(
-    "zx_y",
-    ("slab",),
-    (Stage("xz", "yxz", {"y": "slab"}), Stage("y", "zxy", {"z": "slab"})),
+    "zx_y", ("slab",), (Stage("xz", "yxz", {"y": "slab"}), Stage("y", "zxy", {"z": "slab"})),
     (Exchange("slab", cut="z", join="y", order="zyx"),),
-)
+)  # fmt: skip
 """Slabs: z and x, then y. Two axes are truncated before they are sent: 4/9 of the complex half-spectrum."""
 
 Z_THEN_YX = Decomposition(
-    "z_yx",
-    ("slab",),
-    (Stage("z", "yxz", {"y": "slab"}), Stage("xy", "zxy", {"z": "slab"})),
+    "z_yx", ("slab",), (Stage("z", "yxz", {"y": "slab"}), Stage("xy", "zxy", {"z": "slab"})),
     (Exchange("slab", cut="z", join="y", order="zxy"),),
-)
+)  # fmt: skip
 """The inverse on a single GPU, for modes in the order of `zx_y`: transforms x and y in one call. Not selectable."""
 
 Z_Y_X = Decomposition(
@@ -120,8 +111,7 @@ everything is computed and stored in full precision. The error is about a digit 
 the narrow precision, and the time of an exchange is proportional to its bytes. Cayrols et al., Mixed precision and
 approximate 3D FFTs, CLUSTER 2022."""
 
-_TOP = 15
-"""The numbers of a plane are scaled to below 2^15; half precision has all its digits down to 2^-14."""
+_TOP = 15  # The numbers of a plane are scaled to below 2^15; half precision has all its digits down to 2^-14.
 
 
 def all_to_all(messages: jax.Array, over: str, kind: Kind) -> jax.Array:

@@ -1,4 +1,10 @@
-"""The interface of a transform, the same for all backends."""
+"""The interface of a transform, the same for all backends; products on shifted grids.
+
+A quadratic product on N points gives the mode k an error from k + N e for vectors e of integers. If only modes within
+2 sqrt(2) / 3 of the Nyquist wavenumber are kept, e has a single nonzero component: 1 or -1. On a grid shifted by half
+a spacing along x, y and z that error has the opposite sign: the mean over both grids is the exact convolution.
+Patterson & Orszag, Phys. Fluids 14, 2538 (1971); Canuto et al., Spectral Methods: Fundamentals in Single Domains
+(2006), section 3.3.2."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -9,7 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Complex, Inexact, Shaped
 
-from simulator.spectral.arrays import Number, PhysicalField, SpectralField, SpectralFields
+from simulator.spectral.arrays import Number, PhysicalField, SpectralField, SpectralFields, Whole
 from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import Points
@@ -40,36 +46,29 @@ available too."""
 
 
 class Evaluated(NamedTuple):
-    products: Tree
-    """Spectral arrays of the pointwise products."""
+    products: Tree  # Spectral arrays of the pointwise products.
     maxima: dict[str, jax.Array]
     means: dict[str, jax.Array]
     values: dict[str, jax.Array] = {}  # noqa: RUF012
     """Values of the inputs named in `keep`, (component, *kept_order)."""
 
 
-Shift = tuple[float | Number, float | Number, float | Number]
-"""The displacement of the grid's points: lengths along x, y, z."""
+Shift = tuple[float | Number, float | Number, float | Number]  # Lengths along x, y, z.
 
 
 class Transform(Protocol):
     """A distributed transform between values on the grid and Fourier coefficients.
 
     `layout` and `physical` are the layouts of modes and points. All methods but `evaluate` are linear in their
-    arrays; all can be traced, and keep arrays sharded.
-    """
+    arrays; all can be traced, and keep arrays sharded."""
 
     grid: Grid
     layout: Layout
     physical: PhysicalLayout
-    dtype: np.dtype
-    """Type of real values: float64 or float32."""
-    name: str
-    """Backend, decomposition and plan, e.g. "custom_partitioning_z_xy"."""
-    kernels: str
-    """Implementation of the local transforms: "native" or "xla"."""
-    kept_order: str | None = None
-    """Axis order of the values that `evaluate` keeps; None if the transform cannot keep values."""
+    dtype: np.dtype  # Type of real values: float64 or float32.
+    name: str  # Backend, decomposition and plan, e.g. "custom_partitioning_z_xy".
+    kernels: str  # Implementation of the local transforms: "native" or "xla".
+    kept_order: str | None = None  # Of the values that `evaluate` keeps; None if it cannot keep values.
 
     def forward(self, values: Shaped[Array, "..."]) -> Complex[Array, "... ka kb kc"]:
         """The coefficients of the modes that are kept, from values (..., x, y, z), in two dimensions (..., x, y)."""
@@ -90,8 +89,7 @@ class Transform(Protocol):
 
         If `kept_order` is not None, the values of those inputs whose names `keep` lists are returned too. With
         `two_thirds` and `spherical` dealiasing, products of two fields are free of aliasing: with `spherical`,
-        products and means are averaged over two grids half a spacing apart, and maxima are taken over both.
-        """
+        products and means are averaged over two grids half a spacing apart, and maxima are taken over both."""
         original = self.evaluate_once(inputs, pointwise, parameters, keep)
         if self.grid.dealias != "spherical" or not self.layout.truncated:
             return original
@@ -131,8 +129,7 @@ class Transform(Protocol):
         """`evaluate` on the points of the grid alone, without the shifted grid of `spherical` dealiasing; here by
         transforms of whole fields, for backends that do not visit physical space in blocks.
 
-        Each exchange of the plan sends all inputs in one all-to-all, and all products back in another one.
-        """
+        Each exchange of the plan sends all inputs in one all-to-all, and all products back in another one."""
         array, given = stack(inputs)
         if array is None:
             raise ValueError("evaluate needs at least one input field")
@@ -178,3 +175,29 @@ def stack(tree: Tree) -> tuple[jax.Array | None, Stacked]:
     if not flat:
         return None, described(tree)
     return (flat[0] if len(flat) == 1 else jnp.concatenate(flat)), described(tree)
+
+
+_SEED = 1981  # of Rogallo's shifts
+
+
+def phase_shift(grid: Grid, step: Whole, stage: Number | Whole | int) -> Shift | None:
+    """Rogallo's shift for one `stage` of a step, numbered from 0; None for all other kinds of dealiasing.
+
+    Each stage is evaluated on one grid, shifted by d in the first stage and by d + dx / 2 in the second, with a new d
+    for every step. This takes half the transforms of `spherical`. With Heun's method, u + dt/2 (a + b), and the
+    aliasing error A of a tendency N, the aliasing error of a step is then
+
+        dt^2 / 2 (N' A - A' N - A' A),    N' and A' the derivatives with respect to u,
+
+    instead of dt A. The terms linear in A have a random phase; in an under-resolved flow the quadratic one adds
+    dt^2 <|A|^2> / 2 to the energy in every step.
+
+    Other integrators are refused: in rk3 the weights of the stages do not cancel, and in rk4 and etdrk4 an error of
+    order dt^2 per step would spoil the order. Rogallo, NASA TM 81315 (1981). The shift depends only on the number of
+    the step, so that a restarted run uses the same shifts."""
+    if grid.dealias != "rogallo":
+        return None
+    key = jax.random.fold_in(jax.random.key(_SEED), jnp.asarray(step, jnp.uint32))
+    offset = jax.random.uniform(key, (3,), jnp.float64) + 0.5 * (jnp.asarray(stage) % 2)
+    dx, dy, dz = grid.spacing
+    return (offset[0] * dx, offset[1] * dy, offset[2] * dz)

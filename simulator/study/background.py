@@ -1,8 +1,7 @@
 """The prior of a flow's start: a mean, and a covariance that is diagonal in wavenumber and isotropic.
 
 A field is mean + B^(1/2) xi, without divergence where the model keeps it solenoidal. xi has unit variance, and
-B^(1/2) is the root of the variance of a mode in each shell, for every component alike.
-"""
+B^(1/2) is the root of the variance of a mode in each shell, for every component alike."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -53,10 +52,8 @@ class BackgroundSettings(Settings):
 
 @dataclass(frozen=True)
 class Prior:
-    mean: Fields
-    """All fields of the start."""
-    root: Mapping[str, jax.Array]
-    """B^(1/2) of the uncertain fields, over modes (1, *modes)."""
+    mean: Fields  # All fields of the start.
+    root: Mapping[str, jax.Array]  # B^(1/2) of the uncertain fields, over modes (1, *modes).
     simulation: Simulation
 
     def fields(self, xi: Mapping[str, jax.Array]) -> Fields:

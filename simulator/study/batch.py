@@ -2,8 +2,7 @@
 
 The runs of a group share shapes and physics and differ only in numbers of the configuration, which become arrays,
 batched with `vmap`: the simulation is rebuilt inside the traced function. If a model branches on the values of its
-numbers, its runs cannot be compiled together, and run alone.
-"""
+numbers, its runs cannot be compiled together, and run alone."""
 
 import json
 import os
@@ -26,8 +25,7 @@ from simulator.simulation.compiling import ROOM
 from simulator.simulation.simulation import Simulation
 from simulator.study.runs import Group, SweepRun
 
-Values = dict[str, Any]
-"""Scalars by key: `model.viscosity`, `time.dt`."""
+Values = dict[str, Any]  # Scalars by key: `model.viscosity`, `time.dt`.
 Measure = Callable[[Values, State], Any]
 MOST_MEMBERS = 64
 
@@ -35,8 +33,7 @@ MOST_MEMBERS = 64
 def groups(runs: Sequence[SweepRun], parts: int = 1, most: int = MOST_MEMBERS) -> list[Group]:
     """All runs in groups of at most `most`, ordered by their first run.
 
-    Large groups are divided so that the groups keep `parts` processes busy and fit in the memory.
-    """
+    Large groups are divided so that the groups keep `parts` processes busy and fit in the memory."""
     alike: dict[str, list[SweepRun]] = defaultdict(list)
     for run in runs:
         # The measurement of fft.backend: auto may choose another transform for each run.
@@ -70,6 +67,19 @@ def _divided(group: Sequence[SweepRun], parts: int, most: int) -> list[tuple[Swe
     most = max(1, min(most, memory // (parts * needed), -(-len(group) // parts)))
     number = -(-len(group) // most)
     return [tuple(group[i * len(group) // number : (i + 1) * len(group) // number]) for i in range(number)]
+
+
+UNTRACEABLE = (TypeError, ValueError, NotImplementedError, UserError, jax.errors.JAXTypeError)
+"""Errors of a function that cannot be traced with arrays in the place of numbers."""
+
+
+def compilable(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any] | None:
+    """The function, compiled; None if it cannot be traced with these arguments."""
+    try:
+        jax.eval_shape(function, *arguments)
+    except UNTRACEABLE:
+        return None
+    return jax.jit(function)
 
 
 class BatchedStep:
@@ -110,12 +120,8 @@ class BatchedStep:
                 own = {"diagnostics": run.diagnostics, "spectra": run.spectra}
                 return (own[name] if name in own else run.values(name))(state)
 
-            self._measures[name] = jax.jit(measured)
             values = self.values(dict.fromkeys(self.keys, 1.0))
-            try:
-                jax.eval_shape(measured, values, self._simulation.template)
-            except (TypeError, ValueError, NotImplementedError, jax.errors.JAXTypeError):
-                self._measures[name] = None
+            self._measures[name] = compilable(measured, values, self._simulation.template)
         return self._measures[name]
 
     def start(self, run: Simulation, config: RunConfig) -> State | None:
@@ -135,11 +141,7 @@ class BatchedStep:
                 return other.begin(fields), found
 
             started.__name__ = f"start_together_{type(run.model).__name__}_{run.transform.name}"
-            self._starts[signature] = jax.jit(started)
-            try:
-                jax.eval_shape(started, values)
-            except (TypeError, ValueError, NotImplementedError, UserError, jax.errors.JAXTypeError):
-                self._starts[signature] = None
+            self._starts[signature] = compilable(started, values)
         program = self._starts[signature]
         if program is None:
             return None

@@ -6,8 +6,7 @@ OUTPUT/NAME/dataset/stats.yaml                      mean, std and rms of the tra
 OUTPUT/NAME/dataset/dataset.json                    the runs of every file
 
 All files depend on the runs only, and each appears whole or not at all: a data set that is continued after the
-process was killed has the same bytes. A file is streamed to the disk; only one frame is in memory at a time.
-"""
+process was killed has the same bytes. A file is streamed to the disk; only one frame is in memory at a time."""
 
 import io
 import os
@@ -35,12 +34,10 @@ from simulator.study.sweep import Sweep
 
 PLAN, STATS = "dataset.json", "stats.yaml"
 _ALIKE = ("model.kind", "grid.shape", "grid.box", "time.stop", "output.snapshots")
-_TOLERANCE = 1e-6
-"""The largest deviation of a frame's time, in intervals."""
+_TOLERANCE = 1e-6  # The largest deviation of a frame's time, in intervals.
 _FLOAT = np.dtype("<f4")
 Runs = Sequence[SweepRun]
-Axes = Mapping[str, np.ndarray]
-"""The coordinates of the grid points by axis."""
+Axes = Mapping[str, np.ndarray]  # The coordinates of the grid points by axis.
 
 
 @dataclass(frozen=True)
@@ -60,15 +57,13 @@ class _WellField:
 
 
 def check_dataset(sweep: Sweep) -> None:
-    """Raises UserError, naming the key, if the runs of the sweep cannot be trajectories of one data set, or are too
-    few for the split."""
+    """Raises UserError, naming the key, if the runs cannot form one data set, or are too few for the split."""
     check_alike(sweep)
     divided(sweep)
 
 
 def check_alike(sweep: Sweep) -> None:
-    """Raises UserError, naming the key, if the runs differ in grid, fields or times, or their frames have no constant
-    interval."""
+    """Raises UserError, naming the key, if the runs differ in grid, fields or times, or frames are uneven."""
     first = as_mapping(sweep.runs[0].config)
     for run in sweep.runs:
         other = as_mapping(run.config)
@@ -86,10 +81,9 @@ def frame_times(sweep: Sweep) -> np.ndarray:
     every = snapshots.every if isinstance(snapshots.every, float) else 0.0
     number = max(round(stop / (every or stop)), 1)
     if snapshots.every_steps or config.time.max_steps or abs(number * every - stop) > _TOLERANCE * every:
-        raise UserError(
-            f"{sweep.file}: output.snapshots.every: frames have a constant interval: give a part of time.stop = "
-            f"{stop:g}, e.g. {stop / number:.6g}, and neither output.snapshots.every_steps nor time.max_steps"
-        )
+        part = f"give a part of time.stop = {stop:g}, e.g. {stop / number:.6g}, and neither"
+        alone = f"frames have a constant interval: {part} output.snapshots.every_steps nor time.max_steps"
+        raise UserError(f"{sweep.file}: output.snapshots.every: {alone}")
     return np.arange(number + 1) * every
 
 
@@ -106,8 +100,7 @@ def write_dataset(sweep: Sweep) -> Path:
     """Writes the missing files of the data set of a sweep whose runs are all done, and returns its folder.
 
     Files of an earlier data set with other runs, fields or times are replaced. Raises UserError if another process
-    writes into the sweep's folder, RunFailure if the frames of a run are not as the sweep's file describes them.
-    """
+    writes into the sweep's folder, RunFailure if the frames of a run are not as the sweep's file describes them."""
     folder, files, times = sweep.folder / "dataset", divided(sweep), frame_times(sweep)
     with RunLock.acquire(sweep.folder, os.environ):
         meshes = {n: e for n, e in open_run(sweep.runs[0].folder).snapshots[0].manifest.fields.items() if e.is_mesh}
@@ -134,8 +127,7 @@ def write_dataset(sweep: Sweep) -> Path:
 
 def _fields(name: str, entry: FieldEntry) -> Iterator[_WellField]:
     """The fields of the data set that a field of the snapshots becomes. Vectors and tensors of other dimensions than
-    the space have no place in the format; their components are fields of their own, and so are the real and the
-    imaginary part of complex fields."""
+    the space have no place in the format; their components, and the parts of complex fields, are fields."""
     order, parts = len(entry.components), [(name, ())]
     if order > 2 or any(len(names) != len(entry.axes) for names in entry.components):
         order, parts = 0, [(f"{name}_{label}", index) for index, label in component_names(entry.components)]
@@ -172,10 +164,9 @@ def _frames(placed: Sequence[tuple[int, _WellField]], runs: Runs, times: np.ndar
             snapshots = [s for s in open_run(run.folder).snapshots[:] if field.source in s]
             found = np.array([snapshot.time for snapshot in snapshots], _FLOAT)
             if found.shape != times.shape or abs(found - times).max() > _TOLERANCE * times[-1]:
-                raise RunFailure(
-                    f"{run.folder}: its {len(found)} snapshots with {field.source} are not at the {len(times)} times "
-                    "that output.snapshots describes now; remove the folder and run again"
-                )
+                stored = f"its {len(found)} snapshots with {field.source} are not at the {len(times)} times"
+                now = "that output.snapshots describes now; remove the folder and run again"
+                raise RunFailure(f"{run.folder}: {stored} {now}")
             for snapshot in snapshots:
                 values = field.frame(snapshot)
                 yield offset, values

@@ -2,8 +2,7 @@
 
 Every run is an ordinary run in its own thread, with its own folder, lock, schedule and files; the runs share only
 `advance`. The threads take turns: one thread executes at a time, until it waits for the other threads to request
-their steps too. Therefore the code of a run need not be thread-safe.
-"""
+their steps too. Therefore the code of a run need not be thread-safe."""
 
 import contextlib
 import json
@@ -11,7 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +52,7 @@ class Ensemble:
         self._latest: dict[int, State] = {}
 
     def compile(self) -> None:
-        """Compiles the program for all runs by a call that takes no steps, before any run writes a file. Exceptions
-        of the compilation propagate."""
+        """Compiles the program for all runs by a call without steps, before any run writes. Exceptions propagate."""
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.simulation.template)
         idle = self.simulation.placed(zeros)
         self._latest = dict.fromkeys(self._working, idle)
@@ -106,8 +104,13 @@ class Member(Simulation):
         self, config: RunConfig, ensemble: Ensemble, number: int, inputs: RunInputs,
         report: Callable[[str], None],
     ):  # fmt: skip
-        self._ensemble, self._number = ensemble, number
         super().__init__(config, cluster=ensemble.simulation.cluster, inputs=inputs, report=report)
+        self._ensemble, self._number, whole = ensemble, number, ensemble.simulation
+        # In the place of the programs that a simulation compiles for itself.
+        shared = {name: self._shared(name) for name in ("diagnostics", "spectra")}
+        vars(self).update({name: program for name, program in shared.items() if program is not None})
+        own = partial(ensemble.advance, number)
+        vars(self).update(advance=own, columns=whole.columns, are_finite=whole.are_finite)
 
     def _shared(self, name: str) -> Any:
         """The program that measures `name`, shared by all runs, with this run's values; None if there is none."""
@@ -117,33 +120,13 @@ class Member(Simulation):
     def start(self) -> State:
         return self._ensemble.step.start(self, self.config) or super().start()
 
-    @cached_property
-    def advance(self) -> Callable[[State, Until], State]:
-        return partial(self._ensemble.advance, self._number)
-
-    @cached_property
-    def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
-        return self._shared("diagnostics") or super().diagnostics
-
-    @cached_property
-    def columns(self) -> tuple[str, ...]:
-        return self._ensemble.simulation.columns
-
     def _rate(self, state: State) -> jax.Array:
         return self.diagnostics(state)["rate"] if self._shared("diagnostics") else super()._rate(state)
-
-    @cached_property
-    def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
-        return self._shared("spectra") or super().spectra
 
     def values(self, name: str) -> Callable[[State], jax.Array]:
         if name not in self.field_names:
             self.model.spec(name)
         return self._shared(name) or super().values(name)
-
-    @cached_property
-    def are_finite(self) -> Callable[..., dict[str, jax.Array]]:
-        return self._ensemble.simulation.are_finite
 
 
 def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:

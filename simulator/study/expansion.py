@@ -5,18 +5,20 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from simulator.config.discretization import EXCLUSIVE
+from simulator.config.blocks import EXCLUSIVE
 from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.config.yaml12 import Path, dotted, path_of
 from simulator.errors import UserError, did_you_mean
 from simulator.settings import evaluate_number
 from simulator.study.settings import Blocks, Distribution, SampleSettings
+from simulator.words import each_leaf
 
 MOST_RUNS = 10_000
 
@@ -39,8 +41,7 @@ class Value:
 
 
 Lists = Mapping[str, Sequence[Any]]
-Values = Mapping[str, Value]
-"""Values by key of the run's file (`model.viscosity`)."""
+Values = Mapping[str, Value]  # Values by key of the run's file (`model.viscosity`).
 
 
 def override(key: str, value: Value) -> Override:
@@ -208,20 +209,14 @@ def _matches(run: Values, entry: Mapping[str, Any]) -> bool:
 
 def normal(value: Any) -> Any:
     """A form of `value` that is equal for different notations of the value: 1 and 1.0, 1/1600 and 6.25e-4."""
-    match value:
-        case bool():
-            return ("flag", value)
-        case int() | float():
-            return float(value)
-        case str():
-            try:
-                return evaluate_number(value)
-            except ValueError:
-                return value
-        case list() | tuple():
-            return [normal(item) for item in value]
-        case dict():
-            return {key: normal(item) for key, item in value.items()}
+    return each_leaf(value, _normal)
+
+
+def _normal(value: Any) -> Any:
+    if isinstance(value, bool):
+        return ("flag", value)
+    with suppress(ValueError):
+        return evaluate_number(value) if isinstance(value, str) else float(value)
     return value
 
 

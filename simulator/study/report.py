@@ -13,7 +13,7 @@ from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.run.log import LastingConsole
 from simulator.run.progress import LINE_EVERY, typed
-from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
+from simulator.study.study_status import MemberState, MemberStatus, counted
 from simulator.study.sweep import Sweep, SweepRun
 from simulator.study.table import as_text
 from simulator.words import duration, short, size
@@ -30,10 +30,8 @@ def plan_lines(sweep: Sweep) -> list[str]:
     known = [estimate.cost for estimate in estimates if estimate.cost is not None]
     some = f" of the {len(known)} runs with fixed dt" if len(known) < len(estimates) else ""
     cost = f"cost {sum(known):.3g} points x steps{some}" if known else "cost unknown (dt follows from the CFL number)"
-    total = (
-        f"{len(sweep.runs)} runs in {short(sweep.folder)}, the largest state has "
-        f"{size(max(estimate.state for estimate in estimates))} (a step takes 3 to 20 times as much), {cost}"
-    )
+    largest = f"{size(max(estimate.state for estimate in estimates))} (a step takes 3 to 20 times as much)"
+    total = f"{len(sweep.runs)} runs in {short(sweep.folder)}, the largest state has {largest}, {cost}"
     lines = [*as_text(table), *_common(sweep), "", total]
     if sweep.earlier:
         lines.append(f"{len(sweep.earlier)} earlier runs are no longer in the file; their folders stay")
@@ -42,7 +40,7 @@ def plan_lines(sweep: Sweep) -> list[str]:
 
 def status_lines(sweep: Sweep) -> list[str]:
     """One line per run, and the number of runs in each state."""
-    statuses = statuses_of([run.folder for run in sweep.runs])
+    statuses = sweep.statuses()
     table = [
         {"index": run.index, "run": sweep.label(run), "folder": run.hash, "state": str(s.stage), "": s.detail}
         for run, s in zip(sweep.runs, statuses, strict=True)

@@ -1,8 +1,7 @@
 """Executes the runs of a sweep on this machine, each in its own process, one after another or several at once.
 
 Each process is a `simulator run HASH/config.yaml`, which handles signals, the lock, restart and exit codes. Runs
-that are stepped together share a process (`simulator.study.ensemble`).
-"""
+that are stepped together share a process (`simulator.study.ensemble`)."""
 
 import contextlib
 import json
@@ -29,11 +28,9 @@ from simulator.study.runs import Group, SweepRun
 from simulator.study.study_status import LOG, MemberState, MemberStatus, last_line, read_record, status_of
 from simulator.study.sweep import Sweep
 
-CANNOT = 4
-"""Exit code of a batch that cannot be compiled: no run has written anything, and each run has to run alone."""
+CANNOT = 4  # Exit code of a batch that cannot be compiled: its runs have to run alone.
 _POLL = 0.05
-_LOOK = 1.0
-"""Interval in seconds at which stop files and the progress of the runs are polled."""
+_LOOK = 1.0  # Interval in seconds at which stop files and the progress of the runs are polled.
 
 
 @dataclass
@@ -53,8 +50,7 @@ def run_all(
     """Executes `jobs`, several at once. Returns 0 if all runs are done, 1 if a run failed, 3 if the runs were
     interrupted by a signal, which is forwarded to every run, or by the file OUTPUT/NAME/stop.
 
-    The sweep must be prepared and locked.
-    """
+    The sweep must be prepared and locked."""
     runs = [run for job in jobs for run in job.runs]
     free = slots(min(at_once, max(len(jobs), 1)), [run.config for run in runs], environ)
     with Display(sweep, len(runs), say) as display:
@@ -161,32 +157,17 @@ def _start(sweep: Sweep, job: Group, slot: "Slot", environ: Mapping[str, str]) -
     output = log.open("wb")
     # With this process id in its environment, the run stops if this process dies.
     env = {**environ, **slot.environ, LAUNCHER: str(os.getpid())}
-    with _bound_to(slot.cores):
-        process = subprocess.Popen(
-            [sys.executable, "-m", *command],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # a terminal's Ctrl-C then reaches the run only by forwarding
-        )
+    # In a session of its own the run gets a terminal's Ctrl-C only by forwarding.
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command], env=env, stdin=subprocess.DEVNULL, stdout=output,
+        stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    if slot.cores:
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
+            os.sched_setaffinity(process.pid, slot.cores)
     for run in job.runs:
         study_status.begun(run.folder, process.pid, log, {})
     return _Child(job, slot, process, output, log, time.monotonic())
-
-
-@contextlib.contextmanager
-def _bound_to(cores: frozenset[int]):
-    """Binds the processes that are started inside the context to `cores`, which they inherit."""
-    if not cores:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def _finish(child: _Child, run: SweepRun, *, stopping: bool) -> tuple[MemberStatus, float]:
@@ -213,8 +194,7 @@ class Slot:
 def slots(jobs: int, configs: Sequence[RunConfig], environ: Mapping[str, str]) -> list[Slot]:
     """`jobs` shares of the machine. With `devices.count: auto` a run uses all devices of its share.
 
-    Raises UserError if there are fewer GPUs than concurrent runs.
-    """
+    Raises UserError if there are fewer GPUs than concurrent runs."""
     if jobs == 1:
         return [Slot()]
     cores, gpus = sorted(os.sched_getaffinity(0)), list[str]()
@@ -222,9 +202,7 @@ def slots(jobs: int, configs: Sequence[RunConfig], environ: Mapping[str, str]) -
         visible = visible_gpus(environ)
         gpus = [str(i) for i in range(present_gpus())] if visible is None else list(visible)
     if gpus and jobs > len(gpus):
-        raise UserError(
-            f"--jobs: {jobs} concurrent runs need a GPU each, but there are {len(gpus)}; use --jobs {len(gpus)}"
-        )
+        raise UserError(f"--jobs: {jobs} runs at once need a GPU each; use --jobs {len(gpus)}, as there are GPUs")
     own = [{"CUDA_VISIBLE_DEVICES": ",".join(_share(gpus, i, jobs))} if gpus else {} for i in range(jobs)]
     return [Slot(frozenset(_share(cores, i, jobs)), environ) for i, environ in enumerate(own)]
 

@@ -44,8 +44,7 @@ def identity(config: RunConfig, varied: Iterable[str]) -> str:
     """The hash of a run: the first hexadecimal digits of the SHA-256 of the configuration and of the contents of its
     input files as canonical JSON, with sorted keys, no spaces, and every number in its shortest exact form.
 
-    `varied`: the keys that the sweep sets.
-    """
+    `varied`: the keys that the sweep sets."""
     whole = as_mapping(config)
     # Empty blocks are left out, so that a version of the program with a new kind of block finds the runs of older
     # ones.

@@ -21,13 +21,12 @@ from simulator.run.schedule import Event, Schedule, events
 from simulator.simulation.advance import Until
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
-from simulator.study.batch import BatchedStep, Values, groups, numbers, on_one_device
+from simulator.study.batch import UNTRACEABLE, BatchedStep, Values, groups, numbers, on_one_device
 from simulator.study.dataset import check_alike, frame_times
 from simulator.study.runs import Group, SweepRun
 from simulator.study.sweep import Sweep, open_sweep
 
-_ALL = np.int64(1 << 40)
-"""More steps than a frame takes."""
+_ALL = np.int64(1 << 40)  # More steps than a frame takes.
 _SINGLE = {"float64": "float32", "complex128": "complex64"}
 
 
@@ -37,10 +36,8 @@ class StreamedRuns:
     on the devices where it was computed; it has no component for scalars and no z in two dimensions."""
 
     fields: dict[str, jax.Array]
-    time: np.ndarray
-    """The times of the frames, shape (time,)."""
-    runs: tuple[SweepRun, ...]
-    """The runs in the order of the arrays; `run.values` are their swept values."""
+    time: np.ndarray  # The times of the frames, shape (time,).
+    runs: tuple[SweepRun, ...]  # The runs in the order of the arrays; `run.values` are their swept values.
 
     def __getitem__(self, field: str) -> jax.Array:
         return self.fields[field]
@@ -60,8 +57,7 @@ def stream(
     numbers of a run depend on its own `initial.seed` alone.
 
     Raises UserError, before anything is computed, for a study whose runs differ in grid, fields or times, or cannot
-    be stepped together; RunFailure if a run diverges.
-    """
+    be stepped together; RunFailure if a run diverges."""
     sweep = study if isinstance(study, Sweep) else open_sweep(study)
     if batch < 1:
         raise UserError(f"stream: batch must be at least 1, not {batch}")
@@ -101,8 +97,7 @@ class _Members:
             raise UserError(f"stream: unknown field {unknown[0]!r}{meant} there are {', '.join(known)}")
 
     def trajectories(self, runs: Sequence[SweepRun], frames: int) -> dict[str, jax.Array]:
-        """Every frame of the runs by field, (run, time, component, x, y, z). Nothing waits for the devices
-        between the frames."""
+        """Every frame of the runs by field, (run, time, component, x, y, z). No frame waits for the host."""
         # The program is compiled for `size` runs; the places of a smaller batch hold a run that takes no steps.
         idle = (self._size - len(runs)) * [0]
         places = [*range(len(runs)), *idle]
@@ -157,7 +152,7 @@ class _Members:
             def called(*given: Any) -> Any:
                 try:
                     return together(*given)
-                except (TypeError, ValueError, NotImplementedError, jax.errors.JAXTypeError) as error:
+                except UNTRACEABLE as error:
                     said = str(error).partition("\n")[0]
                     line = f"stream: these runs cannot be stepped together ({said}); use batch=1"
                     raise UserError(line) from None

@@ -14,11 +14,8 @@ from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_json, restored
 from simulator.run.run_status import is_written, job_of, process_lives, submitted_job
 
-NAME = "sweep.json"
-"""The record of a run's latest start, in `HASH/logs`. It tells how a run ended that has no state.json, because the
-run was refused or died before its first step."""
-LOG = "sweep.log"
-"""The output of a run that `sweep run` started."""
+NAME = "sweep.json"  # The record of a run's latest start, in HASH/logs: its end, if state.json is missing.
+LOG = "sweep.log"  # The output of a run that `sweep run` started.
 
 
 @dataclass(frozen=True)
@@ -30,8 +27,7 @@ class Record:
     job_id: str | None
     log: str
     code: int | None = None
-    last: str = ""
-    """The last line of the run's output."""
+    last: str = ""  # The last line of the run's output.
 
 
 def read_record(folder: Path) -> Record | None:
@@ -95,8 +91,7 @@ class MemberState(StrEnum):
 class MemberStatus:
     stage: MemberState
     state: RunState | None = None
-    detail: str = ""
-    """The progress of the run, or the reason why it ended."""
+    detail: str = ""  # The progress of the run, or the reason why it ended.
 
 
 def status_of(folder: Path, queued: str | None = None) -> MemberStatus:

@@ -38,7 +38,6 @@ from simulator.study.expansion import Value, Values, expand, keys, override
 from simulator.study.runs import SweepRun, identity
 from simulator.study.settings import SweepSettings
 from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
-from simulator.study.table import frame, rows
 from simulator.words import Shown, brief, short
 
 
@@ -48,12 +47,10 @@ class Sweep(Shown):
 
     file: Path
     settings: SweepSettings
-    folder: Path
-    """OUTPUT/NAME"""
+    folder: Path  # OUTPUT/NAME
     runs: tuple[SweepRun, ...]
     collected: tuple[collect.Expression, ...]
-    earlier: tuple[Mapping[str, Any], ...]
-    """Entries of plan.json for runs that are no longer in the file."""
+    earlier: tuple[Mapping[str, Any], ...]  # Entries of plan.json for runs that are no longer in the file.
 
     @property
     def name(self) -> str:
@@ -93,8 +90,7 @@ class Sweep(Shown):
         """Raises UserError with a line for each mistake for which `run` would refuse one of `runs` (default: all).
 
         Takes up to a second per run, because the user's files are loaded and called; output and initial condition
-        are checked once for runs that share programs and differ in seeds. Writes nothing.
-        """
+        are checked once for runs that share programs and differ in seeds. Writes nothing."""
         mistakes: dict[str, None] = {}
         seen: set[str] = set()
         for run in self.runs if runs is None else runs:
@@ -110,9 +106,7 @@ class Sweep(Shown):
     def prepare(self) -> list[str]:
         """Writes plan.json, and every configuration into its run's folder; returns lines about changed keys.
 
-        A run that has started keeps its configuration, except for keys of `output`, which follow the file until the
-        run is finished.
-        """
+        A run that has started keeps its configuration but for keys of `output`, which follow the file to its end."""
         lines: list[str] = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -126,15 +120,24 @@ class Sweep(Shown):
             raise UserError(f"{error.filename or self.folder}: {error.strerror}") from None
         return lines
 
+    def statuses(self) -> list[MemberStatus]:
+        """The present status of each run."""
+        return statuses_of([run.folder for run in self.runs])
+
     def rows(self, statuses: Sequence[MemberStatus] | None = None) -> list[dict[str, Any]]:
-        """One row per run: `index`, `run` (its hash), `state`, the swept keys, the collected quantities."""
-        statuses = statuses or statuses_of([run.folder for run in self.runs])
-        return rows(self.runs, statuses, self.swept, self.collected)
+        """One row per run: `index`, `run` (its hash), `state`, the swept keys, the collected quantities. A key that a
+        run lacks is None; quantities of unfinished runs are nan."""
+        return [
+            {"index": run.index, "run": run.hash, "state": str(status.stage)}
+            | {key: run.values.get(key) for key in self.swept}
+            | collect.collected(run, self.collected, status)
+            for run, status in zip(self.runs, statuses or self.statuses(), strict=True)
+        ]
 
     def table(self) -> Any:
         """The swept values and the collected quantities, one row per run, as a pandas frame if pandas is installed,
         else as a dict of arrays by column. `state` marks unfinished runs, whose quantities are nan."""
-        return frame(self.rows())
+        return collect.frame(self.rows())
 
     def array(self, field: str, *, runs: str | Sequence[int] | None = None) -> SweepArray:
         """The snapshots of a field as a lazy array (run, time, component, x, y, z); shape and dtype are known without
@@ -179,14 +182,12 @@ class Sweep(Shown):
         valid, test = (math.ceil(share * len(runs) - 1e-6) for share in shares[1:])
         ends = (0, len(runs) - valid - test, len(runs) - test, len(runs))
         if ends[1] < 1:
-            raise UserError(
-                f"{self.file}: dataset.split: {len(runs)} runs cannot be divided as {brief(list(shares))}; "
-                "add runs, or give a share of 0 to valid or test"
-            )
+            few = f"dataset.split: {len(runs)} runs cannot be divided as {brief(list(shares))}"
+            raise UserError(f"{self.file}: {few}; add runs, or give a share of 0 to valid or test")
         return {split: runs[ends[i] : ends[i + 1]] for i, split in enumerate(SPLITS)}
 
     def shown(self) -> tuple[str, Mapping[str, Any]]:
-        statuses = statuses_of([run.folder for run in self.runs])
+        statuses = self.statuses()
         rows: dict[str, Any] = {"runs": f"{len(self.runs)}: {counted(statuses)}", "folder": str(short(self.folder))}
         for key in self.varied[:12]:
             items = list(dict.fromkeys(brief(run.values.get(key)) for run in self.runs))
@@ -208,8 +209,7 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     """The sweep that the YAML file at `path` describes.
 
     Reads the file and its base, starts no device, writes nothing. Raises UserError with one line for each mistake in
-    the file and in the configurations of its runs; `Sweep.check` finds mistakes in their input files.
-    """
+    the file and in the configurations of its runs; `Sweep.check` finds mistakes in their input files."""
     name = os.fspath(path)
     document = read_yaml(name, needs="a sweep needs at least base and sweep")
     places = Places({key: f"{name}:{line}" for key, line in document.lines.items()})

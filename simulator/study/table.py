@@ -1,8 +1,7 @@
 """The table of a sweep: swept values and collected quantities, one row per run.
 
 Expressions name the quantities that a table collects from each run: `final.energy`, `mean.enstrophy[time>0.5]`,
-`wall_time`, and reductions of formulas such as `mean.(dissipation * integral_scale / u_rms**3)[time>2]`.
-"""
+`wall_time`, and reductions of formulas such as `mean.(dissipation * integral_scale / u_rms**3)[time>2]`."""
 
 import ast
 import csv
@@ -25,17 +24,12 @@ from simulator.study.runs import SweepRun
 from simulator.study.study_status import MemberState, MemberStatus
 from simulator.words import aligned, brief
 
-SCALARS = ("wall_time", "steps")
-"""Quantities of a whole run: wall time in seconds, over all its starts, and number of steps."""
+SCALARS = ("wall_time", "steps")  # Of a whole run: seconds over all its starts, and number of steps.
 _FORM = "write e.g. final.energy, mean.enstrophy[time>0.5], p95.(energy/enstrophy) or wall_time"
 _FEWEST_BLOCKS = 8
 _COMPARISONS = {
-    ast.LtE: operator.le,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.Lt: operator.lt,
-    ast.Gt: operator.gt,
-}
+    ast.LtE: operator.le, ast.GtE: operator.ge, ast.Eq: operator.eq, ast.Lt: operator.lt, ast.Gt: operator.gt,
+}  # fmt: skip
 _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {"sqrt": np.sqrt, "log": np.log, "exp": np.exp, "abs": np.abs}
 
 
@@ -81,8 +75,7 @@ _REDUCTIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """A reduction of a formula of columns of diagnostics.csv over the rows for which all conditions hold; or one of
-    SCALARS, with an empty `formula`."""
+    """A reduction of a formula of columns over the rows for which all conditions hold; or one of SCALARS."""
 
     text: str
     reduction: str
@@ -120,8 +113,7 @@ def parse(text: str) -> Expression:
     """Parses an expression. Raises ValueError, with the cure in the message.
 
     mean is the average over time, integral the integral over time, both by the trapezoidal rule. Conditions are
-    comparisons with <, <=, >, >= or ==, separated by commas.
-    """
+    comparisons with <, <=, >, >= or ==, separated by commas."""
     text = text.strip()
     if text in SCALARS:
         return Expression(text, text)
@@ -170,18 +162,6 @@ def unknown_column(expression: Expression, known: Iterable[str]) -> str | None:
             meant = did_you_mean(column, known)
             return f"{expression.text!r}: no diagnostic {column!r}{meant} the runs write {', '.join(known)}"
     return None
-
-
-def rows(
-    runs: Sequence[SweepRun], statuses: Sequence[MemberStatus], swept: Sequence[str], wanted: Sequence[Expression]
-) -> list[dict[str, Any]]:
-    """The rows of `Sweep.rows`. A key that a run lacks is None; quantities of unfinished runs are nan."""
-    return [
-        {"index": run.index, "run": run.hash, "state": str(status.stage)}
-        | {key: run.values.get(key) for key in swept}
-        | collected(run, wanted, status)
-        for run, status in zip(runs, statuses, strict=True)
-    ]
 
 
 def collected(run: SweepRun, expressions: Sequence[Expression], status: MemberStatus) -> dict[str, float]:

@@ -25,9 +25,9 @@ def facts(process: int = 0, **changes) -> Facts:
 def test_nothing_is_found_where_nothing_is_wrong():
     assert not list(shared_findings([facts(i) for i in range(4)]))
     own = replace(facts(), host="localhost")
-    assert own_findings(Allocation(), own, {}, gpu_plugin=True) == []
+    assert list(own_findings(Allocation(), own, {}, gpu_plugin=True)) == []
     hyperthreads = {"SLURM_CPUS_PER_TASK": "4"}  # these are 2 cores
-    assert own_findings(Allocation(source="slurm"), own, hyperthreads, gpu_plugin=True) == []
+    assert list(own_findings(Allocation(source="slurm"), own, hyperthreads, gpu_plugin=True)) == []
 
 
 OTHER_JAX = {"gpus_on_node": None, "versions": ("jax 0.11.2",)}
@@ -75,7 +75,7 @@ def test_numbers_that_control_groups_start_anew_are_not_one_gpu():
 )  # fmt: skip
 def test_what_a_process_sees_itself(environ, changes, plugin, problem, cure):
     own = replace(facts(), **({"host": "localhost"} | changes))
-    found = own_findings(Allocation(source="slurm"), own, environ, gpu_plugin=plugin)
+    found = list(own_findings(Allocation(source="slurm"), own, environ, gpu_plugin=plugin))
     assert len(found) == 1
     assert problem in found[0].problem and cure in found[0].cure
 

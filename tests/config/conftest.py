@@ -1,6 +1,6 @@
 """Parts of every shape that a registry can hold: these tests do not depend on which ones are shipped."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -12,6 +12,7 @@ from simulator.errors import UserError
 from simulator.physics.forcing import Forcing
 from simulator.physics.initial import Initial
 from simulator.physics.models import Model
+from simulator.physics.particles import PARTICLES
 from simulator.physics.stepping import Integrator
 from simulator.settings import Count, InputPath, NonNegative, Real, Settings
 
@@ -66,6 +67,11 @@ class Driven(Forcing):
         rate: Real = 0.1
 
 
+class Stirred(Forcing):
+    class Settings(Settings):
+        kind: Literal["stirred"] = "stirred"
+
+
 class RungeKutta4(Integrator):
     max_cfl: ClassVar = {"two_thirds": 1.5, "none": 1.0}
 
@@ -78,13 +84,18 @@ class RungeKutta2(Integrator):
 def registries() -> Registries:
     return Registries(
         models={"viscous": Viscous, "stratified": Stratified}, initials={"vortex": Vortex, "python": Python},
-        forcings={"driven": Driven}, integrators={"rk4": RungeKutta4, "rk2": RungeKutta2},
+        forcings={"driven": Driven, "stirred": Stirred}, integrators={"rk4": RungeKutta4, "rk2": RungeKutta2},
+        particles=PARTICLES, in_time=lambda data, expands: data,
     )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def config_class(registries: Registries) -> type[RunConfig]:
-    return assemble(registries)
+@pytest.fixture(scope="module")
+def config_class(registries: Registries) -> Iterator[type[RunConfig]]:
+    """The class of these parts, which files are read as in the module's tests."""
+    made = assemble(registries)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("simulator.config.load.run_config_class", lambda: made)
+        yield made
 
 
 Load = Callable[..., RunConfig]
@@ -97,7 +108,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config_class: type[Run
 
     def load(text: str, *overrides: str, check_files: bool = True) -> RunConfig:
         Path("run.yaml").write_text(text)
-        return load_config("run.yaml", overrides, config_class=config_class, check_files=check_files)
+        return load_config("run.yaml", overrides, check_files=check_files)
 
     return load
 

@@ -119,7 +119,7 @@ def test_input_paths_start_at_the_current_folder_only_on_the_command_line(
     (folder / "run.yaml").write_text(BASE.replace("{kind: vortex, amplitude: 2}", "{kind: python, path: fields.py}"))
 
     def path(*overrides: str) -> Path:
-        return load_config("../cases/run.yaml", overrides, config_class=config_class).initial.path
+        return load_config("../cases/run.yaml", overrides).initial.path
 
     assert path() == folder / "fields.py"
     assert path("initial.path=fields.py") == here / "fields.py"

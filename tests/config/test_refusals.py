@@ -27,8 +27,8 @@ ADDED = [
     ("viscosity: 1", "4: viscosity: unknown key, did you mean model.viscosity?"),
     ("zzz: 1", "4: zzz: unknown key; known here: name, model, grid, initial, forcing, particles, time, precision, devices, fft, output, run, slurm"),
     ("precision: sinlge", "4: precision: unknown choice 'sinlge', did you mean single? known: double, single"),
-    ("forcing: {kind: drivne}", "4: forcing.kind: unknown kind 'drivne', did you mean driven? known: driven"),
-    ("forcing: {rate: 1}", "4: forcing.kind: missing; one of driven"),
+    ("forcing: {kind: drivne}", "4: forcing.kind: unknown kind 'drivne', did you mean driven? known: driven, stirred"),
+    ("forcing: {rate: 1}", "4: forcing.kind: missing; one of driven, stirred"),
     ("forcing: {kind: driven, rate: no}", "4: forcing.rate: 'no' is not a number; write e.g. 0.5, 1e-3, 2*pi or 1/1600"),
     ("devices: {count: 0}", "4: devices.count: auto or a whole number of at least 1 is needed, not 0"),
     ("devices: {count: all}", "4: devices.count: auto or a whole number of at least 1 is needed, not 'all'"),
@@ -141,7 +141,7 @@ def test_files_that_cannot_be_read(refused, config_class, tmp_path: Path) -> Non
         ("latin.yaml/x", "latin.yaml/x: cannot be read: Not a directory"),
     ]:
         with pytest.raises(UserError) as caught:
-            load_config(tmp_path / name if name == "." else Path(name), config_class=config_class)
+            load_config(tmp_path / name if name == "." else Path(name))
         assert str(caught.value).replace(str(tmp_path), ".") == message
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simulator.physics.stepping import INTEGRATORS
-from simulator.physics.stepping.exponential import phi_functions
+from simulator.physics.stepping.runge_kutta import phi_functions
 from simulator.physics.stepping.splitting import Splitting
 
 ONE_STEP = ("rk2", "rk3", "rk4", "etdrk4")

@@ -10,9 +10,9 @@ from simulator.physics.models.navier_stokes import NavierStokes, NavierStokesSet
 from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation.advance import TimeStep, Until, advance_of, beginning, step_of
 from simulator.spectral import Grid, make_transform
-from simulator.spectral.moved import phase_shift
 from simulator.spectral.operators import project
 from simulator.spectral.random import gaussian
+from simulator.spectral.transform import phase_shift
 
 PAIRS = [
     (name, dealias, limit)

@@ -156,7 +156,7 @@ REFUSED = [
     (FLOW, "forcing={kind: constant_power, rate: 1, band: [0.2, 0.5]}", "forcing.band: [0.2, 0.5] holds no mode"),
     (FLOW, OU + "band: [0, 0.1]}", "forcing.band: [0, 0.1] holds no mode"),
     (FLOW, OU + "solenoidal_weight: 0.5, band: [0, 10]}", "solenoidal_weight: this model's flow is incompressible"),
-    (FLOW, "forcing={kind: kolmogorov, wavenumber: 4}", "the integer wavenumber 4 along y; this grid keeps up to 2"),
+    (FLOW, "forcing={kind: kolmogorov, wavenumber: 4}", "wavenumber 4 along y; this grid keeps up to 2"),
     (FLOW, "forcing={kind: python, path: F, function: wind}", "returned 'wind'; a force on this model acts on veloc"),
     (FLOW, "forcing={kind: python, path: F, function: short}", "3 components are needed, not 2"),
     (FLOW, "forcing={kind: python, path: F, function: broken}", "NameError"),

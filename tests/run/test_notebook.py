@@ -9,7 +9,7 @@ import pytest
 from run_support import ROOT, call, install, table
 
 from simulator import Simulation, load_config, open_run
-from simulator.config.discretization import GridSettings
+from simulator.config.blocks import GridSettings
 from simulator.equations import Equation, Positive
 from simulator.errors import UserError
 

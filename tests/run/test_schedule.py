@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.config.discretization import EVENT_TOLERANCE
+from simulator.config.blocks import EVENT_TOLERANCE
 from simulator.run.schedule import Event, Schedule, WallTimer
 from simulator.simulation.advance import Until, aligned, beginning
 

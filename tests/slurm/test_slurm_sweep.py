@@ -132,7 +132,7 @@ def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(slurm, tmp
 
 def test_chunks_where_arrays_may_not_be_large(slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With arrays of at most three tasks, five runs are two arrays, the second waiting for the first."""
-    from simulator.study.submit_study import plan_submission, submit
+    from simulator.study.execution import plan_submission, submit
 
     study = Study(slurm, tmp_path, [1, 2, 4, 5, 6])
     for name, value in slurm.environ.items():

@@ -13,7 +13,7 @@ from run_support import call, fresh, largest_difference, simulate, write_case
 from simulator.errors import UserError
 from simulator.spectral import Grid, Modes, make_transform
 from simulator.spectral.backends import candidates, choose
-from simulator.spectral.measure import measured, worth_timing
+from simulator.spectral.request import measured, worth_timing
 
 CUBE = Modes(Grid((64, 64, 64)))  # 64 planes in y, 22 in kz
 

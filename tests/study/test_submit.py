@@ -9,8 +9,8 @@ from simulator.archive.state import RunState, write_state
 from simulator.cli import main
 from simulator.cluster.hostlist import ranges
 from simulator.cluster.jobscript import RUN_AND_REQUEUE
+from simulator.study.execution import plan_submission, to_submit
 from simulator.study.study_status import MemberState, MemberStatus
-from simulator.study.submit_study import plan_submission, to_submit
 
 STUDY = """\
 base: base.yaml

@@ -15,7 +15,7 @@ from simulator.cli import main
 from simulator.errors import UserError
 from simulator.plan import Step
 from simulator.show.study import plot_sweep
-from simulator.study import local
+from simulator.study import execution
 from simulator.study.report import plan_lines, status_lines, table_lines
 from simulator.study.study_status import MemberState, begun, ended, status_of
 from simulator.study.table import as_csv, as_json
@@ -116,7 +116,7 @@ def test_which_runs_are_run(half_done, monkeypatch, line: str, expected: list[in
         chosen.extend(run.index for job in work for run in job.runs)
         return 0
 
-    monkeypatch.setattr(local, "run_all", run_all)
+    monkeypatch.setattr(execution, "run_all", run_all)
     name, *options = line.split()
     assert main(["sweep", name, "study.yaml", *options]) == 1, "the failed one still is"
     assert chosen == expected

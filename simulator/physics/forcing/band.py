@@ -1,8 +1,6 @@
 """Forces on the modes of a band: random forces with a correlation time, and forces along the flow.
 
-Forces along the flow use only the Hermitian part of the velocity: the anti-Hermitian part is invisible on the grid
-and would grow without limit.
-"""
+Forces along the flow use only the Hermitian part of the velocity: the other, invisible on the grid, would grow."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -14,7 +12,7 @@ from jaxtyping import Array, Bool, Complex, Int
 from pydantic import AfterValidator, Field
 
 from simulator.errors import UserError
-from simulator.physics.forcing.forcing import Forcing, needs_velocity
+from simulator.physics.forcing.forcing import Forcing
 from simulator.physics.initial.initial import StartFiles
 from simulator.physics.models import Fields, Model
 from simulator.settings import NonNegative, Positive, Real, Seed, Settings, entries
@@ -25,8 +23,8 @@ from simulator.spectral.random import mode_normals
 
 
 def momentum(fields: Fields) -> SpectralVector:
-    """The momentum density, in an incompressible flow of density 1 the velocity. The box mean of its product with an
-    acceleration is the power per volume."""
+    """The momentum density, in an incompressible flow of density 1 the velocity. Times an acceleration it is the
+    power per volume."""
     return fields["momentum"] if "momentum" in fields else fields["velocity"]
 
 
@@ -50,8 +48,7 @@ def in_band(layout: Layout, band: tuple[float, float]) -> Bool[Array, "ka kb kc"
     return (k2 >= low) & (k2 <= high) & (k2 > 0) & layout.mask
 
 
-MOST_MODES = 2**22
-"""Modes in the box around a band whose coefficients every device holds: wavenumbers up to about 100."""
+MOST_MODES = 2**22  # Modes around a band that every device can hold: wavenumbers up to about 100.
 
 
 def _reach(grid: Grid, band: tuple[float, float]) -> list[int]:
@@ -76,14 +73,11 @@ def check_band(grid: Grid, band: tuple[float, float]) -> None:
 def band_modes(grid: Grid, band: tuple[float, float]) -> Int[np.ndarray, "mode 3"]:
     """Signed integer wavenumbers of a band's modes, one of each pair k, -k, in a fixed order.
 
-    Raises UserError if the band holds no mode of the grid.
-    """
+    Raises UserError if the band holds no mode of the grid."""
     reach = _reach(grid, band)
     if _volume(reach) > MOST_MODES:
-        raise UserError(
-            f"band: [{band[0]:g}, {band[1]:g}] reaches over {_volume(reach):.2g} modes, which every device would "
-            f"hold; a lower highest wavenumber is needed (at most {MOST_MODES} modes)"
-        )
+        wide = f"reaches over {_volume(reach):.2g} modes, which every device would hold; at most {MOST_MODES} can be"
+        raise UserError(f"band: [{band[0]:g}, {band[1]:g}] {wide}; lower its highest wavenumber")
     ranges = np.arange(-reach[0], reach[0] + 1), np.arange(-reach[1], reach[1] + 1), np.arange(reach[2] + 1)
     mode_numbers = np.stack(np.meshgrid(*ranges, indexing="ij"), -1).reshape(-1, 3)
     k2 = ((mode_numbers * np.array(grid.fundamental)) ** 2).sum(1)
@@ -95,10 +89,8 @@ def band_modes(grid: Grid, band: tuple[float, float]) -> Int[np.ndarray, "mode 3
     modes = mode_numbers[first & inside]
     if not len(modes):
         lowest = min(u for u, kept in zip(grid.fundamental, grid.kept, strict=True) if kept)
-        raise UserError(
-            f"band: [{band[0]:g}, {band[1]:g}] holds no mode of this grid; "
-            f"wavenumbers begin at {lowest:g}, and {grid.largest_wavenumber:g} is kept in all directions"
-        )
+        begins = f"wavenumbers begin at {lowest:g}, and {grid.largest_wavenumber:g} is kept in all directions"
+        raise UserError(f"band: [{band[0]:g}, {band[1]:g}] holds no mode of this grid; {begins}")
     return modes
 
 
@@ -143,18 +135,16 @@ class OrnsteinUhlenbeck(Forcing):
     less. Eswaran & Pope, Comput. Fluids 16, 257 (1988); the weight w as in Federrath et al., Astron. Astrophys.
     512, A81 (2010).
 
-    xi is keyed by seed, mode and step number, so that the history is the same on any number of devices and after
-    a restart.
-    """
+    xi is keyed by seed, mode and step number, so that its history depends on neither devices nor restarts."""
 
     Settings = OrnsteinUhlenbeckSettings
+    of_velocity = True
 
     def __init__(self, settings: OrnsteinUhlenbeckSettings, transform: Transform, model: Model, files: StartFiles):
-        needs_velocity(model, "ornstein_uhlenbeck")
+        super().__init__(settings, transform, model, files)
         weight = settings.solenoidal_weight
         if "velocity" in model.solenoidal and weight != 1:
             raise UserError(f"solenoidal_weight: this model's flow is incompressible: 1 is needed, not {weight:g}")
-        super().__init__(settings, transform, model, files)
         self._modes = band_modes(transform.grid, settings.band)
         self._dtype = np.result_type(transform.dtype, np.complex64)
         k = self._modes * np.array(transform.grid.fundamental)
@@ -193,14 +183,10 @@ class LinearSettings(Settings):
 class Linear(Forcing):
     """f = A (u - U), where U is the mean velocity, <u> or for gas <rho u> / <rho>, so that the net force is zero.
 
-    Lundgren, CTR Annual Research Briefs, 461 (2003); for gas: Petersen & Livescu, Phys. Fluids 22, 116101 (2010).
-    """
+    Lundgren, CTR Annual Research Briefs, 461 (2003); for gas: Petersen & Livescu, Phys. Fluids 22, 116101 (2010)."""
 
     Settings = LinearSettings
-
-    def __init__(self, settings: LinearSettings, transform: Transform, model: Model, files: StartFiles):
-        needs_velocity(model, "linear")
-        super().__init__(settings, transform, model, files)
+    of_velocity = True
 
     def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
         layout = self.transform.layout
@@ -225,16 +211,15 @@ class ConstantPower(Forcing):
     """f = rate u_band / <u_band^2>, where u_band has the modes of the band: the box mean of f . u is the rate.
 
     Machiels, Phys. Rev. Lett. 79, 3411 (1997), at a given rate. The velocity must have energy in the band. In gas the
-    modes of the momentum replace those of the velocity, so that the box mean of rho u . f is the rate for any density
-    and the force never opposes the flow.
-    """
+    modes of the momentum replace those of the velocity, so that the box mean of rho u . f is the rate for any
+    density."""
 
     Settings = ConstantPowerSettings
+    of_velocity = True
 
     def __init__(self, settings: ConstantPowerSettings, transform: Transform, model: Model, files: StartFiles):
-        needs_velocity(model, "constant_power")
-        check_band(transform.grid, settings.band)
         super().__init__(settings, transform, model, files)
+        check_band(transform.grid, settings.band)
 
     def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
         layout = self.transform.layout

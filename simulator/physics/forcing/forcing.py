@@ -1,4 +1,4 @@
-"""The contract of a forcing, and the force of a user's function."""
+"""The contract of a forcing, steady forces made of few modes, and the force of a user's function."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -9,30 +9,35 @@ import numpy as np
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import StartFiles
+from simulator.physics.initial.initial import StartFiles, three_dimensional
+from simulator.physics.initial.vortices import AbcSettings, Waves, arnold_beltrami_childress, taylor_green
 from simulator.physics.models import Fields, Model
 from simulator.physics.user_function import UserFunction
-from simulator.settings import InputPath, Settings
+from simulator.settings import InputPath, Points, Real, Settings
 from simulator.spectral import Local, Transform
-from simulator.spectral.arrays import Number, PointValues, Whole
+from simulator.spectral.arrays import Number, PointValues, SpectralVector, Whole
 from simulator.spectral.operators import project
 
 
 class Forcing:
     """An acceleration of the velocity (or of other fields), as coefficients; a pure function of state and memory.
 
-    By default it has no memory. `__init__` raises UserError if the forcing cannot act on the model; the message
-    starts with the key after `forcing.`.
-    """
+    By default it has no memory. `__init__` raises UserError, beginning with the key, if it cannot act on the
+    model."""
 
     Settings: ClassVar[type[Settings]]
+    of_velocity: ClassVar[bool] = False  # Whether it acts on a velocity, which the model must have.
 
     def __init__(self, settings: Any, transform: Transform, model: Model, files: StartFiles) -> None:
         self.settings, self.transform, self.model = settings, transform, model
+        dimensions = len(transform.grid.axes)
+        if self.of_velocity and model.accelerated.get("velocity") != (dimensions,):
+            number = ("two", "three")[dimensions - 2]
+            lacks = f"which this model does not have (its fields are {', '.join(model.fields)})"
+            raise UserError(f"kind: {settings.kind} accelerates a velocity with {number} components, {lacks}")
 
     def memory(self) -> dict[str, jax.Array]:
-        """The initial values of the arrays that the forcing carries from step to step, in the state and in
-        checkpoints."""
+        """The first values of the arrays that the forcing carries from step to step in the state."""
         return {}
 
     def renewed(self, memory: dict[str, Any], step: Whole, dt: Number) -> dict[str, Any]:
@@ -44,24 +49,12 @@ class Forcing:
         raise TypeError(f"{type(self).__name__} does not define acceleration")
 
 
-def needs_velocity(model: Model, kind: str) -> None:
-    """Refuses a model that has no velocity to accelerate."""
-    dimensions = len(model.transform.grid.axes)
-    if model.accelerated.get("velocity") != (dimensions,):
-        number = ("two", "three")[dimensions - 2]
-        raise UserError(
-            f"kind: {kind} accelerates a velocity with {number} components, which this model does not have "
-            f"(its fields are {', '.join(model.fields)})"
-        )
-
-
 class PythonForcingSettings(Settings):
     kind: Literal["python"] = "python"
     path: InputPath
     """A Python file; the run copies the file and executes the copy."""
     function: str
-    """function(x, y, z, t, **parameters) gives a dict of accelerations by field; in two dimensions
-    function(x, y, t, ...)."""
+    """function(x, y, z, t, **parameters) gives accelerations by field; in two dimensions function(x, y, t, ...)."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""
 
@@ -71,8 +64,7 @@ class PythonForcing(Forcing):
 
     The function receives the coordinates of a part of the grid's points, in any arrangement, as arrays that
     broadcast. It has to work point by point with jax.numpy; a vector is three components, in a plane two.
-    Accelerations of solenoidal fields are projected.
-    """
+    Accelerations of solenoidal fields are projected."""
 
     Settings = PythonForcingSettings
 
@@ -117,3 +109,77 @@ class PythonForcing(Forcing):
         found = self.transform.evaluate({"some": some}, force, time).products
         layout = self.transform.layout
         return {n: project(layout, f) if n in self.model.solenoidal else f for n, f in found.items()}
+
+
+class _Steady(Forcing):
+    """A constant force, which every evaluation computes anew from its few modes."""
+
+    of_velocity = True
+    axes = "xyz"  # The axes along which the force varies.
+
+    def __init__(self, settings: Any, transform: Transform, model: Model, files: StartFiles):
+        super().__init__(settings, transform, model, files)
+        grid, kind, n = transform.grid, settings.kind, getattr(settings, "wavenumber", 1)
+        kept = dict(zip(grid.names.values(), grid.seen(grid.kept), strict=True))
+        axes = "".join(a for a in self.axes if a in kept)
+        if n > (most := min(kept[a] for a in axes)):
+            raise UserError(f"kind: {kind} needs wavenumber {n} along {axes}; this grid keeps up to {most}")
+
+    def _force(self, w: Waves) -> SpectralVector:
+        raise TypeError(f"{type(self).__name__} does not define _force")
+
+    def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
+        return {"velocity": self._force(Waves(self.transform.layout, self.transform.dtype))}
+
+
+class KolmogorovSettings(Settings):
+    kind: Literal["kolmogorov"] = "kolmogorov"
+    amplitude: Real = 1.0
+    """Largest acceleration."""
+    wavenumber: Points = 1
+    """Periods of the force across the box."""
+
+
+class Kolmogorov(_Steady):
+    """f = F sin(n Y) e_x, Y = 2 pi y / Ly: Meshalkin & Sinai, J. Appl. Math. Mech. 25, 1700 (1961)."""
+
+    Settings = KolmogorovSettings
+    axes = "y"
+
+    def _force(self, w: Waves) -> SpectralVector:
+        s = self.settings
+        f = s.amplitude * w.one("x") * w.sin("y", s.wavenumber) * w.one("z")
+        return w.vector(f, jnp.zeros_like(f), jnp.zeros_like(f))
+
+
+class TaylorGreenForcingSettings(Settings):
+    kind: Literal["taylor_green"] = "taylor_green"
+    amplitude: Real = 1.0
+    """F, the largest acceleration along x."""
+
+
+class TaylorGreenForcing(_Steady):
+    """f = F (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i; without cos Z in two
+    dimensions."""
+
+    Settings = TaylorGreenForcingSettings
+
+    def _force(self, w: Waves) -> SpectralVector:
+        return taylor_green(w, self.transform, self.settings.amplitude)
+
+
+class AbcForcingSettings(AbcSettings):
+    kind: Literal["abc"] = "abc"
+
+
+class AbcForcing(_Steady):
+    """f = F (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X), X_i = 2 pi x_i / L_i."""
+
+    Settings = AbcForcingSettings
+
+    def __init__(self, settings: AbcForcingSettings, transform: Transform, model: Model, files: StartFiles):
+        three_dimensional(transform, "abc")
+        super().__init__(settings, transform, model, files)
+
+    def _force(self, w: Waves) -> SpectralVector:
+        return arnold_beltrami_childress(w, self.settings)

@@ -41,8 +41,7 @@ class ZeldovichWave(Initial):
 
     In one dimension this growing mode is exact until sheets cross: density rho / (1 + A exp(gamma t) cos(k q)),
     velocity gamma A exp(gamma t) sin(k q) / k. Zel'dovich, Astron. Astrophys. 5, 84 (1970), without expansion.
-    Particles begin on a lattice with these displacements; in an expanding box, where A grows like D(a), too.
-    """
+    Particles begin on a lattice with these displacements; in an expanding box, where A grows like D(a), too."""
 
     Settings = ZeldovichWaveSettings
 
@@ -111,8 +110,7 @@ class Cosmological(Initial):
     background, 3 H0^2 Omega_m / (8 pi G). One seed gives one field on any number of devices and any grid.
 
     Particles begin on a lattice, displaced by D psi_1 + D_2 psi_2 with div psi_1 = -delta at D = 1 and div psi_2 =
-    sum_{i<j} (phi_ii phi_jj - phi_ij^2), lap phi = delta: Jenkins, Mon. Not. R. Astron. Soc. 403, 1859 (2010).
-    """
+    sum_{i<j} (phi_ii phi_jj - phi_ij^2), lap phi = delta: Jenkins, Mon. Not. R. Astron. Soc. 403, 1859 (2010)."""
 
     Settings = CosmologicalSettings
 
@@ -138,10 +136,8 @@ class Cosmological(Initial):
 
         psi, least = build()
         if not holds(least > -1):
-            raise UserError(
-                f"the density contrast at a = {c.start:g} reaches {float(least):.2g}, beyond the linear regime; "
-                f"an earlier model.cosmology.start, or less power, is needed"
-            )
+            contrast = f"the density contrast at a = {c.start:g} reaches {float(least):.2g}, beyond the linear regime"
+            raise UserError(f"{contrast}; an earlier model.cosmology.start, or less power, is needed")
         return {"psi": psi}
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:

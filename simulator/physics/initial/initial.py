@@ -1,5 +1,4 @@
-"""The contract of an initial condition, the transform of values on the grid to coefficients, and the initial
-condition of a composite."""
+"""The contract of an initial condition, values on the grid as coefficients, and the start of a composite."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Union, cast
@@ -58,19 +57,17 @@ class StoredGadget(StoredParticles, Protocol):
 
 
 class Initial:
-    """An initial condition. It defines `build` or, if it needs the model and not only the model's fields,
-    `build_for`."""
+    """An initial condition. It defines `build` or, if the model's fields do not suffice, `build_for`."""
 
     Settings: ClassVar[type[Settings]]
-    composite: ClassVar[bool] = False
-    """Whether the condition starts all components of a composite instead of one kind of matter."""
+    composite: ClassVar[bool] = False  # Whether it starts all components of a composite.
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
 
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
-        """Spectral fields by name. `wanted` are the model's fields and their leading shapes; fields that are not
-        returned start at zero."""
+        """Spectral fields by name. `wanted`: the model's fields and their leading shapes; missing ones start at
+        zero."""
         raise TypeError(f"{type(self).__name__} does not define build")
 
     def build_for(self, model: Model, files: StartFiles) -> Fields:
@@ -88,20 +85,17 @@ class Initial:
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         """The particles of a component with all records, each particle on the device that owns its place."""
-        raise UserError(
-            f"kind: {self.settings.kind} gives fields; particles begin from uniform, jeans_wave, zeldovich_wave, "
-            "cosmological, gadget, music, python or snapshot"
-        )
+        kinds = "uniform, jeans_wave, zeldovich_wave, cosmological, gadget, music, python or snapshot"
+        raise UserError(f"kind: {self.settings.kind} gives fields; particles begin from {kinds}")
 
 
 def start_of(initial: Initial, model: Model, files: StartFiles) -> dict[str, Any]:
     """The evolved fields of a model, and the particles of a composite, at the start: the model derives them from the
     fields of the initial condition; fields that the condition does not set are zero."""
     if model.parts and not initial.composite:
-        raise UserError(
-            f"kind: {initial.settings.kind} gives one kind of matter; for a composite it belongs into "
-            f"initial: {{kind: composite, components: {{{next(iter(model.parts))}: ..."
-        )
+        whole = f"initial: {{kind: composite, components: {{{next(iter(model.parts))}: ..."
+        kind = initial.settings.kind
+        raise UserError(f"kind: {kind} gives one kind of matter; for a composite it belongs into {whole}")
     return completed(model, initial.build_for(model, files))
 
 
@@ -131,8 +125,7 @@ def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) 
     """Coefficients of fields given as a function of the coordinates x, y, z, or x, y in a two-dimensional box
     (broadcastable, sharded arrays).
 
-    The values are computed and transformed in one compiled call, so no device ever holds a whole field.
-    """
+    The values are computed and transformed in one compiled call, so no device ever holds a whole field."""
 
     @jax.jit
     def build() -> Fields:
@@ -174,26 +167,19 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
     class CompositeStart(Initial):
         """Each component starts as its own model alone would, under the composite's gravity.
 
-        A soliton's mass, radius and relaxation refer to its own matter only.
-        """
+        A soliton's mass, radius and relaxation refer to its own matter only."""
 
         composite = True
+        described = "The initial condition of each component, by the component's name."
         Settings = create_model(
-            "CompositeInitialSettings",
-            __base__=Settings,
-            kind=(Literal["composite"], "composite"),
-            components=(
-                cast(Any, dict[str, part_settings]),
-                Field(description="The initial condition of each component, by the component's name."),
-            ),
-        )
+            "CompositeInitialSettings", __base__=Settings, kind=(Literal["composite"], "composite"),
+            components=(cast(Any, dict[str, part_settings]), Field(description=described)),
+        )  # fmt: skip
 
         def start_time(self, model: Model, files: StartFiles) -> float:
             for name, settings in self.settings.components.items():
                 if parts[settings.kind](settings).keeps_time:
-                    raise UserError(
-                        f"components.{name}.time: keep: only initial: {{kind: snapshot}} sets the clock of all"
-                    )
+                    raise UserError(f"components.{name}.time: keep: only initial.kind: snapshot sets the clock")
             return 0.0
 
         def build_for(self, model: Any, files: StartFiles) -> dict[str, Any]:

@@ -25,8 +25,7 @@ def arranged(
     because a compiled function must not close over arrays on devices of several processes. With `matter.places` the
     particles stay on the devices of these.
 
-    Raises UserError, beginning with the key `count`, if no lattice has so many points.
-    """
+    Raises UserError, beginning with the key `count`, if no lattice has so many points."""
     population = matter.population
     mass = density * matter.transform.grid.volume / population.count
     places = matter.places
@@ -65,8 +64,7 @@ def _resting(places: Positions, mass: float) -> Callable[[jax.Array], dict[str, 
 
 
 def lattice_shift(matter: ParticleComponent) -> tuple[float, float, float]:
-    """The displacement (length) of the lattice from points of the grid along each axis, less than a spacing; 0 for a
-    glass."""
+    """The displacement (length) of the lattice from the grid along each axis, below a spacing; 0 for a glass."""
     if matter.settings.arrangement == "glass":
         return 0.0, 0.0, 0.0
     domain, spacing = matter.domain, matter.transform.grid.spacing
@@ -93,8 +91,7 @@ def glass(matter: ParticleComponent, mass: float) -> ParticleSet:
 
     Repulsive gravity pushes the particles apart from random places, without inertia (White, astro-ph/9410043, uses
     inertia). A push s has div s = delta, the density contrast as the assignment puts it
-    on the grid, which would remove the contrast at once if the grid resolved it.
-    """
+    on the grid, which would remove the contrast at once if the grid resolved it."""
     population, transform, assignment = matter.population, matter.transform, matter.assignment
     # The seed is the component's name: components differ from each other, and restarts of a run do not.
     places = random_positions(crc32(population.name.encode()), matter.domain)

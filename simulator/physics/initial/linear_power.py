@@ -19,8 +19,7 @@ from simulator.settings import InputPath, Positive, Real, Settings, wrong
 from simulator.spectral import Grid
 
 Power = Callable[[jax.Array], jax.Array]  # Function from k (1/length) to P(k) (length^3).
-CMB = 2.7255
-"""Temperature of the microwave background today (K): Fixsen, Astrophys. J. 707, 916 (2009)."""
+CMB = 2.7255  # Temperature of the microwave background today (K): Fixsen, Astrophys. J. 707, 916 (2009).
 
 
 MODULES = {"camb": "camb", "class": "classy"}
@@ -81,8 +80,8 @@ class LinearPowerSettings(Settings):
 
 
 def linear_power(settings: LinearPowerSettings, model: Any, files: StartFiles) -> Power:
-    """The spectrum in the units of a run of `model`, whose background expands. Raises UserError if a fit or library
-    lacks the run's units."""
+    """The spectrum in the units of a run of `model`, which expands. Raises UserError for units that a fit or library
+    lacks."""
     cosmology = model.background.settings
     if settings.table is not None:
         power = tabulated(files, settings.table, "P")
@@ -139,8 +138,7 @@ def unit_and_h(
 def physical_spectrum(
     settings: LinearPowerSettings, units: str, cosmology: CosmologySettings, grid: Grid, files: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """k (1/length) and P (length^3) of a fit, library or transfer function, in the run's units, up to the grid's
-    largest wavenumber."""
+    """k (1/length) and P (length^3) of a fit, library or transfer function, up to the grid's largest wavenumber."""
     way = "library" if settings.library else "transfer" if settings.transfer else "transfer_table"
     length, h = unit_and_h(settings, f"{way}: {getattr(settings, way)}", units, cosmology)
     corner = math.hypot(*(math.pi * n / extent for n, extent in zip(grid.shape, grid.box, strict=True)))
@@ -159,8 +157,7 @@ def physical_spectrum(
 
 
 def sigma(k: np.ndarray, power: Any, radius: float = 8.0) -> Any:
-    """The standard deviation of the density contrast in spheres, from P(k), perhaps traced, on logarithmically spaced
-    k."""
+    """The standard deviation of the density contrast in spheres, from P(k), perhaps traced, on log-spaced k."""
     x, xp = k * radius, jnp if isinstance(power, jax.Array) else np
     window = np.where(x > 1e-2, 3 * (np.sin(x) - x * np.cos(x)) / x**3, 1 - x**2 / 10)
     return xp.trapezoid(power * window**2 * k**3 / (2 * math.pi**2), np.log(k)) ** 0.5
@@ -174,17 +171,10 @@ def _camb(
 
     try:
         parameters = camb.set_params(
-            H0=100 * h,
-            ombh2=settings.baryons * h**2,
-            omch2=(cosmology.matter - settings.baryons) * h**2,
-            mnu=0,
-            omk=cosmology.curvature,
-            w=cosmology.dark_energy.w0,
-            wa=cosmology.dark_energy.wa,
-            dark_energy_model="ppf",
-            ns=settings.spectral_index,
-            As=2e-9,
-        )
+            H0=100 * h, ombh2=settings.baryons * h**2, omch2=(cosmology.matter - settings.baryons) * h**2, mnu=0,
+            omk=cosmology.curvature, w=cosmology.dark_energy.w0, wa=cosmology.dark_energy.wa, dark_energy_model="ppf",
+            ns=settings.spectral_index, As=2e-9,
+        )  # fmt: skip
         parameters.set_matter_power(redshifts=[0.0], kmax=largest * h)
         parameters.NonLinear = camb.model.NonLinear_none
         k, _, power = camb.get_results(parameters).get_matter_power_spectrum(minkh=1e-4, maxkh=largest, npoints=1000)

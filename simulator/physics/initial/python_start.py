@@ -31,9 +31,7 @@ class PythonStartSettings(Settings):
 class PythonStart(Initial):
     """`function(x, y, z, **parameters)` gives a dict of fields by name, as jax.numpy arrays of the coordinates.
 
-    Vectors are (3, x, y, z) or three components that broadcast; scalars broadcast to (x, y, z). In two dimensions
-    there is no z.
-    """
+    Vectors are (3, x, y, z) or three components that broadcast; scalars broadcast to (x, y, z); a plane has no z."""
 
     Settings = PythonStartSettings
 

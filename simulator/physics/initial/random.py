@@ -137,8 +137,7 @@ def _scale(layout: Layout, field: SpectralField, shape: Shape, total: float, nor
 def solenoidal(layout: Layout, s: "MagneticSettings | RandomSettings", shape: Shape, seed: int) -> SpectralVector:
     """Solenoidal vector field with the box mean `energy` of |v|^2 / 2, and on average the relative `helicity`.
 
-    v = sqrt(1 + h) P+ v + sqrt(1 - h) P- v with P+- = (1 +- i k x / k) / 2 (Waleffe, Phys. Fluids A 4, 350, 1992).
-    """
+    v = sqrt(1 + h) P+ v + sqrt(1 - h) P- v with P+- = (1 +- i k x / k) / 2 (Waleffe, Phys. Fluids A 4, 350, 1992)."""
     v = project(layout, _draw(layout, shape, seed, len(layout.grid.axes), s.normalise))
     if s.helicity:
         scaled_curl = curl(layout, v) * jnp.sqrt(layout.inverse_k_squared())
@@ -156,8 +155,7 @@ def check_helicity(transform: Transform, helicity: float, key: str) -> None:
 def noise(
     layout: Layout, s: "ScalarSettings | NoiseSettings", shape: Shape, seed: int, lead: tuple[int, ...] = ()
 ) -> SpectralField:
-    """A field of independent components with leading axes `lead`; the box mean of the sum of their squares is
-    `variance`."""
+    """A field of independent components, axes `lead`; the box mean of the sum of their squares is `variance`."""
     field = _draw(layout, shape, seed, math.prod(lead), s.normalise)
     return _scale(layout, field, shape, s.variance, s.normalise).reshape(*lead, *layout.shape)
 
@@ -183,21 +181,16 @@ STREAMS = 0x9E3779B9  # Distance between the seeds of fields that are drawn for 
 def _of(
     name: str, s: SpectrumSettings, number: int, seed: int, wanted: Mapping[str, Any], files: StartFiles
 ) -> tuple[Shape, int]:
-    """Spectrum and seed of the field `name`, the `number`-th of the random fields. Raises UserError if the model has
-    no such field."""
+    """Spectrum and seed of the `number`-th random field, `name`. Raises UserError if the model lacks it."""
     if name not in wanted:
         raise UserError(f"{name} is not a field of this model; its fields are {', '.join(wanted)}")
     return shape_of(s, files), (s.seed + seed + number * STREAMS) % 2**32
 
 
 def add_random_fields(
-    transform: Transform,
-    settings: WithRandomFields,
-    wanted: Mapping[str, tuple[int, ...]],
-    files: StartFiles,
-    fields: Fields,
-    seed: int = 0,
-) -> Fields:
+    transform: Transform, settings: WithRandomFields, wanted: Mapping[str, tuple[int, ...]], files: StartFiles,
+    fields: Fields, seed: int = 0,
+) -> Fields:  # fmt: skip
     """`fields` and the random fields of the settings. `seed` is added to the seeds of the random fields, so that they
     differ from that of a random velocity."""
     layout, result = transform.layout, dict(fields)
@@ -239,9 +232,7 @@ class Random(Initial):
     """Random velocity with a given energy and spectrum E(k); magnetic field and scalars likewise.
 
     Every mode is keyed by its wavenumber: one seed gives one field on any number of devices, and a finer grid has the
-    same large scales (all shells that truncation leaves whole on both grids), up to the common factor that sets the
-    energy.
-    """
+    same large scales (shells that truncation leaves whole on both grids), up to a common factor."""
 
     Settings = RandomSettings
 
@@ -257,10 +248,8 @@ class Random(Initial):
         if wanted.get("velocity") != (dimensions,):
             number = ("two", "three")[dimensions - 2]
             example = f"initial: {{kind: random, fields: {{{next(iter(wanted))}: {{variance: 0.01}}}}}}"
-            raise UserError(
-                f"random makes a velocity with {number} components, which this model does not have; name the "
-                f"fields that are noisy, e.g. {example}"
-            )
+            lacks = f"random makes a velocity with {number} components, which this model does not have"
+            raise UserError(f"{lacks}; name the fields that are noisy, e.g. {example}")
         shape = shape_of(s, files)
         check_helicity(transform, s.helicity, "helicity")
         velocity = _made(transform, solenoidal, s, shape, s.seed)

@@ -77,7 +77,7 @@ class MergerSettings(Settings):
     core_radius: tuple[Positive, Positive] = (0.5, 1.0)
     """The core radii are drawn from this interval, uniformly in mass."""
     radius: Positive | None = None
-    """The centres lie in a ball of this radius about the centre of the box; by default a quarter of its shortest
+    """The centres lie in a ball of this radius in the middle of the box; by default a quarter of its shortest
     side."""
     seed: Seed = 0
     """Seed of positions, radii and phases."""
@@ -102,8 +102,7 @@ class Soliton(Initial):
 class SolitonMerger(Initial):
     """Solitons at rest at random positions with random phases, which fall together and merge into one.
 
-    Schwabe, Niemeyer & Engels, Phys. Rev. D 94, 043513 (2016); Mocz et al., MNRAS 471, 4559 (2017).
-    """
+    Schwabe, Niemeyer & Engels, Phys. Rev. D 94, 043513 (2016); Mocz et al., MNRAS 471, 4559 (2017)."""
 
     Settings = MergerSettings
 
@@ -172,10 +171,8 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> Spect
     middle = [n // 2 * h for n, h in zip(grid.shape, grid.spacing, strict=True)]
     place = middle if soliton.position is None else soliton.position
     if (extent := 2 * scale * radial_ground_state().core) > min(grid.box):
-        raise UserError(
-            f"a soliton of core diameter {extent:g} does not fit into the box {grid.box}; "
-            f"use a larger box or a smaller core_radius"
-        )
+        fits = f"a soliton of core diameter {extent:g} does not fit into the box {grid.box}"
+        raise UserError(f"{fits}; use a larger box or a smaller core_radius")
 
     def distances() -> list[jax.Array]:
         return from_center(grid, transform.physical.coordinates(transform.dtype), place)
@@ -200,11 +197,7 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> Spect
     return moving(psi) if soliton.phase or any(soliton.velocity) else psi
 
 
-_STEP = 1 / 256
-_REACH = 16.0
-TAIL = 1e-4
-"""Amplitude, relative to the centre, below which the decaying solution is continued by its asymptotic form: there
-round-off has excited the growing solution noticeably."""
+_STEP, _EDGE, _REACH = 1 / 256, 6.0, 16.0  # In L: the spacing of the table, where the tail begins, the end.
 
 
 @dataclass(frozen=True)
@@ -221,53 +214,35 @@ class RadialState:
 
 @cache
 def radial_ground_state() -> RadialState:
-    """The state without nodes, by fourth-order integration outwards and bisection of phi(0) - e.
+    """The state without nodes, by collocation.
 
-    With u = phi - e: f'' = -2 f'/s + 2 u f, u'' = -2 u'/s + 4 pi f^2. If the well is too deep, f crosses zero; if it
-    is too shallow, f grows without bound. Compare Guzman & Urena-Lopez, Phys. Rev. D 69, 124033 (2004), whose units
-    differ by lap phi = f^2.
-    """
-    count = round(_REACH / _STEP)
+    With u = phi - e: f'' = -2 f'/s + 2 u f, u'' = -2 u'/s + 4 pi f^2. Beyond the mass M, f = A exp(-q s) s^(M/q - 1)
+    with q^2 = 2 (u + M / s). Compare Guzman & Urena-Lopez, Phys. Rev. D 69, 124033 (2004), with lap phi = f^2."""
+    from scipy.integrate import solve_bvp
 
-    def slopes(s: float, y: np.ndarray) -> np.ndarray:
+    def slopes(s: np.ndarray, y: np.ndarray) -> np.ndarray:
         f, df, u, du = y
-        if s == 0:  # 2 f'/s -> 2 f'', so f'' takes a third of the source
-            return np.array([df, 2 * u * f / 3, du, 4 * math.pi * f**2 / 3])
-        return np.array([df, -2 * df / s + 2 * u * f, du, -2 * du / s + 4 * math.pi * f**2])
+        return np.stack([df, 2 * u * f, du, 4 * math.pi * f**2])
 
-    def shoot(depths: np.ndarray) -> np.ndarray:
-        """f at all radii (radius, trial), kept constant after it has left [0, 1.5], which decides the trial."""
-        ones = np.ones_like(depths)
-        y = np.array([ones, 0 * ones, depths, 0 * ones])
-        path = [y]
-        for i in range(count):
-            going = (y[0] >= 0) & (y[0] < 1.5)
-            if not going.any():
-                break
-            s = i * _STEP
-            a = slopes(s, y)
-            b = slopes(s + _STEP / 2, y + _STEP / 2 * a)
-            c = slopes(s + _STEP / 2, y + _STEP / 2 * b)
-            d = slopes(s + _STEP, y + _STEP * c)
-            y = np.where(going, y + _STEP / 6 * (a + 2 * b + 2 * c + d), y)
-            path.append(y)
-        return np.array(path + [y] * (count + 1 - len(path)))
+    def outside(u: float, du: float) -> tuple[float, float]:
+        """M = s^2 u' and q from the values at the edge."""
+        return _EDGE**2 * du, math.sqrt(abs(2 * (u + _EDGE * du)))
 
-    low, high = -10.0, -0.5
-    for _ in range(7):
-        depths = np.linspace(low, high, 256)
-        crosses = (shoot(depths)[:, 0].min(0) < 0).nonzero()[0]
-        low, high = depths[crosses[-1]], depths[crosses[-1] + 1]
-    path = shoot(np.array([(low + high) / 2]))[:, :, 0]
-    s, f, u = np.arange(count + 1) * _STEP, path[:, 0], path[:, 2]
-    end = int((f < TAIL).argmax())
-    # Beyond, f = A exp(-q s) s^(M / q - 1): the Coulomb tail of a mass M with q^2 = 2 (u(s) + M / s).
-    inside = 4 * math.pi * f[: end + 1] ** 2 * s[: end + 1] ** 2
-    mass = float(np.trapezoid(inside, dx=_STEP))
-    decay = math.sqrt(2 * (u[end] + mass / s[end]))
-    power = mass / decay - 1
-    tail = s[end:]
-    f = np.concatenate([f[:end], f[end] * np.exp(-decay * (tail - s[end])) * (tail / s[end]) ** power])
+    def ends(middle: np.ndarray, edge: np.ndarray) -> np.ndarray:
+        mass, decay = outside(*edge[2:])
+        fall = decay - (mass / decay - 1) / _EDGE
+        return np.array([middle[0] - 1, middle[1], middle[3], edge[1] + fall * edge[0]])
+
+    s = np.arange(0, _REACH + _STEP / 2, _STEP)
+    inside = s[s <= _EDGE]
+    deep, root = 1 / np.cosh(1.3 * inside) ** 2, np.sqrt(1 + inside**2)
+    guess = np.stack([deep, -2.6 * np.tanh(1.3 * inside) * deep, 2.4 - 4.7 / root, 4.7 * inside / root**3])
+    central = np.diag([0.0, -2.0, 0.0, -2.0])  # the terms -2 f'/s and -2 u'/s
+    solution = solve_bvp(slopes, ends, inside, guess, S=central, tol=1e-9, max_nodes=20_000).sol(inside)
+    mass, decay = outside(*solution[2:, -1])
+    tail = s[len(inside) :] / _EDGE
+    outer = solution[0, -1] * np.exp(-decay * _EDGE * (tail - 1)) * tail ** (mass / decay - 1)
+    f = np.concatenate([solution[0], outer])
     core = float(np.interp(-0.5, -(f**2), s))
     return RadialState(s, f, core, float(np.trapezoid(4 * math.pi * f**2 * s**2, dx=_STEP)), decay)
 
@@ -298,8 +273,7 @@ def relax(
 
     Gradient descent of the energy at fixed mass, preconditioned by (k^2 hbar/2m + c)^-1 (a Sobolev gradient; Garcia-
     Ripoll & Perez-Garcia, SIAM J. Sci. Comput. 23, 1316 (2001)), until |H psi - mu psi| < tolerance |mu psi|.
-    Raises UserError if it does not converge.
-    """
+    Raises UserError if it does not converge."""
     layout, hbar = model.transform.layout, model.hbar
     kinetic = 0.5 * hbar * layout.k_squared(psi.real.dtype)
     tolerance = max(tolerance, 1e3 * float(jnp.finfo(psi.real.dtype).eps))
@@ -333,8 +307,6 @@ def relax(
 
     psi, error = solve(psi)
     if not float(error) <= tolerance:
-        raise UserError(
-            f"relax: the soliton does not settle in this box (residual {float(error):.1e}); "
-            f"use a finer grid, a larger box, or relax: false"
-        )
+        settles = f"the soliton does not settle in this box (residual {float(error):.1e})"
+        raise UserError(f"relax: {settles}; use a finer grid, a larger box, or relax: false")
     return psi

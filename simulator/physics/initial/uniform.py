@@ -86,8 +86,7 @@ class JeansWave(Initial):
     Gas: a standing wave, delta = A cos(omega t) cos(k . x), omega^2 = k^2 c^2 - 4 pi G rho; if that is negative
     the velocity is the growing mode's, so that delta = A exp(gamma t) cos(k . x). Waves: the same with
     omega^2 = (hbar/2m)^2 k^4 + k^2 g rho - 4 pi G rho. Particles: a lattice with displacements -A k / k^2 sin(k . q)
-    and the velocities of the growing mode, omega^2 = -4 pi G rho.
-    """
+    and the velocities of the growing mode, omega^2 = -4 pi G rho."""
 
     Settings = JeansWaveSettings
 

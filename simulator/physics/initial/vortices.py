@@ -97,9 +97,8 @@ class TaylorGreenStart(Initial):
     """u = A (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i: solenoidal in any box.
 
     Taylor & Green, Proc. R. Soc. A 158, 499 (1937). In two dimensions there is no cos Z. The flow is then an exact
-    solution that keeps its form and decays as exp(-nu k^2 t), k^2 = (2 pi / Lx)^2 + (2 pi / Ly)^2: Taylor, Phil. Mag.
-    46, 671 (1923).
-    """
+    solution that keeps its form and decays as exp(-nu k^2 t), k^2 = |(2 pi / Lx, 2 pi / Ly)|^2: Taylor, Phil. Mag. 46
+    (1923)."""
 
     Settings = TaylorGreenStartSettings
 
@@ -119,9 +118,7 @@ class AbcStart(Initial):
 
     F (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X).
 
-    In a cube it is a Beltrami flow, curl u = (2 pi / L) u, and only decays. Dombre et al., J. Fluid Mech. 167, 353
-    (1986).
-    """
+    In a cube curl u = (2 pi / L) u, and the flow only decays. Dombre et al., J. Fluid Mech. 167, 353 (1986)."""
 
     Settings = AbcStartSettings
 
@@ -146,9 +143,7 @@ class OrszagTang(Initial):
     """u = A (-2 sin Y, 2 sin X, 0), b = B (-2 sin 2Y + sin Z, 2 sin X + sin Z, sin X + sin Y), X_i = 2 pi x_i / L_i;
     in two dimensions b = B (-2 sin 2Y, 2 sin X, 0).
 
-    Orszag & Tang, J. Fluid Mech. 90, 129 (1979); three dimensions: Mininni, Pouquet & Montgomery, Phys. Rev. Lett.
-    97, 244503 (2006).
-    """
+    Orszag & Tang, J. Fluid Mech. 90, 129 (1979); in space: Mininni et al., Phys. Rev. Lett. 97, 244503 (2006)."""
 
     Settings = OrszagTangSettings
 

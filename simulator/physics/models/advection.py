@@ -2,8 +2,7 @@
 
 The projection removes gradients, so both give the same tendency if products are free of aliasing errors. A form
 states the evolved fields that it uses, the further fields whose values it needs, its products at a point, and the
-force that it computes from the coefficients of the products.
-"""
+force that it computes from the coefficients of the products."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
@@ -15,15 +14,13 @@ from simulator.spectral.operators import cross, curl, symmetric_pairs, wavenumbe
 
 
 def stress_pairs(dimensions: int) -> list[tuple[int, int]]:
-    """The components of a stress except the last diagonal one, which is zero: xx, yy, xy, xz, yz, or in a plane xx,
-    xy."""
+    """The components of a stress but the last diagonal one, which is zero: xx, yy, xy, xz, yz; in a plane xx, xy."""
     last = dimensions - 1
     return [pair for pair in symmetric_pairs(dimensions) if pair != (last, last)]
 
 
 def stress_without_trace(u: Float[Array, "d *point"]) -> Float[Array, "pair *point"]:
-    """u_i u_j - u_z^2 delta_ij: the components xx, yy, xy, xz, yz; zz is zero. In a plane u_x^2 - u_y^2 and u_x
-    u_y."""
+    """u_i u_j - u_z^2 delta_ij: xx, yy, xy, xz, yz; zz is zero. In a plane u_x^2 - u_y^2, u_x u_y."""
     parts = jnp.unstack(u)
     last = parts[-1] * parts[-1]
     products = [(i == j, parts[i] * parts[j]) for i, j in stress_pairs(len(parts))]
@@ -70,8 +67,7 @@ class BasdevantStress(Momentum):
     -div(u u - b b) without this part of the trace: 6 + 8 transforms with the electromotive force.
 
     It equals -(u . grad) u up to the gradient of u_z^2. Aliased products of this form do not conserve energy, so it
-    is used on grids whose products are exact. Basdevant, J. Comput. Phys. 50, 209 (1983).
-    """
+    is used on grids whose products are exact. Basdevant, J. Comput. Phys. 50, 209 (1983)."""
 
     def products(self, values: PointValues) -> PointValues:
         stress = stress_without_trace(values["velocity"])
@@ -85,10 +81,8 @@ class Rotational(Momentum):
     """u x omega: three products of six fields, so 6 + 3 transforms; in a plane 3 + 2. With `magnetic` u x omega + j x
     b: 12 + 6 transforms with the electromotive force, with which it conserves energy, too.
 
-    It equals -(u . grad) u up to the gradient of u^2 / 2, and conserves energy even with aliased products, because
-    u . (u x omega) = 0 at every point. Canuto et al., Spectral Methods: Evolution to Complex Geometries (2007),
-    section 3.3.
-    """
+    It is -(u . grad) u up to the gradient of u^2 / 2, and conserves energy even with aliased products: u . (u x
+    omega) = 0. Canuto et al., Spectral Methods: Evolution to Complex Geometries (2007), section 3.3."""
 
     def inputs(self, layout: Layout, fields: Fields) -> Fields:
         vorticity = {"vorticity": curl(layout, fields["velocity"])}

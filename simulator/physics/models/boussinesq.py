@@ -9,11 +9,10 @@ from pydantic import model_validator
 
 from simulator.physics.models import fluid
 from simulator.physics.models.fields import BUOYANCY, Fields, along_axes
-from simulator.physics.models.flow import absent, ratio
+from simulator.physics.models.flow import absent, energy_parts, ratio
 from simulator.physics.models.fluid import FlowSettings
 from simulator.physics.models.model import Balance
 from simulator.physics.models.navier_stokes import NavierStokes
-from simulator.physics.models.normal_modes import energy_parts
 from simulator.settings import AxisVector, NonNegative, Real, wrong
 from simulator.spectral import Transform
 from simulator.spectral.arrays import Number, OfModes, SpectralScalar, SpectralVector
@@ -27,8 +26,8 @@ class BoussinesqSettings(FlowSettings):
     stratification: Real
     """N^2 (1/time^2): positive for stable stratification with the buoyancy frequency N, negative for unstable."""
     gravity: AxisVector | None = None
-    """Direction of gravity, one number for each axis of the grid; its length does not matter. By default [0, 0, -1],
-    in two dimensions [0, -1]."""
+    """Direction of gravity, of any length: a number for each axis; by default [0, 0, -1], in two dimensions [0,
+    -1]."""
 
     @model_validator(mode="after")
     def _gravity_has_a_direction(self) -> Self:
@@ -46,8 +45,7 @@ class Boussinesq(NavierStokes):
 
     b is the buoyancy (an acceleration) relative to the background stratification N^2, e the unit vector against
     gravity. For N^2 > 0, <u^2>/2 + <b^2>/(2 N^2) is conserved without dissipation.
-    Davidson, Turbulence in Rotating, Stratified and Electrically Conducting Fluids (2013), section 4.1.
-    """
+    Davidson, Turbulence in Rotating, Stratified and Electrically Conducting Fluids (2013), section 4.1."""
 
     Settings = BoussinesqSettings
 
@@ -122,8 +120,8 @@ class Boussinesq(NavierStokes):
         return {"buoyancy": self.settings.diffusivity, **super().diffusivities}
 
     def _stratified(self, flow: Mapping[str, Number], diffused: Number) -> dict[str, Number]:
-        """Numbers of a stably stratified flow (Davidson 2013, section 4.3); `diffused` is the rate at which diffusion
-        reduces the variance of the buoyancy."""
+        """Numbers of a stably stratified flow (Davidson 2013, section 4.3); `diffused`: the loss of variance of b by
+        diffusion."""
         square = self.settings.stratification
         viscous, mixing = flow["viscous_dissipation"], 0.5 * diffused / square
         found = {

@@ -1,7 +1,6 @@
 """Closures of large-eddy simulations: the effect of the scales below the grid on the resolved scales.
 
-A new closure is a class here, or in a file of its own, a line in `CLOSURES` and one in `SubgridSettings`.
-"""
+A new closure is a class here, or in a file of its own, a line in `CLOSURES` and one in `SubgridSettings`."""
 
 import io
 import math
@@ -36,14 +35,11 @@ class Closure:
 
     A closure states either `stress` and `flux`, pointwise functions of the values of `inputs`, or, with `modal`,
     `modal_damping`. A closure for magnetohydrodynamics also states `electromotive_force`. `__init__` raises UserError
-    if the settings do not suit the run.
-    """
+    for unsuitable settings."""
 
     Settings: ClassVar[type[Settings]]
-    modal: ClassVar[bool] = False
-    """The closure damps each mode at a rate that follows from the velocity's coefficients alone."""
-    arrays: Mapping[str, Tree] = {}
-    """Arrays by name, such as the weights of a network, by which a run can be differentiated."""
+    modal: ClassVar[bool] = False  # Whether it damps each mode at a rate from the velocity alone.
+    arrays: Mapping[str, Tree] = {}  # By name, such as weights; a run can be differentiated by them.
 
     def __init__(self, settings: Any, transform: Transform, files: Any) -> None:
         """`files` opens the user's files."""
@@ -86,15 +82,13 @@ class Closure:
 
 
 def filter_width(grid: Grid) -> float:
-    """The geometric mean over the axes of pi / k_max, the width of the filter that keeps the modes of the state
-    (Pope, section 13.2)."""
+    """The geometric mean of pi / k_max, the width of the filter that keeps the modes (Pope, section 13.2)."""
     kept = [n * unit for n, unit in zip(grid.kept, grid.fundamental, strict=True) if n > 0]
     return math.pi / math.prod(kept) ** (1 / len(kept)) if kept else min(grid.box)
 
 
 def diffusive_rate(grid: Grid, viscosity: jax.Array) -> jax.Array:
-    """nu sum_i k_i / dx_i (1/time) with the largest kept k_i: the viscosity nu of an explicit term limits dt like a
-    speed of nu k_i along each axis."""
+    """nu sum_i k_i / dx_i (1/time) with the largest kept k_i: explicit viscosity limits dt like speeds nu k_i."""
     scales = zip(grid.kept, grid.fundamental, grid.spacing, strict=True)
     return viscosity * sum(n * unit / h for n, unit, h in scales)
 
@@ -120,8 +114,7 @@ class Smagorinsky(Closure):
     fields have the electromotive force -eta_t j with eta_t = (C_eta Delta)^2 |j|.
 
     Smagorinsky 1963, Mon. Weather Rev. 91, 99; Pope, Turbulent Flows, section 13.4; Schmidt and Schumann 1989, J.
-    Fluid Mech. 200, 511; Theobald, Fox and Sofia 1994, Phys. Plasmas 1, 3016.
-    """
+    Fluid Mech. 200, 511; Theobald, Fox and Sofia 1994, Phys. Plasmas 1, 3016."""
 
     Settings = SmagorinskySettings
 
@@ -176,8 +169,7 @@ class DynamicSmagorinsky(Smagorinsky):
 
     With the test filter ~, sharp at pi / (2 Delta): L_ij = (u_i u_j)~ - u~_i u~_j and M_ij = 2 Delta^2 [(|S| S_ij)~ -
     4 |S~| S~_ij], on the modes of the state. Germano, Piomelli, Moin and Cabot 1991, Phys. Fluids A 3, 1760, with
-    the least squares of Lilly 1992, Phys. Fluids A 4, 633.
-    """
+    the least squares of Lilly 1992, Phys. Fluids A 4, 633."""
 
     Settings = DynamicSmagorinskySettings
 
@@ -225,8 +217,8 @@ class SpectralSettings(Settings):
     kolmogorov_constant: Positive = 1.4
     """C_K of the spectrum C_K dissipation^(2/3) k^(-5/3) below the cut-off."""
     turbulent_prandtl: Positive = 0.6
-    """nu_t / D_t of scalars and of the buoyancy (also called the turbulent Schmidt number); 0.6 by the same theory of
-    turbulence (Lesieur and Metais)."""
+    """nu_t / D_t of scalars and buoyancy, or turbulent Schmidt number; 0.6 by the same theory (Lesieur and
+    Metais)."""
 
 
 class Spectral(Closure):
@@ -236,8 +228,7 @@ class Spectral(Closure):
     Beyond k_c, in the corners of the modes, nu_t is that at k_c. Scalars are damped with nu_t / Pr_t.
 
     Chollet and Lesieur 1981, J. Atmos. Sci. 38, 2747; Lesieur, Turbulence in Fluids (2008), section 12.3; Lesieur and
-    Metais 1996, Annu. Rev. Fluid Mech. 28, 45.
-    """
+    Metais 1996, Annu. Rev. Fluid Mech. 28, 45."""
 
     Settings = SpectralSettings
     modal = True
@@ -274,7 +265,7 @@ class PythonStressSettings(Settings):
     path: InputPath
     """A Python file; the run copies the file and executes the copy."""
     function: str
-    """function(velocity, gradient, width, **parameters) gives the stress: xx, yy, zz, xy, xz, yz, in a plane xx, yy,
+    """function(velocity, gradient, width, **parameters) gives the stress: xx, yy, zz, xy, xz, yz; planes: xx, yy,
     xy."""
     flux: str | None = None
     """flux(velocity, gradient, scalar, scalar_gradient, width, **parameters) gives a scalar's flux along x, y and z;
@@ -282,8 +273,7 @@ class PythonStressSettings(Settings):
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of both functions."""
     arrays: InputPath | None = None
-    """A .npz file, of which the run keeps a copy: its arrays are keyword arguments, too, such as the weights of a
-    network."""
+    """A .npz file, which the run copies: its arrays, such as weights of a network, are keyword arguments, too."""
     arrays_function: str | None = None
     """A function of `path` without arguments, which makes the arrays: a dictionary of arrays or trees of arrays. With
     `arrays` the file gives their values: its `layers/0/w` is `layers[0]["w"]`."""
@@ -295,8 +285,7 @@ class PythonStress(Closure):
     flux of a scalar is three arrays, by `flux(velocity, gradient, scalar, scalar_gradient, width, **parameters)`. In
     planes vectors have two components and the stress has three: xx, yy, xy.
 
-    Both functions work point by point with jax.numpy. Their effect on dt is not known: they do not limit it.
-    """
+    Both functions work point by point with jax.numpy. Their effect on dt is not known: they do not limit it."""
 
     Settings = PythonStressSettings
 
@@ -380,8 +369,8 @@ def named(tree: Tree) -> dict[str, Any]:
 
 
 def fitted(tree: Tree, like: Tree, where: str) -> Tree:
-    """The arrays of `tree`, by name, in the tree `like`. Raises UserError, which begins with `where`, if an array has
-    another name or shape."""
+    """The arrays of `tree`, by name, in the tree `like`. Raises UserError, `where`: ..., for other names or
+    shapes."""
     given, wanted = named(tree), named(like)
     for name in [*given, *wanted]:
         if name not in wanted:

@@ -75,13 +75,9 @@ class Component:
     Particles are the entry `PARTICLES` of the fields."""
 
     Settings: ClassVar[type[Settings]]
-    fields: Sequence[FieldSpec] = ()
-    """Evolved fields."""
-    transform: Transform
-    """The transform of all fields of the component."""
-    alone: Any
-    """The model of this matter alone under the composite's gravity, whose initial conditions the component accepts;
-    for particles the component itself."""
+    fields: Sequence[FieldSpec] = ()  # Evolved fields.
+    transform: Transform  # The transform of all fields of the component.
+    alone: Any  # The model of this matter alone, with its initial conditions; for particles the component.
 
     @property
     def population(self) -> Population | None:
@@ -107,9 +103,8 @@ class Component:
     def kick(
         self, fields: Any, work: Any, potential: Potential, time: Number, duration: Number
     ) -> tuple[Any, Number]:
-        """The fields after the potential has accelerated the matter for `duration`, while nothing moves and the
-        density stays constant; and the rate (1/time, double) that limits dt: dt = cfl / rate, NaN if no step can be
-        taken."""
+        """The fields after an acceleration by the potential for `duration`, while nothing moves; and the rate
+        (1/time, double) that limits dt: dt = cfl / rate, NaN if no step can be taken."""
         raise TypeError(f"{type(self).__name__} does not define kick")
 
     def drift(self, fields: Any, duration: Number) -> Any:
@@ -130,8 +125,7 @@ class Component:
         return {}
 
     def energy_slope(self, work: Any, scale_factor: Number) -> Number | float:
-        """The derivative of `energy` with respect to the scale factor for constant fields; `work` is the second
-        result of `source`."""
+        """The derivative of `energy` by the scale factor for constant fields; `work` is from `source`."""
         return 0.0
 
     def trouble(self, fields: Any) -> tuple[str, str] | None:
@@ -144,7 +138,7 @@ class Component:
 
 
 class FieldComponent(Component):
-    """Matter that consists of fields. Diagnostics, spectra and derived fields are those of its model without
+    """Matter that consists of fields, with the diagnostics, spectra and derived fields of its model without
     gravity."""
 
     free: Any  # The model of this matter alone without gravity.
@@ -158,8 +152,7 @@ class FieldComponent(Component):
 
 def _alone(kind: type[_Settings], shared: type[Settings], settings: Settings, **gravity: Any) -> _Settings:
     """The settings of a model of one component alone: the keys of `shared` from the component's `settings`, and the
-    keys `gravity`. They are not validated: the values were checked already, and in a batch of runs values are
-    arrays."""
+    keys `gravity`. Values, which may be arrays, were validated before."""
     values = {name: getattr(settings, name) for name in shared.model_fields if name != "kind"}
     return kind.model_construct(**values, **gravity)
 
@@ -182,10 +175,9 @@ class GasComponent(FieldComponent):
     ):
         """Raises UserError, beginning with the key, for gas whose pressure changes with the expansion."""
         if gravity.cosmology is not None and settings.sound_speed and settings.polytropic_exponent != 5 / 3:
-            raise UserError(
-                "polytropic_exponent: in supercomoving variables the equation of gas stays the same for 5/3 only, "
-                f"not for {settings.polytropic_exponent:g}; take 5/3, or cold gas (sound_speed: 0)"
-            )
+            only = f"the equation of gas stays the same for 5/3 only, not for {settings.polytropic_exponent:g}"
+            cure = "take 5/3, or cold gas (sound_speed: 0)"
+            raise UserError(f"polytropic_exponent: in supercomoving variables {only}; {cure}")
         self.transform, self._integrator = make(), RungeKutta4()
 
         def gas(constant: float) -> SelfGravitatingGas:
@@ -243,9 +235,7 @@ class WaveComponent(FieldComponent):
         if problem := mass_problem(settings, gravity.units):
             raise UserError(f"particle_mass: {problem}")
         if gravity.cosmology is not None and (settings.external_potential or settings.absorber):
-            raise UserError(
-                "external_potential: a cosmology excludes external_potential and absorber; keep one of them"
-            )
+            raise UserError("external_potential: a cosmology excludes external_potential and absorber; keep one")
         self.transform, real = make(real=False, every=True), make(real=True, every=True)
 
         def wave(constant: float) -> SchrodingerPoisson:

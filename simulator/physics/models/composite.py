@@ -42,8 +42,7 @@ COMPONENTS: dict[str, type[Any]] = {
     "particles": ParticleComponent,
 }
 CENTER = ("center_x", "center_y", "center_z")
-SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")
-"""Columns that only the composite can compute, such as the total energy."""
+SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")  # Columns of the composite.
 EXPECTED = "expected_energy"
 """Name of an array of five numbers in the state's memory: the energy at the start plus the work of the expansion
 since then; the scale factor and the slope dE/da at the last kick; and both at the kick before."""
@@ -62,11 +61,10 @@ class CompositeSettings(Settings):
     gravitational_constant: NonNegative = 1.0
     """G, length^3 / (mass time^2); 0 turns gravity off."""
     units: UnitsName = "dimensionless"
-    """kpc_km_s_msun, or mpc_h_km_s_msun_h: lengths in Mpc / h, velocities in km/s, masses in Msun / h; H0 is 100
-    then. They set G."""
+    """They set G. kpc_km_s_msun; or mpc_h_km_s_msun_h: lengths in Mpc / h, masses in Msun / h, and H0 is 100 then."""
     cosmology: CosmologySettings | None = None
-    """An expanding background; lengths and densities are then comoving, time supercomoving. Gas has to be cold or
-    have the polytropic exponent 5/3."""
+    """An expanding background, in comoving lengths and supercomoving time. Gas has to be cold or have the exponent
+    5/3."""
     green: Green = "exact"
     """Poisson's equation with -k^2, or with the second-order difference formula."""
 
@@ -103,13 +101,11 @@ class Composite(SplitModel):
     A step is split: in a kick the velocities change in the potential of all matter, which is solved once, while no
     density changes; in a drift every component moves by itself, with at least second-order accuracy. Both orders of
     drift and kick are second-order accurate and conserve the total momentum as exactly as the components conserve
-    theirs. Fields and columns begin with the name of their component.
-    """
+    theirs. Fields and columns begin with the name of their component."""
 
     Settings = CompositeSettings
     integrators: ClassVar[tuple[str, ...]] = ("kick_drift_kick", "drift_kick_drift", "bullfrog", "fastpm")
-    """The integrators of second order: those of higher order step back in time, which a viscous gas does not
-    allow."""
+    """Those of second order: higher orders step back in time, which a viscous gas does not allow."""
     dealias: ClassVar[tuple[str, ...]] = ("two_thirds",)
     guarded = True
 
@@ -255,8 +251,7 @@ class Composite(SplitModel):
         return Matter(values, works, modes, self._potential(values, modes, factor))
 
     def density_modes(self, values: Mapping[str, PhysicalScalar]) -> dict[str, SpectralScalar]:
-        """Coefficients of the components' densities from their values; from those of particles the window of the
-        assignment is divided out."""
+        """Coefficients of the components' densities; from particles' the window of the assignment is divided out."""
         forward = self.transform.forward
         return {name: self.parts[name].sharpened(forward(density)) for name, density in values.items()}
 

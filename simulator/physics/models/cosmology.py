@@ -2,8 +2,7 @@
 
 Supercomoving variables (Martel & Shapiro, Mon. Not. R. Astron. Soc. 297, 467 (1998)): comoving lengths x, comoving
 density a^3 rho, time tau with d tau = dt / a^2. The equations are those without expansion, with gravity multiplied by
-a. The scale factor obeys da/d tau = a^3 H.
-"""
+a. The scale factor obeys da/d tau = a^3 H."""
 
 import math
 from collections.abc import Mapping
@@ -194,15 +193,13 @@ class Background:
         return xp.concatenate([xp.zeros(1), xp.cumsum(pieces)])
 
     def distance(self, time: Number) -> Number:
-        """The integral of a d tau from a supercomoving time to today, traced: the comoving distance over the speed of
-        light; relative error below 1e-10."""
+        """The integral of a d tau from a time to today, traced: the comoving distance over the speed of light."""
         passed, a = self._integral(self._table[0], 1), np.exp(self._table[0])
         return self._at(self.time_of(1.0), passed, a, jnp) - self._at(time, passed, a, jnp)
 
     def time_of(self, a: float) -> float:
         """Supercomoving time at the scale factor a; traced if the cosmology is."""
-        u, _ = self._table
-        found = self._inverse(u, np.ones(len(u)), math.log(a), jnp if self.traced else np)
+        found = self._inverse(self._table[0], self._rate, math.log(a), jnp if self.traced else np)
         return found if self.traced else float(found)
 
     @property
@@ -210,24 +207,32 @@ class Background:
         """The supercomoving time at the end of the table."""
         return float(self._table[1][-1])
 
+    @cached_property
+    def _rate(self) -> Any:
+        """du/d tau = a^2 H at the points of the table."""
+        a = np.exp(self._table[0])
+        return a**2 * self.hubble(a)
+
     def scale_factor(self, time: Number) -> Number:
         """a(tau), traced; relative error below 1e-10."""
-        return self._scale_factor(time, jnp)
+        return jnp.exp(self._at(time, self._table[0], self._rate, jnp))
 
     def scale_factor_at(self, time: float) -> float:
         """a(tau) for one time, without JAX."""
-        return float(self._scale_factor(time, np))
-
-    def _scale_factor(self, time: Any, xp: Any) -> Any:
-        u, _ = self._table
-        return xp.exp(self._at(time, u, np.exp(2 * u) * self.hubble(np.exp(u)), xp))
+        return float(np.exp(self._at(time, self._table[0], self._rate, np)))
 
     def _at(self, time: Any, y: Any, slope: Any, xp: Any) -> Any:
-        """A quantity at a time, from its values y and its slopes dy/d tau at the points of the table."""
+        """Quantities at a time, from their values y and their slopes dy/d tau at the points of the table."""
         tau, y, slope = map(xp.asarray, (self._table[1], y, slope))
         i = xp.clip(xp.searchsorted(tau, time, side="right") - 1, 0, len(tau) - 2)
-        width = tau[i + 1] - tau[i]
-        return _hermite((time - tau[i]) / width, width, (y[i], y[i + 1]), (slope[i], slope[i + 1]))
+        values, slopes = ((each[..., i], each[..., i + 1]) for each in (y, slope))
+        return _hermite(time, (tau[i], tau[i + 1]), values, slopes)
+
+    def _inverse(self, y: Any, slope: Any, wanted: Any, xp: Any) -> Any:
+        """The time at which a rising quantity, y with the slope dy/d tau at the points of the table, has a value."""
+        tau, y, slope = map(xp.asarray, (self._table[1], y, slope))
+        i = xp.clip(xp.searchsorted(y, wanted, side="right") - 1, 0, len(tau) - 2)
+        return _hermite(wanted, (y[i], y[i + 1]), (tau[i], tau[i + 1]), (1 / slope[i], 1 / slope[i + 1]))
 
     @cached_property
     def _growth(self) -> Any:
@@ -281,10 +286,8 @@ class Background:
 
     @cached_property
     def _growing(self) -> tuple[Any, Any]:
-        """y = (D, dD/d tau, D_2, dD_2/d tau) at the points of the table, (4, points), and dy/du."""
+        """(D, dD/d tau, D_2, dD_2/d tau) at the points of the table, (4, points), and their slopes by tau."""
         s, (u, _) = self.settings, self._table
-        a = np.exp(u)
-        speed = a * a * expansion(s, a) ** 0.5  # a^2 H / H0
         xp: Any = jnp if self.traced else np
         if self.traced:  # errors of steps below 1e-11
             span = u[0] - math.log(self._first)
@@ -293,42 +296,26 @@ class Background:
             d, x, second, x2 = jnp.concatenate([begin[None], later]).T
         else:
             d, x, second, x2 = self._growth(u)
-        pull = 1.5 * s.matter * s.hubble * a / speed
-        slopes = xp.stack([x / speed, pull * d, x2 / speed, pull * (second - d**2)])
-        return xp.stack([d, s.hubble * x, second, s.hubble * x2]), slopes
+        pull = 1.5 * s.matter * s.hubble**2 * np.exp(u)
+        slopes = xp.stack([s.hubble * x, pull * d, s.hubble * x2, pull * (second - d**2)])
+        return xp.stack([d, slopes[0], second, slopes[2]]), slopes
 
     def growing(self, time: Any) -> Growing:
         """The growth of structure at a supercomoving time, traced; relative errors below 1e-10."""
-        u, _ = self._table
-        values, slopes = map(jnp.asarray, self._growing)
-        a = self.scale_factor(time)
-        width = u[1] - u[0]
-        i = jnp.clip(((jnp.log(a) - u[0]) / width).astype(jnp.int32), 0, len(u) - 2)
-        x = (jnp.log(a) - u[0]) / width - i
-        found = _hermite(x, width, (values[:, i], values[:, i + 1]), (slopes[:, i], slopes[:, i + 1]))
-        pull = 1.5 * self.settings.matter * self.settings.hubble**2 * a
-        return Growing(found[0], found[1], found[2], found[3], pull * found[0])
+        d, speed, second, second_speed = self._at(time, *self._growing, jnp)
+        pull = 1.5 * self.settings.matter * self.settings.hubble**2 * self.scale_factor(time)
+        return Growing(d, speed, second, second_speed, pull * d)
 
     def time_of_growth(self, growth: Number) -> Number:
         """The supercomoving time of a growth factor D, the inverse of `growing`, traced."""
-        return self._inverse(self._growing[0][0], self._growing[1][0], growth, jnp)
-
-    def _inverse(self, y: Any, slope: Any, wanted: Any, xp: Any) -> Any:
-        """The time at which a rising quantity, y with the slope dy/du at the points of the table, has a value."""
-        u, tau = map(xp.asarray, self._table)
-        y, slope = xp.asarray(y), xp.asarray(slope)
-        i = xp.clip(xp.searchsorted(y, wanted, side="right") - 1, 0, len(u) - 2)
-        rate = xp.exp(2 * u) * self.hubble(xp.exp(u)) * slope  # dy/d tau
-        width = y[i + 1] - y[i]
-        return _hermite((wanted - y[i]) / width, width, (tau[i], tau[i + 1]), (1 / rate[i], 1 / rate[i + 1]))
+        values, slopes = self._growing
+        return self._inverse(values[0], slopes[0], growth, jnp)
 
     def ends(self, first: float, stop: float, count: int, spacing: str) -> np.ndarray:
         """The supercomoving times of `count` steps from `first` to `stop` and of `first`, (count + 1,), equally
         spaced in the growth factor or, for `log_scale_factor`, in ln a."""
-        u, y = self._table[0], self._table[0]
-        slope = np.ones(len(u))
-        if spacing == "growth":
-            y, slope = self._growing[0][0], self._growing[1][0]
+        u = self._table[0]
+        y, slope = (each[0] for each in self._growing) if spacing == "growth" else (u, self._rate)
         begin, end = (np.interp(math.log(self.scale_factor_at(t)), u, y) for t in (first, stop))
         ends = self._inverse(y, slope, np.linspace(begin, end, count + 1), np)
         ends[0], ends[-1] = first, stop
@@ -348,8 +335,8 @@ class Background:
         return Growing(d, hubble * speed, second, hubble * second_speed, pull)
 
 
-def _hermite(x, width, values, slopes):
-    """The cubic through two values with two slopes, at the fraction x of the interval."""
-    low, high = values[0], values[1]
-    a, b = slopes[0] * width, slopes[1] * width
+def _hermite(at, ends, values, slopes):
+    """The cubic through two values with two slopes at the `ends` of an interval."""
+    (low, high), width = values, ends[1] - ends[0]
+    x, a, b = (at - ends[0]) / width, slopes[0] * width, slopes[1] * width
     return (1 + 2 * x) * (1 - x) ** 2 * low + x**2 * (3 - 2 * x) * high + x * (1 - x) ** 2 * a - x**2 * (1 - x) * b

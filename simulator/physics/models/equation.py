@@ -22,8 +22,7 @@ from simulator.spectral import Evaluated, Local, Points, Transform, arrays
 from simulator.spectral.operators import cross, fluctuation, hermitian, squared
 from simulator.spectral.transform import Tree
 
-_CHECKED: dict[Any, Any] = {float: Real, int: Integer, bool: Flag}
-"""Stricter types for plain annotations: numbers as elsewhere in a configuration (`2*pi`, no text, no NaN)."""
+_CHECKED: dict[Any, Any] = {float: Real, int: Integer, bool: Flag}  # Numbers as elsewhere in a configuration.
 
 
 class NoParameters(Settings):
@@ -35,8 +34,7 @@ class Field:
     """An evolved field in an equation's declaration."""
 
     name: str
-    vector: bool | int = False
-    """True: one component for each axis of the grid; a number: this many components."""
+    vector: bool | int = False  # True: one component for each axis of the grid; a number: this many components.
     complex: bool = False  # The values are complex. All fields of an equation are real, or all are complex.
     solenoidal: bool = False  # The divergence of initial conditions is removed.
     units: str = ""  # Units in words, e.g. "length/time".
@@ -65,14 +63,11 @@ class Equation(Model):
                 return {"u": -0.5 * self.gradient(products["square"])[0]}
 
     `linear`, `products` and `combine` are the equation; `advection` gives a CFL condition. All other methods of
-    `Model` can be overridden as well. Wavenumbers and derivatives have one entry for each axis of the grid: two in a
-    two-dimensional run.
-    """
+    `Model` can be overridden, too. Wavenumbers and derivatives have an entry for each axis of the grid."""
 
     Settings = NoParameters
     planar = True
-    evolved: ClassVar[Sequence[Field | str]] = ()
-    """The fields: names of real scalars, or `Field`s."""
+    evolved: ClassVar[Sequence[Field | str]] = ()  # The fields: names of real scalars, or `Field`s.
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -119,8 +114,7 @@ class Equation(Model):
         return other
 
     def combine(self, products: Tree, fields: Fields) -> Fields:
-        """N of each field; by default the product of the same name. Fields without an entry have no nonlinear
-        term."""
+        """N of each field, none for fields without an entry; by default the product of the same name."""
         return dict(products)
 
     def tendency(self, fields, time, accelerations=None, shift=None, keep=()) -> tuple[Fields, Evaluated]:
@@ -156,8 +150,7 @@ class Equation(Model):
         return whole
 
     def begin(self, fields: Fields, names: Any) -> Fields:
-        """The evolved fields; if modes grow, without the anti-Hermitian part of the coefficients, which is invisible
-        on the grid."""
+        """The evolved fields; if modes grow, without the anti-Hermitian part, which is invisible on the grid."""
         if not self.growing:
             return fields
         layout = self.transform.layout

@@ -28,9 +28,8 @@ def check_arrangement(one: Transform, other: Transform, whose: str) -> None:
     """Raises UserError if the points of two transforms lie on the devices in different ways."""
     a, b = one.physical, other.physical
     if a.spec != b.spec or a.shape != b.shape:
-        raise UserError(
-            f"devices.count: {whose} would be shared out differently; fewer devices, or fft.decomposition: slab, work"
-        )
+        works = "fewer devices, or fft.decomposition: slab, work"
+        raise UserError(f"devices.count: {whose} would be shared out differently; {works}")
 
 
 @dataclass(frozen=True)
@@ -38,18 +37,12 @@ class FieldSpec:
     """An evolved or a derived field."""
 
     name: str
-    components: tuple[str, ...] = ()
-    """Names of the components of a vector; none for a scalar."""
-    solenoidal: bool = False
-    """The field is kept free of divergence."""
-    complex: bool = False
-    """The values on the grid are complex."""
-    units: str = ""
-    """Units in terms of length, time and mass, e.g. "length/time"; empty if the user's equation defines them."""
-    transform: Transform | None = None
-    """The transform of an evolved field, if it is not the model's."""
-    axial: bool = False
-    """The field is a curl: in a plane it is along the normal, and a scalar."""
+    components: tuple[str, ...] = ()  # Names of the components of a vector; none for a scalar.
+    solenoidal: bool = False  # The field is kept free of divergence.
+    complex: bool = False  # The values on the grid are complex.
+    units: str = ""  # Of length, time and mass, e.g. "length/time"; empty if the user defines them.
+    transform: Transform | None = None  # The transform of an evolved field, if it is not the model's.
+    axial: bool = False  # The field is a curl: in a plane it is along the normal, and a scalar.
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,8 +64,7 @@ class DerivedField(NamedTuple):
     """A field that output may request besides the evolved ones."""
 
     spec: FieldSpec
-    values: Callable[[Fields], jax.Array]
-    """The function from spectral fields to the values (component, x, y, z) of this field, zero in padding."""
+    values: Callable[[Fields], jax.Array]  # Values (component, x, y, z), zero in padding.
 
 
 def by_name(*derived: DerivedField) -> dict[str, DerivedField]:

@@ -1,42 +1,45 @@
-"""Scalars that describe a turbulent flow, and measures of its resolution.
+"""Scalars that describe a turbulent flow, measures of its resolution, and the energy of its waves.
 
 Definitions: Pope, Turbulent Flows (2000), sections 6.5 and 13.4. Isotropic formulas are applied to any flow. In d
 dimensions the spectrum tensor of isotropic, solenoidal turbulence has the trace 2 E(k) / S_d(k), S_d the surface of
-the sphere |k|, which gives the factors of `_INTEGRAL` and d (d + 2) of the Taylor scale.
-"""
+the sphere |k|, which gives the factors of `_INTEGRAL` and d (d + 2) of the Taylor scale."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from math import pi
+from math import hypot, pi
 from operator import add
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from simulator.spectral import Evaluated, Layout, Local, Transform
-from simulator.spectral.arrays import Number, OfModes, PhysicalScalar, PhysicalVector, PointValues, SpectralVector
+from simulator.spectral.arrays import (
+    Number,
+    OfModes,
+    OverModes,
+    PhysicalScalar,
+    PhysicalVector,
+    PointValues,
+    SpectralScalar,
+    SpectralVector,
+)
 from simulator.spectral.grid import AXES
-from simulator.spectral.operators import curl, dot, squared, symmetric_pairs, wavenumbers
+from simulator.spectral.operators import cross, curl, dot, squared, symmetric_pairs, wavenumbers
 
-EDGE = 0.8
-"""The edge of the spectrum consists of the modes with some |k_i| beyond this fraction of the largest."""
-RESOLVED = 1.0
-"""The smallest k_max eta of a resolved flow. Low-order statistics need this much, statistics of velocity gradients
-1.5 (Pope, Turbulent Flows, section 9.1.2)."""
-UNDER_RESOLVED = 1e-3
-"""Fraction of the enstrophy, or of the kinetic energy of waves, at the edge of the spectrum above which a run
-warns."""
+EDGE = 0.8  # The edge of the spectrum consists of the modes with some |k_i| beyond this fraction of the largest.
+RESOLVED = 1.0  # The smallest k_max eta of a resolved flow; gradients need 1.5 (Pope, section 9.1.2).
+UNDER_RESOLVED = 1e-3  # The largest part of enstrophy, or of waves' energy, at the edge of the spectrum.
 _NEWTON_STEPS = 8
 
-Damping = Sequence[tuple[int, float | jax.Array]]
-"""Pairs (n, nu_n): modes are damped at the sum of nu_n k^(2 n)."""
+Damping = Sequence[tuple[int, float | jax.Array]]  # Pairs (n, nu_n): modes are damped at the sum of nu_n k^(2 n).
 
 
 def tail_fraction(layout: Layout, values: OfModes, floor: Number | float) -> Number:
-    """The fraction of the sum of `values` >= 0 over all modes that lies at the edge of the spectrum; 0 if the sum is
-    round-off, that is, at most `floor`."""
+    """The fraction of the sum of `values` >= 0 over all modes that lies at the edge of the spectrum; 0 if it is at
+    most `floor`."""
     edge = jnp.zeros((1, 1, 1), bool)
     for axis, kept in zip(AXES, layout.grid.kept, strict=True):
         mode_numbers = layout.integers(axis)
@@ -55,9 +58,7 @@ def dissipation_scale(damping: Damping, dissipation: Number, of: Literal["energy
 
     With viscosity alone this is Kolmogorov's (nu^3 / dissipation)^(1/4), with one hyperviscosity alone (nu_n^3 /
     dissipation)^(1 / (6 n - 2)); with both the result is at least the longer of these two lengths. For enstrophy it
-    is Kraichnan's (nu^3 / dissipation)^(1/6) (Phys. Fluids 10, 1417, 1967). `dissipation` is the total; if it is 0
-    the result is nan.
-    """
+    is Kraichnan's (nu^3 / dissipation)^(1/6) (Phys. Fluids 10, 1417, 1967). If `dissipation` is 0: nan."""
     eddies = {"energy": 2 / 3, "enstrophy": 0.0}[of]
     orders = jnp.asarray([2 * n - eddies for n, _ in damping], jnp.float64)
     coefficients = jnp.stack([jnp.asarray(nu, jnp.float64) for _, nu in damping])
@@ -78,19 +79,16 @@ def unresolved(row: Mapping[str, float]) -> list[str]:
     """Warnings about the resolution of a flow from a row of diagnostics, one for each field that the grid cuts off.
 
     k_max times the dissipation scale describes where a cascade ends. Before the cascade reaches it, as after a start
-    at large scales, the edge of the spectrum is empty and nothing is lost.
-    """
+    at large scales, the edge of the spectrum is empty and nothing is lost."""
     lines = []
     for field, column, edge in (
         ("flow", "k_max_eta", "edge_enstrophy"),
         ("magnetic field", "k_max_resistive", "edge_magnetic_enstrophy"),
     ):
         if row.get(column, RESOLVED) < RESOLVED and row[edge] > UNDER_RESOLVED:
-            lines.append(
-                f"the {field} is under-resolved: {column} = {row[column]:.2f}, below {RESOLVED:g}, and "
-                f"{row[edge]:.1%} of its squared gradients lies near the grid's edge; a finer grid or more damping "
-                f"resolves it"
-            )
+            found = f"{column} = {row[column]:.2f}, below {RESOLVED:g}, and {row[edge]:.1%} of its squared gradients"
+            cure = "a finer grid or more damping resolves it"
+            lines.append(f"the {field} is under-resolved: {found} lies near the grid's edge; {cure}")
     return lines
 
 
@@ -104,8 +102,7 @@ def ratio(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.where(b == 0, jnp.nan, a / jnp.where(b == 0, 1, b))
 
 
-_INTEGRAL = {3: pi / 2, 2: 2.0}
-"""Factor of the integral scale, by dimensions: L = factor / u_rms^2 sum E(k) / k."""
+_INTEGRAL = {3: pi / 2, 2: 2.0}  # Factor of the integral scale, by dimensions: L = factor / u_rms^2 sum E(k) / k.
 
 
 class Cascade(NamedTuple):
@@ -127,8 +124,8 @@ def mean_and_rms(
     mean: Float[Array, "d"], means: Mapping[str, Number], name: str, rms: str, stress: str
 ) -> dict[str, Number]:
     """Columns of a vector: `mean_NAME_x`, ...; `RMS`, sqrt(<v'^2> / d), and `RMS_x`, sqrt(<v'_x^2>), ...;
-    `STRESS_xy`, <v'_x v'_y>, `STRESS_xz`, `STRESS_yz`. `mean` is the box mean of the vector; `means` are the box
-    means of `products_about`."""
+    `STRESS_xy`, <v'_x v'_y>, `STRESS_xz`, `STRESS_yz`. `mean`: that of the vector; `means`: those of
+    `products_about`."""
     axes = AXES[: len(mean)]
     squares = [means[f"{name}_{axis}{axis}"] for axis in axes]
     across = [axes[i] + axes[j] for i, j in symmetric_pairs(len(axes)) if i != j]
@@ -141,12 +138,9 @@ def mean_and_rms(
 
 
 def moments(
-    transform: Transform,
-    inputs: Mapping[str, SpectralVector],
-    rate: Callable[[PointValues], PhysicalScalar],
-    further: Callable[[PointValues, Any], Local] = lambda values, parameters: Local({}),
-    parameters: Any = (),
-) -> Evaluated:
+    transform: Transform, inputs: Mapping[str, SpectralVector], rate: Callable[[PointValues], PhysicalScalar],
+    further: Callable[[PointValues, Any], Local] = lambda values, parameters: Local({}), parameters: Any = (),
+) -> Evaluated:  # fmt: skip
     """Moments of the velocity and of its longitudinal gradients du_i/dx_i, and the largest speed, divergence and
     rate; with the maxima and means of `further`, a function of the values of all `inputs` and of `parameters`."""
     velocity = inputs["velocity"]
@@ -181,9 +175,7 @@ def flow_scalars(
     Taylor scale sqrt(d (d + 2) u_rms^2 / <omega^2>), turnover time integral scale / u_rms; Kolmogorov scale, or
     Kraichnan's scale of a cascade of enstrophy, as in `dissipation_scale`; `edge_enstrophy` is the fraction of the
     enstrophy at the edge of the spectrum. Skewness and flatness are those of the longitudinal gradients du_i/dx_i.
-    Quantities that depend on viscosity are left out if it is 0; in two dimensions the helicity is left out, which is
-    0.
-    """
+    Quantities that depend on viscosity are left out if it is 0, and the helicity in two dimensions."""
     layout, dimensions = transform.layout, len(velocity)
     omega = curl(layout, velocity)
     enstrophy = 0.5 * layout.inner(omega, omega).sum()
@@ -221,3 +213,90 @@ def flow_scalars(
         "edge_enstrophy": tail_fraction(layout, squared(omega), 0.0),
         "rate": evaluated.maxima["rate"],
     }
+
+
+def _linear(
+    layout: Layout, rotation: Sequence[float], buoyancy: float, axis: Sequence[float], dtype
+) -> tuple[OverModes, OverModes, OverModes]:
+    """The linear problem of each mode: 2 Omega . k / |k|, the only part of the rotation that acts on a mode; omega >=
+    0 (1/time), 0 where it is round-off, omega^2 = (N^2 |k x e|^2 + (2 Omega . k)^2) / k^2 with e = `axis`; and 1, -1
+    or 0, the sign of the group velocity of the wave exp(i (k . x - omega t)) along e."""
+    k = _in_space(wavenumbers(layout, dtype))
+    k2 = k[0] ** 2 + k[1] ** 2 + k[2] ** 2
+    length = jnp.sqrt(k2)
+    inverse = jnp.where(k2 == 0, 0, 1 / jnp.where(k2 == 0, 1, length))
+    small = 64 * jnp.finfo(dtype).eps
+
+    def along(vector: Sequence[float]) -> jax.Array:
+        return jnp.asarray(sum(v * q for v, q in zip(vector, k, strict=True) if v), dtype) * inverse
+
+    x, y, z = (jnp.asarray(q, dtype) for q in k)
+    e = np.asarray(axis)
+    across = jnp.sqrt((y * e[2] - z * e[1]) ** 2 + (z * e[0] - x * e[2]) ** 2 + (x * e[1] - y * e[0]) ** 2)
+    across = across * inverse
+    fastest = hypot(buoyancy, 2 * hypot(*rotation))
+    coriolis = 2 * along(rotation)
+    coriolis = jnp.where(abs(coriolis) <= small * fastest, 0, coriolis)
+    squares = coriolis**2 + jnp.where(across <= small, 0, buoyancy * across) ** 2
+    # omega omega' |k| = (2 Omega . k) (2 Omega . e) / |k| - omega^2 k . e / |k|
+    slope = coriolis * 2 * float(np.dot(rotation, e)) - squares * along(axis)
+    rise = jnp.where(abs(slope) <= small * fastest**2, 0, jnp.sign(slope))
+    return coriolis, jnp.sqrt(squares), rise
+
+
+def _in_space(vector: Any) -> list[Any]:
+    components = list(vector)
+    return components if len(components) == 3 else [*components, 0 * components[0]]
+
+
+def energy_parts(
+    layout: Layout, velocity: SpectralVector, theta: SpectralScalar | None, rotation: Sequence[float],
+    buoyancy_frequency: float, axis: Sequence[float],
+) -> dict[str, OfModes]:  # fmt: skip
+    """The energy of each mode by its part in the linear, inviscid motion
+
+        u_t = P[-2 Omega x u + N theta e],  theta_t = -N u . e,  theta = b / N,
+
+    of an unbounded fluid with any directions of `rotation` Omega and `axis` e. Without stratification `theta` is None
+    and N = 0. The energies add up to (|u|^2 + |theta|^2) / 2.
+
+    A mode with frequency omega > 0 is a pair of waves and a steady part of amplitude a = (N u . (k x e) / |k| - F
+    theta) / omega, F = 2 Omega . k / |k|, which carries all its linear potential vorticity, q = N omega_vorticity . e
+    + 2 Omega . grad theta: |q| = |k| omega |a| (Bartello 1995, J. Atmos. Sci. 52, 4410; Smith and Waleffe 2002, J.
+    Fluid Mech. 451, 145). `wave_up_energy` is the energy of waves whose group velocity has a positive component along
+    e, `wave_down_energy` that of waves with a negative component; the energy of all other waves is divided equally.
+
+    `wave_energy`: both waves. `vortical_energy`: the steady part, and without stratification all modes with omega =
+    0, the two-dimensional flow. `shear_energy`, with stratification only: modes with omega = 0, horizontally uniform
+    flow and buoyancy, their means included."""
+    dtype = velocity.real.dtype
+    coriolis, omega, rise = _linear(layout, rotation, buoyancy_frequency, _in_space(axis), dtype)
+    inverse = jnp.where(omega > 0, 1 / jnp.where(omega > 0, omega, 1), 0)
+    inverse_k = jnp.sqrt(layout.inverse_k_squared(dtype))
+    velocity, axis = jnp.stack(_in_space(velocity)), _in_space(axis)
+    scaled_curl = 1j * cross(_in_space(wavenumbers(layout, dtype)), velocity) * inverse_k  # i k x u / |k|
+    rising, spinning = (
+        jnp.asarray(sum(float(d) * v[i] for i, d in enumerate(axis) if d)) for v in (velocity, scaled_curl)
+    )
+    total = 0.5 * squared(velocity)
+    # Twice the excess of the wave along k over the wave against it: for inertial waves the helicity.
+    excess = coriolis * (dot(velocity.real, scaled_curl.real) + dot(velocity.imag, scaled_curl.imag))
+    vortical = jnp.zeros_like(total)
+    if theta is not None:
+        total = total + 0.5 * abs(theta) ** 2
+        # u . (k x e) = -e . (k x u) = i e . (i k x u)
+        amplitude = (1j * buoyancy_frequency * spinning - coriolis * theta) * inverse
+        vortical = 0.5 * abs(amplitude) ** 2
+        excess = excess + 2 * buoyancy_frequency * (rising.real * theta.imag - rising.imag * theta.real)
+    oscillating = omega > 0
+    wave = jnp.where(oscillating, total - vortical, 0)
+    difference = -0.5 * rise * excess * inverse
+    steady = jnp.where(oscillating, 0, total)
+    parts = {
+        "wave_energy": wave,
+        "wave_up_energy": 0.5 * (wave + difference),
+        "wave_down_energy": 0.5 * (wave - difference),
+    }
+    if theta is None:
+        return parts | {"vortical_energy": steady}
+    return parts | {"vortical_energy": jnp.where(oscillating, vortical, 0), "shear_energy": steady}

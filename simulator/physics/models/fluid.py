@@ -26,8 +26,7 @@ strain gradient Q R
 _OF_TABLES = "step time dt cfl x y z k r r_outer sigma contrast axis"
 RESERVED = frozenset(f"{_OF_MODELS} {_OF_TABLES}".split())
 """Names of fields, spectra and quantities of some model, of coordinates of tables and series, and of products that
-are computed at points. `viscous`, `ohmic`, `drag` and `subgrid` are reserved because of the columns
-`NAME_dissipation`."""
+are computed at points. `viscous`, `ohmic`, `drag`, `subgrid`: columns `NAME_dissipation`."""
 LONGEST_NAME = 64
 
 
@@ -66,8 +65,7 @@ class Scalar(Settings):
     diffusivity: NonNegative
     """Molecular diffusivity, length^2 / time."""
     mean_gradient: AxisVector = (0.0, 0.0, 0.0)
-    """G: the whole field is theta + G . x, and the velocity produces fluctuations from G; one number for each axis of
-    the grid."""
+    """G, a number for each axis: the whole field is theta + G . x, and the velocity produces fluctuations from G."""
 
 
 class FlowSettings(Settings):
@@ -174,9 +172,7 @@ def damping(coefficient: float, hyper: Hyperdiffusion | None) -> Damping:
 def damping_rate(layout: Layout, terms: Damping, dtype) -> arrays.OfModes:
     """The rate (1/time) at which `terms` damp each mode.
 
-    The rates are computed in double precision; rates beyond the range of single precision are capped, far beyond 1/dt
-    of any step.
-    """
+    Computed in double precision; rates beyond the range of single precision, far above any 1/dt, are capped."""
     k2 = layout.k_squared()
     (_, first), *hyper = terms
     rate = first * k2
@@ -335,8 +331,7 @@ def pressure(
     """Values of the pressure over density, without mean: lap(p + |u|^2 / 2) = div F.
 
     F is the right-hand side of the momentum equation before the projection: a pointwise function of the inputs'
-    values and a linear part given as coefficients.
-    """
+    values and a linear part given as coefficients."""
 
     def head(values, points, parameters):
         return Local({"force": pointwise_force(values), "kinetic": 0.5 * operators.squared(values["velocity"])})

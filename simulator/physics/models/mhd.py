@@ -73,8 +73,7 @@ class Mhd(NavierStokes):
     The energy flows to small scales there, too (Biskamp, section 8.1).
 
     The Hall term, of length d, conserves the energy. Along a mean field B waves have omega = k B (sqrt(1 + (k d /
-    2)^2) +- k d / 2): Mahajan & Krishan, Mon. Not. R. Astron. Soc. 359, L27 (2005).
-    """
+    2)^2) +- k d / 2): Mahajan & Krishan, Mon. Not. R. Astron. Soc. 359, L27 (2005)."""
 
     Settings = MhdSettings
     exact_force = Rotational(magnetic=True)
@@ -179,8 +178,7 @@ class Mhd(NavierStokes):
         return flow.Cascade("energy", viscous)
 
     def _topology(self, b: jax.Array) -> dict[str, arrays.OfModes]:
-        """The third quantity of each mode that ideal flow conserves, by name: Re a* . b with curl a = b, or in two
-        dimensions |a|^2."""
+        """The third quantity that ideal flow conserves, for each mode: Re a* . b with curl a = b; in planes |a|^2."""
         potential = inverse_curl(self.transform.layout, b)
         if self.transform.grid.planar:
             return {"square_potential": squared(potential)}
@@ -225,8 +223,7 @@ class Mhd(NavierStokes):
         return {}  # the waves of a rotating conductor are not those of a rotating flow
 
     def transfers(self, fields: Fields) -> dict[str, arrays.OfModes]:
-        """Advection conserves the kinetic energy; `lorentz` converts kinetic into magnetic energy, its
-        `induction`."""
+        """Advection conserves kinetic energy; `lorentz` converts it into magnetic energy, its `induction`."""
 
         def terms(values, points, parameters) -> Local:
             u, b = values["velocity"], values["magnetic"]

@@ -18,8 +18,7 @@ from simulator.spectral.bins import shell_spectra
 from simulator.spectral.operators import project, squared
 from simulator.spectral.transform import Shift, Tree
 
-Force = Callable[[Fields, jax.Array], Fields]
-"""(fields, time) to accelerations, by name of the accelerated field."""
+Force = Callable[[Fields, jax.Array], Fields]  # (fields, time) to accelerations, by name of the accelerated field.
 
 
 class Balance(NamedTuple):
@@ -34,14 +33,10 @@ class Dynamics:
     """The equation du/dt = L u + N(u, t), as integrators and the loop over steps use it.
 
     N = combine(pointwise(inputs(u))): the transform brings `inputs` to physical space, block by block, applies
-    `pointwise`, and transforms the products back. L is diagonal and is integrated exactly.
-    """
+    `pointwise`, and transforms the products back. L is diagonal and is integrated exactly."""
 
-    split: ClassVar[bool] = False
-    """Whether the equation is solved by split steps, as a `SplitModel`."""
-    guarded: ClassVar[bool] = False
-    """Whether the rate is NaN if no step can be taken from finite fields. The step then leaves the fields unchanged,
-    and `trouble` states the reason."""
+    split: ClassVar[bool] = False  # Whether the equation is solved by split steps, as a `SplitModel`.
+    guarded: ClassVar[bool] = False  # Whether the rate is NaN, and fields stay, if `trouble` allows no step.
 
     def __init__(self, settings: Any, transform: Transform, fields: Sequence[FieldSpec]):
         """`fields` are the evolved ones."""
@@ -67,8 +62,8 @@ class Dynamics:
         return fields
 
     def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
-        """Products of values at a point. `maxima["rate"]`, if present, is the advective rate sum_i |v_i| / dx_i
-        (1/time) that limits dt."""
+        """Products of values at a point. `maxima["rate"]`: the rate sum_i |v_i| / dx_i (1/time) that limits dt, if
+        any."""
         raise TypeError(f"{type(self).__name__} does not define pointwise")
 
     def parameters(self, time: arrays.Number) -> Tree:
@@ -83,8 +78,7 @@ class Dynamics:
         """The diagonal L of each field (1/time), real or complex, of either sign; it broadcasts against the field.
 
         Fields without an entry have none. For a real field L(-k) has to be the conjugate of L(k). If L or N lets
-        modes grow, the tendency has to be Hermitian on the plane kz = 0 (`operators.hermitian`).
-        """
+        modes grow, the tendency has to be Hermitian on the plane kz = 0 (`operators.hermitian`)."""
         return {}
 
     def linear_terms(self) -> dict[str, arrays.OverModes]:
@@ -97,19 +91,14 @@ class Dynamics:
         return maxima.get("rate", jnp.zeros((), self.transform.dtype))
 
     def tendency(
-        self,
-        fields: Fields,
-        time: arrays.Number,
-        accelerations: Fields | None = None,
-        shift: Shift | None = None,
+        self, fields: Fields, time: arrays.Number, accelerations: Fields | None = None, shift: Shift | None = None,
         keep: Collection[str] = (),
-    ) -> tuple[Fields, Evaluated]:
+    ) -> tuple[Fields, Evaluated]:  # fmt: skip
         """N plus the accelerations of a forcing; and the result of `Transform.evaluate`, with the maxima of
         `pointwise` and the values of the inputs in `keep`.
 
-        With `shift` the products are evaluated on a shifted grid, which changes the phase of their aliasing errors;
-        no values are kept then.
-        """
+        With `shift` products are evaluated on a shifted grid, with other phases of aliasing errors, and no values
+        kept."""
         inputs, parameters = self.inputs(fields), self.parameters(time)
         if shift is None:
             kept = tuple(name for name in keep if name in inputs)
@@ -133,8 +122,7 @@ class Dynamics:
         return {}
 
     def contents(self, state: "State") -> Any:
-        """The argument `fields` of the model's methods: the fields of a state, and the other arrays that steps
-        change, such as particles."""
+        """The argument `fields` of the model's methods: the fields of a state, and what else steps change."""
         return state.fields
 
 
@@ -154,8 +142,7 @@ class Observables(Dynamics):
         return {**self.fields, **{name: field.spec for name, field in self.derived().items()}}
 
     def spec(self, name: str) -> FieldSpec:
-        """The specification of a field, evolved or derived. Raises KeyError, which lists the fields, for another
-        name."""
+        """The specification of a field, evolved or derived. Raises KeyError, which lists them, for others."""
         specs = self.specs()
         if name not in specs:
             raise KeyError(f"{name!r} is not a field of this model; its fields are {', '.join(specs)}")
@@ -280,24 +267,15 @@ class Model(Observables):
     """An equation that a configuration can name: its `Dynamics`, its `Observables`, and here how a run makes, starts
     and forces it.
 
-    A subclass has to define `Settings`, `pointwise` and `combine`, and to pass its fields to `__init__`. Everything
-    else has a default.
-    """
+    A subclass defines `Settings`, `pointwise` and `combine`, and passes its fields to `__init__`."""
 
     Settings: ClassVar[type[Settings]]
-    integrators: ClassVar[tuple[str, ...]] = ()
-    """The integrators that can solve the equation, the default first; empty: all for models of its kind."""
-    dealias: ClassVar[tuple[str, ...]] = ()
-    """The allowed values of `grid.dealias`, the default first; empty: all."""
-    planar: ClassVar[bool] = False
-    """Whether the equation can also be solved in two dimensions."""
-    open: ClassVar[bool] = False
-    """Whether the model is known only when the user's files are read; integrator, dealiasing and forcing are then
-    checked against it."""
-    unforced: str | None = None
-    """The reason why the model cannot be forced; None if it can."""
-    background: Background | None = None
-    """The expanding background; None: a static box."""
+    integrators: ClassVar[tuple[str, ...]] = ()  # Those that solve it, the default first; empty: all of its kind.
+    dealias: ClassVar[tuple[str, ...]] = ()  # The allowed values of `grid.dealias`, the default first; empty: all.
+    planar: ClassVar[bool] = False  # Whether the equation can also be solved in two dimensions.
+    open: ClassVar[bool] = False  # Whether a user's file defines the model, against which other keys are checked.
+    unforced: str | None = None  # The reason why the model cannot be forced; None if it can.
+    background: Background | None = None  # The expanding background; None: a static box.
 
     @classmethod
     def misfit(cls, settings: Any, integrator: type[Integrator]) -> str | None:
@@ -306,13 +284,11 @@ class Model(Observables):
 
     @classmethod
     def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> "Model":
-        """The model of a run. `make(real=True, every=False)` is `make_transform` on the run's grid and devices;
-        `files` opens the user's files."""
+        """The model of a run. `make(real=True, every=False)` makes a transform of the run; `files` opens files."""
         return cls(settings, make())  # type: ignore[call-arg] - subclasses know their fields
 
     def settle(self) -> None:
-        """Computes on the devices the quantities that depend only on settings; called once on every process, when the
-        model is made."""
+        """Computes on the devices what depends only on settings; called once on every process, at the start."""
 
     @property
     def solenoidal(self) -> tuple[str, ...]:
@@ -356,8 +332,7 @@ class Model(Observables):
 class SplitModel(Model):
     """An equation du/dt = T u + V(u) u whose two parts are solved exactly, one after the other.
 
-    T is diagonal in spectral space. V is pointwise in physical space and constant during a kick.
-    """
+    T is diagonal in spectral space. V is pointwise in physical space and constant during a kick."""
 
     split: ClassVar[bool] = True
 
@@ -379,8 +354,7 @@ class SplitModel(Model):
     def kick(self, fields: Fields, time: arrays.Number, duration: arrays.Number) -> tuple[Fields, arrays.Number]:
         """exp(duration V) u at `time`, and the rate (1/time, double) that limits dt: dt = cfl / rate.
 
-        `memory` has to hold the first step's `rate`.
-        """
+        `memory` has to hold the first step's `rate`."""
         raise TypeError(f"{type(self).__name__} does not define kick")
 
 
@@ -389,19 +363,14 @@ class SplitModel(Model):
 class State:
     """Everything that influences the next step, and so the content of a checkpoint.
 
-    With a fixed dt the time is origin + since * dt: it is not accumulated.
-    """
+    With a fixed dt the time is origin + since * dt: it is not accumulated."""
 
     fields: Fields
     time: arrays.Number
     step: arrays.Whole
-    dt: arrays.Number
-    """The size of the last step; 0 before the first."""
+    dt: arrays.Number  # The size of the last step; 0 before the first.
     origin: arrays.Number
     since: arrays.Whole
-    memory: dict[str, jax.Array]
-    """Small arrays, replicated on every device, that forcing and model carry from step to step."""
-    history: dict[str, Fields] = field(default_factory=dict)
-    """Spectral arrays that a multistep integrator carries, by name: trees of the evolved fields."""
-    particles: dict[str, ParticleSet] = field(default_factory=dict)
-    """The particles, by name: particles that are matter, or particles that move with the fluid."""
+    memory: dict[str, jax.Array]  # Small arrays, replicated, that forcing and model carry on.
+    history: dict[str, Fields] = field(default_factory=dict)  # Of multistep integrators: trees of fields.
+    particles: dict[str, ParticleSet] = field(default_factory=dict)  # By name: matter, or tracers.

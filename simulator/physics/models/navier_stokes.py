@@ -11,10 +11,9 @@ from simulator.physics.models import fluid
 from simulator.physics.models.advection import Momentum, Rotational, advection_of, divergence_of_stress
 from simulator.physics.models.closures import CLOSURES, Closure
 from simulator.physics.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec, by_name
-from simulator.physics.models.flow import Cascade, flow_scalars, moments, ratio, unresolved
+from simulator.physics.models.flow import Cascade, energy_parts, flow_scalars, moments, ratio, unresolved
 from simulator.physics.models.fluid import FlowSettings
 from simulator.physics.models.model import Balance, Model
-from simulator.physics.models.normal_modes import energy_parts
 from simulator.spectral import Evaluated, Local, Points, Transform
 from simulator.spectral.arrays import (
     Number,
@@ -45,14 +44,12 @@ class NavierStokes(Model):
     section 3.3.
 
     In two dimensions the velocity has two components and the vorticity one, along the normal. Rotation has no effect
-    there, because its force is a gradient, and the only closures are those of users.
-    """
+    there, because its force is a gradient, and the only closures are those of users."""
 
     Settings = NavierStokesSettings
     planar = True
     budget = "step"
-    exact_force: Momentum = Rotational()
-    """The nonlinear force with all its gradients except that of u^2 / 2; the pressure follows from its divergence."""
+    exact_force: Momentum = Rotational()  # The force with all gradients but that of u^2 / 2, for the pressure.
 
     def __init__(self, settings: NavierStokesSettings, transform: Transform, further: Sequence[FieldSpec] = ()):
         """`further`: fields that a subclass evolves besides velocity and scalars."""
@@ -150,8 +147,7 @@ class NavierStokes(Model):
         return maxima["rate"] + 2 * hypot(*self.settings.rotation)
 
     def tendency(self, fields, time, accelerations=None, shift=None, keep=()) -> tuple[Fields, Evaluated]:
-        """As for every model, with the rates of a modal closure; the stress of another closure is among the
-        products."""
+        """As for every model, with the rates of a modal closure; other closures are among the products."""
         rates, evaluated = super().tendency(fields, time, accelerations, shift, keep)
         if self.closure is None or not self.closure.modal:
             return rates, evaluated

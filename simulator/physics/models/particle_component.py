@@ -26,8 +26,7 @@ from simulator.spectral.operators import gradient
 COMPENSATED_WIDTH = 0.85
 """Grid spacings. The widest with which waves at half the grid's Nyquist wavenumber grow from a = 0.02 to 1 by 90 % of
 what linear theory says, or more: attraction is 0.965 there, and 0.9999 at a quarter."""
-RECORDS = {"position": 3, "velocity": 3, "mass": 0}
-"""Records of a particle, and their components (0: a scalar)."""
+RECORDS = {"position": 3, "velocity": 3, "mass": 0}  # Records of a particle, and their components (0: a scalar).
 
 
 def accelerated(particles: ParticleSet, pull: jax.Array) -> ParticleVectors:
@@ -45,8 +44,8 @@ class ParticleComponentSettings(Settings):
     """The undisturbed places from which a start displaces the particles: a cubic lattice, or a glass, in which random
     particles have been pushed apart until their noise was gone."""
     assignment: Scheme = "pcs"
-    """The weights with which mass is assigned to the grid and forces are interpolated: cic, tsc or pcs, over 2, 3 or
-    4 points of an axis."""
+    """Weights that assign mass to the grid and interpolate forces: cic, tsc or pcs, over 2, 3 or 4 points of an
+    axis."""
     softening: Literal["compensated"] | NonNegative = "compensated"
     """compensated: structure grows as in linear theory up to half the grid's Nyquist wavenumber; forces between two
     particles oscillate about Newton's, by 18 % at 3 grid spacings and 5 to 9 % beyond 4. A number: the diameter of a
@@ -56,8 +55,7 @@ class ParticleComponentSettings(Settings):
     """Put mass on two grids that are half a cell apart, which cancels the largest aliases of the density and of the
     force, for twice the deposits, interpolations and their transforms."""
     reproducible: Flag = False
-    """Sum up masses as whole numbers, which gives the same density on any number of devices; with interlacing that of
-    either grid."""
+    """Sum up masses as whole numbers: the same density on any number of devices; with interlacing on either grid."""
 
 
 class ParticleComponent(Component):
@@ -67,12 +65,10 @@ class ParticleComponent(Component):
     acceleration is computed from the modes of the potential and interpolated with the same weights, whose window is
     divided out, too. Both are multiplied by the transform of a particle's cloud. Forces between particles are then
     equal and opposite, and the momentum of all matter is conserved to round-off. Hockney & Eastwood, Computer
-    Simulation Using Particles (1988), chapters 5 and 8.
-    """
+    Simulation Using Particles (1988), chapters 5 and 8."""
 
     Settings = ParticleComponentSettings
-    places: ParticleSet | None = None
-    """In a gradient by the start, the undisturbed particles from which it displaces those of a run."""
+    places: ParticleSet | None = None  # In a gradient by the start: the undisturbed particles.
 
     def __init__(
         self, settings: ParticleComponentSettings, gravity: Gravity, make: Callable[..., Transform], files: object

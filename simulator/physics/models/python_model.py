@@ -21,8 +21,7 @@ from simulator.settings import InputPath, Settings
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.transform import Tree
 
-_TAKEN = frozenset(("step", "time", "dt", "cfl", "x", "y", "z", "k", "rate"))
-"""Coordinates of tables and series."""
+_TAKEN = frozenset(("step", "time", "dt", "cfl", "x", "y", "z", "k", "rate"))  # Coordinates of tables and series.
 
 
 class PythonModelSettings(Settings):
@@ -107,10 +106,7 @@ def _check_declaration(kind: Any, path: Path, name: str) -> None:
         if field.startswith(("memory", "history")):
             raise UserError(f"{where}: names that begin with memory or history are taken; rename {field!r}")
     if len({field.complex for field in fields}) > 1:
-        raise UserError(
-            f"{where}: real and complex fields cannot be mixed; write a complex field as two real ones, or a real "
-            "one as a complex one"
-        )
+        raise UserError(f"{where}: real and complex fields cannot be mixed; write all as real or all as complex")
     base = SplitEquation if issubclass(kind, SplitEquation) else Equation
     for parameter in kind.Settings.model_fields:
         if hasattr(base, parameter) or parameter in ("settings", "transform", "fields"):
@@ -132,20 +128,16 @@ class _Check:
         given = self._traced("inputs", model.inputs, state)
         for leaf in jax.tree.leaves(given):
             if leaf.shape[-3:] != self._layout.shape:
-                self._refuse(
-                    "inputs",
-                    f"has an array of shape {self._layout.seen_part(leaf.shape)}; spectral fields are needed",
-                )
+                shape = self._layout.seen_part(leaf.shape)
+                self._refuse("inputs", f"has an array of shape {shape}; spectral fields are needed")
         products = self._pointwise(given)
         coefficients = jax.tree.map(lambda p: self._modes(p.shape[:-3]), products)
         self._fields("combine", self._traced("combine", model.combine, coefficients, state))
         time = jax.ShapeDtypeStruct((), jnp.float64)
         for name, value in self._traced("quantities", model.diagnostics, state, time).items():
             if jnp.shape(value) or jnp.iscomplexobj(value) or not name.isidentifier():
-                self._refuse(
-                    "quantities",
-                    f"{name} has shape {jnp.shape(value)} and type {value.dtype}; real numbers are needed",
-                )
+                given = f"{name} has shape {jnp.shape(value)} and type {value.dtype}"
+                self._refuse("quantities", f"{given}; real numbers are needed")
 
     def _modes(self, lead: tuple[int, ...]) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((*lead, *self._layout.shape), self._kind)

@@ -95,8 +95,7 @@ class SchrodingerPoisson(SplitModel):
     by 1/a (supercomoving variables, see `models.cosmology`).
 
     In two dimensions nothing depends on z: densities are still masses per volume, the mass of the box is that of a
-    layer of unit depth, and gravity is that of rods along z.
-    """
+    layer of unit depth, and gravity is that of rods along z."""
 
     Settings = SchrodingerPoissonSettings
     dealias: ClassVar[tuple[str, ...]] = ("none",)
@@ -258,12 +257,9 @@ class SchrodingerPoisson(SplitModel):
         return columns | {"rate": self._rate(v)}
 
     def _measured(
-        self,
-        psi: arrays.SpectralScalar,
-        change: arrays.SpectralScalar | None,
-        place: Sequence[arrays.Number],
+        self, psi: arrays.SpectralScalar, change: arrays.SpectralScalar | None, place: Sequence[arrays.Number],
         drift: Sequence[arrays.Number],
-    ) -> Evaluated:
+    ) -> Evaluated:  # fmt: skip
         """Box means and the largest density, relative to the centre of mass at `place`, which moves with `drift`.
         `change` is the result of `_change` if the virial ratio is needed, else None."""
         layout, external = self.transform.layout, self._external
@@ -320,12 +316,10 @@ class SchrodingerPoisson(SplitModel):
         return tail_fraction(layout, layout.k_squared(dtype) * _squared(psi), noise)
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
-        if row["edge_energy"] > UNDER_RESOLVED:
-            return [
-                f"the wave function is under-resolved: {row['edge_energy']:.1%} of its kinetic energy lies near the "
-                f"grid's edge; a finer grid, or a smaller box, resolves it"
-            ]
-        return []
+        if row["edge_energy"] <= UNDER_RESOLVED:
+            return []
+        part = f"{row['edge_energy']:.1%} of its kinetic energy lies near the grid's edge"
+        return [f"the wave function is under-resolved: {part}; a finer grid, or a smaller box, resolves it"]
 
     def spectral_energies(self, fields: Fields) -> dict[str, arrays.OfModes]:
         return {}  # the energies of a wave are not sums over its modes

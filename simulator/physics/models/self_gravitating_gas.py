@@ -49,13 +49,12 @@ class GasSettings(Settings):
     """Additional damping of momentum at small scales."""
     background_density: Literal["mean"] | Positive = "mean"
     """The density at which the speed of sound and the viscosities are specified, and the initial density if the
-    initial condition sets none. Gravity always acts on the deviation from the mean: the periodic box as a whole
-    attracts nothing."""
+    initial condition sets none. Gravity always acts on the deviation from the mean."""
     external_acceleration: AxisVector = (0.0, 0.0, 0.0)
     """A constant acceleration of all the gas, one number for each axis of the grid."""
     max_edge_energy: Positive = 0.05
-    """The run stops when modes near the edge of the spectrum hold this fraction of the squared momentum; with 1 it
-    never stops for this reason."""
+    """The run stops when modes at the edge of the spectrum hold this part of the squared momentum; with 1 it does
+    not."""
 
 
 class SelfGravitatingGasSettings(GasSettings):
@@ -76,8 +75,7 @@ class SelfGravitatingGas(Model):
     its density becomes negative.
 
     In two dimensions nothing depends on z, and the velocity lies in the plane: densities are still masses per volume,
-    the mass of the box is that of a layer of unit depth, and gravity is that of rods along z.
-    """
+    the mass of the box is that of a layer of unit depth, and gravity is that of rods along z."""
 
     Settings = SelfGravitatingGasSettings
     dealias: ClassVar[tuple[str, ...]] = ("two_thirds", "spherical", "none")
@@ -108,10 +106,7 @@ class SelfGravitatingGas(Model):
         layout, background = self.transform.layout, self.settings.background_density
         if "density" not in names or not float(jnp.max(abs(fields["density"]))):
             if background == "mean":
-                raise UserError(
-                    "gives no density; one that does is needed, or model.background_density: NUMBER for the same "
-                    "everywhere"
-                )
+                raise UserError("gives no density; give one, or a uniform one as model.background_density: NUMBER")
             density = jnp.where(layout.zero, background, fields["density"])
             fields = {**fields, "density": layout.constrain(density)}
 
@@ -143,8 +138,7 @@ class SelfGravitatingGas(Model):
         """The explicit part of the right-hand side, and the rate that limits dt, NaN if the run has to stop.
 
         An acceleration acts on the density at every point, as gravity does, so it is added to grad Phi in the
-        products.
-        """
+        products."""
         inputs, parameters = self._pulled(fields, accelerations), {"background": self._background(fields)}
         evaluated = self.transform.evaluate(inputs, self.pointwise, parameters)
         limit = {"rate": self.limit(evaluated.maxima, fields)}

@@ -34,8 +34,7 @@ class SplitEquation(Equation, SplitModel):
                 return {"psi": psi * jnp.exp(-1j * self.interaction * abs(psi) ** 2 * duration)}
 
     All modes of the grid are kept (`grid.dealias: none`): truncation after every `flow` would break the conservation
-    laws of `flow`.
-    """
+    laws of `flow`."""
 
     split: ClassVar[bool] = True
     dealias: ClassVar[tuple[str, ...]] = ("none",)

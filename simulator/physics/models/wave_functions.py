@@ -27,25 +27,17 @@ _QUARTER = {
 _SINE = {
     np.dtype(np.float32): (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1),
     np.dtype(np.float64): (
-        1.58962301576546568060e-10,
-        -2.50507477628578072866e-8,
-        2.75573136213857245213e-6,
-        -1.98412698295895385996e-4,
-        8.33333333332211858878e-3,
-        -1.66666666666666307295e-1,
+        1.58962301576546568060e-10, -2.50507477628578072866e-8, 2.75573136213857245213e-6,
+        -1.98412698295895385996e-4, 8.33333333332211858878e-3, -1.66666666666666307295e-1,
     ),
-}
+}  # fmt: skip
 _COSINE = {
     np.dtype(np.float32): (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2),
     np.dtype(np.float64): (
-        -1.13585365213876817300e-11,
-        2.08757008419747316778e-9,
-        -2.75573141792967388112e-7,
-        2.48015872888517045348e-5,
-        -1.38888888888730564116e-3,
-        4.16666666666665929218e-2,
+        -1.13585365213876817300e-11, 2.08757008419747316778e-9, -2.75573141792967388112e-7,
+        2.48015872888517045348e-5, -1.38888888888730564116e-3, 4.16666666666665929218e-2,
     ),
-}
+}  # fmt: skip
 
 
 @jax.custom_jvp
@@ -54,8 +46,7 @@ def phase_factor(angle: Float[Array, "*shape"]) -> Complex[Array, "*shape"]:
 
     XLA's cosine and sine on the CPU call the C library for each number: 15 ns per point in single precision, 23 in
     double. The polynomials of Cephes after a reduction to an eighth of a turn are vectorized: 0.6 ns in single
-    precision.
-    """
+    precision."""
     dtype = np.dtype(angle.dtype)
 
     def polynomial(coefficients, x):
@@ -93,8 +84,7 @@ def pierced_faces(transform: Transform, psi: SpectralScalar) -> Number:
     The winding around a face is the sum of the phase differences along its four edges, each
     taken between -pi and pi: the number of times that the four straight lines from value to value encircle 0. A
     straight vortex line along an axis pierces one face for each grid plane that it crosses; a line of arbitrary
-    direction pierces about 3/2 of its length over the spacing, on average.
-    """
+    direction pierces about 3/2 of its length over the spacing, on average."""
     layout, (dx, dy, _) = transform.layout, transform.grid.spacing
     # Neighbours in x and y come from translated fields; neighbours in z are in the same block, which holds lines of
     # z.
@@ -148,8 +138,7 @@ class PythonPotentialSettings(Settings):
     path: InputPath
     """Python file with the function."""
     function: str
-    """`function(x, y, z, **parameters)` gives the potential, length^2 / time^2; in two dimensions
-    `function(x, y, ...)`."""
+    """`function(x, y, z, **parameters)`, or in two dimensions (x, y, ...), gives the potential, length^2 / time^2."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""
 

@@ -27,8 +27,7 @@ class Assignment:
     """Cloud in cell, triangular shaped cloud or piecewise cubic spline: B-splines over 2, 3 or 4 points of an axis.
 
     Hockney & Eastwood, Computer Simulation Using Particles (1988), section 5-3. Every particle has to be on the
-    device that owns its place.
-    """
+    device that owns its place."""
 
     transform: Transform
     scheme: Scheme
@@ -63,8 +62,7 @@ class Assignment:
         """Mass per cell, the result of `deposit` or, with interlacing, the mean over both grids.
 
         The phases of the second grid's modes are shifted back by half a cell: Sefusatti et al., Mon. Not. R. Astron.
-        Soc. 460, 3624 (2016).
-        """
+        Soc. 460, 3624 (2016)."""
         first = self.deposit(position, mass)
         if not self.interlaced:
             return first

@@ -52,8 +52,7 @@ class Cut:
         """The exchanges that give every owner `below` planes before its own and `above` after them.
 
         The slots of the extended block are numbered from -below. If planes divide evenly there is one exchange for
-        each neighbour.
-        """
+        each neighbour."""
         sends: dict[int, list[tuple[int, int, int]]] = {}
         for slot in range(-below, self.extent + above):
             for device in range(self.owners):

@@ -19,8 +19,7 @@ from simulator.spectral.grid import AXES
 from simulator.spectral.native.particles import Held, gather, woven
 from simulator.spectral.operators import gradient
 
-Interpolation = Literal["cubic_spline", "linear"]
-"""Between points of the grid, for particles that move with a fluid."""
+Interpolation = Literal["cubic_spline", "linear"]  # Between points of the grid, for particles that move with a fluid.
 Weights = Literal["cubic_spline", "quadratic_spline", "linear"]
 REACH = 2  # The number of planes by which a particle may move away from the planes of its device within a step.
 
@@ -42,8 +41,7 @@ def weights(kind: Weights, fraction: ParticleScalars) -> list[ParticleScalars]:
     """Weights of the points along one axis for a particle at `fraction` spacings after the base point.
 
     The cubic B-spline's are (1-s)^3/6, (4 - 6 s^2 + 3 s^3)/6, (1 + 3 s + 3 s^2 - 3 s^3)/6, s^3/6; the quadratic
-    one's, with s between -1/2 and 1/2, (1/2 - s)^2/2, 3/4 - s^2, (1/2 + s)^2/2.
-    """
+    one's, with s between -1/2 and 1/2, (1/2 - s)^2/2, 3/4 - s^2, (1/2 + s)^2/2."""
     s = fraction
     if kind == "linear":
         return [1 - s, s]
@@ -68,8 +66,7 @@ def spline_response(layout: Layout) -> OfModes:
     over the axes. With coefficients divided by this factor, the spline passes through the field's values at the
     points.
 
-    van Hinsberg et al., SIAM J. Sci. Comput. 34, B479 (2012), section 3.
-    """
+    van Hinsberg et al., SIAM J. Sci. Comput. 34, B479 (2012), section 3."""
     response = jnp.ones((1, 1, 1))
     for axis, n in zip(AXES, layout.grid.shape, strict=True):
         response = response * (2 + jnp.cos(2 * pi * layout.integers(axis) / n)) / 3
@@ -96,8 +93,7 @@ class Sampler:
         """Values of a field at positions (length).
 
         A position may lie outside the box, and up to `reach` planes outside its device's part of the box; farther
-        away the values are NaN.
-        """
+        away the values are NaN."""
         if self.kind == "cubic_spline":
             response = spline_response(self.transform.layout).astype(modes.real.dtype)
             modes = self.transform.layout.constrain(modes / response)

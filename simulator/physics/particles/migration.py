@@ -6,8 +6,7 @@ is on its device. A step moves few particles by one hop, a start or a restart ma
 both use the same code and bounded buffers. If a device has no room for the particles that it is sent, no particle
 moves in that round or later, and `ParticleSet.needed` asks for a quarter more room.
 
-A round reads and writes only the entries of particles that move, so that a step does not copy all entries.
-"""
+A round reads and writes only the entries of particles that move, so that a step does not copy all entries."""
 
 from dataclasses import replace
 from functools import partial

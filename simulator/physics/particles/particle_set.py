@@ -22,15 +22,12 @@ class ParticleSet:
     """The particles of one species. A device holds the particles that lie in its slab or pencil.
 
     Every device has a buffer of `capacity` entries; the first `count` entries hold its particles, and the others have
-    the id -1. Entries are the last axis of every array, sharded over all axes of the mesh.
-    """
+    the id -1. Entries are the last axis of every array, sharded over all axes of the mesh."""
 
     records: dict[str, jax.Array]
     """Data of each particle in double precision: vectors (3, entries) such as `position`, scalars (entries,)."""
-    id: ParticleIds
-    """int64, starting at 0; a particle keeps its id."""
-    count: Int[Array, "device"]
-    """int32: the number of particles on each device."""
+    id: ParticleIds  # int64, starting at 0; a particle keeps its id.
+    count: Int[Array, "device"]  # int32: the number of particles on each device.
     needed: Whole
     """The number of entries that the fullest device needs. If it exceeds `capacity`, some particles are not on their
     device, which had no room: the buffers have to grow before the next step."""

@@ -51,12 +51,10 @@ class Species:
     """One species in a run. Records are in double precision; vectors are (3, entries).
 
     The integrator of the fluid advances the records `advanced`, within its stages: `rates` is their explicit rate of
-    change and `linear` the factor of a linear one, which is solved exactly.
-    """
+    change and `linear` the factor of a linear one, which is solved exactly."""
 
     Settings: ClassVar[type[ParticleSettings]]
-    advanced: ClassVar[tuple[str, ...]]
-    """Vector records that the integrator advances; `position` is among them."""
+    advanced: ClassVar[tuple[str, ...]]  # Vector records that the integrator advances; `position` is among them.
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
@@ -160,8 +158,7 @@ class Inertial(Species):
     The forces are Stokes drag, the fluid's acceleration with the added mass, and gravity with buoyancy; the drag -v /
     tau is solved exactly. Without `density_ratio` beta is 0. Maxey & Riley, Phys. Fluids 26, 883 (1983), without the
     history force and the corrections for the flow's curvature; Calzavarini et al., J. Fluid Mech. 607, 13 (2008), eq.
-    2.1.
-    """
+    2.1."""
 
     Settings = InertialSettings
     advanced: ClassVar[tuple[str, ...]] = ("position", "velocity")

@@ -22,8 +22,7 @@ from simulator.spectral import Fields, Transform
 from simulator.spectral.arrays import Number, OverModes, ParticleVectors, SpectralVector, Truth, Whole
 from simulator.spectral.operators import curl
 
-SORT_EVERY = 8
-"""Steps after which particles are sorted by their cells. In between they move by a few cells at most."""
+SORT_EVERY = 8  # Steps after which particles are sorted by their cells. In between they move by a few cells at most.
 
 
 Memory = Mapping[str, jax.Array]  # The numbers that steps need, by name.
@@ -101,8 +100,7 @@ class Swarm:
     def start(self, fields: Fields) -> tuple[Sets, dict[str, jax.Array]]:
         """The initial particles, each on the device that owns its place, and the numbers that every step needs.
 
-        Raises UserError, beginning with the number of the species and its key, if a species cannot start.
-        """
+        Raises UserError, beginning with the number of the species and its key, if a species cannot start."""
         if not self.kinds:
             return {}, {}
         sets: Sets = {}
@@ -173,13 +171,9 @@ class Swarm:
         return ("velocity",) if any(kind.sampler.takes_values for kind in self.kinds.values()) else ()
 
     def rates(
-        self,
-        fields: Fields,
-        rates: Fields,
-        moving: dict[str, jax.Array],
-        memory: Memory,
+        self, fields: Fields, rates: Fields, moving: dict[str, jax.Array], memory: Memory,
         values: jax.Array | None = None,
-    ) -> dict[str, ParticleVectors]:
+    ) -> dict[str, ParticleVectors]:  # fmt: skip
         """Explicit rates of the records `moving` in one stage, from the fields of that stage and the fields' explicit
         `rates`. `values`: the values (3, *kept_order) of the velocity, if they are known."""
         if not self.kinds:
@@ -231,8 +225,7 @@ class Swarm:
         all are finite. A particle that moved beyond the reach of its device has a position of NaN.
 
         `done`: arrays and their distribution. They are computed before the first particle is sent to another device,
-        which takes a loop (see `spectral.collectives`).
-        """
+        which takes a loop (see `spectral.collectives`)."""
         after, finite = {}, jnp.ones((), bool)
         last = [*done, *((array, None) for name, array in moving.items() if name.partition("/")[0] in self.kinds)]
         for name, kind in self.kinds.items():

@@ -1,16 +1,17 @@
 """Explicit Runge-Kutta integrators with an integrating factor.
 
 The equation is du/dt = L u + N(u, t) with a diagonal L. The substitution v = exp(-L t) u removes the linear term,
-which is thus integrated exactly; the classical formulas are applied to the remaining equation.
-"""
+which is thus integrated exactly; the classical formulas are applied to the remaining equation."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import factorial
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array, Inexact
 
 from simulator.physics.stepping.integrator import Advanced, Integrator, growth
 from simulator.spectral.arrays import Number
@@ -26,8 +27,7 @@ def finished(
 
     Otherwise XLA would postpone sums whose result only the end of a step uses, and keep every tendency in these sums
     until then. XLA drops optimization barriers before it decides; it has to obey a condition whose value it cannot
-    know.
-    """
+    know."""
 
     def unchanged(
         linear: Advanced, h: Advanced, first: Advanced, second: Advanced, *_: Advanced
@@ -50,8 +50,7 @@ class RungeKutta4(Integrator):
     a = N(u, t),  b = N(E (u + dt/2 a), t + dt/2),  c = N(E u + dt/2 b, t + dt/2),  d = N(E^2 u + dt E c, t + dt),
     u(t + dt) = E^2 u + dt/6 (E^2 a + 2 E (b + c) + d).
 
-    Canuto et al., Spectral Methods: Fundamentals in Single Domains (2006), appendix D.
-    """
+    Canuto et al., Spectral Methods: Fundamentals in Single Domains (2006), appendix D."""
 
     order = 4
     # The stability region reaches to 2.83 on the imaginary axis, which is the limit except for none.
@@ -92,8 +91,7 @@ class RungeKutta3(Integrator):
     q <- A_i q + dt N(u, t + c_i dt),  u <- E_i (u + B_i q),  q <- E_i q,
 
     A = (0, -5/9, -153/128), B = (1/3, 15/16, 8/15), c = (0, 1/3, 3/4, 1).
-    Williamson, J. Comput. Phys. 35, 48 (1980), case 7.
-    """
+    Williamson, J. Comput. Phys. 35, 48 (1980), case 7."""
 
     order = 3
     # The stability region reaches to sqrt(3) on the imaginary axis; the method's damping there sets the limit.
@@ -129,8 +127,7 @@ class RungeKutta2(Integrator):
 
     In pure advection energy grows slowly, by (k v dt)^4 / 8 per step, which viscosity has to outweigh. Both stages
     have equal weights, so that errors of opposite sign in a and b cancel to order dt^2: see
-    `simulator.spectral.moved`.
-    """
+    `simulator.spectral.transform`."""
 
     order = 2
     # With rogallo the aliasing error A adds dt^2 <|A|^2> / 2 to the energy in every step.
@@ -142,3 +139,67 @@ class RungeKutta2(Integrator):
         h = {n: dt.astype(fields[n].real.dtype) for n in names}
         end = tendency({n: e[n] * (fields[n] + h[n] * first[n]) for n in names}, time + dt, 1)
         return {n: e[n] * (fields[n] + h[n] / 2 * first[n]) + h[n] / 2 * end[n] for n in names}
+
+
+_TERMS = 18
+
+
+def phi_functions(
+    z: Inexact[Array, "*shape"],
+) -> tuple[Inexact[Array, "*shape"], Inexact[Array, "*shape"], Inexact[Array, "*shape"]]:
+    """phi_1, phi_2, phi_3 of z in double precision, to a few ulp for Re z <= 0 and moderate Re z > 0:
+
+    phi_1 = (exp z - 1) / z,  phi_(n+1) = (phi_n - 1/n!) / z,  phi_n(0) = 1/n!.
+
+    For |z| < 1, where the recurrence suffers from cancellation, phi_3 comes from its Taylor series and the others
+    from the recurrence upwards: phi_n = 1/n! + z phi_(n+1)."""
+    small = abs(z) < 1
+    x = jnp.where(small, z, 0)
+    series = jnp.zeros_like(z)
+    for j in reversed(range(_TERMS)):
+        series = 1 / factorial(j + 3) + x * series
+    series2 = 0.5 + x * series
+    series1 = 1 + x * series2
+    y = jnp.where(small, -1, z)
+    closed1 = jnp.expm1(y) / y
+    closed2 = (closed1 - 1) / y
+    closed3 = (closed2 - 0.5) / y
+    pairs = (series1, closed1), (series2, closed2), (series, closed3)
+    phi1, phi2, phi3 = (jnp.where(small, near, far) for near, far in pairs)
+    return phi1, phi2, phi3
+
+
+class ExponentialRungeKutta4(Integrator):
+    """ETDRK4 of order 4. With z = L dt, N_u = N(u, t), and phi_1 at z/2 in the first three lines:
+
+    a = e^(z/2) u + dt/2 phi_1 N_u,  b = e^(z/2) u + dt/2 phi_1 N_a,  c = e^(z/2) a + dt/2 phi_1 (2 N_b - N_u),
+    u(t + dt) = e^z u + dt [(phi_1 - 3 phi_2 + 4 phi_3) N_u + (2 phi_2 - 4 phi_3) (N_a + N_b)
+                + (4 phi_3 - phi_2) N_c].
+
+    Cox & Matthews, J. Comput. Phys. 176, 430 (2002), eqs. 26-29; stable coefficients instead of the contour
+    integrals of Kassam & Trefethen, SIAM J. Sci. Comput. 26, 1214 (2005)."""
+
+    order = 4
+    # Without a linear term this is the classical method.
+    max_cfl = RungeKutta4.max_cfl
+
+    def step(self, fields, time, dt, first, tendency, linear) -> Advanced:
+        names = list(fields)
+        u, half, whole, p, q, r, s = fields, {}, {}, {}, {}, {}, {}
+        for n in names:
+            rate = linear[n]
+            double = jnp.result_type(rate.dtype, jnp.float64)
+            kind = jnp.result_type(rate.dtype, fields[n].real.dtype)
+            z = rate.astype(double) * dt
+            phi1, phi2, phi3 = phi_functions(z)
+            half[n], whole[n] = jnp.exp(z / 2).astype(kind), jnp.exp(z).astype(kind)
+            p[n] = (dt / 2 * phi_functions(z / 2)[0]).astype(kind)
+            q[n] = (dt * (phi1 - 3 * phi2 + 4 * phi3)).astype(kind)
+            r[n] = (dt * (2 * phi2 - 4 * phi3)).astype(kind)
+            s[n] = (dt * (4 * phi3 - phi2)).astype(kind)
+        at_u = first
+        a = {n: half[n] * u[n] + p[n] * at_u[n] for n in names}
+        at_a = tendency(a, time + dt / 2, 1)
+        at_b = tendency({n: half[n] * u[n] + p[n] * at_a[n] for n in names}, time + dt / 2, 2)
+        at_c = tendency({n: half[n] * a[n] + p[n] * (2 * at_b[n] - at_u[n]) for n in names}, time + dt, 3)
+        return {n: whole[n] * u[n] + q[n] * at_u[n] + r[n] * (at_a[n] + at_b[n]) + s[n] * at_c[n] for n in names}

@@ -2,8 +2,7 @@
 
 The equation is du/dt = (T + V) u. A `SplitModel` solves each part exactly: `drift` is exp(t T), `kick` is exp(t V) at
 a frozen time (time advances with the drifts, so that the order is kept if V depends on it). An integrator is a list
-of coefficients: exp(a_0 h T) exp(b_0 h V) exp(a_1 h T) ... exp(a_n h T), read from the left.
-"""
+of coefficients: exp(a_0 h T) exp(b_0 h V) exp(a_1 h T) ... exp(a_n h T), read from the left."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -51,8 +50,7 @@ class Splitting(Integrator):
     kicks: ClassVar[tuple[float, ...]]
 
     def stages(self, background: Any, time: Number, dt: Number) -> Stages:
-        """The stages of a step from `time` to time + dt, by default those of the table; `background` is that of the
-        model."""
+        """The stages of a step from `time` to time + dt, by default the table's; `background` is the model's."""
         drifts, kicks = jnp.asarray(self.drifts), jnp.asarray(self.kicks)
         return Stages(dt * drifts, dt * kicks, time + dt * np.cumsum(self.drifts[:-1]))
 
@@ -116,8 +114,7 @@ def _symmetric(*half: float) -> tuple[float, ...]:
 class Composition4(Splitting):
     """Order 4: five drift-kick-drift steps with w = 1 / (4 - 4^(1/3)) around 1 - 4 w.
 
-    Suzuki, Phys. Lett. A 146, 319 (1990), eq. 12.
-    """
+    Suzuki, Phys. Lett. A 146, 319 (1990), eq. 12."""
 
     order = 4
     drifts, kicks = composed(_symmetric(1 / (4 - 4 ** (1 / 3)), 1 / (4 - 4 ** (1 / 3))))
@@ -130,3 +127,46 @@ class Composition6(Splitting):
     drifts, kicks = composed(
         _symmetric(0.39216144400731413928, 0.33259913678935943860, -0.70624617255763935981, 0.082213596293550800230)
     )
+
+
+class FastPM(KickDriftKick):
+    """Kick, drift, kick with (dD_1 - dD_0) / d^2 D instead of the durations of kicks, and (D_1 - D_0) / dD instead of
+    that of the drift, where d is d/d tau: Feng, Chu, Seljak & McDonald, Mon. Not. R. Astron. Soc. 463, 2273 (2016),
+    section 2. The kicks of a step meet halfway in D."""
+
+    growing = True
+
+    def stages(self, background, time: Number, dt: Number) -> Stages:
+        now, then = background.growing(time), background.growing(time + dt)
+        middle = background.growing(background.time_of_growth((now.first + then.first) / 2))
+        kicks = jnp.stack([(middle.speed - now.speed) / now.pull, (then.speed - middle.speed) / then.pull])
+        drift = (then.first - now.first) / middle.speed
+        return Stages(jnp.stack([0 * drift, drift, 0 * drift]), kicks * (dt != 0), jnp.stack([time, time + dt]))
+
+
+class BullFrog(DriftKickDrift):
+    """Drift, kick, drift in the time D, which also follows the second order of Lagrangian perturbation theory.
+
+    With v = dx/dD, h = (D_1 - D_0) / 2, D = D_0 + h, and the acceleration A that equals v in the growing mode:
+
+        x = x_0 + h v_0,  v_1 = alpha v_0 + (1 - alpha) A(x),  x_1 = x + h v_1
+        alpha = (E'_1 - F) / (E'_0 - F),  F = (E_0 + h E'_0) / D - D
+
+    E is the growth of second order and E' = dE/dD. Rampf, List & Hahn, J. Cosmol. Astropart. Phys. 02 (2025) 020."""
+
+    growing = True
+
+    def stages(self, background, time: Number, dt: Number) -> Stages:
+        now, then = background.growing(time), background.growing(time + dt)
+        h = (then.first - now.first) / 2
+        growth = now.first + h
+        when = background.time_of_growth(growth)
+        before, after = now.second_speed / now.speed, then.second_speed / then.speed
+        f = (now.second + h * before) / growth - growth
+        alpha = (after - f) / (before - f)
+        return Stages(
+            jnp.stack([h / now.speed, h / then.speed]),
+            ((1 - alpha) * then.speed / background.growing(when).pull)[None],
+            when[None],
+            (alpha * then.speed / now.speed)[None],
+        )

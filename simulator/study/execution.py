@@ -1,25 +1,35 @@
-"""Runs missing or failed runs of a sweep on this machine."""
+"""Runs missing or failed runs of a sweep on this machine, or submits them as one Slurm array, whose tasks restart and
+are requeued independently."""
 
 import argparse
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from simulator.archive.state import CONFIG
+from simulator.cluster.hostlist import ranges
+from simulator.cluster.jobscript import SlurmSettings, render
+from simulator.cluster.queue import needs_sbatch, sbatch
 from simulator.config import load_config
 from simulator.errors import UserError
+from simulator.files import replace_file
 from simulator.run.command import allocated, run_config
 from simulator.run.folder import Found, RunFolder
 from simulator.run.lock import RunLock
 from simulator.run.log import LastingConsole
+from simulator.run.progress import program
+from simulator.run.run_status import remember_job
+from simulator.run.submit_run import site_settings, wishes
 from simulator.stopwatch import Stopwatch
 from simulator.study.report import next_commands
 from simulator.study.runner import run_all
 from simulator.study.runs import Group, SweepRun
-from simulator.study.study_status import MemberState, MemberStatus, begun, counted, ended, outcome, statuses_of
+from simulator.study.study_status import MemberState, MemberStatus, begun, counted, ended, outcome
 from simulator.study.sweep import Sweep
 from simulator.words import duration, short
 
@@ -53,8 +63,8 @@ def _run(
     batch: bool = False, whole: bool = False,
 ) -> int:  # fmt: skip
     """Runs `runs`, `jobs` processes at a time. With `batch`, similar runs are stepped together in one process; with
-    `whole` in the groups of all runs of the sweep, so that continued runs are stepped by the program that began them
-    and end with the same bytes."""
+    `whole` in the groups of all runs of the sweep, so that continued runs keep their program, and end with equal
+    bytes."""
     if jobs < 1:
         raise UserError(f"--jobs: must be at least 1, not {jobs}")
     if not runs:
@@ -96,13 +106,12 @@ def _batches(runs: Sequence[SweepRun], missing: Sequence[SweepRun], jobs: int) -
 
 def _say_next(sweep: Sweep) -> None:
     _say("next:")
-    for command in next_commands(sweep, statuses_of([run.folder for run in sweep.runs])):
+    for command in next_commands(sweep, sweep.statuses()):
         _say(f"  {command}")
 
 
 def _statuses(sweep: Sweep) -> dict[str, MemberStatus]:
-    statuses = statuses_of([run.folder for run in sweep.runs])
-    return {run.hash: status for run, status in zip(sweep.runs, statuses, strict=True)}
+    return {run.hash: status for run, status in zip(sweep.runs, sweep.statuses(), strict=True)}
 
 
 def _say(line: str) -> None:
@@ -112,8 +121,7 @@ def _say(line: str) -> None:
 def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs the frozen configuration in `folder`, in every process of a Slurm step or in this process alone.
 
-    `arguments` is the command line. Returns the run's exit code; records errors for the sweep and raises them.
-    """
+    `arguments` is the command line. Returns the run's exit code; records errors for the sweep and raises them."""
     by_hand = dict.fromkeys(("processes", "coordinator", "num_processes", "process_id"))
     args = argparse.Namespace(arguments=list(arguments), spent=Stopwatch(), **by_hand)
     with allocated(args) as allocation:
@@ -140,3 +148,73 @@ def _noted(run: Callable[[], int], folder: Path, environ: Mapping[str, str]) -> 
 def _log(sweep: Path, environ: Mapping[str, str]) -> Path:
     job, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
     return sweep / "logs" / f"slurm-{job}_{task}.out" if job and task else Path(os.devnull)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One array: the runs of its tasks, and its script. A run's number is its task's number plus `offset`."""
+
+    offset: int
+    runs: tuple[SweepRun, ...]
+    script: str
+
+    def tasks(self) -> list[int]:
+        return [run.index - self.offset for run in self.runs]
+
+
+def plan_submission(sweep: Sweep, runs: Sequence[SweepRun], largest: int) -> list[Chunk]:
+    """The arrays for `runs`, which `sweep submit` submits one after another. `largest` is one more than the largest
+    possible task number. Each waits for the previous one: `slurm.throttle` limits them all."""
+    by_chunk: dict[int, list[SweepRun]] = {}
+    for run in runs:
+        by_chunk.setdefault(run.index // largest * largest, []).append(run)
+    chunks = sorted(by_chunk.items())
+    return [Chunk(offset, tuple(members), _script(sweep, offset, members)) for offset, members in chunks]
+
+
+def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
+    settings = sweep.runs[0].config.slurm.model_dump(exclude_none=True)
+    settings |= sweep.settings.slurm.model_dump(exclude_none=True, exclude={"throttle"})
+    throttle = sweep.settings.slurm.throttle
+    resources, prologue = wishes(SlurmSettings(**settings), site_settings())
+    index = f"$((SLURM_ARRAY_TASK_ID + {offset}))" if offset else '"$SLURM_ARRAY_TASK_ID"'
+    folder = shlex.quote(str(sweep.folder))
+    return render(
+        sweep.name, sweep.folder, [*program(), "sweep"], resources,
+        array=ranges([run.index - offset for run in runs]) + (f"%{throttle}" if throttle else ""),
+        setup=[
+            "# plan.json tells the run of this task",
+            f"set -- {folder} --index {index}",
+            'run=$("${simulator[@]}" status "$1" --folder-of "$3") || exit',
+        ],
+        site=prologue,
+        about=[
+            f"{sweep.name}: {len(runs)} runs of a sweep, one in each task of this array.",
+            "Written by `simulator sweep submit`; a task that starts again continues its run.",
+        ],
+    )  # fmt: skip
+
+
+def submit(sweep: Sweep, chunks: Sequence[Chunk]) -> list[str]:
+    """Freezes the runs, writes the scripts and submits them; returns the ids of the arrays. Raises RunFailure with
+    sbatch's message if sbatch refuses a script."""
+    needs_sbatch()
+    sweep.folder.mkdir(parents=True, exist_ok=True)
+    jobs: list[str] = []
+    with RunLock.acquire(sweep.folder, os.environ):
+        sweep.prepare()
+        (sweep.folder / "logs").mkdir(exist_ok=True)
+        for number, chunk in enumerate(chunks):
+            script = sweep.folder / (f"sweep_{number}.sbatch" if number else "sweep.sbatch")
+            replace_file(script, chunk.script)
+            after = [f"--dependency=afterany:{jobs[-1]}"] if jobs else []
+            jobs.append(sbatch(script, *after))
+            for run, task in zip(chunk.runs, chunk.tasks(), strict=True):
+                remember_job(run.folder, f"{jobs[-1]}_{task}")
+    return jobs
+
+
+def to_submit(sweep: Sweep, statuses: Sequence[MemberStatus], *, failed: bool = False) -> list[SweepRun]:
+    """The waiting and the interrupted runs; with `failed` also the failed runs."""
+    wanted = {*MISSING, *([MemberState.FAILED] if failed else [])}
+    return [run for run, status in zip(sweep.runs, statuses, strict=True) if status.stage in wanted]

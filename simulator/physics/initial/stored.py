@@ -1,4 +1,5 @@
-"""Particles from the start or snapshot of another code, in HDF5 files as GADGET reads and writes them."""
+"""Starts from stored data: a snapshot of an earlier run at any resolution, and particles of another code in HDF5
+files as GADGET reads and writes them."""
 
 import math
 from collections.abc import Mapping
@@ -7,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from pydantic import Field
 
 from simulator.errors import UserError
@@ -17,14 +19,79 @@ from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_set import id_sum
 from simulator.settings import InputPath, Integer, Positive, Settings
 
+
+class SnapshotStartSettings(Settings):
+    kind: Literal["snapshot"] = "snapshot"
+    path: InputPath
+    """A snapshot or checkpoint: RUN/snapshots/00000010."""
+    time: Literal["reset", "keep"] = "reset"
+    """Time starts at 0, or goes on from the time of the snapshot."""
+
+
+class SnapshotStart(Initial):
+    """Every field that snapshot and model share by name. All other fields start at zero.
+
+    A finer grid gets zeros for modes that are not stored, a coarser one only the modes that it keeps. Gas takes
+    density and momentum or, as from its other initial conditions, density and velocity."""
+
+    Settings = SnapshotStartSettings
+    composite = True
+
+    @property
+    def keeps_time(self) -> bool:
+        return self.settings.time == "keep"
+
+    def start_time(self, model: Any, files: StartFiles) -> float:
+        if not self.keeps_time:
+            return 0.0
+        time, config = files.clock(str(self.settings.path))
+        ours = model.background.settings if model.background else None
+        theirs = (config.get("model") or {}).get("cosmology")
+        if ours != (theirs and CosmologySettings.model_validate(theirs)):
+            raise UserError(f"time: keep: {self.settings.path} has another model.cosmology, and so another clock")
+        return time
+
+    def build_for(self, model: Any, files: StartFiles) -> Any:
+        particles = {name: self.place(model.parts[name], files) for name in model.populations}
+        if not model.fields:
+            return particles
+        path, transform = str(self.settings.path), model.transform
+        stored = files.snapshot(path)
+        theirs, ours = (grid.seen(grid.box) for grid in (stored.grid, transform.grid))
+        if len(theirs) != len(ours):
+            raise UserError(f"{path}: has {len(theirs)} dimensions, the run {len(ours)}; set grid.shape")
+        if not np.allclose(theirs, ours, rtol=1e-12):
+            raise UserError(f"{path}: its box is {list(theirs)}, the run's {list(ours)}; set grid.box")
+        for wanted in (model.shapes, model.initial_shapes):
+            names = [name for name, lead in wanted.items() if stored.components.get(name) == lead]
+            if len(names) >= len(model.fields):
+                break
+        if not names:
+            ours = ", ".join(model.fields)
+            raise UserError(f"{path}: holds {', '.join(stored.components)}; this model's fields are {ours}")
+        transforms = {name: model.transform_of(name) for name in model.fields}
+        return {n: stored.coefficients(n, transforms.get(n, transform)) for n in names} | particles
+
+    def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
+        """The particles of the same name; all of their records have to be there."""
+        stored = files.particles(str(self.settings.path), matter.population.name)
+        population = matter.population
+        if missing := [name for name in population.records if name not in stored.records]:
+            raise UserError(f"{self.settings.path}: {population.name} have no {missing[0]}; not matter")
+        if stored.count != population.count:
+            held = f"holds {stored.count} {population.name}, and the model's count is {population.count}"
+            raise UserError(f"{self.settings.path}: {held}; they have to be equal")
+        return population.adopted(stored, population.records)
+
+
 CM_PER_KPC, GRAMS = 3.0856775814913673e21, 1.98841e43  # 1e10 solar masses.
 
 
 class GadgetStartSettings(Settings):
     kind: Literal["gadget"] = "gadget"
     path: InputPath
-    """A file of GADGET-4 or AREPO, or the first of the several files of a snapshot. Lengths are in the units that the
-    file states, or else in kpc/h."""
+    """A file of GADGET-4 or AREPO, or the first of several. Lengths are in the units that it states, else in
+    kpc/h."""
     type: Annotated[Integer, Field(ge=0, le=5)] = 1
     """PartType of the particles; 1 is dark matter."""
     ids: Literal["keep", "order"] = "keep"
@@ -36,12 +103,10 @@ class GadgetStartSettings(Settings):
 class GadgetStart(Initial):
     """Positions, velocities, masses and ids of a file. Its box, redshift and cosmology have to be the run's.
 
-    A file holds u = v / sqrt(a) of the peculiar velocity v; the run's velocities are a v = a^1.5 u.
-    """
+    A file holds u = v / sqrt(a) of the peculiar velocity v; the run's velocities are a v = a^1.5 u."""
 
     Settings = GadgetStartSettings
-    usual_length = 1.0
-    """Unit of length of a file that states none (kpc/h)."""
+    usual_length = 1.0  # Unit of length of a file that states none (kpc/h).
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         s, population = self.settings, matter.population
@@ -62,19 +127,16 @@ class GadgetStart(Initial):
         if any(not math.isclose(theirs, side, rel_tol=1e-6) for side in ours):
             raise UserError(f"{s.path}: its box is {theirs:.9g} {unit.length}; set grid.box: {[theirs] * 3}")
         if stored.count != population.count:
-            raise UserError(
-                f"{s.path}: has {stored.count} particles of type {s.type}; set the component's count: {stored.count}"
-            )
+            needed = f"set the component's count: {stored.count}"
+            raise UserError(f"{s.path}: has {stored.count} particles of type {s.type}; {needed}")
         scales = {"position": length, "velocity": speed * background.start**1.5, "mass": mass}
         particles = stored.restore(matter.domain, population.records, population.capacity)
         particles, total, ids = jax.jit(lambda p: _converted(p, scales, matter))(particles)
         share = total * 8 * math.pi * matter.gravity / (3 * background.hubble**2 * background.matter)
         share = share / matter.transform.grid.volume
         if not holds(abs(share / s.share - 1) < 1e-3):
-            raise UserError(
-                f"{s.path}: its particles of type {s.type} are {float(share):.6g} of the background's matter, not "
-                f"{s.share:g}; set share, if other components are the rest"
-            )
+            found = f"its particles of type {s.type} are {float(share):.6g} of the background's matter"
+            raise UserError(f"{s.path}: {found}, not {s.share:g}; set share, if other components are the rest")
         if not holds((ids[0] == stored.count - 1) & (ids[1] == id_sum(stored.count))):
             raise UserError(f"{s.path}: its ParticleIDs are not consecutive; set ids: order")
         return population.homed(particles)
