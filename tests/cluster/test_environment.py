@@ -9,6 +9,8 @@ from run_support import fresh, tool
 
 from simulator.cluster import environment, hardware
 
+pytestmark = pytest.mark.smoke
+
 
 def python(code: str, **environ: str) -> str:
     """Standard output of a fresh interpreter."""
@@ -37,7 +39,6 @@ FAULTS = """
 """
 
 
-@pytest.mark.smoke
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")
 def test_freed_memory_is_used_again_without_page_faults_in_threads_too(tmp_path):
     main, thread, made = python(FAULTS, SIMULATOR_CACHE=str(tmp_path)).splitlines()
@@ -46,7 +47,6 @@ def test_freed_memory_is_used_again_without_page_faults_in_threads_too(tmp_path)
     assert int(main) < 10 and int(thread) < 10
 
 
-@pytest.mark.smoke
 def test_the_users_allocator_settings_are_left_alone(tmp_path):
     main, _, made = python(FAULTS, SIMULATOR_CACHE=str(tmp_path), MALLOC_ARENA_MAX="4").splitlines()
     assert "mallopt" not in made and int(main) > 10
@@ -68,7 +68,6 @@ GPU = """
 """
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize(("devices", "roots"), [(128, ""), (129, "128"), (1024, "128")])
 def test_hundreds_of_gpus_have_several_nccl_roots(devices, roots):
     environ: dict[str, str] = {}
@@ -76,7 +75,6 @@ def test_hundreds_of_gpus_have_several_nccl_roots(devices, roots):
     assert environ["XLA_FLAGS"].partition("--xla_gpu_nccl_init_max_rank_per_root_ratio=")[2] == roots
 
 
-@pytest.mark.smoke
 def test_gpu_settings_are_made_and_recorded_and_the_users_are_left_alone(tmp_path):
     assert python(GPU, SIMULATOR_CACHE=str(tmp_path)).splitlines() == [
         "['XLA_CLIENT_MEM_FRACTION', 'XLA_FLAGS']", "--xla_gpu_enable_latency_hiding_scheduler=true 0.9",
@@ -108,7 +106,6 @@ def test_this_jaxlib_knows_the_flags(tmp_path):
         python(body, SIMULATOR_CACHE=str(tmp_path), XLA_FLAGS="--xla_no_such_flag=1")
 
 
-@pytest.mark.smoke
 def test_cores_count_hyperthreads_once_and_obey_a_quota(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 8}, raising=False)
     for cpu, siblings in {0: "0,2", 2: "0,2", 1: "1,3", 3: "1,3"}.items():
@@ -128,7 +125,6 @@ def test_cores_count_hyperthreads_once_and_obey_a_quota(tmp_path, monkeypatch):
     assert hardware.usable_cores(tmp_path) == 1
 
 
-@pytest.mark.smoke
 def test_gpus_are_counted_without_cuda(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert hardware.present_gpus(tmp_path) == 0
@@ -140,7 +136,6 @@ def test_gpus_are_counted_without_cuda(tmp_path, monkeypatch):
     assert hardware.present_gpus(tmp_path) == 1
 
 
-@pytest.mark.smoke
 def test_amds_gpus_are_counted_and_named(tmp_path, monkeypatch):
     """Of the driver's nodes, processors have the number 0."""
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -152,7 +147,6 @@ def test_amds_gpus_are_counted_and_named(tmp_path, monkeypatch):
     assert hardware.present_gpus(tmp_path) == 2 and hardware.gpu_vendor(tmp_path) == "rocm"
 
 
-@pytest.mark.smoke
 def test_a_plugin_of_another_version_is_named_with_the_cure(monkeypatch):
     versions = {"jaxlib": "0.10.2", "jax-rocm7-plugin": "0.12.0"}
 
@@ -171,7 +165,6 @@ def test_a_plugin_of_another_version_is_named_with_the_cure(monkeypatch):
     assert hardware.plugin_problem("rocm") is None
 
 
-@pytest.mark.smoke
 def test_every_option_that_is_set_exists_in_this_jax():
     for name in (
         "threefry_partitionable", "cpu_collectives_implementation", "remove_custom_partitioning_ptr_from_cache_key",
