@@ -107,6 +107,13 @@ def call(arguments: Sequence[object], place: Path, harm: Harm = NONE) -> tuple[i
     return start(arguments, place, harm).ended()
 
 
+def ran(place: Path, run: Path, *overrides: str, harm: Harm = NONE, code: int = 0) -> str:
+    """What `simulator run` of the configuration in `place` says, which ends with this exit code."""
+    found, said = call(["run", place / "run.yaml", "--output", run, *overrides], place, harm)
+    assert found == code, said
+    return said
+
+
 def start_all(
     arguments: Sequence[object], place: Path, count: int, harm: Harm = NONE, victim: int = 0
 ) -> list[Started]:
@@ -186,7 +193,7 @@ def stored(kind: str, run: Path) -> dict[str, dict]:
 
 
 def assert_equal(run: Path, undisturbed: Path) -> None:
-    """Bit for bit: every snapshot, checkpoint and row."""
+    """Bit for bit: every snapshot, checkpoint and row; and nothing else is left."""
     for kind in ("snapshots", "checkpoints"):
         mine, other = stored(kind, run), stored(kind, undisturbed)
         assert list(mine) == list(other)
@@ -197,6 +204,7 @@ def assert_equal(run: Path, undisturbed: Path) -> None:
         assert mine.step.tolist() == other.step.tolist() and mine.time.tolist() == other.time.tolist()
         for variable in other:
             np.testing.assert_array_equal(mine[variable], other[variable])
+    assert_clean(run)
 
 
 def assert_near(run: Path, other: Path, tolerance: float = 1e-12) -> None:

@@ -24,6 +24,7 @@ from fault_support import (
     flip,
     freeze,
     is_frozen,
+    ran,
     start,
     start_all,
     steps,
@@ -49,17 +50,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(place: Path) -> Path:
-    run = place / "undisturbed"
-    assert call(["run", place / "run.yaml", "--output", run], place)[0] == 0
-    return run
+    ran(place, place / "undisturbed")
+    return place / "undisturbed"
 
 
 @pytest.fixture(scope="module")
 def half(place: Path, undisturbed: Path) -> Path:
     """The same run, killed when it had reached step 28."""
     run = place / "half"
-    code, _ = call(["run", place / "run.yaml", "--output", run], place, Harm("copied", nth=12))
-    assert code == -signal.SIGKILL
+    ran(place, run, harm=Harm("copied", nth=12), code=-signal.SIGKILL)
     assert steps("checkpoints", run) == [20, 24, 28]
     return run
 
@@ -78,15 +77,13 @@ def test_damaged_checkpoints_are_named_and_skipped(place: Path, undisturbed: Pat
     good, cut_off, flipped = committed(run / "checkpoints")
     cut(shards(cut_off)[0], 0.7)
     flip(shards(flipped)[0], 0.6)
-    code, said = call(["run", place / "run.yaml", "--output", run], place)
-    assert code == 0, said
+    said = ran(place, run)
     assert f"skipped {flipped}: shards/p00000.h5: altered (its checksum does not match)" in said
     assert f"skipped {cut_off}: shards/p00000.h5: short: " in said
     assert f"continuing from {good}" in said
     assert "removed the output later than step 20: 12 rows of diagnostics.csv" in said
     assert "snapshot 00000024, checkpoint 00000024, checkpoint 00000028" in said
     assert_equal(run, undisturbed)
-    assert_clean(run)
 
 
 def test_no_good_checkpoint_is_a_failure_that_changes_nothing(place: Path, run: Path):
@@ -96,8 +93,7 @@ def test_no_good_checkpoint_is_a_failure_that_changes_nothing(place: Path, run: 
         if harm != "shard":
             flip(checkpoint / "manifest.json", 0.5)
     before = everything(run)
-    code, said = call(["run", place / "run.yaml", "--output", run], place)
-    assert code == 1, said
+    said = ran(place, run, code=1)
     assert said.splitlines()[-1] == f"{run}: none of its checkpoints is good; start again with --overwrite"
     assert said.count("skipped ") == 3 and "shards/p00000.h5: missing" in said
     after = everything(run)
@@ -129,9 +125,7 @@ def test_a_full_disk_is_one_line_and_harms_nothing(
     """No file may grow beyond a size, as with a quota; with room again the run goes on as if nothing had been."""
     saved = ("checkpoints/", "snapshots/")
     kept = {name: data for name, data in everything(run).items() if name.startswith(saved)}
-    arguments = ["run", place / "run.yaml", "--output", run]
-    code, said = call([*arguments, f"output.{every}"], place, harm)
-    assert code == 1, said
+    said = ran(place, run, f"output.{every}", harm=harm, code=1)
     last = said.splitlines()[-1]
     kept_whole = "all earlier output is intact" if name.endswith(".h5") else "earlier files are untouched"
     assert name in last and "File too large" in last and last.endswith(kept_whole), said
@@ -141,8 +135,7 @@ def test_a_full_disk_is_one_line_and_harms_nothing(
     assert main(["verify", str(run), "--quiet"]) == 0
     after = everything(run)
     assert {name for name in kept if name in after and kept[name] != after[name]} == set()
-    code, said = call(arguments, place)
-    assert code == 0, said
+    ran(place, run)
     assert_near(run, undisturbed, 0.0)
     assert_clean(run)
 
@@ -176,23 +169,18 @@ def test_a_full_disk_of_one_of_two_processes_ends_both(
 
 @pytest.mark.slow
 def test_a_folder_that_turns_read_only(place: Path, undisturbed: Path, run: Path):
-    arguments = ["run", place / "run.yaml", "--output", run]
-
-    code, said = call(arguments, place, Harm("gathered", act=ReadOnly(run / "checkpoints"), tame=True))
+    said = ran(place, run, harm=Harm("gathered", act=ReadOnly(run / "checkpoints"), tame=True), code=1)
     os.chmod(run / "checkpoints", 0o755)
-    assert code == 1, said
     assert f"{run}/checkpoints/00000032 was not written: " in said.splitlines()[-1], said
     assert "Permission denied" in said.splitlines()[-1] and "Traceback" not in said
     assert main(["verify", str(run), "--quiet"]) == 0
 
     os.chmod(run, 0o555)
-    code, said = call(arguments, place, Harm(tame=True))
+    said = ran(place, run, harm=Harm(tame=True), code=2)
     os.chmod(run, 0o755)
-    assert (code, said) == (2, f"output.directory: {run}: Permission denied\n")
-    code, said = call(arguments, place)
-    assert code == 0, said
+    assert said == f"output.directory: {run}: Permission denied\n"
+    ran(place, run)
     assert_equal(run, undisturbed)
-    assert_clean(run)
 
 
 def test_a_live_run_is_verified_and_a_second_start_refused(place: Path, tmp_path: Path):
@@ -218,15 +206,12 @@ def test_a_live_run_is_verified_and_a_second_start_refused(place: Path, tmp_path
 def test_an_orphan_that_wakes_up_writes_nothing(place: Path, tmp_path: Path):
     """Its node was lost in the middle of a save, as it seemed for an hour; another start finished the run."""
     run = tmp_path / "run"
-    arguments = ["run", place / "run.yaml", "--output", run]
-    orphan = start(arguments, place, Harm("gathered", nth=7, act=freeze))
+    orphan = start(["run", place / "run.yaml", "--output", run], place, Harm("gathered", nth=7, act=freeze))
     try:
         wait_until(lambda: is_frozen(orphan))
         holder = read_holder(run)
         os.utime(run / "lock", (0, 0))
-        code, said = call(arguments, place)
-        assert code == 0, said
-        assert f"took over {run}/lock from {holder}: not renewed for" in said
+        assert f"took over {run}/lock from {holder}: not renewed for" in ran(place, run)
         before = everything(run)
         os.kill(orphan.pid, signal.SIGCONT)
         code, said = orphan.ended()
@@ -242,10 +227,8 @@ def test_an_orphan_that_wakes_up_writes_nothing(place: Path, tmp_path: Path):
 
 def test_an_edited_configuration(place: Path, run: Path):
     """Changed keys are printed, and a snapshot tells with which configuration it was made."""
-    arguments = ["run", place / "run.yaml", "--output", run]
     fields = "output.snapshots.fields=[velocity, pressure]"
-    code, said = call([*arguments, "time.dt=0.01", "output.compression=gzip", fields], place)
-    assert code == 0, said
+    said = ran(place, run, "time.dt=0.01", "output.compression=gzip", fields)
     assert "output.compression: none -> gzip" in said and "time.dt: nothing -> 0.01" in said
     times = open_run(run).diagnostics["time"]
     np.testing.assert_allclose(times[29:], times[28] + 0.01 * np.arange(1, 13), rtol=1e-14)

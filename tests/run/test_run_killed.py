@@ -12,7 +12,7 @@ from fault_support import (
     assert_clean,
     assert_equal,
     assert_near,
-    call,
+    ran,
     start_all,
     steps,
 )
@@ -35,8 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(place: Path) -> Path:
-    run = place / "undisturbed"
-    assert call(["run", place / "run.yaml", "--output", run], place)[0] == 0
+    ran(place, run := place / "undisturbed")
     assert steps("checkpoints", run) == [64, 68, 72]
     return run
 
@@ -46,10 +45,9 @@ def test_killed_in_stages_of_a_save(place: Path, undisturbed: Path, stages: list
     """Several starts of one run, each killed in the next stage of the third save it comes to; then it ends."""
     run, killed_at = place / f"{len(stages)} stages", None
     for stage in (*stages, None):
-        arguments = ["run", place / "run.yaml", "--output", run]
         # Three saves hold a checkpoint at least, so that every start gets further; every other save has an index.
-        code, said = call(arguments, place, Harm(stage, nth=2 if stage == "index written" else 3))
-        assert code == (-signal.SIGKILL if stage else 0), said
+        harm = Harm(stage, nth=2 if stage == "index written" else 3)
+        said = ran(place, run, harm=harm, code=-signal.SIGKILL if stage else 0)
         # The main thread goes on meanwhile: a half-written series may be left too.
         left = re.search(r"/\.tmp-\d{8}-\w+: left by a run that was killed", said)
         assert bool(left) == (killed_at in BEFORE_COMMIT), (killed_at, said)
@@ -57,23 +55,18 @@ def test_killed_in_stages_of_a_save(place: Path, undisturbed: Path, stages: list
         assert_blameless(run)
         killed_at = stage
     assert_equal(run, undisturbed)
-    assert_clean(run)
 
 
 @pytest.mark.slow
 def test_killed_between_a_snapshot_and_its_index(place: Path, undisturbed: Path):
     """The snapshot stands; the next start makes its index."""
     run = place / "index"
-    arguments = ["run", place / "run.yaml", "--output", run]
-    code, said = call(arguments, place, Harm("committed", nth=4))
-    assert code == -signal.SIGKILL, said
+    ran(place, run, harm=Harm("committed", nth=4), code=-signal.SIGKILL)
     assert steps("snapshots", run) == [0, 8] and steps("checkpoints", run) == [4, 8]
     (run / "snapshots" / "00000008.h5").unlink()
     (run / "snapshots" / "00000000.vtkhdf").unlink()
-    code, said = call(arguments, place)
-    assert code == 0 and f"{run}/snapshots/00000008.h5: was missing, made again" in said
+    assert f"{run}/snapshots/00000008.h5: was missing, made again" in ran(place, run)
     assert_equal(run, undisturbed)
-    assert_clean(run)
 
 
 def _kill_in_two_processes(place: Path, run: Path, stage: str, victim: int) -> None:
@@ -93,8 +86,7 @@ def test_one_of_two_processes_is_killed(place: Path, undisturbed: Path):
     run = place / "two"
     _kill_in_two_processes(place, run, "shard written", 1)
     assert steps("checkpoints", run) == [4]
-    code, said = call(["run", place / "run.yaml", "--output", run], place)
-    assert code == 0, said
+    said = ran(place, run)
     assert f"continuing from {run}/checkpoints/00000004" in said
     # If the other process saw the loss before it was killed, it ended the run and left nothing to remove.
     assert f"removed {run}/snapshots/.tmp-00000008-" in said or "continuing a run that failed" in said
@@ -118,4 +110,3 @@ def test_two_processes_killed_at_every_stage(place: Path, victim: int):
     for process in start_all([*arguments, run], place, 2):
         assert process.ended()[0] == 0
     assert_equal(run, undisturbed)
-    assert_clean(run)
