@@ -31,41 +31,18 @@ TRACERS = (
 )
 EXPANDING = "model={kind: schrodinger_poisson, hbar_over_m: 0.005, cosmology: {start: 0.02, matter: 1.0}}"
 FUNCTIONS = """
-def outside(id):
-    return [0.5 + 0 * id, 0.5 + 0 * id, 2.0 + 0 * id]
-
-def flat(id):
-    return [0.5 + 0 * id, 0.5 + 0 * id]
-
-def other(id):
-    return {"position": [0.5 + 0 * id] * 3, "mass": id}
-
-def beyond(id):
-    return {"position": jnp.full((3, id.size), -1.0), "mass": 1.0}
-
-def wind(x, y, z, t):
-    return {"wind": x}
-
-def short(x, y, z, t):
-    return {"velocity": (x, y)}
-
-def broken(x, y, z, t):
-    return {"velocity": (x, y, nothing)}
-
-def made(x, y, z, t):
-    return {"density": jnp.sin(x)}
-
-def mixing(velocity, gradient, width):
-    return [velocity[0].mean() * gradient[0, 0]] * 6
-
-def branching(velocity, gradient, width):
-    return [0.0] * 6 if velocity[0].max() > 0 else [1.0] * 6
-
-def five(velocity, gradient, width):
-    return list(gradient[0]) + list(gradient[1])[:2]
-
-def scaled(velocity, gradient, width, coefficient):
-    return [coefficient * gradient[0, 0]] * 6
+def outside(id): return [0.5 + 0 * id, 0.5 + 0 * id, 2.0 + 0 * id]
+def flat(id): return [0.5 + 0 * id, 0.5 + 0 * id]
+def other(id): return {"position": [0.5 + 0 * id] * 3, "mass": id}
+def beyond(id): return {"position": jnp.full((3, id.size), -1.0), "mass": 1.0}
+def wind(x, y, z, t): return {"wind": x}
+def short(x, y, z, t): return {"velocity": (x, y)}
+def broken(x, y, z, t): return {"velocity": (x, y, nothing)}
+def made(x, y, z, t): return {"density": jnp.sin(x)}
+def mixing(velocity, gradient, width): return [velocity[0].mean() * gradient[0, 0]] * 6
+def branching(velocity, gradient, width): return [0.0] * 6 if velocity[0].max() > 0 else [1.0] * 6
+def five(velocity, gradient, width): return list(gradient[0]) + list(gradient[1])[:2]
+def scaled(velocity, gradient, width, coefficient): return [coefficient * gradient[0, 0]] * 6
 """
 MHD = "model={kind: mhd, viscosity: 1, resistivity: 1, "
 STRATIFIED = "model={kind: boussinesq, viscosity: 1, diffusivity: 1, stratification: 1, "
