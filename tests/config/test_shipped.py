@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simulator.cli import main
-from simulator.config import json_schema, load_config, read_yaml
+from simulator.config import json_schema, load_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 RUNS = sorted(path.name for path in CONFIGS.glob("*.yaml") if "sweep" not in path.stem)
@@ -20,25 +20,6 @@ def test_every_shipped_configuration_is_valid_and_points_to_the_schema(name: str
     config = load_config(path)
     assert config.name == path.stem
     assert config.output.directory == Path.cwd() / "outputs" / path.stem
-
-
-@pytest.mark.smoke
-def test_taylor_green_is_the_first_example_value_for_value() -> None:
-    box = [6.283185307179586, 6.283185307179586, 6.283185307179586]
-    assert read_yaml(CONFIGS / "taylor_green.yaml").value == {
-        "name": "taylor_green",
-        "model": {"kind": "navier_stokes", "viscosity": 6.25e-4},
-        "grid": {"shape": [64, 64, 64], "box": box, "dealias": "two_thirds"},
-        "initial": {"kind": "taylor_green"},
-        "time": {"integrator": "rk4", "stop": 1.0, "cfl": 0.5},
-        "precision": "double",
-        "devices": {"platform": "auto", "count": "auto"},
-        "fft": {"backend": "custom_partitioning"},
-        "output": {
-            "directory": "outputs/taylor_green", "diagnostics": {"every": 0.01}, "spectra": {"every": 0.1},
-            "snapshots": {"every": 0.5},
-        },
-    }  # fmt: skip
 
 
 def test_the_schema_file_is_up_to_date() -> None:

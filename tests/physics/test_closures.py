@@ -110,17 +110,6 @@ def test_smagorinsky_by_numpy(dealias, dynamic):
     assert abs(found - expected).max() < 1e-13 * abs(expected).max()
 
 
-@pytest.mark.slow
-@pytest.mark.spmd
-@pytest.mark.parametrize("kind", ["spectral", "dynamic_smagorinsky"])
-def test_devices_do_not_matter(kind):
-    fields = []
-    for count in (1, 4):
-        les = closed("navier_stokes", {"kind": kind}, count=count, time=HEUN)
-        fields.append(values(les, last(marched(les, 0.01, 2)).fields["velocity"]))
-    assert abs(fields[0] - fields[1]).max() < 1e-13 * abs(fields[0]).max()
-
-
 def test_the_spectral_eddy_viscosity_of_a_known_spectrum():
     """0.441 C_K^(-3/2) (1 + 34.5 exp(-3.03 k_c / k)) sqrt(E(k_c) / k_c), with E of the last whole shell: the grid
     keeps |k_i| <= 5, so that k_c = 5 and the shell is that from 3.5 to 4.5."""

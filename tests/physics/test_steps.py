@@ -72,17 +72,9 @@ def test_tracers_in_a_steady_flow_keep_its_stream_function(interpolation, order)
 
 @pytest.mark.slow
 @pytest.mark.spmd
-def test_devices_do_not_matter_and_a_step_gathers_nothing():
+def test_a_step_gathers_nothing():
     """Beside the transforms there are ghost planes, messages and sums of a few numbers."""
-    ends = []
-    for devices in (1, 4):
-        run = simulation(TURBULENCE, devices=devices)
-        ends.append(advanced(run, run.state, 10.0, 12).particles)
-    for name, particles in ends[0].items():
-        ours, alone = by_id(ends[1][name]), by_id(particles)
-        for record, values in alone.items():
-            np.testing.assert_allclose(ours[record], values, rtol=0, atol=1e-12, err_msg=f"{name} {record}")
-    found = collectives(run.compiled_loop())
+    found = collectives(simulation(TURBULENCE, devices=4).compiled_loop())
     kinds = {kind for kind, c in found.items() if c.count}
     assert kinds == {"all-to-all", "collective-permute", "all-reduce"} and found["all-reduce"].bytes < 2000
 

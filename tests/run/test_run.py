@@ -270,21 +270,6 @@ output: {diagnostics: {every_steps: 1}, spectra: {every: 0.1}, snapshots: {field
 """
 
 
-@pytest.mark.slow
-def test_restart_bit_for_bit(tmp_path):
-    """A run of split steps that was interrupted after 3 steps ends as the one that was not."""
-    config = write_case(tmp_path, WAVE)
-    assert simulate(config, tmp_path / "whole") == 0
-    assert simulate(config, tmp_path / "parts", "time.max_steps=3") == 0
-    assert simulate(config, tmp_path / "parts") == 0
-    whole, parts = (open_run(tmp_path / name) for name in ("whole", "parts"))
-    assert len(whole.diagnostics["step"]) > 5 and "density/xy" in whole.slices.variables
-    for column, values in whole.diagnostics.items():
-        np.testing.assert_array_equal(parts.diagnostics[column], values, err_msg=column)
-    assert len(whole.spectra["density_power"]) >= 5
-    np.testing.assert_array_equal(parts.snapshots[-1]["psi"][...], whole.snapshots[-1]["psi"][...])
-
-
 def test_an_under_resolved_wave_warns_once(tmp_path, capsys):
     config = write_case(tmp_path, WAVE)
     assert simulate(config, tmp_path / "run", "initial.core_radius=0.3", "time.stop=0.02") == 0

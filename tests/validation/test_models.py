@@ -80,15 +80,6 @@ def states(alone):
     return list(marched(alone, DT, 6))
 
 
-@pytest.mark.slow
-@pytest.mark.spmd
-@pytest.mark.parametrize("kind", ["mhd"], indirect=True)
-def test_devices_do_not_matter(kind, states):
-    found = last(marched(simulation(kind, count=4), DT, 6))
-    assert difference(states[-1], found) < 1e-12
-    np.testing.assert_array_equal(found.memory["forcing"], states[-1].memory["forcing"])
-
-
 def test_a_restart_goes_on_bit_for_bit(kind, alone, states, tmp_path):
     """Through the files of a checkpoint: the random forcing too."""
     saved = states[3]
