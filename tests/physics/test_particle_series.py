@@ -1,13 +1,18 @@
-"""Series of particles, those that are matter too: paths by id, and statistics with exact values."""
+"""Series of particles, those that are matter too: paths by id, statistics with exact values, and exact numbers of
+pairs."""
 
 import jax
 import numpy as np
 import pytest
-from gravity_cases import advanced, by_id, simulation, source
+from gravity_cases import simulation, source
+from particle_cases import GRID, domain, random_positions, shared_out
 from run_support import simulate, write_case
 
 from simulator import open_run
 from simulator.archive.recorder import series_of
+from simulator.measure.pair_correlation import pairs_between
+from simulator.physics.particles.migration import settled
+from simulator.physics.particles.population import Population
 from simulator.show import plot_run
 
 pytestmark = pytest.mark.spmd
@@ -179,22 +184,6 @@ def test_slices_hold_the_particles_next_to_them(run):
         np.testing.assert_array_equal(found[:, np.argsort(found[0])], expected[:, np.argsort(expected[0])])
 
 
-@pytest.mark.slow
-def test_devices_do_not_matter():
-    """Of particles near the slices, too, of which a few are picked alike."""
-    rows = []
-    for devices in (1, 4):
-        run = simulation(TURBULENT, "output.slices={every: 1, particles: 4}", devices=devices)
-        state = advanced(run, run.state, 10.0, 2)
-        assert len(by_id(state.particles["drops"])["position"][0]) == 60
-        series = {n: m for n, m in series_of(run).items() if n in KINDS}
-        rows.append({n: jax.jit(m.compute)(state) for n, m in series.items()})
-    assert any("near" in variable for variable in rows[0]["slices"])
-    for name, row in rows[0].items():
-        for variable, values in row.items():
-            np.testing.assert_allclose(rows[1][name][variable], values, rtol=0, atol=1e-12, err_msg=variable)
-
-
 def test_every_series_of_particles_is_drawn(run, matter):
     names = {path.stem for path in plot_run(run.path).files}
     assert {"trajectories_tracers", "trajectories_drops", "dispersion", "acceleration_tracers"} <= names
@@ -202,3 +191,60 @@ def test_every_series_of_particles_is_drawn(run, matter):
     names = {path.stem for path in plot_run(matter.path).files}
     assert {"trajectories_dark", "acceleration_dark"} <= names and "dispersion" not in names
     assert [name for name in names if "density" in name] == ["slices_density"]  # the only matter is all of it
+
+
+COUNT = 120
+EDGES = np.array([0.05, 0.3, 0.7, 1.2, 1.9])
+"""Up to 1.9 of the box of 6 x 5 x 4."""
+
+
+def brute(position: np.ndarray, box, edges: np.ndarray) -> np.ndarray:
+    away = position[:, :, None] - position[:, None, :]
+    box = np.array(box)[:, None, None]
+    away -= box * np.round(away / box)
+    distance = np.sqrt((away**2).sum(0))[np.triu_indices(position.shape[1], 1)]
+    return np.histogram(distance, edges)[0]
+
+
+def clustered(count: int) -> np.ndarray:
+    """Half of them in a small cloud across the box's corner, half at random."""
+    position = random_positions(count)
+    cloud = np.random.default_rng(5).normal(0, 0.2, (3, count // 2))
+    position[:, : count // 2] = cloud % np.array(GRID.box)[:, None]
+    return position
+
+
+@pytest.mark.parametrize("layout", [
+    "one device", "4 slabs, the last with fewer planes", pytest.param("3 x 2 pencils", marks=pytest.mark.slow),
+])  # fmt: skip
+def test_pairs_are_counted_exactly(layout):
+    """Of all particles, and of every so manieth, from where the devices hold them."""
+    position, place = clustered(COUNT), domain(layout)
+    particles = settled(shared_out(position, place, COUNT), place)
+    population = Population("p", {"position": 3}, COUNT, place)
+    for stride in (1, 7):
+        chosen = np.asarray(population.chosen(particles, particles.records["position"], stride)).T
+        expected = brute(position[:, ::stride], GRID.box, EDGES)
+        np.testing.assert_array_equal(pairs_between(chosen, np.array(GRID.box), EDGES), expected)
+
+
+AT_RANDOM = """\
+model: {kind: navier_stokes, viscosity: 0.02}
+grid: {shape: [16, 16, 16]}
+initial: {kind: taylor_green}
+time: {stop: 1, dt: 0.05}
+particles: [{name: tracers, kind: tracer, count: 4001}, {name: others, kind: tracer, count: 3999}]
+output: {pair_correlation: {every: 1, bins: 5, range: [0.2, 1.2]}}
+"""
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_particles_at_random_are_uncorrelated(devices: int):
+    """The number of pairs of independent particles in a bin has the variance of its mean, so that g is 1 within
+    1 / sqrt(pairs); five of these are far in the tail for five bins. The edges of the box make no difference."""
+    run = simulation(AT_RANDOM, devices=devices)
+    measured = series_of(run)["pair_correlation"]
+    row = measured.finish({name: np.asarray(v) for name, v in jax.jit(measured.compute)(run.state).items()})
+    assert (row["tracers/pairs"] > 500).all()
+    np.testing.assert_array_less(abs(row["tracers/g"] - 1), 5 / np.sqrt(row["tracers/pairs"]))
+    np.testing.assert_allclose(measured.coordinates["r"][0], np.sqrt(0.2 * 0.2 * 6**0.2), rtol=1e-14)
