@@ -91,8 +91,7 @@ def start(
     name: str = "said",
     run: Callable[[list[str]], int] = main,
 ) -> Started:
-    """`simulator ARGUMENTS`, or what `run` makes of them, in a process forked from one that has imported everything
-    and started nothing."""
+    """`simulator ARGUMENTS`, or `run` of these, in a process forked from one that has only imported."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["simulator.archive.writer", "storage_support", "simulator.run.execute", __name__])
     said = place / f"{name}.{time.monotonic_ns()}"

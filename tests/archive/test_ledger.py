@@ -80,8 +80,7 @@ DERIVED = ("snapshots/00000008.h5", "snapshots/00000008.vtkhdf", "snapshots.vtkh
 
 
 def test_every_file_of_a_run_is_known(finished: Path):
-    """Nothing but the two files that vouch for each other is left out of the ledger and the manifests, and the run
-    has recorded what it removed itself."""
+    """Only the two files that vouch for each other are in no list; the run has recorded what it removed itself."""
     book = read_ledger(finished)
     shards = {str(p.relative_to(finished)) for p in finished.glob("*/*/shards/*")}
     derived = {f"snapshots/{step:08d}{end}" for step in (0, 4, 8) for end in (".h5", ".vtkhdf")}

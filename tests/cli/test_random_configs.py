@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from random_configs import mutated, right
+from table import PATH
 
 from simulator.cli import main
 from simulator.config.yaml12 import dump_yaml
@@ -26,16 +27,17 @@ def folder(tmp_path_factory, monkeypatch) -> Path:
     return folder
 
 
-def called(command: str, data: Any, *overrides: str) -> tuple[int, str, str]:
+def called(command: str, written: tuple[Any, str], *overrides: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of `simulator COMMAND c.yaml ...` in the current folder."""
-    Path("c.yaml").write_bytes(dump_yaml(data).encode("utf-8", "surrogatepass"))
+    Path("c.yaml").write_bytes(dump_yaml(written[0]).encode("utf-8", "surrogatepass"))
+    Path(PATH).write_text(written[1])
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([command, "c.yaml", *overrides])
     return code, out.getvalue(), err.getvalue()
 
 
-def checked(data: Any) -> int:
+def checked(data: tuple[Any, str]) -> int:
     """`check` of a configuration: its exit code, 0 or 2."""
     code, out, err = called("check", data)
     assert code in (0, 2), err
@@ -43,7 +45,7 @@ def checked(data: Any) -> int:
         assert out == "" and err
         for line in err.splitlines():
             assert len(line) < LONGEST_LINE and line.startswith(("c.yaml", "configuration")), line
-    assert [path.name for path in Path().iterdir()] == ["c.yaml"]
+    assert {path.name for path in Path().iterdir()} == {"c.yaml", PATH}
     return code
 
 

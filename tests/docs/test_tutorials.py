@@ -38,8 +38,7 @@ def somewhere(tmp_path: Path, monkeypatch) -> Path:
 
 
 def test_the_derivative_is_that_of_differences() -> None:
-    """The energy is smooth in the amplitude: central differences with h = 1e-4 err by h^2 and by 1e-16 / h, both
-    below 1e-7 of a derivative of order one."""
+    """Central differences with h = 1e-4 err by h^2 and 1e-16 / h, both below 1e-7 of a derivative of order one."""
     space, h = run("gradients"), 1e-4
     energy = jax.jit(space["energy_after"])
     difference = (energy(1 + h) - energy(1 - h)) / (2 * h)
@@ -47,8 +46,7 @@ def test_the_derivative_is_that_of_differences() -> None:
 
 
 def test_the_gradients_of_an_ensemble() -> None:
-    """The variance (a - b)^2 / 4 of two energies has the slopes (a - b) / 2 da and -(a - b) / 2 db, with the slopes
-    da and db of each member's energy alone."""
+    """The variance (a - b)^2 / 4 has the slopes (a - b) / 2 da and -(a - b) / 2 db, with each member's da and db."""
     space = run("gradients", 3)
     (a, b), (da, db) = space["values"], space["slopes"]["model.viscosity"]
     assert a > b > 0 and da < 0 and db < 0
@@ -97,8 +95,7 @@ CELLS = [block.text for block in blocks("python", [FOLDER / "tutorials" / "noteb
 
 
 def test_the_notebook_in_a_kernel(somewhere: Path) -> None:
-    """Its cells run in order; progress is one display, which is replaced in its place and ends at 100 %; a simulation
-    is shown with its picture."""
+    """Progress is one display, replaced in its place, which ends at 100 %; a simulation is shown with its picture."""
     pytest.importorskip("ipykernel")
     client = pytest.importorskip("nbclient")
     from nbformat.v4 import new_code_cell, new_notebook
@@ -144,8 +141,7 @@ def test_a_data_set_for_learning_in_a_kernel(somewhere: Path) -> None:
 
 
 def test_the_recovered_flow_of_the_tutorial(somewhere: Path) -> None:
-    """The page's own files and commands find the start: 1728 values with an error of 0.01 determine the modes that
-    hold all but a part of 1e-4 of the energy."""
+    """1728 values with an error of 0.01 determine the modes that hold all but a part of 1e-4 of the energy."""
     page = (FOLDER / "tutorials" / "recover_flow.md").read_text()
     for name, text in re.findall(r'^```yaml title="([^"]*)"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL):
         Path(name).write_text(text)

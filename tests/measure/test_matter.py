@@ -122,8 +122,7 @@ def test_projections_and_histograms_against_the_field(text):
 @pytest.mark.spmd
 @pytest.mark.parametrize("text", [pytest.param(WAVE, id="wave"), pytest.param(GAS, id="gas", marks=pytest.mark.slow)])
 def test_four_devices_measure_the_same_and_send_no_field(text):
-    """To round-off (sums of 2688 values); what devices exchange beside the transform's all-to-alls is smaller than
-    half of one component of the field."""
+    """To round-off (sums of 2688 values); beside all-to-alls less than half of a component is sent."""
     one, four = found(text, 1), found(text, 4)
     assert one.keys() == four.keys()
     for name, values in one.items():

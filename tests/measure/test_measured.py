@@ -61,8 +61,7 @@ def test_spectra_sum_to_energies(simulation, state, spectra):
 
 
 def test_transfers_sum_to_zero(simulation, state):
-    """Stirring moves energy between modes; what the Lorentz force takes induction gives. To round-off: each sum has
-    1e3 terms."""
+    """Stirring moves energy between modes; what the Lorentz force takes induction gives: sums of 1e3 terms."""
     layout, found = simulation.transform.layout, row(simulation, "transfer", state)
     assert found.keys() == series_of(simulation)["transfer"].variables.keys()
     names = [name.partition("/")[2] for name in found if name.startswith("transfer/")]
@@ -101,8 +100,7 @@ def test_directional_spectra(simulation, state, spectra):
 
 
 def test_structure_functions_of_order_two_follow_from_the_modes(simulation, state):
-    """<(u_i(x + r) - u_i(x))^2> = 2 sum w |u_i(k)|^2 (1 - cos k . r), at separations that are no multiples of the
-    grid's spacing too."""
+    """<(u_i(x + r) - u_i(x))^2> = 2 sum w |u_i(k)|^2 (1 - cos k . r), also between multiples of the spacing."""
     layout, found = simulation.transform.layout, row(simulation, "structure_functions", state)
     u, weight = np.asarray(state.fields["velocity"]), np.asarray(layout.weight())
     k = layout.wavenumbers()

@@ -201,8 +201,7 @@ def test_scalar_fluxes_add_up():
 
 
 def test_solenoidal_and_compressive_parts_of_a_gas_add_up(tmp_path):
-    """To the square of the velocity; a solenoidal flow of constant density has no compressive part, and a sound wave
-    no other."""
+    """To the square of the velocity; a solenoidal flow of constant density has one part, a sound wave the other."""
     body = """
 k = 2 * jnp.pi / 5.0
 one = jnp.ones(jnp.broadcast_shapes(x.shape, y.shape, z.shape))

@@ -142,8 +142,7 @@ def kill(process: subprocess.Popen[Any]) -> None:
 
 def killed(subject: Subject, seconds: float, chance: random.Random) -> bool:
     """Starts the command and kills one of its processes after so long; whether that ended it before its time.
-    The others have to end by themselves, unless the starter was killed: then those that it leaves are ended as Slurm
-    does."""
+    The others end by themselves, unless the starter was killed: then they are ended as Slurm does."""
     with subject.started() as process:
         with contextlib.suppress(subprocess.TimeoutExpired):
             assert process.wait(seconds) == 0, subject.said()
@@ -275,8 +274,7 @@ def test_a_full_disk(name: str, tmp_path: Path, undisturbed):
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_no_compiler_no_home_and_no_cache(name: str, tmp_path: Path, undisturbed):
-    """Each with a warning at most. Without a compiler, or a place for the kernels, XLA's are used, which round in
-    another way."""
+    """Each with a warning at most. XLA's kernels, used where no others can be built, round in another way."""
     (tmp_path / "file").touch()
     surroundings = {
         "compiler": {"PATH": str(tmp_path), "SIMULATOR_CACHE": str(tmp_path / "fresh")},

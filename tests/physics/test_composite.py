@@ -77,8 +77,7 @@ def test_gas_alone_follows_the_single_model() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("integrator", ["kick_drift_kick", "drift_kick_drift"])
 def test_order_and_conservation(integrator: str) -> None:
-    """Errors and the drift of energy fall as dt^2. Mass to round-off; momentum up to the aliasing of the waves:
-    the whole keeps what its parts exchange."""
+    """Errors and the drift of energy fall as dt^2. The whole keeps mass, and momentum but for the waves' aliasing."""
     run = both(f"time.integrator={integrator}")
     free = both(f"time.integrator={integrator}", "model.components.0.viscosity=0")
     start, names, errors = run.state, ("gas_momentum", "waves_psi"), []

@@ -239,8 +239,7 @@ time: {stop: {scale_factor: 1}, steps: 5}
 @pytest.mark.spmd
 @pytest.mark.parametrize("name", GROWING)
 def test_steps_end_where_asked_on_any_devices(name: str) -> None:
-    """5 steps, equal in D, and one more where an aligned time cuts one; pauses change no bit, devices round-off, and
-    momentum stays at its start."""
+    """5 steps, equal in D, and one more where an aligned time cuts one; pauses change no bit, devices round-off."""
     runs = [simulation(MATTER, f"time.integrator={name}", devices=n) for n in (1, 2)]
     background, ends = runs[0].model.background, []
     stop = runs[0].config.time.stop

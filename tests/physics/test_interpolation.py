@@ -35,8 +35,7 @@ def error(n, kind):
 
 @pytest.mark.parametrize(("kind", "order"), [("cubic_spline", 4), ("linear", 2)])
 def test_the_error_falls_with_the_order(kind, order):
-    """Beyond the leading term the error of sampled sines falls a little faster or slower: within 0.3 of the order
-    from 16 to 32 points."""
+    """Within 0.3 of the order from 16 to 32 points: terms beyond the leading one are still felt."""
     assert abs(np.log2(error(16, kind) / error(32, kind)) - order) < 0.3
 
 

@@ -52,8 +52,7 @@ DEFAULT = (("rk2", "rogallo"), ("rk3", "none"), ("rk4", "two_thirds"), ("etdrk4"
     [pytest.param(*pair, marks=[] if pair[:2] in DEFAULT else pytest.mark.slow) for pair in PAIRS],
 )
 def test_an_inviscid_flow_keeps_its_energy_at_the_limit(name, dealias, limit):
-    """Within 1 % for 400 steps, in which a Taylor-Green vortex fills all modes. Rogallo's aliasing errors feed most
-    on modes that are all there from the beginning."""
+    """Within 1 % for 400 steps, in which the vortex fills all modes; Rogallo's errors feed on full spectra."""
     flow = model(dealias, points=16)
     start = (equal if dealias == "rogallo" else taylor_green)(flow)
     layout = flow.transform.layout
@@ -121,8 +120,7 @@ def test_stages_have_opposite_aliasing_errors(models, field):
 
 
 def test_transfers_of_spherical_dealiasing_add_up_to_nothing(models, field):
-    """The stress that they come from conserves energy only where products are exact: here over all modes, to the
-    round-off of some 1000 of them."""
+    """The stress conserves energy only where products are exact: here to the round-off of some 1000 modes."""
     layout = models["spherical"].transform.layout
     transfer = models["spherical"].transfers({"velocity": field})["kinetic_energy"]
     assert abs(layout.sum(transfer)) < 1000 * np.finfo(float).eps * layout.sum(abs(transfer))
@@ -130,8 +128,7 @@ def test_transfers_of_spherical_dealiasing_add_up_to_nothing(models, field):
 
 @pytest.mark.parametrize(("name", "order"), [("rk2", 2), ("rk4", 2), ("etdrk4", 2), ("rk3", 1)])
 def test_order_of_the_aliasing_error_of_a_step(models, field, name, order):
-    """What a step has of it, halved twice: 2 where the stages' weights cancel. So rk3 is refused, and the methods of
-    order 4, which would lose it."""
+    """Halved twice: 2 where the stages' weights cancel. So rk3 is refused, and order 4, which would be lost."""
     steps = {kind: jax.jit(step_of(m, INTEGRATORS[name]())) for kind, m in models.items()}
     start = beginning({"velocity": field})
     errors = []

@@ -111,8 +111,7 @@ def test_pauses_change_no_bit():
 
 
 def ewald(r: np.ndarray, length: float) -> np.ndarray:
-    """Acceleration (3,) by a unit mass at the origin and its images, with a background that makes the box neutral,
-    G = 1. Ewald, Ann. Phys. 369, 253 (1921)."""
+    """Acceleration (3,) by a unit mass at the origin and its images, G = 1 (Ewald, Ann. Phys. 369, 253, 1921)."""
     alpha, force = 6 / length, np.zeros(3)
     cells = np.stack(np.meshgrid(*[np.arange(-2, 3)] * 3), -1).reshape(-1, 3)
     d = r + cells * length
@@ -207,8 +206,7 @@ def start(id):
 
 
 def test_a_step_without_room_is_taken_again():
-    """All particles fly to one plane within a step: the buffer of its device has to grow, the state stays until it
-    has, and nobody is lost."""
+    """All particles fly to one plane within a step: its buffer grows, the state stays until then, nobody is lost."""
     run = simulation(
         MATTER,
         "model.components.0.count=400",
@@ -290,8 +288,7 @@ def power(run) -> np.ndarray:
 
 
 def test_noise_falls_steeply_towards_large_scales(glass):
-    """Measured with 32^3 particles on as many points: 2e-8 of the shot noise in the first shell, 7e-7 in the fourth,
-    5e-6 in the eighth. A random set has 1 there."""
+    """32^3 particles on as many points have 2e-8 of the shot noise in the first shell, 5e-6 in the eighth."""
     noise = power(glass)[1:5]
     assert noise[0] < 1e-5 and (noise < 1e-3).all()
     assert np.log(noise[3] / noise[0]) / np.log(4) > 2

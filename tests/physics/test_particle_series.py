@@ -1,5 +1,4 @@
-"""Series of particles, those that are matter too: paths by id, statistics with exact values, and exact numbers of
-pairs."""
+"""Series of particles, matter too: paths by id, statistics with exact values, and exact numbers of pairs."""
 
 import jax
 import numpy as np

@@ -1,5 +1,4 @@
-"""What a configuration of models, starts, forcings, particles and series gets that cannot be a run: one line with the
-place and the cure."""
+"""Models, starts, forcings, particles and series that cannot be a run: one line with the place and the cure."""
 
 import jax.numpy as jnp
 import pytest
@@ -215,8 +214,7 @@ def test_a_fixed_step_beyond_the_relaxation_time_is_refused():
 
 
 def test_buffers_that_cannot_grow(monkeypatch):
-    """All particles in one cell of two devices, whose buffers may hold most of them, but not all: at the start, and
-    in a run."""
+    """All particles lie in one cell of two devices, whose buffers may hold most of them, but not all."""
     monkeypatch.setattr(population, "EACH_MOST", 350)
     code = source("def heap(id):\n    return [0.5 + 0 * id, 0.5 + 0 * id, 0.5 + 0 * id]\n")
     heap = f"particles=[{{name: a, kind: tracer, count: 400, start: {{kind: python, path: {code}, function: heap}}}}]"

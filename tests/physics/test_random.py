@@ -95,8 +95,7 @@ def random():
 
 
 def test_energies_and_helicities_are_those_asked_for(random):
-    """With helicity 1 every mode is right-handed: curl u = |k| u, so that enstrophy is the sum of k^2 E and the
-    helicity of 2 k E; -1 is the mirror image."""
+    """With helicity 1 every mode has curl u = |k| u: the helicity is the sum of 2 k E; -1 is the mirror image."""
     row = measured(random, random.state)
     layout = random.transform.layout
     assert row["kinetic_energy"] == pytest.approx(0.7, rel=1e-13)
@@ -156,8 +155,7 @@ def test_every_mode_has_its_own_numbers():
 
 
 def test_a_larger_grid_keeps_the_large_scales():
-    """In shells that both grids hold whole all modes are the same, up to one factor for the energy; on any number of
-    devices, to round-off."""
+    """In shells that both grids hold whole the modes are the same, up to one factor for the energy."""
     start = {"kind": "random", "peak": 1.5, "seed": 5}
     coarse, fine = (flow(n, n, n, initial=start, count=c) for n, c in ((12, 1), (16, 4)))
     here, there = (modes(s, "velocity") for s in (coarse, fine))
@@ -186,8 +184,7 @@ def test_with_total_modes_are_gaussian_with_the_variance_of_an_isotropic_field()
 
 
 def test_a_long_box_has_the_spectrum_in_the_shells_that_are_asked_for():
-    """kx = 0.1 to 0.4 lie in the shell about k = 0 by default, which then holds E at their mean, 0.25; with narrow
-    shells each has its own."""
+    """kx = 0.1 to 0.4 lie in the shell about k = 0, which holds E at 0.25, their mean; narrow shells hold one."""
     box, initial = [20 * np.pi, 2 * np.pi, 2 * np.pi], {"kind": "random", "peak": 0.5}
     wide = flow(40, 4, 4, initial=initial, grid={"box": box})
     narrow = flow(40, 4, 4, initial=initial, grid={"box": box, "shell_width": 0.1})

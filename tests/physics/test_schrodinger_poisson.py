@@ -101,8 +101,7 @@ def test_a_users_potential_and_an_absorbing_edge() -> None:
 @pytest.mark.slow
 @pytest.mark.spmd
 def test_layouts_agree() -> None:
-    """8 devices, on which real fields by themselves would lie best on 4 x 2, complex ones on 2 x 4, against one: to
-    1e-12 of the largest value after 5 steps."""
+    """8 devices, where real fields alone would lie best on 4 x 2, complex ones on 2 x 4, to 1e-12 after 5 steps."""
     found, rows = [], []
     for devices, fft in ((1, ()), (8, ("fft.decomposition=pencil",))):
         run = lumps("grid.shape=12,10,8", *fft, devices=devices, python=LOPSIDED)  # has a centre of mass
@@ -142,8 +141,7 @@ def test_columns() -> None:
 
 
 def test_dt_resolves_the_fastest_phase() -> None:
-    """cfl 1: the corner's kinetic phase, or the largest spread of the potential's, is pi. What nothing binds has no
-    virial ratio."""
+    """cfl 1: the corner's kinetic phase, or the spread of the potential's, is pi; unbound, no virial ratio."""
     free = cases.simulation(WAVE, "model.gravitational_constant=0")
     assert np.isclose(float(free.state.memory["rate"]), 0.5 * 3 * 4**2 / math.pi)
     assert "virial_ratio" not in measured(free)
@@ -160,8 +158,7 @@ def test_single_precision_follows_double() -> None:
 
 
 def test_units() -> None:
-    """m = 1e-22 eV: the de Broglie wavelength at 10 km/s is h / (m v) = 12.05 kpc (Hui et al. 2017: 1.92 kpc for
-    lambda / 2 pi)."""
+    """m = 1e-22 eV: the de Broglie wavelength at 10 km/s, over 2 pi, is 1.92 kpc (Hui et al. 2017)."""
     run = cases.simulation(WAVE, "model.units=kpc_km_s_msun", "model.particle_mass=1")
     assert abs(run.model.hbar / 10 - 1.92) < 0.005
     assert np.isclose(run.model.gravity, 4.30092e-6, rtol=1e-5)
@@ -226,8 +223,7 @@ def test_the_radial_state_against_the_literature() -> None:
 
 @pytest.mark.smoke
 def test_a_relaxed_soliton_rests_in_its_box() -> None:
-    """Stationary on its own grid: what remains is the splitting error of dt, and order 4 has next to none. Measured:
-    1.7e-7 and 4.7e-5."""
+    """What remains is the splitting error of dt, and order 4 has next to none. Measured: 1.7e-7 and 4.7e-5."""
     assert drift(one("time.integrator=composition4"), 100) < 5e-7
     assert drift(one(), 400) < 1e-4
 
@@ -241,8 +237,7 @@ def test_the_three_sizes_are_one() -> None:
 
 
 def test_a_soliton_moves_with_its_velocity() -> None:
-    """v = 2 pi n hbar / (m L) fits the box: the centre moves by v t, the shape stays: to 9e-12 and 2e-9 (order
-    4 of the step)."""
+    """v = 2 pi n hbar / (m L) fits the box: the centre moves by v t to 9e-12, the shape stays to 2e-9."""
     v = 4 * math.pi / 14
     run = one("time.integrator=composition4", initial=f"core_radius: 1.0, velocity: [{v}, 0, 0], phase: 0.3")
     before, end = measured(run), stepped(run, run.state, 2.0, 60)
@@ -277,8 +272,7 @@ TANGLE = " + ".join(
 
 
 def test_lines_that_cross_the_borders_of_shards_count_once() -> None:
-    """A tangle on 1 and on 4 devices, 14 planes on 4, pencils and jaxDecomp: every face is seen by one device, none
-    twice."""
+    """14 planes on 4 devices, pencils and jaxDecomp: every face is seen by one device, none twice."""
     faces = []
     for devices, fft in ((1, {}), (4, {}), (4, {"decomposition": "pencil"}), (2, {"backend": "jaxdecomp"})):
         given = ("grid.shape=16,14,10", "grid.box=2*pi,2*pi,2*pi", *(f"fft.{k}={v}" for k, v in fft.items()))

@@ -38,8 +38,7 @@ def test_mass_and_momentum_are_conserved_to_round_off() -> None:
 
 
 def test_right_hand_side_against_numpy() -> None:
-    """All terms, of density and velocity that use modes up to 1 each: nothing is truncated or aliased at 32^3; the
-    largest difference is 1e-14."""
+    """Of density and velocity with modes up to 1: nothing is truncated or aliased at 32^3; differences are 1e-14."""
     run = clumps(
         "model.viscosity=0.1",
         "model.bulk_viscosity=0.05",
@@ -155,8 +154,7 @@ def isothermal_slab(points: int, depth: float) -> tuple[np.ndarray, float]:
 
 
 def test_the_virial_ratio_of_a_hydrostatic_slab() -> None:
-    """1 in an equilibrium, whatever its place and motion: modes beyond 21 hold 1e-11 of the density. Without the
-    surface term it is 3 <p> / |W|, 8.6."""
+    """1 in an equilibrium, anywhere and in motion; modes beyond 21 hold 1e-11. Without the surface term it is 8.6."""
     rho, attraction = isothermal_slab(64, 1.0)
     assert rho.max() > 2 and rho.min() < 0.6
     modes = np.fft.fft(rho).real / 64

@@ -1,5 +1,4 @@
-"""Particles in flows: exact solutions through every integrator; and in the steps of a flow conserved stream
-functions, devices, buffers, samples of fields."""
+"""Particles in flows: exact solutions through every integrator, stream functions, buffers, samples of fields."""
 
 import jax
 import jax.numpy as jnp
@@ -63,8 +62,7 @@ def drift_of_stream_function(n, interpolation):
     ("interpolation", "order"), [("cubic_spline", 4), pytest.param("linear", 2, marks=pytest.mark.slow)]
 )
 def test_tracers_in_a_steady_flow_keep_its_stream_function(interpolation, order):
-    """The error of the interpolation alone falls at least with its order: along a path it changes its sign and in
-    part cancels."""
+    """The interpolation's error falls at least with its order: along a path it in part cancels."""
     errors = [drift_of_stream_function(n, interpolation) for n in (8, 16)]
     assert np.log2(errors[0] / errors[1]) > order
     assert errors[1] > 1e-9  # it is not round-off that is compared

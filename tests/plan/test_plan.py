@@ -33,8 +33,7 @@ def run(*arguments: str) -> int:
 
 
 def test_seconds_by_hand() -> None:
-    """Eight devices, four a node: a device sends 3/7 of 7e6 bytes within its node and 4/7 to the other, over its
-    quarter of the node's network."""
+    """Of 7e6 bytes a device sends 3/7 within its node, 4/7 to the other over its quarter of the network."""
     moved = Traffic(3e9, 7e6, exchanges=2, kernels=10, overlapped=5e7, exchanged=(Sent(8e6, 8, 1),))
     took = seconds(moved, TINY, 8)
     assert took.arrays == 3.0
@@ -191,8 +190,7 @@ def test_few_programs_are_compiled(proportional) -> None:
 
 
 def test_an_estimate_near_the_limit_is_not_trusted(proportional) -> None:
-    """A neighbour 1 % below the limit is compiled, one of half the size is not. On 66 points as many modes are kept
-    as on 64."""
+    """A neighbour 1 % below the limit is compiled, one of half the size not. 66 points keep as many modes as 64."""
     config = config_of("navier_stokes", "grid.shape=64,64,64", "run.memory=fast")
     state = Step(config, 2, "gpu").state
     fitting = Fitting(config, replace(H100, memory=16.1 * state / 0.9))

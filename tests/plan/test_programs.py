@@ -1,5 +1,4 @@
-"""What a plan says of memory against what XLA reports about a run's own programs; and the traffic of compiled
-programs, against counts by hand."""
+"""A plan's memory against what XLA reports of a run's own programs; traffic of compiled programs by hand."""
 
 from itertools import product
 

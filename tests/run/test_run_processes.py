@@ -45,8 +45,7 @@ def test_four_processes_to_one_two_three_and_back(tmp_path: Path):
 @pytest.mark.spmd
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_a_stuck_run_ends_with_its_launcher(tmp_path: Path, number: int):
-    """One of two processes is frozen, so that the other waits for it: neither a signal to the launcher nor its death
-    leaves a process behind."""
+    """One of two processes is frozen: neither a signal to the launcher nor its death leaves a process behind."""
     run, config = tmp_path / "run", write_case(tmp_path)
     endless = ("time.stop=1e6", "time.cfl=null", "time.dt=1e-3", "run.stop_within=2", "--processes", "2")
     with started("run", config, "--output", run, *endless) as launcher:

@@ -1,5 +1,4 @@
-"""The program as a library: the simulation, its state and fields, the pure step; runs that are described and
-measured in Python, without a file."""
+"""The program as a library: simulation, state, fields and the pure step; runs described and measured in Python."""
 
 import base64
 import re

@@ -111,8 +111,7 @@ def test_a_restart_at_any_step_changes_nothing(events, stop, dts, restart_at, ma
 @relaxed
 @given(events(), st.floats(0.1, 3.0), STEPS)
 def test_pauses_are_never_later_than_what_is_due(events, stop, dts):
-    """The device loop stops at `next_aligned`, beyond `next_soft`, or after `steps_until_due`: nothing is due
-    before."""
+    """Nothing is due before `next_aligned`, beyond `next_soft`, or after `steps_until_due`, where the loop stops."""
     schedule, step, time = Schedule(events, stop), 0, 0.0
     while not schedule.finished(step, time, 0.0):
         dt = dts[step % len(dts)]

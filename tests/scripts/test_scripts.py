@@ -1,5 +1,4 @@
-"""The container recipes make the same image, from files that exist; peers are measured; and what .ci/run says of
-tests that it had to repeat."""
+"""Container recipes make the same image; peers are measured; and what .ci/run says of tests that it repeated."""
 
 import json
 import os

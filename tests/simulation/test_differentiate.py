@@ -52,8 +52,7 @@ def off(gradient, at, way, h: float = 1e-3) -> float:
 
 
 def test_against_finite_differences(flow) -> None:
-    """Of states after 3^2 and 7^2 further steps on 2 devices, which gather nothing: by the viscosity, and along a
-    direction of the fields."""
+    """Of states after 3^2 and 7^2 further steps on 2 devices: by the viscosity, and along a direction."""
     weighed, fields = energies(flow), flow.state.fields
     gradient = differentiate(flow, lambda *states: sum(map(weighed, states)), steps=(9, 58), dt=DT)
 
@@ -149,8 +148,7 @@ def waves_of(p, size: float = 1.0) -> jax.Array:
     ],
 )
 def test_particles_by_the_start(devices: int, precision: str, power: str) -> None:
-    """By numbers of the spectrum, the seed's modes and Omega_m, of which the start knows, too; in single precision
-    the round-off of a loss is 1e-6, over h = 0.02."""
+    """By the spectrum's numbers, the seed's modes, Omega_m; single precision rounds by 1e-6 over h = 0.02."""
     units = ("model.units=mpc_h_km_s_msun_h", "grid.box=[200, 200, 200]", "model.cosmology.hubble=100")
     own = gravity_cases.simulation(
         gravity_cases.MATTER,

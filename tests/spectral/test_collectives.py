@@ -26,8 +26,7 @@ def counts(found) -> dict[str, int]:
 @pytest.mark.spmd
 @pytest.mark.parametrize(("plan", "devices"), EACH, ids=lambda v: v if isinstance(v, int) else "-".join(v))
 def test_one_exchange_per_stage_and_nothing_else(plan, devices):
-    """One all-to-all per exchange for all components together, whatever surrounds the transform; jaxDecomp, which
-    cannot batch, sends each component by itself."""
+    """One all-to-all per exchange for all components together; jaxDecomp cannot batch and sends each alone."""
     modes = Modes(Grid(SHAPES["even"]))
     candidate = candidates(modes, devices, *plan)[0]
     t = build(modes, candidate, jax.devices()[:devices])

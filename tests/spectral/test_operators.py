@@ -35,8 +35,7 @@ def known(case: Case):
 @pytest.mark.spmd
 @pytest.mark.parametrize("case", CASES)
 def test_derivatives_and_projections(case):
-    """Derivatives of a known function; vector identities; the projection is solenoidal, idempotent, and leaves a
-    solenoidal field and the mean alone."""
+    """The projection is solenoidal, idempotent, and leaves a solenoidal field and the mean alone."""
     t = transform(case)
     layout = t.layout
     f, gradient, laplacian = known(case)

@@ -111,8 +111,7 @@ def test_a_stopped_search_continues_as_if_it_had_not_been(case: Path, tmp_path: 
 
 
 def test_observations_of_every_kind(case: Path) -> None:
-    """At grid points and between them (a uniform shift of x moves single modes exactly), scattered, in a CSV with a
-    missing value; spectra; a function."""
+    """At grid points and between them (a shift moves modes exactly), scattered in a CSV; spectra; a function."""
     simulation = opened(case / "task.yaml")
     values, state = np.asarray(simulation.fields["velocity"]), simulation.state
     h, points = 2 * np.pi / 16, np.random.default_rng(0).integers(0, 16, (5, 3))

@@ -1,5 +1,4 @@
-"""Status and table from what runs have written, held against numbers computed by hand; and the expressions of a
-table."""
+"""Status and table from what runs have written, against numbers by hand; and the expressions of a table."""
 
 import json
 import math

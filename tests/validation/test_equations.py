@@ -82,8 +82,7 @@ RIGHT_HAND_SIDES = {"gray_scott": reaction, "cahn_hilliard": separation, "kuramo
 
 @pytest.mark.parametrize("name", RIGHT_HAND_SIDES)
 def test_right_hand_sides_by_numpy(name: str) -> None:
-    """Of fields with wavenumbers up to 3, whose cubes 48 x 48 points hold. Runs of 100 steps were those of exponax to
-    1e-8."""
+    """Of wavenumbers up to 3, whose cubes 48 x 48 points hold. 100 steps were those of exponax to 1e-8."""
     n, length = 48, 30.0
     parameters = {"cahn_hilliard": "{gamma: 0.02}", "gray_scott": "{feed: 0.04, kill: 0.06}"}.get(name, "{}")
     grid = f"grid={{shape: [{n}, {n}], box: [{length}, {length}]}}"
@@ -203,8 +202,7 @@ def test_waves_and_invariants_of_shallow_water() -> None:
 
 
 def test_plane_waves_of_ginzburg_landau() -> None:
-    """sqrt(1 - k^2) exp(i (k x - omega t)), omega = c + (b - c) k^2, is a solution; the error of ETDRK4 falls by
-    2^4 with half the step (14 asked for)."""
+    """sqrt(1 - k^2) exp(i (k x - omega t)), omega = c + (b - c) k^2; ETDRK4's error falls by 2^4 (14 asked for)."""
     own = simulation(
         "ginzburg_landau", "grid={shape: [16, 16], box: [4*pi, 4*pi]}", "model.parameters={b: 0.5, c: -1.5}"
     )
@@ -229,8 +227,7 @@ def soliton(x: np.ndarray, time: float, speed: float) -> np.ndarray:
 
 
 def test_a_soliton_and_the_order_of_split_steps() -> None:
-    """It moves along an axis of a plane. Halving dt divides the error by 2^4; the mass stays to round-off: 16384
-    values, some hundred transforms."""
+    """Halving dt divides the error by 2^4; the mass stays to round-off: 16384 values, some hundred transforms."""
     run = simulation(
         "nonlinear_schrodinger", "grid.shape=256,4", "grid.box=50.26548245743669,1", "model.parameters.interaction=-1"
     )

@@ -171,8 +171,7 @@ def test_ideal_invariants_converge_with_the_integrator(name):
 
 
 def test_mhd_without_a_magnetic_field_is_navier_stokes():
-    """Every key of a flow has its meaning in both. With a field the force is another sum of products, so that only
-    round-off of the same operations differs."""
+    """Every key of a flow has its meaning in both; the force is another sum of products, so round-off differs."""
     model = {**MODELS["navier_stokes"], "resistivity": 0.01, "kind": "mhd"}
     initial = {"kind": "random", "peak": 2, "seed": 7, **OTHERS["navier_stokes"]}
     magnetic = flow(*SHAPE, initial=initial, model=model, forcing=NOISE)
@@ -190,8 +189,7 @@ def test_mhd_without_a_magnetic_field_is_navier_stokes():
 
 @pytest.mark.parametrize("kind", ["navier_stokes", pytest.param("boussinesq", marks=pytest.mark.slow)])
 def test_the_variance_of_a_scalar_with_a_mean_flow_along_its_gradient(kind):
-    """d<theta'^2>/dt by the equations is production - dissipation, to round-off; the mean flow moves the scalar's
-    mean alone."""
+    """d<theta'^2>/dt is production - dissipation, to round-off; the mean flow moves the scalar's mean alone."""
     dye = {"name": "dye", "diffusivity": 0.01, "mean_gradient": [1.0, 0.0, 0.5]}
     others = {**OTHERS[kind], "scalars": {**OTHERS[kind]["scalars"], "dye": {"peak": 2}}}
     own = flow(

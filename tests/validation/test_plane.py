@@ -85,8 +85,7 @@ def field(simulation: Simulation, state: State, name: str) -> np.ndarray:
 # The ideal invariants of mhd in a plane are among those of tests/validation/test_models.py.
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow if k == "mhd" else []) for k in MODELS])
 def test_a_plane_is_a_layer_without_its_third_axis(kind: str, tmp_path) -> None:
-    """Ten steps of every model on 12 x 10 points and two devices, and on 12 x 10 x 1 and one: the same up to the
-    round-off of values of order 1."""
+    """On 12 x 10 points and two devices, and on 12 x 10 x 1 and one: the same up to round-off of order 1."""
     model, names = MODELS[kind]
     (tmp_path / "start.py").write_text(START)
     start = {"kind": "python", "path": str(tmp_path / "start.py"), "function": "start"}

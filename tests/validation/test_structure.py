@@ -1,5 +1,4 @@
-"""Collapse of cold gas and particles, and growth of linear structure in gas, waves and particles, against analytic
-solutions."""
+"""Collapse of cold gas and particles, and growth of linear structure, against analytic solutions."""
 
 import math
 from functools import cache
@@ -81,8 +80,7 @@ def test_the_background() -> None:
 
 @pytest.mark.smoke
 def test_linear_growth_follows_the_growth_factor() -> None:
-    """From a = 0.02 to 0.04 on scales far above the quantum Jeans length, (hbar k^2 / 2)^2 << 3/2 a H0^2: delta
-    doubles within 1 %."""
+    """Far above the quantum Jeans length, (hbar k^2 / 2)^2 << 3/2 a H0^2, delta doubles from a = 0.02 to 0.04."""
     run = cases.simulation(WAVE, EXPANDING, "grid.shape=16,16,16", "time.integrator=composition4", SEEDS)
     background = run.model.background
     real = run.model.real
@@ -99,8 +97,7 @@ def test_linear_growth_follows_the_growth_factor() -> None:
 
 
 def test_particles_start_with_the_density_of_waves() -> None:
-    """The same seed gives the same modes. D(1) is 0.78, so that its normalization shows; the mean density of the box
-    is Omega_m 3 H0^2 / (8 pi G)."""
+    """D(1) is 0.78, so that its normalization shows; the box's mean density is Omega_m 3 H0^2 / (8 pi G)."""
     cosmology = "cosmology: {start: 0.05, matter: 0.3, hubble: 2.0}"
     box, start = "grid.shape=16,16,16", SEEDS.replace("=", "={kind: composite, components: {dark: ") + "}}"
     wave = cases.simulation(WAVE, f"model={{kind: schrodinger_poisson, hbar_over_m: 0.005, {cosmology}}}", box, SEEDS)
