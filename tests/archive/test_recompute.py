@@ -158,14 +158,11 @@ def configured(folder, **changes):
         "forcing": {"kind": "ornstein_uhlenbeck", "rate": 0.1, "correlation_time": 0.2},
         "time": {"stop": 1.0, "dt": 0.05, "max_steps": 4},
         "output": {
-            "directory": str(folder),
-            "diagnostics": EVERY,
-            "spectra": {"axis": "y", **EVERY},
-            "transfer": EVERY,
+            "directory": str(folder), "diagnostics": EVERY, "spectra": {"axis": "y", **EVERY}, "transfer": EVERY,
             "structure_functions": {"separations": [0.5, 1.0], "orders": [2, 3], **EVERY},
             "histograms": {"bins": 40, **EVERY},
         },
-    }
+    }  # fmt: skip
     return flow(8, 8, 8, count=2, **blocks | changes)
 
 

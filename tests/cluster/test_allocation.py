@@ -127,13 +127,10 @@ def test_a_jobs_shell_is_one_process_with_a_warning(case, changes):
     ("name", "value"),
     [
         *((f"SLURM_{name}", "unset") for name in ("PROCID", "LOCALID", "NODEID", "STEP_NUM_TASKS", "STEP_NODELIST")),
-        ("SLURM_STEP_NODELIST", "node[1-"),
-        ("SLURM_STEP_TASKS_PER_NODE", "7"),
-        ("SLURM_PROCID", "3"),
-        ("SLURM_NODEID", "2"),
-        ("SLURM_LOCALID", "2"),
+        ("SLURM_STEP_NODELIST", "node[1-"), ("SLURM_STEP_TASKS_PER_NODE", "7"), ("SLURM_PROCID", "3"),
+        ("SLURM_NODEID", "2"), ("SLURM_LOCALID", "2"),
     ],
-)
+)  # fmt: skip
 def test_a_half_set_or_contradictory_step_is_one_process_with_a_warning(name, value):
     allocation = discover(environment("cpu", **{name: value}))
     assert (allocation.source, allocation.num_processes) == ("local", 1)
@@ -217,15 +214,10 @@ def test_local_processes_of_the_launcher_divide_gpus_and_cores():
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("0,1", ("0", "1")),
-        (" 2 , 0", ("2", "0")),
-        ("", ()),
-        ("NoDevFiles", ()),
-        ("-1", ()),
-        ("0,-1,1", ("0",)),
+        ("0,1", ("0", "1")), (" 2 , 0", ("2", "0")), ("", ()), ("NoDevFiles", ()), ("-1", ()), ("0,-1,1", ("0",)),
         ("GPU-8932f937-d72c,MIG-1b", ("GPU-8932f937-d72c", "MIG-1b")),
     ],
-)
+)  # fmt: skip
 def test_visible_devices_are_read_as_cuda_does(text, names):
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": text}) == names
     assert visible_gpus({"ROCR_VISIBLE_DEVICES": text}) == names  # AMD's driver does likewise

@@ -174,15 +174,10 @@ def _start(kind: str, **keys: Any) -> Callable[[dict[str, Any]], Fragment]:
 
 _GAS_ONLY, _WAVES_ONLY = ("self_gravitating_gas",), ("schrodinger_poisson",)
 _PARTS = {
-    "soliton": _WAVES_ONLY,
-    "soliton_merger": _WAVES_ONLY,
-    "zeldovich_wave": (*_GAS_ONLY, "particles"),
-    "cosmological": (*_WAVES_ONLY, "particles"),
-    "random": _GAS_ONLY,
-    "taylor_green": _GAS_ONLY,
-    "abc": _GAS_ONLY,
+    "soliton": _WAVES_ONLY, "soliton_merger": _WAVES_ONLY, "zeldovich_wave": (*_GAS_ONLY, "particles"),
+    "cosmological": (*_WAVES_ONLY, "particles"), "random": _GAS_ONLY, "taylor_green": _GAS_ONLY, "abc": _GAS_ONLY,
     "python": ("particles",),
-}
+}  # fmt: skip
 """The kinds of components that have a start, of the starts that not all have."""
 
 

@@ -26,13 +26,10 @@ from simulator.physics.models.closures import CLOSURES
 CASES = read_cases()
 REFUSAL = re.compile(r"(simulator: )?(\S+:\d+|command line|configuration): [\w.]+: .+|simulator[ \w]*: .+")
 COMMANDS = {
-    "plot": ["plot", "run"],
-    "report": ["report", "run"],
-    "render": ["render", "run", "--size", "32,24"],
-    "analyze": ["analyze", "run"],
-    "sweep": ["sweep", "run", "sweep.yaml", "--jobs", "2"],
+    "plot": ["plot", "run"], "report": ["report", "run"], "render": ["render", "run", "--size", "32,24"],
+    "analyze": ["analyze", "run"], "sweep": ["sweep", "run", "sweep.yaml", "--jobs", "2"],
     "batch": ["sweep", "run", "sweep.yaml", "--batch", "auto"],
-}
+}  # fmt: skip
 
 
 def test_every_registered_part_is_in_the_table():

@@ -151,11 +151,8 @@ def test_statistics_of_growing_sheets(matter):
     assert density.sum() * width == pytest.approx(1, abs=1e-12)
     assert density[: round((3 - np.sqrt(6)) / width) - 1].sum() == 0
     assert {name.partition("/")[2] for name in table.variables} == {
-        *(f"mean_velocity_{axis}" for axis in "xyz"),
-        "velocity_variance",
-        "acceleration_variance",
-        "acceleration",
-    }
+        *(f"mean_velocity_{axis}" for axis in "xyz"), "velocity_variance", "acceleration_variance", "acceleration",
+    }  # fmt: skip
 
 
 def test_the_probability_density_of_the_acceleration_is_normal_for_random_modes():

@@ -34,13 +34,9 @@ CASES = [
     for case in ("1 slab fast", "1 slab low", "4 slab fast", "8 slab fast", "8 pencil fast")
 ]
 FEW = (
-    "navier_stokes double 1 slab fast",
-    "navier_stokes double 1 slab low",
-    "navier_stokes double 8 slab fast",
-    "navier_stokes single 8 pencil fast",
-    "mhd single 1 slab fast",
-    "schrodinger_poisson double 1 slab fast",
-)
+    "navier_stokes double 1 slab fast", "navier_stokes double 1 slab low", "navier_stokes double 8 slab fast",
+    "navier_stokes single 8 pencil fast", "mhd single 1 slab fast", "schrodinger_poisson double 1 slab fast",
+)  # fmt: skip
 pytestmark = [
     pytest.mark.gpu_program,
     pytest.mark.usefixtures("optimised"),

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hlo_program import parsed
 from hlo_traffic import traffic
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -148,33 +147,6 @@ def test_what_is_sent_and_received() -> None:
     run = jax.shard_map(exchanged, mesh=mesh, in_specs=spec, out_specs=spec)
     found = of(run, jax.ShapeDtypeStruct((N, N), jnp.float32, sharding=NamedSharding(mesh, spec)))
     assert found.sent == 3 / 4 * BYTES / 4
-
-
-def test_the_larger_branch_counts() -> None:
-    def either(a, p):
-        return lax.cond(p, lambda b: jnp.sin(b[:8]), lambda b: jnp.cos(b).sum(0, keepdims=True) + b[:8], a)
-
-    assert of(either, ROWS, jax.ShapeDtypeStruct((), bool)).bytes >= BYTES
-
-
-def test_instructions_of_tuples_and_nested_brackets_are_read() -> None:
-    text = """HloModule m, num_partitions=4
-
-%body (p: (f32[8], s32[])) -> f32[8] {
-  %p = (f32[8]{0}, /*index=1*/s32[]) parameter(0)
-  ROOT %g.1 = f32[8]{0:S(5)} get-tuple-element(%p), index=0
-}
-
-ENTRY %main () -> f32[2,4] {
-  ROOT %c = f32[2,4]{1,0} constant({ { 1, 2, 3, 4 }, { (5), 6, 7, 8 } }), metadata={op_name="f(x)/{y}"}
-}
-"""
-    found = parsed(text)
-    assert found.devices == 4 and found.entry == "main"
-    root = found.computations["body"]["g.1"]
-    assert root.root and root.operands == ("p",) and root.sizes == (32,)
-    assert found.computations["body"]["p"].sizes == (32, 4)
-    assert found.computations["main"]["c"].bytes == 32
 
 
 ESTIMATED = (("mhd", "gpu", 4), ("mhd", "cpu", 2), ("schrodinger_poisson", "gpu", 1))

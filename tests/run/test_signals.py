@@ -161,14 +161,10 @@ def test_flags_of_all_processes_reduce_by_their_maximum():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("0:07", 7.0),
-        ("29:59", 1799.0),
-        ("2:00:01", 7201.0),
-        ("10-23:59:59", 950399.0),
-        ("UNLIMITED", None),
+        ("0:07", 7.0), ("29:59", 1799.0), ("2:00:01", 7201.0), ("10-23:59:59", 950399.0), ("UNLIMITED", None),
         ("", None),
     ],
-)
+)  # fmt: skip
 def test_what_squeue_calls_time_left(text, expected):
     assert seconds(text) == expected
 

@@ -172,12 +172,8 @@ def test_lines_of_theory_only_where_a_flow_may_be_turbulent(tmp_path):
     drawn = [{path.stem for path in plot_run(run).files} for run in (turbulent, laminar)]
     assert "spectrum_compensated" in drawn[0] and "spectrum_compensated" not in drawn[1]
     young = {
-        "reynolds_taylor": 500.0,
-        "kolmogorov_scale": 0.03,
-        "dissipation": 5e-4,
-        "integral_scale": 1.3,
-        "u_rms": 0.29,
-    }
+        "reynolds_taylor": 500.0, "kolmogorov_scale": 0.03, "dissipation": 5e-4, "integral_scale": 1.3, "u_rms": 0.29,
+    }  # fmt: skip
     assert not may_be_turbulent(
         open_run(turbulent).spectra, {"time": TIMES, **{n: 0 * TIMES + v for n, v in young.items()}}
     )

@@ -270,11 +270,8 @@ def test_by_the_arrays_of_a_closure(shape, tmp_path) -> None:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), others, slopes[0])
     first, last = arrays["layers"]
 
-    def central(h: float) -> float:
-        higher, lower = ({KEY: {"layers": [first, {"w": last["w"] + s}]}} for s in (h, -h))
-        return float(gradient.value(higher) - gradient.value(lower)) / (2 * h)
-
-    assert slopes[0][1]["w"].sum() == pytest.approx((4 * central(5e-4) - central(1e-3)) / 3, rel=1e-6)
+    way = {KEY: {"layers": [{"w": 0 * first["w"]}, {"w": 1 + 0 * last["w"]}]}}
+    assert off(gradient, {KEY: arrays}, way) < 1e-6
     np.savez(tmp_path / "arrays.npz", **{"layers/0/w": 2 * first["w"], "layers/1/w": last["w"]})
     read = closed(tmp_path, shape, 1, f"model.subgrid.arrays={tmp_path / 'arrays.npz'}").model.varied_arrays[KEY]
     np.testing.assert_array_equal(read["layers"][0]["w"], 2 * first["w"])

@@ -200,13 +200,10 @@ def test_random_fields_are_the_same_everywhere():
 
 
 LAYOUTS = [
-    Case(),
-    Case(devices=3, shape="unequal"),
-    Case(shape="odd", fields="real, every mode"),
-    Case(plan=("custom_partitioning", "z_y_x"), devices=4, shape="prime"),
-    Case(fields="complex, every mode"),
+    Case(), Case(devices=3, shape="unequal"), Case(shape="odd", fields="real, every mode"),
+    Case(plan=("custom_partitioning", "z_y_x"), devices=4, shape="prime"), Case(fields="complex, every mode"),
     Case(plan=("jaxdecomp", "slab"), shape="even"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", LAYOUTS, ids=str)

@@ -101,15 +101,11 @@ def run(t, values):
 
 
 CASES = [
-    *(Case(plan, 4, "even") for plan in PLANS),
-    Case(PLANS[0], 4, "even", kernels="xla"),
-    Case(PLANS[1], 2, "odd", "complex", block=4),
-    Case(PLANS[2], 8, "unequal", block=1),
-    Case(PLANS[0], 1, "odd", precision="single", block=4),
-    Case(PLANS[0], 3, "prime", block=2, kernels="xla"),
-    Case(PLANS[1], 4, "even", kernels="gpu"),
-    Case(PLANS[2], 8, "unequal", block=1, kernels="gpu in blocks"),
-]
+    *(Case(plan, 4, "even") for plan in PLANS), Case(PLANS[0], 4, "even", kernels="xla"),
+    Case(PLANS[1], 2, "odd", "complex", block=4), Case(PLANS[2], 8, "unequal", block=1),
+    Case(PLANS[0], 1, "odd", precision="single", block=4), Case(PLANS[0], 3, "prime", block=2, kernels="xla"),
+    Case(PLANS[1], 4, "even", kernels="gpu"), Case(PLANS[2], 8, "unequal", block=1, kernels="gpu in blocks"),
+]  # fmt: skip
 SLOW = [
     Case(PLANS[2], 4, "even", kernels="xla"),
     Case(PLANS[1], 3, "flat", block=5),

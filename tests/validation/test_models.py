@@ -23,15 +23,12 @@ MODELS = {
         "scalars": [{"name": "dye", "diffusivity": 0.01, "mean_gradient": [1.0, 0.0, 0.0]}],
     },
     "mhd": {
-        "viscosity": 0.02,
-        "resistivity": 0.01,
-        "hyperresistivity": {"order": 2, "coefficient": 2e-4},
-        "rotation": [0.1, 0.0, 0.5],
-        "drag": {"coefficient": 0.1, "below": 1.5},
+        "viscosity": 0.02, "resistivity": 0.01, "hyperresistivity": {"order": 2, "coefficient": 2e-4},
+        "rotation": [0.1, 0.0, 0.5], "drag": {"coefficient": 0.1, "below": 1.5},
         "scalars": [{"name": "dye", "diffusivity": 0.01, "mean_gradient": [1.0, 0.0, 0.0]}],
     },
     "boussinesq": {"viscosity": 0.02, "diffusivity": 0.01, "stratification": 2.0, "rotation": [0.0, 0.3, 0.4]},
-}
+}  # fmt: skip
 OTHERS = {
     "navier_stokes": {"scalars": {"dye": {"peak": 2}}},
     "mhd": {
@@ -131,16 +128,10 @@ IDEAL = {
         ("energy", "cross_helicity", "magnetic_helicity"),
     ),
     "boussinesq": (
-        SHAPE,
-        MODELS["boussinesq"] | {"viscosity": 0, "diffusivity": 0},
-        HELICAL | OTHERS["boussinesq"],
-        ("energy",),
+        SHAPE, MODELS["boussinesq"] | {"viscosity": 0, "diffusivity": 0}, HELICAL | OTHERS["boussinesq"], ("energy",),
     ),
     "navier_stokes in a plane": (
-        (16, 16),
-        {"viscosity": 0},
-        {"kind": "random", "seed": 3, "peak": 2},
-        ("energy", "enstrophy"),
+        (16, 16), {"viscosity": 0}, {"kind": "random", "seed": 3, "peak": 2}, ("energy", "enstrophy"),
     ),
     "mhd in a plane": (
         (16, 16),
@@ -148,7 +139,7 @@ IDEAL = {
         {"kind": "random", "seed": 3, "peak": 2, "magnetic": {"energy": 0.3, "peak": 2}},
         ("energy", "cross_helicity", "square_potential"),
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -52,13 +52,8 @@ MODELS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "mhd": ({"viscosity": 0.02, "resistivity": 0.01}, ["velocity", "magnetic"]),
     "self_gravitating_gas": (
         {
-            "sound_speed": 2.0,
-            "polytropic_exponent": 1.4,
-            "viscosity": 0.02,
-            "bulk_viscosity": 0.01,
-            "gravitational_constant": 0.1,
-            "external_acceleration": [0.1, 0.2],
-            "max_edge_energy": 1,
+            "sound_speed": 2.0, "polytropic_exponent": 1.4, "viscosity": 0.02, "bulk_viscosity": 0.01,
+            "gravitational_constant": 0.1, "external_acceleration": [0.1, 0.2], "max_edge_energy": 1,
         },
         ["density", "velocity"],
     ),
@@ -66,7 +61,7 @@ MODELS: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"self_interaction": 0.2, "external_potential": {"kind": "harmonic", "frequency": [0.5, 0.3]}},
         ["psi"],
     ),
-}
+}  # fmt: skip
 
 
 def with_third(block: Any) -> Any:
@@ -172,12 +167,9 @@ def test_curls_in_a_plane(transform: Transform) -> None:
         v = solenoidal(layout, MagneticSettings(), lambda k: k**2 * jnp.exp(-k), 1)
         omega = curl(layout, v)
         return {
-            "v": v,
-            "divergence": divergence(layout, v),
-            "omega": omega,
-            "twice": curl(layout, omega) * layout.inverse_k_squared(),
-            "back": curl(layout, inverse_curl(layout, v)),
-        }
+            "v": v, "divergence": divergence(layout, v), "omega": omega,
+            "twice": curl(layout, omega) * layout.inverse_k_squared(), "back": curl(layout, inverse_curl(layout, v)),
+        }  # fmt: skip
 
     found = fields()
     assert found["omega"].shape == layout.shape and np.abs(found["divergence"]).max() < 1e-14
