@@ -34,13 +34,10 @@ def moved(simulation, state: State, name: str, wind: tuple[float, ...] = WIND) -
 def simulation(request):
     kind, more = request.param, DAMPED if request.param == "navier_stokes" else {}
     return flow(
-        *(12, 10, 9),
-        initial={"kind": "random", "peak": 2, **STARTS[kind]},
-        model={"kind": kind, **MODELS[kind], **more},
-        grid={"box": [2 * np.pi, 5.0, 4.0]},
-        output={name: {"every": 1, **settings} for name, settings in OUTPUT.items()},
-        count=2,
-    )
+        *(12, 10, 9), initial={"kind": "random", "peak": 2, **STARTS[kind]},
+        model={"kind": kind, **MODELS[kind], **more}, grid={"box": [2 * np.pi, 5.0, 4.0]},
+        output={name: {"every": 1, **settings} for name, settings in OUTPUT.items()}, count=2,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

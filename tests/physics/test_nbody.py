@@ -35,13 +35,9 @@ def random_matter(*overrides: str, devices: int = 1):
     """Made, and compiled, once for all tests."""
     box = [6.0, 5.0, 4.0]
     return simulation(
-        MATTER,
-        "model.components.0.count=300",
-        "grid={shape: [10, 9, 8], box: [6, 5, 4]}",
-        f"initial.components.dark={random_start(box)}",
-        *overrides,
-        devices=devices,
-    )
+        MATTER, "model.components.0.count=300", "grid={shape: [10, 9, 8], box: [6, 5, 4]}",
+        f"initial.components.dark={random_start(box)}", *overrides, devices=devices,
+    )  # fmt: skip
 
 
 def assigned(scheme: str):
@@ -208,13 +204,9 @@ def start(id):
 def test_a_step_without_room_is_taken_again():
     """All particles fly to one plane within a step: its buffer grows, the state stays until then, nobody is lost."""
     run = simulation(
-        MATTER,
-        "model.components.0.count=400",
-        "grid={shape: [8, 8, 8], box: [8, 8, 8]}",
-        f"initial.components.dark={{kind: python, path: {source(PILE)}, function: start}}",
-        "time.dt=1",
-        devices=2,
-    )
+        MATTER, "model.components.0.count=400", "grid={shape: [8, 8, 8], box: [8, 8, 8]}",
+        f"initial.components.dark={{kind: python, path: {source(PILE)}, function: start}}", "time.dt=1", devices=2,
+    )  # fmt: skip
     had, state = run.state.particles["dark"].capacity, run.state
     state = advanced(run, state, 10.0, 1)
     assert crowded(state.particles) == "dark" and int(state.step) == 0 and float(state.time) == 0

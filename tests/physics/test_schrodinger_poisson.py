@@ -26,11 +26,9 @@ def lumps(*overrides: str, devices: int = 1, python: str = LUMPS):
 def test_a_plane_wave_only_turns() -> None:
     """psi = A exp(i k . x): density and potential are flat, each part of the step is exact."""
     run = cases.simulation(
-        WAVE,
-        "model.hbar_over_m=0.7",
-        "model.self_interaction=2",
+        WAVE, "model.hbar_over_m=0.7", "model.self_interaction=2",
         python='{"psi": 1.5 * jnp.exp(1j * (2 * x - y + z))}',
-    )
+    )  # fmt: skip
     end = stepped(run, run.state, 3.0, 7)
     turned = 0.7 / 2 * 6 * 3.0 + 2 * 1.5**2 / 0.7 * 3.0
     found = cases.coefficient(run, end.fields["psi"], (2, -1, 1))
@@ -62,12 +60,9 @@ def test_a_harmonic_oscillator_ground_state_rests() -> None:
     trap = "(x - L / 2)**2 + (y - L / 2)**2 + (z - L / 2)**2".replace("L", "14.0")
     changes = []
     run = cases.simulation(
-        WAVE,
-        "model.gravitational_constant=0",
-        "model.external_potential={kind: harmonic, frequency: [1, 1, 1]}",
-        *("grid.shape=24,24,24", "grid.box=14,14,14"),
-        python=f'{{"psi": jnp.exp(-({trap}) / 2) + 0j}}',
-    )
+        WAVE, "model.gravitational_constant=0", "model.external_potential={kind: harmonic, frequency: [1, 1, 1]}",
+        *("grid.shape=24,24,24", "grid.box=14,14,14"), python=f'{{"psi": jnp.exp(-({trap}) / 2) + 0j}}',
+    )  # fmt: skip
     for n in (40, 80):
         end = stepped(run, run.state, 2.0, n)
         before, after = (np.asarray(run.transform.inverse(s.fields["psi"])) for s in (run.state, end))
@@ -172,11 +167,9 @@ def test_the_virial_ratio_of_a_soliton(interaction: float, velocity: float) -> N
     """1, at rest and on its way (a velocity of 2 pi n / L), with self-interaction and without, relaxed to 1e-9 of mu
     in 14 core radii. 2 K / |W| is 1.50 and 1.38 there, because the periodic images pull too."""
     run = cases.simulation(
-        WAVE,
-        f"model.self_interaction={interaction}",
-        *("grid.shape=24,24,24", "grid.box=14,14,14"),
+        WAVE, f"model.self_interaction={interaction}", *("grid.shape=24,24,24", "grid.box=14,14,14"),
         SOLITON.replace("VX", str(velocity * 2 * math.pi / 14)),
-    )
+    )  # fmt: skip
     row = measured(run)
     assert 2 * (row["kinetic_energy"] + row["quantum_energy"]) > 1.3 * abs(row["potential_energy"])
     assert abs(row["virial_ratio"] - 1) < 1e-7

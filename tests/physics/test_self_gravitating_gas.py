@@ -40,13 +40,9 @@ def test_mass_and_momentum_are_conserved_to_round_off() -> None:
 def test_right_hand_side_against_numpy() -> None:
     """Of density and velocity with modes up to 1: nothing is truncated or aliased at 32^3; differences are 1e-14."""
     run = clumps(
-        "model.viscosity=0.1",
-        "model.bulk_viscosity=0.05",
-        "model.polytropic_exponent=2",
-        "model.gravitational_constant=0.7",
-        "model.external_acceleration=[0.1, -0.2, 0.3]",
-        "grid.shape=32,32,32",
-    )
+        "model.viscosity=0.1", "model.bulk_viscosity=0.05", "model.polytropic_exponent=2",
+        "model.gravitational_constant=0.7", "model.external_acceleration=[0.1, -0.2, 0.3]", "grid.shape=32,32,32",
+    )  # fmt: skip
 
     f = run.state.fields
     found, _ = jax.jit(lambda f: run.model.tendency(f, 0.0))(f)
@@ -160,11 +156,9 @@ def test_the_virial_ratio_of_a_hydrostatic_slab() -> None:
     modes = np.fft.fft(rho).real / 64
     series = " + ".join(f"{2 * modes[n]:.17g} * jnp.cos({n} * (x - 0.7))" for n in range(1, 22))
     run = cases.simulation(
-        GAS,
-        "grid.shape=64,4,4",
-        f"model.gravitational_constant={attraction / (4 * math.pi)}",
+        GAS, "grid.shape=64,4,4", f"model.gravitational_constant={attraction / (4 * math.pi)}",
         python=f'{{"density": 1 + {series} + 0 * y + 0 * z, "velocity": [0.3 + 0 * x, 0 * y, 0 * z]}}',
-    )
+    )  # fmt: skip
     row = measured(run)
     assert 3 / abs(row["potential_energy"]) > 8
     assert abs(row["virial_ratio"] - 1) < 1e-8

@@ -141,7 +141,7 @@ def test_a_run_without_a_file(tmp_path) -> None:
     exact = 2 / ((1 + 2 / 2.0) * np.exp(2 * series.time) - 1)
     # ETDRK4 with dt = 0.01: (rate dt)^4 = 2.6e-6 of a term of order dt / 100.
     np.testing.assert_allclose(series["mean"][:], exact, rtol=1e-8)
-    assert (tmp_path / "run" / "inputs" / "test_notebook.py").read_bytes() == Path(__file__).read_bytes()
+    assert (tmp_path / "run" / "inputs" / Path(__file__).name).read_bytes() == Path(__file__).read_bytes()
     assert own.run() == 0  # says that it is finished
 
 

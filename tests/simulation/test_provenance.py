@@ -16,12 +16,9 @@ LEFT_OUT = ("HOME", "API_KEY", "SLURM_JWT", "JAX_TOKEN", "NCCL_PASSWORD", "SIMUL
 
 def collected(command=("simulator", "run", "a.yaml")):
     return collect(
-        command,
-        KEPT | dict.fromkeys(LEFT_OUT, "secret"),
-        devices={"platform": "cpu", "count": 8},
-        mesh={"axes": ["slab"], "shape": [8]},
-        environment_set={"M_ARENA_MAX": "1"},
-    )
+        command, KEPT | dict.fromkeys(LEFT_OUT, "secret"), devices={"platform": "cpu", "count": 8},
+        mesh={"axes": ["slab"], "shape": [8]}, environment_set={"M_ARENA_MAX": "1"},
+    )  # fmt: skip
 
 
 def test_what_is_recorded_and_what_is_not(tmp_path):

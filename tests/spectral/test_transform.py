@@ -1,6 +1,7 @@
 """Forward and inverse transforms against numpy.fft, on every backend, plan and number of devices; the blocked
 nonlinear term, equal to whole transforms; and exact products with spherical truncation."""
 
+import os
 import re
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
 from spectral_cases import (
     EVERY,
     PLANS,
@@ -24,8 +26,11 @@ from spectral_cases import (
     transform,
 )
 
+from simulator.measure.histograms import invariants
+from simulator.physics.models.boussinesq import Boussinesq, BoussinesqSettings
 from simulator.spectral import Grid, Local, Modes, make_transform
 from simulator.spectral.backends import candidates
+from simulator.spectral.operators import gradient
 from simulator.spectral.random import gaussian
 
 PAIRWISE = pairwise(EVERY)
@@ -239,3 +244,21 @@ def test_coordinates_are_those_of_the_moved_points():
     found = t.inverse(jax.jit(lambda f: t.evaluate({"f": f}, wave).products["p"])(zero))
     x, y, z = np.meshgrid(*(2 * np.pi * np.arange(n) / n for n in t.grid.shape), indexing="ij")
     np.testing.assert_allclose(np.asarray(found), np.sin(x + 2 * y) * np.cos(z), atol=100 * EPSILON)
+
+
+@pytest.mark.skipif(not os.environ.get("SIMULATOR_TESTS_ARRAYS"), reason="set it to check arrays")
+def test_an_array_of_another_shape_or_type_is_refused() -> None:
+    transform = make_transform(Grid((8, 8, 8)), jax.devices()[:1])
+    layout = transform.layout
+    field = jnp.zeros(layout.shape, complex)
+    with pytest.raises(TypeCheckError, match=r"gradient.*\n.*'field'"):
+        gradient(layout, jnp.stack([field] * 3))
+    with pytest.raises(TypeCheckError, match=r"gradient.*\n.*'field'"):  # while JAX traces a program
+        jax.jit(lambda f: gradient(layout, f))(field.real)
+    with pytest.raises(TypeCheckError, match=r"inner.*\n.*'b'"):  # a name is one length in all arrays of a call
+        layout.inner(field, field[1:])
+    with pytest.raises(TypeCheckError, match=r"invariants.*\n.*'velocity'"):  # annotated by names imported late
+        invariants(transform, field)
+    with pytest.raises(TypeCheckError, match=r"rate.*\n.*'maxima'"):
+        Boussinesq(BoussinesqSettings(viscosity=1, diffusivity=1, stratification=1), transform).rate({"rate": field})
+    assert jax.vmap(lambda f: gradient(layout, f))(jnp.stack([field] * 2)).shape == (2, 3, *layout.shape)
