@@ -50,7 +50,7 @@ def test_every_flipped_bit_and_truncation_is_found(folder):
             read_manifest(folder)
 
 
-def test_foreign_folders_are_the_users_mistake(tmp_path):
+def test_foreign_folders_and_another_version_are_the_users_mistake(tmp_path, folder):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "manifest.json").write_text(json.dumps({"format": "another"}))
     (tmp_path / "file").write_text("x")
@@ -61,9 +61,6 @@ def test_foreign_folders_are_the_users_mistake(tmp_path):
     }.items():  # fmt: skip
         with pytest.raises(UserError, match=message):
             read_manifest(tmp_path / name)
-
-
-def test_another_version_is_named(folder):
     manifest = open_snapshot(folder).manifest.model_copy(update={"version": 7})
     with pytest.raises(UserError, match="version 7, but this program reads 1"):
         decode(manifest.encode(), folder / "manifest.json")

@@ -97,7 +97,7 @@ def test_particles_are_measured_again(tmp_path, capsys):
     assert "has no snapshot of step 0" in capsys.readouterr().err
 
 
-def test_kinds_may_be_named_and_others_refused(finished, capsys):
+def test_kinds_may_be_named_and_others_and_a_run_without_snapshots_are_refused(finished, capsys, tmp_path):
     assert main(["analyze", str(finished), "--what", "structure_functions,transfer"]) == 0
     made = {path.stem for path in (finished / "analysis").glob("*.h5")}
     always = {"slices", "spectra"}  # of every run
@@ -106,9 +106,6 @@ def test_kinds_may_be_named_and_others_refused(finished, capsys):
     assert "needs a mass density" in capsys.readouterr().err
     assert main(["analyze", str(finished), "--what", "nothing"]) == 2
     assert "no kind of output 'nothing'; known: all, spectra" in capsys.readouterr().err
-
-
-def test_a_run_without_snapshots_is_refused(finished, tmp_path, capsys):
     shutil.copytree(finished, tmp_path / "run")
     shutil.rmtree(tmp_path / "run/snapshots")
     assert main(["analyze", str(tmp_path / "run")]) == 2

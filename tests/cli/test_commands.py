@@ -160,15 +160,12 @@ def test_a_case_is_the_shipped_one_with_its_further_keys_and_can_be_cited(case: 
     assert ("TaylorGreen1937" in printed) == case.startswith("taylor_green")
 
 
-def test_a_sweep_comes_with_its_base(somewhere: Path, capsys) -> None:
+def test_a_sweep_comes_with_its_base_and_nothing_is_overwritten(somewhere: Path, capsys) -> None:
     assert main(["init", "sweep_viscosity"]) == 0
     assert "simulator sweep plan sweep_viscosity.yaml" in capsys.readouterr().err
     assert (somewhere / "taylor_green.yaml").exists()
     assert "Further keys" not in (somewhere / "sweep_viscosity.yaml").read_text()
     assert len(open_sweep("sweep_viscosity.yaml").runs) == 8
-
-
-def test_nothing_is_overwritten(somewhere: Path, capsys) -> None:
     (somewhere / "taylor_green.yaml").write_text("mine")
     assert main(["init", "taylor_green"]) == 2 and "exists" in capsys.readouterr().err
     assert (somewhere / "taylor_green.yaml").read_text() == "mine"

@@ -69,12 +69,9 @@ def test_tasks_that_would_meet_on_a_gpu_are_told_the_flag():
         assert "some share one" in (discover(overlapping).gpus.problem or "")
 
 
-def test_gpus_that_do_not_divide_are_named_idle():
+def test_gpus_that_do_not_divide_are_named_idle_and_mig_devices_go_one_to_a_task():
     allocation = discover(environment("gpus-per-node", CUDA_VISIBLE_DEVICES="0,1,2", SLURM_GPUS_ON_NODE="3"))
     assert taken(allocation) == "0" and "1 of them idle" in allocation.warnings[0]
-
-
-def test_mig_devices_are_divided_one_per_task():
     names = ["MIG-61c3a5b0-4a53-5a4a-8a1b-000000000001", "MIG-GPU-61c3a5b0-4a53/7/0"]
     changes = {"CUDA_VISIBLE_DEVICES": ",".join(names), "SLURM_GPUS_ON_NODE": "2"}
     found = [discover(environment("gpus-per-node", i, **changes)) for i in range(2)]
@@ -83,14 +80,11 @@ def test_mig_devices_are_divided_one_per_task():
     assert "one MIG device only" in alone.warnings[0]
 
 
-def test_cpu_tasks_have_no_gpus_and_know_their_cores():
+def test_cpu_tasks_have_no_gpus_and_know_their_cores_and_slurms_numbers():
     found = [discover(environment("cpu", i)) for i in range(3)]
     assert [(a.node, a.local_rank, a.local_processes) for a in found] == [(0, 0, 2), (0, 1, 2), (1, 0, 1)]
     assert all(a.gpus.visible is None and a.cores == 1 for a in found)
     assert [discover(environment("cpus-per-task", i)).cores for i in range(2)] == [2, 2]
-
-
-def test_cyclic_distribution_keeps_slurms_numbers():
     found = [discover(environment("cyclic", i)) for i in range(4)]
     assert [(a.process_id, a.node, a.local_rank) for a in found] == [
         (0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 0, 2),
@@ -154,7 +148,7 @@ def test_nothing_set_is_one_local_process():
 BY_HAND = {"SIMULATOR_COORDINATOR": "head:4000", "SIMULATOR_NUM_PROCESSES": "4", "SIMULATOR_PROCESS_ID": "3"}
 
 
-def test_by_hand_wins_over_slurm_and_flags_over_both():
+def test_by_hand_wins_over_slurm_but_for_the_steps_binding_and_flags_over_both():
     environ = environment("cpu") | BY_HAND
     allocation = discover(environ)
     assert (allocation.source, allocation.coordinator) == ("explicit", "head:4000")
@@ -169,9 +163,6 @@ def test_by_hand_wins_over_slurm_and_flags_over_both():
     assert (allocation.source, allocation.coordinator, allocation.process_id) == ("slurm", "node1:7000", 2)
     allocation = discover(BY_HAND | {"SIMULATOR_SECRET": "known to few people"})
     assert allocation.secret == "known to few people" and "few" not in repr(allocation)
-
-
-def test_by_hand_with_slurms_own_numbers_keeps_the_steps_binding():
     environ = environment("gpus-per-node", 1) | BY_HAND
     allocation = discover(environ, num_processes=4, process_id=1)
     assert (allocation.coordinator, taken(allocation)) == ("head:4000", "2,3")

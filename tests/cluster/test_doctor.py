@@ -47,14 +47,11 @@ def test_what_is_wrong_between_processes_is_named_with_its_cure(processes, probl
     assert any(problem in finding.problem and cure in finding.cure for finding in found)
 
 
-def test_idle_gpus_are_named():
+def test_idle_gpus_are_named_and_numbers_of_control_groups_are_not_one_gpu():
     four = [replace(facts(i), gpus_on_node=4) for i in range(4)]
     found = list(shared_findings(four))
     assert [finding.problem for finding in found] == [f"2 of 4 GPUs of node{i} are idle" for i in (1, 2)]
     assert found[0].cure == "ask for --gpus-per-node=2, or start --ntasks-per-node=4"
-
-
-def test_numbers_that_control_groups_start_anew_are_not_one_gpu():
     bound = [replace(facts(i), gpus_seen=("0",), gpus_taken=("0",)) for i in range(4)]
     assert not list(shared_findings(bound))
     shared = [replace(facts(i), gpus_seen=("0", "1"), gpus_taken=("0",)) for i in range(2)]
@@ -80,14 +77,11 @@ def test_what_a_process_sees_itself(environ, changes, plugin, problem, cure):
     assert problem in found[0].problem and cure in found[0].cure
 
 
-def test_facts_of_this_process():
+def test_facts_of_this_process_and_gpus_by_their_uuid(tmp_path, monkeypatch):
     found = collect(discover({}), {})
     assert found.cores >= 1
     assert found.line.startswith(f"process 0 of 1: host {found.host}, local rank 0 of 1, ")
     assert any(version.startswith("jaxlib ") for version in found.versions)
-
-
-def test_gpus_are_known_by_their_uuid(tmp_path, monkeypatch):
     tool(tmp_path, "nvidia-smi", "printf 'GPU-111\\nGPU-222\\n'")
     monkeypatch.setenv("PATH", str(tmp_path))
     environ = {"CUDA_VISIBLE_DEVICES": "1"}

@@ -75,14 +75,11 @@ def test_hundreds_of_gpus_have_several_nccl_roots(devices, roots):
     assert environ["XLA_FLAGS"].partition("--xla_gpu_nccl_init_max_rank_per_root_ratio=")[2] == roots
 
 
-def test_gpu_settings_are_made_and_recorded_and_the_users_are_left_alone(tmp_path):
+def test_settings_are_made_and_recorded_and_the_users_are_left_alone(tmp_path):
     assert python(GPU, SIMULATOR_CACHE=str(tmp_path)).splitlines() == [
         "['XLA_CLIENT_MEM_FRACTION', 'XLA_FLAGS']", "--xla_gpu_enable_latency_hiding_scheduler=true 0.9",
         "[]", "--xla_gpu_enable_latency_hiding_scheduler=false None",
     ]  # fmt: skip
-
-
-def test_the_users_flags_are_left_alone_on_the_cpu_too():
     mine = "--xla_cpu_enable_concurrency_optimized_scheduler=true --xla_disable_hlo_passes=dce"
     mine += " --xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_REDUCE"
     assert environment.with_xla_flags("cpu", environ := {"XLA_FLAGS": mine}) == {} and environ["XLA_FLAGS"] == mine
@@ -90,7 +87,7 @@ def test_the_users_flags_are_left_alone_on_the_cpu_too():
     assert "--xla_cpu_enable_concurrency_optimized_scheduler=false" in made["XLA_FLAGS"]
 
 
-def test_this_jaxlib_knows_the_flags(tmp_path):
+def test_this_jax_knows_the_flags_and_every_option_that_is_set(tmp_path):
     """XLA ends the process at an unknown flag: so JAX still computing shows that it knows them."""
     body = """
         from simulator.cluster import environment
@@ -104,6 +101,11 @@ def test_this_jaxlib_knows_the_flags(tmp_path):
     assert python(body, SIMULATOR_CACHE=str(tmp_path)) == "2\n"
     with pytest.raises(AssertionError, match="Unknown flag"):
         python(body, SIMULATOR_CACHE=str(tmp_path), XLA_FLAGS="--xla_no_such_flag=1")
+    for name in (
+        "threefry_partitionable", "cpu_collectives_implementation", "remove_custom_partitioning_ptr_from_cache_key",
+        "persistent_cache_min_compile_time_secs",
+    ):  # fmt: skip
+        assert hasattr(jax.config, f"jax_{name}")
 
 
 def test_cores_count_hyperthreads_once_and_obey_a_quota(tmp_path, monkeypatch):
@@ -163,11 +165,3 @@ def test_a_plugin_of_another_version_is_named_with_the_cure(monkeypatch):
     assert hardware.plugin_problem("rocm") is None
     versions["jax-rocm7-plugin"] = "0.10.2.1"
     assert hardware.plugin_problem("rocm") is None
-
-
-def test_every_option_that_is_set_exists_in_this_jax():
-    for name in (
-        "threefry_partitionable", "cpu_collectives_implementation", "remove_custom_partitioning_ptr_from_cache_key",
-        "persistent_cache_min_compile_time_secs",
-    ):  # fmt: skip
-        assert hasattr(jax.config, f"jax_{name}")

@@ -205,10 +205,12 @@ def test_each_process_is_told_its_place_and_a_secret_of_this_launch(script, tmp_
     assert len(secrets) == 2
 
 
-def test_only_the_first_ones_output_is_shown(script, tmp_path, capfd):
+def test_only_the_first_ones_output_is_shown_and_its_failure_once(script, tmp_path, capfd):
     assert run(script('print(f"output of {me}"); print(f"error of {me}", file=sys.stderr)'), 2, tmp_path) == 0
     shown = capfd.readouterr()
     assert (shown.out, shown.err) == ("output of 0\n", "error of 0\n")
+    assert run(script('if me == 0: sys.exit("no such file")\ntime.sleep(60)'), 2, tmp_path) == 1
+    assert capfd.readouterr().err == "no such file\n"
 
 
 @pytest.mark.parametrize(
@@ -237,11 +239,6 @@ def test_the_first_failure_decides_and_ends_the_others(script, tmp_path, capfd):
         "disk is full of cats",
         "simulator: process 1 of 3 failed with exit code 2",
     ]
-
-
-def test_a_first_process_that_has_said_why_is_told_of_once(script, tmp_path, capfd):
-    assert run(script('if me == 0: sys.exit("no such file")\ntime.sleep(60)'), 2, tmp_path) == 1
-    assert capfd.readouterr().err == "no such file\n"
 
 
 def test_a_neighbour_that_aborts_later_is_not_the_cause(script, tmp_path):

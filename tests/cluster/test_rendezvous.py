@@ -40,12 +40,6 @@ def test_a_port_on_which_someone_listens_is_not_claimed_and_claiming_goes_on():
             claim.release()
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RunFailure, match="file/run: the processes cannot meet there"):
-        rendezvous.publish(tmp_path / "file" / "run", "name", Place("host:1", "secret"))
-
-
 def test_listens_means_this_process(tmp_path):
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
@@ -56,7 +50,7 @@ def test_listens_means_this_process(tmp_path):
     assert not rendezvous.listens(port)
 
 
-def test_the_address_is_there_from_its_publication_to_its_end(tmp_path):
+def test_the_address_is_there_from_its_publication_to_its_end_in_a_folder_that_can_be_made(tmp_path):
     folder = tmp_path / "run"
     assert rendezvous.find(folder, "1.0.0.9") is None
     place = Place("first:4321", "secret")
@@ -67,6 +61,9 @@ def test_the_address_is_there_from_its_publication_to_its_end(tmp_path):
     assert RunFolder(folder).found() is Found.EMPTY, "the folder still counts as empty"
     rendezvous.retract(folder, "1.0.0.9")
     assert list(folder.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFailure, match="file/run: the processes cannot meet there"):
+        rendezvous.publish(tmp_path / "file" / "run", "name", Place("host:1", "secret"))
 
 
 @pytest.mark.parametrize("failures", [0, 2])

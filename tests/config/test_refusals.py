@@ -131,7 +131,7 @@ def test_mistakes_come_in_the_order_of_the_file(refused) -> None:
     assert [line.split(":")[1] for line in lines] == ["1", "4", "5", "6"]
 
 
-def test_files_that_cannot_be_read(refused, config_class, tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_or_do_not_exist(refused, config_class, tmp_path: Path, load) -> None:
     (tmp_path / "latin.yaml").write_bytes("name: x\nmodel: é".encode("latin-1"))
     for name, message in [
         ("missing.yaml", "missing.yaml: no such file"),
@@ -143,9 +143,6 @@ def test_files_that_cannot_be_read(refused, config_class, tmp_path: Path) -> Non
         with pytest.raises(UserError) as caught:
             load_config(tmp_path / name if name == "." else Path(name), config_class=config_class)
         assert str(caught.value).replace(str(tmp_path), ".") == message
-
-
-def test_an_input_file_that_does_not_exist(refused, load, tmp_path: Path) -> None:
     text = BASE.replace("{kind: vortex}", "\n  kind: python\n  path: fields.py")
     assert refused(text) == [f"run.yaml:4: initial.path: {tmp_path}/fields.py does not exist"]
     assert load(text, check_files=False).initial.path == tmp_path / "fields.py"

@@ -37,35 +37,29 @@ def somewhere(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_the_derivative_is_that_of_differences() -> None:
+def test_derivatives_are_those_of_differences_and_of_each_member() -> None:
     """Central differences with h = 1e-4 err by h^2 and 1e-16 / h, both below 1e-7 of a derivative of order one."""
     space, h = run("gradients"), 1e-4
     energy = jax.jit(space["energy_after"])
     difference = (energy(1 + h) - energy(1 - h)) / (2 * h)
     assert abs(float(space["gradient"]) - float(difference)) < 1e-6 * abs(float(difference))
-
-
-def test_the_gradients_of_an_ensemble() -> None:
-    """The variance (a - b)^2 / 4 has the slopes (a - b) / 2 da and -(a - b) / 2 db, with each member's da and db."""
+    # The variance (a - b)^2 / 4 has the slopes (a - b) / 2 da and -(a - b) / 2 db, with each member's da and db.
     space = run("gradients", 3)
     (a, b), (da, db) = space["values"], space["slopes"]["model.viscosity"]
     assert a > b > 0 and da < 0 and db < 0
     np.testing.assert_allclose(space["slope"], [(a - b) / 2 * da, (b - a) / 2 * db], rtol=1e-9)
 
 
-def test_an_ensemble_of_the_library() -> None:
-    """A larger viscosity leaves less energy."""
-    energies = np.asarray(run("library", 2)["energies"])
-    assert energies.shape == (4,) and np.all(np.diff(energies) < 0)
-
-
-def test_the_library_steps_and_runs(somewhere: Path) -> None:
+def test_the_library_steps_runs_and_makes_ensembles(somewhere: Path) -> None:
     """Ten steps of 0.01 by hand, then the run to its end with all output."""
     space = run("library")
     assert float(space["state"].time) == pytest.approx(0.1, abs=1e-12)
     from simulator import open_run
 
     assert open_run(somewhere / "outputs" / "taylor_green").diagnostics["time"][-1] == 1.0
+    # A larger viscosity leaves less energy.
+    energies = np.asarray(run("library", 2)["energies"])
+    assert energies.shape == (4,) and np.all(np.diff(energies) < 0)
 
 
 def test_an_equation_of_ones_own(somewhere: Path) -> None:

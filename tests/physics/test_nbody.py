@@ -279,16 +279,13 @@ def power(run) -> np.ndarray:
     return np.asarray(jax.jit(run.model.spectra)(run.model.contents(run.state))["dark_density_power"]) * 4000
 
 
-def test_noise_falls_steeply_towards_large_scales(glass):
+def test_a_glass_has_no_noise_at_large_scales_and_no_lattice(glass):
     """32^3 particles on as many points have 2e-8 of the shot noise in the first shell, 5e-6 in the eighth."""
     noise = power(glass)[1:5]
     assert noise[0] < 1e-5 and (noise < 1e-3).all()
     assert np.log(noise[3] / noise[0]) / np.log(4) > 2
     assert (np.diff(noise) > 0).all()
-
-
-def test_no_lattice_is_left(glass):
-    """Distances to the nearest neighbour are near (V/N)^(1/3) and spread, and no particle has lost its id."""
+    # Distances to the nearest neighbour are near (V/N)^(1/3) and spread, and no particle has lost its id.
     position = by_id(glass.state.particles["dark"])["position"]
     away = position[:, :300, None] - position[:, None, :]
     away = np.sqrt(((away - np.round(away)) ** 2).sum(0))

@@ -200,14 +200,11 @@ def test_a_refusal_is_one_line(text, overrides, message):
     assert "output." not in said or "which" in message or "does not have" not in said
 
 
-def test_a_force_that_is_not_finite_at_the_start_is_refused():
+def test_what_only_a_start_shows_is_refused():
     forcing = {"kind": "constant_power", "rate": 1, "band": [1, 2]}
     still = flow(8, 8, 8, initial={"kind": "abc", "amplitude": 0}, forcing=forcing)
     with pytest.raises(UserError, match="forcing: is not finite at the start"):
         still.check_start()
-
-
-def test_a_fixed_step_beyond_the_relaxation_time_is_refused():
     run = simulation(TRACERS, "time.dt=0.6")
     with pytest.raises(UserError, match=r"time\.dt: 0\.6 .* relaxation time 0\.5 of a"):
         run.check_start()

@@ -297,13 +297,10 @@ def test_the_phase_factor_is_the_exponential(dtype, size):
     assert abs(found.imag + np.sin(wide)).max() < 2 * eps
 
 
-def test_the_modulus_of_a_phase_factor_is_one():
+def test_the_modulus_of_a_phase_factor_is_one_and_its_derivative_exact():
     """Else a kick would not conserve mass: the error is of round-off, and of either sign."""
     modulus = abs(np.asarray(phase_factor(jnp.linspace(-4, 4, 100001, dtype=jnp.float64)))) - 1
     assert abs(modulus).max() < 4e-16 and abs(modulus.mean()) < 2e-17
-
-
-def test_the_derivative_of_a_phase_factor_is_exact():
     x = jnp.float64(2.3)
     value, slope = jax.jvp(phase_factor, (x,), (jnp.float64(1.0),))
     np.testing.assert_allclose(slope, -1j * value, rtol=1e-15)

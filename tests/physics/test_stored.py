@@ -102,7 +102,7 @@ def run_folder(tmp_path_factory):
     return folder / "run"
 
 
-def test_a_snapshot_holds_particles_and_what_they_see(run_folder):
+def test_a_snapshot_holds_particles_and_what_they_see_and_others_make_another_run(run_folder, capsys):
     tracers = open_run(run_folder).snapshots[-1].particles["tracers"]
     assert tracers["position"].shape == tracers["fluid_velocity"].shape == (3, 150)
     assert tracers["fluid_gradient"].shape == (9, 150) and tracers["fluid_dye"].shape == (150,)
@@ -117,8 +117,5 @@ def test_a_snapshot_holds_particles_and_what_they_see(run_folder):
         (iteration,) = file["data"].values()
         for name, record in iteration["particles/tracers"].items():
             assert {"unitDimension", "timeOffset"} <= set(record.attrs), name
-
-
-def test_other_particles_make_another_run(run_folder, capsys):
     assert simulate(run_folder.parent / "case.yaml", run_folder, "particles.0.count=151") == 2
     assert "particles" in capsys.readouterr().err

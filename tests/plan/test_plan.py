@@ -53,7 +53,7 @@ def test_a_device_without_description_is_named_with_the_cure(proportional) -> No
     assert any("a weaker estimate" in line and "devices.yaml" in line for line in lines_of(plan))
 
 
-def test_files_by_hand() -> None:
+def test_files_and_steps_by_hand() -> None:
     config = config_of("navier_stokes", SMALL, "time.stop=10", "output.snapshots.every=4")
     plan = Plan(config, TINY, 1, Steps(100, "given"))
     assert plan.files.snapshots == 4  # at 0, 4, 8 and 10
@@ -63,9 +63,6 @@ def test_files_by_hand() -> None:
     assert plan.files.all == 4 * plan.files.snapshot + 2 * plan.files.checkpoint
     assert snapshots_of(config_of("navier_stokes", SMALL, "output.snapshots.every_wall=60"), 100) is None
     assert snapshots_of(config_of("navier_stokes", "time.stop=8", "output.snapshots.every=4"), None) == 3
-
-
-def test_the_steps_of_a_fixed_dt_and_of_the_start() -> None:
     fixed = config_of("navier_stokes", "time.cfl=null", "time.dt=0.1", "time.stop=2")
     assert estimated_steps(fixed).count == 20
     # Taylor-Green: |u| + |v| reaches 1 at (pi/2, 0, 0): dt = cfl dx.

@@ -19,8 +19,10 @@ def performance():
     return module
 
 
-def test_the_page_is_what_the_files_say(performance) -> None:
+def test_the_page_is_what_the_files_say_and_without_them_it_is_refused(performance, tmp_path) -> None:
     assert performance.main(["--check"]) == 0
+    with pytest.raises(SystemExit, match=r"a file step_\*.json"):
+        performance.written(performance.PAGE.read_text(), tmp_path)
 
 
 def test_a_new_measurement_is_noticed_and_dated(performance, tmp_path, monkeypatch, capsys) -> None:
@@ -40,8 +42,3 @@ def test_a_new_measurement_is_noticed_and_dated(performance, tmp_path, monkeypat
     tables = 1 + sum(not file.name.startswith("step_") for file in tmp_path.glob("*.json"))
     assert text.count("Measured on 2 January 2030 on") == text.count("of Abacus") == tables
     assert "; load 0.5." in text
-
-
-def test_a_folder_without_measurements_is_refused(performance, tmp_path) -> None:
-    with pytest.raises(SystemExit, match=r"a file step_\*.json"):
-        performance.written(performance.PAGE.read_text(), tmp_path)

@@ -82,15 +82,12 @@ def test_the_newest_interpreter_that_works_is_taken(checkout: Path, path: str, t
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{good}\n", "")
 
 
-def test_no_interpreter_is_one_line_that_says_what_to_load(checkout: Path, path: str) -> None:
+def test_no_interpreter_is_one_line_and_a_named_one_has_to_work(checkout: Path, path: str, tmp_path: Path) -> None:
     done = call(checkout, "scripts/run", "x.yaml", PATH=path)
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     assert "module load python/3.12" in done.stderr
     assert not (checkout / ".venv").exists()
-
-
-def test_a_named_interpreter_has_to_work(checkout: Path, tmp_path: Path) -> None:
     old = tool(tmp_path / "old", "python3.9", "exit 1")
     done = call(checkout, "scripts/run", "x.yaml", PYTHON=str(old))
     assert done.returncode == 2

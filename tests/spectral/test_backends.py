@@ -22,15 +22,12 @@ def named(found) -> list[str]:
     return [str(c).removeprefix("custom_partitioning ") for c in found]
 
 
-def test_slabs_while_there_are_planes_then_pencils():
+def test_slabs_while_there_are_planes_then_pencils_unless_a_plan_is_asked_for():
     assert named(candidates(CUBE, 22))[0] == "z_xy on 22"
     assert named(candidates(CUBE, 24))[0].startswith("z_y_x on ")
     assert choose(CUBE, 256)[0].mesh == (16, 16)
     # the fewest points and modes per device, padding included
     assert choose(CUBE, 352)[0].mesh == (16, 22)
-
-
-def test_a_plan_can_be_asked_for():
     assert named(choose(CUBE, 4, decomposition="zx_y")) == ["zx_y on 4"]
     assert {c.decomposition for c in choose(CUBE, 4, decomposition="pencil")} == {"pencil"}
     assert choose(CUBE, 3, decomposition="pencil")[0].mesh in {(1, 3), (3, 1)}
@@ -101,11 +98,6 @@ def test_refusals_give_the_numbers_and_what_works(shape, count, backend, decompo
     with pytest.raises(UserError) as refused:
         choose(Modes(Grid(shape)), count, backend, decomposition)
     assert all(part in str(refused.value) for part in parts)
-
-
-def test_a_block_of_jaxdecomp_is_refused():
-    with pytest.raises(UserError, match=r"^fft\.block: jaxdecomp visits physical space whole"):
-        make_transform(Grid((8, 8, 8)), jax.devices()[:2], backend="jaxdecomp", block=2)
 
 
 def test_jaxdecomp_is_imported_only_when_chosen():
@@ -205,6 +197,8 @@ def test_an_unusable_folder_is_no_failure(tmp_path):
     assert choice.backend == "jaxdecomp"  # the only slab of 8^3 on 4 devices
 
 
-def test_nothing_works():
+def test_what_does_not_work_is_refused():
     with pytest.raises(UserError, match=r"^devices\.count: 7 devices cannot share"):
         measured(Modes(Grid((2, 2, 2))), jax.devices()[:7], np.float64)
+    with pytest.raises(UserError, match=r"^fft\.block: jaxdecomp visits physical space whole"):
+        make_transform(Grid((8, 8, 8)), jax.devices()[:2], backend="jaxdecomp", block=2)

@@ -158,14 +158,11 @@ def test_the_script_asks_for_what_the_file_says(study, capsys) -> None:
     assert not Path("out").exists()
 
 
-def test_only_what_is_missing_is_submitted(study) -> None:
+def test_only_what_is_missing_is_submitted(study, capsys) -> None:
     sweep = study(THROTTLED)
     statuses = [MemberStatus(MemberState(s)) for s in ("done", "interrupted", "running", "failed", "queued")]
     assert [run.index for run in to_submit(sweep, statuses)] == [1]
     assert [run.index for run in to_submit(sweep, statuses, failed=True)] == [1, 3]
-
-
-def test_nothing_to_submit(study, capsys) -> None:
     sweep = study(THROTTLED)
     sweep.prepare()
     for run in sweep.runs:

@@ -212,14 +212,11 @@ def test_a_formula_is_reduced_row_by_row():
     assert parse("mean.(energy / u_rms**3)[time>2]").columns == ("energy", "u_rms", "time")
 
 
-def test_ends_and_extremes_of_the_rows_that_are_chosen():
+def test_ends_extremes_deviations_and_percentiles_of_the_rows_that_are_chosen():
     assert (value("first.time"), value("final.time"), value("min.energy")) == (0, 4, COLUMNS["energy"].min())
     assert value("max.time[time<2*pi/3]") == pytest.approx(2, rel=1e-15)
     assert value("mean.time[time>0.5, time<=1]") == pytest.approx(0.8, rel=1e-14)
     assert np.isnan(value("max.energy[time>9]")) and np.isnan(value("max.missing"))
-
-
-def test_std_and_percentiles():
     mean = value("mean.energy")
     variance = np.trapezoid((COLUMNS["energy"] - mean) ** 2, TIME) / 4
     assert value("std.energy") == pytest.approx(np.sqrt(variance), rel=1e-14)

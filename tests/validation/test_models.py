@@ -88,7 +88,7 @@ def test_a_restart_goes_on_bit_for_bit(kind, alone, states, tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
-def test_the_budget_closes(alone, states):
+def test_the_budget_closes_and_fields_stay_solenoidal(alone, states):
     """The trapezoidal rule over a step is of order 2: below 1e-3 of the dissipation for resolved steps. The noise
     is constant within a step, so that it costs nothing."""
     rows = [measured(alone, state) for state in states[1:]]
@@ -96,9 +96,6 @@ def test_the_budget_closes(alone, states):
     halves = [measured(alone, s)["budget_residual"] for s in (*marched(alone, DT / 2, 1),)][1:]
     assert abs(halves[0]) < abs(rows[0]["budget_residual"]) / 3
     assert all(row["injection"] != 0 for row in rows)
-
-
-def test_fields_stay_solenoidal(alone, states):
     row = measured(alone, states[-1])
     # k u / k^2 of round-off in each of the modes: some 100 eps of the largest velocity.
     assert row["max_divergence"] < 1e-13 * row["max_speed"]
