@@ -102,12 +102,10 @@ def test_columns() -> None:
     ("python", "message"),
     [
         ('{"density": 1 + 1.5 * jnp.cos(x) + 0 * y + 0 * z}', "the density lost its sign (least value -0.5)"),
-        (
-            '{"density": 1 + 0 * x, "velocity": [0.1 * jnp.sin(5 * y) + 0 * x + 0 * z, 0 * x, 0 * x]}',
-            "the flow is under-resolved: 100.0% of the squared momentum",
-        ),
+        ('{"density": 1 + 0 * x, "velocity": [0.1 * jnp.sin(5 * y) + 0 * x + 0 * z, 0 * x, 0 * x]}',
+         "the flow is under-resolved: 100.0% of the squared momentum"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_go_on_says_why(python: str, message: str) -> None:
     """A step that cannot be taken has no dt and leaves the fields as they are."""
     run = cases.simulation(GAS, "time.cfl=0.5", "time.dt=null", python=python)

@@ -146,14 +146,11 @@ def test_a_full_disk_is_one_line_and_harms_nothing(
     ("victim", "harm", "last"),
     [
         # Room for rows, not for spectra.h5 and a checkpoint, which are written at the same time.
-        (
-            0,
-            Harm("done", act=Limit(9000)),
-            r"File too large: {run}/spectra.h5; all earlier .*|{run}/checkpoints/\d+ was not written: .*",
-        ),
+        (0, Harm("done", act=Limit(9000)),
+         r"File too large: {run}/spectra.h5; all earlier .*|{run}/checkpoints/\d+ was not written: .*"),
         (1, Harm("copied", nth=2, act=Limit(30_000)), r"{run}/snapshots/\d+ was not written: process 1 on .*"),
     ],
-)
+)  # fmt: skip
 def test_a_full_disk_of_one_of_two_processes_ends_both(
     place: Path, tmp_path: Path, victim: int, harm: Harm, last: str
 ):

@@ -251,12 +251,10 @@ def test_a_folder_that_cannot_be_made(tmp_path, capsys):
         ("run nowhere.yaml", "nowhere.yaml: no such file"),
         ("resume nowhere", "nowhere: no such folder; name the folder that output.directory gave"),
         ("resume .", ".: not a run: it has no config.yaml; name the folder that output.directory gave"),
-        (
-            "resume . output.directory=x",
-            "command line: output.directory=x: resume continues in the folder RUN; move it instead",
-        ),
+        ("resume . output.directory=x",
+         "command line: output.directory=x: resume continues in the folder RUN; move it instead"),
     ],
-)
+)  # fmt: skip
 def test_files_and_folders_that_are_not_there(tmp_path, capsys, monkeypatch, line, message):
     monkeypatch.chdir(tmp_path)
     assert main(line.split()) == 2

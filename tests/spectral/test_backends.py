@@ -75,25 +75,19 @@ def test_usable_counts():
     [
         (
             *((64, 64, 64), 64, "custom_partitioning", "slab"),
-            (
-                "devices.count: 64 devices cannot share a 64 x 64 x 64 grid in slab transforms of custom",
-                "slabs take at most 22 devices (64 planes in y, 22 in kz), pencils at most 43 x 22 (64 in x and",
-                "Possible: devices.count: 22, fft.decomposition: pencil",
-            ),
+            ("devices.count: 64 devices cannot share a 64 x 64 x 64 grid in slab transforms of custom",
+             "slabs take at most 22 devices (64 planes in y, 22 in kz), pencils at most 43 x 22 (64 in x and",
+             "Possible: devices.count: 22, fft.decomposition: pencil"),
         ),
         (
             *((64, 63, 62), 4, "jaxdecomp", "auto"),
-            (
-                "jaxdecomp: jaxdecomp does not pad: slabs need z and x or y",
-                "Possible: devices.count: 2, fft.backend:",
-            ),
+            ("jaxdecomp: jaxdecomp does not pad: slabs need z and x or y",
+             "Possible: devices.count: 2, fft.backend:"),
         ),
-        (
-            *((8, 8, 8), 1000, "auto", "auto"),
-            ("of auto: slabs take at most 3 devices", "; jaxdecomp does not pad: ", "Possible: devices.count: 64"),
-        ),
+        (*((8, 8, 8), 1000, "auto", "auto"),
+         ("of auto: slabs take at most 3 devices", "; jaxdecomp does not pad: ", "Possible: devices.count: 64")),
     ],
-)
+)  # fmt: skip
 def test_refusals_give_the_numbers_and_what_works(shape, count, backend, decomposition, parts):
     with pytest.raises(UserError) as refused:
         choose(Modes(Grid(shape)), count, backend, decomposition)

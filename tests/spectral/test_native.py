@@ -83,16 +83,13 @@ def python(folder: Path, *arguments: str, **environ: str) -> subprocess.Complete
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (
-            ["simulator", "doctor", CONFIG, "devices.platform=cpu"],
-            0,
-            "xla (no C++ compiler (g++, clang++, c++) is on",
-        ),
+        (["simulator", "doctor", CONFIG, "devices.platform=cpu"], 0,
+         "xla (no C++ compiler (g++, clang++, c++) is on"),
         (["simulator", "doctor", CONFIG, "fft.kernels=native"], 2, "command line: fft.kernels: native: no C++ comp"),
         (["simulator.spectral.native"], 0, "apt-get install g++"),
     ],
     ids=["xla does the work", "native is refused", "a set-up is no failure"],
-)
+)  # fmt: skip
 def test_without_a_compiler(tmp_path, arguments, code: int, told: str) -> None:
     done = python(tmp_path, "-m", *arguments, PATH=str(tmp_path), SIMULATOR_CACHE=str(tmp_path))
     (line,) = (line for line in (done.stdout + done.stderr).splitlines() if told in line)

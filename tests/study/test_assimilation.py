@@ -137,16 +137,14 @@ def test_observations_of_every_kind(case: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            {"velocity": None, "velocty": np.zeros((4, 3, 8, 8, 8))},
-            "unknown variable 'velocty', did you mean velocity",
-        ),
+        ({"velocity": None, "velocty": np.zeros((4, 3, 8, 8, 8))},
+         "unknown variable 'velocty', did you mean velocity"),
         ({"time": TIMES + 1}, "the time 1 is outside of the run, which lasts from 0 to 0.4"),
         ({"time": TIMES * 0.9}, "no whole number of steps of time.dt = 0.05"),
         ({"x": np.full((8, 1, 1), 7.0)}, "x = 7 is outside of the box, which extends from 0 to 6.28319"),
         ({"velocity": np.zeros((4, 3, 8, 8, 7))}, "its last axes are those of the places"),
     ],
-)
+)  # fmt: skip
 def test_bad_observations_are_refused_in_one_line(
     case: Path, tmp_path: Path, capsys, change: dict, words: str
 ) -> None:

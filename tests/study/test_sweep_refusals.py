@@ -71,19 +71,13 @@ SINGLE = "sweep: {grid: {precision: [single]}}\n"
         (TWO + "  exclude: [{model.viscosty: 1}]\n", "4: sweep.exclude.0.model.viscosty: the sweep does not vary"),
         (TWO + "  exclude: [{model.viscosity: 3}]\n", "4: sweep.exclude.0: excludes no run"),
         (TWO + "  exclude: [{model.viscosity: 1}, {model.viscosity: 2}]\n", "4: sweep.exclude: excludes all 2 runs"),
-        (
-            HEAD + "  grid:\n    model.viscosity: [0.01, 0.02,\n      1/100]\n",
-            f"5: sweep.grid.{V}.2: gives the run with {V}: 0.01 twice",
-        ),
+        (HEAD + "  grid:\n    model.viscosity: [0.01, 0.02,\n      1/100]\n",
+         f"5: sweep.grid.{V}.2: gives the run with {V}: 0.01 twice"),
         (HEAD + "  grid: {model.viscosty: [1]}\n", "3: model.viscosty: unknown key, did you mean model.viscosity?"),
-        (
-            HEAD + "  grid: {grid.shape: [[16, 16, 16], [4, 4, 4]], devices.count: [7]}\n",
-            "3: devices.count: 7 devices cannot share a 4 x 4 x 4 grid",
-        ),
-        (
-            HEAD + "  grid: {output.snapshots.fields: [[velocity], [vortcity]]}\n",
-            "3: output.snapshots.fields: unknown field 'vortcity', did you mean vorticity?",
-        ),
+        (HEAD + "  grid: {grid.shape: [[16, 16, 16], [4, 4, 4]], devices.count: [7]}\n",
+         "3: devices.count: 7 devices cannot share a 4 x 4 x 4 grid"),
+        (HEAD + "  grid: {output.snapshots.fields: [[velocity], [vortcity]]}\n",
+         "3: output.snapshots.fields: unknown field 'vortcity', did you mean vorticity?"),
         (TWO + "collect:\n  - steps\n  - steps\n", "6: collect.1: 'steps' is listed twice; leave one of them out"),
     ],
 )  # fmt: skip

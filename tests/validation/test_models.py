@@ -118,24 +118,18 @@ FREE = {"viscosity": 0, "hyperviscosity": None, "drag": None, "scalars": [], "ro
 HELICAL = {"kind": "random", "peak": 2, "seed": 7, "helicity": 0.3}
 IDEAL = {
     "navier_stokes": (SHAPE, MODELS["navier_stokes"] | FREE, HELICAL, ("energy", "helicity")),
-    "mhd": (
-        SHAPE,
-        MODELS["mhd"] | FREE | {"resistivity": 0, "hyperresistivity": None, "rotation": [0, 0, 0]},
-        HELICAL | {"magnetic": {"energy": 0.4, "helicity": 0.5, "seed": 1}},
-        ("energy", "cross_helicity", "magnetic_helicity"),
-    ),
+    "mhd": (SHAPE, MODELS["mhd"] | FREE | {"resistivity": 0, "hyperresistivity": None, "rotation": [0, 0, 0]},
+            HELICAL | {"magnetic": {"energy": 0.4, "helicity": 0.5, "seed": 1}},
+            ("energy", "cross_helicity", "magnetic_helicity")),
     "boussinesq": (
         SHAPE, MODELS["boussinesq"] | {"viscosity": 0, "diffusivity": 0}, HELICAL | OTHERS["boussinesq"], ("energy",),
     ),
     "navier_stokes in a plane": (
         (16, 16), {"viscosity": 0}, {"kind": "random", "seed": 3, "peak": 2}, ("energy", "enstrophy"),
     ),
-    "mhd in a plane": (
-        (16, 16),
-        {"viscosity": 0, "resistivity": 0},
-        {"kind": "random", "seed": 3, "peak": 2, "magnetic": {"energy": 0.3, "peak": 2}},
-        ("energy", "cross_helicity", "square_potential"),
-    ),
+    "mhd in a plane": ((16, 16), {"viscosity": 0, "resistivity": 0},
+                       {"kind": "random", "seed": 3, "peak": 2, "magnetic": {"energy": 0.3, "peak": 2}},
+                       ("energy", "cross_helicity", "square_potential")),
 }  # fmt: skip
 
 

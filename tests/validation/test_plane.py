@@ -45,10 +45,8 @@ MODELS: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         ["velocity", "dye"],
     ),
-    "boussinesq": (
-        {"viscosity": 0.02, "diffusivity": 0.01, "stratification": -0.5, "gravity": [1, -2]},
-        ["velocity", "buoyancy"],
-    ),
+    "boussinesq": ({"viscosity": 0.02, "diffusivity": 0.01, "stratification": -0.5, "gravity": [1, -2]},
+                   ["velocity", "buoyancy"]),
     "mhd": ({"viscosity": 0.02, "resistivity": 0.01}, ["velocity", "magnetic"]),
     "self_gravitating_gas": (
         {
