@@ -3,17 +3,16 @@
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from run_support import ROOT
 
 from simulator.archive.series import Series, SeriesReader
 from simulator.errors import UserError
 from simulator.files import replace_file
 
-ROOT = Path(__file__).parents[2]
 K = np.arange(5.0)
 X, Y = np.linspace(0, 1, 4), np.linspace(0, 2, 3)
 

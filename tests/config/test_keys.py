@@ -1,4 +1,4 @@
-"""Which changes a run survives; the reference of keys, the types of settings, shipped configurations and their schema."""
+"""Which changes a run survives; the reference of keys, types of settings, shipped configurations and the schema."""
 
 import json
 import math
@@ -12,7 +12,6 @@ from simulator.cli import main
 from simulator.config import Change, Difference, RunConfig, classify, diff_configs, json_schema, load_config
 from simulator.config.reference import Key, keys
 from simulator.settings import (
-    CommandLineText,
     Count,
     Flag,
     InputPath,
@@ -146,15 +145,6 @@ def test_wall_clock_times(value: object, seconds: float) -> None:
 def test_wrong_values_are_refused(values: dict) -> None:
     with pytest.raises(ValidationError):
         Every.model_validate(values)
-
-
-def test_where_paths_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    context = {"folder": "/cases"}
-    read = Every.model_validate({"input": "a", "output": "b"}, context=context)
-    assert (read.input, read.output) == (Path("/cases/a"), tmp_path / "b")
-    assert Every.model_validate({"input": CommandLineText("a")}, context=context).input == tmp_path / "a"
-    assert Every(input=Path("a")).input == tmp_path / "a"
 
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -2,11 +2,10 @@
 
 import importlib.util
 import json
-from pathlib import Path
 
 import pytest
+from run_support import ROOT
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.smoke
 
 

@@ -9,10 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from run_support import ROOT
 
 from simulator.cluster.hardware import usable_cores
 
-ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "scripts" / "container" / "Dockerfile").read_text()
 APPTAINER = (ROOT / "scripts" / "container" / "simulator.def").read_text()
 
