@@ -36,7 +36,7 @@ def saved(tmp_path_factory):
     return save(tmp_path_factory.mktemp("index"), 12, datasets, ATTRIBUTES), values, psi
 
 
-def test_h5py_reads_whole_fields_under_one_name(saved):
+def test_h5py_reads_whole_fields_under_one_name_with_coordinates_on_every_axis(saved):
     folder, values, psi = saved
     with h5py.File(folder.with_suffix(".h5"), locking=False) as file:
         for i, c in enumerate("xyz"):
@@ -44,11 +44,6 @@ def test_h5py_reads_whole_fields_under_one_name(saved):
             np.testing.assert_array_equal(file[f"velocity_{c}"][1:3, ::2], values[i, 1:3, ::2])
         np.testing.assert_array_equal(file["psi"][...], psi)
         assert "arrays" not in file["data/12"]
-
-
-def test_coordinates_hang_on_every_axis(saved):
-    folder, *_ = saved
-    with h5py.File(folder.with_suffix(".h5"), locking=False) as file:
         for i, n in enumerate((6, 5, 4)):
             assert file["velocity_x"].dims[i][0].name == "/" + "xyz"[i]
             np.testing.assert_array_equal(file["velocity_x"].dims[i][0][...], np.arange(n) * (1 / n))

@@ -112,7 +112,7 @@ def test_kinds_may_be_named_and_others_and_a_run_without_snapshots_are_refused(f
     assert "has no snapshot to measure" in capsys.readouterr().err
 
 
-def test_a_stored_snapshot_is_rendered_as_the_run_did(finished, capsys):
+def test_a_stored_snapshot_is_rendered_as_the_run_did_and_with_several_fields(finished, capsys):
     assert main(["render", str(finished)]) == 0
     (path,) = (finished / "plots").glob("render_*.png")
     assert capsys.readouterr().out.strip() == str(path)
@@ -122,9 +122,6 @@ def test_a_stored_snapshot_is_rendered_as_the_run_did(finished, capsys):
     assert "no snapshot of step 1" in capsys.readouterr().err
     assert main(["render", str(finished), "--field", "velocity"]) == 2
     assert "velocity is not a scalar" in capsys.readouterr().err
-
-
-def test_several_fields_are_blended_in_one_picture(finished, capsys):
     both = ["--field", "vorticity_magnitude", "--field", "dye"]
     assert main(["render", str(finished), *both]) == 0
     last = open_run(finished).snapshots.steps[-1]

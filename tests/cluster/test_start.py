@@ -211,7 +211,7 @@ def test_the_platform_or_the_cure(monkeypatch, job, gpus, requested, plugin, exp
 
 
 @pytest.mark.smoke
-def test_gpu_ordinals(monkeypatch):
+def test_gpu_ordinals_and_a_mig_device_is_made_the_first_one(monkeypatch):
     def ids(share: GpuShare, present: int = 4) -> list[int]:
         monkeypatch.setattr(start_module, "present_gpus", lambda: present)
         return start_module.gpu_ids(replace(LOCAL, gpus=share))
@@ -222,10 +222,6 @@ def test_gpu_ordinals(monkeypatch):
         ids(GpuShare(None, rank=1, sharers=8))
     with pytest.raises(UserError, match="Slurm gave 2 GPUs of this node, but 4 are visible"):
         ids(GpuShare(None, rank=1, sharers=2, expected=2))
-
-
-@pytest.mark.smoke
-def test_a_mig_device_is_made_the_first_one(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b")
     assert start_module.gpu_ids(replace(LOCAL, gpus=GpuShare(("MIG-a", "MIG-b"), 1, 2))) == [0]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-b"

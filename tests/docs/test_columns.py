@@ -132,10 +132,15 @@ def columns(simulation: Simulation) -> list[str]:
     return ["step", "time", "dt", "cfl", *own]
 
 
-def test_every_column_has_a_formula(simulation) -> None:
+def test_every_column_and_every_variable_of_a_series_has_a_formula(simulation) -> None:
     known = [name for name in listed("columns") if not name.startswith("NAME")]
     known += [name.replace("NAME", "dye") for name in listed("columns") if name.startswith("NAME")]
     assert undocumented(columns(simulation), known) == []
+    series = series_of(simulation)
+    assert len(series) >= 5
+    for kind, found in series.items():
+        names = [n for n in (*found.coordinates, *found.variables) if n not in ("k_perpendicular", "k_parallel")]
+        assert undocumented(names, listed("series", f"{kind}.h5"), simulation.field_names) == [], kind
 
 
 def test_every_listed_column_is_one() -> None:
@@ -144,14 +149,6 @@ def test_every_listed_column_is_one() -> None:
     listed_now = {name.replace("NAME", "dye") for name in listed("columns")} - set(earlier)
     written = {name for case in CASES for name in columns(built(case))}
     assert {name for name in listed_now if not name.startswith("COMPONENT_")} - written == set()
-
-
-def test_every_variable_of_every_series_has_a_formula(simulation) -> None:
-    series = series_of(simulation)
-    assert len(series) >= 5
-    for kind, found in series.items():
-        names = [n for n in (*found.coordinates, *found.variables) if n not in ("k_perpendicular", "k_parallel")]
-        assert undocumented(names, listed("series", f"{kind}.h5"), simulation.field_names) == [], kind
 
 
 def test_what_is_not_listed_is_noticed() -> None:

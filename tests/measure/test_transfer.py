@@ -36,7 +36,7 @@ def test_an_abc_flow_has_one_sign():
     assert found["helicity"].sum() == pytest.approx(3.0, rel=1e-13)
 
 
-def test_both_signs_add_up(turbulent, advective):
+def test_both_signs_and_rows_add_up_to_the_transfer_and_what_one_gains_another_loses(turbulent, advective):
     found = row(turbulent, "helicity")
     spectrum = np.asarray(turbulent.spectra(turbulent.state)["kinetic_energy"])
     both = found["energy/positive"] + found["energy/negative"]
@@ -47,9 +47,6 @@ def test_both_signs_add_up(turbulent, advective):
         np.testing.assert_allclose(both, expected, rtol=0, atol=1e-12 * abs(expected).max())
     columns = jax.device_get(turbulent.diagnostics(turbulent.state))
     assert found["helicity"].sum() == pytest.approx(float(columns["helicity"]), rel=1e-12)
-
-
-def test_rows_add_up_to_the_transfer_and_what_one_gains_another_loses(turbulent, advective):
     found, layout = row(turbulent, "shell_to_shell")["transfer"], turbulent.transform.layout
     edges, whole = band_edges(layout.shells, 2), advective["transfer/kinetic_energy"] * layout.shell_width
     expected = np.add.reduceat(whole, edges[:-1])
@@ -174,7 +171,7 @@ def test_maps_add_up_to_the_spectra_of_both_directions(kind):
             np.testing.assert_allclose(plane.sum(axis) * widths[other], spectrum, rtol=1e-12, atol=1e-15)
 
 
-def test_magnetic_spectra_add_up():
+def test_magnetic_spectra_and_scalar_fluxes_add_up():
     """To the columns; the Elsasser energies to the energy, shell by shell, and they differ by the cross-helicity."""
     simulation, found, rows = started("mhd")
     columns, width = columns_of(simulation, simulation.state), found["cospectra"].attributes["shell_width"]
@@ -186,10 +183,7 @@ def test_magnetic_spectra_add_up():
     total = spectra["kinetic_energy"] + spectra["magnetic_energy"]
     np.testing.assert_allclose(plus + minus, total, rtol=1e-12)
     np.testing.assert_allclose(plus - minus, others["cross_helicity"], rtol=1e-12, atol=1e-14)
-
-
-def test_scalar_fluxes_add_up():
-    """To means over the grid, and that of buoyancy along e to the column."""
+    # To means over the grid, and that of buoyancy along e to the column.
     for kind, name in (("navier_stokes", "dye"), ("boussinesq", "buoyancy")):
         simulation, found, rows = started(kind)
         u, theta = on_grid(simulation, "velocity", name)

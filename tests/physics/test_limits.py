@@ -107,7 +107,7 @@ def field(models) -> jax.Array:
     return u / jnp.sqrt(layout.inner(u, u).sum())
 
 
-def test_stages_have_opposite_aliasing_errors(models, field):
+def test_stages_have_opposite_aliasing_errors_and_spherical_transfers_add_up_to_nothing(models, field):
     def rates(name: str, stage: int | None = None) -> jax.Array:
         shift = None if stage is None else phase_shift(GRID, jnp.int64(0), stage)
         return models[name].tendency({"velocity": field}, jnp.float64(0), shift=shift)[0]["velocity"]
@@ -117,10 +117,7 @@ def test_stages_have_opposite_aliasing_errors(models, field):
     size = float(abs(exact).max())
     assert abs(first).max() > 1e-2 * size
     assert abs(first + second).max() < 1e-13 * size
-
-
-def test_transfers_of_spherical_dealiasing_add_up_to_nothing(models, field):
-    """The stress conserves energy only where products are exact: here to the round-off of some 1000 modes."""
+    # The stress conserves energy only where products are exact: here to the round-off of some 1000 modes.
     layout = models["spherical"].transform.layout
     transfer = models["spherical"].transfers({"velocity": field})["kinetic_energy"]
     assert abs(layout.sum(transfer)) < 1000 * np.finfo(float).eps * layout.sum(abs(transfer))

@@ -173,12 +173,15 @@ def inertial(**keys):
     return Inertial(InertialSettings(name="particles", count=1, **keys))
 
 
-def test_a_particle_relaxes_to_rest():
+def test_a_particle_relaxes_to_rest_in_a_time_of_its_own_or_of_the_flow():
     """v = v_0 exp(-t / tau), x = v_0 tau (1 - exp(-t / tau)): the drag is solved exactly."""
     tau, t, v = 0.4, 1.0, np.array([1.0, -2.0, 0.5])
     found = integrated(inertial(relaxation_time=tau), still, at([0, 0, 0], v), t, 200)
     np.testing.assert_allclose(found["velocity"], v * np.exp(-t / tau), rtol=0, atol=1e-14)
     np.testing.assert_allclose(found["position"], v * tau * (1 - np.exp(-t / tau)), rtol=0, atol=1e-8)
+    # tau = St / rms vorticity, here 2.
+    species = inertial(stokes_number=0.5)
+    assert float(species.relaxation_time(species.memory(jnp.float64(2.0)))) == 0.25
 
 
 def test_a_particle_settles():
@@ -215,9 +218,3 @@ def test_every_integrator_moves_tracers_at_its_order(integrator, order):
         for n in (10, 20)
     ]
     assert abs(np.log2(errors[0] / errors[1]) - order) < 0.2
-
-
-def test_the_stokes_number_is_in_units_of_the_kolmogorov_time():
-    """tau = St / rms vorticity, here 2."""
-    species = inertial(stokes_number=0.5)
-    assert float(species.relaxation_time(species.memory(jnp.float64(2.0)))) == 0.25

@@ -201,15 +201,12 @@ def test_an_estimate_near_the_limit_is_not_trusted(proportional) -> None:
 FACTOR = 1.5
 
 
-def test_this_machine_is_measured(monkeypatch) -> None:
+def test_this_machine_is_measured_by_runs_that_can_start_on_few_points(monkeypatch) -> None:
     """The rate is that of some machine, between 0.1 GB/s and 10 TB/s."""
     monkeypatch.setattr(measured, "WHOLE", 0.0)
     found = this_machine(config_of("navier_stokes", "grid.shape=512,512,256"), 2, largest=12)
     assert found.measured and found.platform == "cpu" and "12 x 12 x 6" in found.source
     assert 1e8 < found.bandwidth < 1e13 and found.memory > 1e8 and found.link == found.bandwidth
-
-
-def test_a_run_that_cannot_start_on_few_points_is_refused_with_the_cure() -> None:
     forcing = "forcing={kind: ornstein_uhlenbeck, rate: 1, correlation_time: 1, band: [20, 21]}"
     config = config_of("navier_stokes", "grid.shape=512,512,512", forcing)
     with pytest.raises(UserError, match=r"^--device here: a step on 16 x 16 x 16 .* name a device instead"):

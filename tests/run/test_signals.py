@@ -54,16 +54,13 @@ def test_in_another_thread_the_programs_own_handlers_stay():
     assert seen == [before, 0]
 
 
-def test_two_interrupts_of_one_key_press_count_once():
+def test_two_interrupts_of_one_key_press_count_once_and_the_launcher_forwards_as_many(monkeypatch):
     now = [0.0]
     with SignalFlags(lambda: now[0]) as flags:
         for now[0] in (0.0, 0.1, 0.4):
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.05)
         assert flags.received == signal.SIGINT
-
-
-def test_the_launcher_forwards_a_second_interrupt_when_a_run_counts_it(monkeypatch):
     now, sent = [0.0], []
     monkeypatch.setattr("simulator.cluster.launcher.time.monotonic", lambda: now[0])
     with Forwarding(sent.append):
@@ -139,7 +136,7 @@ def test_files_in_the_run_folder_ask_and_are_removed_when_obeyed(tmp_path):
     Watch(SignalFlags()).obey(flags)
 
 
-def test_the_deadline_comes_with_its_lead():
+def test_the_deadline_comes_with_its_lead_and_flags_reduce_by_their_maximum():
     now = 900.0
     watch = Watch(SignalFlags(), deadline=1000.0, lead=60.0, clock=lambda: now)
     assert not watch.poll().any()
@@ -148,9 +145,6 @@ def test_the_deadline_comes_with_its_lead():
     assert stop_reason(watch.poll()) == "the job ends in 54 s"
     now = 2000.0
     assert watch.poll()[Flag.DEADLINE] == 1
-
-
-def test_flags_of_all_processes_reduce_by_their_maximum():
     mine = Watch(SignalFlags()).poll(wall=(False, True))
     other = Watch(SignalFlags()).poll(failed=True, wall=(False, False))
     agreed = np.maximum(mine, other)

@@ -73,6 +73,8 @@ def test_against_finite_differences(flow) -> None:
     # for the values, and the transposes of all four. All states and rates are kept: nothing else is computed again.
     calls = program.as_text().count('custom_call_target="simulator_stage"')
     assert calls == (2 * 2 * (4 + 2 + 4) if flow.transform.kernels == "native" else 0)
+    gradient = differentiate(flow, energies(flow), steps=2, dt=DT)
+    assert off(gradient, {"initial.energy": 0.5}, {"initial.energy": 1.0}) < 1e-6
 
 
 def test_particles_are_refused(tmp_path) -> None:
@@ -171,11 +173,6 @@ def test_particles_by_the_start(devices: int, precision: str, power: str) -> Non
     h, tolerance = (2e-2, 1e-3) if precision == "single" else (1e-3, 1e-6)
     assert abs(gradient.value(at) / gradient.value({"model.cosmology.matter": 0.3}) - 1) < tolerance
     assert off(gradient, at, way, h) < tolerance
-
-
-def test_by_numbers_of_the_start(flow) -> None:
-    gradient = differentiate(flow, energies(flow), steps=2, dt=DT)
-    assert off(gradient, {"initial.energy": 0.5}, {"initial.energy": 1.0}) < 1e-6
 
 
 SLOPES = """

@@ -220,7 +220,7 @@ def test_one_mode_is_exact(case: Case) -> None:
     assert np.abs(found.mean()) < 1e-15
 
 
-def test_the_finite_difference_solution_solves_the_difference_equation() -> None:
+def test_finite_differences_solve_their_equation_and_nyquist_planes_count() -> None:
     """The second difference of Phi is the source without mean, to round-off, for any source: all modes count."""
     case = Case(shape="even", fields="real, every mode")
     t = transform(case)
@@ -230,11 +230,7 @@ def test_the_finite_difference_solution_solves_the_difference_equation() -> None
     axes = enumerate(t.grid.spacing)
     found = sum((np.roll(phi, 1, a) - 2 * phi + np.roll(phi, -1, a)) / h**2 for a, h in axes)
     assert error(found, source - source.mean()) < 1e-12
-
-
-def test_nyquist_planes_count_with_their_wavenumber() -> None:
-    """An even derivative knows no sign: cos(pi x / dx) has a potential, though its gradient vanishes on the grid."""
-    t = transform(Case(shape="even", fields="real, every mode"))
+    # An even derivative knows no sign: cos(pi x / dx) has a potential, though its gradient vanishes on the grid.
     symbol = np.broadcast_to(np.asarray(laplacian_symbol(t.layout)), t.layout.shape)
     k = np.pi / t.grid.spacing[2]
     z = int(np.flatnonzero(t.layout.mode_numbers["z"] == t.grid.shape[2] // 2)[0])

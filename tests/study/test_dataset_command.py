@@ -175,14 +175,7 @@ def test_an_array_reads_what_is_indexed_and_batches_hold_every_window_once(compu
     assert [len(part) for part in parts] == [2, 1, 1]
 
 
-def test_a_sweep_is_shown_on_one_screen(computed: Sweep) -> None:
-    for text in (repr(computed), computed._repr_html_()):
-        for part in ("4 done", "initial.seed", "model.viscosity", "(4, 3, 2, 8, 12) float64"):
-            assert part in text
-    assert len(repr(computed).splitlines()) < 12
-
-
-def test_what_a_learner_cannot_have(computed: Sweep) -> None:
+def test_a_sweep_is_shown_on_one_screen_with_what_a_learner_can_have(computed: Sweep) -> None:
     refused = {
         "no field 'velocit', did you mean velocity?": lambda s: s.array("velocit"),
         "has no run 9": lambda s: s.array("velocity", runs=[9]),
@@ -197,6 +190,10 @@ def test_what_a_learner_cannot_have(computed: Sweep) -> None:
         with pytest.raises(UserError, match=re.escape(message)) as caught:
             call(computed)
         assert "\n" not in str(caught.value)
+    for text in (repr(computed), computed._repr_html_()):
+        for part in ("4 done", "initial.seed", "model.viscosity", "(4, 3, 2, 8, 12) float64"):
+            assert part in text
+    assert len(repr(computed).splitlines()) < 12
 
 
 @pytest.mark.spmd

@@ -70,15 +70,12 @@ def sample(text_method: str, **parameters) -> SampleSettings:
     return SampleSettings.model_validate({"method": text_method, "seed": 7, "parameters": parameters})
 
 
-def test_a_latin_hypercube_hits_each_part_of_every_range_once() -> None:
+def test_a_hypercube_hits_each_part_of_a_range_once_and_samples_are_repeated_by_their_seed() -> None:
     n = 16
     points = draw(sample("latin_hypercube", a={"uniform": [2, 4]}, b={"log_uniform": [0.1, 10]}), n)
     a = [math.floor((p["a"] - 2) / 2 * n) for p in points]
     b = [math.floor((math.log10(p["b"]) + 1) / 2 * n) for p in points]
     assert sorted(a) == sorted(b) == list(range(n)) and a != b
-
-
-def test_samples_are_repeated_by_their_seed_and_do_not_depend_on_one_another() -> None:
     whole = sample("random", a={"uniform": [0, 1]}, b={"normal": [3, 0.5]}, s={"seeds": [1, 10]})
     assert draw(whole, 5) == draw(whole, 5)
     alone = draw(sample("random", b={"normal": [3, 0.5]}, s={"seeds": [1, 10]}), 8)
