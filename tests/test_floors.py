@@ -86,7 +86,7 @@ def in_circles(needs: dict[str, set[str]]) -> list[str]:
     return list(left)
 
 
-def test_no_modules_and_no_packages_form_a_circle() -> None:
+def test_no_modules_and_no_packages_form_a_circle_and_imports_inside_functions_are_named() -> None:
     needs = {module: {imported for imported, _ in imports(module)} for module in modules() if module != "simulator"}
     assert not in_circles(needs)
     between = {name: set[str]() for name in floors()}
@@ -94,9 +94,6 @@ def test_no_modules_and_no_packages_form_a_circle() -> None:
         if package(module) in between:
             between[package(module)] |= {package(imported) for imported, _ in imports(module)} - {package(module)}
     assert not in_circles(between)
-
-
-def test_imports_inside_functions_are_named() -> None:
     importers = {m for m in modules() if any(inside for _, inside in imports(m))}
     named = {m.removeprefix("simulator.") for m in importers}
     rooms = {name for name in DEFERRED if "." not in name}

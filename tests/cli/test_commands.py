@@ -97,7 +97,7 @@ def test_a_pencil_has_two_ranges_on_each_side(capsys):
     assert sum("262 kB" in row for row in shown[at + 1 : at + 5]) == 4
 
 
-def test_without_a_file_and_inside_a_job(capsys, monkeypatch):
+def test_without_a_file_and_inside_a_job_and_refused(capsys, monkeypatch):
     """Only variables that are known to hold no secret are printed."""
     monkeypatch.setenv("SLURM_CLUSTER_NAME", "blue")
     monkeypatch.setenv("SLURM_JWT", "planted-secret")
@@ -109,9 +109,6 @@ def test_without_a_file_and_inside_a_job(capsys, monkeypatch):
     assert first.startswith("process 0 of 1: host ") and last == "no problems found"
     assert "all-to-all" in exchanged and "correct" in exchanged
     assert "^3 points and back: correct" in transformed
-
-
-def test_a_count_that_cannot_be_shared_is_refused(capsys):
     assert main(["doctor", CONFIG, "grid.shape=4,4,4", "devices.count=100"]) == 2
     shown = capsys.readouterr()
     assert shown.out == "" and shown.err.startswith("command line: devices.count: 100 devices cannot share")

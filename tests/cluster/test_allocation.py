@@ -131,18 +131,15 @@ def test_a_half_set_or_contradictory_step_is_one_process_with_a_warning(name, va
     assert (name if value == "unset" else "contradict") in allocation.warnings[0]
 
 
-def test_heterogeneous_jobs_are_refused():
-    for task in range(2):
-        with pytest.raises(UserError, match="heterogeneous"):
-            discover(environment("heterogeneous", task))
-
-
-def test_nothing_set_is_one_local_process():
+def test_nothing_set_is_one_local_process_and_heterogeneous_jobs_are_refused():
     allocation = discover({})
     assert (allocation.source, allocation.process_id, allocation.num_processes) == ("local", 0, 1)
     assert allocation.warnings == () and allocation.rendezvous is None and allocation.cores is None
     allocation = discover({"SLURM_PROCID": "1", "SLURM_NTASKS": "4"})  # without a job they are not believed
     assert (allocation.num_processes, allocation.job) == (1, None) and "SLURM_PROCID" in allocation.warnings[0]
+    for task in range(2):
+        with pytest.raises(UserError, match="heterogeneous"):
+            discover(environment("heterogeneous", task))
 
 
 BY_HAND = {"SIMULATOR_COORDINATOR": "head:4000", "SIMULATOR_NUM_PROCESSES": "4", "SIMULATOR_PROCESS_ID": "3"}

@@ -153,16 +153,13 @@ def test_process_0_may_come_late_too():
     assert said == ["waiting for process 0 of 2 (localhost), 3 s left"]
 
 
-def test_without_process_0_one_of_each_node_says_so():
+def test_without_process_0_one_of_each_node_says_so_and_who_does_not_answer_is_named():
     for i, speaks in ((1, True), (2, True), (3, False)):  # the next one, another node's, the rest
         with pytest.raises(meeting.NotAllCame, match="published no address") as failure:
             meeting.attend(lambda: None, process(i), 0.2, lambda line: None)
         assert failure.value.speaks is speaks
         told = "process 0 of 4 (localhost) did not come within 0 s (run.rendezvous): "
         assert str(failure.value).startswith(told)
-
-
-def test_an_address_that_nobody_answers_is_named():
     place = Place(f"127.0.0.1:{free_port()}", OURS)
     with pytest.raises(meeting.NotAllCame, match=r"127.0.0.1:\d+: Connection refused"):
         meeting.attend(lambda: place, process(1), 0.3, lambda line: None)
@@ -260,25 +257,29 @@ def test_hosts_are_named_only_where_all_that_came_are_where_we_think():
     assert str(room.error).endswith(": 2, 3")
 
 
-def test_a_process_with_a_terminal_of_its_own_hears_who_is_missing():
+def test_a_process_with_a_terminal_hears_who_is_missing_and_more_processes_wait_longer():
     by_hand = discover({}, coordinator="127.0.0.1:1", num_processes=3, process_id=1)
     room = Room(seconds=2, allocation=replace(by_hand, process_id=0))
     guest = Guest(room, by_hand)
     guest.join()
     assert guest.said[0].endswith(" left: 2")
-
-
-def test_more_processes_wait_longer():
     minutes = [meeting.patience(meeting.DEFAULT, processes) / 60 for processes in (2, 512, 1024, 4096)]
     assert minutes == [15, 15, 30, 120]
 
 
-def test_a_claimed_port_is_claimed_once_until_released():
+def test_a_port_is_claimed_once_until_released_and_not_where_someone_listens():
     first = rendezvous.claim_port()
     with pytest.raises(RunFailure, match="no free port"):
         rendezvous.claim_port([first.port])
     first.release()
     rendezvous.claim_port([first.port]).release()
+    with listen_on(30000), listen_on(30001):
+        with pytest.raises(RunFailure, match="30001"):
+            rendezvous.claim_port([30001])
+        for _ in range(20):
+            claim = rendezvous.claim_port(range(30000, 30003))
+            assert claim.port == 30002
+            claim.release()
 
 
 def listen_on(port: int) -> socket.socket:
@@ -287,16 +288,6 @@ def listen_on(port: int) -> socket.socket:
     server.bind(("", port))
     server.listen()
     return server
-
-
-def test_a_port_on_which_someone_listens_is_not_claimed_and_claiming_goes_on():
-    with listen_on(30000), listen_on(30001):
-        with pytest.raises(RunFailure, match="30001"):
-            rendezvous.claim_port([30001])
-        for _ in range(20):
-            claim = rendezvous.claim_port(range(30000, 30003))
-            assert claim.port == 30002
-            claim.release()
 
 
 def test_listens_means_this_process(tmp_path):

@@ -151,13 +151,14 @@ def test_code_is_python(block: Block) -> None:
     ast.parse(block.text)
 
 
-def test_pages_are_found_by_their_last_part() -> None:
+def test_pages_are_found_by_their_last_part_and_read_me_is_short() -> None:
     assert find("restart") == "guide/restart"
     assert find("guide/restart.md") == "guide/restart"
     with pytest.raises(UserError, match="did you mean restart"):
         find("restat")
     with pytest.raises(UserError, match="several names: guide/planning, internals/planning"):
         find("planning")
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
 
 
 def test_docs_print_pages_that_are_written_from_the_code(capsys) -> None:
@@ -167,7 +168,3 @@ def test_docs_print_pages_that_are_written_from_the_code(capsys) -> None:
     assert "## simulator sweep run" in capsys.readouterr().out
     main(["docs", "reference/python"])
     assert "`Simulation.state_from(self, values: Mapping[str, Any]) -> State`" in capsys.readouterr().out
-
-
-def test_read_me_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 130

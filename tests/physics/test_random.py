@@ -118,7 +118,7 @@ def requested(simulation, settings, total):
     return e * total / (e.sum() * simulation.transform.layout.shell_width)
 
 
-def test_every_shell_holds_what_is_requested(random):
+def test_every_shell_holds_what_is_requested_of_flows_and_of_scalars(random):
     """To round-off: sums over at most 500 modes, 1e-14 each; also in the corners that truncation cuts."""
     spectra = random.spectra(random.state)
     magnetic = {"spectrum": "power_law"}
@@ -127,9 +127,6 @@ def test_every_shell_holds_what_is_requested(random):
         if name == "magnetic_energy":
             expected[0] = 2.0  # the mean field's, in the shell about k = 0
         np.testing.assert_allclose(np.asarray(spectra[name]), expected, rtol=1e-12, atol=0)
-
-
-def test_scalars_have_their_spectrum_and_variance():
     model = {"kind": "navier_stokes", "viscosity": 0.02, "scalars": [{"name": "dye", "diffusivity": 0.02}]}
     scalars = {"dye": {"spectrum": "pao", "peak": 1.5, "variance": 3.0}}
     sim = flow(8, 9, 10, initial={"kind": "random", "scalars": scalars}, model=model)
