@@ -167,11 +167,9 @@ WAVES = {
     "output": {"histograms": {"bins": 20, **EVERY}},
 }
 REST = {
-    "model": {"kind": "mhd", "viscosity": 0.05, "resistivity": 0.05},
-    "initial": {"kind": "uniform"},
-    "forcing": {"kind": "kolmogorov", "amplitude": 0.1},
-    "output": {"statistics": EVERY},
-}
+    "model": {"kind": "mhd", "viscosity": 0.05, "resistivity": 0.05}, "initial": {"kind": "uniform"},
+    "forcing": {"kind": "kolmogorov", "amplitude": 0.1}, "output": {"statistics": EVERY},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", [pytest.param(WAVES, marks=pytest.mark.slow), REST], ids=["waves", "ratios at rest"])
@@ -209,9 +207,7 @@ def test_all_kinds_through_a_run_and_its_continuation(tmp_path):
     assert abs(one.diagnostics["budget_residual"]).max() < 1e-2
     drawn = {path.name for path in plot_run(whole).files}
     names = (
-        "transfer_kinetic_energy",
-        "structure_functions",
-        "histogram_vorticity",
+        "transfer_kinetic_energy", "structure_functions", "histogram_vorticity",
         "spectrum_directional_kinetic_energy",
-    )
+    )  # fmt: skip
     assert drawn >= {f"{name}.png" for name in names}

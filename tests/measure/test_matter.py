@@ -27,11 +27,9 @@ FIELDS = {
     GAS: f'{{"density": {SHAPE}, "velocity": (0 * x + 0 * y + 0 * z,) * 3}}',
 }
 KINDS = {
-    "profiles": "bins: 9",
-    "projections": "",
-    "slices": "through: maximum",
+    "profiles": "bins: 9", "projections": "", "slices": "through: maximum",
     "histograms": "bins: 24, decades: [-3, 2]",
-}
+}  # fmt: skip
 OUTPUT = tuple(f"output.{kind}={{every_steps: 1, {more}}}" for kind, more in KINDS.items())
 
 

@@ -91,11 +91,9 @@ THIRD = "^transfer|^flux|_3$"
 
 
 UNEQUAL = {
-    "diagnostics": "center_|virial_ratio|max_divergence",
-    "histograms": "^(?!.*_(mean|scale)$)",
-    "joint_histograms": "^(?!.*_(mean|scale)$)",
-    "strain": "(alpha|beta|gamma|s_star)$",
-}
+    "diagnostics": "center_|virial_ratio|max_divergence", "histograms": "^(?!.*_(mean|scale)$)",
+    "joint_histograms": "^(?!.*_(mean|scale)$)", "strain": "(alpha|beta|gamma|s_star)$",
+}  # fmt: skip
 """Measured variables that no two layouts have in common: the phase of a mode, where that vanishes; a quotient of
 energies that have columns of their own; what is nothing but round-off; and bins, on whose edges points may lie."""
 

@@ -290,9 +290,7 @@ FACTORS: dict[str, dict[str, Level]] = {
     "rotation": {"none": {}, "rotation": _model_keys(rotation=[0.1, 0.2, 1.0])},
     "hall": {"none": {}, "hall": _model_keys(ion_length=0.1)},
     "background": {
-        "static": {},
-        "expanding": _expanding,
-        "trap": _trap,
+        "static": {}, "expanding": _expanding, "trap": _trap,
         "own_potential": _model_keys(external_potential={"kind": "python", "path": PATH, "function": "potential"}),
     },
     "green": {"exact": {}, "finite_difference": _model_keys(green="finite_difference")},
@@ -356,13 +354,11 @@ FACTORS: dict[str, dict[str, Level]] = {
         ),
     },
     "snapshots": {
-        "plain": {},
-        "gzip": {"output": {"compression": "gzip"}},
-        "blosc2": {"output": {"compression": "blosc2"}},
+        "plain": {}, "gzip": {"output": {"compression": "gzip"}}, "blosc2": {"output": {"compression": "blosc2"}},
         "narrow": {"output": {"snapshots": {"precision": "single"}}},
     },
     "after": {name: {} for name in ("", "plot", "report", "render", "analyze", "sweep", "batch", "gradient")},
-} | {f"output.{name}": {"": {}, "on": _output(name)} for name in KINDS}
+} | {f"output.{name}": {"": {}, "on": _output(name)} for name in KINDS}  # fmt: skip
 
 
 def _own_start(config: dict[str, Any]) -> Fragment:

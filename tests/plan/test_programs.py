@@ -21,11 +21,9 @@ ALLOWED = 0.10
 """On more devices than programs are compiled for."""
 
 FEW = [
-    ("navier_stokes", "rk4", 2, "double"),
-    ("boussinesq", "rk3", 1, "single"),
-    ("schrodinger_poisson", "kick_drift_kick", 4, "single"),
-    ("composite", "kick_drift_kick", 1, "double"),
-]
+    ("navier_stokes", "rk4", 2, "double"), ("boussinesq", "rk3", 1, "single"),
+    ("schrodinger_poisson", "kick_drift_kick", 4, "single"), ("composite", "kick_drift_kick", 1, "double"),
+]  # fmt: skip
 EVERY = [case for kind in MODELS for case in product([kind], integrators(kind), (1, 4), ("double", "single"))]
 
 
@@ -55,11 +53,9 @@ def test_the_memory_of_other_transforms(backend) -> None:
 
 
 OVERRIDES = (
-    "grid.shape=96,96,96",
-    "grid.shape=90,100,108",
-    "grid.shape=96,96,96 fft.decomposition=pencil",
+    "grid.shape=96,96,96", "grid.shape=90,100,108", "grid.shape=96,96,96 fft.decomposition=pencil",
     "grid.shape=96,96,96 run.memory=low",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

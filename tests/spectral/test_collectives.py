@@ -264,10 +264,8 @@ def programs(run: str, layout: str, folder: Path) -> dict[str, str]:
     case = write(folder, RUNS[run])
     dump = "--xla_dump_hlo_as_text --xla_dump_hlo_pass_re=NONE --xla_dump_to="
     flags = {
-        "PYTHONPATH": str(ROOT),
-        "XLA_FLAGS": f"{dump}{folder / 'programs'}",
-        "JAX_ENABLE_COMPILATION_CACHE": "0",
-    }
+        "PYTHONPATH": str(ROOT), "XLA_FLAGS": f"{dump}{folder / 'programs'}", "JAX_ENABLE_COMPILATION_CACHE": "0",
+    }  # fmt: skip
     given = command("run", case, "--output", "run", *LAYOUTS[layout])
     ended = subprocess.run(given, cwd=folder, env=os.environ | flags, capture_output=True, text=True, timeout=500)
     assert ended.returncode in (0, 3), ended.stderr + ended.stdout

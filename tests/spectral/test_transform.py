@@ -163,11 +163,9 @@ def test_no_physical_field_exists_whole(decomposition):
 
 EPSILON = np.finfo(float).eps
 SPHERICAL = [
-    ((15, 12, 9), "custom_partitioning", 1),
-    ((14, 8, 1), "custom_partitioning", 1),
-    ((12, 16, 12), "custom_partitioning", 4),
-    ((12, 12, 12), "jaxdecomp", 2),
-]
+    ((15, 12, 9), "custom_partitioning", 1), ((14, 8, 1), "custom_partitioning", 1),
+    ((12, 16, 12), "custom_partitioning", 4), ((12, 12, 12), "jaxdecomp", 2),
+]  # fmt: skip
 
 
 def convolved(a: np.ndarray, b: np.ndarray) -> np.ndarray:

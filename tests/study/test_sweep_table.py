@@ -119,10 +119,8 @@ def test_the_commands_of_login_nodes_start_no_device(half_done) -> None:
     run = str(half_done.runs[0].folder)
     lines = [f"sweep {name} study.yaml" for name in ("plan", "status", "table", "submit --dry-run")]
     lines += [
-        "check base.yaml",
-        "submit base.yaml --dry-run",
-        *(f"{name} {run}" for name in ("status", "plot", "verify")),
-    ]
+        "check base.yaml", "submit base.yaml --dry-run", *(f"{name} {run}" for name in ("status", "plot", "verify")),
+    ]  # fmt: skip
     done = fresh(f"""
         from simulator.cli import main; import jax
         codes = [main(line.split()) for line in {lines}]; assert codes == [0] * 9, codes
