@@ -39,12 +39,9 @@ output:
 
 @dataclass(frozen=True)
 class Harm:
-    """What is done to one process of a run.
-
-    `stage`, `nth`: where in the protocol of a save it is killed, or `act` is done, the nth time that this process
-    comes there. `largest`: RLIMIT_FSIZE in bytes from the beginning of the loop on.
-    `tame`: root's privilege to write anywhere is given up.
-    """
+    """What is done to one process of a run. `stage`, `nth`: where in the protocol of a save it is killed, or `act` is
+    done, the nth time that this process comes there. `largest`: RLIMIT_FSIZE in bytes from the beginning of the loop
+    on. `tame`: root's privilege to write anywhere is given up."""
 
     stage: str | None = None
     nth: int = 1

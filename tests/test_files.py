@@ -85,10 +85,7 @@ def test_every_moment_belongs_to_one_name() -> None:
 
 def test_the_summary_of_a_run_adds_up_and_names_compilation(tmp_path, capsys) -> None:
     config = write_case(tmp_path)
-    small = (
-        "time.stop=0.02", "grid.shape=8,8,8", "initial={kind: abc}", "output.spectra=null",
-        "devices.count=1",
-    )  # fmt: skip
+    small = ("time.stop=0.02", "grid.shape=8,8,8", "initial={kind: abc}", "output.spectra=null", "devices.count=1")
     assert simulate(config, tmp_path / "run", *small) == 0
     (line,) = [x for x in capsys.readouterr().out.splitlines() if " s in all: " in x]
     whole, *parts = map(float, re.findall(r"(\d+\.\d) s", line))

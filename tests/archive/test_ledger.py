@@ -267,9 +267,7 @@ def _many(folder: Path, count: int) -> Path:
 @pytest.mark.slow
 def test_verify_takes_no_memory_for_a_snapshot(tmp_path: Path):
     """The ledger keeps of each three names with their checksums, below 1.2 kB; reading it adds nothing that stays.
-
-    Its manifest alone has 7 kB.
-    """
+    Its manifest alone has 7 kB."""
     run = _many(tmp_path / "run", 120)
     for report in verification(run).reports:  # what is imported and compiled once
         assert report.ok

@@ -1,5 +1,4 @@
-"""`analyze` and `render`: what a run has measured, again from its snapshots; and every kind of series through a run,
-and after a restart from its checkpoint."""
+"""`analyze` and `render`: what a run has measured, again from its snapshots; every kind of series through a run."""
 
 import shutil
 
@@ -50,9 +49,8 @@ def test_analysis_gives_what_the_run_measured(finished, capsys):
     size = max(abs(run.diagnostics["energy"]))
     for name, values in again.diagnostics.items():
         if name != "budget_residual":  # of the last step, which a snapshot does not know
-            np.testing.assert_allclose(
-                values, run.diagnostics[name][rows], rtol=1e-12, atol=1e-12 * size, err_msg=name
-            )
+            expected = run.diagnostics[name][rows]
+            np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12 * size, err_msg=name)
     assert_measured_again(finished, "spectra", "transfer", "histograms", "render")
 
 
@@ -206,8 +204,5 @@ def test_all_kinds_through_a_run_and_its_continuation(tmp_path):
         np.testing.assert_array_equal(column, two.diagnostics[name], err_msg=name)
     assert abs(one.diagnostics["budget_residual"]).max() < 1e-2
     drawn = {path.name for path in plot_run(whole).files}
-    names = (
-        "transfer_kinetic_energy", "structure_functions", "histogram_vorticity",
-        "spectrum_directional_kinetic_energy",
-    )  # fmt: skip
-    assert drawn >= {f"{name}.png" for name in names}
+    names = "transfer_kinetic_energy structure_functions histogram_vorticity spectrum_directional_kinetic_energy"
+    assert drawn >= {f"{name}.png" for name in names.split()}

@@ -109,9 +109,7 @@ def test_any_layout_to_any_other_mode_by_mode(tmp_path_factory, stored, wanted):
 
 
 @pytest.mark.parametrize("parts", [(1, 1, 1), (3, 1, 1), (1, 2, 2)])
-@pytest.mark.parametrize(
-    ("mesh", "split"), [((1,), (0, None, None)), ((3,), (0, None, None)), ((2, 4), (1, None, 0))]
-)
+@pytest.mark.parametrize("mesh, split", [((1,), (0, None, None)), ((3,), (0, None, None)), ((2, 4), (1, None, 0))])
 def test_physical_fields_of_several_files(tmp_path, parts, mesh, split):
     values = random_field(6, 5, 7)
     folder = write_sharded(tmp_path, 1, {"p": (values, grid(6, 5, 7))}, parts)

@@ -29,9 +29,8 @@ from simulator.archive.shard import Dataset
 from simulator.archive.verify import newest_good, prune, verify
 
 SHAPE = (5, 4, 6)
-LAYOUTS = st.sampled_from(
-    [((1,), (None, None, None, None)), ((4,), (None, None, 0, None)), ((2, 4), (None, 1, None, 0))]
-)
+WHOLE = (None, None, None, None)
+LAYOUTS = st.sampled_from([((1,), WHOLE), ((4,), (None, None, 0, None)), ((2, 4), (None, 1, None, 0))])
 
 
 def state(step: int, seed: int) -> np.ndarray:

@@ -46,9 +46,7 @@ VALUES = st.one_of(
     st.none(),
     st.booleans(),
     st.lists(st.one_of(EXTREME, TEXTS), max_size=4),
-    st.dictionaries(
-        st.sampled_from(["kind", "every", "every_steps", "name", "x"]), st.one_of(EXTREME, TEXTS), max_size=2
-    ),
+    st.dictionaries(st.sampled_from(["kind", "every", "every_steps", "name", "x"]), EXTREME | TEXTS, max_size=2),
 )
 _MISSING = object()
 

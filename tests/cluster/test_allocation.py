@@ -55,10 +55,8 @@ def test_each_task_takes_its_own_gpus(case):
 
 
 def test_tasks_that_would_meet_on_a_gpu_are_told_the_flag():
-    for case, tells in (
-        ("tasks share a gpu", "--ntasks-per-node=1 or --gpus-per-node=2"),
-        ("single shared", "--gpus-per-task=1"),
-    ):
+    told = {"tasks share a gpu": "--ntasks-per-node=1 or --gpus-per-node=2", "single shared": "--gpus-per-task=1"}
+    for case, tells in told.items():
         problems = {discover(environment(case, i)).gpus.problem for i in range(len(RECORDED[case]["tasks"]))}
         assert len(problems) == 1 and tells in (problems.pop() or "")
     # 4 GPUs at 2 sockets, 4 tasks: each sees the 2 of its socket; and the prefix of newer Slurms
@@ -86,9 +84,7 @@ def test_cpu_tasks_have_no_gpus_and_know_their_cores_and_slurms_numbers():
     assert all(a.gpus.visible is None and a.cores == 1 for a in found)
     assert [discover(environment("cpus-per-task", i)).cores for i in range(2)] == [2, 2]
     found = [discover(environment("cyclic", i)) for i in range(4)]
-    assert [(a.process_id, a.node, a.local_rank) for a in found] == [
-        (0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 0, 2),
-    ]  # fmt: skip
+    assert [(a.process_id, a.node, a.local_rank) for a in found] == [(0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 0, 2)]
 
 
 def test_steps_at_once_array_tasks_and_requeued_jobs_never_meet():
@@ -106,9 +102,7 @@ def test_steps_at_once_array_tasks_and_requeued_jobs_never_meet():
 INTERACTIVE = {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "4"}
 
 
-@pytest.mark.parametrize(
-    ("case", "changes"), [("batch script", {}), ("salloc", {}), ("pty", {}), ("cpu", INTERACTIVE)]
-)
+@pytest.mark.parametrize("case, changes", [("batch script", {}), ("salloc", {}), ("pty", {}), ("cpu", INTERACTIVE)])
 def test_a_jobs_shell_is_one_process_with_a_warning(case, changes):
     assert discover(environment("batch script", SLURM_NTASKS="1")).warnings == ()
     allocation = discover(environment(case, **changes))
@@ -151,9 +145,7 @@ def test_by_hand_wins_over_slurm_but_for_the_steps_binding_and_flags_over_both()
     assert (allocation.source, allocation.coordinator) == ("explicit", "head:4000")
     assert (allocation.process_id, allocation.num_processes) == (3, 4)
     allocation = discover(environ, coordinator="[fe80::1]:5000", num_processes=2, process_id=1)
-    assert (allocation.coordinator, allocation.process_id, allocation.num_processes) == (
-        "[fe80::1]:5000", 1, 2,
-    )  # fmt: skip
+    assert (allocation.coordinator, allocation.process_id, allocation.num_processes) == ("[fe80::1]:5000", 1, 2)
     assert discover(environ, process_id=2).process_id == 2
     assert discover({}, num_processes=1, process_id=0).num_processes == 1  # needs no coordinator
     allocation = discover(environment("cpu", 2), coordinator="node1:7000")  # alone, it joins the step
@@ -218,9 +210,7 @@ STEP = {
     "SLURM_CPUS_ON_NODE": "4", "SLURM_RESTART_COUNT": "0", "SLURM_HET_SIZE": "1",
     "SIMULATOR_LOCAL_RANK": "0", "SIMULATOR_LOCAL_PROCESSES": "1",
 }  # fmt: skip
-GARBAGE = (
-    "x", "²", "-1", "1e3", "9" * 30, "\udcff", "n[1-1000000000]", "gpu:mask_gpu:zz", "gpu:map_gpu:1*x", "1,,2",
-)  # fmt: skip
+GARBAGE = ("x", "²", "-1", "1e3", "9" * 30, "\udcff", "n[1-1000000000]", "gpu:mask_gpu:zz", "gpu:map_gpu:1*x", "1,,2")
 
 
 @pytest.mark.parametrize("name", STEP)

@@ -242,9 +242,7 @@ CONTAINED = """
 @pytest.mark.parametrize(
     ("who", "error", "code"), [("True", 'UserError("11 planes")', 2), ("me == 1", 'RunFailure("disk")', 1)]
 )
-def test_an_error_of_all_processes_is_said_once_and_one_of_a_single_process_with_its_name(
-    tmp_path, capfd, who, error, code
-):
+def test_an_error_of_all_is_said_once_and_one_of_one_process_with_its_name(tmp_path, capfd, who, error, code):
     command, began = child(tmp_path, CONTAINED.format(who=who, error=error)), time.monotonic()
     assert launch(command, 2, environ=environ(tmp_path)) == code
     assert time.monotonic() - began < 20

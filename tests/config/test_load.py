@@ -66,9 +66,7 @@ def test_values_of_every_form(load, short: str) -> None:
         assert load(short + f"slurm: {{time: {time}}}\n").slurm.time == time
 
 
-def test_output_lies_relative_to_the_current_folder(
-    load, short: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_lies_relative_to_the_current_folder(load, short: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.setenv("SCRATCH", "/scratch")
     for given_path, meant in [
@@ -170,10 +168,7 @@ def test_overrides_survive_in_a_written_configuration(load, config_class, short:
     assert as_mapping(config) == yaml.safe_load(dump_config(config))
 
 
-KEYS = [
-    "model", "initial", "time", "grid", "kind", "viscous", "vortex", "stop", "cfl", "dt", "shape", "output",
-    "every",
-]  # fmt: skip
+KEYS = ["model", "initial", "time", "grid", "kind", "viscous", "vortex", "stop", "cfl", "shape", "output", "every"]
 LINES = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from(KEYS), st.text("01e-.[]{}:,ab '\"~*&!|", max_size=8)), max_size=8
 ).map(lambda lines: "\n".join(f"{'  ' * depth}{key}: {value}" for depth, key, value in lines))

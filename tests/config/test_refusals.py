@@ -157,9 +157,8 @@ def test_files_that_cannot_be_read_or_do_not_exist(refused, config_class, tmp_pa
     assert load(text, check_files=False).initial.path == tmp_path / "fields.py"
 
 
-GIVEN = (
-    "model: {kind: viscous, viscosity: 1/1600}\ninitial: {kind: vortex, amplitude: 2}\ntime: {stop: 1, cfl: 0.4}\n"
-)
+VISCOUS = "model: {kind: viscous, viscosity: 1/1600}\n"
+GIVEN = VISCOUS + "initial: {kind: vortex, amplitude: 2}\ntime: {stop: 1, cfl: 0.4}\n"
 
 
 @pytest.mark.parametrize(

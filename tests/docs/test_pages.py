@@ -76,9 +76,7 @@ def test_commands_are_understood(block: Block, command: str) -> None:
         assert name in known_keys() or name == "key", f"{block}: {override}"
 
 
-QUICK = (
-    "init forced", "check forced", "explain", "docs --list", "check configs/taylor_green.yaml time.cfl=3",
-)  # fmt: skip
+QUICK = ("init forced", "check forced", "explain", "docs --list", "check configs/taylor_green.yaml time.cfl=3")
 
 
 def test_the_quick_commands_print_what_is_shown(tmp_path, monkeypatch, capsys) -> None:

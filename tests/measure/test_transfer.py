@@ -159,7 +159,7 @@ def started(kind):
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind == "navier_stokes" else []) for kind in MODELS]
+    "kind", [pytest.param(k, marks=pytest.mark.slow if k == "navier_stokes" else []) for k in MODELS]
 )
 def test_maps_add_up_to_the_spectra_of_both_directions(kind):
     _, found, rows = started(kind)

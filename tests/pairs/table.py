@@ -252,15 +252,12 @@ _OF_PARTICLES = ("particle_statistics", "pair_correlation", "trajectories")
 _PLACES = {"kind": "python", "path": PATH, "function": "places"}
 _ORNSTEIN_UHLENBECK = {"rate": 0.1, "correlation_time": 0.1, "band": [1, 2]}
 
-INTEGRATORS = (
-    "rk4", "rk3", "rk2", "etdrk4", "drift_kick_drift", "kick_drift_kick", "composition4", "composition6",
-)  # fmt: skip
+INTEGRATORS = ("rk4", "rk3", "rk2", "etdrk4", "drift_kick_drift", "kick_drift_kick", "composition4", "composition6")
 
 
 def _growing(name: str) -> Level:
-    return lambda config: (
-        {"time": {"integrator": name}} | ({} if "cosmology" in config["model"] else _expanding(config))
-    )
+    own = {"time": {"integrator": name}}
+    return lambda config: own if "cosmology" in config["model"] else own | _expanding(config)
 
 
 FACTORS: dict[str, dict[str, Level]] = {

@@ -53,9 +53,8 @@ def values(simulation, modes):
     return np.asarray(simulation.transform.inverse(modes))[..., :nx, :ny, :nz]
 
 
-K = np.array(
-    np.meshgrid(*(2 * np.pi * np.fft.fftfreq(n, h / n) for n, h in zip(SHAPE, BOX, strict=True)), indexing="ij")
-)
+OF_AXES = [2 * np.pi * np.fft.fftfreq(n, h / n) for n, h in zip(SHAPE, BOX, strict=True)]
+K = np.array(np.meshgrid(*OF_AXES, indexing="ij"))
 
 
 def dynamic_coefficient(u, gradient, width, kept):

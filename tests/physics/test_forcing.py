@@ -129,9 +129,8 @@ def test_constant_power_is_exact_at_every_evaluation_and_gained_to_the_integrato
 
 
 def test_linear_forcing_leaves_the_mean_alone():
-    simulation = flow(
-        *(8, 8, 8), initial={"kind": "abc"}, viscosity=0.1, forcing={"kind": "linear", "coefficient": 0.4}
-    )
+    linear = {"kind": "linear", "coefficient": 0.4}
+    simulation = flow(8, 8, 8, initial={"kind": "abc"}, viscosity=0.1, forcing=linear)
     first, final = simulation.state, last(marched(simulation, 0.05, 10))
     # A Beltrami flow of k = 1: exp((A - nu) t), to RK4's (A dt)^5 / 120 a step.
     grown = np.asarray(first.fields["velocity"]) * np.exp(0.3 * 0.5)

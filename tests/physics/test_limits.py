@@ -137,9 +137,8 @@ def test_order_of_the_aliasing_error_of_a_step(models, field, name, order):
 
 
 def test_shifts_depend_on_the_step_alone():
-    one, same, other = (
-        np.array([phase_shift(GRID, jnp.int64(n), stage) for stage in range(4)], float) for n in (7, 7, 8)
-    )
+    stages = range(4)
+    one, same, other = (np.array([phase_shift(GRID, jnp.int64(n), s) for s in stages], float) for n in (7, 7, 8))
     np.testing.assert_array_equal(one, same)
     assert abs(one[0] - other[0]).min() > 1e-3
     np.testing.assert_allclose(one[1] - one[0], np.array(GRID.spacing) / 2)

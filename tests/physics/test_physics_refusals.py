@@ -184,9 +184,8 @@ REFUSED = [
 @pytest.mark.parametrize(("text", "overrides", "message"), REFUSED)
 def test_a_refusal_is_one_line(text, overrides, message):
     path = source(FUNCTIONS)
-    given = [
-        o.replace("path: F,", f"path: {path},") for o in ([overrides] if isinstance(overrides, str) else overrides)
-    ]
+    overrides = [overrides] if isinstance(overrides, str) else overrides
+    given = [override.replace("path: F,", f"path: {path},") for override in overrides]
     with pytest.raises(UserError) as refused:
         run = simulation(text, *given)
         _ = run.state, series_of(run)

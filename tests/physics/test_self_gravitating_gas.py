@@ -125,10 +125,8 @@ def test_a_start_without_density() -> None:
 
 
 def isothermal_slab(points: int, depth: float) -> tuple[np.ndarray, float]:
-    """A hydrostatic density on `points` of a periodic line of length 2 pi, with mean 1 and c = 1, and its 4 pi G.
-
-    rho = exp(-phi), phi'' = q (rho - 1), phi(0) = -depth: Newton's method for phi and q = 4 pi G.
-    """
+    """A hydrostatic density on `points` of a periodic line of length 2 pi, with mean 1 and c = 1, and its 4 pi G. rho
+    = exp(-phi), phi'' = q (rho - 1), phi(0) = -depth: Newton's method for phi and q = 4 pi G."""
     x = np.arange(points) * 2 * math.pi / points
     k2 = np.fft.fftfreq(points, 1 / points) ** 2
     second = np.fft.ifft(-k2[:, None] * np.fft.fft(np.eye(points), axis=0), axis=0).real
@@ -165,9 +163,8 @@ def test_the_virial_ratio_of_a_hydrostatic_slab() -> None:
 def test_statistics_do_not_know_a_mean_flow() -> None:
     """The same gas with U added: Mach number, virial ratio and the share of the edge, which is 0.1 here, stay."""
     wind = CLUMPS.replace("[0.3 *", "[1.5 + 0.3 *").replace("0.2 *", "-0.7 + 0.2 *")
-    rest, windy = (
-        measured(cases.simulation(GAS, "model.gravitational_constant=0.5", python=p)) for p in (CLUMPS, wind)
-    )
+    both = [cases.simulation(GAS, "model.gravitational_constant=0.5", python=p) for p in (CLUMPS, wind)]
+    rest, windy = map(measured, both)
     assert rest["mean_momentum_x"] != windy["mean_momentum_x"]
     assert windy["kinetic_energy"] > 3 * rest["kinetic_energy"]
     for name in ("mach_rms", "virial_ratio", "thermal_energy", "dissipation"):
@@ -210,9 +207,7 @@ def acceleration(run) -> np.ndarray:
     return np.asarray(run.transform.inverse(f))
 
 
-@pytest.mark.parametrize(
-    "kind", [k if k == "constant_power" else pytest.param(k, marks=pytest.mark.slow) for k in KINDS]
-)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k != "constant_power")) for k in KINDS])
 def test_momentum_gains_density_times_acceleration(kind: str) -> None:
     """d(rho u)/dt with the force minus without it is rho f, to round-off: the modes of density and force are few. The
     injection is the box mean of rho u . f, by a sum over the grid's points."""
@@ -221,10 +216,8 @@ def test_momentum_gains_density_times_acceleration(kind: str) -> None:
 
     def added(fields):
         force = force_of(run.forcing, s)
-        with_it, without = (
-            run.model.tendency(fields, s.time, a)[0]["momentum"] for a in (force(fields, s.time), None)
-        )
-        return run.transform.inverse(with_it - without)
+        rates = [run.model.tendency(fields, s.time, a)[0]["momentum"] for a in (force(fields, s.time), None)]
+        return run.transform.inverse(rates[0] - rates[1])
 
     rho, v, f = (np.asarray(a) for a in (run.fields["density"], run.fields["velocity"], acceleration(run)))
     found = np.asarray(jax.jit(added)(s.fields))

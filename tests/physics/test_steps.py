@@ -59,7 +59,7 @@ def drift_of_stream_function(n, interpolation):
 
 
 @pytest.mark.parametrize(
-    ("interpolation", "order"), [("cubic_spline", 4), pytest.param("linear", 2, marks=pytest.mark.slow)]
+    "interpolation, order", [("cubic_spline", 4), pytest.param("linear", 2, marks=pytest.mark.slow)]
 )
 def test_tracers_in_a_steady_flow_keep_its_stream_function(interpolation, order):
     """The interpolation's error falls at least with its order: along a path it in part cancels."""
@@ -213,8 +213,6 @@ def test_a_particle_in_solid_rotation(ratio):
 def test_every_integrator_moves_tracers_at_its_order(integrator, order):
     tracers, t = Tracers(TracerSettings(name="tracers", count=1)), 3.0
     exact = np.array([np.cos(ROTATION * t), np.sin(ROTATION * t), 0])
-    errors = [
-        abs(integrated(tracers, solid_rotation, at([1, 0, 0]), t, n, integrator)["position"] - exact).max()
-        for n in (10, 20)
-    ]
+    ends = [integrated(tracers, solid_rotation, at([1, 0, 0]), t, n, integrator)["position"] for n in (10, 20)]
+    errors = [abs(end - exact).max() for end in ends]
     assert abs(np.log2(errors[0] / errors[1]) - order) < 0.2

@@ -1,5 +1,4 @@
-"""Disks that fill, folders that refuse, checkpoints that rot, orphans that wake up, kill -9 in every stage of a save:
-what a run says and leaves."""
+"""Full disks, folders that refuse, checkpoints that rot, orphans that wake up, kill -9 in every stage of saves."""
 
 import json
 import os
@@ -122,9 +121,7 @@ def test_another_versions_checkpoints_are_skipped_with_the_reason(run: Path):
         ("snapshots/00000030", "snapshots.every_steps=10", Harm("copied", act=Limit(95_000))),
     ],
 )
-def test_a_full_disk_is_one_line_and_harms_nothing(
-    place: Path, undisturbed: Path, run: Path, name: str, every: str, harm: Harm
-):
+def test_a_full_disk_is_one_line_and_harms_nothing(place: Path, undisturbed: Path, run: Path, name, every, harm):
     """No file may grow beyond a size, as with a quota; with room again the run goes on as if nothing had been."""
     saved = ("checkpoints/", "snapshots/")
     kept = {name: data for name, data in everything(run).items() if name.startswith(saved)}
@@ -154,9 +151,7 @@ def test_a_full_disk_is_one_line_and_harms_nothing(
         (1, Harm("copied", nth=2, act=Limit(30_000)), r"{run}/snapshots/\d+ was not written: process 1 on .*"),
     ],
 )  # fmt: skip
-def test_a_full_disk_of_one_of_two_processes_ends_both(
-    place: Path, tmp_path: Path, victim: int, harm: Harm, last: str
-):
+def test_a_full_disk_of_one_of_two_processes_ends_both(place: Path, tmp_path: Path, victim, harm, last):
     """In the middle of an event the other waits in collectives, to which the victim must come; and in a save."""
     run = tmp_path / "run"
     started = start_all(["run", place / "run.yaml", "--output", run], place, 2, harm, victim)

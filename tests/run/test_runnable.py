@@ -46,10 +46,8 @@ def test_state_and_fields_are_jax_arrays(small):
 def test_derived_fields_are_what_their_names_say(small):
     """Against derivatives of the whole field by numpy."""
     u = np.asarray(small.fields["velocity"])
-    k = np.meshgrid(
-        *(2 * np.pi * np.fft.fftfreq(n, length / n) for n, length in zip(u.shape[1:], small.grid.box, strict=True)),
-        indexing="ij",
-    )
+    sides = zip(u.shape[1:], small.grid.box, strict=True)
+    k = np.meshgrid(*(2 * np.pi * np.fft.fftfreq(n, side / n) for n, side in sides), indexing="ij")
 
     def derivative(f, i):
         return np.fft.ifftn(1j * k[i] * np.fft.fftn(f)).real

@@ -17,9 +17,8 @@ pytestmark = pytest.mark.smoke
 
 relaxed = settings(deadline=None, max_examples=60)
 POSITIVE = st.floats(0.01, 1.0)
-TIMES = st.lists(st.integers(-9, 40), min_size=1, max_size=5, unique=True).map(
-    lambda n: tuple(x / 13 for x in sorted(n))
-)
+COUNTS = st.lists(st.integers(-9, 40), min_size=1, max_size=5, unique=True)
+TIMES = COUNTS.map(lambda counts: tuple(n / 13 for n in sorted(counts)))
 STEPS = st.lists(st.floats(0.01, 0.3), min_size=1, max_size=7)
 
 
@@ -54,9 +53,8 @@ def run(schedule, dts, step, time, restart_at=None):
 
 @st.composite
 def events(draw):
-    kinds = draw(
-        st.lists(st.tuples(st.booleans(), POSITIVE | TIMES, st.none() | st.integers(1, 9)), min_size=1, max_size=4)
-    )
+    kind = st.tuples(st.booleans(), POSITIVE | TIMES, st.none() | st.integers(1, 9))
+    kinds = draw(st.lists(kind, min_size=1, max_size=4))
     ends = st.fixed_dictionaries({"first": st.booleans(), "last": st.booleans()})
     return tuple(
         Event(f"event{i}", every=every, every_steps=steps, align=align, **draw(ends))
@@ -150,9 +148,8 @@ def test_an_event_within_a_millionth_of_a_step_is_due_and_sets_the_clock():
 
 def test_first_and_last_states_also_by_number_of_steps():
     always = Event("snapshots", every=0.4, first=True, last=True)
-    schedule = Schedule(
-        (always, Event("spectra", every=0.4, first=True), Event("check", every_steps=2)), stop_time=1.0
-    )
+    others = (Event("spectra", every=0.4, first=True), Event("check", every_steps=2))
+    schedule = Schedule((always, *others), stop_time=1.0)
     assert schedule.due(0, 0.0, 0.1) == ("snapshots", "spectra")
     assert schedule.passed(0.8, 0.1).due(9, 0.9, 0.1) == ()
     assert schedule.passed(0.8, 0.1).due(11, 1.0, 0.1) == ("snapshots",)

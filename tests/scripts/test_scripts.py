@@ -1,5 +1,4 @@
-"""Container recipes make the same image; peers are measured, and the performance page says so; and what .ci/run says
-of tests that it repeated."""
+"""Container recipes make the same image; peers are measured; what .ci/run says of tests that it repeated."""
 
 import importlib.util
 import json
@@ -57,9 +56,7 @@ def test_peers_are_measured_with_this_program(tmp_path):
 def retried(folder: Path, **tiers: list[str]) -> tuple[int, list[str]]:
     for name, tests in tiers.items():
         (folder / f"{name}.json").write_text(json.dumps(dict.fromkeys(tests, True)))
-    found = subprocess.run(
-        [sys.executable, ROOT / ".ci/retried", folder], capture_output=True, text=True, check=False
-    )
+    found = subprocess.run([sys.executable, ROOT / ".ci/retried", folder], capture_output=True, text=True)
     return found.returncode, found.stdout.splitlines()
 
 
@@ -81,9 +78,7 @@ def test_repeated_tests_are_named_and_those_of_two_tiers_fail(tmp_path: Path) ->
         pytest.param("2", "600", "2 of 2 tests ran, 100 %", marks=pytest.mark.slow),
     ],
 )
-def test_a_budget_says_what_share_of_the_tests_ran(
-    pytester: pytest.Pytester, workers: str, budget: str, line: str
-) -> None:
+def test_a_budget_says_what_share_of_the_tests_ran(pytester, workers: str, budget: str, line: str) -> None:
     pytester.makeconftest((ROOT / "tests/conftest.py").read_text())
     pytester.makeini("[pytest]\nmarkers =\n    slow: x\n    slurm: x\n    gpu: x\n")
     pytester.makepyfile("def test_one(): pass\n\ndef test_two(): pass\n")

@@ -47,12 +47,8 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def call(checkout: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {
-        key: value for key, value in os.environ.items() if key not in ("PYTHON", "SIMULATOR_VENV", "PYTHONPATH")
-    }
-    return subprocess.run(
-        arguments, cwd=checkout, env=environment | variables, capture_output=True, text=True, timeout=300
-    )
+    own = {k: v for k, v in os.environ.items() if k not in ("PYTHON", "SIMULATOR_VENV", "PYTHONPATH")} | variables
+    return subprocess.run(arguments, cwd=checkout, env=own, capture_output=True, text=True, timeout=300)
 
 
 def shell(checkout: Path, line: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -102,9 +98,7 @@ def test_no_interpreter_is_one_line_and_a_named_one_has_to_work(checkout: Path, 
         ("echo 'NVIDIA-SMI has failed'; exit 9", "cpu"),
     ],
 )
-def test_cuda_is_taken_where_nvidia_smi_answers(
-    checkout: Path, path: str, tmp_path: Path, says: str, extra: str
-) -> None:
+def test_cuda_is_taken_where_nvidia_smi_answers(checkout, path, tmp_path, says, extra) -> None:
     tool(tmp_path / "gpu", "nvidia-smi", says)
     assert shell(checkout, "detect_extra", PATH=f"{tmp_path}/gpu:{path}").stdout == f"{extra}\n"
     assert shell(checkout, "detect_extra", PATH=path).stdout == "cpu\n"

@@ -102,9 +102,7 @@ def _drawn(text, figure):
     return True
 
 
-@pytest.mark.parametrize(
-    ("box", "number"), [("cube", 1), ("cube", 9), ("unit", 3), ("flat", 3), ("tall", 9), ("odd", 1)]
-)
+@pytest.mark.parametrize("box, number", [("cube", 1), ("cube", 9), ("unit", 3), ("flat", 3), ("tall", 9), ("odd", 1)])
 def test_slices_of_any_box_are_legible_in_proportion_and_on_one_scale(folder, box, number):
     times = tuple(np.arange(number) * 12.5)
     shape, lengths = BOXES[box]

@@ -216,10 +216,8 @@ def test_two_processes(of: str, tmp_path) -> None:
         own = {"SIMULATOR_COORDINATOR": f"127.0.0.1:{free_port()}", "SIMULATOR_NUM_PROCESSES": str(count)}
         all_of = [{**own, "SIMULATOR_SECRET": "a" * 16, "SIMULATOR_PROCESS_ID": str(i)} for i in range(count)]
         each = [
-            subprocess.Popen(
-                command, env={**os.environ, **(e if count > 1 else {})}, stdout=subprocess.PIPE, text=True
-            )
-            for e in all_of
+            subprocess.Popen(command, env={**os.environ, **e}, stdout=subprocess.PIPE, text=True)
+            for e in (all_of if count > 1 else [{}])
         ]
         said += [process.communicate(timeout=300)[0].splitlines()[-1] for process in each]
     assert said[0].startswith("[") and said == said[:1] * 3
@@ -273,18 +271,14 @@ def test_by_the_arrays_of_a_closure(shape, tmp_path) -> None:
     read = closed(tmp_path, shape, 1, f"model.subgrid.arrays={tmp_path / 'arrays.npz'}").model.varied_arrays[KEY]
     np.testing.assert_array_equal(read["layers"][0]["w"], 2 * first["w"])
     wrong = {"layers": [first, {"w": last["w"][:, :2]}]}
-    with pytest.raises(
-        UserError, match=r"^model.subgrid.arrays: array 'layers/1/w' has the shape \(1, 2\); \(1, 3\) is"
-    ):
+    with pytest.raises(UserError, match=r"array 'layers/1/w' has the shape \(1, 2\); \(1, 3\) is"):
         gradient({KEY: wrong})
     with pytest.raises(UserError, match="unknown array 'more'; the closure has layers/0/w, layers/1/w"):
         gradient({KEY: {**arrays, "more": last["w"]}})
     with pytest.raises(UserError, match=r"model.subgrid.array: .* did you mean model.subgrid.arrays\?"):
         gradient({"model.subgrid.array": arrays})
     np.savez(tmp_path / "arrays.npz", **{"layers/0/w": first["w"]})
-    with pytest.raises(
-        UserError, match=r"^command line: model.subgrid.arrays: .*arrays.npz: array 'layers/1/w' is missing"
-    ):
+    with pytest.raises(UserError, match=r"line: model.subgrid.arrays: .*arrays.npz: array 'layers/1/w' is missing"):
         closed(tmp_path, shape, 1, f"model.subgrid.arrays={tmp_path / 'arrays.npz'}")
 
 
@@ -354,9 +348,7 @@ def test_what_is_kept_changes_nothing(flow) -> None:
     value, slopes = jax.jit(jax.value_and_grad(plain))(fields)
     assert abs(float(other / value) - 1) < 1e-13
     for name, slope in slopes.items():
-        np.testing.assert_allclose(
-            gradient["fields"][name], slope.conj(), rtol=0, atol=1e-12 * float(abs(slope).max())
-        )
+        np.testing.assert_allclose(gradient["fields"][name], slope.conj(), rtol=0, atol=1e-12 * abs(slope).max())
 
 
 @pytest.mark.parametrize(

@@ -70,11 +70,16 @@ def test_words_per_grid_point(kind):
     """Of rk3 in single precision, all arguments and temporaries of the compiled steps included. Fields as large as
     these are cut into blocks that are small beside them."""
     model = {"kind": kind, "viscosity": 0.01} | ({"resistivity": 0.01} if kind == "mhd" else {})
-    found, large = {}, {"model": model, "grid": {"shape": [128, 128, 128]}, "initial": {"kind": "orszag_tang"}}
+    found, large = (
+        {},
+        {
+            "model": model,
+            "grid": {"shape": [128, 128, 128]},
+            "initial": {"kind": "orszag_tang"} if kind == "mhd" else FLOW["initial"],
+        },
+    )
     for memory in ("low", "fast"):
-        s = simulation(
-            memory, precision="single", **(large if kind == "mhd" else large | {"initial": FLOW["initial"]})
-        )
+        s = simulation(memory, precision="single", **large)
         found[memory] = module.words(module.Memory.of(s.compiled_loop()).total, s.config, s.grid.points, 2)
     # Of three components a processor's program holds little on both sides of an exchange in any case.
     assert found["low"] <= 7 if kind == "navier_stokes" else found["low"] < found["fast"], found
@@ -167,10 +172,7 @@ def of_the_start(of_case: Simulation, folder: Path) -> dict[str, str]:
 
 def narrow(texts: dict[str, str]) -> dict[str, list[str]]:
     """The lines with single-precision values, by program."""
-    found = {
-        name: [line.strip() for line in text.splitlines() if re.search(r"\bf32\b|xf32[,>]", line)]
-        for name, text in texts.items()
-    }
+    found = {name: re.findall(r"(?m)^.*(?:\bf32\b|xf32[,>]).*$", text) for name, text in texts.items()}
     return {name: lines for name, lines in found.items() if lines}
 
 

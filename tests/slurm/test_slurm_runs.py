@@ -39,9 +39,8 @@ def same(run: Path, reference: Path, tolerance: float = 1e-12) -> None:
     one, other = open_run(run), open_run(reference)
     np.testing.assert_array_equal(one.diagnostics["step"], other.diagnostics["step"])
     for name in ("time", "energy", "enstrophy"):
-        np.testing.assert_allclose(
-            one.diagnostics[name], other.diagnostics[name], rtol=tolerance, atol=0, err_msg=name
-        )
+        found, expected = one.diagnostics[name], other.diagnostics[name]
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=0, err_msg=name)
     last, expected = one.snapshots[-1]["velocity"][...], other.snapshots[-1]["velocity"][...]
     np.testing.assert_allclose(last, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
@@ -341,9 +340,7 @@ def build(x, y, z, mark):
 """
 
 
-def test_a_percent_sign_in_the_folders_name_and_a_job_that_is_cancelled_before_its_first_step(
-    slurm, tmp_path
-) -> None:
+def test_a_percent_sign_in_a_folders_name_and_a_job_cancelled_before_its_first_step(slurm, tmp_path) -> None:
     (tmp_path / "deaf.py").write_text(DEAF)
     start = (f"initial.path={tmp_path}/deaf.py", "initial.function=build", "initial.kind=python")
     job = Job(

@@ -253,9 +253,7 @@ DEFAULT = ("low memory", "slabs")
 ORDERED = [
     *(("tracers", layout) for layout in LAYOUTS),
     ("matter", "slabs"),
-    *zip(
-        list(RUNS)[2:], ("pencils", "xla", "slabs", "uneven slabs", "slabs", "uneven slabs", "pencils"), strict=True
-    ),
+    *zip(list(RUNS)[2:], ("pencils", "xla", *2 * ("slabs", "uneven slabs"), "pencils"), strict=True),
 ]
 
 

@@ -15,21 +15,16 @@ from simulator.spectral.operators import curl
 REAL = [Case(plan, 4, "even", block=2 if plan[0] == "custom_partitioning" else None) for plan in PLANS]
 COMPLEX = [Case(plan, 3, "odd", "complex, every mode") for plan in PLANS if plan[1] != "pencil"]
 XLA = [replace(c, kernels="xla") for c in REAL + COMPLEX if c.plan[0] == "custom_partitioning"]
-GPU = [
-    Case(("custom_partitioning", "zx_y"), n, "even", block=b, kernels="gpu in blocks") for n, b in ((1, 5), (4, 2))
-]
+PLAN = ("custom_partitioning", "zx_y")
+GPU = [Case(PLAN, n, "even", block=b, kernels="gpu in blocks") for n, b in ((1, 5), (4, 2))]
 LINEAR, NONLINEAR = (COMPLEX[1],), (REAL[1], XLA[0])
 """Of every layout these are quick enough for the default tier."""
 
 
 def each(*quick: Case):
-    return pytest.mark.parametrize(
-        "case",
-        [
-            pytest.param(case, id=str(case), marks=[] if case in quick else pytest.mark.slow)
-            for case in REAL + COMPLEX + XLA + GPU
-        ],
-    )
+    every = REAL + COMPLEX + XLA + GPU
+    marked = [pytest.param(case, marks=[] if case in quick else pytest.mark.slow) for case in every]
+    return pytest.mark.parametrize("case", marked, ids=str)
 
 
 def real_dot(a, b):

@@ -64,9 +64,8 @@ def test_results_are_the_same_bits_every_time() -> None:
 def test_a_stage_leaves_no_loop_of_xla_around_it() -> None:
     """A whole transform is calls of the kernels and the exchange: nothing is padded, cut or transposed outside."""
     case = Case(("custom_partitioning", "zx_y"), 2, "even", kernels="native")
-    modes = jax.ShapeDtypeStruct(
-        (2, *transform(case).layout.shape), complex, sharding=transform(case).layout.sharding(4)
-    )
+    layout = transform(case).layout
+    modes = jax.ShapeDtypeStruct((2, *layout.shape), complex, sharding=layout.sharding(4))
     text = compiled(case, "inverse").lower(modes).compile().as_text()
     assert text.count('custom_call_target="simulator_stage"') == 2
     for loop in (" fft(", " pad(", " transpose(", " concatenate(", " copy("):

@@ -116,9 +116,8 @@ def test_observations_of_every_kind(case: Path) -> None:
     values, state = np.asarray(simulation.fields["velocity"]), simulation.state
     h, points = 2 * np.pi / 16, np.random.default_rng(0).integers(0, 16, (5, 3))
     rows = [(0, *(h * p), values[(1, *p)]) for p in points]
-    (case / "t.csv").write_text(
-        "time,x,y,z,velocity_y\n" + "\n".join(",".join(map(repr, map(float, r))) for r in rows)
-    )
+    lines = ["time,x,y,z,velocity_y", *(",".join(map(repr, map(float, row))) for row in rows)]
+    (case / "t.csv").write_text("\n".join(lines))
     spectrum = np.asarray(simulation.spectra(state)["kinetic_energy"])
     np.savez(case / "s.npz", time=[0.0], k=[1.0, 3.0], kinetic_energy=spectrum[None, [1, 3]])
     (case / "speed.py").write_text("def observe(fields):\n    return (fields['velocity'] ** 2).sum(0).mean()[None]\n")
@@ -145,9 +144,7 @@ def test_observations_of_every_kind(case: Path) -> None:
         ({"velocity": np.zeros((4, 3, 8, 8, 7))}, "its last axes are those of the places"),
     ],
 )  # fmt: skip
-def test_bad_observations_are_refused_in_one_line(
-    case: Path, tmp_path: Path, capsys, change: dict, words: str
-) -> None:
+def test_bad_observations_are_refused_in_one_line(case: Path, tmp_path: Path, capsys, change, words) -> None:
     with np.load(case / "table.npz") as file:
         arrays = {name: array for name, array in {**file, **change}.items() if array is not None}
     np.savez(case / "bad.npz", **arrays)

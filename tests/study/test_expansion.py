@@ -86,9 +86,8 @@ def test_a_hypercube_hits_each_part_of_a_range_once_and_samples_are_repeated_by_
 def test_distributions() -> None:
     """Moments of 4000 stratified points: exact to the width of a stratum."""
     n = 4000
-    points = draw(
-        sample("latin_hypercube", g={"normal": [3, 0.5]}, c={"choice": ["x", "y"]}, i={"integers": [-1, 2]}), n
-    )
+    axes = {"g": {"normal": [3, 0.5]}, "c": {"choice": ["x", "y"]}, "i": {"integers": [-1, 2]}}
+    points = draw(sample("latin_hypercube", **axes), n)
     g = np.array([p["g"] for p in points])
     assert abs(g.mean() - 3) < 2e-3 and abs(g.std() - 0.5) < 5e-3
     assert sum(p["c"] == "x" for p in points) == n // 2

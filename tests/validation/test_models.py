@@ -133,9 +133,7 @@ IDEAL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n == "boussinesq" else []) for n in IDEAL]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "boussinesq")) for n in IDEAL])
 def test_ideal_invariants_converge_with_the_integrator(name):
     """Energy is conserved by the truncated equations, and the helicities where their means do not interfere:
     rotation changes helicity through <u> only, but cross-helicity everywhere; magnetic helicity is conserved without
