@@ -131,6 +131,5 @@ class Storage(RuleBasedStateMachine):
 @pytest.mark.parametrize("histories", [4, pytest.param(40, marks=pytest.mark.slow)])
 def test_any_history_of_a_folder(histories: int) -> None:
     quiet = [HealthCheck.too_slow]
-    run_state_machine_as_test(
-        Storage, settings=settings(max_examples=histories, stateful_step_count=10, suppress_health_check=quiet)
-    )
+    given = settings(max_examples=histories, stateful_step_count=10, suppress_health_check=quiet)
+    run_state_machine_as_test(Storage, settings=given)

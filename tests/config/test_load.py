@@ -158,9 +158,8 @@ def test_a_written_configuration_is_the_same_run(tmp_path_factory, config_class,
 
 def test_overrides_survive_in_a_written_configuration(load, config_class, short: str, tmp_path: Path) -> None:
     (tmp_path / "f.py").touch()
-    config = load(
-        short, "initial.kind=python", "initial.path=f.py", "initial.parameters={a: 1e-3, b: '1e-3', c: null}"
-    )
+    parameters = "initial.parameters={a: 1e-3, b: '1e-3', c: null}"
+    config = load(short, "initial.kind=python", "initial.path=f.py", parameters)
     (tmp_path / "again.yaml").write_text(dump_config(config))
     again = load_config(tmp_path / "again.yaml", config_class=config_class)
     assert again == config
@@ -175,9 +174,7 @@ LINES = st.lists(
 
 
 @given(text=st.text() | LINES, override=st.text(max_size=12) | st.sampled_from(KEYS).map(lambda key: f"{key}.x=1"))
-def test_no_file_and_no_override_raises_anything_but_a_user_error(
-    tmp_path_factory, config_class, text: str, override: str
-) -> None:
+def test_no_file_and_no_override_raises_anything_but_a_user_error(tmp_path_factory, config_class, text, override):
     path = tmp_path_factory.getbasetemp() / "arbitrary.yaml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     for overrides in ((), (override,)):

@@ -89,9 +89,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("old", "new", "message"), REFUSED)
-def test_a_file_that_cannot_be_solved_is_refused_with_its_line(
-    tmp_path, capsys, monkeypatch, old: str, new: str, message: str
-) -> None:
+def test_a_file_that_cannot_be_solved_is_refused_with_its_line(tmp_path, capsys, monkeypatch, old, new, message):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, (old, new))
     said = []

@@ -36,7 +36,7 @@ def test_a_plane_wave_only_turns() -> None:
 
 
 @pytest.mark.parametrize(
-    "name, coarse", [("kick_drift_kick", 20), pytest.param("composition6", 6, marks=pytest.mark.slow)]
+    ("name", "coarse"), [("kick_drift_kick", 20), pytest.param("composition6", 6, marks=pytest.mark.slow)]
 )
 def test_mass_energy_and_time_reversal(name: str, coarse: int) -> None:
     """Both parts are unitary: mass to round-off, 1e-15 a step and kick at most. The potential is the gradient of the

@@ -59,7 +59,7 @@ def drift_of_stream_function(n, interpolation):
 
 
 @pytest.mark.parametrize(
-    "interpolation, order", [("cubic_spline", 4), pytest.param("linear", 2, marks=pytest.mark.slow)]
+    ("interpolation", "order"), [("cubic_spline", 4), pytest.param("linear", 2, marks=pytest.mark.slow)]
 )
 def test_tracers_in_a_steady_flow_keep_its_stream_function(interpolation, order):
     """The interpolation's error falls at least with its order: along a path it in part cancels."""

@@ -142,9 +142,8 @@ def test_suggestions_never_override(proportional) -> None:
     large = config_of("navier_stokes", "grid.shape=1024,1024,1024", "slurm.nodes=1", "slurm.gpus_per_node=1")
     _, (warning, *_) = suggested(large, SlurmSettings(), "v100")
     # 3 x 683 x 683 x 342 complex numbers, 7.66 GB; of low memory 11 times that, 21 GB on each of four.
-    assert re.match(
-        r"warning: \S+ needs \S+ GB on each of 1 v100 device, which have 30.7 GB; 4 would suffice", warning
-    )
+    needed = r"warning: \S+ needs \S+ GB on each of 1 v100 device, which have 30.7 GB; 4 would suffice"
+    assert re.match(needed, warning)
 
 
 def test_the_table_of_devices_is_plausible() -> None:

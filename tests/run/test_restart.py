@@ -49,9 +49,7 @@ def interrupted(config: Path, folder: Path, act: Callable[[], object], *argument
     return code
 
 
-@pytest.mark.parametrize(
-    ("way", "reason"), [("file", "the file stop in the run folder"), ("signal", "SIGINT")], ids=["file", "signal"]
-)
+@pytest.mark.parametrize(("way", "reason"), [("file", "the file stop in the run folder"), ("signal", "SIGINT")])
 def test_a_stopped_run_continues_bit_for_bit(config, undisturbed, tmp_path, capsys, way: str, reason: str):
     run = tmp_path / "run"
     stop = (run / "stop").touch if way == "file" else lambda: os.kill(os.getpid(), signal.SIGINT)

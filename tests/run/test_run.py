@@ -205,9 +205,8 @@ def test_a_users_function_is_copied_and_the_copy_runs(tmp_path):
 def test_a_field_that_is_not_solenoidal_is_projected_with_a_warning(tmp_path, capsys):
     body = 'k = jnp.pi / 2\n    return {"velocity": (jnp.sin(k * z), 0 * x, jnp.sin(k * z))}'
     (tmp_path / "fields.py").write_text(f"import jax.numpy as jnp\n\ndef build(x, y, z):\n    {body}\n")
-    text = CASE.replace(
-        "{kind: random, peak: 3, energy: 0.5, seed: 1}", "{kind: python, path: fields.py, function: build}"
-    )
+    start = "{kind: python, path: fields.py, function: build}"
+    text = CASE.replace("{kind: random, peak: 3, energy: 0.5, seed: 1}", start)
     assert simulate(write_case(tmp_path, text), tmp_path / "run", "grid.shape=8,8,9", "time.max_steps=1") == 0
     warning = "warning: initial velocity has divergence: 50.00% of its energy was removed"
     assert warning in capsys.readouterr().out and warning in (tmp_path / "run" / "run.log").read_text()

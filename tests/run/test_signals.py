@@ -71,9 +71,8 @@ def test_two_interrupts_of_one_key_press_count_once_and_the_launcher_forwards_as
 
 def spawned(program: str) -> subprocess.Popen[str]:
     """A process that runs this program, once it has said that it is ready."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, **pipes)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return process
 

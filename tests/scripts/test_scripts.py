@@ -66,9 +66,8 @@ def test_repeated_tests_are_named_and_those_of_two_tiers_fail(tmp_path: Path) ->
     assert retried(tmp_path, default=["b.py::two", "a.py::one"]) == (0, once)
     code, lines = retried(tmp_path, smoke=["b.py::two"])
     assert code == 1
-    assert lines == [
-        once[0], "run twice: b.py::two (default, smoke)", "unstable: b.py::two failed at first in 2 tiers",
-    ]  # fmt: skip
+    twice = ["run twice: b.py::two (default, smoke)", "unstable: b.py::two failed at first in 2 tiers"]
+    assert lines == [once[0], *twice]
 
 
 @pytest.mark.parametrize(

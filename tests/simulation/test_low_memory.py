@@ -30,11 +30,8 @@ FLOW = {
 
 
 def simulation(memory, devices=2, **others):
-    return Simulation(
-        run_config_class().model_validate(
-            {**FLOW, "devices": {"platform": "cpu", "count": devices}, "run": {"memory": memory}, **others}
-        )
-    )
+    given = {**FLOW, "devices": {"platform": "cpu", "count": devices}, "run": {"memory": memory}, **others}
+    return Simulation(run_config_class().model_validate(given))
 
 
 def after(s, steps=3):

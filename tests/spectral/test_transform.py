@@ -219,9 +219,8 @@ def test_products_are_exact_convolutions(shape, backend, count):
 
     here, both, values, aliased, found = run(field)
     nx, ny, nz = shape
-    a, b, aliased, found = (
-        np.fft.fftn(np.asarray(v)[:nx, :ny, :nz]) / np.prod(shape) for v in (values[0], values[1], aliased, found)
-    )
+    fields = (np.asarray(v)[:nx, :ny, :nz] for v in (values[0], values[1], aliased, found))
+    a, b, aliased, found = (np.fft.fftn(field) / np.prod(shape) for field in fields)
     exact = convolved(a, b)
     kept = np.where(in_sphere(shape), 0.5 * exact, 0)
     size, tolerance = abs(kept).max(), 8 * np.log2(np.prod(shape)) * EPSILON

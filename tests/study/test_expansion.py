@@ -47,9 +47,8 @@ sweep:
 """)
     assert len(sweep.runs) == 3 * 2 * 2
     a, b = values(sweep)[0][-1], values(sweep)[1][-1]
-    assert [v[:-1] for v in values(sweep)[::2]] == [
-        (nu, precision) for nu in (0.1, 0.2, 0.3) for precision in ("single", "double")
-    ]
+    pairs = [(nu, precision) for nu in (0.1, 0.2, 0.3) for precision in ("single", "double")]
+    assert [v[:-1] for v in values(sweep)[::2]] == pairs
     assert {v[-1] for v in values(sweep)} == {a, b}
 
 

@@ -218,9 +218,8 @@ def soliton(x: np.ndarray, time: float, speed: float) -> np.ndarray:
 
 def test_a_soliton_and_the_order_of_split_steps() -> None:
     """Halving dt divides the error by 2^4; the mass stays to round-off: 16384 values, some hundred transforms."""
-    run = simulation(
-        "nonlinear_schrodinger", "grid.shape=256,4", "grid.box=50.26548245743669,1", "model.parameters.interaction=-1"
-    )
+    grid = ("grid.shape=256,4", "grid.box=50.26548245743669,1")
+    run = simulation("nonlinear_schrodinger", *grid, "model.parameters.interaction=-1")
     x, speed, stop = np.arange(256) * np.pi / 16, 0.5, 2.0
     errors = []
     for steps in (40, 80):
