@@ -80,6 +80,7 @@ def test_command_line_over_file_over_site_lines_of_shell_included(tmp_path, site
     for line in ("--partition=line", "--account=file", "--qos=site", "--ntasks-per-node=4"):
         assert f"\n#SBATCH {line}\n" in script
     assert "\nmodule load cuda\nexport A=1\n" in script
+    (tmp_path / "case.yaml").write_text(CONFIG)
     site("# partition: gpu\n")
     assert "--partition" not in dry(capsys)
     site("prologue: module load site\n")
