@@ -187,6 +187,7 @@ def test_the_shell_about_zero_is_drawn_at_its_mean_a_single_one_is_visible_and_r
         x = line.get_xdata()[np.isfinite(line.get_ydata())]
         np.testing.assert_array_equal(x, mean[8 - drawn :])
         assert spectrum(series, "kinetic_energy").axes[0].get_xlim()[0] < x[0]
+    (folder / "spectra.h5").unlink()
     figure = built(spectrum, write_spectra(folder, lambda k, t: np.where(k == 2, 0.125, 1e-33)), "kinetic_energy")
     line = figure.axes[0].lines[0]
     assert np.isfinite(line.get_ydata()).sum() == 1 and list(line.get_markevery()) == [2]
