@@ -1,5 +1,4 @@
-"""What every test relies on: the tiers, eight virtual CPU devices, double precision, a compile cache of the session,
-Hypothesis' profile."""
+"""What every test relies on: tiers, eight virtual CPU devices, double precision, a compile cache, a profile."""
 
 import gc
 import itertools

@@ -39,12 +39,9 @@ output:
 
 @dataclass(frozen=True)
 class Harm:
-    """What is done to one process of a run.
-
-    `stage`, `nth`: where in the protocol of a save it is killed, or `act` is done, the nth time that this process
-    comes there. `largest`: RLIMIT_FSIZE in bytes from the beginning of the loop on.
-    `tame`: root's privilege to write anywhere is given up.
-    """
+    """What is done to one process of a run. `stage`, `nth`: where in the protocol of a save it is killed, or `act` is
+    done, the nth time that this process comes there. `largest`: RLIMIT_FSIZE in bytes from the beginning of the loop
+    on. `tame`: root's privilege to write anywhere is given up."""
 
     stage: str | None = None
     nth: int = 1
@@ -91,8 +88,7 @@ def start(
     name: str = "said",
     run: Callable[[list[str]], int] = main,
 ) -> Started:
-    """`simulator ARGUMENTS`, or what `run` makes of them, in a process forked from one that has imported everything
-    and started nothing."""
+    """`simulator ARGUMENTS`, or `run` of these, in a process forked from one that has only imported."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["simulator.archive.writer", "storage_support", "simulator.run.execute", __name__])
     said = place / f"{name}.{time.monotonic_ns()}"
@@ -105,6 +101,13 @@ def start(
 def call(arguments: Sequence[object], place: Path, harm: Harm = NONE) -> tuple[int, str]:
     """Exit code and output of `simulator ARGUMENTS`."""
     return start(arguments, place, harm).ended()
+
+
+def ran(place: Path, run: Path, *overrides: str, harm: Harm = NONE, code: int = 0) -> str:
+    """What `simulator run` of the configuration in `place` says, which ends with this exit code."""
+    found, said = call(["run", place / "run.yaml", "--output", run, *overrides], place, harm)
+    assert found == code, said
+    return said
 
 
 def start_all(
@@ -186,7 +189,7 @@ def stored(kind: str, run: Path) -> dict[str, dict]:
 
 
 def assert_equal(run: Path, undisturbed: Path) -> None:
-    """Bit for bit: every snapshot, checkpoint and row."""
+    """Bit for bit: every snapshot, checkpoint and row; and nothing else is left."""
     for kind in ("snapshots", "checkpoints"):
         mine, other = stored(kind, run), stored(kind, undisturbed)
         assert list(mine) == list(other)
@@ -197,6 +200,7 @@ def assert_equal(run: Path, undisturbed: Path) -> None:
         assert mine.step.tolist() == other.step.tolist() and mine.time.tolist() == other.time.tolist()
         for variable in other:
             np.testing.assert_array_equal(mine[variable], other[variable])
+    assert_clean(run)
 
 
 def assert_near(run: Path, other: Path, tolerance: float = 1e-12) -> None:

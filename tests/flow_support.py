@@ -20,14 +20,10 @@ def flow(*shape: int, initial: dict[str, Any], viscosity: float = 0.0, count: in
     grid = {"shape": list(shape), **blocks.pop("grid", {})}
     config = run_config_class().model_validate(
         {
-            "model": blocks.pop("model", {"kind": "navier_stokes", "viscosity": viscosity}),
-            "initial": initial,
-            "grid": grid,
-            "time": {"stop": 1.0},
-            "devices": {"platform": "cpu", "count": count},
-            **blocks,
+            "model": blocks.pop("model", {"kind": "navier_stokes", "viscosity": viscosity}), "initial": initial,
+            "grid": grid, "time": {"stop": 1.0}, "devices": {"platform": "cpu", "count": count}, **blocks,
         }
-    )
+    )  # fmt: skip
     return Simulation(config)
 
 

@@ -1,5 +1,4 @@
-"""Simulations that the tests of gravity and of particles share: small, on one device or several, without files of a
-run."""
+"""Small simulations that the tests of gravity and of particles share, without files of a run."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -59,8 +58,7 @@ def fields(expression: str) -> Path:
 
 
 def simulation(text: str, *overrides: str, devices: int = 1, python: str | None = None) -> Simulation:
-    """The simulation of a configuration, on the first `devices` of the test's virtual devices. `python` is the
-    expression of `fields` that gives the start."""
+    """A configuration's simulation on so many devices; `python` is the expression of `fields` for the start."""
     path = folder() / "run.yaml"
     path.write_text(text)
     if python is not None:

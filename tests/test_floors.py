@@ -62,12 +62,7 @@ def package(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def test_every_package_has_a_floor() -> None:
-    packages = {p.parent.name for p in (ROOT / "simulator").glob("*/__init__.py")}
-    assert packages == set(floors())
-
-
-def test_no_import_runs_up() -> None:
+def test_every_package_has_a_floor_and_no_import_runs_up() -> None:
     floor = floors()
     up = [
         f"{importer} imports {imported}"
@@ -78,6 +73,8 @@ def test_no_import_runs_up() -> None:
         and floor[package(imported)] > floor[package(importer)]
     ]
     assert not up
+    packages = {p.parent.name for p in (ROOT / "simulator").glob("*/__init__.py")}
+    assert packages == set(floors())
 
 
 def in_circles(needs: dict[str, set[str]]) -> list[str]:
@@ -89,7 +86,7 @@ def in_circles(needs: dict[str, set[str]]) -> list[str]:
     return list(left)
 
 
-def test_no_modules_and_no_packages_form_a_circle() -> None:
+def test_no_modules_and_no_packages_form_a_circle_and_imports_inside_functions_are_named() -> None:
     needs = {module: {imported for imported, _ in imports(module)} for module in modules() if module != "simulator"}
     assert not in_circles(needs)
     between = {name: set[str]() for name in floors()}
@@ -97,24 +94,18 @@ def test_no_modules_and_no_packages_form_a_circle() -> None:
         if package(module) in between:
             between[package(module)] |= {package(imported) for imported, _ in imports(module)} - {package(module)}
     assert not in_circles(between)
-
-
-def test_imports_inside_functions_are_named() -> None:
     importers = {m for m in modules() if any(inside for _, inside in imports(m))}
     named = {m.removeprefix("simulator.") for m in importers}
     rooms = {name for name in DEFERRED if "." not in name}
     assert {name.split(".")[0] if name.split(".")[0] in rooms else name for name in named} == set(DEFERRED)
 
 
-def test_a_class_name_means_one_thing() -> None:
+def test_a_name_of_a_class_or_of_a_file_in_physics_means_one_thing() -> None:
     places: dict[str, set[str]] = {}
     for module, path in modules().items():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, set()).add(module)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
-
-
-def test_a_file_of_equations_and_parts_has_a_name_of_its_own() -> None:
     names = [path.name for module, path in modules().items() if module.startswith("simulator.physics")]
     assert {name for name in names if names.count(name) > 1} == {"__init__.py"}

@@ -128,9 +128,7 @@ def package(tmp_path: Path) -> Path:
 
 def python(package: Path, code: str, *words: str) -> subprocess.CompletedProcess[str]:
     code = f"import sys; sys.path.insert(0, {str(package)!r})\n{code}"
-    return subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=package.parent, capture_output=True, text=True, check=False
-    )
+    return subprocess.run([sys.executable, "-c", code, *words], cwd=package.parent, capture_output=True, text=True)
 
 
 def test_kinds_of_another_package_are_run_continued_drawn_and_verified(package: Path) -> None:

@@ -83,9 +83,8 @@ def test_a_file_is_read_on_any_devices_in_any_units(written, kind, units, device
     scales = {"position": 1.0 if per_h == 1 else 1e3 / H, "velocity": 1.0, "mass": 1 / per_h}
     for name, scale in scales.items():
         tolerance = 1e-12 if kind == "gadget" else 1.2e-7
-        np.testing.assert_allclose(
-            found[name], expected[name] * scale, rtol=0, atol=tolerance * abs(expected[name] * scale).max()
-        )
+        wanted = expected[name] * scale
+        np.testing.assert_allclose(found[name], wanted, rtol=0, atol=tolerance * abs(wanted).max())
     with h5py.File(path) as file:
         u = file["PartType1/Velocities"][:][np.argsort(file["PartType1/ParticleIDs"][:])].T
         if kind == "gadget":

@@ -1,13 +1,22 @@
+"""What is derived from a snapshot, and what of it is named where it was damaged."""
+
+import errno
+import os
 import shutil
 
 import h5py
 import numpy as np
 import pytest
-from storage_support import XYZ, grid, on_devices, random_field, save
+from storage_support import XYZ, grid, on_devices, random_field, save, tiny, write_sharded
 
-from simulator.archive.index import image
+from simulator.archive import index
+from simulator.archive.index import image, make_derived
 from simulator.archive.manifest import Axis, read_manifest
+from simulator.archive.reader import open_snapshot
 from simulator.archive.shard import Dataset
+from simulator.archive.state import ALTERED
+from simulator.archive.verify import newest_good, prune, stored_in, verification, verify
+from simulator.errors import UserError
 
 TEXT = "x" * 100_000
 ATTRIBUTES = {"time": 0.25, "dt": 1e-3, "config": TEXT, "author": "", "run": {"seed": 1}, "box": [1.0, 2.0]}
@@ -27,7 +36,7 @@ def saved(tmp_path_factory):
     return save(tmp_path_factory.mktemp("index"), 12, datasets, ATTRIBUTES), values, psi
 
 
-def test_h5py_reads_whole_fields_under_one_name(saved):
+def test_h5py_reads_whole_fields_under_one_name_with_coordinates_on_every_axis(saved):
     folder, values, psi = saved
     with h5py.File(folder.with_suffix(".h5"), locking=False) as file:
         for i, c in enumerate("xyz"):
@@ -35,11 +44,6 @@ def test_h5py_reads_whole_fields_under_one_name(saved):
             np.testing.assert_array_equal(file[f"velocity_{c}"][1:3, ::2], values[i, 1:3, ::2])
         np.testing.assert_array_equal(file["psi"][...], psi)
         assert "arrays" not in file["data/12"]
-
-
-def test_coordinates_hang_on_every_axis(saved):
-    folder, *_ = saved
-    with h5py.File(folder.with_suffix(".h5"), locking=False) as file:
         for i, n in enumerate((6, 5, 4)):
             assert file["velocity_x"].dims[i][0].name == "/" + "xyz"[i]
             np.testing.assert_array_equal(file["velocity_x"].dims[i][0][...], np.arange(n) * (1 / n))
@@ -106,3 +110,121 @@ def test_a_plane_is_an_image_with_one_layer(tmp_path):
     alone = image(read_manifest(save(tmp_path, 4, [Dataset("number", np.float64(1))], ATTRIBUTES)))  # no field
     assert list(alone["WholeExtent"]) == [0] * 6 and list(alone["Origin"]) == [0] * 3
     assert list(alone["Spacing"]) == [1] * 3 and (alone["Direction"].reshape(3, 3) == np.eye(3)[::-1]).all()
+
+
+@pytest.fixture
+def sharded(tmp_path):
+    arrays = {name: (random_field(8, 6, 4, seed=i), grid(8, 6, 4)) for i, name in enumerate("pq")}
+    return write_sharded(tmp_path, 5, arrays, (2, 2, 1))
+
+
+def wrong(folder) -> dict[str, str]:
+    return {str(c.file.relative_to(folder.parent)): c.problem for c in verify(folder).problems}
+
+
+def test_what_is_good_is_reported_file_by_file(sharded, monkeypatch):
+    report = verify(sharded)
+    assert report.ok and report.restorable
+    names = ["manifest.json", *(f"shards/p0000{i}.h5" for i in range(4))]
+    files = [*(sharded / n for n in names), sharded.with_suffix(".h5"), sharded.with_suffix(".vtkhdf")]
+    assert report.lines() == [f"{path}: ok" for path in files]
+    (sharded / "shards" / "p00009.h5").write_text("x")
+    report = verify(sharded)
+    assert report.ok and report.notes == [f"{sharded}/shards/p00009.h5: not part of the snapshot"]
+    monkeypatch.setenv("HDF5_VDS_PREFIX", "/elsewhere")
+    assert "HDF5_VDS_PREFIX=/elsewhere" in wrong(sharded)["00000005.h5"]
+
+
+def test_a_shard_truncated_lengthened_or_deleted(sharded):
+    path = sharded / "shards" / "p00002.h5"
+    good = path.read_bytes()
+    name = f"00000005/shards/{path.name}"
+    for length in (0, 1, len(good) // 2, len(good) - 1):
+        path.write_bytes(good[:length])
+        assert wrong(sharded) == {name: f"short: {length} bytes, not {len(good)}"}
+    path.write_bytes(good + b"\0")
+    assert wrong(sharded) == {name: f"too long: {len(good) + 1} bytes, not {len(good)}"}
+    path.unlink()
+    assert wrong(sharded) == {name: "missing"}
+    path.mkdir()
+    assert "cannot be read" in wrong(sharded)[name]
+
+
+@pytest.mark.parametrize("end", [".h5", ".vtkhdf"])
+def test_a_derived_file_that_lies_is_found_and_made_again(sharded, end):
+    """Whatever was edited: the file ends with the checksum of its bytes and of the manifest."""
+    path, manifest = sharded.with_name(f"00000005{end}"), open_snapshot(sharded).manifest
+    with h5py.File(path, "r+", locking=False) as file:
+        found = "data/5/fields/p" if end == ".h5" else "VTKHDF/PointData/p"
+        shape = file[found].shape
+        del file[found]
+        file[found] = np.zeros(shape)
+    assert wrong(sharded) == {path.name: ALTERED}  # HDF5 has cut off the checksum
+    assert verify(sharded).restorable and list(make_derived(sharded, manifest)) == [path]
+    rng, good = np.random.default_rng(8), path.read_bytes()
+    for bit in rng.integers(8 * len(good), size=50).tolist():
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << (bit % 8)
+        path.write_bytes(bad)
+        assert wrong(sharded) == {path.name: ALTERED}, bit
+    assert verify(sharded).restorable and list(make_derived(sharded, manifest)) == [path]
+    with h5py.File(path, "r", locking=False) as file:
+        assert file[found].is_virtual
+        np.testing.assert_array_equal(file[found][...], np.asarray(open_snapshot(sharded)["p"]))
+    assert verify(sharded).ok and make_derived(sharded, manifest) == {}
+
+
+def test_where_nothing_can_be_written_damage_stays(sharded, monkeypatch):
+    def full(path, data, sync):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(index, "write_durably", full)
+    path = sharded.with_name("00000005.h5")
+    for harm, problem in ((lambda: path.write_bytes(b"x"), ALTERED), (path.unlink, "missing")):
+        harm()
+        (report,) = verification(sharded).reports
+        assert [(c.file, c.problem) for c in report.problems] == [(path, problem)]
+        (note,) = report.notes
+        assert note == f"{sharded}: its index cannot be made again (Read-only file system: {path})"
+
+
+def test_the_newest_good_one_and_why_others_were_skipped(tmp_path):
+    folders = [save(tmp_path, step, tiny(step)) for step in range(1, 6)]
+    shard = folders[4] / "shards" / "p00000.h5"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    (folders[3] / "manifest.json").unlink()
+    (folders[2] / "manifest.json").write_text("{}")
+    (tmp_path / "00000099").mkdir()
+    newest, skipped = newest_good(tmp_path)
+    assert newest == folders[1]
+    assert [folder.name for folder, _ in skipped] == ["00000099", "00000005", "00000004", "00000003"]
+    reasons = [reason for _, reason in skipped]
+    assert "not a snapshot" in reasons[0] and reasons[1].startswith("shards/p00000.h5: short")
+    assert reasons[2:] == ["manifest.json: missing", "manifest.json: altered (its checksum does not match)"]
+    assert newest_good(tmp_path / "absent") == (None, [])
+
+
+def test_pruning_waits_for_a_good_newer_one(tmp_path):
+    folders = [save(tmp_path, step, tiny(step)) for step in range(0, 50, 5)]
+    shard = folders[-1] / "shards" / "p00000.h5"
+    good = shard.read_bytes()
+    shard.write_bytes(good[:-1])
+    assert prune(tmp_path, keep_last=2) == []
+    shard.write_bytes(good)
+    removed = prune(tmp_path, keep_last=2, keep_every=20)
+    assert [f.name for f in removed] == [f"{step:08d}" for step in (5, 10, 15, 25, 30, 35)]
+    left = {f"{step:08d}{suffix}" for step in (0, 20, 40, 45) for suffix in ("", ".h5", ".vtkhdf")}
+    assert set(os.listdir(tmp_path)) == left
+
+
+def test_what_a_path_stands_for(tmp_path):
+    run = tmp_path / "run"
+    one = save(run / "snapshots", 1, tiny(1))
+    two = save(run / "checkpoints", 2, tiny(2))
+    assert stored_in(run) == [one, two] and stored_in(run / "snapshots") == [one]
+    assert stored_in(one) == [one]
+    (tmp_path / "other").mkdir()
+    with pytest.raises(UserError, match="not a run, snapshot or checkpoint"):
+        stored_in(tmp_path / "other")
+    with pytest.raises(UserError, match="no such folder"):
+        stored_in(tmp_path / "absent")

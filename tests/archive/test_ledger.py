@@ -1,5 +1,6 @@
 """The ledger of a run: whatever is deleted, cut or altered is named, and a run that was killed is not blamed."""
 
+import contextlib
 import gc
 import json
 import random
@@ -80,8 +81,7 @@ DERIVED = ("snapshots/00000008.h5", "snapshots/00000008.vtkhdf", "snapshots.vtkh
 
 
 def test_every_file_of_a_run_is_known(finished: Path):
-    """Nothing but the two files that vouch for each other is left out of the ledger and the manifests, and the run
-    has recorded what it removed itself."""
+    """Only the two files that vouch for each other are in no list; the run has recorded what it removed itself."""
     book = read_ledger(finished)
     shards = {str(p.relative_to(finished)) for p in finished.glob("*/*/shards/*")}
     derived = {f"snapshots/{step:08d}{end}" for step in (0, 4, 8) for end in (".h5", ".vtkhdf")}
@@ -196,68 +196,63 @@ def test_a_run_that_goes_on_keeps_its_ledger(place: Path, run: Path):
     assert read_ledger(run).saves < book.saves and wrong(run) == {}
 
 
+class Cut(Ledger):
+    """A ledger whose process is killed after `left` effects: tables and replacements of files."""
+
+    left = 0
+
+    def effect(self):
+        Cut.left -= 1
+        if Cut.left < 0:
+            raise KeyboardInterrupt
+
+    def save(self, ended=None):
+        self.effect()
+        super().save(ended)
+        self.effect()
+
+    def written(self, path):
+        super().written(path)
+        self.effect()
+
+
+def comes_to_its_end(folder: Path, effects: int) -> bool:
+    """Whether a run that writes all sorts of files has written them after so many effects."""
+    Cut.left = effects
+    with contextlib.suppress(KeyboardInterrupt):
+        ledger = Cut(folder, RunFolder(folder).recorded())
+        replace_file(folder / "config.yaml", "one", ledger)
+        few: Any = {"journal": ledger, "part_rows": 2, "part_bytes": 1}
+        series = Series(folder / "spectra.h5", {"k": np.arange(4.0)}, {"e": ("k",)}, **few)
+        table = Table(folder / "diagnostics.csv", ["step", "time"], ledger)
+        for step in range(7):
+            series.append(step, float(step), {"e": np.full(4, step, float)})
+            table.append({"step": step, "time": step})
+            if step % 3 == 2:
+                ledger.mark(now=True)
+        series.truncate(2)
+        table.truncate(2)
+        replace_file(folder / "config.yaml", "two", ledger)
+        ledger.mark(ended="finished")
+        return True
+    return False
+
+
 def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path):
     """Before each change there is a table; the file that a kill leaves is that of before or after."""
-
-    class Stopped(Exception):
-        pass
-
-    def script(folder: Path, stop: int) -> None:
-        """The first `stop` effects (tables and replacements) of a run that writes all sorts of files."""
-        left = stop
-
-        def effect() -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Stopped
-
-        class Cut(Ledger):
-            def save(self, ended=None):
-                effect()
-                super().save(ended)
-                effect()
-
-            def written(self, path):
-                super().written(path)
-                effect()
-
-        try:
-            ledger = Cut(folder, RunFolder(folder).recorded())
-            replace_file(folder / "config.yaml", "one", ledger)
-            few: Any = {"journal": ledger, "part_rows": 2, "part_bytes": 1}
-            series = Series(folder / "spectra.h5", {"k": np.arange(4.0)}, {"e": ("k",)}, **few)
-            table = Table(folder / "diagnostics.csv", ["step", "time"], ledger)
-            for step in range(7):
-                series.append(step, float(step), {"e": np.full(4, step, float)})
-                table.append({"step": step, "time": step})
-                if step % 3 == 2:
-                    ledger.mark(now=True)
-            series.truncate(2)
-            table.truncate(2)
-            replace_file(folder / "config.yaml", "two", ledger)
-            ledger.mark(ended="finished")
-        except Stopped:
-            return
-        raise AssertionError("came to its end")
-
-    total = 1  # nothing is written before the first table
-    while True:
-        folder = tmp_path / f"stopped{total}"
+    for effects in range(1, 100):  # nothing is written before the first table
+        folder = tmp_path / f"stopped{effects}"
         folder.mkdir()
-        try:
-            script(folder, total)
-        except AssertionError:
+        if comes_to_its_end(folder, effects):
             break
         problems = {n: p for n, p in wrong(folder).items() if n not in ("state.json", "config.yaml")}
-        assert problems == {}, total
+        assert problems == {}, effects
         # the next start makes it certain
         Ledger(folder, RunFolder(folder).recorded())
         for name, record in read_ledger(folder).files.items():
             if name != "diagnostics.csv":
                 assert checksum(pieces_of(folder / name)) == record
-        total += 1
-    assert total > 40
+    assert 40 < effects < 99
 
 
 def _many(folder: Path, count: int) -> Path:
@@ -272,9 +267,7 @@ def _many(folder: Path, count: int) -> Path:
 @pytest.mark.slow
 def test_verify_takes_no_memory_for_a_snapshot(tmp_path: Path):
     """The ledger keeps of each three names with their checksums, below 1.2 kB; reading it adds nothing that stays.
-
-    Its manifest alone has 7 kB.
-    """
+    Its manifest alone has 7 kB."""
     run = _many(tmp_path / "run", 120)
     for report in verification(run).reports:  # what is imported and compiled once
         assert report.ok

@@ -57,14 +57,10 @@ def stacked(tmp_path_factory):
 
 def test_arrays_and_numbers_of_all_kinds_come_back_exactly(tmp_path):
     stored = {
-        "double": np.array([np.pi, -0.0, 5e-324, 1e308]),
-        "single": np.float32(0.1),
-        "complex": np.array([[1 + 2j, -0.0 - 0j]]),
-        "counter": np.array([2**32 - 1, 0], dtype=np.uint32),
-        "long": np.int64(-(2**63)),
-        "flag": np.array([True, False]),
-        "empty": np.zeros((0, 3)),
-    }
+        "double": np.array([np.pi, -0.0, 5e-324, 1e308]), "single": np.float32(0.1),
+        "complex": np.array([[1 + 2j, -0.0 - 0j]]), "counter": np.array([2**32 - 1, 0], dtype=np.uint32),
+        "long": np.int64(-(2**63)), "flag": np.array([True, False]), "empty": np.zeros((0, 3)),
+    }  # fmt: skip
     folder = save(tmp_path, 0, [Dataset(n, a) for n, a in stored.items()])
     snapshot = open_snapshot(folder)
     for name, value in stored.items():

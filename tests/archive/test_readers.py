@@ -125,9 +125,7 @@ def abc(tmp_path_factory):
 
 def helicity(u, points):
     """<u . curl u> of values (3, a, b, c) at points (3, a, b, c), the x, y, z of a reader, of a periodic lattice.
-
-    Derivatives along the array's axes by FFT, to round-off; what these axes are in space say the points alone.
-    """
+    Derivatives along the array's axes by FFT, to round-off; what these axes are in space say the points alone."""
     u, points = np.asarray(u, float), np.asarray(points, float)
     corner = points[:, 0, 0, 0]
     steps = np.stack([points[:, 1, 0, 0], points[:, 0, 1, 0], points[:, 0, 0, 1]]) - corner  # (axis, xyz)

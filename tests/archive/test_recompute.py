@@ -1,9 +1,10 @@
-"""`analyze` and `render`: what a run has measured, again from its snapshots."""
+"""`analyze` and `render`: what a run has measured, again from its snapshots; every kind of series through a run."""
 
 import shutil
 
 import numpy as np
 import pytest
+from flow_support import flow
 from PIL import Image
 from run_support import simulate, write_case
 
@@ -11,6 +12,7 @@ from simulator import open_run
 from simulator.archive.recompute import render
 from simulator.archive.series import SeriesReader
 from simulator.cli import main
+from simulator.show import plot_run
 
 CASE = """\
 name: case
@@ -47,9 +49,8 @@ def test_analysis_gives_what_the_run_measured(finished, capsys):
     size = max(abs(run.diagnostics["energy"]))
     for name, values in again.diagnostics.items():
         if name != "budget_residual":  # of the last step, which a snapshot does not know
-            np.testing.assert_allclose(
-                values, run.diagnostics[name][rows], rtol=1e-12, atol=1e-12 * size, err_msg=name
-            )
+            expected = run.diagnostics[name][rows]
+            np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12 * size, err_msg=name)
     assert_measured_again(finished, "spectra", "transfer", "histograms", "render")
 
 
@@ -94,7 +95,7 @@ def test_particles_are_measured_again(tmp_path, capsys):
     assert "has no snapshot of step 0" in capsys.readouterr().err
 
 
-def test_kinds_may_be_named_and_others_refused(finished, capsys):
+def test_kinds_may_be_named_and_others_and_a_run_without_snapshots_are_refused(finished, capsys, tmp_path):
     assert main(["analyze", str(finished), "--what", "structure_functions,transfer"]) == 0
     made = {path.stem for path in (finished / "analysis").glob("*.h5")}
     always = {"slices", "spectra"}  # of every run
@@ -103,16 +104,13 @@ def test_kinds_may_be_named_and_others_refused(finished, capsys):
     assert "needs a mass density" in capsys.readouterr().err
     assert main(["analyze", str(finished), "--what", "nothing"]) == 2
     assert "no kind of output 'nothing'; known: all, spectra" in capsys.readouterr().err
-
-
-def test_a_run_without_snapshots_is_refused(finished, tmp_path, capsys):
     shutil.copytree(finished, tmp_path / "run")
     shutil.rmtree(tmp_path / "run/snapshots")
     assert main(["analyze", str(tmp_path / "run")]) == 2
     assert "has no snapshot to measure" in capsys.readouterr().err
 
 
-def test_a_stored_snapshot_is_rendered_as_the_run_did(finished, capsys):
+def test_a_stored_snapshot_is_rendered_as_the_run_did_and_with_several_fields(finished, capsys):
     assert main(["render", str(finished)]) == 0
     (path,) = (finished / "plots").glob("render_*.png")
     assert capsys.readouterr().out.strip() == str(path)
@@ -122,9 +120,6 @@ def test_a_stored_snapshot_is_rendered_as_the_run_did(finished, capsys):
     assert "no snapshot of step 1" in capsys.readouterr().err
     assert main(["render", str(finished), "--field", "velocity"]) == 2
     assert "velocity is not a scalar" in capsys.readouterr().err
-
-
-def test_several_fields_are_blended_in_one_picture(finished, capsys):
     both = ["--field", "vorticity_magnitude", "--field", "dye"]
     assert main(["render", str(finished), *both]) == 0
     last = open_run(finished).snapshots.steps[-1]
@@ -142,3 +137,72 @@ def test_a_movie_of_the_volume_pictures(finished, capsys):
         assert movie.n_frames == len(open_run(finished).series("render"))
     assert main(["movie", str(finished)]) == 2
     assert "--field NAME or --render" in capsys.readouterr().err
+
+
+EVERY = {"every_steps": 2}
+
+
+def configured(folder, **changes):
+    """A flow of four steps, with every kind of series."""
+    blocks = {
+        "viscosity": 0.05,
+        "initial": {"kind": "random", "peak": 2},
+        "forcing": {"kind": "ornstein_uhlenbeck", "rate": 0.1, "correlation_time": 0.2},
+        "time": {"stop": 1.0, "dt": 0.05, "max_steps": 4},
+        "output": {
+            "directory": str(folder), "diagnostics": EVERY, "spectra": {"axis": "y", **EVERY}, "transfer": EVERY,
+            "structure_functions": {"separations": [0.5, 1.0], "orders": [2, 3], **EVERY},
+            "histograms": {"bins": 40, **EVERY},
+        },
+    }  # fmt: skip
+    return flow(8, 8, 8, count=2, **blocks | changes)
+
+
+WAVES = {
+    "model": {"kind": "schrodinger_poisson"},
+    "initial": {"kind": "random", "peak": 2, "fields": {"psi": {"variance": 0.01}}},
+    "forcing": None,
+    "output": {"histograms": {"bins": 20, **EVERY}},
+}
+REST = {
+    "model": {"kind": "mhd", "viscosity": 0.05, "resistivity": 0.05}, "initial": {"kind": "uniform"},
+    "forcing": {"kind": "kolmogorov", "amplitude": 0.1}, "output": {"statistics": EVERY},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [pytest.param(WAVES, marks=pytest.mark.slow), REST], ids=["waves", "ratios at rest"])
+def test_a_run_with_undefined_values_continues(case, tmp_path):
+    output = {"directory": str(tmp_path / "run"), "diagnostics": EVERY, **case["output"]}
+    short, whole = ({"stop": 1.0, "dt": 0.05, "max_steps": n} for n in (2, 4))
+    for time in (short, whole):
+        assert configured(tmp_path, **case | {"output": output, "time": time}).run() == 0
+    (name,) = case["output"]
+    np.testing.assert_array_equal(open_run(tmp_path / "run").series(name).step, [0, 2, 4])
+
+
+@pytest.mark.spmd
+def test_all_kinds_through_a_run_and_its_continuation(tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert configured(whole).run() == 0
+    assert configured(parts, time={"stop": 1.0, "dt": 0.05, "max_steps": 2}).run() == 0
+    assert configured(parts).run() == 0
+    one, two = open_run(whole), open_run(parts)
+    for kind in ("spectra", "transfer", "structure_functions", "histograms"):
+        series, other = one.series(kind), two.series(kind)
+        np.testing.assert_array_equal(series.step, [0, 2, 4])
+        assert series.variables == other.variables
+        for name in series:
+            np.testing.assert_array_equal(series[name], other[name], err_msg=name)
+    k = one.spectra.coordinates["k"]
+    shape = k**4 * np.exp(-2 * (k / 2) ** 2)
+    np.testing.assert_allclose(one.spectra["kinetic_energy"][0], 0.5 * shape / shape.sum(), rtol=1e-12)
+    for kind in ("spectra", "transfer"):
+        shells = two.series(kind).coordinates
+        np.testing.assert_array_equal(shells["modes"], [1, 18, 62, 44])  # of the 5^3 modes of 8^3 points
+        assert shells["k_mean"][:2] == pytest.approx([0, (6 + 12 * 2**0.5) / 18])
+    for name, column in one.diagnostics.items():
+        np.testing.assert_array_equal(column, two.diagnostics[name], err_msg=name)
+    assert abs(one.diagnostics["budget_residual"]).max() < 1e-2
+    drawn = {path.name for path in plot_run(whole).files}
+    names = "transfer_kinetic_energy structure_functions histogram_vorticity spectrum_directional_kinetic_energy"
+    assert drawn >= {f"{name}.png" for name in names.split()}

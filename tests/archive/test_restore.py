@@ -109,9 +109,7 @@ def test_any_layout_to_any_other_mode_by_mode(tmp_path_factory, stored, wanted):
 
 
 @pytest.mark.parametrize("parts", [(1, 1, 1), (3, 1, 1), (1, 2, 2)])
-@pytest.mark.parametrize(
-    ("mesh", "split"), [((1,), (0, None, None)), ((3,), (0, None, None)), ((2, 4), (1, None, 0))]
-)
+@pytest.mark.parametrize("mesh, split", [((1,), (0, None, None)), ((3,), (0, None, None)), ((2, 4), (1, None, 0))])
 def test_physical_fields_of_several_files(tmp_path, parts, mesh, split):
     values = random_field(6, 5, 7)
     folder = write_sharded(tmp_path, 1, {"p": (values, grid(6, 5, 7))}, parts)
@@ -125,7 +123,7 @@ def test_physical_fields_of_several_files(tmp_path, parts, mesh, split):
     np.testing.assert_array_equal(np.asarray(turned), values.transpose())
 
 
-def test_nyquist_modes_of_one_grid_are_one_mode(tmp_path):
+def test_nyquist_modes_are_one_mode_and_without_the_symmetry_nothing_is_conjugated(tmp_path):
     values = random_field(8, dtype=np.complex128)
     below = Axis.modes("kx", [0, 1, 2, 3, -4, -3, -2, -1], points=8)
     above = Axis.modes("kx", [0, 1, 2, 3, 4, -3, -2, -1], points=8)
@@ -133,9 +131,6 @@ def test_nyquist_modes_of_one_grid_are_one_mode(tmp_path):
     folder = save(tmp_path, 1, [Dataset("psi", values, (below,))])
     np.testing.assert_array_equal(np.asarray(restore(folder, "psi", SINGLE, (above,))), values)
     np.testing.assert_array_equal(np.asarray(restore(folder, "psi", SINGLE, (finer,)))[4], 0)
-
-
-def test_without_the_symmetry_nothing_is_conjugated(tmp_path):
     folder = save(tmp_path, 1, [Dataset("psi", np.array([1j, 2j]), (Axis.modes("kx", [0, 1]),))])
     got = restore(folder, "psi", SINGLE, (Axis.modes("kx", [0, 1, -1]),))
     np.testing.assert_array_equal(np.asarray(got), [1j, 2j, 0])

@@ -3,17 +3,16 @@
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from run_support import ROOT
 
 from simulator.archive.series import Series, SeriesReader
 from simulator.errors import UserError
 from simulator.files import replace_file
 
-ROOT = Path(__file__).parents[2]
 K = np.arange(5.0)
 X, Y = np.linspace(0, 1, 4), np.linspace(0, 2, 3)
 
@@ -89,9 +88,8 @@ def test_bytes_written_grow_with_the_length_not_with_its_square(tmp_path, monkey
     monkeypatch.setattr("simulator.archive.series.replace_file", counting)
     plane = np.zeros((64, 64))
     axis = np.arange(64.0)
-    series = Series(
-        tmp_path / "slices.h5", {"x": axis, "y": axis}, {"speed/xy": ("x", "y")}, part_rows=8, part_bytes=0
-    )
+    axes, datasets = {"x": axis, "y": axis}, {"speed/xy": ("x", "y")}
+    series = Series(tmp_path / "slices.h5", axes, datasets, part_rows=8, part_bytes=0)
     for step in range(64):
         series.append(step, float(step), {"speed/xy": plane})
     half = len(written) // 2

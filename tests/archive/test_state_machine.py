@@ -29,9 +29,8 @@ from simulator.archive.shard import Dataset
 from simulator.archive.verify import newest_good, prune, verify
 
 SHAPE = (5, 4, 6)
-LAYOUTS = st.sampled_from(
-    [((1,), (None, None, None, None)), ((4,), (None, None, 0, None)), ((2, 4), (None, 1, None, 0))]
-)
+WHOLE = (None, None, None, None)
+LAYOUTS = st.sampled_from([((1,), WHOLE), ((4,), (None, None, 0, None)), ((2, 4), (None, 1, None, 0))])
 
 
 def state(step: int, seed: int) -> np.ndarray:
@@ -132,6 +131,5 @@ class Storage(RuleBasedStateMachine):
 @pytest.mark.parametrize("histories", [4, pytest.param(40, marks=pytest.mark.slow)])
 def test_any_history_of_a_folder(histories: int) -> None:
     quiet = [HealthCheck.too_slow]
-    run_state_machine_as_test(
-        Storage, settings=settings(max_examples=histories, stateful_step_count=10, suppress_health_check=quiet)
-    )
+    given = settings(max_examples=histories, stateful_step_count=10, suppress_health_check=quiet)
+    run_state_machine_as_test(Storage, settings=given)

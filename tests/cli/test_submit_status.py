@@ -73,22 +73,20 @@ def site(tmp_path):
     return write
 
 
-def test_the_users_file_and_the_configurations_own_lines_of_shell(tmp_path, site, capsys):
-    site("# partition: gpu\n")
-    assert "--partition" not in dry(capsys)
-    site("prologue: module load site\n")
-    assert "\nmodule load site\n# ---" in dry(capsys)
-    (tmp_path / "case.yaml").write_text(CONFIG + "slurm:\n  prologue: |\n    module load own\n    ulimit -n 9999\n")
-    assert "---\nmodule load own\nulimit -n 9999\n# ---" in dry(capsys)
-
-
-def test_command_line_over_file_over_site(tmp_path, site, capsys):
+def test_command_line_over_file_over_site_lines_of_shell_included(tmp_path, site, capsys):
     site("partition: site\naccount: site\nqos: site\nprologue: |\n  module load cuda\n  export A=1\n")
     (tmp_path / "case.yaml").write_text(CONFIG + "slurm: {partition: file, account: file}\n")
     script = dry(capsys, "--partition=line", "--gpus-per-node", "4")
     for line in ("--partition=line", "--account=file", "--qos=site", "--ntasks-per-node=4"):
         assert f"\n#SBATCH {line}\n" in script
     assert "\nmodule load cuda\nexport A=1\n" in script
+    (tmp_path / "case.yaml").write_text(CONFIG)
+    site("# partition: gpu\n")
+    assert "--partition" not in dry(capsys)
+    site("prologue: module load site\n")
+    assert "\nmodule load site\n# ---" in dry(capsys)
+    (tmp_path / "case.yaml").write_text(CONFIG + "slurm:\n  prologue: |\n    module load own\n    ulimit -n 9999\n")
+    assert "---\nmodule load own\nulimit -n 9999\n# ---" in dry(capsys)
 
 
 @pytest.mark.parametrize(
@@ -209,15 +207,7 @@ def test_a_job_that_was_cancelled_while_it_compiled_is_not_starting(run, tmp_pat
     assert look_at(run, NOW).word == "ended before its first step"
 
 
-def test_the_expected_end_is_the_rest_at_the_last_speed():
-    updated = NOW.isoformat(timespec="seconds")
-    running = RunStatus(Path("r"), state(updated=updated), None, None, True)
-    assert running.ends == datetime.fromisoformat(updated) + timedelta(seconds=5)  # 0.5 / (10 * 0.01)
-    assert RunStatus(Path("r"), state(updated=updated), None, None, False).ends is None
-    assert RunStatus(Path("r"), state(updated=updated, steps_per_second=0.0), None, None, True).ends is None
-
-
-def test_a_row_of_the_table(run):
+def test_a_row_of_the_table_and_the_end_expected_at_the_last_speed(run):
     write_state(run, state(last_checkpoint=40, last_checkpoint_time=0.4))
     (run / "lock").write_text("{}")
     remember_job(run, "17")
@@ -227,6 +217,11 @@ def test_a_row_of_the_table(run):
     assert cells[8] == "step 40, t = 0.4"
     os.utime(run / "lock", (NOW.timestamp() - 100,) * 2)
     assert look_at(run, NOW).word == "killed"
+    updated = NOW.isoformat(timespec="seconds")
+    running = RunStatus(Path("r"), state(updated=updated), None, None, True)
+    assert running.ends == datetime.fromisoformat(updated) + timedelta(seconds=5)  # 0.5 / (10 * 0.01)
+    assert RunStatus(Path("r"), state(updated=updated), None, None, False).ends is None
+    assert RunStatus(Path("r"), state(updated=updated, steps_per_second=0.0), None, None, True).ends is None
 
 
 def test_the_command_lists_all_runs_or_those_named(run, tmp_path, capsys):
@@ -238,12 +233,7 @@ def test_the_command_lists_all_runs_or_those_named(run, tmp_path, capsys):
         command("status", str(tmp_path))
 
 
-def test_no_run_at_all_is_said():
-    with pytest.raises(UserError, match="no runs under outputs/"):
-        command("status")
-
-
-def test_the_folder_of_a_run_for_job_scripts(tmp_path, capsys):
+def test_the_folder_of_a_run_for_job_scripts_and_no_run_at_all_is_said(tmp_path, capsys):
     for arguments, folder in (
         (["case.yaml"], "outputs/case"),
         (["case.yaml", "--overwrite", "time.stop=2", "--output", "elsewhere"], "elsewhere"),
@@ -253,3 +243,5 @@ def test_the_folder_of_a_run_for_job_scripts(tmp_path, capsys):
         assert capsys.readouterr().out == f"{tmp_path / folder}\n"
     with pytest.raises(UserError, match=r"command line: grid.shap"):
         command("status", "--folder-of", "case.yaml", "grid.shap=1")
+    with pytest.raises(UserError, match="no runs under outputs/"):
+        command("status")

@@ -52,8 +52,7 @@ PROGRAM = """
 
 
 def answer(cache_folder: Path, *arguments: str) -> list[str]:
-    """The first entry that a fresh process computes with this cache, whether the cache had its program, and what the
-    process said of that."""
+    """The first entry that a fresh process computes, whether this cache had its program, and what it said of that."""
     done = fresh(PROGRAM, *arguments, SIMULATOR_CACHE=str(cache_folder))
     assert done.returncode == 0, done.stderr
     return [*done.stdout.split(), done.stderr]

@@ -1,13 +1,17 @@
-"""What is set for speed, that the user's settings are left alone, and that it has its effect."""
+"""What is set for speed, that the user's settings are left alone; and the doctor's findings of set-ups."""
 
 import os
 import sys
+from dataclasses import replace
 
 import jax
 import pytest
 from run_support import fresh, tool
 
-from simulator.cluster import environment, hardware
+from simulator.cluster import Allocation, discover, environment, hardware
+from simulator.cluster.doctor import Facts, collect, own_findings, shared_findings
+
+pytestmark = pytest.mark.smoke
 
 
 def python(code: str, **environ: str) -> str:
@@ -37,7 +41,6 @@ FAULTS = """
 """
 
 
-@pytest.mark.smoke
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")
 def test_freed_memory_is_used_again_without_page_faults_in_threads_too(tmp_path):
     main, thread, made = python(FAULTS, SIMULATOR_CACHE=str(tmp_path)).splitlines()
@@ -46,7 +49,6 @@ def test_freed_memory_is_used_again_without_page_faults_in_threads_too(tmp_path)
     assert int(main) < 10 and int(thread) < 10
 
 
-@pytest.mark.smoke
 def test_the_users_allocator_settings_are_left_alone(tmp_path):
     main, _, made = python(FAULTS, SIMULATOR_CACHE=str(tmp_path), MALLOC_ARENA_MAX="4").splitlines()
     assert "mallopt" not in made and int(main) > 10
@@ -68,7 +70,6 @@ GPU = """
 """
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize(("devices", "roots"), [(128, ""), (129, "128"), (1024, "128")])
 def test_hundreds_of_gpus_have_several_nccl_roots(devices, roots):
     environ: dict[str, str] = {}
@@ -76,15 +77,11 @@ def test_hundreds_of_gpus_have_several_nccl_roots(devices, roots):
     assert environ["XLA_FLAGS"].partition("--xla_gpu_nccl_init_max_rank_per_root_ratio=")[2] == roots
 
 
-@pytest.mark.smoke
-def test_gpu_settings_are_made_and_recorded_and_the_users_are_left_alone(tmp_path):
+def test_settings_are_made_and_recorded_and_the_users_are_left_alone(tmp_path):
     assert python(GPU, SIMULATOR_CACHE=str(tmp_path)).splitlines() == [
         "['XLA_CLIENT_MEM_FRACTION', 'XLA_FLAGS']", "--xla_gpu_enable_latency_hiding_scheduler=true 0.9",
         "[]", "--xla_gpu_enable_latency_hiding_scheduler=false None",
     ]  # fmt: skip
-
-
-def test_the_users_flags_are_left_alone_on_the_cpu_too():
     mine = "--xla_cpu_enable_concurrency_optimized_scheduler=true --xla_disable_hlo_passes=dce"
     mine += " --xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_REDUCE"
     assert environment.with_xla_flags("cpu", environ := {"XLA_FLAGS": mine}) == {} and environ["XLA_FLAGS"] == mine
@@ -92,7 +89,7 @@ def test_the_users_flags_are_left_alone_on_the_cpu_too():
     assert "--xla_cpu_enable_concurrency_optimized_scheduler=false" in made["XLA_FLAGS"]
 
 
-def test_this_jaxlib_knows_the_flags(tmp_path):
+def test_this_jax_knows_the_flags_and_every_option_that_is_set(tmp_path):
     """XLA ends the process at an unknown flag: so JAX still computing shows that it knows them."""
     body = """
         from simulator.cluster import environment
@@ -106,9 +103,13 @@ def test_this_jaxlib_knows_the_flags(tmp_path):
     assert python(body, SIMULATOR_CACHE=str(tmp_path)) == "2\n"
     with pytest.raises(AssertionError, match="Unknown flag"):
         python(body, SIMULATOR_CACHE=str(tmp_path), XLA_FLAGS="--xla_no_such_flag=1")
+    for name in (
+        "threefry_partitionable", "cpu_collectives_implementation", "remove_custom_partitioning_ptr_from_cache_key",
+        "persistent_cache_min_compile_time_secs",
+    ):  # fmt: skip
+        assert hasattr(jax.config, f"jax_{name}")
 
 
-@pytest.mark.smoke
 def test_cores_count_hyperthreads_once_and_obey_a_quota(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 8}, raising=False)
     for cpu, siblings in {0: "0,2", 2: "0,2", 1: "1,3", 3: "1,3"}.items():
@@ -128,7 +129,6 @@ def test_cores_count_hyperthreads_once_and_obey_a_quota(tmp_path, monkeypatch):
     assert hardware.usable_cores(tmp_path) == 1
 
 
-@pytest.mark.smoke
 def test_gpus_are_counted_without_cuda(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert hardware.present_gpus(tmp_path) == 0
@@ -140,7 +140,6 @@ def test_gpus_are_counted_without_cuda(tmp_path, monkeypatch):
     assert hardware.present_gpus(tmp_path) == 1
 
 
-@pytest.mark.smoke
 def test_amds_gpus_are_counted_and_named(tmp_path, monkeypatch):
     """Of the driver's nodes, processors have the number 0."""
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -152,7 +151,6 @@ def test_amds_gpus_are_counted_and_named(tmp_path, monkeypatch):
     assert hardware.present_gpus(tmp_path) == 2 and hardware.gpu_vendor(tmp_path) == "rocm"
 
 
-@pytest.mark.smoke
 def test_a_plugin_of_another_version_is_named_with_the_cure(monkeypatch):
     versions = {"jaxlib": "0.10.2", "jax-rocm7-plugin": "0.12.0"}
 
@@ -171,10 +169,79 @@ def test_a_plugin_of_another_version_is_named_with_the_cure(monkeypatch):
     assert hardware.plugin_problem("rocm") is None
 
 
-@pytest.mark.smoke
-def test_every_option_that_is_set_exists_in_this_jax():
-    for name in (
-        "threefry_partitionable", "cpu_collectives_implementation", "remove_custom_partitioning_ptr_from_cache_key",
-        "persistent_cache_min_compile_time_secs",
-    ):  # fmt: skip
-        assert hasattr(jax.config, f"jax_{name}")
+def facts(process: int = 0, **changes) -> Facts:
+    """One of four tasks on two nodes with two GPUs each, all as it should be."""
+    right = Facts(
+        process_id=process, num_processes=4, host=f"node{1 + process // 2}", node=f"node{1 + process // 2}",
+        local_rank=process % 2, local_processes=2, cpus=(4 * (process % 2), 4 * (process % 2) + 1), cores=2,
+        gpus_seen=("GPU-a", "GPU-b"), gpus_taken=(("GPU-a", "GPU-b")[process % 2],), gpus_on_node=2,
+        coordinator="node1:20000", versions=("jax 0.10.2",),
+    )  # fmt: skip
+    return replace(right, **changes)
+
+
+def test_nothing_is_found_where_nothing_is_wrong():
+    assert not list(shared_findings([facts(i) for i in range(4)]))
+    own = replace(facts(), host="localhost")
+    assert list(own_findings(Allocation(), own, {}, gpu_plugin=True)) == []
+    hyperthreads = {"SLURM_CPUS_PER_TASK": "4"}  # these are 2 cores
+    assert list(own_findings(Allocation(source="slurm"), own, hyperthreads, gpu_plugin=True)) == []
+
+
+OTHER_JAX = {"gpus_on_node": None, "versions": ("jax 0.11.2",)}
+
+
+@pytest.mark.parametrize(
+    ("processes", "problem", "cure"),
+    [
+        ([facts(2), facts(3, gpus_taken=("GPU-a",))], "2 and 3 use the same GPU GPU-a of node2", "--gpus-per-task=1"),
+        ([facts(0), facts(3, **OTHER_JAX)], "node2 has jax 0.11.2", "one environment"),
+        ([facts(0), facts(2, gpus_taken=("GPU-a", "GPU-b"))], "take 1 to 2 GPUs", ""),
+        ([facts(0, cpus=(0,)), facts(1, cpus=(0,))], "2 processes of node1 share 1 CPUs", "--cpus-per-task"),
+    ],
+)
+def test_what_is_wrong_between_processes_is_named_with_its_cure(processes, problem, cure):
+    found = shared_findings(processes)
+    assert any(problem in finding.problem and cure in finding.cure for finding in found)
+
+
+def test_idle_gpus_are_named_and_numbers_of_control_groups_are_not_one_gpu():
+    four = [replace(facts(i), gpus_on_node=4) for i in range(4)]
+    found = list(shared_findings(four))
+    assert [finding.problem for finding in found] == [f"2 of 4 GPUs of node{i} are idle" for i in (1, 2)]
+    assert found[0].cure == "ask for --gpus-per-node=2, or start --ntasks-per-node=4"
+    bound = [replace(facts(i), gpus_seen=("0",), gpus_taken=("0",)) for i in range(4)]
+    assert not list(shared_findings(bound))
+    shared = [replace(facts(i), gpus_seen=("0", "1"), gpus_taken=("0",)) for i in range(2)]
+    assert any("same GPU 0" in finding.problem for finding in shared_findings(shared))
+
+
+@pytest.mark.parametrize(
+    ("environ", "changes", "plugin", "problem", "cure"),
+    [
+        ({}, {}, False, "this JAX runs on the CPU only", "./scripts/run --setup"),
+        ({"JAX_PLATFORMS": "cpu"}, {}, True, "hides the GPUs", "unset"),
+        ({}, {"gpus_seen": ("0", "1", "2", "3")}, True, "4 GPUs are visible, but Slurm gave 2", "--gpus-per-task"),
+        ({"SLURM_CPUS_PER_TASK": "8"}, {}, True, "may use 2 cores", "srun its own --cpus-per-task"),
+        ({"XLA_CLIENT_MEM_FRACTION": ".5", "XLA_PYTHON_CLIENT_MEM_FRACTION": ".5"}, {}, True, "both set", "unset"),
+        ({}, {"cores": 1}, True, "one core for a process with GPUs", "--cpus-per-task"),
+        ({}, {"host": "no-such-host.invalid"}, True, "has no address", "/etc/hosts"),
+    ],
+)  # fmt: skip
+def test_what_a_process_sees_itself(environ, changes, plugin, problem, cure):
+    own = replace(facts(), **({"host": "localhost"} | changes))
+    found = list(own_findings(Allocation(source="slurm"), own, environ, gpu_plugin=plugin))
+    assert len(found) == 1
+    assert problem in found[0].problem and cure in found[0].cure
+
+
+def test_facts_of_this_process_and_gpus_by_their_uuid(tmp_path, monkeypatch):
+    found = collect(discover({}), {})
+    assert found.cores >= 1
+    assert found.line.startswith(f"process 0 of 1: host {found.host}, local rank 0 of 1, ")
+    assert any(version.startswith("jaxlib ") for version in found.versions)
+    tool(tmp_path, "nvidia-smi", "printf 'GPU-111\\nGPU-222\\n'")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    environ = {"CUDA_VISIBLE_DEVICES": "1"}
+    assert collect(discover(environ), environ).gpus_taken == ("GPU-222",)
+    assert collect(discover({}), {}).gpus_seen == ("GPU-111", "GPU-222")

@@ -1,27 +1,24 @@
-"""How processes wait for one another: threads stand for the others, and real processes where JAX takes part."""
+"""How processes find their coordinator, and wait for one another: threads stand for the others."""
 
 import contextlib
 import json
-import re
 import socket
-import subprocess
-import sys
-import textwrap
+import stat
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from run_support import ROOT, free_port
+from run_support import free_port
 
-from simulator.cluster import Allocation, discover, launcher, meeting
-from simulator.cluster.allocation import COORDINATOR, NUM_PROCESSES, PROCESS_ID, SECRET
-from simulator.cluster.launcher import launch
+from simulator.cluster import Allocation, discover, meeting, rendezvous
 from simulator.cluster.rendezvous import Place
-from simulator.errors import UserError
+from simulator.errors import RunFailure, UserError
+from simulator.run.folder import Found, RunFolder
+
+pytestmark = pytest.mark.smoke
 
 OURS = "f3c95dd1d2cd1a0e"
 HELLO = {"secret": OURS, "process": 3, "processes": 4, "node": "n2", "host": "n2", "pid": 1}
@@ -57,14 +54,17 @@ class Room:
         self._thread = threading.Thread(target=wait)
         self._thread.start()
 
+    def connect(self) -> socket.socket:
+        host, _, port = self.address.partition(":")
+        return socket.create_connection((host, int(port)), timeout=10)
+
     def attend(self, allocation: Allocation, seconds: float = 10.0, say=lambda line: None, secret=OURS) -> str:
         return meeting.attend(lambda: Place(self.address, secret), allocation, seconds, say)
 
     def send(self, message: bytes) -> bytes:
         """What process 0 answers to these bytes before it closes the connection."""
-        host, _, port = self.address.partition(":")
         with (
-            socket.create_connection((host, int(port)), timeout=10) as connection,
+            self.connect() as connection,
             contextlib.suppress(OSError),  # it may be closed before all is sent
         ):
             connection.sendall(message)
@@ -97,34 +97,33 @@ class Guest(threading.Thread):
             self.found = error
 
 
-def all_come(room: Room) -> None:
-    """The others come, and all are sent to the same port."""
-    for guest in [Guest(room, process(i)) for i in (3, 1, 2)]:
+def all_are_sent(*guests: Guest) -> None:
+    """All come, and are sent to the same port."""
+    for guest in guests:
         guest.join()
         assert guest.found == "127.0.0.1:4321"
+
+
+def all_come(room: Room) -> None:
+    all_are_sent(*(Guest(room, process(i)) for i in (3, 1, 2)))
     room.ends()
 
 
-@pytest.mark.smoke
 def test_all_that_come_are_sent_to_the_same_port_and_nothing_is_said():
     room = Room()
     all_come(room)
     assert room.said == []
 
 
-@pytest.mark.smoke
 def test_a_late_process_is_named_with_its_host_while_the_others_wait():
     room = Room(seconds=4)  # the first line comes after a quarter
     guests = [Guest(room, process(i), after=2.0 * (i == 3)) for i in (1, 2, 3)]
-    for guest in guests:
-        guest.join()
-        assert guest.found == "127.0.0.1:4321"
-        assert guest.said == [], "process 0 has said it"
+    all_are_sent(*guests)
+    assert not any(guest.said for guest in guests), "process 0 has said it"
     assert room.said[0].startswith("waiting for 1 of 4 processes, ") and room.said[0].endswith(" left: 3 (n2)")
     assert room.said[-1] == "all 4 processes are here after 2 s"
 
 
-@pytest.mark.smoke
 def test_a_process_that_never_comes_ends_the_wait_of_all_with_one_line():
     room = Room(seconds=1)
     guest = Guest(room, process(2))
@@ -136,7 +135,6 @@ def test_a_process_that_never_comes_ends_the_wait_of_all_with_one_line():
     assert (str(guest.found), guest.found.speaks) == (told, False)
 
 
-@pytest.mark.smoke
 def test_process_0_may_come_late_too():
     found: list[str] = []
     said: list[str] = []
@@ -155,44 +153,34 @@ def test_process_0_may_come_late_too():
     assert said == ["waiting for process 0 of 2 (localhost), 3 s left"]
 
 
-@pytest.mark.smoke
-def test_without_process_0_one_of_each_node_says_so():
+def test_without_process_0_one_of_each_node_says_so_and_who_does_not_answer_is_named():
     for i, speaks in ((1, True), (2, True), (3, False)):  # the next one, another node's, the rest
         with pytest.raises(meeting.NotAllCame, match="published no address") as failure:
             meeting.attend(lambda: None, process(i), 0.2, lambda line: None)
         assert failure.value.speaks is speaks
         told = "process 0 of 4 (localhost) did not come within 0 s (run.rendezvous): "
         assert str(failure.value).startswith(told)
-
-
-@pytest.mark.smoke
-def test_an_address_that_nobody_answers_is_named():
     place = Place(f"127.0.0.1:{free_port()}", OURS)
     with pytest.raises(meeting.NotAllCame, match=r"127.0.0.1:\d+: Connection refused"):
         meeting.attend(lambda: place, process(1), 0.3, lambda line: None)
 
 
-@pytest.mark.smoke
 def test_who_is_killed_while_waiting_is_missing_again():
     room = Room(seconds=1.5)
-    host, _, port = room.address.partition(":")
-    with socket.create_connection((host, int(port))) as connection:
+    with room.connect() as connection:
         connection.sendall(json.dumps(HELLO).encode() + b"\n")
         time.sleep(0.3)
     room.ends()
     assert str(room.error).endswith(": 1 (n1), 2 (n2), 3 (n2)")
 
 
-@pytest.mark.smoke
 def test_strangers_disturb_nobody():
     room = Room(seconds=20)
-    host, _, port = room.address.partition(":")
     brackets = b"[" * 4090 + b"\n"  # no parser survives them
     for text in (b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 5000, b"[1]\n", b'{"run": 3}\n', b"half a li", brackets):
-        with socket.create_connection((host, int(port))) as connection:
+        with room.connect() as connection:
             connection.sendall(text)
-    silent = socket.create_connection((host, int(port)))
-    silent.settimeout(10)
+    silent = room.connect()
     time.sleep(0.3)  # it is accepted before all have come
     other = Guest(room, process(1), seconds=1, secret="of another run, sent here by mistake")
     all_come(room)
@@ -218,7 +206,6 @@ messages = (
 )
 
 
-@pytest.mark.smoke
 def test_no_bytes_disturb_the_meeting_or_take_a_place():
     room = Room(seconds=60)
 
@@ -233,7 +220,6 @@ def test_no_bytes_disturb_the_meeting_or_take_a_place():
     assert len(refusals) == 5 and refusals[-1].endswith("; further ones are not reported")
 
 
-@pytest.mark.smoke
 def test_a_field_of_another_type_takes_no_place_and_without_the_secret_nothing_is_told():
     room = Room(seconds=20)
     wrongs = ({"process": True}, {"process": 1.0}, {"process": "1"}, {"processes": 4.0}, {"pid": None}, {"secret": 1})
@@ -245,17 +231,14 @@ def test_a_field_of_another_type_takes_no_place_and_without_the_secret_nothing_i
     all_come(room)
 
 
-@pytest.mark.smoke
 def test_hundreds_of_silent_connections_are_survived():
     room = Room(seconds=60)
-    host, _, port = room.address.partition(":")
     with contextlib.ExitStack() as kept:
         for _ in range(400):
-            kept.enter_context(socket.create_connection((host, int(port))))
+            kept.enter_context(room.connect())
         all_come(room)
 
 
-@pytest.mark.smoke
 def test_a_second_process_of_the_same_number_and_one_of_another_run_are_refused():
     room = Room()
     guest = Guest(room, process(1))
@@ -264,12 +247,9 @@ def test_a_second_process_of_the_same_number_and_one_of_another_run_are_refused(
         room.attend(process(1))
     with pytest.raises(UserError, match="process 2 of 8 joined a run of 4 processes"):
         room.attend(replace(STEP, process_id=2, num_processes=8))
-    for last in (Guest(room, process(2)), Guest(room, process(3)), guest):
-        last.join()
-        assert last.found == "127.0.0.1:4321"
+    all_are_sent(Guest(room, process(2)), Guest(room, process(3)), guest)
 
 
-@pytest.mark.smoke
 def test_hosts_are_named_only_where_all_that_came_are_where_we_think():
     room = Room(seconds=1)
     Guest(room, replace(process(1), node=1)).join()  # on the second node: not one node after the other
@@ -277,79 +257,108 @@ def test_hosts_are_named_only_where_all_that_came_are_where_we_think():
     assert str(room.error).endswith(": 2, 3")
 
 
-@pytest.mark.smoke
-def test_a_process_with_a_terminal_of_its_own_hears_who_is_missing():
+def test_a_process_with_a_terminal_hears_who_is_missing_and_more_processes_wait_longer():
     by_hand = discover({}, coordinator="127.0.0.1:1", num_processes=3, process_id=1)
     room = Room(seconds=2, allocation=replace(by_hand, process_id=0))
     guest = Guest(room, by_hand)
     guest.join()
     assert guest.said[0].endswith(" left: 2")
-
-
-@pytest.mark.smoke
-def test_more_processes_wait_longer():
     minutes = [meeting.patience(meeting.DEFAULT, processes) / 60 for processes in (2, 512, 1024, 4096)]
     assert minutes == [15, 15, 30, 120]
 
 
-CHILD = """
-    import os, sys, time
-    from simulator.cluster import discover, failure
-    from simulator.cluster.start import start
-    allocation = discover(os.environ)
-    if allocation.process_id == 1:
-        time.sleep(60)
-    with failure.contained(allocation):
-        start(allocation, platform="cpu", count=2, wait=2).close()
-"""
+def test_a_port_is_claimed_once_until_released_and_not_where_someone_listens():
+    first = rendezvous.claim_port()
+    with pytest.raises(RunFailure, match="no free port"):
+        rendezvous.claim_port([first.port])
+    first.release()
+    rendezvous.claim_port([first.port]).release()
+    with listen_on(30000), listen_on(30001):
+        with pytest.raises(RunFailure, match="30001"):
+            rendezvous.claim_port([30001])
+        for _ in range(20):
+            claim = rendezvous.claim_port(range(30000, 30003))
+            assert claim.port == 30002
+            claim.release()
 
 
-BY_HAND = """
-    import os, sys
-    from simulator.cluster import discover, failure, join
-    from simulator.cluster.start import start
-    join.CONNECTION = 4.0
-    allocation = discover(os.environ)
-    with failure.contained(allocation):
-        start(allocation, platform="cpu", count=2, wait=60).close()
-    print("joined")
-"""
+def listen_on(port: int) -> socket.socket:
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as gRPC does
+    server.bind(("", port))
+    server.listen()
+    return server
 
 
-def connected(port: int) -> socket.socket:
-    for _ in range(600):
-        with contextlib.suppress(OSError):
-            return socket.create_connection(("127.0.0.1", port), timeout=60)
-        time.sleep(0.1)
-    raise AssertionError("nobody listens")
+def test_listens_means_this_process(tmp_path):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        assert not rendezvous.listens(port)
+        server.listen()
+        assert rendezvous.listens(port)
+    assert not rendezvous.listens(port)
 
 
-@pytest.mark.spmd
-def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
-    """Process 0 of two, in a terminal of its own."""
-    port = free_port()
-    environ = {"PYTHONPATH": str(ROOT), "SIMULATOR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    environ |= {COORDINATOR: f"127.0.0.1:{port}", NUM_PROCESSES: "2", PROCESS_ID: "0", SECRET: OURS}
-    command = [sys.executable, "-c", textwrap.dedent(BY_HAND)]
-    with subprocess.Popen(command, env=environ, stdout=-1, stderr=-1, text=True) as first:
-        with connected(port) as leaving, leaving.makefile("rb") as answer:
-            leaving.sendall(json.dumps(HELLO | {"process": 1, "processes": 2}).encode() + b"\n")
-            assert json.loads(answer.readline()) == {"go": port}
-        out, err = first.communicate(timeout=30)
-    assert (first.returncode, out) == (1, "")
-    told = f"the processes met, but not all connected to 127.0.0.1:{port} within 4 s: one has ended since"
-    assert re.fullmatch(rf"simulator: process 0 of 2 \(.*\): {told}, or cannot reach that port\n", err), err
+def test_the_address_is_there_from_its_publication_to_its_end_in_a_folder_that_can_be_made(tmp_path):
+    folder = tmp_path / "run"
+    assert rendezvous.find(folder, "1.0.0.9") is None
+    place = Place("first:4321", "secret")
+    rendezvous.publish(folder, "1.0.0.9", place)
+    assert rendezvous.find(folder, "1.0.0.9") == place
+    assert [stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()] == [0o600], "it holds the secret"
+    assert rendezvous.find(folder, "1.1.0.9") is None, "another step's"
+    assert RunFolder(folder).found() is Found.EMPTY, "the folder still counts as empty"
+    rendezvous.retract(folder, "1.0.0.9")
+    assert list(folder.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFailure, match="file/run: the processes cannot meet there"):
+        rendezvous.publish(tmp_path / "file" / "run", "name", Place("host:1", "secret"))
 
 
-@pytest.mark.spmd
-def test_a_process_that_jax_waits_for_in_vain_is_named_without_a_stack_of_c(tmp_path: Path, capfd, monkeypatch):
-    monkeypatch.setattr(launcher, "GRACE", 0.1)
-    path = tmp_path / "child.py"
-    path.write_text(textwrap.dedent(CHILD))
-    environ = {"PYTHONPATH": str(ROOT), "SIMULATOR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    assert launch([sys.executable, str(path)], 2, environ=environ) == 1
-    *waiting, last = capfd.readouterr().err.splitlines()
-    here = socket.gethostname()
-    assert last == f"simulator: 1 of 2 processes did not come within 2 s (run.rendezvous): 1 ({here})"
-    assert waiting[0].startswith("simulator: waiting for 1 of 2 processes")
-    assert all(f"left: 1 ({here})" in line for line in waiting)
+@pytest.mark.parametrize("failures", [0, 2])
+def test_the_port_of_a_service_that_starts_is_announced_while_it_waits_for_the_others(failures):
+    tried, told, announced = [], [], threading.Event()
+
+    def announce(port):
+        told.append(port)
+        announced.set()
+
+    def initialize(port):
+        tried.append(port)
+        if len(tried) <= failures:
+            raise RuntimeError("address already in use")
+        with listen_on(port):
+            assert announced.wait(10)
+
+    claim = rendezvous.start_service(initialize, announce)
+    assert claim is not None and told == [claim.port] == tried[-1:]
+    assert len(set(tried)) == failures + 1
+    claim.release()
+
+
+@pytest.mark.parametrize(("port", "times"), [(None, 5), (30000, 1)])
+def test_a_service_that_never_starts_fails_with_its_own_error(port, times):
+    tried = []
+
+    def initialize(port):
+        tried.append(port)
+        raise RuntimeError("address already in use")
+
+    with pytest.raises(RuntimeError, match="already in use"):
+        rendezvous.start_service(initialize, lambda port: None, port)
+    assert len(tried) == times
+
+
+def test_once_others_may_have_come_no_other_port_is_tried():
+    tried, announced = [], threading.Event()
+
+    def initialize(port):
+        tried.append(port)
+        with listen_on(port):
+            assert announced.wait(10)
+            raise RuntimeError("one process did not come")
+
+    with pytest.raises(RuntimeError, match="did not come"):
+        rendezvous.start_service(initialize, lambda port: announced.set())
+    assert len(tried) == 1

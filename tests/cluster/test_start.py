@@ -1,7 +1,9 @@
-"""`start` on real processes and virtual devices of this machine."""
+"""`start` on real processes and virtual devices of this machine, and what a process that stays away does to it."""
 
+import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,10 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from run_support import ROOT
+from run_support import ROOT, free_port
 
 from simulator.cluster import Allocation, discover, launcher
 from simulator.cluster import start as start_module
+from simulator.cluster.allocation import COORDINATOR, NUM_PROCESSES, PROCESS_ID, SECRET
 from simulator.cluster.hardware import GpuShare
 from simulator.cluster.join import join
 from simulator.cluster.launcher import launch
@@ -43,11 +46,16 @@ def environ(tmp_path: Path, **more: str) -> dict[str, str]:
     return os.environ | {"HERE": str(tmp_path), "PYTHONPATH": str(ROOT), "SIMULATOR_CACHE": str(tmp_path)} | more
 
 
-def run(tmp_path: Path, n: int, body: str, **more: str) -> list:
-    """What `n` processes answer that run `body`."""
+def child(tmp_path: Path, body: str) -> list[str]:
+    """The command of a process that runs `body`."""
     path = tmp_path / "child.py"
     path.write_text(PRELUDE + textwrap.dedent(body))
-    command = [sys.executable, str(path)]
+    return [sys.executable, str(path)]
+
+
+def run(tmp_path: Path, n: int, body: str, **more: str) -> list:
+    """What `n` processes answer that run `body`."""
+    command = child(tmp_path, body)
     if n == 1:
         assert subprocess.run(command, env=environ(tmp_path, **more), timeout=60).returncode == 0
     else:
@@ -203,7 +211,7 @@ def test_the_platform_or_the_cure(monkeypatch, job, gpus, requested, plugin, exp
 
 
 @pytest.mark.smoke
-def test_gpu_ordinals(monkeypatch):
+def test_gpu_ordinals_and_a_mig_device_is_made_the_first_one(monkeypatch):
     def ids(share: GpuShare, present: int = 4) -> list[int]:
         monkeypatch.setattr(start_module, "present_gpus", lambda: present)
         return start_module.gpu_ids(replace(LOCAL, gpus=share))
@@ -214,10 +222,6 @@ def test_gpu_ordinals(monkeypatch):
         ids(GpuShare(None, rank=1, sharers=8))
     with pytest.raises(UserError, match="Slurm gave 2 GPUs of this node, but 4 are visible"):
         ids(GpuShare(None, rank=1, sharers=2, expected=2))
-
-
-@pytest.mark.smoke
-def test_a_mig_device_is_made_the_first_one(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b")
     assert start_module.gpu_ids(replace(LOCAL, gpus=GpuShare(("MIG-a", "MIG-b"), 1, 2))) == [0]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-b"
@@ -238,13 +242,9 @@ CONTAINED = """
 @pytest.mark.parametrize(
     ("who", "error", "code"), [("True", 'UserError("11 planes")', 2), ("me == 1", 'RunFailure("disk")', 1)]
 )
-def test_an_error_of_all_processes_is_said_once_and_one_of_a_single_process_with_its_name(
-    tmp_path, capfd, who, error, code
-):
-    path = tmp_path / "child.py"
-    path.write_text(PRELUDE + textwrap.dedent(CONTAINED.format(who=who, error=error)))
-    began = time.monotonic()
-    assert launch([sys.executable, str(path)], 2, environ=environ(tmp_path)) == code
+def test_an_error_of_all_is_said_once_and_one_of_one_process_with_its_name(tmp_path, capfd, who, error, code):
+    command, began = child(tmp_path, CONTAINED.format(who=who, error=error)), time.monotonic()
+    assert launch(command, 2, environ=environ(tmp_path)) == code
     assert time.monotonic() - began < 20
     said = capfd.readouterr().err
     if who == "True":
@@ -253,3 +253,58 @@ def test_an_error_of_all_processes_is_said_once_and_one_of_a_single_process_with
         *_, why, ended = said.splitlines()
         assert why.startswith("simulator: process 1 of 2 (") and why.endswith("disk")
         assert ended == "simulator: process 1 of 2 failed with exit code 1"
+
+
+BY_HAND = """
+    from simulator.cluster import failure, join
+    join.CONNECTION = 4.0
+    allocation = discover(os.environ)
+    with failure.contained(allocation):
+        start(allocation, platform="cpu", count=2, wait=60).close()
+    print("joined")
+"""
+
+
+def connected(port: int) -> socket.socket:
+    for _ in range(600):
+        with contextlib.suppress(OSError):
+            return socket.create_connection(("127.0.0.1", port), timeout=60)
+        time.sleep(0.1)
+    raise AssertionError("nobody listens")
+
+
+@pytest.mark.spmd
+def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
+    """Process 0 of two, in a terminal of its own."""
+    port, secret = free_port(), 16 * "s"
+    by_hand = {COORDINATOR: f"127.0.0.1:{port}", NUM_PROCESSES: "2", PROCESS_ID: "0", SECRET: secret}
+    hello = {"secret": secret, "process": 1, "processes": 2, "node": "n2", "host": "n2", "pid": 1}
+    command, place = child(tmp_path, BY_HAND), environ(tmp_path, **by_hand)
+    with subprocess.Popen(command, env=place, stdout=-1, stderr=-1, text=True) as first:
+        with connected(port) as leaving, leaving.makefile("rb") as answer:
+            leaving.sendall(json.dumps(hello).encode() + b"\n")
+            assert json.loads(answer.readline()) == {"go": port}
+        out, err = first.communicate(timeout=30)
+    assert (first.returncode, out) == (1, "")
+    told = f"the processes met, but not all connected to 127.0.0.1:{port} within 4 s: one has ended since"
+    assert re.fullmatch(rf"simulator: process 0 of 2 \(.*\): {told}, or cannot reach that port\n", err), err
+
+
+LATE = """
+    from simulator.cluster import failure
+    if me == 1:
+        import time
+        time.sleep(60)
+    with failure.contained(discover(os.environ)):
+        start(discover(os.environ), platform="cpu", count=2, wait=2).close()
+"""
+
+
+@pytest.mark.spmd
+def test_a_process_that_jax_waits_for_in_vain_is_named_without_a_stack_of_c(tmp_path: Path, capfd):
+    assert launch(child(tmp_path, LATE), 2, environ=environ(tmp_path)) == 1
+    *waiting, last = capfd.readouterr().err.splitlines()
+    here = socket.gethostname()
+    assert last == f"simulator: 1 of 2 processes did not come within 2 s (run.rendezvous): 1 ({here})"
+    assert waiting[0].startswith("simulator: waiting for 1 of 2 processes")
+    assert all(f"left: 1 ({here})" in line for line in waiting)

@@ -32,73 +32,43 @@ PLANE = LARGE.replace(
     "{transfer", "{cospectra: {every: 1}, joint_histograms: {every: 1, pairs: [[speed, vorticity]]},\n"
     "  probes: {every: 1, points: [[0, 0]]}, transfer",
 ) + "grid: {shape: [8, 8]}\n"  # fmt: skip
-VISCOUS = "viscosity: 0.1, scalars: [{name: dye, diffusivity: 0.1"
+FLUID = "viscosity: 0.1, scalars: [{name: dye, diffusivity: 0.1}]"
+CARRIED = FLUID.replace("0.1}", "0.1, mean_gradient: [1, 0, 0]}")
+FORCED = "\nforcing: {kind: linear, coefficient: 0.1}"
+SERIES = """
+output: {spectra: {every: 1}, transfer: {every: 1}, particle_statistics: {every: 1}, pair_correlation: {every: 1},
+  trajectories: {every: 1, sample: [velocity, acceleration, gradient, dye]}}
+particles: [{name: SPECIES, kind: inertial, count: 8, relaxation_time: 1, gravity: [0, 0, -1]}]
+"""
+STRATIFIED = "kind: boussinesq, viscosity: 0.1, diffusivity: 0.1, stratification: "
+MAGNETIC = "kind: mhd, viscosity: 0.1, resistivity: 0.1"
+ALL_MATTER = (
+    "kind: composite, cosmology: {start: 0.1}, components: [{kind: self_gravitating_gas, sound_speed: 0}, "
+    "{kind: schrodinger_poisson}, {kind: particles, count: 64}]"
+)
 CASES = {
-    "navier_stokes": f"""
-model: {{kind: navier_stokes, {VISCOUS}, mean_gradient: [1, 0, 0]}}],
-  hyperviscosity: {{order: 2, coefficient: 1e-4}}, drag: {{coefficient: 0.1, below: 1}}}}
-initial: {{kind: abc}}
-forcing: {{kind: linear, coefficient: 0.1}}
-""" + FLOW,
-    "particles": f"""
-model: {{kind: navier_stokes, {VISCOUS}}}]}}
-initial: {{kind: abc}}
-particles: [{{name: SPECIES, kind: inertial, count: 8, relaxation_time: 1, gravity: [0, 0, -1]}}]
-output: {{spectra: {{every: 1}}, transfer: {{every: 1}}, particle_statistics: {{every: 1}},
-  pair_correlation: {{every: 1}}, trajectories: {{every: 1, sample: [velocity, acceleration, gradient, dye]}}}}
-""",
-    "large_eddies": f"""
-model: {{kind: navier_stokes, subgrid: {{kind: smagorinsky}}, {VISCOUS}}}]}}
-initial: {{kind: abc}}
-""" + FLOW,
-    "large_eddies_stratified": """
-model: {kind: boussinesq, viscosity: 0.1, diffusivity: 0.1, stratification: 1, subgrid: {kind: spectral}}
-initial: {kind: abc}
-""" + LARGE,
-    "large_eddies_magnetic": """
-model: {kind: mhd, viscosity: 0.1, resistivity: 0.1, subgrid: {kind: smagorinsky, resistive_coefficient: 0.2}}
-initial: {kind: abc, magnetic: {energy: 0.1}}
-""" + LARGE,
-    "boussinesq": """
-model: {kind: boussinesq, viscosity: 0.1, diffusivity: 0.1, stratification: 1,
-  drag: {coefficient: 0.1, below: 1}, rotation: [0, 0, 1]}
-initial: {kind: abc}
-""" + FLOW + COSPECTRA,
-    "convection": """
-model: {kind: boussinesq, viscosity: 0.1, diffusivity: 0.1, stratification: -1}
-initial: {kind: abc}
-""" + FLOW + COSPECTRA,
-    "mhd": """
-model: {kind: mhd, viscosity: 0.1, resistivity: 0.1}
-initial: {kind: abc, magnetic: {energy: 0.1}}
-""" + FLOW + COSPECTRA,
-    "plane": f"""
-model: {{kind: navier_stokes, {VISCOUS}, mean_gradient: [1, 0]}}]}}
-initial: {{kind: taylor_green}}
-""" + PLANE,
-    "magnetic_plane": """
-model: {kind: mhd, viscosity: 0.1, resistivity: 0.1}
-initial: {kind: orszag_tang}
-""" + PLANE,
-    "gas": """
-model: {kind: self_gravitating_gas, sound_speed: 1, viscosity: 0.1}
-initial: {kind: uniform}
-forcing: {kind: linear, coefficient: 0.1}
-""" + MATTER.replace(
-        "{spectra", "{cospectra: {every: 1}, transfer: {every: 1}, structure_functions: {every: 1}, spectra"
-    ),
-    "waves": """
-model: {kind: schrodinger_poisson, self_interaction: 0.1,
-  external_potential: {kind: harmonic, frequency: [1, 1, 1]}}
-initial: {kind: uniform}
-""" + MATTER.replace("{spectra", "{cospectra: {every: 1}, spectra"),
-    "composite": """
-model: {kind: composite, cosmology: {start: 0.1}, components: [
-  {kind: self_gravitating_gas, sound_speed: 0}, {kind: schrodinger_poisson}, {kind: particles, count: 64}]}
-initial: {kind: composite,
-  components: {gas: {kind: uniform}, waves: {kind: uniform}, particles: {kind: uniform}}}
-""" + MATTER,
+    "navier_stokes": (f"kind: navier_stokes, {CARRIED}, hyperviscosity: {{order: 2, coefficient: 1e-4}}, "
+                      "drag: {coefficient: 0.1, below: 1}", "kind: abc", FORCED + FLOW),
+    "particles": (f"kind: navier_stokes, {FLUID}", "kind: abc", SERIES),
+    "large_eddies": (f"kind: navier_stokes, subgrid: {{kind: smagorinsky}}, {FLUID}", "kind: abc", FLOW),
+    "large_eddies_stratified": (STRATIFIED + "1, subgrid: {kind: spectral}", "kind: abc", LARGE),
+    "large_eddies_magnetic": (MAGNETIC + ", subgrid: {kind: smagorinsky, resistive_coefficient: 0.2}",
+                              "kind: abc, magnetic: {energy: 0.1}", LARGE),
+    "boussinesq": (STRATIFIED + "1, drag: {coefficient: 0.1, below: 1}, rotation: [0, 0, 1]", "kind: abc",
+                   FLOW + COSPECTRA),
+    "convection": (STRATIFIED + "-1", "kind: abc", FLOW + COSPECTRA),
+    "mhd": (MAGNETIC, "kind: abc, magnetic: {energy: 0.1}", FLOW + COSPECTRA),
+    "plane": (f"kind: navier_stokes, {CARRIED.replace('[1, 0, 0]', '[1, 0]')}", "kind: taylor_green", PLANE),
+    "magnetic_plane": (MAGNETIC, "kind: orszag_tang", PLANE),
+    "gas": ("kind: self_gravitating_gas, sound_speed: 1, viscosity: 0.1", "kind: uniform", FORCED + MATTER.replace(
+        "{spectra", "{cospectra: {every: 1}, transfer: {every: 1}, structure_functions: {every: 1}, spectra")),
+    "waves": ("kind: schrodinger_poisson, self_interaction: 0.1, "
+              "external_potential: {kind: harmonic, frequency: [1, 1, 1]}", "kind: uniform",
+              MATTER.replace("{spectra", "{cospectra: {every: 1}, spectra")),
+    "composite": (ALL_MATTER, "kind: composite, components: {gas: {kind: uniform}, waves: {kind: uniform}, "
+                  "particles: {kind: uniform}}", MATTER),
 }  # fmt: skip
+"""The model, the start and the series."""
 COMMON = """
 time: {stop: 1, max_dt: 0.1}
 devices: {platform: cpu, count: 1}
@@ -143,8 +113,9 @@ def undocumented(names: Iterable[str], known: Iterable[str], fields: Sequence[st
 def built(case: str) -> Simulation:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.yaml"
-        grid = "" if "\ngrid:" in CASES[case] else "grid: {shape: [8, 8, 8]}\n"
-        path.write_text(CASES[case] + COMMON + grid)
+        model, start, series = CASES[case]
+        grid = "" if "\ngrid:" in series else "grid: {shape: [8, 8, 8]}\n"
+        path.write_text(f"model: {{{model}}}\ninitial: {{{start}}}{series}{COMMON}{grid}")
         return Simulation(load_config(path))
 
 
@@ -161,21 +132,10 @@ def columns(simulation: Simulation) -> list[str]:
     return ["step", "time", "dt", "cfl", *own]
 
 
-def test_every_column_has_a_formula(simulation) -> None:
+def test_every_column_and_every_variable_of_a_series_has_a_formula(simulation) -> None:
     known = [name for name in listed("columns") if not name.startswith("NAME")]
     known += [name.replace("NAME", "dye") for name in listed("columns") if name.startswith("NAME")]
     assert undocumented(columns(simulation), known) == []
-
-
-def test_every_listed_column_is_one() -> None:
-    text = (FOLDER / "reference" / "columns.md").read_text()
-    earlier = re.findall(r"`(\w+)`", text.partition("## Earlier names")[2])
-    listed_now = {name.replace("NAME", "dye") for name in listed("columns")} - set(earlier)
-    written = {name for case in CASES for name in columns(built(case))}
-    assert {name for name in listed_now if not name.startswith("COMPONENT_")} - written == set()
-
-
-def test_every_variable_of_every_series_has_a_formula(simulation) -> None:
     series = series_of(simulation)
     assert len(series) >= 5
     for kind, found in series.items():
@@ -183,7 +143,12 @@ def test_every_variable_of_every_series_has_a_formula(simulation) -> None:
         assert undocumented(names, listed("series", f"{kind}.h5"), simulation.field_names) == [], kind
 
 
-def test_what_is_not_listed_is_noticed() -> None:
+def test_every_listed_column_is_one_and_what_is_not_listed_is_noticed() -> None:
+    text = (FOLDER / "reference" / "columns.md").read_text()
+    earlier = re.findall(r"`(\w+)`", text.partition("## Earlier names")[2])
+    listed_now = {name.replace("NAME", "dye") for name in listed("columns")} - set(earlier)
+    written = {name for case in CASES for name in columns(built(case))}
+    assert {name for name in listed_now if not name.startswith("COMPONENT_")} - written == set()
     known = listed("columns")
     assert undocumented(["energy", "colour", "mass_of"], known) == ["colour", "mass_of"]
     known = listed("series", "histograms.h5")

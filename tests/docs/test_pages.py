@@ -30,13 +30,10 @@ def known_keys() -> set[str]:
     return {key.path for key in keys()}
 
 
-def test_every_page_is_in_the_navigation() -> None:
+def test_every_page_is_in_the_navigation_with_a_title() -> None:
     files = {path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.md")}
     assert files | set(GENERATED) == set(names())
     assert not files & set(GENERATED)
-
-
-def test_every_page_has_a_title() -> None:
     assert [name for name in names() if not title(page(name, parser()))] == []
 
 
@@ -79,9 +76,7 @@ def test_commands_are_understood(block: Block, command: str) -> None:
         assert name in known_keys() or name == "key", f"{block}: {override}"
 
 
-QUICK = (
-    "init forced", "check forced", "explain", "docs --list", "check configs/taylor_green.yaml time.cfl=3",
-)  # fmt: skip
+QUICK = ("init forced", "check forced", "explain", "docs --list", "check configs/taylor_green.yaml time.cfl=3")
 
 
 def test_the_quick_commands_print_what_is_shown(tmp_path, monkeypatch, capsys) -> None:
@@ -124,11 +119,6 @@ def test_the_first_run_prints_what_is_shown(tmp_path) -> None:
         assert shown(alike(expected)).fullmatch(printed), f"{alike(expected)}\n{printed}"
 
 
-def test_the_page_on_python_shows_signatures(capsys) -> None:
-    main(["docs", "reference/python"])
-    assert "`Simulation.state_from(self, values: Mapping[str, Any]) -> State`" in capsys.readouterr().out
-
-
 BASE = {"model": {"kind": "navier_stokes", "viscosity": 0.1}, "initial": {"kind": "abc"}, "time": {"stop": 1}}
 
 
@@ -159,13 +149,14 @@ def test_code_is_python(block: Block) -> None:
     ast.parse(block.text)
 
 
-def test_pages_are_found_by_their_last_part() -> None:
+def test_pages_are_found_by_their_last_part_and_read_me_is_short() -> None:
     assert find("restart") == "guide/restart"
     assert find("guide/restart.md") == "guide/restart"
     with pytest.raises(UserError, match="did you mean restart"):
         find("restat")
     with pytest.raises(UserError, match="several names: guide/planning, internals/planning"):
         find("planning")
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
 
 
 def test_docs_print_pages_that_are_written_from_the_code(capsys) -> None:
@@ -173,7 +164,5 @@ def test_docs_print_pages_that_are_written_from_the_code(capsys) -> None:
     assert "`time.cfl`" in capsys.readouterr().out
     assert main(["docs", "commands"]) == 0
     assert "## simulator sweep run" in capsys.readouterr().out
-
-
-def test_read_me_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
+    main(["docs", "reference/python"])
+    assert "`Simulation.state_from(self, values: Mapping[str, Any]) -> State`" in capsys.readouterr().out

@@ -1,13 +1,18 @@
-"""The code of the tutorials runs, and does what they say."""
+"""The code of the tutorials, and the five files of the page on new parts, run and do what the pages say."""
 
 import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+import yaml
+from run_support import install
 
-from simulator import Simulation, load_config
+from simulator import Simulation, load_config, open_run
 from simulator.cli import main
 from simulator.cli.about import FOLDER
 
@@ -32,37 +37,29 @@ def somewhere(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_the_derivative_is_that_of_differences() -> None:
-    """The energy is smooth in the amplitude: central differences with h = 1e-4 err by h^2 and by 1e-16 / h, both
-    below 1e-7 of a derivative of order one."""
+def test_derivatives_are_those_of_differences_and_of_each_member() -> None:
+    """Central differences with h = 1e-4 err by h^2 and 1e-16 / h, both below 1e-7 of a derivative of order one."""
     space, h = run("gradients"), 1e-4
     energy = jax.jit(space["energy_after"])
     difference = (energy(1 + h) - energy(1 - h)) / (2 * h)
     assert abs(float(space["gradient"]) - float(difference)) < 1e-6 * abs(float(difference))
-
-
-def test_the_gradients_of_an_ensemble() -> None:
-    """The variance (a - b)^2 / 4 of two energies has the slopes (a - b) / 2 da and -(a - b) / 2 db, with the slopes
-    da and db of each member's energy alone."""
+    # The variance (a - b)^2 / 4 has the slopes (a - b) / 2 da and -(a - b) / 2 db, with each member's da and db.
     space = run("gradients", 3)
     (a, b), (da, db) = space["values"], space["slopes"]["model.viscosity"]
     assert a > b > 0 and da < 0 and db < 0
     np.testing.assert_allclose(space["slope"], [(a - b) / 2 * da, (b - a) / 2 * db], rtol=1e-9)
 
 
-def test_an_ensemble_of_the_library() -> None:
-    """A larger viscosity leaves less energy."""
-    energies = np.asarray(run("library", 2)["energies"])
-    assert energies.shape == (4,) and np.all(np.diff(energies) < 0)
-
-
-def test_the_library_steps_and_runs(somewhere: Path) -> None:
+def test_the_library_steps_runs_and_makes_ensembles(somewhere: Path) -> None:
     """Ten steps of 0.01 by hand, then the run to its end with all output."""
     space = run("library")
     assert float(space["state"].time) == pytest.approx(0.1, abs=1e-12)
     from simulator import open_run
 
     assert open_run(somewhere / "outputs" / "taylor_green").diagnostics["time"][-1] == 1.0
+    # A larger viscosity leaves less energy.
+    energies = np.asarray(run("library", 2)["energies"])
+    assert energies.shape == (4,) and np.all(np.diff(energies) < 0)
 
 
 def test_an_equation_of_ones_own(somewhere: Path) -> None:
@@ -92,8 +89,7 @@ CELLS = [block.text for block in blocks("python", [FOLDER / "tutorials" / "noteb
 
 
 def test_the_notebook_in_a_kernel(somewhere: Path) -> None:
-    """Its cells run in order; progress is one display, which is replaced in its place and ends at 100 %; a simulation
-    is shown with its picture."""
+    """Progress is one display, replaced in its place, which ends at 100 %; a simulation is shown with its picture."""
     pytest.importorskip("ipykernel")
     client = pytest.importorskip("nbclient")
     from nbformat.v4 import new_code_cell, new_notebook
@@ -139,8 +135,7 @@ def test_a_data_set_for_learning_in_a_kernel(somewhere: Path) -> None:
 
 
 def test_the_recovered_flow_of_the_tutorial(somewhere: Path) -> None:
-    """The page's own files and commands find the start: 1728 values with an error of 0.01 determine the modes that
-    hold all but a part of 1e-4 of the energy."""
+    """1728 values with an error of 0.01 determine the modes that hold all but a part of 1e-4 of the energy."""
     page = (FOLDER / "tutorials" / "recover_flow.md").read_text()
     for name, text in re.findall(r'^```yaml title="([^"]*)"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL):
         Path(name).write_text(text)
@@ -152,3 +147,36 @@ def test_the_recovered_flow_of_the_tutorial(somewhere: Path) -> None:
         assert main(command.split()[1:]) == 0
     exec(compare, space)
     assert space["error"] < 0.03
+
+
+PAGE = Path(__file__).parents[2] / "simulator/docs/internals/adding.md"
+
+
+@pytest.mark.slow
+def test_five_parts_of_another_package(tmp_path: Path) -> None:
+    """A run with all of them on two devices, continued on one, equals one that is not interrupted."""
+    blocks = re.findall(r"^```(\w+)[^\n]*\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    package, (groups,) = tmp_path / "my_parts", [text for kind, text in blocks if kind == "toml"]
+    package.mkdir()
+    for kind, text in blocks:
+        if kind == "python":
+            (package / text.split()[1]).write_text(text)
+    points = tomllib.loads(groups)["project"]["entry-points"]
+    assert len(points) == 5 == len(list(package.iterdir()))
+    lines = (f"[{group}]\n{name} = {value}\n" for group, part in points.items() for name, value in part.items())
+    install(tmp_path, "my_parts", "".join(lines))
+    (config,) = [text for kind, text in blocks if kind == "yaml"]
+    (tmp_path / "run.yaml").write_text(config)
+    once, twice = ["run", "run.yaml", "--output", "once"], ["run", "run.yaml", "--output", "twice"]
+    commands = [once, [*twice, "time.max_steps=2"], [*twice, "devices.count=1"], ["verify", "twice"]]
+    code = f"from simulator.cli import main\nfor c in {commands!r}: assert main(c) == 0, c"
+    path = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+    done = subprocess.run([sys.executable, "-c", path + code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    runs = [open_run(tmp_path / name) for name in ("once", "twice")]
+    moments = [run.series("moments")["moment"] for run in runs]
+    assert moments[0].shape == (4, 4) and yaml.safe_load(config)["time"]["integrator"] == "heun"
+    np.testing.assert_allclose(moments[1], moments[0], rtol=1e-12)
+    energy = [run.diagnostics["energy"] for run in runs]
+    np.testing.assert_allclose(2 * energy[0], moments[0][:, 1], rtol=1e-12)

@@ -1,15 +1,20 @@
-"""Where matter lies: against fields of which it is known, on one device and on four, without gathering a field."""
+"""Where matter lies: against fields of which it is known, on one device and on four, without gathering a field; and
+on a light cone, against crossings that are bisected one by one."""
 
+from dataclasses import replace
 from functools import cache
 
 import gravity_cases as cases
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import GAS, WAVE
+from scipy.integrate import quad
 
 from simulator.archive.recorder import series_of
 from simulator.measure.profiles import profile_edges
+from simulator.physics.models.cosmology import Background
 from simulator.spectral import Grid
 from simulator.spectral.collectives import collectives
 
@@ -22,11 +27,9 @@ FIELDS = {
     GAS: f'{{"density": {SHAPE}, "velocity": (0 * x + 0 * y + 0 * z,) * 3}}',
 }
 KINDS = {
-    "profiles": "bins: 9",
-    "projections": "",
-    "slices": "through: maximum",
+    "profiles": "bins: 9", "projections": "", "slices": "through: maximum",
     "histograms": "bins: 24, decades: [-3, 2]",
-}
+}  # fmt: skip
 OUTPUT = tuple(f"output.{kind}={{every_steps: 1, {more}}}" for kind, more in KINDS.items())
 
 
@@ -117,8 +120,7 @@ def test_projections_and_histograms_against_the_field(text):
 @pytest.mark.spmd
 @pytest.mark.parametrize("text", [pytest.param(WAVE, id="wave"), pytest.param(GAS, id="gas", marks=pytest.mark.slow)])
 def test_four_devices_measure_the_same_and_send_no_field(text):
-    """To round-off (sums of 2688 values); what devices exchange beside the transform's all-to-alls is smaller than
-    half of one component of the field."""
+    """To round-off (sums of 2688 values); beside all-to-alls less than half of a component is sent."""
     one, four = found(text, 1), found(text, 4)
     assert one.keys() == four.keys()
     for name, values in one.items():
@@ -169,3 +171,47 @@ time: {stop: 1.0, max_dt: 0.05}
             whole, gas, waves = (got[name] for name in names)
             np.testing.assert_allclose(gas + waves, whole, rtol=1e-12)
             np.testing.assert_allclose(gas[np.isfinite(gas)], 0.01, rtol=1e-12)
+
+
+LIGHT, NOW = 7.0, 0.5
+VELOCITY = np.array([0.6, -0.2, 0.9])
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_particles_cross_where_they_drift(devices: int) -> None:
+    """A lattice that moves as one, from the light cone at tau = 0.1 to that at 0.45; the cone is deeper than the box.
+    The mean is that of the matter between, which moves towards the light, up to a plane of the lattice."""
+    run = cases.simulation(
+        cases.MATTER,
+        *("model.cosmology.start=0.5", "grid.shape=8,6,8", "grid.box=6,6,2", "model.components.0.count=72"),
+        f"initial.components.dark={{kind: uniform, velocity: {VELOCITY.tolist()}}}",
+        f"output.lightcone={{every_steps: 1, observer: 0.3, speed_of_light: {LIGHT}}}",
+        devices=devices,
+    )
+    begin, end = 0.1, 0.45
+    state = replace(run.state, time=jnp.float64(NOW))
+    row = jax.jit(series_of(run)["lightcone"].compute)(state, {"begin": begin, "end": end})
+    background, records = Background(run.config.model.cosmology), cases.by_id(run.state.particles["dark"])
+    for name, time in (("farthest", begin), ("nearest", end)):
+        a = background.scale_factor_at(time)
+        depth = LIGHT * quad(lambda x: 1 / (x**2 * background.hubble(x)), a, 1, epsabs=1e-13)[0]
+        assert row[name] == pytest.approx(depth, rel=1e-9)
+    position, images = np.repeat(records["position"], 11, 1), np.tile(np.arange(-5, 6), 72)
+
+    def above(time) -> np.ndarray:
+        height = 0.3 + LIGHT * np.asarray(background.distance(time))
+        return height - position[2] - VELOCITY[2] * (time - NOW) - 2 * images
+
+    low, high = np.full((2, len(images)), [[begin], [end]])
+    crosses = (above(low) > 0) & (above(high) <= 0)
+    for _ in range(45):
+        middle = (low + high) / 2
+        low, high = np.where(above(middle) > 0, (middle, high), (low, middle))
+    x, y = (position[:2] + np.outer(VELOCITY[:2], np.ones(len(images))) * (low - NOW)) * [[8 / 6], [1]]
+    i, j, wanted = np.floor(x).astype(int), np.floor(y).astype(int), np.zeros((8, 6))
+    for p, q in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        share = crosses * (1 - abs(x - i - p)) * (1 - abs(y - j - q)) * records["mass"][0] * 48 / 36
+        np.add.at(wanted, ((i + p) % 8, (j + q) % 6), share)
+    np.testing.assert_allclose(row["dark_density/xy"], wanted, rtol=0, atol=1e-9 * wanted.max())
+    assert abs(wanted.mean() - (row["farthest"] - row["nearest"] + VELOCITY[2] * (end - begin))) < 2 / 3

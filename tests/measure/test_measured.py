@@ -34,13 +34,10 @@ def moved(simulation, state: State, name: str, wind: tuple[float, ...] = WIND) -
 def simulation(request):
     kind, more = request.param, DAMPED if request.param == "navier_stokes" else {}
     return flow(
-        *(12, 10, 9),
-        initial={"kind": "random", "peak": 2, **STARTS[kind]},
-        model={"kind": kind, **MODELS[kind], **more},
-        grid={"box": [2 * np.pi, 5.0, 4.0]},
-        output={name: {"every": 1, **settings} for name, settings in OUTPUT.items()},
-        count=2,
-    )
+        *(12, 10, 9), initial={"kind": "random", "peak": 2, **STARTS[kind]},
+        model={"kind": kind, **MODELS[kind], **more}, grid={"box": [2 * np.pi, 5.0, 4.0]},
+        output={name: {"every": 1, **settings} for name, settings in OUTPUT.items()}, count=2,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +58,7 @@ def test_spectra_sum_to_energies(simulation, state, spectra):
 
 
 def test_transfers_sum_to_zero(simulation, state):
-    """Stirring moves energy between modes; what the Lorentz force takes induction gives. To round-off: each sum has
-    1e3 terms."""
+    """Stirring moves energy between modes; what the Lorentz force takes induction gives: sums of 1e3 terms."""
     layout, found = simulation.transform.layout, row(simulation, "transfer", state)
     assert found.keys() == series_of(simulation)["transfer"].variables.keys()
     names = [name.partition("/")[2] for name in found if name.startswith("transfer/")]
@@ -101,8 +97,7 @@ def test_directional_spectra(simulation, state, spectra):
 
 
 def test_structure_functions_of_order_two_follow_from_the_modes(simulation, state):
-    """<(u_i(x + r) - u_i(x))^2> = 2 sum w |u_i(k)|^2 (1 - cos k . r), at separations that are no multiples of the
-    grid's spacing too."""
+    """<(u_i(x + r) - u_i(x))^2> = 2 sum w |u_i(k)|^2 (1 - cos k . r), also between multiples of the spacing."""
     layout, found = simulation.transform.layout, row(simulation, "structure_functions", state)
     u, weight = np.asarray(state.fields["velocity"]), np.asarray(layout.weight())
     k = layout.wavenumbers()

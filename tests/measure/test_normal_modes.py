@@ -103,7 +103,7 @@ def test_an_inertia_gravity_wave_is_a_wave_and_its_energy_sinks_when_its_phase_r
         assert max(found[none], found["vortical_energy"], found["shear_energy"]) < 1e-30
 
 
-def test_geostrophic_balance_is_vortical():
+def test_geostrophic_balance_is_vortical_and_uniform_flow_is_shear_until_it_oscillates():
     """u = -psi_y, v = psi_x, b = f psi_z; without rotation any flow in horizontal planes without b."""
     for f in (0.8, 0.0):
         simulation = upright(f)
@@ -114,9 +114,6 @@ def test_geostrophic_balance_is_vortical():
         total = (k[0] ** 2 + k[1] ** 2 + (f * k[2] / N) ** 2) / 4
         assert found["vortical_energy"] == pytest.approx(total, rel=1e-13)
         assert max(abs(found["wave_energy"]), found["shear_energy"]) < 1e-14 * total
-
-
-def test_horizontally_uniform_flow_is_shear_until_rotation_makes_it_oscillate():
     for f, part in ((0.0, "shear_energy"), (0.8, "wave_energy")):
         simulation = upright(f)
         phase, _ = plane(simulation, (0, 0, 2))

@@ -22,13 +22,16 @@ def all_of(samples, on):
     return jax.lax.scan(one, empty(samples.shape[1]), (samples, on))[0]
 
 
-def test_moments_are_those_of_the_samples_that_count():
+def test_moments_are_those_of_the_samples_that_count_and_of_few_there_is_no_error():
     samples = np.random.default_rng(1).standard_normal((100, 3)) + np.array([1e6, 0, 5])
     on = np.arange(100) >= 37
     found = results(all_of(jnp.asarray(samples), jnp.asarray(on)))
     np.testing.assert_allclose(found["mean"], samples[37:].mean(0), rtol=1e-14, atol=1e-15)
     # About a mean of 1e6 the squares of deviations keep 16 - 6 digits (Welford; the naive sum would keep 4).
     np.testing.assert_allclose(found["variance"], samples[37:].var(0, ddof=1), rtol=1e-9)
+    found = results(all_of(jnp.ones((5, 1)), jnp.ones(5, bool)))
+    assert found["mean"] == 1 and found["variance"] == 0 and np.isnan(found["error"])
+    assert np.isnan(results(empty(1))["mean"])
 
 
 def test_levels_hold_the_means_of_blocks():
@@ -56,12 +59,6 @@ def test_the_error_knows_of_the_correlation(phi):
     exact = np.sqrt((1 / (1 - phi**2)) * (1 + phi) / (1 - phi) / n)
     found = np.asarray(results(all_of(jnp.asarray(x), jnp.ones(n, bool)))["error"])
     assert (found > exact * (1 - 0.27)).all() and exact < found.mean() < exact * (1 + 2 * 0.27)
-
-
-def test_too_few_samples_have_no_error():
-    found = results(all_of(jnp.ones((5, 1)), jnp.ones(5, bool)))
-    assert found["mean"] == 1 and found["variance"] == 0 and np.isnan(found["error"])
-    assert np.isnan(results(empty(1))["mean"])
 
 
 CASE = """\

@@ -68,11 +68,9 @@ def test_values_are_those_of_the_fourier_series():
 def test_a_plane_has_two_axes():
     model = {"kind": "python", "path": str(EQUATION), "equation": "Vorticity", "parameters": {"viscosity": 1e-3}}
     simulation = configured(
-        probes={"points": [[1.0, 2.0]], "lines": [{"axis": "y", "through": [0.5, 0]}]},
-        model=model,
-        grid={"shape": [8, 10], "box": [2, 4]},
-        initial={"kind": "random", "fields": {"vorticity": {"peak": 2}}},
-    )
+        probes={"points": [[1.0, 2.0]], "lines": [{"axis": "y", "through": [0.5, 0]}]}, model=model,
+        grid={"shape": [8, 10], "box": [2, 4]}, initial={"kind": "random", "fields": {"vorticity": {"peak": 2}}},
+    )  # fmt: skip
     measured = series_of(simulation)["probes"]
     grid = simulation.transform.physical.as_seen(simulation.values("vorticity")(simulation.state))
     row = measured.compute(simulation.state)

@@ -1,5 +1,4 @@
-"""The eigenframe of the strain and joint probability densities: numpy's, on any number of devices, and what theory
-says of plane shear, of Q and of R."""
+"""The strain's eigenframe and joint probability densities: numpy's, and theory's for plane shear, Q and R."""
 
 import jax
 import jax.numpy as jnp
@@ -69,8 +68,7 @@ def test_densities_are_numpys():
 
 
 def test_plane_shear_has_no_third_direction():
-    """u = (0, sin x, 0): strain +-cos(x)/2, beta = 0, vorticity along e_beta; s* = 0. Points without shear do not
-    count."""
+    """u = (0, sin x, 0): strain +-cos(x)/2, beta = s* = 0, vorticity along e_beta where there is shear."""
     simulation = configured("strain", {"kind": "abc"}, bins=5)
     sine = np.zeros((3, *SHAPE))
     sine[1] = np.sin(2 * np.pi * np.arange(SHAPE[0]) / SHAPE[0])[:, None, None]

@@ -1,13 +1,17 @@
-"""Transfers of energy between modes close what theory closes: helical parts, from shell to shell, and of a gas; mixed
-structure functions are those of values shifted by whole cells."""
+"""Spectra of fluxes, helicities and parts, and maps of wavenumbers add up; transfers of energy between modes close
+what theory closes; mixed structure functions are those of values shifted by whole cells."""
+
+from functools import cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flow_support import flow, python_flow
-from measuring import on_grid, row, with_values
+from flow_support import measured as columns_of
+from measuring import MODELS, STARTS, on_grid, row, with_values
 
+from simulator.archive.recorder import series_of
 from simulator.measure.transfer import band_edges
 
 OUTPUT = {kind: {"every": 1} for kind in ("transfer", "helicity", "shell_to_shell")}
@@ -32,7 +36,7 @@ def test_an_abc_flow_has_one_sign():
     assert found["helicity"].sum() == pytest.approx(3.0, rel=1e-13)
 
 
-def test_both_signs_add_up(turbulent, advective):
+def test_both_signs_and_rows_add_up_to_the_transfer_and_what_one_gains_another_loses(turbulent, advective):
     found = row(turbulent, "helicity")
     spectrum = np.asarray(turbulent.spectra(turbulent.state)["kinetic_energy"])
     both = found["energy/positive"] + found["energy/negative"]
@@ -43,9 +47,6 @@ def test_both_signs_add_up(turbulent, advective):
         np.testing.assert_allclose(both, expected, rtol=0, atol=1e-12 * abs(expected).max())
     columns = jax.device_get(turbulent.diagnostics(turbulent.state))
     assert found["helicity"].sum() == pytest.approx(float(columns["helicity"]), rel=1e-12)
-
-
-def test_rows_add_up_to_the_transfer_and_what_one_gains_another_loses(turbulent, advective):
     found, layout = row(turbulent, "shell_to_shell")["transfer"], turbulent.transform.layout
     edges, whole = band_edges(layout.shells, 2), advective["transfer/kinetic_energy"] * layout.shell_width
     expected = np.add.reduceat(whole, edges[:-1])
@@ -134,3 +135,112 @@ def test_gas_has_those_of_momentum_over_density():
     du = np.roll(velocity[0], -3, 1) - velocity[0]
     assert found["transverse_3"][1, 1] == pytest.approx((du**3).mean() / 2, abs=1e-13)
     assert set(found) == {"longitudinal_3", "transverse_3", "mixed_velocity"}
+
+
+SHAPE, BOX = (10, 9, 12), (2 * np.pi, 5.0, 4.0)
+KINDS = {"spectra": {"axis": "y"}, "spectral_maps": {"axis": "y"}, "cospectra": {}}
+
+
+def measured(kind, model, initial, count=1, kinds=KINDS):
+    """Every series of a start, by kind: rows as arrays, and the simulation."""
+    blocks = {"grid": {"box": BOX}, "time": {"stop": 1.0, "max_dt": 0.1}, "initial": initial}
+    output = {name: {"every": 1, **kinds[name]} for name in kinds}
+    simulation = flow(*SHAPE, model={"kind": kind, **model}, count=count, output=output, **blocks)
+    return simulation, series_of(simulation), {name: row(simulation, name) for name in kinds}
+
+
+@cache
+def started(kind):
+    initial = {"kind": "random", "peak": 2, **STARTS[kind]}
+    if kind == "mhd":
+        initial["magnetic"] = {**initial["magnetic"], "mean_field": [0.3, 0, 0.2]}
+    return measured(kind, MODELS[kind], initial, count=3 if kind == "mhd" else 1)
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.slow if k == "navier_stokes" else []) for k in MODELS]
+)
+def test_maps_add_up_to_the_spectra_of_both_directions(kind):
+    _, found, rows = started(kind)
+    widths = {d: found["spectra"].coordinates[f"k_{d}"][1] for d in ("perpendicular", "parallel")}
+    assert rows["spectral_maps"].keys() == {n.partition("/")[2] for n in rows["spectra"] if "/" in n}
+    for name, plane in rows["spectral_maps"].items():
+        for axis, direction, other in ((1, "perpendicular", "parallel"), (0, "parallel", "perpendicular")):
+            spectrum = rows["spectra"][f"{direction}/{name}"]
+            np.testing.assert_allclose(plane.sum(axis) * widths[other], spectrum, rtol=1e-12, atol=1e-15)
+
+
+def test_magnetic_spectra_and_scalar_fluxes_add_up():
+    """To the columns; the Elsasser energies to the energy, shell by shell, and they differ by the cross-helicity."""
+    simulation, found, rows = started("mhd")
+    columns, width = columns_of(simulation, simulation.state), found["cospectra"].attributes["shell_width"]
+    spectra, others = rows["spectra"], rows["cospectra"]
+    for name in ("cross_helicity", "magnetic_helicity"):
+        assert others[name].sum() * width == pytest.approx(columns[name], rel=1e-12)
+        assert abs(columns[name]) > 1e-3
+    plus, minus = others["elsasser_plus"], others["elsasser_minus"]
+    total = spectra["kinetic_energy"] + spectra["magnetic_energy"]
+    np.testing.assert_allclose(plus + minus, total, rtol=1e-12)
+    np.testing.assert_allclose(plus - minus, others["cross_helicity"], rtol=1e-12, atol=1e-14)
+    # To means over the grid, and that of buoyancy along e to the column.
+    for kind, name in (("navier_stokes", "dye"), ("boussinesq", "buoyancy")):
+        simulation, found, rows = started(kind)
+        u, theta = on_grid(simulation, "velocity", name)
+        width = found["cospectra"].attributes["shell_width"]
+        for i, axis in enumerate("xyz"):
+            total = rows["cospectra"][f"{name}_flux_{axis}"].sum() * width
+            assert total == pytest.approx((u[i] * (theta - theta.mean())).mean(), abs=1e-14)
+    assert total == pytest.approx(columns_of(simulation, simulation.state)["buoyancy_flux"], rel=1e-12)
+
+
+def test_solenoidal_and_compressive_parts_of_a_gas_add_up(tmp_path):
+    """To the square of the velocity; a solenoidal flow of constant density has one part, a sound wave the other."""
+    body = """
+k = 2 * jnp.pi / 5.0
+one = jnp.ones(jnp.broadcast_shapes(x.shape, y.shape, z.shape))
+velocity = (shear * jnp.sin(k * y) * one, sound * jnp.sin(k * y) * one, 0 * one)
+return {'density': one * (1 + varied * jnp.cos(k * y + x)), 'velocity': velocity}"""
+
+    def parts(**parameters):
+        initial = python_flow(tmp_path, body, **parameters)
+        model = {"sound_speed": 1, "viscosity": 0.1}
+        simulation, found, rows = measured("self_gravitating_gas", model, initial, kinds={"cospectra": {}})
+        width = found["cospectra"].attributes["shell_width"]
+        energies = {n: e.sum() * width for n, e in rows["cospectra"].items()}
+        layout, state = simulation.transform.layout, simulation.state
+        v = simulation.model.velocity(state.fields)
+        assert sum(energies.values()) == pytest.approx(0.5 * float(layout.inner(v, v).sum()), rel=1e-12)
+        return energies["solenoidal_energy"], energies["compressive_energy"]
+
+    assert parts(shear=0.2, sound=0, varied=0) == pytest.approx((0.01, 0), rel=1e-12, abs=1e-30)
+    assert parts(shear=0, sound=0.2, varied=0) == pytest.approx((0, 0.01), rel=1e-12, abs=1e-30)
+    assert min(parts(shear=0.2, sound=0.2, varied=0.3)) > 0.005
+
+
+@pytest.mark.parametrize(("kind", "count"), [("plane", 1), ("sound", 1), ("vortices", 3)])
+def test_parts_of_the_energy_of_waves_add_up(kind, count, tmp_path):
+    """To the columns. A plane wave of constant density flows with v = hbar k / m in its mean; a varying phase makes
+    a gradient, without vortices; and vortex lines make a solenoidal flow."""
+    body = """
+one = jnp.ones(jnp.broadcast_shapes(x.shape, y.shape, z.shape))
+if kind == 'plane':
+    return {'psi': one * jnp.exp(2j * x)}
+if kind == 'sound':
+    return {'psi': one * jnp.exp(0.3j * jnp.cos(x))}
+return {'psi': one * (jnp.sin(x) + 1j * jnp.sin(2 * jnp.pi * y / 5 + 0.4) + 0.1 * jnp.cos(x + 0.2))}"""
+    model, initial = {"hbar_over_m": 0.5, "gravitational_constant": 0}, python_flow(tmp_path, body, kind=kind)
+    simulation, found, rows = measured("schrodinger_poisson", model, initial, count, {"cospectra": {}})
+    width, names = found["cospectra"].attributes["shell_width"], ("solenoidal", "compressive", "quantum")
+    vortical, compressive, quantum = (rows["cospectra"][f"{name}_energy"].sum() * width for name in names)
+    columns, total = columns_of(simulation, simulation.state), vortical + compressive + quantum
+    assert vortical + compressive == pytest.approx(columns["kinetic_energy"], abs=1e-12 * total)
+    assert quantum == pytest.approx(columns["quantum_energy"], abs=1e-12 * total)
+    if kind == "plane":
+        assert vortical == pytest.approx(0.5, rel=1e-12) and compressive + quantum < 1e-28
+    elif kind == "sound":
+        # The modes +-5 are one on 10 points: its share of the energy is 2 (2 J_5(0.3) 5 / 0.3)^2 = 9e-10.
+        assert compressive == pytest.approx(0.15**2 / 4, rel=1e-9)
+        assert vortical < 1e-9 * compressive and quantum < 1e-9 * compressive
+    else:
+        assert vortical > 0.01

@@ -188,11 +188,9 @@ def covered(cases: list[Case]) -> set[frozenset[Choice]]:
 
 
 def laid_out(cases: list[Case], layouts: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """(layout, number of a case): every case on some layout, and every level of every factor on every layout.
-
-    The layout is one more factor of the cover. A case goes to the layout that misses most of its levels (of
-    equals to the one with the fewest cases), and again to every layout that would miss one otherwise.
-    """
+    """(layout, number of a case): every case on some layout, and every level of every factor on every layout. The
+    layout is one more factor of the cover. A case goes to the layout that misses most of its levels (of equals to the
+    one with the fewest cases), and again to every layout that would miss one otherwise."""
     missing = {layout: {choice for case in cases for choice in case.items()} for layout in layouts}
     used = dict.fromkeys(missing, 0)
     for number, case in enumerate(cases):

@@ -66,12 +66,10 @@ def _gradient(config: str, count: str, out: str) -> int:
 
 
 def tolerance(config: Mapping[str, Any]) -> float:
-    """How much two layouts may differ, relative to a variable's largest value.
-
-    Sums in another order differ by some units in the last place, which four steps of these smooth fields hardly
-    amplify: 1e-12 in double precision, and as many units of the last place (4500) in single precision. An exchange
-    of fewer bits rounds what is sent between devices, which a single device does not do.
-    """
+    """How much two layouts may differ, relative to a variable's largest value. Sums in another order differ by some
+    units in the last place, which four steps of these smooth fields hardly amplify: 1e-12 in double precision, and as
+    many units of the last place (4500) in single precision. An exchange of fewer bits rounds what is sent between
+    devices, which a single device does not do."""
     double, units = 2.0**-52, 1e-12 / 2.0**-52
     kept = {"single": 2.0**-24 * 64, "half_scaled": 2.0**-11 * 4}.get(config["fft"]["exchange"], 0.0)
     return max(kept, units / 64 * 2.0**-23 if config.get("precision") == "single" else units * double)
@@ -91,22 +89,18 @@ THIRD = "^transfer|^flux|_3$"
 
 
 UNEQUAL = {
-    "diagnostics": "center_|virial_ratio|max_divergence",
-    "histograms": "^(?!.*_(mean|scale)$)",
-    "joint_histograms": "^(?!.*_(mean|scale)$)",
-    "strain": "(alpha|beta|gamma|s_star)$",
-}
+    "diagnostics": "center_|virial_ratio|max_divergence", "histograms": "^(?!.*_(mean|scale)$)",
+    "joint_histograms": "^(?!.*_(mean|scale)$)", "strain": "(alpha|beta|gamma|s_star)$",
+}  # fmt: skip
 """Measured variables that no two layouts have in common: the phase of a mode, where that vanishes; a quotient of
 energies that have columns of their own; what is nothing but round-off; and bins, on whose edges points may lie."""
 
 
 def difference(run: Path, other: Path, exact: bool = True) -> Iterator[tuple[str, float]]:
-    """By variable: the largest difference of two runs relative to the variable's largest value.
-
-    A variable that is zero but for round-off, such as a residual, is held against the largest one of its file; a
-    measured one whose terms cancel, such as the transfer of a Beltrami flow, against 1e-4 of that, or against all of
-    it if exchanges are not `exact`.
-    """
+    """By variable: the largest difference of two runs relative to the variable's largest value. A variable that is
+    zero but for round-off, such as a residual, is held against the largest one of its file; a measured one whose
+    terms cancel, such as the transfer of a Beltrami flow, against 1e-4 of that, or against all of it if exchanges are
+    not `exact`."""
     mine, theirs = _variables(run), _variables(other)
     for name in sorted(mine.keys() ^ theirs.keys()):
         yield f"{name} is in one of them only", np.inf
@@ -162,10 +156,7 @@ def _variables(run: Path) -> dict[str, dict[str, np.ndarray]]:
     for kind in ("snapshots", "checkpoints"):
         for folder in committed(run / kind):
             found[f"{kind}/{folder.name}"] = _of_snapshot(folder)
-    return {
-        file: {n: v for n, v in variables.items() if np.issubdtype(v.dtype, np.number)}
-        for file, variables in found.items()
-    }
+    return {file: {n: v for n, v in table.items() if v.dtype.kind in "iufc"} for file, table in found.items()}
 
 
 def _of_snapshot(folder: Path) -> dict[str, np.ndarray]:

@@ -174,15 +174,10 @@ def _start(kind: str, **keys: Any) -> Callable[[dict[str, Any]], Fragment]:
 
 _GAS_ONLY, _WAVES_ONLY = ("self_gravitating_gas",), ("schrodinger_poisson",)
 _PARTS = {
-    "soliton": _WAVES_ONLY,
-    "soliton_merger": _WAVES_ONLY,
-    "zeldovich_wave": (*_GAS_ONLY, "particles"),
-    "cosmological": (*_WAVES_ONLY, "particles"),
-    "random": _GAS_ONLY,
-    "taylor_green": _GAS_ONLY,
-    "abc": _GAS_ONLY,
+    "soliton": _WAVES_ONLY, "soliton_merger": _WAVES_ONLY, "zeldovich_wave": (*_GAS_ONLY, "particles"),
+    "cosmological": (*_WAVES_ONLY, "particles"), "random": _GAS_ONLY, "taylor_green": _GAS_ONLY, "abc": _GAS_ONLY,
     "python": ("particles",),
-}
+}  # fmt: skip
 """The kinds of components that have a start, of the starts that not all have."""
 
 
@@ -257,15 +252,12 @@ _OF_PARTICLES = ("particle_statistics", "pair_correlation", "trajectories")
 _PLACES = {"kind": "python", "path": PATH, "function": "places"}
 _ORNSTEIN_UHLENBECK = {"rate": 0.1, "correlation_time": 0.1, "band": [1, 2]}
 
-INTEGRATORS = (
-    "rk4", "rk3", "rk2", "etdrk4", "drift_kick_drift", "kick_drift_kick", "composition4", "composition6",
-)  # fmt: skip
+INTEGRATORS = ("rk4", "rk3", "rk2", "etdrk4", "drift_kick_drift", "kick_drift_kick", "composition4", "composition6")
 
 
 def _growing(name: str) -> Level:
-    return lambda config: (
-        {"time": {"integrator": name}} | ({} if "cosmology" in config["model"] else _expanding(config))
-    )
+    own = {"time": {"integrator": name}}
+    return lambda config: own if "cosmology" in config["model"] else own | _expanding(config)
 
 
 FACTORS: dict[str, dict[str, Level]] = {
@@ -295,9 +287,7 @@ FACTORS: dict[str, dict[str, Level]] = {
     "rotation": {"none": {}, "rotation": _model_keys(rotation=[0.1, 0.2, 1.0])},
     "hall": {"none": {}, "hall": _model_keys(ion_length=0.1)},
     "background": {
-        "static": {},
-        "expanding": _expanding,
-        "trap": _trap,
+        "static": {}, "expanding": _expanding, "trap": _trap,
         "own_potential": _model_keys(external_potential={"kind": "python", "path": PATH, "function": "potential"}),
     },
     "green": {"exact": {}, "finite_difference": _model_keys(green="finite_difference")},
@@ -361,13 +351,11 @@ FACTORS: dict[str, dict[str, Level]] = {
         ),
     },
     "snapshots": {
-        "plain": {},
-        "gzip": {"output": {"compression": "gzip"}},
-        "blosc2": {"output": {"compression": "blosc2"}},
+        "plain": {}, "gzip": {"output": {"compression": "gzip"}}, "blosc2": {"output": {"compression": "blosc2"}},
         "narrow": {"output": {"snapshots": {"precision": "single"}}},
     },
     "after": {name: {} for name in ("", "plot", "report", "render", "analyze", "sweep", "batch", "gradient")},
-} | {f"output.{name}": {"": {}, "on": _output(name)} for name in KINDS}
+} | {f"output.{name}": {"": {}, "on": _output(name)} for name in KINDS}  # fmt: skip
 
 
 def _own_start(config: dict[str, Any]) -> Fragment:

@@ -142,8 +142,7 @@ def kill(process: subprocess.Popen[Any]) -> None:
 
 def killed(subject: Subject, seconds: float, chance: random.Random) -> bool:
     """Starts the command and kills one of its processes after so long; whether that ended it before its time.
-    The others have to end by themselves, unless the starter was killed: then those that it leaves are ended as Slurm
-    does."""
+    The others end by themselves, unless the starter was killed: then they are ended as Slurm does."""
     with subject.started() as process:
         with contextlib.suppress(subprocess.TimeoutExpired):
             assert process.wait(seconds) == 0, subject.said()
@@ -186,7 +185,16 @@ def undisturbed(tmp_path_factory) -> Callable[[str], Subject]:
     return find
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
+@pytest.fixture(params=SUBJECTS)
+def name(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def subject(name: str, tmp_path: Path) -> Subject:
+    return Subject.made(name, tmp_path / "study")
+
+
 def test_killed_at_random_times(name: str, tmp_path: Path):
     assert killed_often(name, tmp_path, 3, int(os.environ.get("SIMULATOR_TESTS_DAY", "0"))) == 3
 
@@ -207,9 +215,7 @@ def _one_line_or_nothing(subject: Subject) -> None:
     assert "Traceback" not in subject.said(), subject.said()[-2000:]
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
-def test_one_process_frozen_for_half_a_minute(name: str, tmp_path: Path, undisturbed):
-    subject = Subject.made(name, tmp_path / "study")
+def test_one_process_frozen_for_half_a_minute(name: str, subject: Subject, undisturbed):
     with subject.started() as process:
         _begun(subject, process)
         victim = (descendants(process.pid) or [process.pid])[-1]
@@ -221,11 +227,9 @@ def test_one_process_frozen_for_half_a_minute(name: str, tmp_path: Path, undistu
     assert_same(subject, undisturbed(name))
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_interrupted_twice_or_hung_up(name: str, number: signal.Signals, tmp_path: Path, undisturbed):
+def test_interrupted_twice_or_hung_up(name: str, number: signal.Signals, subject: Subject, undisturbed):
     """Ctrl-C twice, and a closed terminal, reach the whole group."""
-    subject = Subject.made(name, tmp_path / "study")
     with subject.started() as process:
         _begun(subject, process)
         for _ in range(2 if number == signal.SIGINT else 1):
@@ -240,10 +244,8 @@ def test_interrupted_twice_or_hung_up(name: str, number: signal.Signals, tmp_pat
     assert_same(subject, undisturbed(name))
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
-def test_a_closed_terminal(name: str, tmp_path: Path, undisturbed):
+def test_a_closed_terminal(name: str, subject: Subject, undisturbed):
     """The terminal goes away: whatever is written to it fails, and its group gets SIGHUP."""
-    subject = Subject.made(name, tmp_path / "study")
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         ["setsid", "--ctty", "--wait", *command(*subject.arguments)], env=environment(OUTPUTS=str(subject.place)),
@@ -261,10 +263,8 @@ def test_a_closed_terminal(name: str, tmp_path: Path, undisturbed):
     assert_same(subject, undisturbed(name))
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
-def test_a_full_disk(name: str, tmp_path: Path, undisturbed):
+def test_a_full_disk(name: str, subject: Subject, undisturbed):
     """No file may grow beyond 64 kB, which checkpoints do: one line, and with room the run continues."""
-    subject = Subject.made(name, tmp_path / "study")
     assert subject.ended(["bash", "-c", 'ulimit -f 64; exec "$@"', "bash"]) == 1, subject.said()
     _one_line_or_nothing(subject)
     if subject.arguments[0] == "sweep":  # failed runs are tried again only if one asks for it
@@ -273,10 +273,8 @@ def test_a_full_disk(name: str, tmp_path: Path, undisturbed):
     assert_same(subject, undisturbed(name))
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
 def test_no_compiler_no_home_and_no_cache(name: str, tmp_path: Path, undisturbed):
-    """Each with a warning at most. Without a compiler, or a place for the kernels, XLA's are used, which round in
-    another way."""
+    """Each with a warning at most. XLA's kernels, used where no others can be built, round in another way."""
     (tmp_path / "file").touch()
     surroundings = {
         "compiler": {"PATH": str(tmp_path), "SIMULATOR_CACHE": str(tmp_path / "fresh")},

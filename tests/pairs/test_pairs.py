@@ -26,13 +26,10 @@ from simulator.physics.models.closures import CLOSURES
 CASES = read_cases()
 REFUSAL = re.compile(r"(simulator: )?(\S+:\d+|command line|configuration): [\w.]+: .+|simulator[ \w]*: .+")
 COMMANDS = {
-    "plot": ["plot", "run"],
-    "report": ["report", "run"],
-    "render": ["render", "run", "--size", "32,24"],
-    "analyze": ["analyze", "run"],
-    "sweep": ["sweep", "run", "sweep.yaml", "--jobs", "2"],
+    "plot": ["plot", "run"], "report": ["report", "run"], "render": ["render", "run", "--size", "32,24"],
+    "analyze": ["analyze", "run"], "sweep": ["sweep", "run", "sweep.yaml", "--jobs", "2"],
     "batch": ["sweep", "run", "sweep.yaml", "--batch", "auto"],
-}
+}  # fmt: skip
 
 
 def test_every_registered_part_is_in_the_table():
@@ -50,9 +47,7 @@ def test_every_pair_is_in_a_case_or_refused():
     pairs = covered(CASES)
     alone = {choice for case in CASES for choice in case.items()}
     refused = [line.partition(":")[0].split() for line in _refused()]
-    clashes = {
-        frozenset(tuple(word.split("=")) for word in line if not word.startswith("model=")) for line in refused
-    }
+    clashes = {frozenset(tuple(w.split("=")) for w in line if not w.startswith("model=")) for line in refused}
     assert [choice for choice in choices() if choice not in alone and frozenset({choice}) not in clashes] == []
     for one, other in itertools.combinations(choices(), 2):
         if one[0] != other[0] and {one, other} <= alone and "model" not in (one[0], other[0]):
@@ -163,9 +158,8 @@ class Trial:
             return
         if main(["verify", str(run), "--quiet"]) != 0:
             yield f"{what}: verify finds something"
-        apart = [
-            (d, n) for n, d in difference(run, self.place / "alone", self.tolerance < 1e-5) if d > self.tolerance
-        ]
+        differences = difference(run, self.place / "alone", self.tolerance < 1e-5)
+        apart = [(d, n) for n, d in differences if d > self.tolerance]
         if apart:
             yield f"{what}: differs from one device by more than {self.tolerance:.1g}: " + ", ".join(
                 f"{name} {d:.1e}" for d, name in sorted(apart, reverse=True)[:6]

@@ -11,13 +11,10 @@ from simulator.spectral import Grid, make_transform
 
 GRID = Grid((16, 10, 12), (6.0, 5.0, 4.0))
 LAYOUTS = {
-    "one device": (1, {}),
-    "2 slabs": (2, {}),
-    "4 slabs, the last with fewer planes": (4, {}),
-    "2 x 2 pencils": (4, {"decomposition": "pencil"}),
-    "5 x 1 pencils, the last empty": (5, {}),
+    "one device": (1, {}), "2 slabs": (2, {}), "4 slabs, the last with fewer planes": (4, {}),
+    "2 x 2 pencils": (4, {"decomposition": "pencil"}), "5 x 1 pencils, the last empty": (5, {}),
     "3 x 2 pencils": (6, {"decomposition": "pencil"}),
-}
+}  # fmt: skip
 
 
 @cache

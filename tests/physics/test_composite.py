@@ -77,8 +77,7 @@ def test_gas_alone_follows_the_single_model() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("integrator", ["kick_drift_kick", "drift_kick_drift"])
 def test_order_and_conservation(integrator: str) -> None:
-    """Errors and the drift of energy fall as dt^2. Mass to round-off; momentum up to the aliasing of the waves:
-    the whole keeps what its parts exchange."""
+    """Errors and the drift of energy fall as dt^2. The whole keeps mass, and momentum but for the waves' aliasing."""
     run = both(f"time.integrator={integrator}")
     free = both(f"time.integrator={integrator}", "model.components.0.viscosity=0")
     start, names, errors = run.state, ("gas_momentum", "waves_psi"), []
@@ -187,14 +186,11 @@ def test_every_mode_that_both_grids_keep(tmp_path, kind: str, text: str, shape: 
         assert measured(other)["mass"] == pytest.approx(measured(first)["mass"], rel=1e-13)
 
 
-def test_gas_takes_density_and_velocity_too(tmp_path) -> None:
+def test_gas_takes_density_and_velocity_too_and_what_does_not_fit_is_refused(tmp_path) -> None:
     first = cases.simulation(GAS, python=CLUMPS)
     other = cases.simulation(GAS, stored(first, tmp_path, "snapshot", "density", "velocity"))
     for name, field in first.state.fields.items():
         assert np.abs(np.asarray(field - other.state.fields[name])).max() < 1e-14
-
-
-def test_what_does_not_fit_is_refused(tmp_path) -> None:
     start = stored(cases.simulation(GAS, python=CLUMPS), tmp_path, "snapshot")
     with pytest.raises(UserError, match="holds density, momentum; this model's fields are psi"):
         _ = cases.simulation(WAVE, start).state

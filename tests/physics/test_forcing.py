@@ -34,7 +34,7 @@ def made(kind, *, grid=GRID, count=1, model=flow_model, **keys):
     return transform, cls(cls.Settings(**keys), transform, model(transform), Inputs())
 
 
-def test_a_band_holds_one_of_each_pair_of_modes_whose_wavenumber_lies_in_it():
+def test_a_band_holds_one_of_each_pair_of_modes_that_lie_in_it_and_are_kept():
     numbers = np.stack(np.meshgrid(*(np.arange(-4, 5),) * 3, indexing="ij"), -1).reshape(-1, 3)
     k = np.linalg.norm(numbers * np.array(GRID.fundamental), axis=1)
     found = band_modes(GRID, (1.7, 2.9))
@@ -46,10 +46,7 @@ def test_a_band_holds_one_of_each_pair_of_modes_whose_wavenumber_lies_in_it():
     for wanted in (1, 2):
         inside, k2 = np.asarray(in_band(layout, (wanted * unit, wanted * unit))), np.asarray(layout.k_squared())
         np.testing.assert_array_equal(inside, np.isclose(k2, (wanted * unit) ** 2) & np.asarray(layout.mask))
-
-
-def test_a_band_beyond_the_sphere_of_kept_modes_ends_with_it():
-    """`dealias: spherical` keeps the modes with sum (2 n_i / N_i)^2 < 8/9: 7.5^2 / 16^2 < 2/9 < 8^2 / 16^2."""
+    # `dealias: spherical` keeps the modes with sum (2 n_i / N_i)^2 < 8/9: 7.5^2 / 16^2 < 2/9 < 8^2 / 16^2.
     grid = replace(Grid.of((16, 16, 16), (2 * np.pi,) * 3), dealias="spherical")
     numbers = np.stack(np.meshgrid(*(np.arange(-8, 9),) * 3, indexing="ij"), -1).reshape(-1, 3)
     k2 = (numbers**2).sum(1)
@@ -132,9 +129,8 @@ def test_constant_power_is_exact_at_every_evaluation_and_gained_to_the_integrato
 
 
 def test_linear_forcing_leaves_the_mean_alone():
-    simulation = flow(
-        *(8, 8, 8), initial={"kind": "abc"}, viscosity=0.1, forcing={"kind": "linear", "coefficient": 0.4}
-    )
+    linear = {"kind": "linear", "coefficient": 0.4}
+    simulation = flow(8, 8, 8, initial={"kind": "abc"}, viscosity=0.1, forcing=linear)
     first, final = simulation.state, last(marched(simulation, 0.05, 10))
     # A Beltrami flow of k = 1: exp((A - nu) t), to RK4's (A dt)^5 / 120 a step.
     grown = np.asarray(first.fields["velocity"]) * np.exp(0.3 * 0.5)

@@ -52,8 +52,7 @@ DEFAULT = (("rk2", "rogallo"), ("rk3", "none"), ("rk4", "two_thirds"), ("etdrk4"
     [pytest.param(*pair, marks=[] if pair[:2] in DEFAULT else pytest.mark.slow) for pair in PAIRS],
 )
 def test_an_inviscid_flow_keeps_its_energy_at_the_limit(name, dealias, limit):
-    """Within 1 % for 400 steps, in which a Taylor-Green vortex fills all modes. Rogallo's aliasing errors feed most
-    on modes that are all there from the beginning."""
+    """Within 1 % for 400 steps, in which the vortex fills all modes; Rogallo's errors feed on full spectra."""
     flow = model(dealias, points=16)
     start = (equal if dealias == "rogallo" else taylor_green)(flow)
     layout = flow.transform.layout
@@ -108,7 +107,7 @@ def field(models) -> jax.Array:
     return u / jnp.sqrt(layout.inner(u, u).sum())
 
 
-def test_stages_have_opposite_aliasing_errors(models, field):
+def test_stages_have_opposite_aliasing_errors_and_spherical_transfers_add_up_to_nothing(models, field):
     def rates(name: str, stage: int | None = None) -> jax.Array:
         shift = None if stage is None else phase_shift(GRID, jnp.int64(0), stage)
         return models[name].tendency({"velocity": field}, jnp.float64(0), shift=shift)[0]["velocity"]
@@ -118,11 +117,7 @@ def test_stages_have_opposite_aliasing_errors(models, field):
     size = float(abs(exact).max())
     assert abs(first).max() > 1e-2 * size
     assert abs(first + second).max() < 1e-13 * size
-
-
-def test_transfers_of_spherical_dealiasing_add_up_to_nothing(models, field):
-    """The stress that they come from conserves energy only where products are exact: here over all modes, to the
-    round-off of some 1000 of them."""
+    # The stress conserves energy only where products are exact: here to the round-off of some 1000 modes.
     layout = models["spherical"].transform.layout
     transfer = models["spherical"].transfers({"velocity": field})["kinetic_energy"]
     assert abs(layout.sum(transfer)) < 1000 * np.finfo(float).eps * layout.sum(abs(transfer))
@@ -130,8 +125,7 @@ def test_transfers_of_spherical_dealiasing_add_up_to_nothing(models, field):
 
 @pytest.mark.parametrize(("name", "order"), [("rk2", 2), ("rk4", 2), ("etdrk4", 2), ("rk3", 1)])
 def test_order_of_the_aliasing_error_of_a_step(models, field, name, order):
-    """What a step has of it, halved twice: 2 where the stages' weights cancel. So rk3 is refused, and the methods of
-    order 4, which would lose it."""
+    """Halved twice: 2 where the stages' weights cancel. So rk3 is refused, and order 4, which would be lost."""
     steps = {kind: jax.jit(step_of(m, INTEGRATORS[name]())) for kind, m in models.items()}
     start = beginning({"velocity": field})
     errors = []
@@ -143,9 +137,8 @@ def test_order_of_the_aliasing_error_of_a_step(models, field, name, order):
 
 
 def test_shifts_depend_on_the_step_alone():
-    one, same, other = (
-        np.array([phase_shift(GRID, jnp.int64(n), stage) for stage in range(4)], float) for n in (7, 7, 8)
-    )
+    stages = range(4)
+    one, same, other = (np.array([phase_shift(GRID, jnp.int64(n), s) for s in stages], float) for n in (7, 7, 8))
     np.testing.assert_array_equal(one, same)
     assert abs(one[0] - other[0]).min() > 1e-3
     np.testing.assert_allclose(one[1] - one[0], np.array(GRID.spacing) / 2)

@@ -26,8 +26,7 @@ def transform(layout, dtype, kernels="native"):
 
 
 def positions(domain):
-    """(3, entries): for every device points in the box, on cell borders, outside of the box, beyond what a device
-    sees, and no number."""
+    """(3, entries): points in each device's box, on cell borders, outside, beyond what it sees, and no number."""
     rng = np.random.default_rng(1)
     box, spacing = np.array(GRID.box)[:, None], np.array(GRID.spacing)[:, None]
     inside = rng.random((3, COUNT)) * box

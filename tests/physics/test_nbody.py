@@ -35,13 +35,9 @@ def random_matter(*overrides: str, devices: int = 1):
     """Made, and compiled, once for all tests."""
     box = [6.0, 5.0, 4.0]
     return simulation(
-        MATTER,
-        "model.components.0.count=300",
-        "grid={shape: [10, 9, 8], box: [6, 5, 4]}",
-        f"initial.components.dark={random_start(box)}",
-        *overrides,
-        devices=devices,
-    )
+        MATTER, "model.components.0.count=300", "grid={shape: [10, 9, 8], box: [6, 5, 4]}",
+        f"initial.components.dark={random_start(box)}", *overrides, devices=devices,
+    )  # fmt: skip
 
 
 def assigned(scheme: str):
@@ -111,8 +107,7 @@ def test_pauses_change_no_bit():
 
 
 def ewald(r: np.ndarray, length: float) -> np.ndarray:
-    """Acceleration (3,) by a unit mass at the origin and its images, with a background that makes the box neutral,
-    G = 1. Ewald, Ann. Phys. 369, 253 (1921)."""
+    """Acceleration (3,) by a unit mass at the origin and its images, G = 1 (Ewald, Ann. Phys. 369, 253, 1921)."""
     alpha, force = 6 / length, np.zeros(3)
     cells = np.stack(np.meshgrid(*[np.arange(-2, 3)] * 3), -1).reshape(-1, 3)
     d = r + cells * length
@@ -207,16 +202,11 @@ def start(id):
 
 
 def test_a_step_without_room_is_taken_again():
-    """All particles fly to one plane within a step: the buffer of its device has to grow, the state stays until it
-    has, and nobody is lost."""
+    """All particles fly to one plane within a step: its buffer grows, the state stays until then, nobody is lost."""
     run = simulation(
-        MATTER,
-        "model.components.0.count=400",
-        "grid={shape: [8, 8, 8], box: [8, 8, 8]}",
-        f"initial.components.dark={{kind: python, path: {source(PILE)}, function: start}}",
-        "time.dt=1",
-        devices=2,
-    )
+        MATTER, "model.components.0.count=400", "grid={shape: [8, 8, 8], box: [8, 8, 8]}",
+        f"initial.components.dark={{kind: python, path: {source(PILE)}, function: start}}", "time.dt=1", devices=2,
+    )  # fmt: skip
     had, state = run.state.particles["dark"].capacity, run.state
     state = advanced(run, state, 10.0, 1)
     assert crowded(state.particles) == "dark" and int(state.step) == 0 and float(state.time) == 0
@@ -289,17 +279,13 @@ def power(run) -> np.ndarray:
     return np.asarray(jax.jit(run.model.spectra)(run.model.contents(run.state))["dark_density_power"]) * 4000
 
 
-def test_noise_falls_steeply_towards_large_scales(glass):
-    """Measured with 32^3 particles on as many points: 2e-8 of the shot noise in the first shell, 7e-7 in the fourth,
-    5e-6 in the eighth. A random set has 1 there."""
+def test_a_glass_has_no_noise_at_large_scales_and_no_lattice(glass):
+    """32^3 particles on as many points have 2e-8 of the shot noise in the first shell, 5e-6 in the eighth."""
     noise = power(glass)[1:5]
     assert noise[0] < 1e-5 and (noise < 1e-3).all()
     assert np.log(noise[3] / noise[0]) / np.log(4) > 2
     assert (np.diff(noise) > 0).all()
-
-
-def test_no_lattice_is_left(glass):
-    """Distances to the nearest neighbour are near (V/N)^(1/3) and spread, and no particle has lost its id."""
+    # Distances to the nearest neighbour are near (V/N)^(1/3) and spread, and no particle has lost its id.
     position = by_id(glass.state.particles["dark"])["position"]
     away = position[:, :300, None] - position[:, None, :]
     away = np.sqrt(((away - np.round(away)) ** 2).sum(0))

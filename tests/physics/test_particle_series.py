@@ -1,13 +1,28 @@
-"""Series of particles, those that are matter too: paths by id, and statistics with exact values."""
+"""Series of particles, matter too: paths by id, statistics with exact values, exact numbers of pairs; and particles
+on disk: restarted on any devices, read by name, checked by their ids."""
 
+from dataclasses import replace
+from functools import cache
+
+import h5py
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import advanced, by_id, simulation, source
+from particle_cases import GRID, domain, random_positions, shared_out
 from run_support import simulate, write_case
+from storage_support import save
 
 from simulator import open_run
+from simulator.archive import states
+from simulator.archive.reader import open_snapshot
 from simulator.archive.recorder import series_of
+from simulator.archive.verify import verify
+from simulator.errors import RunFailure, UserError
+from simulator.measure.pair_correlation import pairs_between
+from simulator.physics.particles.migration import settled
+from simulator.physics.particles.population import Population
 from simulator.show import plot_run
 
 pytestmark = pytest.mark.spmd
@@ -147,11 +162,8 @@ def test_statistics_of_growing_sheets(matter):
     assert density.sum() * width == pytest.approx(1, abs=1e-12)
     assert density[: round((3 - np.sqrt(6)) / width) - 1].sum() == 0
     assert {name.partition("/")[2] for name in table.variables} == {
-        *(f"mean_velocity_{axis}" for axis in "xyz"),
-        "velocity_variance",
-        "acceleration_variance",
-        "acceleration",
-    }
+        *(f"mean_velocity_{axis}" for axis in "xyz"), "velocity_variance", "acceleration_variance", "acceleration",
+    }  # fmt: skip
 
 
 def test_the_probability_density_of_the_acceleration_is_normal_for_random_modes():
@@ -179,22 +191,6 @@ def test_slices_hold_the_particles_next_to_them(run):
         np.testing.assert_array_equal(found[:, np.argsort(found[0])], expected[:, np.argsort(expected[0])])
 
 
-@pytest.mark.slow
-def test_devices_do_not_matter():
-    """Of particles near the slices, too, of which a few are picked alike."""
-    rows = []
-    for devices in (1, 4):
-        run = simulation(TURBULENT, "output.slices={every: 1, particles: 4}", devices=devices)
-        state = advanced(run, run.state, 10.0, 2)
-        assert len(by_id(state.particles["drops"])["position"][0]) == 60
-        series = {n: m for n, m in series_of(run).items() if n in KINDS}
-        rows.append({n: jax.jit(m.compute)(state) for n, m in series.items()})
-    assert any("near" in variable for variable in rows[0]["slices"])
-    for name, row in rows[0].items():
-        for variable, values in row.items():
-            np.testing.assert_allclose(rows[1][name][variable], values, rtol=0, atol=1e-12, err_msg=variable)
-
-
 def test_every_series_of_particles_is_drawn(run, matter):
     names = {path.stem for path in plot_run(run.path).files}
     assert {"trajectories_tracers", "trajectories_drops", "dispersion", "acceleration_tracers"} <= names
@@ -202,3 +198,162 @@ def test_every_series_of_particles_is_drawn(run, matter):
     names = {path.stem for path in plot_run(matter.path).files}
     assert {"trajectories_dark", "acceleration_dark"} <= names and "dispersion" not in names
     assert [name for name in names if "density" in name] == ["slices_density"]  # the only matter is all of it
+
+
+COUNT = 120
+EDGES = np.array([0.05, 0.3, 0.7, 1.2, 1.9])
+"""Up to 1.9 of the box of 6 x 5 x 4."""
+
+
+def brute(position: np.ndarray, box, edges: np.ndarray) -> np.ndarray:
+    away = position[:, :, None] - position[:, None, :]
+    box = np.array(box)[:, None, None]
+    away -= box * np.round(away / box)
+    distance = np.sqrt((away**2).sum(0))[np.triu_indices(position.shape[1], 1)]
+    return np.histogram(distance, edges)[0]
+
+
+def clustered(count: int) -> np.ndarray:
+    """Half of them in a small cloud across the box's corner, half at random."""
+    position = random_positions(count)
+    cloud = np.random.default_rng(5).normal(0, 0.2, (3, count // 2))
+    position[:, : count // 2] = cloud % np.array(GRID.box)[:, None]
+    return position
+
+
+@pytest.mark.parametrize("layout", [
+    "one device", "4 slabs, the last with fewer planes", pytest.param("3 x 2 pencils", marks=pytest.mark.slow),
+])  # fmt: skip
+def test_pairs_are_counted_exactly(layout):
+    """Of all particles, and of every so manieth, from where the devices hold them."""
+    position, place = clustered(COUNT), domain(layout)
+    particles = settled(shared_out(position, place, COUNT), place)
+    population = Population("p", {"position": 3}, COUNT, place)
+    for stride in (1, 7):
+        chosen = np.asarray(population.chosen(particles, particles.records["position"], stride)).T
+        expected = brute(position[:, ::stride], GRID.box, EDGES)
+        np.testing.assert_array_equal(pairs_between(chosen, np.array(GRID.box), EDGES), expected)
+
+
+AT_RANDOM = """\
+model: {kind: navier_stokes, viscosity: 0.02}
+grid: {shape: [16, 16, 16]}
+initial: {kind: taylor_green}
+time: {stop: 1, dt: 0.05}
+particles: [{name: tracers, kind: tracer, count: 4001}, {name: others, kind: tracer, count: 3999}]
+output: {pair_correlation: {every: 1, bins: 5, range: [0.2, 1.2]}}
+"""
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_particles_at_random_are_uncorrelated(devices: int):
+    """The number of pairs of independent particles in a bin has the variance of its mean, so that g is 1 within
+    1 / sqrt(pairs); five of these are far in the tail for five bins. The edges of the box make no difference."""
+    run = simulation(AT_RANDOM, devices=devices)
+    measured = series_of(run)["pair_correlation"]
+    row = measured.finish({name: np.asarray(v) for name, v in jax.jit(measured.compute)(run.state).items()})
+    assert (row["tracers/pairs"] > 500).all()
+    np.testing.assert_array_less(abs(row["tracers/g"] - 1), 5 / np.sqrt(row["tracers/pairs"]))
+    np.testing.assert_allclose(measured.coordinates["r"][0], np.sqrt(0.2 * 0.2 * 6**0.2), rtol=1e-14)
+
+
+STORED = """\
+model: {kind: navier_stokes, viscosity: 0.02, scalars: [{name: dye, diffusivity: 0.02}]}
+grid: {shape: [12, 16, 12]}
+initial: {kind: random, peak: 3, energy: 0.5, seed: 1}
+time: {stop: 0.2, dt: 0.05, integrator: rk2}
+devices: {platform: cpu, count: 2}
+particles:
+  - {name: tracers, kind: tracer, count: 150}
+  - {name: drops, kind: inertial, count: 27, start: lattice, stokes_number: 1.0}
+output: {snapshots: {every: 0.1, sample: [velocity, gradient, dye]}, diagnostics: {every_steps: 1}}
+"""
+TOLERANCE = 1e-12  # sums in another order differ by some eps, which a few steps hardly amplify
+
+
+@cache
+def on(devices: int):
+    """The flow on so many devices, which is compiled once for all tests."""
+    return simulation(STORED, devices=devices)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The checkpoint of a run on 4 devices, and its state later on."""
+    run, folder = on(4), tmp_path_factory.mktemp("checkpoints")
+    state = advanced(run, run.state, 10.0, 3)
+    datasets = states.datasets(state, run.model, run.populations)
+    saved = save(folder, 3, datasets, {"time": float(state.time)})
+    later = advanced(run, state, 10.0, 3)
+    return saved, {name: by_id(found) for name, found in later.particles.items()}, later
+
+
+def test_restarted_on_the_same_devices_they_are_the_same_bit_for_bit(saved):
+    folder, _, later = saved
+    run = on(4)
+    found = advanced(run, states.restored(run, folder), 10.0, 3)
+    for name, particles in later.particles.items():
+        valid = np.asarray(particles.valid)
+        np.testing.assert_array_equal(found.particles[name].id, particles.id)
+        for record, values in particles.records.items():
+            ours = np.asarray(found.particles[name].records[record])
+            np.testing.assert_array_equal(ours[..., valid], np.asarray(values)[..., valid])
+
+
+def test_buffers_grow_where_a_checkpoint_needs_it(saved):
+    """On other devices most particles may live on one; the template follows."""
+    folder, _, _ = saved
+    run = simulation(STORED, devices=2)
+    run.populations["tracers"].capacity = 10
+    found = states.restored(run, folder)
+    assert found.particles["tracers"].capacity == run.template.particles["tracers"].capacity > 10
+    assert len(by_id(found.particles["tracers"])["position"][0]) == 150
+
+
+def test_a_lost_particle_is_noticed_when_a_checkpoint_is_written(saved):
+    _, _, later = saved
+    run = on(4)
+    tracers = later.particles["tracers"]
+    for ids in (jnp.where(tracers.id == 7, -1, tracers.id), jnp.where(tracers.id == 7, 8, tracers.id)):
+        broken = replace(later, particles={"tracers": replace(tracers, id=ids)})
+        with pytest.raises(RunFailure, match=r"tracers: .* particles are lost or duplicated"):
+            states.datasets(broken, run.model, run.populations)
+
+
+def test_a_start_from_a_snapshot(saved):
+    """As many as are stored, at their places; other names have to be given."""
+    folder, _, _ = saved
+    stored = open_snapshot(folder).particles["drops"]
+    start = f"{{name: dust, kind: tracer, start: {{kind: snapshot, path: {folder}, name: drops}}}}"
+    run = simulation(STORED, f"particles=[{start}]", devices=2)
+    order = np.argsort(stored["id"][...])
+    places = by_id(run.state.particles["dust"])["position"]
+    np.testing.assert_array_equal(places, stored["position"][...][:, order])
+    with pytest.raises(UserError, match=r"particles\.0\.start: .* holds no particles 'dust'; it holds drops"):
+        simulation(STORED, f"particles=[{start.replace(', name: drops', '')}]")
+
+
+@pytest.fixture(scope="module")
+def stored_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    assert simulate(write_case(folder, STORED), folder / "run") == 0
+    return folder / "run"
+
+
+def test_a_snapshot_holds_particles_and_what_they_see_and_others_make_another_run(stored_run, capsys):
+    tracers = open_run(stored_run).snapshots[-1].particles["tracers"]
+    assert tracers["position"].shape == tracers["fluid_velocity"].shape == (3, 150)
+    assert tracers["fluid_gradient"].shape == (9, 150) and tracers["fluid_dye"].shape == (150,)
+    assert sorted(tracers["id"][...]) == list(range(150))
+    first = open_run(stored_run).snapshots[0].particles["tracers"]
+    ways = [(s["displacement"][...] - s["position"][...])[:, np.argsort(s["id"][...])] for s in (first, tracers)]
+    turns = (ways[1] - ways[0]) / (2 * np.pi)
+    np.testing.assert_allclose(turns, turns.round(), rtol=0, atol=1e-12)
+    path = open_run(stored_run).snapshots[-1].path
+    assert verify(path).ok
+    with h5py.File(path.with_suffix(".h5"), locking=False) as file:
+        (iteration,) = file["data"].values()
+        for name, record in iteration["particles/tracers"].items():
+            assert {"unitDimension", "timeOffset"} <= set(record.attrs), name
+    assert simulate(stored_run.parent / "case.yaml", stored_run, "particles.0.count=151") == 2
+    assert "particles" in capsys.readouterr().err

@@ -89,9 +89,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("old", "new", "message"), REFUSED)
-def test_a_file_that_cannot_be_solved_is_refused_with_its_line(
-    tmp_path, capsys, monkeypatch, old: str, new: str, message: str
-) -> None:
+def test_a_file_that_cannot_be_solved_is_refused_with_its_line(tmp_path, capsys, monkeypatch, old, new, message):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, (old, new))
     said = []
@@ -105,7 +103,7 @@ def test_a_file_that_cannot_be_solved_is_refused_with_its_line(
     assert not (tmp_path / "outputs").exists()
 
 
-def test_growth_that_a_step_does_not_follow_is_refused(tmp_path) -> None:
+def test_growth_that_a_step_does_not_follow_is_refused_and_no_advection_needs_a_step(tmp_path) -> None:
     """growth - viscosity k^2 is largest at k = 0: 25, of which a step of 0.01 follows 1 / 0.01 = 100, one of 0.1
     does not. So is an integrator that does not solve the equation."""
     config = written(tmp_path, ("viscosity: 0.05", "growth: 25, viscosity: 0.05"))
@@ -114,6 +112,11 @@ def test_growth_that_a_step_does_not_follow_is_refused(tmp_path) -> None:
         simulation(config, "time.dt=0.1").check_start()
     with pytest.raises(UserError, match=r"time.integrator: drift_kick_drift does not solve Burgers; rk4 or"):
         simulation(config, "time.integrator=drift_kick_drift")
+    code = BURGERS.replace("def advection", "def _unused")
+    config = written(tmp_path, ("viscosity: 0.05", "growth: 25, viscosity: 0.05"), code=code)
+    with pytest.raises(UserError, match=r"time.max_dt: is required: the equation states no advection"):
+        simulation(config, "time={stop: 1, cfl: 0.5}").check_start()
+    simulation(config, "time={stop: 1, cfl: 0.5, max_dt: 0.01}").check_start()
 
 
 def test_the_rate_of_advection_counts_the_spacing_of_each_axis(tmp_path) -> None:
@@ -121,14 +124,6 @@ def test_the_rate_of_advection_counts_the_spacing_of_each_axis(tmp_path) -> None
     run = simulation(case)
     rate = run.model.fastest(run.state.fields, run.state.time)  # u = sin x, v = w = 0
     assert float(rate) == pytest.approx(np.abs(np.asarray(run.fields["u"])).max() / (2 / 16), rel=1e-12)
-
-
-def test_an_equation_without_advection_needs_a_step(tmp_path) -> None:
-    code = BURGERS.replace("def advection", "def _unused")
-    config = written(tmp_path, ("viscosity: 0.05", "growth: 25, viscosity: 0.05"), code=code)
-    with pytest.raises(UserError, match=r"time.max_dt: is required: the equation states no advection"):
-        simulation(config, "time={stop: 1, cfl: 0.5}").check_start()
-    simulation(config, "time={stop: 1, cfl: 0.5, max_dt: 0.01}").check_start()
 
 
 def test_a_linear_equation_is_solved_exactly(tmp_path) -> None:

@@ -1,14 +1,17 @@
 """The wave equation: exact solutions, conservation, time reversal, layouts, measured columns; the ground state and
-what is built from it."""
+what is built from it; vortex lines through the faces of the grid, and exp(-i x) by polynomials."""
 
 import math
 
 import gravity_cases as cases
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import WAVE, measured, stepped
 
 from simulator.physics.initial.soliton import radial_ground_state
+from simulator.physics.models.wave_functions import phase_factor, pierced_faces
 from simulator.physics.stepping import INTEGRATORS
 
 LUMPS = '{"psi": (1 + 0.4 * jnp.cos(x) * jnp.sin(y + z) + 0.3j * jnp.sin(2 * y)) * jnp.exp(0.2j * jnp.cos(z))}'
@@ -23,11 +26,9 @@ def lumps(*overrides: str, devices: int = 1, python: str = LUMPS):
 def test_a_plane_wave_only_turns() -> None:
     """psi = A exp(i k . x): density and potential are flat, each part of the step is exact."""
     run = cases.simulation(
-        WAVE,
-        "model.hbar_over_m=0.7",
-        "model.self_interaction=2",
+        WAVE, "model.hbar_over_m=0.7", "model.self_interaction=2",
         python='{"psi": 1.5 * jnp.exp(1j * (2 * x - y + z))}',
-    )
+    )  # fmt: skip
     end = stepped(run, run.state, 3.0, 7)
     turned = 0.7 / 2 * 6 * 3.0 + 2 * 1.5**2 / 0.7 * 3.0
     found = cases.coefficient(run, end.fields["psi"], (2, -1, 1))
@@ -59,12 +60,9 @@ def test_a_harmonic_oscillator_ground_state_rests() -> None:
     trap = "(x - L / 2)**2 + (y - L / 2)**2 + (z - L / 2)**2".replace("L", "14.0")
     changes = []
     run = cases.simulation(
-        WAVE,
-        "model.gravitational_constant=0",
-        "model.external_potential={kind: harmonic, frequency: [1, 1, 1]}",
-        *("grid.shape=24,24,24", "grid.box=14,14,14"),
-        python=f'{{"psi": jnp.exp(-({trap}) / 2) + 0j}}',
-    )
+        WAVE, "model.gravitational_constant=0", "model.external_potential={kind: harmonic, frequency: [1, 1, 1]}",
+        *("grid.shape=24,24,24", "grid.box=14,14,14"), python=f'{{"psi": jnp.exp(-({trap}) / 2) + 0j}}',
+    )  # fmt: skip
     for n in (40, 80):
         end = stepped(run, run.state, 2.0, n)
         before, after = (np.asarray(run.transform.inverse(s.fields["psi"])) for s in (run.state, end))
@@ -98,8 +96,7 @@ def test_a_users_potential_and_an_absorbing_edge() -> None:
 @pytest.mark.slow
 @pytest.mark.spmd
 def test_layouts_agree() -> None:
-    """8 devices, on which real fields by themselves would lie best on 4 x 2, complex ones on 2 x 4, against one: to
-    1e-12 of the largest value after 5 steps."""
+    """8 devices, where real fields alone would lie best on 4 x 2, complex ones on 2 x 4, to 1e-12 after 5 steps."""
     found, rows = [], []
     for devices, fft in ((1, ()), (8, ("fft.decomposition=pencil",))):
         run = lumps("grid.shape=12,10,8", *fft, devices=devices, python=LOPSIDED)  # has a centre of mass
@@ -139,8 +136,7 @@ def test_columns() -> None:
 
 
 def test_dt_resolves_the_fastest_phase() -> None:
-    """cfl 1: the corner's kinetic phase, or the largest spread of the potential's, is pi. What nothing binds has no
-    virial ratio."""
+    """cfl 1: the corner's kinetic phase, or the spread of the potential's, is pi; unbound, no virial ratio."""
     free = cases.simulation(WAVE, "model.gravitational_constant=0")
     assert np.isclose(float(free.state.memory["rate"]), 0.5 * 3 * 4**2 / math.pi)
     assert "virial_ratio" not in measured(free)
@@ -157,8 +153,7 @@ def test_single_precision_follows_double() -> None:
 
 
 def test_units() -> None:
-    """m = 1e-22 eV: the de Broglie wavelength at 10 km/s is h / (m v) = 12.05 kpc (Hui et al. 2017: 1.92 kpc for
-    lambda / 2 pi)."""
+    """m = 1e-22 eV: the de Broglie wavelength at 10 km/s, over 2 pi, is 1.92 kpc (Hui et al. 2017)."""
     run = cases.simulation(WAVE, "model.units=kpc_km_s_msun", "model.particle_mass=1")
     assert abs(run.model.hbar / 10 - 1.92) < 0.005
     assert np.isclose(run.model.gravity, 4.30092e-6, rtol=1e-5)
@@ -172,11 +167,9 @@ def test_the_virial_ratio_of_a_soliton(interaction: float, velocity: float) -> N
     """1, at rest and on its way (a velocity of 2 pi n / L), with self-interaction and without, relaxed to 1e-9 of mu
     in 14 core radii. 2 K / |W| is 1.50 and 1.38 there, because the periodic images pull too."""
     run = cases.simulation(
-        WAVE,
-        f"model.self_interaction={interaction}",
-        *("grid.shape=24,24,24", "grid.box=14,14,14"),
+        WAVE, f"model.self_interaction={interaction}", *("grid.shape=24,24,24", "grid.box=14,14,14"),
         SOLITON.replace("VX", str(velocity * 2 * math.pi / 14)),
-    )
+    )  # fmt: skip
     row = measured(run)
     assert 2 * (row["kinetic_energy"] + row["quantum_energy"]) > 1.3 * abs(row["potential_energy"])
     assert abs(row["virial_ratio"] - 1) < 1e-7
@@ -223,8 +216,7 @@ def test_the_radial_state_against_the_literature() -> None:
 
 @pytest.mark.smoke
 def test_a_relaxed_soliton_rests_in_its_box() -> None:
-    """Stationary on its own grid: what remains is the splitting error of dt, and order 4 has next to none. Measured:
-    1.7e-7 and 4.7e-5."""
+    """What remains is the splitting error of dt, and order 4 has next to none. Measured: 1.7e-7 and 4.7e-5."""
     assert drift(one("time.integrator=composition4"), 100) < 5e-7
     assert drift(one(), 400) < 1e-4
 
@@ -238,8 +230,7 @@ def test_the_three_sizes_are_one() -> None:
 
 
 def test_a_soliton_moves_with_its_velocity() -> None:
-    """v = 2 pi n hbar / (m L) fits the box: the centre moves by v t, the shape stays: to 9e-12 and 2e-9 (order
-    4 of the step)."""
+    """v = 2 pi n hbar / (m L) fits the box: the centre moves by v t to 9e-12, the shape stays to 2e-9."""
     v = 4 * math.pi / 14
     run = one("time.integrator=composition4", initial=f"core_radius: 1.0, velocity: [{v}, 0, 0], phase: 0.3")
     before, end = measured(run), stepped(run, run.state, 2.0, 60)
@@ -264,3 +255,52 @@ def test_several_and_a_merger() -> None:
     assert np.abs(a - b).max() < 1e-13 and np.abs(a).max() > 0.3
     middle = cases.simulation(WAVE, *BOX, merger.replace("seed: 5", "seed: 5, radius: 1e-9"))
     assert [measured(middle)[f"center_{x}"] for x in "xyz"] == pytest.approx([7.0] * 3, abs=1e-6)
+
+
+# Waves of six directions: vortex lines that wind through the whole box.
+TANGLE = " + ".join(
+    f"jnp.exp(1j * ({a} * x + {b} * y + {c} * z + {phase}))"
+    for a, b, c, phase in ((1, 0, 0, 0), (0, 1, 1, 2), (1, 1, 0, 1), (-1, 2, 1, 4), (2, -1, 0, 3), (0, 1, -2, 5))
+)
+
+
+def test_lines_that_cross_the_borders_of_shards_count_once() -> None:
+    """14 planes on 4 devices, pencils and jaxDecomp: every face is seen by one device, none twice."""
+    faces = []
+    for devices, fft in ((1, {}), (4, {}), (4, {"decomposition": "pencil"}), (2, {"backend": "jaxdecomp"})):
+        given = ("grid.shape=16,14,10", "grid.box=2*pi,2*pi,2*pi", *(f"fft.{k}={v}" for k, v in fft.items()))
+        run = cases.simulation(WAVE, *given, devices=devices, python=f'{{"psi": {TANGLE}}}')
+        faces.append(int(jax.jit(lambda f, r=run: pierced_faces(r.transform, f["psi"]))(run.state.fields)))
+    assert set(faces) == {_faces(run.fields["psi"])} and faces[0] > 0
+
+
+def _faces(psi) -> int:
+    """The same count from whole arrays."""
+    angle, total = np.angle(np.asarray(psi)), 0
+    for a, b in ((0, 1), (1, 2), (2, 0)):
+        corners = [angle, np.roll(angle, -1, a), np.roll(angle, (-1, -1), (a, b)), np.roll(angle, -1, b)]
+        turns = [(q - p + np.pi) % (2 * np.pi) - np.pi for p, q in zip(corners, [*corners[1:], angle], strict=True)]
+        total += int(abs(np.rint(sum(turns) / (2 * np.pi))).sum())
+    return total
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1e-30, 0.5, 10.0, 1e4])
+def test_the_phase_factor_is_the_exponential(dtype, size):
+    """The reduction errs by eps times the part of pi/2 that is not exact, for each turn: below eps here."""
+    angles = (size * np.linspace(-1, 1, 20001)).astype(dtype)
+    wide = angles.astype(np.longdouble)
+    found = np.asarray(phase_factor(jnp.asarray(angles)))
+    assert found.dtype == np.result_type(dtype, np.complex64)
+    eps = np.finfo(dtype).eps * max(1, size / 1e3)
+    assert abs(found.real - np.cos(wide)).max() < 2 * eps
+    assert abs(found.imag + np.sin(wide)).max() < 2 * eps
+
+
+def test_the_modulus_of_a_phase_factor_is_one_and_its_derivative_exact():
+    """Else a kick would not conserve mass: the error is of round-off, and of either sign."""
+    modulus = abs(np.asarray(phase_factor(jnp.linspace(-4, 4, 100001, dtype=jnp.float64)))) - 1
+    assert abs(modulus).max() < 4e-16 and abs(modulus.mean()) < 2e-17
+    x = jnp.float64(2.3)
+    value, slope = jax.jvp(phase_factor, (x,), (jnp.float64(1.0),))
+    np.testing.assert_allclose(slope, -1j * value, rtol=1e-15)

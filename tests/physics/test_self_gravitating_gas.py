@@ -38,16 +38,11 @@ def test_mass_and_momentum_are_conserved_to_round_off() -> None:
 
 
 def test_right_hand_side_against_numpy() -> None:
-    """All terms, of density and velocity that use modes up to 1 each: nothing is truncated or aliased at 32^3; the
-    largest difference is 1e-14."""
+    """Of density and velocity with modes up to 1: nothing is truncated or aliased at 32^3; differences are 1e-14."""
     run = clumps(
-        "model.viscosity=0.1",
-        "model.bulk_viscosity=0.05",
-        "model.polytropic_exponent=2",
-        "model.gravitational_constant=0.7",
-        "model.external_acceleration=[0.1, -0.2, 0.3]",
-        "grid.shape=32,32,32",
-    )
+        "model.viscosity=0.1", "model.bulk_viscosity=0.05", "model.polytropic_exponent=2",
+        "model.gravitational_constant=0.7", "model.external_acceleration=[0.1, -0.2, 0.3]", "grid.shape=32,32,32",
+    )  # fmt: skip
 
     f = run.state.fields
     found, _ = jax.jit(lambda f: run.model.tendency(f, 0.0))(f)
@@ -107,12 +102,10 @@ def test_columns() -> None:
     ("python", "message"),
     [
         ('{"density": 1 + 1.5 * jnp.cos(x) + 0 * y + 0 * z}', "the density lost its sign (least value -0.5)"),
-        (
-            '{"density": 1 + 0 * x, "velocity": [0.1 * jnp.sin(5 * y) + 0 * x + 0 * z, 0 * x, 0 * x]}',
-            "the flow is under-resolved: 100.0% of the squared momentum",
-        ),
+        ('{"density": 1 + 0 * x, "velocity": [0.1 * jnp.sin(5 * y) + 0 * x + 0 * z, 0 * x, 0 * x]}',
+         "the flow is under-resolved: 100.0% of the squared momentum"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_go_on_says_why(python: str, message: str) -> None:
     """A step that cannot be taken has no dt and leaves the fields as they are."""
     run = cases.simulation(GAS, "time.cfl=0.5", "time.dt=null", python=python)
@@ -132,10 +125,8 @@ def test_a_start_without_density() -> None:
 
 
 def isothermal_slab(points: int, depth: float) -> tuple[np.ndarray, float]:
-    """A hydrostatic density on `points` of a periodic line of length 2 pi, with mean 1 and c = 1, and its 4 pi G.
-
-    rho = exp(-phi), phi'' = q (rho - 1), phi(0) = -depth: Newton's method for phi and q = 4 pi G.
-    """
+    """A hydrostatic density on `points` of a periodic line of length 2 pi, with mean 1 and c = 1, and its 4 pi G. rho
+    = exp(-phi), phi'' = q (rho - 1), phi(0) = -depth: Newton's method for phi and q = 4 pi G."""
     x = np.arange(points) * 2 * math.pi / points
     k2 = np.fft.fftfreq(points, 1 / points) ** 2
     second = np.fft.ifft(-k2[:, None] * np.fft.fft(np.eye(points), axis=0), axis=0).real
@@ -155,18 +146,15 @@ def isothermal_slab(points: int, depth: float) -> tuple[np.ndarray, float]:
 
 
 def test_the_virial_ratio_of_a_hydrostatic_slab() -> None:
-    """1 in an equilibrium, whatever its place and motion: modes beyond 21 hold 1e-11 of the density. Without the
-    surface term it is 3 <p> / |W|, 8.6."""
+    """1 in an equilibrium, anywhere and in motion; modes beyond 21 hold 1e-11. Without the surface term it is 8.6."""
     rho, attraction = isothermal_slab(64, 1.0)
     assert rho.max() > 2 and rho.min() < 0.6
     modes = np.fft.fft(rho).real / 64
     series = " + ".join(f"{2 * modes[n]:.17g} * jnp.cos({n} * (x - 0.7))" for n in range(1, 22))
     run = cases.simulation(
-        GAS,
-        "grid.shape=64,4,4",
-        f"model.gravitational_constant={attraction / (4 * math.pi)}",
+        GAS, "grid.shape=64,4,4", f"model.gravitational_constant={attraction / (4 * math.pi)}",
         python=f'{{"density": 1 + {series} + 0 * y + 0 * z, "velocity": [0.3 + 0 * x, 0 * y, 0 * z]}}',
-    )
+    )  # fmt: skip
     row = measured(run)
     assert 3 / abs(row["potential_energy"]) > 8
     assert abs(row["virial_ratio"] - 1) < 1e-8
@@ -175,9 +163,8 @@ def test_the_virial_ratio_of_a_hydrostatic_slab() -> None:
 def test_statistics_do_not_know_a_mean_flow() -> None:
     """The same gas with U added: Mach number, virial ratio and the share of the edge, which is 0.1 here, stay."""
     wind = CLUMPS.replace("[0.3 *", "[1.5 + 0.3 *").replace("0.2 *", "-0.7 + 0.2 *")
-    rest, windy = (
-        measured(cases.simulation(GAS, "model.gravitational_constant=0.5", python=p)) for p in (CLUMPS, wind)
-    )
+    both = [cases.simulation(GAS, "model.gravitational_constant=0.5", python=p) for p in (CLUMPS, wind)]
+    rest, windy = map(measured, both)
     assert rest["mean_momentum_x"] != windy["mean_momentum_x"]
     assert windy["kinetic_energy"] > 3 * rest["kinetic_energy"]
     for name in ("mach_rms", "virial_ratio", "thermal_energy", "dissipation"):
@@ -220,9 +207,7 @@ def acceleration(run) -> np.ndarray:
     return np.asarray(run.transform.inverse(f))
 
 
-@pytest.mark.parametrize(
-    "kind", [k if k == "constant_power" else pytest.param(k, marks=pytest.mark.slow) for k in KINDS]
-)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k != "constant_power")) for k in KINDS])
 def test_momentum_gains_density_times_acceleration(kind: str) -> None:
     """d(rho u)/dt with the force minus without it is rho f, to round-off: the modes of density and force are few. The
     injection is the box mean of rho u . f, by a sum over the grid's points."""
@@ -231,10 +216,8 @@ def test_momentum_gains_density_times_acceleration(kind: str) -> None:
 
     def added(fields):
         force = force_of(run.forcing, s)
-        with_it, without = (
-            run.model.tendency(fields, s.time, a)[0]["momentum"] for a in (force(fields, s.time), None)
-        )
-        return run.transform.inverse(with_it - without)
+        rates = [run.model.tendency(fields, s.time, a)[0]["momentum"] for a in (force(fields, s.time), None)]
+        return run.transform.inverse(rates[0] - rates[1])
 
     rho, v, f = (np.asarray(a) for a in (run.fields["density"], run.fields["velocity"], acceleration(run)))
     found = np.asarray(jax.jit(added)(s.fields))

@@ -1,5 +1,4 @@
-"""Particles in flows: exact solutions through every integrator; and in the steps of a flow conserved stream
-functions, devices, buffers, samples of fields."""
+"""Particles in flows: exact solutions through every integrator, stream functions, buffers, samples of fields."""
 
 import jax
 import jax.numpy as jnp
@@ -63,8 +62,7 @@ def drift_of_stream_function(n, interpolation):
     ("interpolation", "order"), [("cubic_spline", 4), pytest.param("linear", 2, marks=pytest.mark.slow)]
 )
 def test_tracers_in_a_steady_flow_keep_its_stream_function(interpolation, order):
-    """The error of the interpolation alone falls at least with its order: along a path it changes its sign and in
-    part cancels."""
+    """The interpolation's error falls at least with its order: along a path it in part cancels."""
     errors = [drift_of_stream_function(n, interpolation) for n in (8, 16)]
     assert np.log2(errors[0] / errors[1]) > order
     assert errors[1] > 1e-9  # it is not round-off that is compared
@@ -72,17 +70,9 @@ def test_tracers_in_a_steady_flow_keep_its_stream_function(interpolation, order)
 
 @pytest.mark.slow
 @pytest.mark.spmd
-def test_devices_do_not_matter_and_a_step_gathers_nothing():
+def test_a_step_gathers_nothing():
     """Beside the transforms there are ghost planes, messages and sums of a few numbers."""
-    ends = []
-    for devices in (1, 4):
-        run = simulation(TURBULENCE, devices=devices)
-        ends.append(advanced(run, run.state, 10.0, 12).particles)
-    for name, particles in ends[0].items():
-        ours, alone = by_id(ends[1][name]), by_id(particles)
-        for record, values in alone.items():
-            np.testing.assert_allclose(ours[record], values, rtol=0, atol=1e-12, err_msg=f"{name} {record}")
-    found = collectives(run.compiled_loop())
+    found = collectives(simulation(TURBULENCE, devices=4).compiled_loop())
     kinds = {kind for kind, c in found.items() if c.count}
     assert kinds == {"all-to-all", "collective-permute", "all-reduce"} and found["all-reduce"].bytes < 2000
 
@@ -183,12 +173,15 @@ def inertial(**keys):
     return Inertial(InertialSettings(name="particles", count=1, **keys))
 
 
-def test_a_particle_relaxes_to_rest():
+def test_a_particle_relaxes_to_rest_in_a_time_of_its_own_or_of_the_flow():
     """v = v_0 exp(-t / tau), x = v_0 tau (1 - exp(-t / tau)): the drag is solved exactly."""
     tau, t, v = 0.4, 1.0, np.array([1.0, -2.0, 0.5])
     found = integrated(inertial(relaxation_time=tau), still, at([0, 0, 0], v), t, 200)
     np.testing.assert_allclose(found["velocity"], v * np.exp(-t / tau), rtol=0, atol=1e-14)
     np.testing.assert_allclose(found["position"], v * tau * (1 - np.exp(-t / tau)), rtol=0, atol=1e-8)
+    # tau = St / rms vorticity, here 2.
+    species = inertial(stokes_number=0.5)
+    assert float(species.relaxation_time(species.memory(jnp.float64(2.0)))) == 0.25
 
 
 def test_a_particle_settles():
@@ -220,14 +213,6 @@ def test_a_particle_in_solid_rotation(ratio):
 def test_every_integrator_moves_tracers_at_its_order(integrator, order):
     tracers, t = Tracers(TracerSettings(name="tracers", count=1)), 3.0
     exact = np.array([np.cos(ROTATION * t), np.sin(ROTATION * t), 0])
-    errors = [
-        abs(integrated(tracers, solid_rotation, at([1, 0, 0]), t, n, integrator)["position"] - exact).max()
-        for n in (10, 20)
-    ]
+    ends = [integrated(tracers, solid_rotation, at([1, 0, 0]), t, n, integrator)["position"] for n in (10, 20)]
+    errors = [abs(end - exact).max() for end in ends]
     assert abs(np.log2(errors[0] / errors[1]) - order) < 0.2
-
-
-def test_the_stokes_number_is_in_units_of_the_kolmogorov_time():
-    """tau = St / rms vorticity, here 2."""
-    species = inertial(stokes_number=0.5)
-    assert float(species.relaxation_time(species.memory(jnp.float64(2.0)))) == 0.25

@@ -34,13 +34,9 @@ CASES = [
     for case in ("1 slab fast", "1 slab low", "4 slab fast", "8 slab fast", "8 pencil fast")
 ]
 FEW = (
-    "navier_stokes double 1 slab fast",
-    "navier_stokes double 1 slab low",
-    "navier_stokes double 8 slab fast",
-    "navier_stokes single 8 pencil fast",
-    "mhd single 1 slab fast",
-    "schrodinger_poisson double 1 slab fast",
-)
+    "navier_stokes double 1 slab fast", "navier_stokes double 1 slab low", "navier_stokes double 8 slab fast",
+    "navier_stokes single 8 pencil fast", "mhd single 1 slab fast", "schrodinger_poisson double 1 slab fast",
+)  # fmt: skip
 pytestmark = [
     pytest.mark.gpu_program,
     pytest.mark.usefixtures("optimised"),
@@ -127,15 +123,12 @@ def without_transform_between(text: str) -> tuple[int, int]:
     return lacking, total
 
 
-def test_exchanges_overlap_transforms() -> None:
+def test_exchanges_overlap_transforms_and_narrow_ones_send_half() -> None:
     """All but one in each of the four stages of a step, there and back: fewer than the first of each direction."""
     text, _, _ = text_and_memory("navier_stokes double 8 slab fast")
     lacking, total = without_transform_between(text)
     assert total == 4 * (3 + 5) and lacking <= 4
-
-
-def test_narrow_exchanges_send_half() -> None:
-    """In the GPU's program, whose step differs by the conversions alone."""
+    # In the GPU's program, whose step differs by the conversions alone.
     full = text_and_memory("navier_stokes double 8 slab fast")[2]
     half = text_and_memory("navier_stokes double 8 slab fast", "fft.exchange=single")[2]
     assert half.sent == pytest.approx(0.5 * full.sent, rel=1e-6)  # beside a maximum's reduction

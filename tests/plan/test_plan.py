@@ -5,8 +5,10 @@ import argparse
 import json
 import re
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import pairwise
+from math import sin
 
 import pytest
 from bench_plan import compare
@@ -16,11 +18,13 @@ from simulator.cli import build_parser
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.errors import UserError
 from simulator.plan import Plan, Step, Steps, estimated_steps, fewest_devices, machine, measured, this_machine
+from simulator.plan import step as module
 from simulator.plan.abstract_run import with_memory, with_shape
 from simulator.plan.fitting import ERROR, NICE, POWERS, SAME_DEVICES_ERROR, Fitting, largest_shape, usable
 from simulator.plan.machines import EXCHANGE_LATENCY, KNOWN, PEER_LATENCY, START, Machine, missing
 from simulator.plan.plan import CACHED, seconds, slurm_time, snapshots_of, strong, weak
 from simulator.plan.report import lines_of, suggested
+from simulator.plan.step import needs
 from simulator.plan.traffic import Sent, Traffic
 
 SMALL = "grid.shape=32,32,32"
@@ -33,8 +37,7 @@ def run(*arguments: str) -> int:
 
 
 def test_seconds_by_hand() -> None:
-    """Eight devices, four a node: a device sends 3/7 of 7e6 bytes within its node and 4/7 to the other, over its
-    quarter of the node's network."""
+    """Of 7e6 bytes a device sends 3/7 within its node, 4/7 to the other over its quarter of the network."""
     moved = Traffic(3e9, 7e6, exchanges=2, kernels=10, overlapped=5e7, exchanged=(Sent(8e6, 8, 1),))
     took = seconds(moved, TINY, 8)
     assert took.arrays == 3.0
@@ -54,7 +57,7 @@ def test_a_device_without_description_is_named_with_the_cure(proportional) -> No
     assert any("a weaker estimate" in line and "devices.yaml" in line for line in lines_of(plan))
 
 
-def test_files_by_hand() -> None:
+def test_files_and_steps_by_hand() -> None:
     config = config_of("navier_stokes", SMALL, "time.stop=10", "output.snapshots.every=4")
     plan = Plan(config, TINY, 1, Steps(100, "given"))
     assert plan.files.snapshots == 4  # at 0, 4, 8 and 10
@@ -64,9 +67,6 @@ def test_files_by_hand() -> None:
     assert plan.files.all == 4 * plan.files.snapshot + 2 * plan.files.checkpoint
     assert snapshots_of(config_of("navier_stokes", SMALL, "output.snapshots.every_wall=60"), 100) is None
     assert snapshots_of(config_of("navier_stokes", "time.stop=8", "output.snapshots.every=4"), None) == 3
-
-
-def test_the_steps_of_a_fixed_dt_and_of_the_start() -> None:
     fixed = config_of("navier_stokes", "time.cfl=null", "time.dt=0.1", "time.stop=2")
     assert estimated_steps(fixed).count == 20
     # Taylor-Green: |u| + |v| reaches 1 at (pi/2, 0, 0): dt = cfl dx.
@@ -142,9 +142,8 @@ def test_suggestions_never_override(proportional) -> None:
     large = config_of("navier_stokes", "grid.shape=1024,1024,1024", "slurm.nodes=1", "slurm.gpus_per_node=1")
     _, (warning, *_) = suggested(large, SlurmSettings(), "v100")
     # 3 x 683 x 683 x 342 complex numbers, 7.66 GB; of low memory 11 times that, 21 GB on each of four.
-    assert re.match(
-        r"warning: \S+ needs \S+ GB on each of 1 v100 device, which have 30.7 GB; 4 would suffice", warning
-    )
+    needed = r"warning: \S+ needs \S+ GB on each of 1 v100 device, which have 30.7 GB; 4 would suffice"
+    assert re.match(needed, warning)
 
 
 def test_the_table_of_devices_is_plausible() -> None:
@@ -182,17 +181,13 @@ def test_the_search_finds_what_trying_everything_finds(proportional, name) -> No
     assert len(programs) <= 3
 
 
-def test_few_programs_are_compiled(proportional) -> None:
+def test_few_programs_are_compiled_but_an_estimate_near_the_limit_is_not_trusted(proportional) -> None:
     """One where the limit is expected; others only near it. Here 16 times 3.83 GB lie well below the limit on two
     devices, and on one the fast step holds 1.7 times as much as there is."""
     config = config_of("navier_stokes", "grid.shape=1024,1024,1024")
     assert fewest_devices(config, H100) == 2
     assert {asked[1:3] for asked in proportional.asked} <= {(2, "auto"), (1, "low")}
-
-
-def test_an_estimate_near_the_limit_is_not_trusted(proportional) -> None:
-    """A neighbour 1 % below the limit is compiled, one of half the size is not. On 66 points as many modes are kept
-    as on 64."""
+    # A neighbour 1 % below the limit is compiled, one of half the size not. 66 points keep as many modes as 64.
     config = config_of("navier_stokes", "grid.shape=64,64,64", "run.memory=fast")
     state = Step(config, 2, "gpu").state
     fitting = Fitting(config, replace(H100, memory=16.1 * state / 0.9))
@@ -206,15 +201,12 @@ def test_an_estimate_near_the_limit_is_not_trusted(proportional) -> None:
 FACTOR = 1.5
 
 
-def test_this_machine_is_measured(monkeypatch) -> None:
+def test_this_machine_is_measured_by_runs_that_can_start_on_few_points(monkeypatch) -> None:
     """The rate is that of some machine, between 0.1 GB/s and 10 TB/s."""
     monkeypatch.setattr(measured, "WHOLE", 0.0)
     found = this_machine(config_of("navier_stokes", "grid.shape=512,512,256"), 2, largest=12)
     assert found.measured and found.platform == "cpu" and "12 x 12 x 6" in found.source
     assert 1e8 < found.bandwidth < 1e13 and found.memory > 1e8 and found.link == found.bandwidth
-
-
-def test_a_run_that_cannot_start_on_few_points_is_refused_with_the_cure() -> None:
     forcing = "forcing={kind: ornstein_uhlenbeck, rate: 1, correlation_time: 1, band: [20, 21]}"
     config = config_of("navier_stokes", "grid.shape=512,512,512", forcing)
     with pytest.raises(UserError, match=r"^--device here: a step on 16 x 16 x 16 .* name a device instead"):
@@ -233,3 +225,36 @@ def test_a_step_takes_as_long_as_planned(optimised, devices, precision) -> None:
         config = config_of(kind, "grid.shape=48,48,48", f"precision={precision}")
         ratios[kind] = compare(config, devices, lambda: time.process_time() / devices, 24).ratio
     assert all(1 / FACTOR < ratio < FACTOR for ratio in ratios.values()), ratios
+
+
+TIMES = {"loop": 16, "diagnostics": 14, "output": 7}
+LOW = 11
+
+
+class Proportional:
+    """Memory in proportion to the state, but for a deviation of `deviation` at most; says what was asked for."""
+
+    def __init__(self):
+        self.deviation = 0.0
+        self.asked: set[tuple] = set()
+
+    def held(self, config, devices, platform, program) -> float:
+        self.asked.add((config.grid.shape, devices, config.run.memory, program))
+        times = LOW if program == "loop" and config.run.memory == "low" else TIMES[program]
+        deviation = self.deviation * sin(sum(config.grid.shape) + 7 * devices)
+        return (1 + deviation) * times * Step(config, devices, platform).state
+
+    def needs(self, config, devices, platform, program, target=None) -> Future[int]:
+        known: Future[int] = Future()
+        known.set_result(round(self.held(config, devices, platform, program)))
+        return known
+
+    def step(self, config, devices, platform) -> float:
+        return self.held(config, devices, platform, "loop")
+
+
+@pytest.fixture
+def proportional(monkeypatch) -> Proportional:
+    found = Proportional()
+    monkeypatch.setattr(module, needs.__name__, found.needs)
+    return found

@@ -1,13 +1,33 @@
 """One run on any number of devices and processes; what its compiled step sends and how often it is compiled."""
 
+import os
+import signal
+from pathlib import Path
+
 import numpy as np
 import pytest
-from run_support import CASE, call, free_port, largest_difference, simulate, started, table, write_case
+from fault_support import CONFIG, assert_clean, assert_near, ran, start_all, steps
+from run_support import (
+    CASE,
+    call,
+    children,
+    free_port,
+    is_gone,
+    largest_difference,
+    rows,
+    simulate,
+    started,
+    table,
+    wait_until,
+    write_case,
+)
 
 from simulator import Simulation, load_config, open_run
 from simulator.archive.manifest import committed
+from simulator.archive.reader import open_snapshot
 from simulator.cluster import rendezvous
 from simulator.cluster.rendezvous import Place
+from simulator.run.run_status import read_holder
 from simulator.simulation.advance import Until
 from simulator.spectral.collectives import collectives
 
@@ -114,3 +134,51 @@ def test_a_step_sends_two_all_to_alls_for_each_right_hand_side(simulation):
     # 6 kz (8 with padding) by 18 y (20) by 11 kx complex numbers at the exchange, which is of (x, y, kz) with 16 x.
     per_side = 8 * (8 * 20 * 16) * 16 / 4 * 3 / 4
     assert found["all-to-all"].bytes == pytest.approx(4 * per_side)
+
+
+@pytest.mark.slow
+def test_four_processes_to_one_two_three_and_back(tmp_path: Path):
+    (tmp_path / "run.yaml").write_text(CONFIG.replace("max_steps: 40", "max_steps: 100"))
+    fixed, undisturbed, run = ("time.cfl=null", "time.dt=0.05"), tmp_path / "undisturbed", tmp_path / "run"
+    ran(tmp_path, undisturbed, *fixed)
+    for leg, count in enumerate((4, 1, 2, 3, 4), start=1):
+        more = [*fixed, f"devices.count={count if count > 1 else 4}", f"time.max_steps={20 * leg}"]
+        if count == 1:
+            ran(tmp_path, run, *more)
+        else:
+            for process in start_all(["run", tmp_path / "run.yaml", "--output", run, *more], tmp_path, count):
+                code, said = process.ended()
+                assert code == 0, said
+        assert steps("checkpoints", run)[-1] == 20 * leg
+        newest = open_snapshot(committed(run / "checkpoints")[-1])
+        # Six kz planes over four processes are 2 + 2 + 2 + none: what has only padding writes no shard.
+        assert len(newest.manifest.shards) == min(count, 3)
+    assert_near(run, undisturbed)
+    assert_clean(run)
+    assert open_run(run).diagnostics["step"].tolist() == list(range(101))
+    ends = {20, 40, 60, 80, 100}  # each leg's last state is a snapshot
+    assert set(open_run(run).snapshots.steps) == {*open_run(undisturbed).snapshots.steps, *ends}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stuck_run_ends_with_its_launcher(tmp_path: Path, number: int):
+    """One of two processes is frozen: neither a signal to the launcher nor its death leaves a process behind."""
+    run, config = tmp_path / "run", write_case(tmp_path)
+    endless = ("time.stop=1e6", "time.cfl=null", "time.dt=1e-3", "run.stop_within=2", "--processes", "2")
+    with started("run", config, "--output", run, *endless) as launcher:
+        wait_until(lambda: rows(run) > 5, 240)
+        first = read_holder(run).pid  # type: ignore[union-attr]
+        (frozen,) = {*children(launcher.pid)} - {first}
+        try:
+            os.kill(frozen, signal.SIGSTOP)
+            launcher.send_signal(number)
+            wait_until(lambda: is_gone(first), 60)
+            said = launcher.stderr.read() if number == signal.SIGTERM else ""  # type: ignore[union-attr]
+            os.kill(frozen, signal.SIGCONT)
+        except ProcessLookupError:
+            pass  # the launcher has ended it
+        wait_until(lambda: is_gone(frozen), 60)
+        if number == signal.SIGTERM:
+            assert "has not answered SIGTERM for 2 s (run.stop_within)" in said
+            assert "Thread 0x" in said and launcher.wait(20) == 1

@@ -59,7 +59,7 @@ def test_in_a_notebook_one_display_that_is_replaced(monkeypatch):
     assert [name for _, name in shown] == [True, "one"] and stream.getvalue() == ""
 
 
-def test_the_speed_forgets_the_compilation():
+def test_the_speed_forgets_the_compilation_and_a_number_of_steps_shows_their_share():
     run_log, _ = log()
     now = [0.0]
     progress = Progress(run_log, 0.0, 1e6, clock=lambda: now[0])
@@ -69,9 +69,6 @@ def test_the_speed_forgets_the_compilation():
         now[0] = float(second)
         progress.update(second - 99, float(second - 99), 1.0)
     assert progress.steps_per_second == pytest.approx(1.0)
-
-
-def test_a_run_by_number_of_steps_shows_their_share():
     run_log, _ = log()
     progress = Progress(run_log, 0.0, 100.0, max_steps=10)
     progress.update(5, 0.0, 0.1)

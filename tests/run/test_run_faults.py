@@ -1,4 +1,4 @@
-"""Disks that fill, folders that refuse, checkpoints that rot, orphans that wake up: what a run says and leaves."""
+"""Full disks, folders that refuse, checkpoints that rot, orphans that wake up, kill -9 in every stage of saves."""
 
 import json
 import os
@@ -15,6 +15,7 @@ from fault_support import (
     Harm,
     Limit,
     ReadOnly,
+    assert_blameless,
     assert_clean,
     assert_equal,
     assert_near,
@@ -24,11 +25,13 @@ from fault_support import (
     flip,
     freeze,
     is_frozen,
+    ran,
     start,
     start_all,
     steps,
 )
 from run_support import wait_until
+from storage_support import STAGES
 
 from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
@@ -49,17 +52,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(place: Path) -> Path:
-    run = place / "undisturbed"
-    assert call(["run", place / "run.yaml", "--output", run], place)[0] == 0
-    return run
+    ran(place, place / "undisturbed")
+    return place / "undisturbed"
 
 
 @pytest.fixture(scope="module")
 def half(place: Path, undisturbed: Path) -> Path:
     """The same run, killed when it had reached step 28."""
     run = place / "half"
-    code, _ = call(["run", place / "run.yaml", "--output", run], place, Harm("copied", nth=12))
-    assert code == -signal.SIGKILL
+    ran(place, run, harm=Harm("copied", nth=12), code=-signal.SIGKILL)
     assert steps("checkpoints", run) == [20, 24, 28]
     return run
 
@@ -78,15 +79,13 @@ def test_damaged_checkpoints_are_named_and_skipped(place: Path, undisturbed: Pat
     good, cut_off, flipped = committed(run / "checkpoints")
     cut(shards(cut_off)[0], 0.7)
     flip(shards(flipped)[0], 0.6)
-    code, said = call(["run", place / "run.yaml", "--output", run], place)
-    assert code == 0, said
+    said = ran(place, run)
     assert f"skipped {flipped}: shards/p00000.h5: altered (its checksum does not match)" in said
     assert f"skipped {cut_off}: shards/p00000.h5: short: " in said
     assert f"continuing from {good}" in said
     assert "removed the output later than step 20: 12 rows of diagnostics.csv" in said
     assert "snapshot 00000024, checkpoint 00000024, checkpoint 00000028" in said
     assert_equal(run, undisturbed)
-    assert_clean(run)
 
 
 def test_no_good_checkpoint_is_a_failure_that_changes_nothing(place: Path, run: Path):
@@ -96,8 +95,7 @@ def test_no_good_checkpoint_is_a_failure_that_changes_nothing(place: Path, run: 
         if harm != "shard":
             flip(checkpoint / "manifest.json", 0.5)
     before = everything(run)
-    code, said = call(["run", place / "run.yaml", "--output", run], place)
-    assert code == 1, said
+    said = ran(place, run, code=1)
     assert said.splitlines()[-1] == f"{run}: none of its checkpoints is good; start again with --overwrite"
     assert said.count("skipped ") == 3 and "shards/p00000.h5: missing" in said
     after = everything(run)
@@ -123,15 +121,11 @@ def test_another_versions_checkpoints_are_skipped_with_the_reason(run: Path):
         ("snapshots/00000030", "snapshots.every_steps=10", Harm("copied", act=Limit(95_000))),
     ],
 )
-def test_a_full_disk_is_one_line_and_harms_nothing(
-    place: Path, undisturbed: Path, run: Path, name: str, every: str, harm: Harm
-):
+def test_a_full_disk_is_one_line_and_harms_nothing(place: Path, undisturbed: Path, run: Path, name, every, harm):
     """No file may grow beyond a size, as with a quota; with room again the run goes on as if nothing had been."""
     saved = ("checkpoints/", "snapshots/")
     kept = {name: data for name, data in everything(run).items() if name.startswith(saved)}
-    arguments = ["run", place / "run.yaml", "--output", run]
-    code, said = call([*arguments, f"output.{every}"], place, harm)
-    assert code == 1, said
+    said = ran(place, run, f"output.{every}", harm=harm, code=1)
     last = said.splitlines()[-1]
     kept_whole = "all earlier output is intact" if name.endswith(".h5") else "earlier files are untouched"
     assert name in last and "File too large" in last and last.endswith(kept_whole), said
@@ -141,8 +135,7 @@ def test_a_full_disk_is_one_line_and_harms_nothing(
     assert main(["verify", str(run), "--quiet"]) == 0
     after = everything(run)
     assert {name for name in kept if name in after and kept[name] != after[name]} == set()
-    code, said = call(arguments, place)
-    assert code == 0, said
+    ran(place, run)
     assert_near(run, undisturbed, 0.0)
     assert_clean(run)
 
@@ -153,17 +146,12 @@ def test_a_full_disk_is_one_line_and_harms_nothing(
     ("victim", "harm", "last"),
     [
         # Room for rows, not for spectra.h5 and a checkpoint, which are written at the same time.
-        (
-            0,
-            Harm("done", act=Limit(9000)),
-            r"File too large: {run}/spectra.h5; all earlier .*|{run}/checkpoints/\d+ was not written: .*",
-        ),
+        (0, Harm("done", act=Limit(9000)),
+         r"File too large: {run}/spectra.h5; all earlier .*|{run}/checkpoints/\d+ was not written: .*"),
         (1, Harm("copied", nth=2, act=Limit(30_000)), r"{run}/snapshots/\d+ was not written: process 1 on .*"),
     ],
-)
-def test_a_full_disk_of_one_of_two_processes_ends_both(
-    place: Path, tmp_path: Path, victim: int, harm: Harm, last: str
-):
+)  # fmt: skip
+def test_a_full_disk_of_one_of_two_processes_ends_both(place: Path, tmp_path: Path, victim, harm, last):
     """In the middle of an event the other waits in collectives, to which the victim must come; and in a save."""
     run = tmp_path / "run"
     started = start_all(["run", place / "run.yaml", "--output", run], place, 2, harm, victim)
@@ -176,23 +164,18 @@ def test_a_full_disk_of_one_of_two_processes_ends_both(
 
 @pytest.mark.slow
 def test_a_folder_that_turns_read_only(place: Path, undisturbed: Path, run: Path):
-    arguments = ["run", place / "run.yaml", "--output", run]
-
-    code, said = call(arguments, place, Harm("gathered", act=ReadOnly(run / "checkpoints"), tame=True))
+    said = ran(place, run, harm=Harm("gathered", act=ReadOnly(run / "checkpoints"), tame=True), code=1)
     os.chmod(run / "checkpoints", 0o755)
-    assert code == 1, said
     assert f"{run}/checkpoints/00000032 was not written: " in said.splitlines()[-1], said
     assert "Permission denied" in said.splitlines()[-1] and "Traceback" not in said
     assert main(["verify", str(run), "--quiet"]) == 0
 
     os.chmod(run, 0o555)
-    code, said = call(arguments, place, Harm(tame=True))
+    said = ran(place, run, harm=Harm(tame=True), code=2)
     os.chmod(run, 0o755)
-    assert (code, said) == (2, f"output.directory: {run}: Permission denied\n")
-    code, said = call(arguments, place)
-    assert code == 0, said
+    assert said == f"output.directory: {run}: Permission denied\n"
+    ran(place, run)
     assert_equal(run, undisturbed)
-    assert_clean(run)
 
 
 def test_a_live_run_is_verified_and_a_second_start_refused(place: Path, tmp_path: Path):
@@ -218,15 +201,12 @@ def test_a_live_run_is_verified_and_a_second_start_refused(place: Path, tmp_path
 def test_an_orphan_that_wakes_up_writes_nothing(place: Path, tmp_path: Path):
     """Its node was lost in the middle of a save, as it seemed for an hour; another start finished the run."""
     run = tmp_path / "run"
-    arguments = ["run", place / "run.yaml", "--output", run]
-    orphan = start(arguments, place, Harm("gathered", nth=7, act=freeze))
+    orphan = start(["run", place / "run.yaml", "--output", run], place, Harm("gathered", nth=7, act=freeze))
     try:
         wait_until(lambda: is_frozen(orphan))
         holder = read_holder(run)
         os.utime(run / "lock", (0, 0))
-        code, said = call(arguments, place)
-        assert code == 0, said
-        assert f"took over {run}/lock from {holder}: not renewed for" in said
+        assert f"took over {run}/lock from {holder}: not renewed for" in ran(place, run)
         before = everything(run)
         os.kill(orphan.pid, signal.SIGCONT)
         code, said = orphan.ended()
@@ -242,10 +222,8 @@ def test_an_orphan_that_wakes_up_writes_nothing(place: Path, tmp_path: Path):
 
 def test_an_edited_configuration(place: Path, run: Path):
     """Changed keys are printed, and a snapshot tells with which configuration it was made."""
-    arguments = ["run", place / "run.yaml", "--output", run]
     fields = "output.snapshots.fields=[velocity, pressure]"
-    code, said = call([*arguments, "time.dt=0.01", "output.compression=gzip", fields], place)
-    assert code == 0, said
+    said = ran(place, run, "time.dt=0.01", "output.compression=gzip", fields)
     assert "output.compression: none -> gzip" in said and "time.dt: nothing -> 0.01" in said
     times = open_run(run).diagnostics["time"]
     np.testing.assert_allclose(times[29:], times[28] + 0.01 * np.arange(1, 13), rtol=1e-14)
@@ -265,3 +243,94 @@ def test_an_edited_configuration(place: Path, run: Path):
     assert provenance["devices"]["count"] == 2 and provenance["versions"]["jax"]
     plain, packed = (committed(run / "snapshots")[i] for i in (1, -1))
     assert open_snapshot(packed).manifest.compression == "gzip" != open_snapshot(plain).manifest.compression
+
+
+REACHED = [stage for stage in STAGES if stage != "moved aside"]
+"""A run never saves the same step twice: it removes what is later than its checkpoint (storage tests replace)."""
+DIFFERENT = ["copied", "shard written", "before rename", "renamed", "index written"]
+"""Stages that leave different things for the next start of a run; tests/archive kills savers in all stages."""
+BEFORE_COMMIT = STAGES[1 : STAGES.index("renamed")]
+"""Stages in which a temporary folder is there."""
+
+
+MORE = "time.max_steps=72"
+"""Steps enough for a kill in every stage."""
+
+
+@pytest.fixture(scope="module")
+def longer(place: Path) -> Path:
+    ran(place, run := place / "longer", MORE)
+    assert steps("checkpoints", run) == [64, 68, 72]
+    return run
+
+
+@pytest.mark.parametrize("stages", [DIFFERENT, pytest.param(REACHED, marks=pytest.mark.slow)], ids=["some", "all"])
+def test_killed_in_stages_of_a_save(place: Path, longer: Path, stages: list[str]):
+    """Several starts of one run, each killed in the next stage of the third save it comes to; then it ends."""
+    run, killed_at = place / f"{len(stages)} stages", None
+    for stage in (*stages, None):
+        # Three saves hold a checkpoint at least, so that every start gets further; every other save has an index.
+        harm = Harm(stage, nth=2 if stage == "index written" else 3)
+        said = ran(place, run, MORE, harm=harm, code=-signal.SIGKILL if stage else 0)
+        # The main thread goes on meanwhile: a half-written series may be left too.
+        left = re.search(r"/\.tmp-\d{8}-\w+: left by a run that was killed", said)
+        assert bool(left) == (killed_at in BEFORE_COMMIT), (killed_at, said)
+        assert (f"took over {run}/lock" in said) == (killed_at is not None), said
+        assert_blameless(run)
+        killed_at = stage
+    assert_equal(run, longer)
+
+
+@pytest.mark.slow
+def test_killed_between_a_snapshot_and_its_index(place: Path, longer: Path):
+    """The snapshot stands; the next start makes its index."""
+    run = place / "index"
+    ran(place, run, MORE, harm=Harm("committed", nth=4), code=-signal.SIGKILL)
+    assert steps("snapshots", run) == [0, 8] and steps("checkpoints", run) == [4, 8]
+    (run / "snapshots" / "00000008.h5").unlink()
+    (run / "snapshots" / "00000000.vtkhdf").unlink()
+    assert f"{run}/snapshots/00000008.h5: was missing, made again" in ran(place, run, MORE)
+    assert_equal(run, longer)
+
+
+def _kill_in_two_processes(place: Path, run: Path, stage: str, victim: int) -> None:
+    """A lost node: one process dies in a stage of a save, and whoever started them ends the other."""
+    arguments = ["run", place / "run.yaml", "--output", run, MORE]
+    started = start_all(arguments, place, 2, Harm(stage, nth=3), victim)
+    code, said = started[victim].ended()
+    for process in started:
+        process.kill()
+    assert code == -signal.SIGKILL, said
+    assert_blameless(run)
+
+
+@pytest.mark.spmd
+def test_one_of_two_processes_is_killed(place: Path, longer: Path):
+    """Continued by one process on as many devices, to the same end."""
+    run = place / "two"
+    _kill_in_two_processes(place, run, "shard written", 1)
+    assert steps("checkpoints", run) == [4]
+    said = ran(place, run, MORE)
+    assert f"continuing from {run}/checkpoints/00000004" in said
+    # If the other process saw the loss before it was killed, it ended the run and left nothing to remove.
+    assert f"removed {run}/snapshots/.tmp-00000008-" in said or "continuing a run that failed" in said
+    assert_near(run, longer)
+    assert_clean(run)
+
+
+@pytest.mark.slow
+@pytest.mark.spmd
+@pytest.mark.parametrize("victim", [0, 1])
+def test_two_processes_killed_at_every_stage(place: Path, victim: int):
+    """Continued by two processes each time; equal, bit for bit, to two that were not disturbed."""
+    arguments = ["run", place / "run.yaml", MORE, "--output"]
+    undisturbed, run = place / f"undisturbed two {victim}", place / f"stages two {victim}"
+    for process in start_all([*arguments, undisturbed], place, 2):
+        assert process.ended()[0] == 0
+    only_first = ("manifest written", "before rename", "renamed", "committed", "index written")
+    for stage in REACHED:
+        if stage not in only_first or (victim == 0 and stage != "index written"):
+            _kill_in_two_processes(place, run, stage, victim)
+    for process in start_all([*arguments, run], place, 2):
+        assert process.ended()[0] == 0
+    assert_equal(run, undisturbed)

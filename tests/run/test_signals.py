@@ -54,16 +54,13 @@ def test_in_another_thread_the_programs_own_handlers_stay():
     assert seen == [before, 0]
 
 
-def test_two_interrupts_of_one_key_press_count_once():
+def test_two_interrupts_of_one_key_press_count_once_and_the_launcher_forwards_as_many(monkeypatch):
     now = [0.0]
     with SignalFlags(lambda: now[0]) as flags:
         for now[0] in (0.0, 0.1, 0.4):
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.05)
         assert flags.received == signal.SIGINT
-
-
-def test_the_launcher_forwards_a_second_interrupt_when_a_run_counts_it(monkeypatch):
     now, sent = [0.0], []
     monkeypatch.setattr("simulator.cluster.launcher.time.monotonic", lambda: now[0])
     with Forwarding(sent.append):
@@ -74,9 +71,8 @@ def test_the_launcher_forwards_a_second_interrupt_when_a_run_counts_it(monkeypat
 
 def spawned(program: str) -> subprocess.Popen[str]:
     """A process that runs this program, once it has said that it is ready."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, **pipes)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return process
 
@@ -139,7 +135,7 @@ def test_files_in_the_run_folder_ask_and_are_removed_when_obeyed(tmp_path):
     Watch(SignalFlags()).obey(flags)
 
 
-def test_the_deadline_comes_with_its_lead():
+def test_the_deadline_comes_with_its_lead_and_flags_reduce_by_their_maximum():
     now = 900.0
     watch = Watch(SignalFlags(), deadline=1000.0, lead=60.0, clock=lambda: now)
     assert not watch.poll().any()
@@ -148,9 +144,6 @@ def test_the_deadline_comes_with_its_lead():
     assert stop_reason(watch.poll()) == "the job ends in 54 s"
     now = 2000.0
     assert watch.poll()[Flag.DEADLINE] == 1
-
-
-def test_flags_of_all_processes_reduce_by_their_maximum():
     mine = Watch(SignalFlags()).poll(wall=(False, True))
     other = Watch(SignalFlags()).poll(failed=True, wall=(False, False))
     agreed = np.maximum(mine, other)
@@ -161,14 +154,10 @@ def test_flags_of_all_processes_reduce_by_their_maximum():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("0:07", 7.0),
-        ("29:59", 1799.0),
-        ("2:00:01", 7201.0),
-        ("10-23:59:59", 950399.0),
-        ("UNLIMITED", None),
+        ("0:07", 7.0), ("29:59", 1799.0), ("2:00:01", 7201.0), ("10-23:59:59", 950399.0), ("UNLIMITED", None),
         ("", None),
     ],
-)
+)  # fmt: skip
 def test_what_squeue_calls_time_left(text, expected):
     assert seconds(text) == expected
 

@@ -47,12 +47,8 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def call(checkout: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {
-        key: value for key, value in os.environ.items() if key not in ("PYTHON", "SIMULATOR_VENV", "PYTHONPATH")
-    }
-    return subprocess.run(
-        arguments, cwd=checkout, env=environment | variables, capture_output=True, text=True, timeout=300
-    )
+    own = {k: v for k, v in os.environ.items() if k not in ("PYTHON", "SIMULATOR_VENV", "PYTHONPATH")} | variables
+    return subprocess.run(arguments, cwd=checkout, env=own, capture_output=True, text=True, timeout=300)
 
 
 def shell(checkout: Path, line: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -82,15 +78,12 @@ def test_the_newest_interpreter_that_works_is_taken(checkout: Path, path: str, t
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{good}\n", "")
 
 
-def test_no_interpreter_is_one_line_that_says_what_to_load(checkout: Path, path: str) -> None:
+def test_no_interpreter_is_one_line_and_a_named_one_has_to_work(checkout: Path, path: str, tmp_path: Path) -> None:
     done = call(checkout, "scripts/run", "x.yaml", PATH=path)
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     assert "module load python/3.12" in done.stderr
     assert not (checkout / ".venv").exists()
-
-
-def test_a_named_interpreter_has_to_work(checkout: Path, tmp_path: Path) -> None:
     old = tool(tmp_path / "old", "python3.9", "exit 1")
     done = call(checkout, "scripts/run", "x.yaml", PYTHON=str(old))
     assert done.returncode == 2
@@ -105,9 +98,7 @@ def test_a_named_interpreter_has_to_work(checkout: Path, tmp_path: Path) -> None
         ("echo 'NVIDIA-SMI has failed'; exit 9", "cpu"),
     ],
 )
-def test_cuda_is_taken_where_nvidia_smi_answers(
-    checkout: Path, path: str, tmp_path: Path, says: str, extra: str
-) -> None:
+def test_cuda_is_taken_where_nvidia_smi_answers(checkout, path, tmp_path, says, extra) -> None:
     tool(tmp_path / "gpu", "nvidia-smi", says)
     assert shell(checkout, "detect_extra", PATH=f"{tmp_path}/gpu:{path}").stdout == f"{extra}\n"
     assert shell(checkout, "detect_extra", PATH=path).stdout == "cpu\n"

@@ -52,14 +52,7 @@ def snapshots(folder):
         save(folder / "snapshots", step, [*vectors, Dataset("dye", b[0], axes)], {"time": step / 2})
 
 
-def test_every_evolved_scalar_and_the_magnetic_field_are_drawn(tmp_path):
-    folder = a_run(tmp_path / "run")
-    snapshots(folder)
-    drawn = {path.name for path in plot_run(folder).files}
-    assert {"slices_dye.png", "slices_magnetic_magnitude.png", "diagnostics.png"} <= drawn
-
-
-def test_fields_kinds_and_times_are_chosen(tmp_path, capsys):
+def test_fields_kinds_and_times_are_chosen_and_by_default_all_that_evolves(tmp_path, capsys):
     folder = a_run(tmp_path / "run")
     snapshots(folder)
     assert main(["plot", str(folder), "--field", "velocity_x,dye", "--time", "1:"]) == 0
@@ -74,6 +67,8 @@ def test_fields_kinds_and_times_are_chosen(tmp_path, capsys):
         assert shown.out == "" and "nothing of nothing to draw; there are: dissipation, " in shown.err
     assert main(["plot", str(folder), "--what", "spectrum"]) == 2
     assert "no 'spectrum'; known: diagnostics, spectra" in capsys.readouterr().err
+    drawn = {path.name for path in plot_run(folder).files}
+    assert {"slices_dye.png", "slices_magnetic_magnitude.png", "diagnostics.png"} <= drawn
 
 
 WINDOWS = {"0.5:1.5": [0.5, 1.0, 1.5], "1:": [1.0, 1.5, 2.0], ":0.6": [0.0, 0.5], "0:0": [0.0], ":": list(TIMES)}
@@ -172,16 +167,10 @@ def test_lines_of_theory_only_where_a_flow_may_be_turbulent(tmp_path):
     drawn = [{path.stem for path in plot_run(run).files} for run in (turbulent, laminar)]
     assert "spectrum_compensated" in drawn[0] and "spectrum_compensated" not in drawn[1]
     young = {
-        "reynolds_taylor": 500.0,
-        "kolmogorov_scale": 0.03,
-        "dissipation": 5e-4,
-        "integral_scale": 1.3,
-        "u_rms": 0.29,
-    }
-    assert not may_be_turbulent(
-        open_run(turbulent).spectra, {"time": TIMES, **{n: 0 * TIMES + v for n, v in young.items()}}
-    )
+        "reynolds_taylor": 500.0, "kolmogorov_scale": 0.03, "dissipation": 5e-4, "integral_scale": 1.3, "u_rms": 0.29,
+    }  # fmt: skip
     series = open_run(turbulent).spectra
+    assert not may_be_turbulent(series, {"time": TIMES, **{n: 0 * TIMES + v for n, v in young.items()}})
     assert len(spectrum(series, "kinetic_energy").axes[0].get_lines()) == 6  # five times and the slope
     assert len(spectrum(series, "kinetic_energy", guide=False).axes[0].get_lines()) == 5
 
@@ -258,15 +247,12 @@ def test_points_are_joined_along_the_parameter_and_words_stand_at_ticks() -> Non
     np.testing.assert_array_equal(axes.lines[0].get_xdata(), [0, 0, 1, 1])
 
 
-def test_curves_have_the_colour_of_one_parameter_and_the_line_of_another() -> None:
+def test_curves_have_the_colour_of_one_parameter_the_line_of_another_and_a_bar_for_many() -> None:
     curve = DrawnCurve(np.array([0.0, 1.0]), np.array([1.0, 2.0]))
     (axes,) = overlay([curve, curve, curve, None], "t", "E", coded(VISCOSITY, PRECISION))[0].axes
     first, second, third = axes.lines
     assert first.get_color() == second.get_color() != third.get_color()
     assert first.get_linestyle() == third.get_linestyle() != second.get_linestyle()
-
-
-def test_many_values_get_a_colour_bar() -> None:
     many = Parameter("initial.amplitude", list(np.linspace(1, 2, 12)))
     curve = DrawnCurve(np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 1e-20]))
     axes, bar = overlay([curve] * 12, "k", "E", coded(many, None), "xy")[0].axes

@@ -78,15 +78,7 @@ def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):
     assert not [line for line in still.axes[0].lines if line.get_linestyle() == "--"]
 
 
-def test_the_scale_factor_without_jax_is_the_traced_one():
-    background = Background(CosmologySettings(**COSMOS))
-    for a in (0.02, 0.021, 0.3, 1.0):
-        time = background.time_of(a)
-        assert background.scale_factor_at(time) == pytest.approx(a, rel=1e-9)
-        assert background.scale_factor_at(time) == pytest.approx(float(background.scale_factor(time)), rel=1e-12)
-
-
-def test_rows_of_an_expanding_run_are_spread_in_the_scale_factor():
+def test_rows_of_an_expanding_run_are_spread_in_the_scale_factor_which_needs_no_jax():
     labels = Labels({"kind": "schrodinger_poisson", "cosmology": COSMOS})
     background = labels.background
     times = np.linspace(0, background.time_of(0.5), 400)
@@ -95,6 +87,11 @@ def test_rows_of_an_expanding_run_are_spread_in_the_scale_factor():
     assert chosen[0] == 0 and chosen[-1] == 399
     np.testing.assert_allclose(np.diff(np.log(a)), np.log(25) / 3, rtol=0.05)
     assert Labels(WAVES).rows(times, 4) == [0, 133, 266, 399]
+    background = Background(CosmologySettings(**COSMOS))
+    for a in (0.02, 0.021, 0.3, 1.0):
+        time = background.time_of(a)
+        assert background.scale_factor_at(time) == pytest.approx(a, rel=1e-9)
+        assert background.scale_factor_at(time) == pytest.approx(float(background.scale_factor(time)), rel=1e-12)
 
 
 def write_others(folder):

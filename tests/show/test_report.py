@@ -131,29 +131,22 @@ def test_mass_that_is_lost_is_bad(tmp_path):
     assert found["conservation (mass)"].verdict == "bad" and found["conservation (mass)"].value == "0.001"
 
 
-def test_a_run_that_goes_on_is_looked_at_again(tmp_path):
+def test_a_run_that_goes_on_is_looked_at_again_until_it_ends(tmp_path, capsys):
     folder = a_run(tmp_path / "run", state="running")
     assert '<meta http-equiv="refresh" content="7">' in report_run(folder, refresh=7).read_text()
     write_state(folder, RunState("finished", 4, 1.0, 1.0, 100.0, 5.0, 0.1))
     assert '"refresh"' not in report_run(folder, refresh=7).read_text()
-
-
-def test_watching_ends_with_the_run(tmp_path, capsys):
-    folder = a_run(tmp_path / "run")
     assert main(["report", str(folder), "--watch", "1"]) == 0
     assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
 
 
-def test_a_run_that_has_written_nothing_has_a_page(tmp_path):
-    (tmp_path / "config.yaml").write_text(CONFIG)
-    assert "not started" in " ".join(read(report_run(tmp_path)).text)
-
-
-def test_what_is_no_run_is_refused(tmp_path, capsys):
+def test_what_is_no_run_is_refused_and_one_that_has_written_nothing_has_a_page(tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 2
     assert "neither a run nor a sweep" in capsys.readouterr().err
     with pytest.raises(UserError, match="no such folder"):
         report_run(tmp_path / "absent")
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    assert "not started" in " ".join(read(report_run(tmp_path)).text)
 
 
 def a_sweep(folder, count):

@@ -52,8 +52,7 @@ def off(gradient, at, way, h: float = 1e-3) -> float:
 
 
 def test_against_finite_differences(flow) -> None:
-    """Of states after 3^2 and 7^2 further steps on 2 devices, which gather nothing: by the viscosity, and along a
-    direction of the fields."""
+    """Of states after 3^2 and 7^2 further steps on 2 devices: by the viscosity, and along a direction."""
     weighed, fields = energies(flow), flow.state.fields
     gradient = differentiate(flow, lambda *states: sum(map(weighed, states)), steps=(9, 58), dt=DT)
 
@@ -74,6 +73,8 @@ def test_against_finite_differences(flow) -> None:
     # for the values, and the transposes of all four. All states and rates are kept: nothing else is computed again.
     calls = program.as_text().count('custom_call_target="simulator_stage"')
     assert calls == (2 * 2 * (4 + 2 + 4) if flow.transform.kernels == "native" else 0)
+    gradient = differentiate(flow, energies(flow), steps=2, dt=DT)
+    assert off(gradient, {"initial.energy": 0.5}, {"initial.energy": 1.0}) < 1e-6
 
 
 def test_particles_are_refused(tmp_path) -> None:
@@ -149,8 +150,7 @@ def waves_of(p, size: float = 1.0) -> jax.Array:
     ],
 )
 def test_particles_by_the_start(devices: int, precision: str, power: str) -> None:
-    """By numbers of the spectrum, the seed's modes and Omega_m, of which the start knows, too; in single precision
-    the round-off of a loss is 1e-6, over h = 0.02."""
+    """By the spectrum's numbers, the seed's modes, Omega_m; single precision rounds by 1e-6 over h = 0.02."""
     units = ("model.units=mpc_h_km_s_msun_h", "grid.box=[200, 200, 200]", "model.cosmology.hubble=100")
     own = gravity_cases.simulation(
         gravity_cases.MATTER,
@@ -173,11 +173,6 @@ def test_particles_by_the_start(devices: int, precision: str, power: str) -> Non
     h, tolerance = (2e-2, 1e-3) if precision == "single" else (1e-3, 1e-6)
     assert abs(gradient.value(at) / gradient.value({"model.cosmology.matter": 0.3}) - 1) < tolerance
     assert off(gradient, at, way, h) < tolerance
-
-
-def test_by_numbers_of_the_start(flow) -> None:
-    gradient = differentiate(flow, energies(flow), steps=2, dt=DT)
-    assert off(gradient, {"initial.energy": 0.5}, {"initial.energy": 1.0}) < 1e-6
 
 
 SLOPES = """
@@ -221,10 +216,8 @@ def test_two_processes(of: str, tmp_path) -> None:
         own = {"SIMULATOR_COORDINATOR": f"127.0.0.1:{free_port()}", "SIMULATOR_NUM_PROCESSES": str(count)}
         all_of = [{**own, "SIMULATOR_SECRET": "a" * 16, "SIMULATOR_PROCESS_ID": str(i)} for i in range(count)]
         each = [
-            subprocess.Popen(
-                command, env={**os.environ, **(e if count > 1 else {})}, stdout=subprocess.PIPE, text=True
-            )
-            for e in all_of
+            subprocess.Popen(command, env={**os.environ, **e}, stdout=subprocess.PIPE, text=True)
+            for e in (all_of if count > 1 else [{}])
         ]
         said += [process.communicate(timeout=300)[0].splitlines()[-1] for process in each]
     assert said[0].startswith("[") and said == said[:1] * 3
@@ -272,27 +265,20 @@ def test_by_the_arrays_of_a_closure(shape, tmp_path) -> None:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), others, slopes[0])
     first, last = arrays["layers"]
 
-    def central(h: float) -> float:
-        higher, lower = ({KEY: {"layers": [first, {"w": last["w"] + s}]}} for s in (h, -h))
-        return float(gradient.value(higher) - gradient.value(lower)) / (2 * h)
-
-    assert slopes[0][1]["w"].sum() == pytest.approx((4 * central(5e-4) - central(1e-3)) / 3, rel=1e-6)
+    way = {KEY: {"layers": [{"w": 0 * first["w"]}, {"w": 1 + 0 * last["w"]}]}}
+    assert off(gradient, {KEY: arrays}, way) < 1e-6
     np.savez(tmp_path / "arrays.npz", **{"layers/0/w": 2 * first["w"], "layers/1/w": last["w"]})
     read = closed(tmp_path, shape, 1, f"model.subgrid.arrays={tmp_path / 'arrays.npz'}").model.varied_arrays[KEY]
     np.testing.assert_array_equal(read["layers"][0]["w"], 2 * first["w"])
     wrong = {"layers": [first, {"w": last["w"][:, :2]}]}
-    with pytest.raises(
-        UserError, match=r"^model.subgrid.arrays: array 'layers/1/w' has the shape \(1, 2\); \(1, 3\) is"
-    ):
+    with pytest.raises(UserError, match=r"array 'layers/1/w' has the shape \(1, 2\); \(1, 3\) is"):
         gradient({KEY: wrong})
     with pytest.raises(UserError, match="unknown array 'more'; the closure has layers/0/w, layers/1/w"):
         gradient({KEY: {**arrays, "more": last["w"]}})
     with pytest.raises(UserError, match=r"model.subgrid.array: .* did you mean model.subgrid.arrays\?"):
         gradient({"model.subgrid.array": arrays})
     np.savez(tmp_path / "arrays.npz", **{"layers/0/w": first["w"]})
-    with pytest.raises(
-        UserError, match=r"^command line: model.subgrid.arrays: .*arrays.npz: array 'layers/1/w' is missing"
-    ):
+    with pytest.raises(UserError, match=r"line: model.subgrid.arrays: .*arrays.npz: array 'layers/1/w' is missing"):
         closed(tmp_path, shape, 1, f"model.subgrid.arrays={tmp_path / 'arrays.npz'}")
 
 
@@ -362,9 +348,7 @@ def test_what_is_kept_changes_nothing(flow) -> None:
     value, slopes = jax.jit(jax.value_and_grad(plain))(fields)
     assert abs(float(other / value) - 1) < 1e-13
     for name, slope in slopes.items():
-        np.testing.assert_allclose(
-            gradient["fields"][name], slope.conj(), rtol=0, atol=1e-12 * float(abs(slope).max())
-        )
+        np.testing.assert_allclose(gradient["fields"][name], slope.conj(), rtol=0, atol=1e-12 * abs(slope).max())
 
 
 @pytest.mark.parametrize(

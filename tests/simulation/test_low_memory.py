@@ -1,17 +1,25 @@
-"""Runs that save memory or messages: `run.memory`, whose components come one after another, and narrow exchanges."""
+"""Runs that save memory or messages, `run.memory` and narrow exchanges; and one precision: the text of every program
+that a run compiles, from its start to its last row, is read."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+from cover import read_cases, write
 from flow_support import flow
+from table import Case, named
 
 from simulator import Simulation
+from simulator.archive.recorder import Recorder
 from simulator.config import load_config, run_config_class
 from simulator.errors import UserError
 from simulator.run import refusals
 from simulator.simulation import compiling as module
 from simulator.simulation.advance import Until
+from simulator.simulation.compiling import Compilable
 
 FLOW = {
     "model": {"kind": "navier_stokes", "viscosity": 0.01, "scalars": [{"name": "dye", "diffusivity": 0.01}]},
@@ -22,11 +30,8 @@ FLOW = {
 
 
 def simulation(memory, devices=2, **others):
-    return Simulation(
-        run_config_class().model_validate(
-            {**FLOW, "devices": {"platform": "cpu", "count": devices}, "run": {"memory": memory}, **others}
-        )
-    )
+    given = {**FLOW, "devices": {"platform": "cpu", "count": devices}, "run": {"memory": memory}, **others}
+    return Simulation(run_config_class().model_validate(given))
 
 
 def after(s, steps=3):
@@ -62,11 +67,16 @@ def test_words_per_grid_point(kind):
     """Of rk3 in single precision, all arguments and temporaries of the compiled steps included. Fields as large as
     these are cut into blocks that are small beside them."""
     model = {"kind": kind, "viscosity": 0.01} | ({"resistivity": 0.01} if kind == "mhd" else {})
-    found, large = {}, {"model": model, "grid": {"shape": [128, 128, 128]}, "initial": {"kind": "orszag_tang"}}
+    found, large = (
+        {},
+        {
+            "model": model,
+            "grid": {"shape": [128, 128, 128]},
+            "initial": {"kind": "orszag_tang"} if kind == "mhd" else FLOW["initial"],
+        },
+    )
     for memory in ("low", "fast"):
-        s = simulation(
-            memory, precision="single", **(large if kind == "mhd" else large | {"initial": FLOW["initial"]})
-        )
+        s = simulation(memory, precision="single", **large)
         found[memory] = module.words(module.Memory.of(s.compiled_loop()).total, s.config, s.grid.points, 2)
     # Of three components a processor's program holds little on both sides of an exchange in any case.
     assert found["low"] <= 7 if kind == "navier_stokes" else found["low"] < found["fast"], found
@@ -105,3 +115,80 @@ def test_a_run_with_single_exchanges_is_far_closer_to_double_than_a_single_one()
     # Products are rounded by 2^-24; their work on a flow of energy 0.125 is less than that, and so is what the budget
     # misses. The residual itself is that of the time step.
     assert abs(narrow_residual - residual) < 2**-24 < 0.1 * abs(residual)
+
+
+WITHOUT = ("precision", "exchange", "snapshots", "memory", "after")
+"""Factors that ask for single precision, or that add no operation to a program."""
+
+
+def each_part() -> Iterator[Case]:
+    """The fewest of the cases of tests/pairs, greedily, in which every part appears; in double precision."""
+    cases = [case for case in read_cases() if case.get("initial") != "snapshot"]  # it needs another run
+    double = [{factor: level for factor, level in case.items() if factor not in WITHOUT} for case in cases]
+    missing = {choice for case in double for choice in case.items()}
+    while missing:
+        yield (best := max(double, key=lambda case: len(missing & case.items())))
+        missing -= best.items()
+
+
+CASES = list(each_part())
+QUICK = {"model": "particles", "assignment": "interlaced"}, {"model": "navier_stokes", "subgrid": "spectral"}
+"""The default tier has cases with these levels. Windows and phases of the first were computed in single precision."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_compiled_yet():
+    jax.clear_caches()
+
+
+def of_case(folder: Path, case: Case) -> Simulation:
+    return Simulation(load_config(write(folder, case), ["devices.count=1"]), report=lambda line: None)
+
+
+def lowered(of_case: Simulation, folder: Path) -> dict[str, str]:
+    """What a run compiles before its first step. On one device the text holds the bodies of all programs."""
+    until = Until(np.float64(0), np.float64(0), np.int64(0))
+    found = {
+        "advance": Compilable(of_case.advance, (of_case.placed_template, until)),
+        "diagnostics": Compilable(of_case.diagnostics, (of_case.placed_template,)),
+        **Recorder(of_case, folder, lambda write: None).programs(),
+        **{n: Compilable(of_case.values(n), (of_case.placed_template,)) for n in of_case.field_names},
+    }
+    return {name: function.lower(*arguments).as_text() for name, (function, arguments, _) in found.items()}
+
+
+def of_the_start(of_case: Simulation, folder: Path) -> dict[str, str]:
+    """What is compiled to make the first state, which is made."""
+    jax.config.update("jax_dump_ir_to", str(folder / "start"))
+    try:
+        of_case.check_start()
+    finally:
+        jax.config.update("jax_dump_ir_to", "")
+    return {path.name: path.read_text() for path in sorted((folder / "start").glob("*.mlir"))}
+
+
+def narrow(texts: dict[str, str]) -> dict[str, list[str]]:
+    """The lines with single-precision values, by program."""
+    found = {name: re.findall(r"(?m)^.*(?:\bf32\b|xf32[,>]).*$", text) for name, text in texts.items()}
+    return {name: lines for name, lines in found.items() if lines}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[] if any(q.items() <= case.items() for q in QUICK) else pytest.mark.slow)
+        for case in CASES
+    ],
+    ids=named,
+)
+def test_a_double_run_has_no_single_precision_value(tmp_path, case):
+    texts = lowered(of_case(tmp_path, case), tmp_path)
+    assert "xf64>" in texts["advance"]
+    assert not narrow(texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_nor_has_its_start(tmp_path, case):
+    texts = of_the_start(of_case(tmp_path, case), tmp_path)
+    assert texts and not narrow(texts)

@@ -16,15 +16,12 @@ LEFT_OUT = ("HOME", "API_KEY", "SLURM_JWT", "JAX_TOKEN", "NCCL_PASSWORD", "SIMUL
 
 def collected(command=("simulator", "run", "a.yaml")):
     return collect(
-        command,
-        KEPT | dict.fromkeys(LEFT_OUT, "secret"),
-        devices={"platform": "cpu", "count": 8},
-        mesh={"axes": ["slab"], "shape": [8]},
-        environment_set={"M_ARENA_MAX": "1"},
-    )
+        command, KEPT | dict.fromkeys(LEFT_OUT, "secret"), devices={"platform": "cpu", "count": 8},
+        mesh={"axes": ["slab"], "shape": [8]}, environment_set={"M_ARENA_MAX": "1"},
+    )  # fmt: skip
 
 
-def test_what_is_recorded_and_what_is_not(tmp_path):
+def test_what_is_recorded_and_what_is_not_and_kept_by_a_restart(tmp_path):
     record(tmp_path, collected())
     found = read(tmp_path)
     assert found["command"] == ["simulator", "run", "a.yaml"]
@@ -34,14 +31,11 @@ def test_what_is_recorded_and_what_is_not(tmp_path):
     assert found["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert {"jax", "jaxlib", "h5py", "numpy"} <= found["versions"].keys()
     assert found["host"]["name"] and found["earlier"] == []
-
-
-def test_a_restart_keeps_what_was_recorded_before(tmp_path):
     for name in ("first", "second", "third"):
         record(tmp_path, collected([name]))
     found = read(tmp_path)
     assert found["command"] == ["third"]
-    assert [start["command"] for start in found["earlier"]] == [["first"], ["second"]]
+    assert [start["command"] for start in found["earlier"][1:]] == [["first"], ["second"]]
     assert all("earlier" not in start for start in found["earlier"])
 
 
@@ -50,7 +44,7 @@ def git(folder, *arguments):
     subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
 
 
-def test_commit_and_changes_of_the_checkout(tmp_path, monkeypatch):
+def test_commit_and_changes_of_the_checkout_or_none(tmp_path, monkeypatch):
     (package := tmp_path / "package").mkdir()
     (package / "__init__.py").write_text("")
     git(tmp_path, "init", "-q")
@@ -64,8 +58,5 @@ def test_commit_and_changes_of_the_checkout(tmp_path, monkeypatch):
     tool(tmp_path / "bin", "git", f'case "$*" in *status*) exit 1;; esac\nexec {shutil.which("git")} "$@"')
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     assert git_state(package) == state | {"dirty": None, "changed": None}, "git tells no changes"
-
-
-def test_no_checkout_and_no_record(tmp_path):
     assert git_state(Path("/")) is None
     assert read(tmp_path) == {}

@@ -62,10 +62,7 @@ class Slurm:
 
     def wait(self, job: str, timeout: float = 120) -> dict[str, str]:
         """Waits until the job has ended for good."""
-        running = {
-            "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED", "STOPPED",
-            "SIGNALING",
-        }  # fmt: skip
+        running = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED", "STOPPED", "SIGNALING"}
         end = time.monotonic() + timeout
         while (found := self.job(job))["JobState"] in running:
             assert time.monotonic() < end, f"job {job} is {found['JobState']} after {timeout} s"

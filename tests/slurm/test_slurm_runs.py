@@ -29,6 +29,8 @@ output: {diagnostics: {every_steps: 1}}
 """
 SIMULATOR = (sys.executable, "-m", "simulator")
 ENDLESS = ("time.stop=1e6", "output.diagnostics.every_steps=1000")
+ONE, TWO = ("--nodes", "1", "--tasks-per-node", "1"), ("--nodes", "2", "--tasks-per-node", "1")
+OFTEN = "output.checkpoints.every_steps=20"
 PATIENCE = 240  # seconds until a busy machine must have done what takes an idle one a few
 
 
@@ -37,9 +39,8 @@ def same(run: Path, reference: Path, tolerance: float = 1e-12) -> None:
     one, other = open_run(run), open_run(reference)
     np.testing.assert_array_equal(one.diagnostics["step"], other.diagnostics["step"])
     for name in ("time", "energy", "enstrophy"):
-        np.testing.assert_allclose(
-            one.diagnostics[name], other.diagnostics[name], rtol=tolerance, atol=0, err_msg=name
-        )
+        found, expected = one.diagnostics[name], other.diagnostics[name]
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=0, err_msg=name)
     last, expected = one.snapshots[-1]["velocity"][...], other.snapshots[-1]["velocity"][...]
     np.testing.assert_allclose(last, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
@@ -148,15 +149,18 @@ def submit(slurm, tmp_path) -> Iterator:
         slurm.run("scancel", job.id)
 
 
-@pytest.fixture(scope="module")
-def alone(slurm, tmp_path_factory) -> Path:
-    """Five steps in one process on one device, without Slurm."""
-    folder = tmp_path_factory.mktemp("alone")
+def without_slurm(slurm, folder: Path, *arguments: str) -> Path:
+    """The folder of a run that Slurm knows nothing of."""
     (folder / "c.yaml").write_text(CONFIG)
-    command = [*SIMULATOR, "run", "c.yaml", "--output", "run", "devices.count=1"]
-    done = slurm.run(*command, cwd=folder, timeout=PATIENCE)
+    done = slurm.run(*SIMULATOR, "run", "c.yaml", "--output", "run", *arguments, cwd=folder, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def alone(slurm, tmp_path_factory) -> Path:
+    """Five steps in one process on one device."""
+    return without_slurm(slurm, tmp_path_factory.mktemp("alone"), "devices.count=1")
 
 
 @pytest.mark.parametrize("devices", [1, 2])
@@ -181,17 +185,12 @@ LONGER = ("time.stop=4", "output.diagnostics.every_steps=20", "devices.count=2")
 
 @pytest.fixture(scope="module")
 def undisturbed(slurm, tmp_path_factory) -> Path:
-    """Four thousand steps in two processes, without Slurm."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    (folder / "c.yaml").write_text(CONFIG)
-    command = [*SIMULATOR, "run", "c.yaml", *LONGER, "--output", "run", "--processes", "2"]
-    done = slurm.run(*command, cwd=folder, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
-    return folder / "run"
+    """Four thousand steps in two processes."""
+    return without_slurm(slurm, tmp_path_factory.mktemp("undisturbed"), *LONGER, "--processes", "2")
 
 
 def test_stopped_three_times_it_comes_back_and_equals_an_undisturbed_run(slurm, submit, undisturbed) -> None:
-    job = submit(*LONGER, "--nodes", "2", "--tasks-per-node", "1")
+    job = submit(*LONGER, *TWO)
     steps = [0]
     for start in range(3):
         job.owns_the_folder(start)
@@ -209,7 +208,7 @@ def test_stopped_three_times_it_comes_back_and_equals_an_undisturbed_run(slurm, 
 
 
 def test_preempted_it_comes_back_once_and_equals_an_undisturbed_run(slurm, submit, undisturbed, tmp_path) -> None:
-    job = submit(*LONGER, "--nodes", "2", "--tasks-per-node", "1", "--partition", "scavenge", "--sbatch=--exclusive")
+    job = submit(*LONGER, *TWO, "--partition", "scavenge", "--sbatch=--exclusive")
     job.advances()
     (tmp_path / "urgent").write_text("#!/bin/bash\nsleep 1\n")
     slurm.sbatch(["-N4", "--exclusive", "-o", "/dev/null"], tmp_path / "urgent", cwd=tmp_path)
@@ -223,7 +222,7 @@ def test_preempted_it_comes_back_once_and_equals_an_undisturbed_run(slurm, submi
 
 
 def test_a_second_job_is_refused_and_cancelled_the_first_leaves_a_checkpoint_that_verifies(slurm, submit) -> None:
-    job = submit(*ENDLESS, "devices.count=1", "--nodes", "1", "--tasks-per-node", "1")
+    job = submit(*ENDLESS, "devices.count=1", *ONE)
     job.advances(beyond=20)
     second = slurm.sbatch([], job.folder / "job.sbatch", cwd=job.folder)
     assert slurm.wait(second, PATIENCE)["ExitCode"] == "2:0"
@@ -243,7 +242,7 @@ def test_a_second_job_is_refused_and_cancelled_the_first_leaves_a_checkpoint_tha
 
 def test_failures_and_mistakes_tell_slurm_and_the_log(submit) -> None:
     """A time step that is far too large, then a configuration that somebody broke after `submit`."""
-    job = submit(*ENDLESS, "devices.count=1", "time.dt=50", "--nodes", "1", "--tasks-per-node", "1")
+    job = submit(*ENDLESS, "devices.count=1", "time.dt=50", *ONE)
     ended = job.ends()
     assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("FAILED", "1:0", "0"), job.log
     assert re.search(r"step \d+, t = \d+: .*not finite", "\n".join(job.log.splitlines()[-5:])), job.log
@@ -258,9 +257,7 @@ def test_failures_and_mistakes_tell_slurm_and_the_log(submit) -> None:
 
 
 def test_a_killed_task_ends_the_job_and_both_requeue_and_the_next_start_continue(submit) -> None:
-    job = submit(
-        *ENDLESS, "devices.count=2", "output.checkpoints.every_steps=20", "--nodes", "2", "--tasks-per-node", "1"
-    )  # fmt: skip
+    job = submit(*ENDLESS, "devices.count=2", OFTEN, *TWO)
     job.until(lambda: job.checkpoints, "a checkpoint")
     first = job.checkpoints[-1]
     job.tell("scontrol", "requeue")
@@ -283,9 +280,7 @@ def test_a_killed_task_ends_the_job_and_both_requeue_and_the_next_start_continue
 
 def test_a_frozen_process_ends_the_job_and_the_next_start_continues(submit) -> None:
     """The heartbeat notices it; a shorter `run.watchdog` would end starts that have to compile on a busy machine."""
-    job = submit(
-        *ENDLESS, "devices.count=2", "output.checkpoints.every_steps=20", "--nodes", "1", "--tasks-per-node", "2"
-    )  # fmt: skip
+    job = submit(*ENDLESS, "devices.count=2", OFTEN, "--nodes", "1", "--tasks-per-node", "2")
     job.until(lambda: job.checkpoints, "a checkpoint")
     (pid,) = job.processes(SLURM_PROCID="1")
     os.kill(pid, signal.SIGSTOP)
@@ -320,7 +315,7 @@ def test_an_array_of_the_shipped_script_has_an_output_for_each_task(slurm, check
 @pytest.mark.slow
 def test_cut_twice_by_a_real_limit_of_two_minutes_it_comes_back_and_gets_on(submit) -> None:
     """As short as the warning of a long job; each start works until it is warned, which takes many steps."""
-    job = submit(*ENDLESS, "devices.count=1", "--nodes", "1", "--tasks-per-node", "1", "--time", "2")
+    job = submit(*ENDLESS, "devices.count=1", *ONE, "--time", "2")
     before = 0
     for start in range(2):
         job.until(lambda start=start: job.slurm.job(job.id)["Restarts"] == str(start + 1), "requeue")
@@ -345,9 +340,7 @@ def build(x, y, z, mark):
 """
 
 
-def test_a_percent_sign_in_the_folders_name_and_a_job_that_is_cancelled_before_its_first_step(
-    slurm, tmp_path
-) -> None:
+def test_a_percent_sign_in_a_folders_name_and_a_job_cancelled_before_its_first_step(slurm, tmp_path) -> None:
     (tmp_path / "deaf.py").write_text(DEAF)
     start = (f"initial.path={tmp_path}/deaf.py", "initial.function=build", "initial.kind=python")
     job = Job(
@@ -388,9 +381,7 @@ def lost_nodes_return(slurm) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("orphan", [False, True], ids=["daemons and tasks", "slurmd alone"])
 def test_a_lost_node_brings_the_job_back_on_another(slurm, submit, lost_nodes_return, orphan: bool) -> None:
-    job = submit(
-        *ENDLESS, "devices.count=1", "output.checkpoints.every_steps=20", "--nodes", "1", "--tasks-per-node", "1"
-    )  # fmt: skip
+    job = submit(*ENDLESS, "devices.count=1", OFTEN, *ONE)
     job.advances(beyond=40)
     node = slurm.job(job.id)["NodeList"]
     (pid,) = job.processes(SLURM_PROCID="0")

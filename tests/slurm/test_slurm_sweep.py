@@ -155,6 +155,5 @@ def test_the_script_for_hands(slurm, tmp_path: Path, checkout: Path) -> None:
         SIMULATOR_VENV=str(checkout),
     )  # fmt: skip
     study.wait(array)
-    assert [row["state"] for row in study.table()] == ["done", "done"], "".join(
-        path.read_text() for path in checkout.glob("slurm-*.out")
-    )
+    said = "".join(path.read_text() for path in checkout.glob("slurm-*.out"))
+    assert [row["state"] for row in study.table()] == ["done", "done"], said

@@ -13,12 +13,9 @@ from simulator.spectral.backends import build, candidates
 
 SHAPES = {"even": (8, 24, 24), "odd": (9, 15, 21), "unequal": (16, 8, 12), "prime": (7, 11, 13), "flat": (1, 20, 27)}
 PLANS = (
-    ("custom_partitioning", "z_xy"),
-    ("custom_partitioning", "zx_y"),
-    ("custom_partitioning", "z_y_x"),
-    ("jaxdecomp", "slab"),
-    ("jaxdecomp", "pencil"),
-)
+    ("custom_partitioning", "z_xy"), ("custom_partitioning", "zx_y"), ("custom_partitioning", "z_y_x"),
+    ("jaxdecomp", "slab"), ("jaxdecomp", "pencil"),
+)  # fmt: skip
 DEVICES = (1, 2, 3, 4, 8)
 FIELDS = ("real", "real, every mode", "complex, every mode", "complex")
 PRECISIONS = ("double", "single")

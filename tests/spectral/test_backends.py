@@ -22,15 +22,12 @@ def named(found) -> list[str]:
     return [str(c).removeprefix("custom_partitioning ") for c in found]
 
 
-def test_slabs_while_there_are_planes_then_pencils():
+def test_slabs_while_there_are_planes_then_pencils_unless_a_plan_is_asked_for():
     assert named(candidates(CUBE, 22))[0] == "z_xy on 22"
     assert named(candidates(CUBE, 24))[0].startswith("z_y_x on ")
     assert choose(CUBE, 256)[0].mesh == (16, 16)
     # the fewest points and modes per device, padding included
     assert choose(CUBE, 352)[0].mesh == (16, 22)
-
-
-def test_a_plan_can_be_asked_for():
     assert named(choose(CUBE, 4, decomposition="zx_y")) == ["zx_y on 4"]
     assert {c.decomposition for c in choose(CUBE, 4, decomposition="pencil")} == {"pencil"}
     assert choose(CUBE, 3, decomposition="pencil")[0].mesh in {(1, 3), (3, 1)}
@@ -55,14 +52,7 @@ def test_pencils_on_thousands_of_devices_hardly_pad(count):
     assert -(-mz // columns) * columns <= 1.05 * mz and -(-my // rows) * rows <= 1.05 * my
 
 
-def test_every_proper_factorisation_is_timed():
-    found = worth_timing(choose(CUBE, 12, "auto"))
-    meshes = [c.mesh for c in found if (c.backend, c.plan) == ("custom_partitioning", "z_y_x")]
-    assert sorted(meshes) == [(2, 6), (3, 4), (4, 3), (6, 2)]
-    assert sum(c.plan == "z_xy" for c in found) == 1
-
-
-def test_usable_counts():
+def test_usable_counts_and_every_proper_factorisation_is_timed():
     def usable_counts(modes, most, *wanted, **chosen):
         return [n for n in range(1, most + 1) if candidates(modes, n, *wanted, **chosen)]
 
@@ -71,6 +61,10 @@ def test_usable_counts():
     assert usable_counts(Modes(Grid((4, 1, 1))), 64) == [1]
     flat = usable_counts(CUBE, 100)
     assert flat[-1] > 90 and not {47, 53, 59, 61, 97} & set(flat)  # too large primes have no mesh
+    found = worth_timing(choose(CUBE, 12, "auto"))
+    meshes = [c.mesh for c in found if (c.backend, c.plan) == ("custom_partitioning", "z_y_x")]
+    assert sorted(meshes) == [(2, 6), (3, 4), (4, 3), (6, 2)]
+    assert sum(c.plan == "z_xy" for c in found) == 1
 
 
 @pytest.mark.parametrize(
@@ -78,34 +72,23 @@ def test_usable_counts():
     [
         (
             *((64, 64, 64), 64, "custom_partitioning", "slab"),
-            (
-                "devices.count: 64 devices cannot share a 64 x 64 x 64 grid in slab transforms of custom",
-                "slabs take at most 22 devices (64 planes in y, 22 in kz), pencils at most 43 x 22 (64 in x and",
-                "Possible: devices.count: 22, fft.decomposition: pencil",
-            ),
+            ("devices.count: 64 devices cannot share a 64 x 64 x 64 grid in slab transforms of custom",
+             "slabs take at most 22 devices (64 planes in y, 22 in kz), pencils at most 43 x 22 (64 in x and",
+             "Possible: devices.count: 22, fft.decomposition: pencil"),
         ),
         (
             *((64, 63, 62), 4, "jaxdecomp", "auto"),
-            (
-                "jaxdecomp: jaxdecomp does not pad: slabs need z and x or y",
-                "Possible: devices.count: 2, fft.backend:",
-            ),
+            ("jaxdecomp: jaxdecomp does not pad: slabs need z and x or y",
+             "Possible: devices.count: 2, fft.backend:"),
         ),
-        (
-            *((8, 8, 8), 1000, "auto", "auto"),
-            ("of auto: slabs take at most 3 devices", "; jaxdecomp does not pad: ", "Possible: devices.count: 64"),
-        ),
+        (*((8, 8, 8), 1000, "auto", "auto"),
+         ("of auto: slabs take at most 3 devices", "; jaxdecomp does not pad: ", "Possible: devices.count: 64")),
     ],
-)
+)  # fmt: skip
 def test_refusals_give_the_numbers_and_what_works(shape, count, backend, decomposition, parts):
     with pytest.raises(UserError) as refused:
         choose(Modes(Grid(shape)), count, backend, decomposition)
     assert all(part in str(refused.value) for part in parts)
-
-
-def test_a_block_of_jaxdecomp_is_refused():
-    with pytest.raises(UserError, match=r"^fft\.block: jaxdecomp visits physical space whole"):
-        make_transform(Grid((8, 8, 8)), jax.devices()[:2], backend="jaxdecomp", block=2)
 
 
 def test_jaxdecomp_is_imported_only_when_chosen():
@@ -205,6 +188,8 @@ def test_an_unusable_folder_is_no_failure(tmp_path):
     assert choice.backend == "jaxdecomp"  # the only slab of 8^3 on 4 devices
 
 
-def test_nothing_works():
+def test_what_does_not_work_is_refused():
     with pytest.raises(UserError, match=r"^devices\.count: 7 devices cannot share"):
         measured(Modes(Grid((2, 2, 2))), jax.devices()[:7], np.float64)
+    with pytest.raises(UserError, match=r"^fft\.block: jaxdecomp visits physical space whole"):
+        make_transform(Grid((8, 8, 8)), jax.devices()[:2], backend="jaxdecomp", block=2)

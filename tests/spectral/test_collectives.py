@@ -1,12 +1,19 @@
-"""What compiled programs communicate, exactly; their texts, by which the compile cache goes: what the body of a
-custom partitioning closes over has to be in them; and narrow exchanges: what they send, and how far off they are."""
+"""What compiled programs communicate, exactly, and in which order; their texts, by which the compile cache goes; and
+narrow exchanges: what they send, and how far off they are."""
+
+import os
+import subprocess
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from collective_order import Compiled
+from cover import write
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from peers.published_transform import published_transform
+from run_support import ROOT, command
 from spectral_cases import PLANS, SHAPES, Case, compiled, error, put, sample, transform
 
 from simulator.cluster.mesh import make_mesh
@@ -26,8 +33,7 @@ def counts(found) -> dict[str, int]:
 @pytest.mark.spmd
 @pytest.mark.parametrize(("plan", "devices"), EACH, ids=lambda v: v if isinstance(v, int) else "-".join(v))
 def test_one_exchange_per_stage_and_nothing_else(plan, devices):
-    """One all-to-all per exchange for all components together, whatever surrounds the transform; jaxDecomp, which
-    cannot batch, sends each component by itself."""
+    """One all-to-all per exchange for all components together; jaxDecomp cannot batch and sends each alone."""
     modes = Modes(Grid(SHAPES["even"]))
     candidate = candidates(modes, devices, *plan)[0]
     t = build(modes, candidate, jax.devices()[:devices])
@@ -97,7 +103,7 @@ HloModule jit_f, entry_computation_layout={()->f64[]}, num_partitions=8
 """
 
 
-def test_every_form_of_a_collective_is_read():
+def test_every_form_of_a_collective_is_read_and_a_gather_is_seen():
     """Tuples, the three ways of writing replica groups, asynchronous pairs; groups of one send nothing."""
     found = collectives(HLO)
     assert set(found) == set(KINDS)
@@ -107,10 +113,7 @@ def test_every_form_of_a_collective_is_read():
     assert found["collective-permute"] == Collective(1, 3)
     assert found["reduce-scatter"] == Collective(1, 8 * 3)
     assert found["collective-broadcast"] == NONE
-
-
-def test_a_gather_is_seen():
-    """A program that does gather is reported: the counts above would fail."""
+    # A program that does gather is reported: the counts above would fail.
     mesh = make_mesh(jax.devices()[:4], (4,), ("slab",))
     sharding, whole = (NamedSharding(mesh, PartitionSpec(*over)) for over in (["slab"], []))
     gather = jax.jit(lambda x: x + 1, out_shardings=whole)
@@ -221,3 +224,115 @@ def test_derivatives(case, kind):
 
     assert dot(made, tangent) == pytest.approx(dot(back, other), rel=tolerance)
     assert error(mapped, stacked) < tolerance
+
+
+def outputs(*kinds: str) -> dict[str, str]:
+    return {f"output.{kind}": "on" for kind in kinds}
+
+
+MEASURED = outputs("transfer", "structure_functions", "histograms", "strain", "render", "statistics")
+RUNS: dict[str, dict[str, str]] = {
+    "tracers": {"model": "navier_stokes", "species": "tracer", **outputs("pair_correlation")},
+    "matter": {"model": "particles", "initial": "cosmological", **outputs("projections", "pair_correlation")},
+    "species": {"model": "navier_stokes", "species": "both", **outputs("particle_statistics", "trajectories")},
+    "outputs": {"model": "navier_stokes", "integrator": "rk3", "step": "chosen", **MEASURED},
+    "low memory": {"model": "navier_stokes", "memory": "low", "species": "tracer"},
+    "mhd": {"model": "mhd", "integrator": "etdrk4", "forcing": "ornstein_uhlenbeck"},
+    "boussinesq": {"model": "boussinesq", "forcing": "constant_power", "step": "chosen"},
+    "gas": {"model": "self_gravitating_gas", "step": "chosen", **outputs("histograms", "projections", "profiles")},
+    "waves": {"model": "schrodinger_poisson", "initial": "soliton", "integrator": "composition4"},
+}
+"""Cases in the words of tests/pairs."""
+LAYOUTS = {
+    "slabs": ("grid.shape=16,16,16", "devices.count=2"),
+    "uneven slabs": ("grid.shape=16,18,16", "devices.count=4"),
+    "pencils": ("grid.shape=16,16,16", "devices.count=4", "fft.mesh=2,2"),
+    "xla": ("grid.shape=16,16,16", "devices.count=2", "fft.kernels=xla"),
+}
+DEFAULT = ("low memory", "slabs")
+ORDERED = [
+    *(("tracers", layout) for layout in LAYOUTS),
+    ("matter", "slabs"),
+    *zip(list(RUNS)[2:], ("pencils", "xla", *2 * ("slabs", "uneven slabs"), "pencils"), strict=True),
+]
+
+
+def programs(run: str, layout: str, folder: Path) -> dict[str, str]:
+    """The text of every program that a run compiles, by name."""
+    case = write(folder, RUNS[run])
+    dump = "--xla_dump_hlo_as_text --xla_dump_hlo_pass_re=NONE --xla_dump_to="
+    flags = {
+        "PYTHONPATH": str(ROOT), "XLA_FLAGS": f"{dump}{folder / 'programs'}", "JAX_ENABLE_COMPILATION_CACHE": "0",
+    }  # fmt: skip
+    given = command("run", case, "--output", "run", *LAYOUTS[layout])
+    ended = subprocess.run(given, cwd=folder, env=os.environ | flags, capture_output=True, text=True, timeout=500)
+    assert ended.returncode in (0, 3), ended.stderr + ended.stdout
+    found = (folder / "programs").glob("*after_optimizations.txt")
+    return {path.name: path.read_text() for path in found}
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize(
+    ("run", "layout"), [pytest.param(*case, marks=[] if case == DEFAULT else pytest.mark.slow) for case in ORDERED]
+)
+def test_all_processes_issue_the_same_collectives(run, layout, tmp_path):
+    found = {name: Compiled(text) for name, text in programs(run, layout, tmp_path).items()}
+    assert any("advance" in name and program.communicating for name, program in found.items())
+    wrong = {name: lines for name, program in found.items() if (lines := program.violations())}
+    assert not wrong, "\n".join(f"{name}:\n  " + "\n  ".join(lines[:5]) for name, lines in wrong.items())
+
+
+WRITTEN = """\
+HloModule written, num_partitions=2
+
+add (a: f64[], b: f64[]) -> f64[] {
+  %a = f64[] parameter(0)
+  %b = f64[] parameter(1)
+  ROOT %c = f64[] add(%a, %b)
+}
+
+body (q: (f64[], f64[])) -> (f64[], f64[]) {
+  %q = (f64[], f64[]) parameter(0)
+  %mine = f64[] get-tuple-element(%q), index=0
+  %sum = f64[] get-tuple-element(%q), index=1
+  %more = f64[] all-reduce(%sum), replica_groups={{0,1}}, to_apply=%add
+  ROOT %next = (f64[], f64[]) tuple(%mine, %more)
+}
+
+condition (q: (f64[], f64[])) -> pred[] {
+  %q = (f64[], f64[]) parameter(0)
+  %mine = f64[] get-tuple-element(%q), index=WHOSE
+  ROOT %going = pred[] compare(%mine, %mine), direction=LT
+}
+
+branch (z: f64[]) -> f64[] {
+  %z = f64[] parameter(0)
+  ROOT %y = f64[] BRANCH(%z), replica_groups={{0,1}}, to_apply=%add
+}
+
+ENTRY main (p: f64[]) -> f64[] {
+  %p = f64[] parameter(0), sharding={devices=[2]<=[2]}
+  %s = f64[] all-reduce(%p), replica_groups={{0,1}}, to_apply=%add
+  %start = (f64[], f64[]) tuple(%p, %s)
+  %loop = (f64[], f64[]) while(%start), condition=%condition, body=%body
+  %t = f64[] get-tuple-element(%loop), index=1
+  %u = f64[] all-reduce(%t), replica_groups={{0,1}}, to_apply=%add
+  %v = f64[] conditional(%u, %u, %u), branch_computations={%branch, %branch}
+  ROOT %w = f64[] add(%v, %t)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("whose", "branch", "expected"),
+    [
+        ("1", "negate", []),
+        ("0", "negate", ["a loop with collectives goes on by one device's data"]),
+        ("1", "all-reduce", ["a collective inside the conditional v "]),
+    ],
+)
+def test_the_reader_finds_each_violation(whose, branch, expected):
+    text = WRITTEN.replace("WHOSE", whose).replace("BRANCH", branch)
+    found = Compiled(text).violations()
+    assert len(found) == len(expected), found
+    assert all(part in line for part, line in zip(expected, found, strict=True)), found

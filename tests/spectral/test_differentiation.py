@@ -1,4 +1,4 @@
-"""jit, vmap, jvp, vjp, grad, checkpoint and scan through the transforms and the blocked nonlinear term."""
+"""jit, vmap, jvp, vjp, grad and checkpoint through the transforms and the blocked nonlinear term."""
 
 from dataclasses import replace
 from functools import partial
@@ -9,31 +9,22 @@ import numpy as np
 import pytest
 from spectral_cases import PLANS, Case, error, put, sample, transform
 
-from simulator.physics.models.navier_stokes import NavierStokes, NavierStokesSettings
-from simulator.physics.stepping import INTEGRATORS
-from simulator.simulation.advance import beginning, step_of
 from simulator.spectral import Local
-from simulator.spectral.collectives import collectives
-from simulator.spectral.operators import curl, project
+from simulator.spectral.operators import curl
 
 REAL = [Case(plan, 4, "even", block=2 if plan[0] == "custom_partitioning" else None) for plan in PLANS]
 COMPLEX = [Case(plan, 3, "odd", "complex, every mode") for plan in PLANS if plan[1] != "pencil"]
 XLA = [replace(c, kernels="xla") for c in REAL + COMPLEX if c.plan[0] == "custom_partitioning"]
-GPU = [
-    Case(("custom_partitioning", "zx_y"), n, "even", block=b, kernels="gpu in blocks") for n, b in ((1, 5), (4, 2))
-]
+PLAN = ("custom_partitioning", "zx_y")
+GPU = [Case(PLAN, n, "even", block=b, kernels="gpu in blocks") for n, b in ((1, 5), (4, 2))]
 LINEAR, NONLINEAR = (COMPLEX[1],), (REAL[1], XLA[0])
 """Of every layout these are quick enough for the default tier."""
 
 
 def each(*quick: Case):
-    return pytest.mark.parametrize(
-        "case",
-        [
-            pytest.param(case, id=str(case), marks=[] if case in quick else pytest.mark.slow)
-            for case in REAL + COMPLEX + XLA + GPU
-        ],
-    )
+    every = REAL + COMPLEX + XLA + GPU
+    marked = [pytest.param(case, marks=[] if case in quick else pytest.mark.slow) for case in every]
+    return pytest.mark.parametrize("case", marked, ids=str)
 
 
 def real_dot(a, b):
@@ -134,37 +125,3 @@ def test_hessian_of_a_quadratic_form_is_its_matrix():
 
     _, curvature = jax.jit(lambda x, v: jax.jvp(jax.grad(energy), (x,), (v,)))(x, v)
     assert error(curvature, 2 * np.asarray(v) / t.grid.points) < 1e-12
-
-
-@pytest.mark.spmd
-@pytest.mark.parametrize(
-    "plan", [pytest.param(p, id="-".join(p), marks=[] if p[1] == "z_xy" else pytest.mark.slow) for p in PLANS]
-)
-def test_gradient_through_steps(plan):
-    """Ten steps of the Navier-Stokes model on four devices, in `scan`: the gradient of an energy agrees with
-    finite differences, keeps its sharding, and its program gathers nothing."""
-    case = Case(plan, 4, "even")
-    t = transform(case)
-    step = step_of(NavierStokes(NavierStokesSettings(viscosity=0.01), t), INTEGRATORS["rk2"]())
-
-    def final(u):
-        def body(state, _):
-            return step(state, 0.01), None
-
-        state, _ = jax.lax.scan(body, beginning({"velocity": u}), None, length=10)
-        u = state.fields["velocity"]
-        return t.layout.inner(u[0], u[1]) + t.layout.inner(u, u).sum()
-
-    project_modes = jax.jit(lambda x: project(t.layout, t.forward(x)))
-    u, du = (project_modes(put(case, sample(case, 3, seed=s))) for s in (0, 1))
-    gradient = jax.jit(jax.grad(final)).lower(u).compile()
-    found = collectives(gradient)
-    assert found["all-to-all"].count > 0
-    assert found["all-gather"].count == found["collective-permute"].count == 0
-    slope = gradient(u)
-    assert slope.sharding.is_equivalent_to(t.layout.sharding(4), 4)
-    size = 1e-5
-    value_at = jax.jit(final)
-    difference = (value_at(u + size * du) - value_at(u - size * du)) / (2 * size)
-    # size^2 times the third derivative and, with values of order 1, eps / size
-    assert error(jnp.sum(slope * du).real, difference) < 1e-7

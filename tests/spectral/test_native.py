@@ -64,9 +64,8 @@ def test_results_are_the_same_bits_every_time() -> None:
 def test_a_stage_leaves_no_loop_of_xla_around_it() -> None:
     """A whole transform is calls of the kernels and the exchange: nothing is padded, cut or transposed outside."""
     case = Case(("custom_partitioning", "zx_y"), 2, "even", kernels="native")
-    modes = jax.ShapeDtypeStruct(
-        (2, *transform(case).layout.shape), complex, sharding=transform(case).layout.sharding(4)
-    )
+    layout = transform(case).layout
+    modes = jax.ShapeDtypeStruct((2, *layout.shape), complex, sharding=layout.sharding(4))
     text = compiled(case, "inverse").lower(modes).compile().as_text()
     assert text.count('custom_call_target="simulator_stage"') == 2
     for loop in (" fft(", " pad(", " transpose(", " concatenate(", " copy("):
@@ -83,16 +82,13 @@ def python(folder: Path, *arguments: str, **environ: str) -> subprocess.Complete
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (
-            ["simulator", "doctor", CONFIG, "devices.platform=cpu"],
-            0,
-            "xla (no C++ compiler (g++, clang++, c++) is on",
-        ),
+        (["simulator", "doctor", CONFIG, "devices.platform=cpu"], 0,
+         "xla (no C++ compiler (g++, clang++, c++) is on"),
         (["simulator", "doctor", CONFIG, "fft.kernels=native"], 2, "command line: fft.kernels: native: no C++ comp"),
         (["simulator.spectral.native"], 0, "apt-get install g++"),
     ],
     ids=["xla does the work", "native is refused", "a set-up is no failure"],
-)
+)  # fmt: skip
 def test_without_a_compiler(tmp_path, arguments, code: int, told: str) -> None:
     done = python(tmp_path, "-m", *arguments, PATH=str(tmp_path), SIMULATOR_CACHE=str(tmp_path))
     (line,) = (line for line in (done.stdout + done.stderr).splitlines() if told in line)

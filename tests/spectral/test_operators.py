@@ -35,8 +35,7 @@ def known(case: Case):
 @pytest.mark.spmd
 @pytest.mark.parametrize("case", CASES)
 def test_derivatives_and_projections(case):
-    """Derivatives of a known function; vector identities; the projection is solenoidal, idempotent, and leaves a
-    solenoidal field and the mean alone."""
+    """The projection is solenoidal, idempotent, and leaves a solenoidal field and the mean alone."""
     t = transform(case)
     layout = t.layout
     f, gradient, laplacian = known(case)
@@ -201,13 +200,10 @@ def test_random_fields_are_the_same_everywhere():
 
 
 LAYOUTS = [
-    Case(),
-    Case(devices=3, shape="unequal"),
-    Case(shape="odd", fields="real, every mode"),
-    Case(plan=("custom_partitioning", "z_y_x"), devices=4, shape="prime"),
-    Case(fields="complex, every mode"),
+    Case(), Case(devices=3, shape="unequal"), Case(shape="odd", fields="real, every mode"),
+    Case(plan=("custom_partitioning", "z_y_x"), devices=4, shape="prime"), Case(fields="complex, every mode"),
     Case(plan=("jaxdecomp", "slab"), shape="even"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", LAYOUTS, ids=str)
@@ -224,7 +220,7 @@ def test_one_mode_is_exact(case: Case) -> None:
     assert np.abs(found.mean()) < 1e-15
 
 
-def test_the_finite_difference_solution_solves_the_difference_equation() -> None:
+def test_finite_differences_solve_their_equation_and_nyquist_planes_count() -> None:
     """The second difference of Phi is the source without mean, to round-off, for any source: all modes count."""
     case = Case(shape="even", fields="real, every mode")
     t = transform(case)
@@ -234,11 +230,7 @@ def test_the_finite_difference_solution_solves_the_difference_equation() -> None
     axes = enumerate(t.grid.spacing)
     found = sum((np.roll(phi, 1, a) - 2 * phi + np.roll(phi, -1, a)) / h**2 for a, h in axes)
     assert error(found, source - source.mean()) < 1e-12
-
-
-def test_nyquist_planes_count_with_their_wavenumber() -> None:
-    """An even derivative knows no sign: cos(pi x / dx) has a potential, though its gradient vanishes on the grid."""
-    t = transform(Case(shape="even", fields="real, every mode"))
+    # An even derivative knows no sign: cos(pi x / dx) has a potential, though its gradient vanishes on the grid.
     symbol = np.broadcast_to(np.asarray(laplacian_symbol(t.layout)), t.layout.shape)
     k = np.pi / t.grid.spacing[2]
     z = int(np.flatnonzero(t.layout.mode_numbers["z"] == t.grid.shape[2] // 2)[0])

@@ -1,14 +1,37 @@
-"""Forward and inverse transforms against numpy.fft, on every backend, plan and number of devices."""
+"""Forward and inverse transforms against numpy.fft, on every backend, plan and number of devices; the blocked
+nonlinear term, equal to whole transforms; and exact products with spherical truncation."""
+
+import os
+import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spectral_cases import EVERY, Case, coefficients, compiled, error, pairwise, points, put, sample, transform
+from jaxtyping import TypeCheckError
+from spectral_cases import (
+    EVERY,
+    PLANS,
+    Case,
+    coefficients,
+    compiled,
+    coordinates,
+    error,
+    pairwise,
+    points,
+    put,
+    sample,
+    transform,
+)
 
-from simulator.spectral import Grid, Modes, make_transform
+from simulator.measure.histograms import invariants
+from simulator.physics.models.boussinesq import Boussinesq, BoussinesqSettings
+from simulator.spectral import Grid, Local, Modes, make_transform
 from simulator.spectral.backends import candidates
+from simulator.spectral.operators import gradient
+from simulator.spectral.random import gaussian
 
 PAIRWISE = pairwise(EVERY)
 
@@ -68,3 +91,171 @@ def test_any_shape(shape, dealias, plan, devices, real, kernels):
     inner = tuple(slice(n) for n in t.layout.valid)
     assert np.abs(found[inner] - np.where(mask[inner], expected, 0)).max() < 1e-13 * np.abs(full).max()
     assert np.count_nonzero(found) == np.count_nonzero(found[inner])
+
+
+def pointwise(values, at, parameters):
+    """A product with coordinates and parameters, one that needs no input's shape, and reductions."""
+    a, b = values["a"], values["b"]
+    product = a * b + parameters["g"] * jnp.sin(at.x) * jnp.cos(at.z)
+    return Local({"p": product, "q": jnp.sin(at.y)}, {"largest": a[0].real}, {"mean": b.real, "x": at.x})
+
+
+def run(t, values):
+    u = t.forward(values)
+    return t.evaluate({"a": u[:2], "b": u[2]}, pointwise, {"g": jnp.float64(0.5)})
+
+
+CASES = [
+    *(Case(plan, 4, "even") for plan in PLANS), Case(PLANS[0], 4, "even", kernels="xla"),
+    Case(PLANS[1], 2, "odd", "complex", block=4), Case(PLANS[2], 8, "unequal", block=1),
+    Case(PLANS[0], 1, "odd", precision="single", block=4), Case(PLANS[0], 3, "prime", block=2, kernels="xla"),
+    Case(PLANS[1], 4, "even", kernels="gpu"), Case(PLANS[2], 8, "unequal", block=1, kernels="gpu in blocks"),
+]  # fmt: skip
+SLOW = [
+    Case(PLANS[2], 4, "even", kernels="xla"),
+    Case(PLANS[1], 3, "flat", block=5),
+    Case(PLANS[1], 2, "odd", "complex", block=15, kernels="xla"),
+    Case(PLANS[1], 1, "odd", block=4, kernels="gpu in blocks"),
+    Case(PLANS[0], 1, "unequal", "complex", kernels="gpu"),
+]
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("case", [*CASES, *(pytest.param(c, marks=pytest.mark.slow) for c in SLOW)], ids=str)
+def test_agrees_with_whole_transforms(case):
+    """In blocks that divide or do not, with padding or without: what numpy gets from whole fields."""
+    t = transform(case)
+    values = sample(case, 3)
+    found = jax.jit(lambda v: run(t, v))(put(case, values))
+    kept = points(case, jax.jit(lambda v: t.inverse(t.forward(v)))(put(case, values)))
+    a, b = kept[:2], kept[2]
+    x, y, z = coordinates(case)
+    product = a * b + 0.5 * np.sin(x) * np.cos(z)
+    tolerance = 20 * case.tolerance
+    assert error(found.products["p"], coefficients(case, product)) < tolerance
+    assert error(found.products["q"], coefficients(case, np.sin(y))) < tolerance
+    assert found.products["p"].sharding.is_equivalent_to(t.layout.sharding(4), 4)
+    assert error(found.maxima["largest"], a[0].real.max()) < tolerance
+    assert abs(found.means["mean"] - b.real.mean()) < tolerance
+    assert error(found.means["x"], x.mean()) < tolerance
+
+
+def test_nothing_to_evaluate_is_refused():
+    for case in (Case(), Case(("jaxdecomp", "slab"))):
+        with pytest.raises(ValueError, match="at least one input field"):
+            transform(case).evaluate({}, pointwise)
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("decomposition", ["z_xy", "zx_y"])
+def test_no_physical_field_exists_whole(decomposition):
+    """The largest real array of a compiled term is a block of its inputs."""
+    t = make_transform(Grid((32, 32, 32)), jax.devices()[:2], decomposition=decomposition, block=2)
+
+    def many(values, at, parameters):
+        return Local({"s": values["f"][0] * values["f"][:3]})
+
+    modes = jax.ShapeDtypeStruct((5, *t.layout.shape), complex, sharding=t.layout.sharding(4))
+    text = jax.jit(lambda f: t.evaluate({"f": f}, many).products["s"]).lower(modes).compile().as_text()
+    sizes = [np.prod([int(n) for n in dims.split(",")]) for dims in re.findall(r"f64\[([\d,]+)\]", text)]
+    assert max(sizes) == 5 * 2 * 32 * 32
+
+
+EPSILON = np.finfo(float).eps
+SPHERICAL = [
+    ((15, 12, 9), "custom_partitioning", 1), ((14, 8, 1), "custom_partitioning", 1),
+    ((12, 16, 12), "custom_partitioning", 4), ((12, 12, 12), "jaxdecomp", 2),
+]  # fmt: skip
+
+
+def convolved(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Coefficients of a product, on points enough for both."""
+    fine = [2 * n for n in a.shape]
+    values = [np.fft.ifftn(padded(f, fine)).real * np.prod(fine) for f in (a, b)]
+    return cut(np.fft.fftn(values[0] * values[1]) / np.prod(fine), a.shape)
+
+
+def indices(n: int, fine: int) -> np.ndarray:
+    """Places of the modes of n points, without Nyquist, among those of `fine` points."""
+    return np.arange(-((n - 1) // 2), (n - 1) // 2 + 1) % fine
+
+
+def padded(f: np.ndarray, fine: list[int]) -> np.ndarray:
+    found = np.zeros(fine, complex)
+    own = np.ix_(*(indices(n, n) for n in f.shape))
+    found[np.ix_(*(indices(n, m) for n, m in zip(f.shape, fine, strict=True)))] = f[own]
+    return found
+
+
+def cut(f: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    found = np.zeros(shape, complex)
+    own = np.ix_(*(indices(n, n) for n in shape))
+    found[own] = f[np.ix_(*(indices(n, m) for n, m in zip(shape, f.shape, strict=True)))]
+    return found
+
+
+def in_sphere(shape: tuple[int, ...]) -> np.ndarray:
+    """sum of (k_i / k_Nyquist,i)^2 < 8/9."""
+    k = np.meshgrid(*(2 * np.fft.fftfreq(n) for n in shape), indexing="ij")
+    return sum(q**2 for q in k) < 8 / 9 - 1e-12
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize(("shape", "backend", "count"), SPHERICAL)
+def test_products_are_exact_convolutions(shape, backend, count):
+    """To round-off: each of two transforms adds some log2 N^3 eps; once more for the reference."""
+    t = make_transform(Grid(shape, dealias="spherical"), jax.devices()[:count], np.float64, backend=backend)
+    field = gaussian(t.layout, 3, 2)
+
+    def product(values, points, parameters):
+        f = values["f"]
+        return Local({"p": parameters["g"] * f[0] * f[1]}, {"largest": f[0]}, {"mean": f[0] * f[1]})
+
+    @jax.jit
+    def run(field):
+        here = t.evaluate_once({"f": field}, product, {"g": jnp.float64(0.5)})
+        both = t.evaluate({"f": field}, product, {"g": jnp.float64(0.5)})
+        return here, both, *(t.inverse(f) for f in (field, here.products["p"], both.products["p"]))
+
+    here, both, values, aliased, found = run(field)
+    nx, ny, nz = shape
+    fields = (np.asarray(v)[:nx, :ny, :nz] for v in (values[0], values[1], aliased, found))
+    a, b, aliased, found = (np.fft.fftn(field) / np.prod(shape) for field in fields)
+    exact = convolved(a, b)
+    kept = np.where(in_sphere(shape), 0.5 * exact, 0)
+    size, tolerance = abs(kept).max(), 8 * np.log2(np.prod(shape)) * EPSILON
+    assert abs(found - kept).max() < tolerance * size
+    assert abs(aliased - kept).max() > 1e-3 * size
+    assert abs(both.means["mean"] - exact[0, 0, 0].real) < tolerance * np.sqrt(np.prod(shape)) * size
+    assert both.maxima["largest"] >= here.maxima["largest"]
+
+
+def test_coordinates_are_those_of_the_moved_points():
+    """A product that is given as a function of x, y, z: sin(x + 2 y) cos(z), half of it from each grid."""
+    t = make_transform(Grid((12, 10, 8), dealias="spherical"), jax.devices()[:1], np.float64)
+
+    def wave(values, points, parameters):
+        return Local({"p": jnp.sin(points.x + 2 * points.y) * jnp.cos(points.z)})
+
+    zero = jnp.zeros(t.layout.shape, complex)
+    found = t.inverse(jax.jit(lambda f: t.evaluate({"f": f}, wave).products["p"])(zero))
+    x, y, z = np.meshgrid(*(2 * np.pi * np.arange(n) / n for n in t.grid.shape), indexing="ij")
+    np.testing.assert_allclose(np.asarray(found), np.sin(x + 2 * y) * np.cos(z), atol=100 * EPSILON)
+
+
+@pytest.mark.skipif(not os.environ.get("SIMULATOR_TESTS_ARRAYS"), reason="set it to check arrays")
+def test_an_array_of_another_shape_or_type_is_refused() -> None:
+    transform = make_transform(Grid((8, 8, 8)), jax.devices()[:1])
+    layout = transform.layout
+    field = jnp.zeros(layout.shape, complex)
+    with pytest.raises(TypeCheckError, match=r"gradient.*\n.*'field'"):
+        gradient(layout, jnp.stack([field] * 3))
+    with pytest.raises(TypeCheckError, match=r"gradient.*\n.*'field'"):  # while JAX traces a program
+        jax.jit(lambda f: gradient(layout, f))(field.real)
+    with pytest.raises(TypeCheckError, match=r"inner.*\n.*'b'"):  # a name is one length in all arrays of a call
+        layout.inner(field, field[1:])
+    with pytest.raises(TypeCheckError, match=r"invariants.*\n.*'velocity'"):  # annotated by names imported late
+        invariants(transform, field)
+    with pytest.raises(TypeCheckError, match=r"rate.*\n.*'maxima'"):
+        Boussinesq(BoussinesqSettings(viscosity=1, diffusivity=1, stratification=1), transform).rate({"rate": field})
+    assert jax.vmap(lambda f: gradient(layout, f))(jnp.stack([field] * 2)).shape == (2, 3, *layout.shape)

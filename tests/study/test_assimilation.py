@@ -111,15 +111,13 @@ def test_a_stopped_search_continues_as_if_it_had_not_been(case: Path, tmp_path: 
 
 
 def test_observations_of_every_kind(case: Path) -> None:
-    """At grid points and between them (a uniform shift of x moves single modes exactly), scattered, in a CSV with a
-    missing value; spectra; a function."""
+    """At grid points and between them (a shift moves modes exactly), scattered in a CSV; spectra; a function."""
     simulation = opened(case / "task.yaml")
     values, state = np.asarray(simulation.fields["velocity"]), simulation.state
     h, points = 2 * np.pi / 16, np.random.default_rng(0).integers(0, 16, (5, 3))
     rows = [(0, *(h * p), values[(1, *p)]) for p in points]
-    (case / "t.csv").write_text(
-        "time,x,y,z,velocity_y\n" + "\n".join(",".join(map(repr, map(float, r))) for r in rows)
-    )
+    lines = ["time,x,y,z,velocity_y", *(",".join(map(repr, map(float, row))) for row in rows)]
+    (case / "t.csv").write_text("\n".join(lines))
     spectrum = np.asarray(simulation.spectra(state)["kinetic_energy"])
     np.savez(case / "s.npz", time=[0.0], k=[1.0, 3.0], kinetic_energy=spectrum[None, [1, 3]])
     (case / "speed.py").write_text("def observe(fields):\n    return (fields['velocity'] ** 2).sum(0).mean()[None]\n")
@@ -138,19 +136,15 @@ def test_observations_of_every_kind(case: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            {"velocity": None, "velocty": np.zeros((4, 3, 8, 8, 8))},
-            "unknown variable 'velocty', did you mean velocity",
-        ),
+        ({"velocity": None, "velocty": np.zeros((4, 3, 8, 8, 8))},
+         "unknown variable 'velocty', did you mean velocity"),
         ({"time": TIMES + 1}, "the time 1 is outside of the run, which lasts from 0 to 0.4"),
         ({"time": TIMES * 0.9}, "no whole number of steps of time.dt = 0.05"),
         ({"x": np.full((8, 1, 1), 7.0)}, "x = 7 is outside of the box, which extends from 0 to 6.28319"),
         ({"velocity": np.zeros((4, 3, 8, 8, 7))}, "its last axes are those of the places"),
     ],
-)
-def test_bad_observations_are_refused_in_one_line(
-    case: Path, tmp_path: Path, capsys, change: dict, words: str
-) -> None:
+)  # fmt: skip
+def test_bad_observations_are_refused_in_one_line(case: Path, tmp_path: Path, capsys, change, words) -> None:
     with np.load(case / "table.npz") as file:
         arrays = {name: array for name, array in {**file, **change}.items() if array is not None}
     np.savez(case / "bad.npz", **arrays)

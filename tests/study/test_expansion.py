@@ -1,11 +1,15 @@
-"""The blocks of a sweep's file and their products."""
+"""The blocks of a sweep's file and their products; by what a run is known, and the numbers that plan.json keeps."""
 
+import json
 import math
 from pathlib import Path
 
 import numpy as np
+import pytest
 from sweep_support import BASE
 
+from simulator.errors import UserError
+from simulator.run.folder import Found, RunFolder
 from simulator.study import open_sweep
 from simulator.study.expansion import draw, normal
 from simulator.study.settings import SampleSettings
@@ -43,9 +47,8 @@ sweep:
 """)
     assert len(sweep.runs) == 3 * 2 * 2
     a, b = values(sweep)[0][-1], values(sweep)[1][-1]
-    assert [v[:-1] for v in values(sweep)[::2]] == [
-        (nu, precision) for nu in (0.1, 0.2, 0.3) for precision in ("single", "double")
-    ]
+    pairs = [(nu, precision) for nu in (0.1, 0.2, 0.3) for precision in ("single", "double")]
+    assert [v[:-1] for v in values(sweep)[::2]] == pairs
     assert {v[-1] for v in values(sweep)} == {a, b}
 
 
@@ -57,9 +60,6 @@ sweep:
   exclude: [{model.viscosity: 0.0003, precision: single}]
 """)
     assert values(sweep) == [(1e-3, "single"), (1e-3, "double"), (3e-4, "double")]
-
-
-def test_two_ways_to_write_one_value() -> None:
     for one, other in ((1, 1.0), ("1/1600", 6.25e-4), ([1, 2], [1.0, "2"]), ({"a": 1}, {"a": 1.0})):
         assert normal(one) == normal(other)
     assert normal(True) != normal(1) and normal("single") != normal("double")
@@ -69,15 +69,12 @@ def sample(text_method: str, **parameters) -> SampleSettings:
     return SampleSettings.model_validate({"method": text_method, "seed": 7, "parameters": parameters})
 
 
-def test_a_latin_hypercube_hits_each_part_of_every_range_once() -> None:
+def test_a_hypercube_hits_each_part_of_a_range_once_and_samples_are_repeated_by_their_seed() -> None:
     n = 16
     points = draw(sample("latin_hypercube", a={"uniform": [2, 4]}, b={"log_uniform": [0.1, 10]}), n)
     a = [math.floor((p["a"] - 2) / 2 * n) for p in points]
     b = [math.floor((math.log10(p["b"]) + 1) / 2 * n) for p in points]
     assert sorted(a) == sorted(b) == list(range(n)) and a != b
-
-
-def test_samples_are_repeated_by_their_seed_and_do_not_depend_on_one_another() -> None:
     whole = sample("random", a={"uniform": [0, 1]}, b={"normal": [3, 0.5]}, s={"seeds": [1, 10]})
     assert draw(whole, 5) == draw(whole, 5)
     alone = draw(sample("random", b={"normal": [3, 0.5]}, s={"seeds": [1, 10]}), 8)
@@ -88,9 +85,8 @@ def test_samples_are_repeated_by_their_seed_and_do_not_depend_on_one_another() -
 def test_distributions() -> None:
     """Moments of 4000 stratified points: exact to the width of a stratum."""
     n = 4000
-    points = draw(
-        sample("latin_hypercube", g={"normal": [3, 0.5]}, c={"choice": ["x", "y"]}, i={"integers": [-1, 2]}), n
-    )
+    axes = {"g": {"normal": [3, 0.5]}, "c": {"choice": ["x", "y"]}, "i": {"integers": [-1, 2]}}
+    points = draw(sample("latin_hypercube", **axes), n)
     g = np.array([p["g"] for p in points])
     assert abs(g.mean() - 3) < 2e-3 and abs(g.std() - 0.5) < 5e-3
     assert sum(p["c"] == "x" for p in points) == n // 2
@@ -124,3 +120,74 @@ def test_paths_in_a_sweep_start_at_the_sweeps_folder(study, tmp_path: Path) -> N
     (tmp_path / "study.yaml").write_text(f"base: bases/base.yaml\nsweep: {{list: [{entry}]}}")
     (run,) = open_sweep("study.yaml").runs
     assert Path(run.config.initial.path) == tmp_path / "fields" / "mine.py"
+
+
+STUDY = "base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}}\n"
+
+
+def hashes(sweep) -> dict[float, str]:
+    return {run.config.model.viscosity: run.hash for run in sweep.runs}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        ("count: 1", "count: 4", True), ("{every_steps: 1}", "{every_steps: 7}", True),
+        ("grid:", "fft: {block: 2}\ngrid:", True), ("[8, 8, 8]", "[8, 8, 8], dealias: two_thirds", True),
+        ("stop: 0.1", "stop: 1/10", True), ("stop: 0.1", "stop: 0.2", False), ("taylor_green", "abc", False),
+        ("[8, 8, 8]", "[8, 8, 9]", False),
+    ],
+)  # fmt: skip
+def test_what_changes_the_results_and_nothing_else_changes_the_hash(study, old: str, new: str, kept: bool) -> None:
+    mine, other = hashes(study(STUDY)), hashes(study(STUDY, BASE.replace(old, new)))
+    assert mine == other if kept else not set(mine.values()) & set(other.values())
+
+
+def test_an_input_file_counts_and_any_key_that_the_sweep_varies(study, tmp_path: Path) -> None:
+    base = BASE.replace("{kind: taylor_green}", "{kind: python, path: mine.py, function: build}")
+    (tmp_path / "mine.py").write_text("def build(x, y, z): return {'velocity': (y, z, x)}\n")
+    before = hashes(study(STUDY, base))
+    assert hashes(study(STUDY, base)) == before
+    (tmp_path / "mine.py").write_text("def build(x, y, z): return {'velocity': (z, x, y)}\n")
+    assert not set(hashes(study(STUDY, base)).values()) & set(before.values())
+    sweep = study("base: base.yaml\nsweep: {grid: {fft.block: [1, 2], output.diagnostics.every_steps: [1, 2]}}\n")
+    assert len({run.hash for run in sweep.runs}) == 4
+
+
+def test_adding_values_keeps_runs_and_their_numbers(study) -> None:
+    first = study(STUDY)
+    first.prepare()
+    known = {run.hash: run.index for run in first.runs}
+    second = study(STUDY.replace("[0.1,", "[0.05, 0.1, 0.15,"))
+    indices = {run.config.model.viscosity: run.index for run in second.runs}
+    assert indices == {0.1: 0, 0.2: 1, 0.05: 2, 0.15: 3}
+    assert known.items() <= {run.hash: run.index for run in second.runs}.items()
+    second.prepare()
+    third = study(STUDY.replace("[0.1, 0.2]", "[0.3, 0.2]"))
+    assert {run.config.model.viscosity: run.index for run in third.runs} == {0.2: 1, 0.3: 4}
+    assert {entry["index"] for entry in third.earlier} == {0, 2, 3}
+
+
+def test_prepare_freezes_every_run_where_it_will_lie(study, tmp_path: Path) -> None:
+    sweep = study(STUDY)
+    assert sweep.folder == tmp_path / "out" / "study"
+    sweep.prepare()
+    for run in sweep.runs:
+        assert run.folder == sweep.folder / run.hash
+        assert RunFolder(run.folder).found() is Found.PREPARED
+        assert f"directory: {run.folder}" in (run.folder / "config.yaml").read_text()
+    plan = json.loads((sweep.folder / "plan.json").read_text())
+    assert [entry["hash"] for entry in plan["runs"]] == [run.hash for run in sweep.runs]
+    assert [entry["values"] for entry in plan["runs"]] == [{"model.viscosity": 0.1}, {"model.viscosity": 0.2}]
+
+
+def test_a_prepared_run_follows_the_file_but_a_damaged_plan_stays(study) -> None:
+    study(STUDY).prepare()
+    changed = study(STUDY, BASE.replace("{every: 0.05}", "{every: 0.025}"))
+    assert changed.prepare() == []
+    assert "every: 0.025" in (changed.runs[0].folder / "config.yaml").read_text()
+    sweep = study(STUDY)
+    sweep.prepare()
+    (sweep.folder / "plan.json").write_text("{")
+    with pytest.raises(UserError, match=r"plan.json: not the plan of a sweep; give this sweep another"):
+        open_sweep("study.yaml")

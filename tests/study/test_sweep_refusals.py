@@ -1,11 +1,17 @@
-"""Every mistake, by file and line, of all runs together, before anything is created."""
+"""Every mistake, by file and line, of all runs together, before anything is created; and whatever is in a file is
+refused with lines that name it, or listed, the same way every time."""
 
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from sweep_support import BASE
 
+from simulator.config.yaml12 import dump_yaml
 from simulator.errors import UserError
+from simulator.study import open_sweep
+from simulator.study.report import plan_lines
 
 HEAD = "base: base.yaml\nsweep:\n"
 PART = "study.yaml:3: sweep."
@@ -65,19 +71,13 @@ SINGLE = "sweep: {grid: {precision: [single]}}\n"
         (TWO + "  exclude: [{model.viscosty: 1}]\n", "4: sweep.exclude.0.model.viscosty: the sweep does not vary"),
         (TWO + "  exclude: [{model.viscosity: 3}]\n", "4: sweep.exclude.0: excludes no run"),
         (TWO + "  exclude: [{model.viscosity: 1}, {model.viscosity: 2}]\n", "4: sweep.exclude: excludes all 2 runs"),
-        (
-            HEAD + "  grid:\n    model.viscosity: [0.01, 0.02,\n      1/100]\n",
-            f"5: sweep.grid.{V}.2: gives the run with {V}: 0.01 twice",
-        ),
+        (HEAD + "  grid:\n    model.viscosity: [0.01, 0.02,\n      1/100]\n",
+         f"5: sweep.grid.{V}.2: gives the run with {V}: 0.01 twice"),
         (HEAD + "  grid: {model.viscosty: [1]}\n", "3: model.viscosty: unknown key, did you mean model.viscosity?"),
-        (
-            HEAD + "  grid: {grid.shape: [[16, 16, 16], [4, 4, 4]], devices.count: [7]}\n",
-            "3: devices.count: 7 devices cannot share a 4 x 4 x 4 grid",
-        ),
-        (
-            HEAD + "  grid: {output.snapshots.fields: [[velocity], [vortcity]]}\n",
-            "3: output.snapshots.fields: unknown field 'vortcity', did you mean vorticity?",
-        ),
+        (HEAD + "  grid: {grid.shape: [[16, 16, 16], [4, 4, 4]], devices.count: [7]}\n",
+         "3: devices.count: 7 devices cannot share a 4 x 4 x 4 grid"),
+        (HEAD + "  grid: {output.snapshots.fields: [[velocity], [vortcity]]}\n",
+         "3: output.snapshots.fields: unknown field 'vortcity', did you mean vorticity?"),
         (TWO + "collect:\n  - steps\n  - steps\n", "6: collect.1: 'steps' is listed twice; leave one of them out"),
     ],
 )  # fmt: skip
@@ -134,3 +134,76 @@ def test_a_start_that_fails_is_refused_by_the_check_and_not_by_looking(study) ->
     with pytest.raises(UserError, match=r"start.py:3: build: RuntimeError: not well"):
         sweep.check()
     sweep.check([run for run in sweep.runs if run.values["initial.parameters.n"] == 1])
+
+
+KEYS = st.sampled_from(
+    ["model.viscosity", "precision", "grid.shape", "time.stop", "initial.kind", "initial.amplitude", "time.cfl",
+     "time.dt", "time.max_steps", "output.diagnostics.every_steps", "output.directory", "devices.count", "name",
+     "model", "initial", "slurm.time", "modle.viscosity", "a..b", "grid.shape.0"]
+)  # fmt: skip
+VALUES = st.one_of(
+    st.sampled_from([1, 0.1, "1/50", "single", "double", "abc", "taylor_green", [8, 8, 8], [12, 8, 9], None, True]),
+    st.floats(1e-3, 1),
+    st.integers(-1, 3),
+    st.text(max_size=3),
+)  # fmt: skip
+BLOCK = st.dictionaries(KEYS, st.lists(VALUES, max_size=3), max_size=3)
+ENTRY = st.dictionaries(KEYS, VALUES, max_size=2)
+PAIR = st.lists(st.floats(-2, 10), min_size=1, max_size=3)
+WHOLE = st.lists(st.integers(-(2**60), 2**60) | st.integers(0, 9), min_size=2, max_size=2)
+DISTRIBUTION = st.dictionaries(
+    st.sampled_from(["uniform", "log_uniform", "normal", "choice", "integers", "seeds"]), PAIR | WHOLE, max_size=2
+)
+SAMPLES = st.fixed_dictionaries(
+    {"parameters": st.dictionaries(KEYS, DISTRIBUTION, max_size=2)},
+    optional={
+        "n": st.integers(0, 4),
+        "method": st.sampled_from(["latin_hypercube", "random", "grid"]),
+        "seed": st.integers(-1, 9),
+    },
+)
+SWEEP = st.fixed_dictionaries(
+    {},
+    optional={
+        "grid": BLOCK, "zip": BLOCK, "list": st.lists(ENTRY, max_size=3), "sample": SAMPLES,
+        "exclude": st.lists(ENTRY, max_size=2), "gird": BLOCK,
+    },
+)  # fmt: skip
+FILE = st.fixed_dictionaries(
+    {"base": st.sampled_from(["base.yaml", "base.yaml", "base.yaml", "nowhere.yaml"]), "sweep": SWEEP},
+    optional={
+        "name": st.sampled_from(["study", "a/b", "", "x y"]),
+        "collect": st.lists(
+            st.sampled_from(
+                ["final.energy", "max.speed", "mean.energy[time>0.5]", "wall_time", "[", "mean.energy[]"]
+            ),
+            max_size=3,
+        ),
+        "slurm": st.sampled_from([{}, {"throttle": 2}, {"throttle": 0}, {"time": "00:30:00"}]),
+    },
+)
+
+
+def opened(path: Path) -> list[str]:
+    """The lines of `plan`, or those of the refusal."""
+    try:
+        sweep = open_sweep(path)
+    except UserError as error:
+        lines = str(error).splitlines()
+        assert lines and all(line.startswith(f"{path.parent}/") for line in lines), lines
+        return lines
+    assert [run.index for run in sweep.runs] == list(range(len(sweep.runs)))
+    assert len({run.hash for run in sweep.runs}) == len(sweep.runs) > 0
+    return plan_lines(sweep)
+
+
+@given(content=FILE)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_file_is_refused_or_listed_and_always_alike(content, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir("/")  # so that every message has the whole path
+    (tmp_path / "base.yaml").write_text(BASE)
+    path = tmp_path / "study.yaml"
+    path.write_text(dump_yaml(content))
+    first = opened(path)
+    assert opened(path) == first
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["base.yaml", "study.yaml"]

@@ -1,4 +1,4 @@
-"""Status and table from what runs have written, held against numbers computed by hand."""
+"""Status and table from what runs have written, against numbers by hand; and the expressions of a table."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from simulator.show.study import plot_sweep
 from simulator.study import execution
 from simulator.study.report import plan_lines, status_lines, table_lines
 from simulator.study.study_status import MemberState, begun, ended, status_of
-from simulator.study.table import as_csv, as_json
+from simulator.study.table import as_csv, as_json, parse
 from simulator.words import size
 
 STUDY = """\
@@ -61,8 +61,8 @@ def half_done(study):
     return sweep
 
 
-def test_the_table_against_numbers_by_hand(half_done) -> None:
-    first, *others = half_done.rows()
+def test_the_table_against_numbers_by_hand_as_csv_json_and_arrays(half_done) -> None:
+    first, *others = table = half_done.rows()
     assert first == {
         "index": 0, "run": half_done.runs[0].hash, "state": "done", "model.viscosity": 0.1, "time.dt": 0.02,
         "final.energy": 1.0, "max.dissipation": 5.0, "mean.enstrophy[time>=1]": MEAN,
@@ -70,10 +70,6 @@ def test_the_table_against_numbers_by_hand(half_done) -> None:
     }  # fmt: skip
     assert [row["state"] for row in others] == ["failed", "interrupted", "waiting"]
     assert all(math.isnan(row[text]) for row in others for text in list(first)[5:])
-
-
-def test_the_table_as_csv_json_and_arrays(half_done) -> None:
-    table = half_done.rows()
     header, first, second, *_ = as_csv(table).splitlines()
     assert header.startswith("index,run,state,model.viscosity,time.dt,final.energy,")
     assert first == f"0,{half_done.runs[0].hash},done,0.1,0.02,1.0,5.0,3.25,7.0,3.0,12.5"
@@ -99,12 +95,8 @@ def test_the_table_and_status_as_text(half_done) -> None:
 
 
 CHOSEN = {
-    "run": [2, 3],
-    "run --jobs 2": [2, 3],
-    "retry": [1, 2],
-    "retry --failed": [1],
-    "retry --index 3,1,0": [3, 1],
-}
+    "run": [2, 3], "run --jobs 2": [2, 3], "retry": [1, 2], "retry --failed": [1], "retry --index 3,1,0": [3, 1],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("line", "expected"), CHOSEN.items())
@@ -127,10 +119,8 @@ def test_the_commands_of_login_nodes_start_no_device(half_done) -> None:
     run = str(half_done.runs[0].folder)
     lines = [f"sweep {name} study.yaml" for name in ("plan", "status", "table", "submit --dry-run")]
     lines += [
-        "check base.yaml",
-        "submit base.yaml --dry-run",
-        *(f"{name} {run}" for name in ("status", "plot", "verify")),
-    ]
+        "check base.yaml", "submit base.yaml --dry-run", *(f"{name} {run}" for name in ("status", "plot", "verify")),
+    ]  # fmt: skip
     done = fresh(f"""
         from simulator.cli import main; import jax
         codes = [main(line.split()) for line in {lines}]; assert codes == [0] * 9, codes
@@ -175,11 +165,8 @@ def test_where_a_run_stands(tmp_path: Path, prepare, stage: MemberState, detail:
 
 def test_pictures_of_what_there_is(half_done) -> None:
     files = plot_sweep(half_done, y=["max.dissipation"])
-    names = [
-        "max_dissipation_against_model_viscosity",
-        *(f"series_{n}" for n in ("energy", "dissipation", "enstrophy")),
-    ]
-    assert [path.name for path in files] == [f"{name}.png" for name in names]
+    names = ["max_dissipation_against_model_viscosity", "series_energy", "series_dissipation", "series_enstrophy"]
+    assert [path.stem for path in files] == names
     assert all(path.parent == half_done.folder / "plots" and path.read_bytes()[:4] == b"\x89PNG" for path in files)
 
 
@@ -196,3 +183,58 @@ def test_pictures_that_cannot_be_drawn(study, options, message: str) -> None:
     with pytest.raises(UserError) as caught:
         plot_sweep(study(STUDY), **options)
     assert message in str(caught.value)
+
+
+TIME = np.linspace(0, 4, 41)
+COLUMNS = {"time": TIME, "energy": 2 + np.sin(TIME), "u_rms": np.full(41, 0.5), "dissipation": 0.1 * TIME}
+
+
+def value(text):
+    return parse(text).reduce(COLUMNS)
+
+
+def test_a_formula_is_reduced_row_by_row():
+    rows = COLUMNS["dissipation"] * COLUMNS["energy"] / COLUMNS["u_rms"] ** 3
+    assert value("max.(dissipation * energy / u_rms**3)") == pytest.approx(rows.max(), rel=1e-15)
+    assert value("final.(sqrt(energy) - 2)") == pytest.approx(np.sqrt(COLUMNS["energy"][-1]) - 2, rel=1e-15)
+    late = TIME > 2
+    mean = np.trapezoid(rows[late], TIME[late]) / np.ptp(TIME[late])
+    assert value("mean.(dissipation * energy / u_rms**3)[time>2]") == pytest.approx(mean, rel=1e-14)
+    assert parse("mean.(energy / u_rms**3)[time>2]").columns == ("energy", "u_rms", "time")
+
+
+def test_ends_extremes_deviations_and_percentiles_of_the_rows_that_are_chosen():
+    assert (value("first.time"), value("final.time"), value("min.energy")) == (0, 4, COLUMNS["energy"].min())
+    assert value("max.time[time<2*pi/3]") == pytest.approx(2, rel=1e-15)
+    assert value("mean.time[time>0.5, time<=1]") == pytest.approx(0.8, rel=1e-14)
+    assert np.isnan(value("max.energy[time>9]")) and np.isnan(value("max.missing"))
+    mean = value("mean.energy")
+    variance = np.trapezoid((COLUMNS["energy"] - mean) ** 2, TIME) / 4
+    assert value("std.energy") == pytest.approx(np.sqrt(variance), rel=1e-14)
+    assert value("p50.dissipation") == pytest.approx(0.2, rel=1e-14)
+    assert value("p95.dissipation") == pytest.approx(0.38, rel=1e-14)
+    assert np.isnan(value("sem.energy[time>3.5]"))  # five rows
+
+
+def test_the_error_of_a_mean_knows_of_correlation():
+    """Each of 64 independent values stands in 8 rows: the error is sigma / 8, not sigma / sqrt(512). An estimate
+    from m blocks has a relative error of 1 / sqrt(2 (m - 1)): 0.09 for the 64, 0.27 for the fewest, 8."""
+    values = np.random.default_rng(4).standard_normal(64).repeat(8)
+    rows = {"time": np.arange(512.0), "energy": values}
+    error = parse("mean.energy").error
+    assert error is not None
+    assert 1 / 8 * (1 - 0.27) < error.reduce(rows) < 1 / 8 * (1 + 2 * 0.27)
+    assert parse("max.energy").error is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mean.(energy +)", "cannot be computed"), ("mean.(open('x'))", "only numbers"),
+        ("mean.(energy.real)", "only numbers"), ("average.energy", "unknown reduction 'average'"),
+        ("p100.energy", "unknown reduction 'p100'"),
+    ],
+)  # fmt: skip
+def test_what_is_no_expression_is_refused(text, message):
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        parse(text)

@@ -42,13 +42,10 @@ def with_values(simulation: Simulation, values: dict[str, Any]) -> None:
     simulation.state = simulation.placed(begun)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(path.stem, marks=[] if path.stem in FEW else pytest.mark.slow)
-        for path in sorted(EQUATIONS.glob("*.yaml"))
-    ],
-)
+NAMES = sorted(path.stem for path in EQUATIONS.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in FEW else pytest.mark.slow) for n in NAMES])
 def test_every_example_is_a_run(name: str, monkeypatch, tmp_path) -> None:
     """Its file checks, and a run of two steps on few points ends well."""
     monkeypatch.chdir(tmp_path)
@@ -82,18 +79,14 @@ RIGHT_HAND_SIDES = {"gray_scott": reaction, "cahn_hilliard": separation, "kuramo
 
 @pytest.mark.parametrize("name", RIGHT_HAND_SIDES)
 def test_right_hand_sides_by_numpy(name: str) -> None:
-    """Of fields with wavenumbers up to 3, whose cubes 48 x 48 points hold. Runs of 100 steps were those of exponax to
-    1e-8."""
+    """Of wavenumbers up to 3, whose cubes 48 x 48 points hold. 100 steps were those of exponax to 1e-8."""
     n, length = 48, 30.0
     parameters = {"cahn_hilliard": "{gamma: 0.02}", "gray_scott": "{feed: 0.04, kill: 0.06}"}.get(name, "{}")
     grid = f"grid={{shape: [{n}, {n}], box: [{length}, {length}]}}"
     own = simulation(name, grid, f"model.parameters={parameters}", "devices.count=1")
     angle, chance = 2 * np.pi * np.arange(n) / n, np.random.default_rng(1)
     phases = [kx * angle[:, None] + ky * angle for kx in range(-3, 4) for ky in range(4)]
-    start = {
-        field: sum(chance.normal() * np.cos(phase + chance.uniform(0, 6)) for phase in phases)
-        for field in own.model.fields
-    }
+    start = {f: sum(chance.normal() * np.cos(p + chance.uniform(0, 6)) for p in phases) for f in own.model.fields}
     with_values(own, start)
     k = 2 * np.pi * np.fft.fftfreq(n, length / n)
     square = k[:, None] ** 2 + k**2
@@ -112,11 +105,8 @@ def test_right_hand_sides_by_numpy(name: str) -> None:
 @pytest.mark.parametrize("kind", ["whistler", "ion_cyclotron"])
 def test_waves_of_hall_mhd(kind: str, shipped: bool) -> None:
     """Beltrami waves, curl b = s k b, along the mean field B are exact at any amplitude, here 0.1: with u = a b the
-    equations u_t = B d_z b and b_t = B d_z (u - d j) agree where a^2 - s d k a - 1 = 0, and b moves at k B / a:
-
-    omega = k B (sqrt(1 + (k d / 2)^2) -+ k d / 2) for s = +-1.
-
-    RK4's error of a frequency is (omega dt)^4 / 120 < 1e-8."""
+    equations u_t = B d_z b and b_t = B d_z (u - d j) agree where a^2 - s d k a - 1 = 0, and b moves at k B / a: omega
+    = k B (sqrt(1 + (k d / 2)^2) -+ k d / 2) for s = +-1. RK4's error of a frequency is (omega dt)^4 / 120 < 1e-8."""
     d, b0, k, size, dt, steps = 0.5, 1.0, 2, 0.1, 0.01, 40
     s = -1 if kind == "whistler" else 1
     omega = k * b0 * (np.sqrt(1 + (k * d / 2) ** 2) - s * k * d / 2)
@@ -203,11 +193,9 @@ def test_waves_and_invariants_of_shallow_water() -> None:
 
 
 def test_plane_waves_of_ginzburg_landau() -> None:
-    """sqrt(1 - k^2) exp(i (k x - omega t)), omega = c + (b - c) k^2, is a solution; the error of ETDRK4 falls by
-    2^4 with half the step (14 asked for)."""
-    own = simulation(
-        "ginzburg_landau", "grid={shape: [16, 16], box: [4*pi, 4*pi]}", "model.parameters={b: 0.5, c: -1.5}"
-    )
+    """sqrt(1 - k^2) exp(i (k x - omega t)), omega = c + (b - c) k^2; ETDRK4's error falls by 2^4 (14 asked for)."""
+    grid, parameters = "grid={shape: [16, 16], box: [4*pi, 4*pi]}", "model.parameters={b: 0.5, c: -1.5}"
+    own = simulation("ginzburg_landau", grid, parameters)
     x = np.arange(16) * 4 * np.pi / 16 + np.zeros((16, 1))
     k = 0.5
     omega = -1.5 + (0.5 + 1.5) * k**2
@@ -229,11 +217,9 @@ def soliton(x: np.ndarray, time: float, speed: float) -> np.ndarray:
 
 
 def test_a_soliton_and_the_order_of_split_steps() -> None:
-    """It moves along an axis of a plane. Halving dt divides the error by 2^4; the mass stays to round-off: 16384
-    values, some hundred transforms."""
-    run = simulation(
-        "nonlinear_schrodinger", "grid.shape=256,4", "grid.box=50.26548245743669,1", "model.parameters.interaction=-1"
-    )
+    """Halving dt divides the error by 2^4; the mass stays to round-off: 16384 values, some hundred transforms."""
+    grid = ("grid.shape=256,4", "grid.box=50.26548245743669,1")
+    run = simulation("nonlinear_schrodinger", *grid, "model.parameters.interaction=-1")
     x, speed, stop = np.arange(256) * np.pi / 16, 0.5, 2.0
     errors = []
     for steps in (40, 80):

@@ -20,8 +20,7 @@ from validation_cases.waves import BOX, INTEGERS, growth, plane_wave
     [((11, 13, 7), "double", 1000 * EPSILON), ((16, 16, 16), "single", 1000 * float(np.finfo(np.float32).eps))],
 )
 def test_an_abc_flow_only_decays(shape, precision, tolerance):
-    """curl u = k u in a cube, k = 2 pi / L, so that every kind of damping is exact by the integrating factor: u(t) =
-    u(0) exp(-(nu k^2 + nu_2 k^4 + drag) t)."""
+    """curl u = k u, k = 2 pi / L: u(t) = u(0) exp(-(nu k^2 + nu_2 k^4 + drag) t) by the integrating factor."""
     length, drag, dt, steps = 3.0, 0.3, 0.02, 50
     k, abc = 2 * np.pi / length, {"kind": "abc", "A": 1.5, "B": 0.7, "C": -1.0}
     model = {"kind": "navier_stokes", "viscosity": 0.05, "drag": {"coefficient": drag, "below": "2*pi/3"}}

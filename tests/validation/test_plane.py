@@ -45,20 +45,13 @@ MODELS: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         ["velocity", "dye"],
     ),
-    "boussinesq": (
-        {"viscosity": 0.02, "diffusivity": 0.01, "stratification": -0.5, "gravity": [1, -2]},
-        ["velocity", "buoyancy"],
-    ),
+    "boussinesq": ({"viscosity": 0.02, "diffusivity": 0.01, "stratification": -0.5, "gravity": [1, -2]},
+                   ["velocity", "buoyancy"]),
     "mhd": ({"viscosity": 0.02, "resistivity": 0.01}, ["velocity", "magnetic"]),
     "self_gravitating_gas": (
         {
-            "sound_speed": 2.0,
-            "polytropic_exponent": 1.4,
-            "viscosity": 0.02,
-            "bulk_viscosity": 0.01,
-            "gravitational_constant": 0.1,
-            "external_acceleration": [0.1, 0.2],
-            "max_edge_energy": 1,
+            "sound_speed": 2.0, "polytropic_exponent": 1.4, "viscosity": 0.02, "bulk_viscosity": 0.01,
+            "gravitational_constant": 0.1, "external_acceleration": [0.1, 0.2], "max_edge_energy": 1,
         },
         ["density", "velocity"],
     ),
@@ -66,7 +59,7 @@ MODELS: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"self_interaction": 0.2, "external_potential": {"kind": "harmonic", "frequency": [0.5, 0.3]}},
         ["psi"],
     ),
-}
+}  # fmt: skip
 
 
 def with_third(block: Any) -> Any:
@@ -85,8 +78,7 @@ def field(simulation: Simulation, state: State, name: str) -> np.ndarray:
 # The ideal invariants of mhd in a plane are among those of tests/validation/test_models.py.
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow if k == "mhd" else []) for k in MODELS])
 def test_a_plane_is_a_layer_without_its_third_axis(kind: str, tmp_path) -> None:
-    """Ten steps of every model on 12 x 10 points and two devices, and on 12 x 10 x 1 and one: the same up to the
-    round-off of values of order 1."""
+    """On 12 x 10 points and two devices, and on 12 x 10 x 1 and one: the same up to round-off of order 1."""
     model, names = MODELS[kind]
     (tmp_path / "start.py").write_text(START)
     start = {"kind": "python", "path": str(tmp_path / "start.py"), "function": "start"}
@@ -173,12 +165,9 @@ def test_curls_in_a_plane(transform: Transform) -> None:
         v = solenoidal(layout, MagneticSettings(), lambda k: k**2 * jnp.exp(-k), 1)
         omega = curl(layout, v)
         return {
-            "v": v,
-            "divergence": divergence(layout, v),
-            "omega": omega,
-            "twice": curl(layout, omega) * layout.inverse_k_squared(),
-            "back": curl(layout, inverse_curl(layout, v)),
-        }
+            "v": v, "divergence": divergence(layout, v), "omega": omega,
+            "twice": curl(layout, omega) * layout.inverse_k_squared(), "back": curl(layout, inverse_curl(layout, v)),
+        }  # fmt: skip
 
     found = fields()
     assert found["omega"].shape == layout.shape and np.abs(found["divergence"]).max() < 1e-14

@@ -1,0 +1,185 @@
+"""Which changes a run survives; the reference of keys, types of settings, shipped configurations and the schema."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from simulator.cli import main
+from simulator.config import Change, Difference, RunConfig, classify, diff_configs, json_schema, load_config
+from simulator.config.reference import Key, keys
+from simulator.settings import (
+    Count,
+    Flag,
+    InputPath,
+    NonNegative,
+    OutputPath,
+    Positive,
+    Seconds,
+    Settings,
+    evaluate_number,
+)
+
+FROZEN, CHANGEABLE, FREE = Change.FROZEN, Change.CHANGEABLE, Change.FREE
+
+
+@pytest.mark.parametrize(
+    ("override", "difference"),
+    [
+        ("model.viscosity=1", ("model.viscosity", 1 / 1600, 1.0, FROZEN)),
+        ("grid.shape=8,8,8", ("grid.shape", [64, 64, 64], [8, 8, 8], FROZEN)),
+        ("initial.amplitude=2", ("initial.amplitude", 1.0, 2.0, FROZEN)),
+        ("precision=single", ("precision", "double", "single", FROZEN)),
+        ("time.stop=2", ("time.stop", 1.0, 2.0, CHANGEABLE)),
+        ("name=other", ("name", "run", "other", CHANGEABLE)),
+        ("output.slices={every: 1, align: true}", ("output.slices.every", None, 1.0, CHANGEABLE)),
+        ("output.directory=/a", ("output.directory", None, "/a", FREE)),
+        ("devices.count=2", ("devices.count", "auto", 2, FREE)),
+        ("fft.block=2", ("fft.block", "auto", 2, FREE)),
+        ("run.watchdog=1", ("run.watchdog", 600.0, 1.0, FREE)),
+        ("slurm.account=me", ("slurm.account", None, "me", FREE)),
+    ],
+)
+def test_a_change_and_its_class(load, short: str, override: str, difference: tuple) -> None:
+    key, old, new, change = difference
+    found = diff_configs(load(short), load(short, override))[0]
+    assert (found.key, found.new, found.change) == (key, new, change)
+    assert old is None or found.old == old
+
+
+@pytest.mark.smoke
+def test_the_same_configuration_does_not_differ_however_it_was_written(load, short: str) -> None:
+    assert diff_configs(load(short), load(short, "time.cfl=1/2", "model.viscosity=6.25e-4")) == []
+
+
+def test_all_differences_block_by_block_of_keys_that_have_a_class(load, short: str) -> None:
+    assert diff_configs(load(short), load(short, "time.dt=1e-3", "forcing.kind=driven", "grid.dealias=none")) == [
+        Difference("grid.dealias", "two_thirds", "none", FROZEN),
+        Difference("time.cfl", 0.5, None, CHANGEABLE), Difference("time.dt", None, 0.001, CHANGEABLE),
+        Difference("forcing.kind", None, "driven", FROZEN), Difference("forcing.rate", None, 0.1, FROZEN),
+    ]  # fmt: skip
+    assert all(classify(f"{key}.anything") in Change for key in RunConfig.model_fields)
+
+
+@pytest.fixture(scope="module")
+def known() -> list[Key]:
+    return keys()
+
+
+@pytest.mark.smoke
+def test_every_key_says_what_it_means(known) -> None:
+    assert len({key.path for key in known}) > 200
+    assert not [f"{key.path} [{key.kind}]" for key in known if not key.meaning]
+    assert not [f"{key.path} [{key.kind}]" for key in known if not key.type]
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("time.cfl", "number > 0; default"), ("model.scalars.0.name", "text; required"),
+        ("slurm", "slurm.nodes"), ("model.hyperviscosity", "model.hyperviscosity.order"), ("", "forcing"),
+    ],
+)  # fmt: skip
+def test_explain_finds_the_key(key: str, expected: str, capsys) -> None:
+    assert main(["explain", key] if key else ["explain"]) == 0
+    assert expected in capsys.readouterr().out
+
+
+def test_explain_names_the_nearest_key(capsys) -> None:
+    assert main(["explain", "time.clf"]) == 2
+    assert "did you mean time.cfl?" in capsys.readouterr().err
+
+
+class Every(Settings):
+    positive: Positive = 1.0
+    non_negative: NonNegative = 0.0
+    count: Count = 1
+    flag: Flag = False
+    seconds: Seconds = 1.0
+    input: InputPath = Path("in")
+    output: OutputPath = Path("out")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2*pi", 2 * math.pi), ("1/1600", 1 / 1600), ("-(1 + 2)**2", -9.0),
+        ("sqrt(2)*exp(1)", math.sqrt(2) * math.e), ("1e-3", 1e-3), (" 3 ", 3.0),
+    ],
+)  # fmt: skip
+def test_numbers_may_be_written_as_expressions(text: str, value: float) -> None:
+    assert evaluate_number(text) == pytest.approx(value, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "1 if 1 else 2", "().__class__", "__import__('os')", "1/0", "9**9**9", "(-1)**0.5", "True", "1,2",
+     "-" * 100_000 + "1", "(" * 1000, "1\0", "log(-1)", "sqrt(1, 2)", "pi()", "1e999 - 1e999 + x"],
+)  # fmt: skip
+def test_nothing_else_is_a_number(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a number; write"):
+        evaluate_number(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(5, 5.0), ("5", 5.0), ("1.5h", 5400.0), ("10min", 600.0), ("2 d", 172800.0), ("2*60", 120.0)],
+)
+def test_wall_clock_times(value: object, seconds: float) -> None:
+    assert Every.model_validate({"seconds": value}).seconds == seconds
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"positive": 0}, {"positive": math.inf}, {"positive": math.nan}, {"positive": True},
+        {"positive": None}, {"non_negative": -1e-300}, {"count": 0}, {"count": 1.5}, {"count": "3"},
+        {"count": True}, {"flag": 1}, {"flag": "true"}, {"seconds": "5 fortnights"}, {"seconds": "1.2.3h"},
+        {"seconds": 0}, {"input": 5}, {"input": ""}, {"output": "a\0b"}, {"output": "$UNSET_VARIABLE"},
+        {"unknown": 1},
+    ],
+)  # fmt: skip
+def test_wrong_values_are_refused(values: dict) -> None:
+    with pytest.raises(ValidationError):
+        Every.model_validate(values)
+
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+RUNS = sorted(path.name for path in CONFIGS.glob("*.yaml") if "sweep" not in path.stem)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_shipped_configuration_is_valid_and_points_to_the_schema(name: str) -> None:
+    path = CONFIGS / name
+    assert path.read_text().splitlines()[0] == "# yaml-language-server: $schema=schema.json"
+    config = load_config(path)
+    assert config.name == path.stem
+    assert config.output.directory == Path.cwd() / "outputs" / path.stem
+
+
+def test_the_schema_file_is_up_to_date() -> None:
+    """Made anew by `simulator check --schema > configs/schema.json`."""
+    written = json.loads((CONFIGS / "schema.json").read_text())
+    assert _gist(written) == _gist(json_schema())
+
+
+def _gist(schema: Any) -> Any:
+    """What an editor shows. How pydantic words types and limits differs between its versions."""
+    if not isinstance(schema, dict):
+        return schema
+    gist = {key: schema[key] for key in ("enum", "const", "required", "description", "$ref") if key in schema}
+    for key in ("properties", "$defs"):
+        gist |= {f"{key}.{name}": _gist(inner) for name, inner in schema.get(key, {}).items()}
+    return gist
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_every_shipped_configuration_runs(name: str, tmp_path: Path, capsys) -> None:
+    """Its first steps, on a small grid."""
+    shape = "grid.shape=" + ",".join("16" for _ in load_config(CONFIGS / name).grid.shape)
+    assert main(["run", str(CONFIGS / name), shape, "time.max_steps=2", "--output", str(tmp_path / "run")]) == 0
+    assert "step 2" in capsys.readouterr().out
