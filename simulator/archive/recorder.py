@@ -90,7 +90,7 @@ class CarriedArrays:
         return memory
 
 
-TOGETHER = 2.0
+TOGETHER = 10.0
 """Seconds for which rows of frequent series wait to be written together."""
 
 
