@@ -101,7 +101,8 @@ class Render(Kind):
 
         pixels = {"row": np.arange(height), "column": np.arange(width), "channel": np.arange(3)}
         pixels["entry"] = np.arange(5)
-        variables, points = {"image": ("row", "column", "channel")}, dict[str, np.ndarray]()
+        variables: dict[str, tuple[str, ...]] = {"image": ("row", "column", "channel")}
+        points = dict[str, np.ndarray]()
         for name, transfer in zip(shown, volume.transfers, strict=True):
             points[f"{name}_point"] = np.arange(transfer.count)
             variables[f"colours/{name}"] = (f"{name}_point", "entry")
