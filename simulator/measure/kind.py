@@ -163,7 +163,7 @@ class Kind:
     """The settings of a run without the key; None: the series is written only if the key is given."""
     with_snapshots: ClassVar[bool] = False  # Whether every snapshot adds a row, even without the key.
     frequent: ClassVar[bool] = False
-    """Whether rows are small and many: rows then wait in memory and are written together, about every two seconds and
+    """Whether rows are small and many: rows then wait in memory and are written together, about every ten seconds and
     before each checkpoint."""
     curves: ClassVar[Curves] = Curves()  # The drawing of variables without registered pictures.
 

@@ -99,10 +99,14 @@ class Render(Kind):
             return {"image": volume.image(*fields), **tables}
 
         pixels = {"row": np.arange(height), "column": np.arange(width), "channel": np.arange(3)}
+        pixels["entry"] = np.arange(5)
+        variables: dict[str, tuple[str, ...]] = {"image": ("row", "column", "channel")}
+        points = dict[str, np.ndarray]()
+        for name, transfer in zip(shown, volume.transfers, strict=True):
+            points[f"{name}_point"] = np.arange(transfer.count)
+            variables[f"colours/{name}"] = (f"{name}_point", "entry")
         attributes = {"field": "+".join(shown)} | settings.camera.model_dump(include={"azimuth", "elevation"})
-        return Measured(
-            pixels, {"image": tuple(pixels)}, compute, attributes, finish=lambda row: {"image": row["image"]}
-        )
+        return Measured(pixels | points, variables, compute, attributes)
 
 
 def fields_of(model: models.Model, settings: RenderSettings) -> dict[str, Any]:

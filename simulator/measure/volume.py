@@ -80,6 +80,11 @@ class TransferFunction:
     points: tuple[Point, ...] | None = None
     family: int | None = None
 
+    @property
+    def count(self) -> int:
+        """The number of points."""
+        return len(self.points or _POSITIVE)
+
     def table(self, length: float, mean: jax.Array, square: jax.Array, least: jax.Array) -> jax.Array:
         """(point, 5): value, red, green, blue, absorption per length. `length` is the shortest side of the box;
         `mean`, `square` (mean square) and `least` are those of the values."""

@@ -12,6 +12,7 @@ from simulator.archive.open_run import Run
 from simulator.archive.reader import Snapshot, StoredField
 from simulator.archive.series import SeriesReader
 from simulator.errors import UserError, did_you_mean
+from simulator.show.kinds import colours_of
 from simulator.show.slices import near
 from simulator.show.style import evenly, is_density, position
 
@@ -36,6 +37,8 @@ class Frames:
     source: str  # The file or folder from which the frames are read.
     particles: Callable[[int], list[np.ndarray]] = lambda i: []
     """The positions (2, particles) of each species next to the plane of frame i."""
+    colours: Callable[[int], dict[str, np.ndarray]] = lambda i: {}
+    """The colours of the fields in volume picture i."""
 
     def __len__(self) -> int:
         return len(self.times)
@@ -79,7 +82,8 @@ def volume_frames(run: Run) -> Frames:
     if len(series) < 2:
         raise UserError(f"{run.path}: {len(series)} volume picture, a movie needs two; give output.render more often")
     points = series.coordinates["row"], series.coordinates["column"]
-    return Frames(series.time, lambda i: series.one("image", i), points, "", "render.h5")
+    read, colours = partial(series.one, "image"), partial(colours_of, series)
+    return Frames(series.time, read, points, "", "render.h5", colours=colours)
 
 
 def _of_series(run: Run, field: str, axis: str, projected: bool, known: dict[str, None]) -> Frames | None:

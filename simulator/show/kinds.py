@@ -115,7 +115,8 @@ def power(series: SeriesReader, labels: Labels, name: str = "density_power") -> 
     """P(k) at up to six times; in an expanding background also, dashed in the colour of each time, the prediction of
     linear theory: the first P(k) times (D(a) / D(a_first))^2."""
     k, first = wavenumbers(series), series.one(name, 0)
-    words = labels.axis(r"wavenumber $k$", "wavenumber"), labels.axis(r"power spectrum $P(k)$", "volume")
+    of = _words(name.removesuffix("density_power"))
+    words = labels.axis(r"wavenumber $k$", "wavenumber"), labels.axis(rf"{of}power spectrum $P(k)$", "volume")
     result, axes, shown = plotted(at_times(series, name, k, labels), *words, "xy")
     if not shown:
         return result
@@ -137,7 +138,7 @@ def power(series: SeriesReader, labels: Labels, name: str = "density_power") -> 
 def may_be_turbulent(series: SeriesReader, diagnostics: Diagnostics) -> bool:
     """Whether the flow may have an inertial range at the last row's time; a laminar flow has none."""
     columns = {name: np.interp(series.time[-1], diagnostics["time"], v) for name, v in diagnostics.items()}
-    reynolds, rate = columns.get("reynolds_taylor", math.inf), math.inf
+    reynolds, rate = columns.get("reynolds_taylor", 0.0), math.inf
     if {"kolmogorov_scale", "dissipation", "integral_scale"} <= columns.keys():  # energy cascades to small scales
         rate = columns["dissipation"] * columns["integral_scale"] / max(columns["u_rms"], 1e-300) ** 3
     return bool(reynolds >= TURBULENT[0] and rate >= TURBULENT[1])
@@ -382,11 +383,15 @@ def profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
     last peak density, if its core radius is near the measured one."""
     words = labels.axis(r"radius $r$", "length"), labels.axis(rf"{_words(name)} $\rho$", "density")
     rows = moments(series, labels)
-    curves = [DrawnCurve(series.one("radius", i), series.one(name, i), label, c) for i, c, label in rows]
+    curves = list[DrawnCurve]()
+    for i, colour, label in rows:
+        r, density = series.one("radius", i), series.one(name, i)
+        there = np.isfinite(density)  # bins near the centre may have no grid points
+        curves.append(DrawnCurve(r[there], density[there], label, colour))
     result, axes, shown = plotted(curves, *words, "xy")
     if not shown:
         return result
-    axes.set_ylim(np.nanmin(shown) / 2, np.nanmax(shown) * 2)
+    axes.set_ylim(min(map(np.nanmin, shown)) / 2, max(map(np.nanmax, shown)) * 2)
     if (constants := _solitons(labels.model)) is not None and name == "density" and "peak_density" in series:
         from simulator.physics.initial.soliton import radial_ground_state
 
@@ -394,8 +399,7 @@ def profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
         # The isolated ground state with this central density.
         state, scale = radial_ground_state(), (constants[0] ** 2 / (gravity * peak)) ** 0.25
         core = scale * state.core
-        x, y = (values[np.isfinite(curves[-1].y)] for values in (curves[-1].x, curves[-1].y))
-        if 0.3 < np.interp(core, x, y) / peak < 0.7:
+        if 0.3 < np.interp(core, curves[-1].x, curves[-1].y) / peak < 0.7:
             r, unit = np.geomspace(*axes.get_xlim(), 200), labels.unit("length")
             text = f"soliton,\n$r_c = {core:.3g}" + (rf"\,{unit}$" if unit else "$")
             density = peak * np.interp(r / scale, state.radius, state.amplitude, right=0.0) ** 2
@@ -418,20 +422,30 @@ def _solitons(model: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def _render(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    words = labels.moment(series.time[-1])
-    yield f"render_{series.attributes.get('field', 'volume')}", lambda: volume_picture(series.one("image", -1), words)
+    words, row = labels.moment(series.time[-1]), len(series) - 1
+    name = f"render_{series.attributes.get('field', 'volume')}"
+    yield name, lambda: volume_picture(series.one("image", row), words, colours_of(series, row))
 
 
-def volume_picture(image: np.ndarray, words: str, colours: Mapping[str, np.ndarray] | None = None) -> Figure:
+def colours_of(series: SeriesReader, row: int) -> dict[str, np.ndarray]:
+    """The colours of each field in a volume picture of a series, as `volume_picture` takes them."""
+    return {name: series.one(f"colours/{name}", row) for name in after("colours/", series)}
+
+
+def volume_picture(
+    image: np.ndarray, words: str, colours: Mapping[str, np.ndarray], onto: Figure | None = None
+) -> Figure:
     """A figure that shows `image` (row, column, channel), of 8 bits, pixel by pixel, with `words` in a corner and a
-    bar for each field of `colours`: rows of value, red, green, blue and absorption; the bar fades with it."""
+    bar for each field of `colours`: rows of value, red, green, blue and absorption; the bar fades with it. `onto`: a
+    figure of this size to be drawn again."""
     rows, columns = image.shape[:2]
-    result = style.figure(columns / style.DPI, rows / style.DPI)
+    result = onto or style.figure(columns / style.DPI, rows / style.DPI)
+    result.clear()
     axes = result.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.imshow(image, interpolation="nearest", aspect="auto")
     axes.text(0.03, 0.03, words, transform=axes.transAxes, color="white", fontsize=11)
-    for number, (name, table) in enumerate((colours or {}).items()):
+    for number, (name, table) in enumerate(colours.items()):
         at = np.linspace(table[0, 0], table[-1, 0], 256)
         red, green, blue, dense = (np.interp(at, table[:, 0], table[:, i]) for i in range(1, 5))
         seen = np.stack([red, green, blue], 1) * np.sqrt(dense / max(dense.max(), 1e-300))[:, None]

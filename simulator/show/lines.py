@@ -24,6 +24,7 @@ _CLOCK = ("step", "time", "dt", "cfl")
 _FEW = 48  # A curve of at most so many points has a mark at each point.
 _ROUND_OFF = 1e-11  # A logarithmic axis does not show values below this fraction of the largest value.
 _STEADY = 2e-3  # The smallest extent of an axis of time series, relative to the largest value.
+_LOST = 0.01  # A part of the energy below this fraction of the total would lie on the axis of a linear panel.
 _WIDE = 30.0  # The axis of a density or virial ratio that varies by more than this factor is logarithmic.
 
 
@@ -86,7 +87,7 @@ def drawn(
         how: dict[str, Any] = {"linewidth": 1.3, "marker": "o", "markersize": 3.0, **c.how}
         if len(y) > _FEW:
             how.setdefault("markevery", list(alone))
-        (line,) = axes.plot(c.x, y, color=c.colour, label=c.label, **how)
+        (line,) = axes.plot(c.x, y, color=c.colour, label=c.label if there.any() else None, **how)
         if c.error is not None:
             low = np.maximum(y - c.error, y * 1e-3) if "y" in log else y - c.error
             axes.fill_between(c.x, low, y + c.error, color=line.get_color(), alpha=0.25, linewidth=0)
@@ -94,7 +95,7 @@ def drawn(
         style.note(axes, empty)
         return []
     logarithmic(axes, log)
-    if any(c.label for c in curves):
+    if axes.get_legend_handles_labels()[1]:
         legend_beside(axes)
     return shown
 
@@ -257,7 +258,9 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
         spread = _positive(diagnostics[name]) if name in ("max_density", "virial_ratio") else np.empty(0)
         wide = len(spread) > 0 and spread.max() > _WIDE * spread.min()
         # A logarithmic axis cannot show a total that is negative.
-        wide = wide or (len(_positive(values[name])) > 0 and any(grows(each) for each in values.values()))
+        wide = wide or (
+            len(_positive(values[name])) > 0 and any(grows(v) or _lost(v, values[name]) for v in values.values())
+        )
         if wide:
             values = {curve: above for curve, each in values.items() if len(above := _visible(each, values[name]))}
         power = 0 if wide else _power_of_ten(values)
@@ -289,6 +292,12 @@ def grows(values: np.ndarray) -> bool:
     """Whether a nonnegative quantity ends far above its initial value, as in an instability or a dynamo."""
     positive = _positive(values)
     return len(positive) > 1 and float(positive[-1]) > _WIDE * float(positive[0])
+
+
+def _lost(values: np.ndarray, total: np.ndarray) -> bool:
+    """Whether a nonnegative part, such as a weak magnetic energy, lies on the axis of a linear panel."""
+    part = _positive(values) if len(_positive(values)) else np.zeros(1)
+    return bool(_ROUND_OFF**2 < part.max() / np.nanmax(total) < _LOST)
 
 
 def _visible(values: np.ndarray, total: np.ndarray) -> np.ndarray:

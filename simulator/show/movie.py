@@ -4,7 +4,7 @@ import importlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +115,7 @@ def _shown(
     picture: "_Picture | _Volume", shown: Frames, keep: Path | None, progress: Callable[[int, int], None]
 ) -> Iterator[None]:
     for i in range(len(shown)):
-        picture.show(shown.read(i), float(shown.times[i]), shown.particles(i))
+        picture.show(i)
         if keep is not None:
             image = style.fewer_colours(style.rendered(picture.figure), style.colour_map(picture.figure))
             image.save(keep / f"frame_{i:05d}.png", optimize=True, dpi=(style.DPI, style.DPI))
@@ -150,7 +150,7 @@ class _Picture:
     def __init__(
         self, shown: Frames, field: str, axis: str, projected: bool, scale: style.Scale, labels: style.Labels
     ) -> None:
-        self._scale, self._labels = scale, labels
+        self._shown, self._scale, self._labels = shown, scale, labels
         along = (PlaneAxis.of(shown.coordinates[0]), PlaneAxis.of(shown.coordinates[1]))
         extents = [each.high - each.low for each in along]
         wide, tall = (_PANEL * extent / max(extents) for extent in extents)
@@ -171,29 +171,26 @@ class _Picture:
         words = scale.label(_words(field, projected, labels))
         bar_beside(self.figure, self._image, place, words, scale.extend, max(1, min(8, int(tall / 0.4))))
 
-    def show(self, plane: np.ndarray, time: float, particles: Sequence[np.ndarray]) -> None:
-        for number, places in enumerate(particles):
+    def show(self, i: int) -> None:
+        for number, places in enumerate(self._shown.particles(i)):
             if number == len(self._dots):
                 self._dots.append(self._axes.scatter([], [], **dots(number)))
             self._dots[number].set_offsets(places.T)
-        self._image.set_data(repeated(plane, self._scale))
-        self._time.set_text(self._labels.moment(time))
+        self._image.set_data(repeated(self._shown.read(i), self._scale))
+        self._time.set_text(self._labels.moment(float(self._shown.times[i])))
 
 
 class _Volume:
-    """A volume picture of the run, pixel by pixel, with the time in a corner."""
+    """A volume picture of the run, pixel by pixel, with the time in a corner and bars of its colours."""
 
     def __init__(self, shown: Frames, labels: style.Labels) -> None:
-        self._labels = labels
+        self._shown, self._labels = shown, labels
         rows, columns = (len(points) // 2 * 2 for points in shown.coordinates)  # H.264 takes even numbers only
-        self.figure = volume_picture(np.zeros((rows, columns, 3), np.uint8), "")
-        (axes,) = self.figure.axes
-        (self._image,), (self._time,) = axes.images, axes.texts
-        self._shape = rows, columns
+        self._part, self.figure = np.s_[:rows, :columns], style.figure(columns / style.DPI, rows / style.DPI)
 
-    def show(self, plane: np.ndarray, time: float, particles: Sequence[np.ndarray]) -> None:
-        self._image.set_data(plane[: self._shape[0], : self._shape[1]])
-        self._time.set_text(self._labels.moment(time))
+    def show(self, i: int) -> None:
+        words = self._labels.moment(float(self._shown.times[i]))
+        volume_picture(self._shown.read(i)[self._part], words, self._shown.colours(i), self.figure)
 
 
 def _words(field: str, projected: bool, labels: style.Labels) -> str:

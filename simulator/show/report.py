@@ -34,7 +34,7 @@ _VERDICTS: dict[MemberState, page.Verdict] = {
     MemberState.DONE: "good", MemberState.FAILED: "bad", MemberState.INTERRUPTED: "warn",
 }  # fmt: skip
 _FIRST = (("diagnostics",), ("statistics_spectrum", "spectrum_"), ("render_", "slices_", "projection_"))
-"""Beginnings of the names of the pictures that a run's page shows; the others are folded."""
+"""Beginnings of the names of the pictures that a run's page shows, the best first; the others are folded."""
 
 
 def sweep_at(path: Path) -> Sweep | None:
@@ -105,7 +105,7 @@ def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> I
             + (f", expected end {ends:%Y-%m-%d %H:%M} UTC" if ends else "")
         )
     yield page.section("Health", health_table(found))
-    first = [next((path for path in files if path.stem.startswith(kinds)), None) for kinds in _FIRST]
+    first = [next((p for kind in kinds for p in files if p.stem.startswith(kind)), None) for kinds in _FIRST]
     main, rest = [path for path in first if path is not None], [path for path in files if path not in first]
     shown, more = (page.pictures((path, caption(path.stem)) for path in paths) for paths in (main, rest))
     yield page.section("Pictures", shown, page.details(f"{len(rest)} more", more))

@@ -100,10 +100,8 @@ def _of_run(
 
 def _repeats(stem: str, labels: Labels) -> bool:
     """Whether a picture shows the density of the only component of a composite, which is also the whole density."""
-    alone = list(labels.model.get("components") or ())
-    return (
-        len(alone) == 1 and re.search(r"_density(_power|_mass)?$", stem) is not None and "_" in stem.partition("_")[2]
-    )
+    alone = [component["name"] for component in labels.model.get("components") or ()]
+    return len(alone) == 1 and re.search(rf"_{re.escape(alone[0])}_density(_power|_mass)?$", stem) is not None
 
 
 def _diagnostics(run: Run, choice: Selection, missing: list[str]) -> Mapping[str, np.ndarray]:

@@ -115,7 +115,9 @@ def test_a_stored_snapshot_is_rendered_as_the_run_did_and_with_several_fields(fi
     (path,) = (finished / "plots").glob("render_*.png")
     assert capsys.readouterr().out.strip() == str(path)
     ((_, _, drawn),) = render(finished, [-1])  # without the time and the bar of colours
-    np.testing.assert_array_equal(drawn["image"], open_run(finished).series("render").at(-1)["image"])
+    series = open_run(finished).series("render")
+    for name in series.variables:
+        np.testing.assert_array_equal(drawn[name], series.at(-1)[name])
     assert main(["render", str(finished), "--step", "1"]) == 2
     assert "no snapshot of step 1" in capsys.readouterr().err
     assert main(["render", str(finished), "--field", "velocity"]) == 2
@@ -132,9 +134,16 @@ def test_a_stored_snapshot_is_rendered_as_the_run_did_and_with_several_fields(fi
 
 
 def test_a_movie_of_the_volume_pictures(finished, capsys):
-    assert main(["movie", str(finished), "--render", "--output", str(finished / "m.gif")]) == 0
-    with Image.open(finished / "m.gif") as movie:
-        assert movie.n_frames == len(open_run(finished).series("render"))
+    frames, series = finished / "m", open_run(finished).series("render")
+    assert main(["movie", str(finished), "--render", "--output", f"{frames}.gif", "--frames", str(frames)]) == 0
+    with Image.open(f"{frames}.gif") as movie:
+        assert movie.n_frames == len(series)
+    assert main(["plot", str(finished), "--what", "render"]) == 0  # a frame is a picture with its time and colours
+    (last,) = (finished / "plots").glob("render_*magnitude.png")
+    pixels = [
+        np.asarray(Image.open(p).convert("RGB"), int) for p in (last, frames / f"frame_{len(series) - 1:05d}.png")
+    ]
+    assert abs(pixels[0] - pixels[1]).mean() < 2 < abs(pixels[0] - series.one("image", -1)).mean()
     assert main(["movie", str(finished)]) == 2
     assert "--field NAME or --render" in capsys.readouterr().err
 

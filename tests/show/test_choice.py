@@ -188,6 +188,9 @@ def test_growth_has_a_logarithmic_axis_and_counts_have_integers(tmp_path):
     (axes,) = time_series({"time": t, "energy": np.exp(t), **parts}).axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["total", "kinetic"]
     assert np.isnan(axes.get_lines()[1].get_ydata()[0]) and axes.get_ylim()[0] > 1e-3
+    for magnetic, scale in ((1e-6, "log"), (0.1, "linear"), (1e-30, "linear")):  # a weak field; round-off
+        weak = {"kinetic_energy": np.ones(30), "magnetic_energy": np.full(30, magnetic)}
+        assert time_series({"time": t, "energy": np.ones(30), **weak}).axes[0].get_yscale() == scale
     runs = [a_run(tmp_path / name, v) for name, v in (("a", 0.01), ("b", 0.02))]
     for folder in runs:
         (folder / "diagnostics.csv").unlink()

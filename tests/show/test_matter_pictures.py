@@ -11,7 +11,7 @@ from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.models.schrodinger_poisson import HBAR_OVER_M22
 from simulator.show import plot_run
 from simulator.show.kinds import log_histogram, power, profile
-from simulator.show.lines import time_series
+from simulator.show.lines import DrawnCurve, plotted, time_series
 from simulator.show.slices import projections
 from simulator.show.style import Labels
 
@@ -76,6 +76,18 @@ def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):
     np.testing.assert_allclose(dashed[1].get_ydata(), 81 * first[1:][: len(dashed[1].get_ydata())], rtol=1e-6)
     still = built(power, series, Labels(WAVES))
     assert not [line for line in still.axes[0].lines if line.get_linestyle() == "--"]
+
+
+def test_the_density_of_the_only_component_is_drawn_once(tmp_path):
+    one, k = "{kind: particles, name: dark_matter, count: 8}", np.arange(1, 9.0)
+    names = ("density_power", "dark_matter_density_power")
+    write_series(tmp_path, "spectra", {"k": k}, dict.fromkeys(names, ("k",)), [(0.0, dict.fromkeys(names, 1 / k))])
+    both = {f"spectrum_{name}" for name in names}
+    for components, drawn in ((one, {"spectrum_density_power"}), (f"{one}, {{name: gas}}", both)):
+        (tmp_path / "config.yaml").write_text(f"name: a\nmodel: {{kind: composite, components: [{components}]}}\n")
+        assert {path.stem for path in plot_run(tmp_path).files} == drawn
+    _, axes, _ = plotted([DrawnCurve(k, np.nan * k, "nothing"), DrawnCurve(k, k, "all")], "k", "y")
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["all"]
 
 
 def test_rows_of_an_expanding_run_are_spread_in_the_scale_factor_which_needs_no_jax():
