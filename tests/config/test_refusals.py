@@ -64,7 +64,7 @@ FILES = [
         [
             "1: model.kind: missing; one of viscous, stratified",
             "1: initial.kind: missing; one of vortex, python",
-            "1: time.stop: missing; it is required (The simulation time at which the run ends exactly)",
+            "1: time.stop: missing; it is required (The simulation time, from 0, at which the run ends)",
         ],
     ),
     (
@@ -72,7 +72,7 @@ FILES = [
         [
             "2: model.kind: unknown kind 'viscos', did you mean viscous? known: viscous, stratified",
             "3: initial: a block of keys is needed, e.g. {kind: vortex}, not 'vortx'",
-            "4: time.stop: missing; it is required (The simulation time at which the run ends exactly)",
+            "4: time.stop: missing; it is required (The simulation time, from 0, at which the run ends)",
         ],
     ),
     (
