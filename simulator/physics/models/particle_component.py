@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from simulator.physics.particles.species import crossing_rate
 from simulator.settings import Count, Flag, NonNegative, Settings
 from simulator.spectral import Transform
 from simulator.spectral.arrays import Number, OfModes, ParticleVectors, PhysicalScalar, SpectralScalar
-from simulator.spectral.native.particles import drifted, kicked
+from simulator.spectral.native.particles import drifted, kicked, leapt
 from simulator.spectral.operators import gradient
 
 COMPENSATED_WIDTH = 0.85
@@ -153,6 +154,22 @@ class ParticleComponent(Component):
         given = position, velocity, particles.count, jnp.asarray(duration, jnp.float64)
         position = self.domain.on_devices(partial(drifted, self.domain.box), *given)
         return {PARTICLES: settled(particles.with_records({"position": position}), self.domain)}
+
+    def leap(self, particles: ParticleSet, work: jax.Array, kick: Number, drift: Number) -> tuple[Any, ParticleSet]:
+        """The particles after a kick and a drift in native code, and before them those to go back to, if a device may
+        lack the room for its particles; lengths (time) of 0 change no bit."""
+        domain, records = self.domain, particles.records
+        shared, velocity = bool(domain.cuts), records["velocity"]
+
+        def of(velocity: jax.Array, position: jax.Array, *others: jax.Array) -> ParticleSet:
+            mass, ids = others or (records["mass"], particles.id)
+            return replace(particles, records={"position": position, "velocity": velocity, "mass": mass}, id=ids)
+
+        moving = (records["position"], records["mass"], particles.id)[: 3 if shared else 1]
+        given = work, velocity, particles.count, jnp.asarray(kick, jnp.float64), jnp.asarray(drift, jnp.float64)
+        kicked, *found = domain.on_devices(partial(leapt, domain.box, shared), *given, *moving)
+        old = of(velocity, *found[3:]) if shared else None
+        return old, settled(of(kicked, *found[:3]), domain)
 
     def settled(self, particles: ParticleSet, position: ParticleVectors) -> ParticleSet:
         """The particles at other positions, which may lie outside of the box, each on the device that owns its

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator.spectral.grid import AXES
-from simulator.spectral.native import DEPOSIT, DRIFT, GATHER, KEEP, KICK, LEAVE, RESTORE, SORT, WEAVE, load
+from simulator.spectral.native import DEPOSIT, DRIFT, GATHER, KICK, LEAVE, RESTORE, SORT, WEAVE, load
 
 
 def _called(
@@ -109,13 +109,29 @@ def drifted(
 ) -> jax.Array:
     """position + length velocity (3, n) in a periodic box, 0 <= x < box, for the first `count` particles; 0 in other
     entries."""
-    given = position, velocity, count, length
-    return _called(DRIFT, position, *given, aliases={0: 0}, box=np.asarray(box, np.float64))
+    pull, lengths = jnp.zeros((0,)), jnp.stack([jnp.zeros_like(length), length])
+    made, by = (pull, position), np.asarray(box, np.float64)
+    return _called(DRIFT, made, pull, velocity, count, lengths, position, aliases={4: 1}, box=by, saves=np.int64(0))[1]
 
 
-def keep(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-    """The arrays, which kernels may then change in place, and a copy of each."""
-    return tuple(_called(KEEP, arrays + arrays, *arrays, aliases={i: i for i in range(len(arrays))}))
+def leapt(
+    box: tuple[float, ...],
+    saves: bool,
+    pull: jax.Array,
+    velocity: jax.Array,
+    count: jax.Array,
+    kick: jax.Array,
+    drift: jax.Array,
+    *moving: jax.Array,
+) -> tuple[jax.Array, ...]:
+    """velocity + kick pull, then `moving`, positions and other arrays: positions that have `drifted` with these
+    velocities, and arrays that later kernels may change in place. With `saves` also copies of `moving` as given. A
+    length of 0 changes no bit."""
+    made = (velocity, *moving, *(moving if saves else ()))
+    lengths = jnp.stack([kick, drift])
+    given, aliases = (pull, velocity, count, lengths, *moving), {4 + i: 1 + i for i in range(len(moving))}
+    by = np.asarray(box, np.float64)
+    return tuple(_called(DRIFT, made, *given, aliases=aliases, box=by, saves=np.int64(saves)))
 
 
 def restore(holds: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:

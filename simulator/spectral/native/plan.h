@@ -115,12 +115,17 @@ struct Kick {
   double *fastest;            // the largest sum of |v_i| / spacing_i; not a number if a velocity is not
 };
 
-// Moves particles in a periodic box, in place: 0 <= x < box. Entries beyond `count` become 0.
+// Kicks particles, if there is a pull, and moves them in a periodic box, in place: 0 <= x < box. Entries beyond `count`
+// become 0. A length of 0 changes no bit.
 struct Drift {
   index count, entries;
-  double *position;           // (3, entries)
+  const void *pull;           // (3, entries): accelerations, or null
   const double *velocity;     // (3, entries)
-  double length, box[3];
+  double *position;           // (3, entries)
+  double kick, length;        // of the kick and of the drift (time)
+  double box[3];
+  double *kicked;             // (3, entries): velocities after the kick
+  double *saved;              // (3, entries): positions before the drift, or null
 };
 
 // Bytes of scratch memory that a stage needs.
