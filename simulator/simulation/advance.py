@@ -85,6 +85,7 @@ def one_step(
     force = None if forcing is None else lambda f, t: forcing.acceleration(f, t, state.memory)
 
     swarm = swarm or Swarm((), model)
+    counts = {name: particles.count for name, particles in state.particles.items()}
 
     def tendency(moving: Fields, time: Number, stage: Number | Whole | int):
         shift = phase_shift(model.transform.grid, state.step, stage)
@@ -92,7 +93,7 @@ def one_step(
         accelerations = None if force is None else force(fields, time)
         rates, evaluated = model.tendency(fields, time, accelerations, shift, swarm.takes)
         values = evaluated.values.get("velocity")
-        return rates | swarm.rates(fields, rates, moving, state.memory, values), evaluated.maxima
+        return rates | swarm.rates(fields, rates, moving, state.memory, counts, values), evaluated.maxima
 
     tendency = tendency if wrap is None else wrap(tendency)
     memory = dict(state.memory)

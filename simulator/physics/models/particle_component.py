@@ -96,8 +96,8 @@ class ParticleComponent(Component):
     def density(self, particles: ParticleSet) -> PhysicalScalar:
         """Mass density (mass/length^3) on the grid, zero in padding."""
         grid, records = self.transform.grid, particles.records
-        mass = jnp.where(particles.valid, records["mass"], 0)
-        return self.assignment.density(records["position"], mass) * (grid.points / grid.volume)
+        mass = self.assignment.density(records["position"], records["mass"], particles.count)
+        return mass * (grid.points / grid.volume)
 
     def sharpened(self, modes: SpectralScalar) -> SpectralScalar:
         """Coefficients divided by the window of the assignment."""
@@ -130,9 +130,10 @@ class ParticleComponent(Component):
         return accelerated(particles, self.pulled({PARTICLES: particles}, None, potential))
 
     def pulled(self, fields: Any, work: None, potential: Potential) -> jax.Array:
-        """The acceleration in the transform's precision; anything in empty entries."""
+        """The acceleration in the transform's precision; 0 in empty entries."""
         pull = -gradient(self.transform.layout, self.clouds(potential.modes))
-        return self.assignment.interpolated(pull, fields[PARTICLES].records["position"])
+        particles = fields[PARTICLES]
+        return self.assignment.interpolated(pull, particles.records["position"], particles.count)
 
     def kick(self, fields, work, potential, time, duration) -> tuple[Any, jax.Array]:
         particles, spacing = fields[PARTICLES], self.transform.grid.spacing

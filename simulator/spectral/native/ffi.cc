@@ -109,13 +109,15 @@ ffi::Error weave(ffi::AnyBuffer block, ffi::Result<ffi::AnyBuffer> woven, ffi::S
 // Particles among the points of a block; `room` is the number of points along a whole last axis beyond its period.
 template <class Particles>
 const char *placed(Particles &p, ffi::Span<const int64_t> geometry, ffi::Span<const double> spacing,
-                   const ffi::Buffer<ffi::F64> &position, const ffi::Buffer<ffi::S32> &starts,
-                   ffi::Span<const int64_t> extents, index room) {
+                   const ffi::Buffer<ffi::F64> &position, const ffi::Buffer<ffi::S32> &count,
+                   const ffi::Buffer<ffi::S32> &starts, ffi::Span<const int64_t> extents, index room) {
   if (geometry.size() != simulator::PLACES_LENGTH || spacing.size() != 3) return "particles of another version";
   const auto places = position.dimensions();
-  if (places.size() != 2 || places[0] != 3 || starts.element_count() != 3) return "particles of another rank";
+  if (places.size() != 2 || places[0] != 3 || starts.element_count() != 3 || count.element_count() != 1)
+    return "particles of another rank";
   p.sloped = geometry[7];
-  p.points = geometry[0], p.count = places[1], p.position = position.typed_data();
+  p.points = geometry[0], p.entries = places[1], p.count = *count.typed_data(), p.position = position.typed_data();
+  if (p.count < 0 || p.count > p.entries) return "more particles than entries";
   if (p.points < 2 || p.points > 4) return "particles on neither 2, 3 nor 4 points";
   for (int i = 0; i < 3; ++i) {
     p.axes[i] = geometry[1 + i], p.periods[i] = geometry[4 + i];
@@ -127,16 +129,16 @@ const char *placed(Particles &p, ffi::Span<const int64_t> geometry, ffi::Span<co
   return nullptr;
 }
 
-ffi::Error gather(ffi::AnyBuffer block, ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::S32> starts,
-                  ffi::Result<ffi::AnyBuffer> values, ffi::Span<const int64_t> geometry,
+ffi::Error gather(ffi::AnyBuffer block, ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::S32> count,
+                  ffi::Buffer<ffi::S32> starts, ffi::Result<ffi::AnyBuffer> values, ffi::Span<const int64_t> geometry,
                   ffi::Span<const double> spacing) {
   simulator::Gather g;
   const auto extents = block.dimensions(), made = values->dimensions();
   if (extents.size() != 4 || made.size() != 2 || geometry.size() < 1) return wrong("a gather of arrays of other ranks");
-  if (const char *what = placed(g, geometry, spacing, position, starts, extents, geometry[0] - 1)) return wrong(what);
+  if (const char *what = placed(g, geometry, spacing, position, count, starts, extents, geometry[0] - 1)) return wrong(what);
   g.components = extents[3];
   if (g.components != 1 && g.components != 3) return wrong("a gather of neither 1 nor 3 components");
-  if (made[0] != g.components || made[1] != g.count || values->element_type() != block.element_type())
+  if (made[0] != g.components || made[1] != g.entries || values->element_type() != block.element_type())
     return wrong("a gather into an array of another shape");
   g.block = block.untyped_data(), g.values = values->untyped_data();
   (holds_double(block) ? simulator::gatherer<double>() : simulator::gatherer<float>())(g);
@@ -144,13 +146,13 @@ ffi::Error gather(ffi::AnyBuffer block, ffi::Buffer<ffi::F64> position, ffi::Buf
 }
 
 ffi::Error deposit(ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::F64> mass, ffi::Buffer<ffi::F64> scale,
-                   ffi::Buffer<ffi::S32> starts, ffi::Result<ffi::AnyBuffer> block,
+                   ffi::Buffer<ffi::S32> count, ffi::Buffer<ffi::S32> starts, ffi::Result<ffi::AnyBuffer> block,
                    ffi::Span<const int64_t> geometry, ffi::Span<const double> spacing) {
   simulator::Deposit d;
   const auto extents = block->dimensions();
   if (extents.size() != 3 || scale.element_count() != 1) return wrong("a deposit into an array of another rank");
-  if (const char *what = placed(d, geometry, spacing, position, starts, extents, 0)) return wrong(what);
-  if (index(mass.element_count()) != d.count) return wrong("a deposit of another number of masses");
+  if (const char *what = placed(d, geometry, spacing, position, count, starts, extents, 0)) return wrong(what);
+  if (index(mass.element_count()) != d.entries) return wrong("a deposit of another number of masses");
   d.mass = mass.typed_data(), d.scale = *scale.typed_data(), d.block = block->untyped_data();
   switch (block->element_type()) {
     case ffi::S64: simulator::depositor<int64_t>()(d); break;
@@ -320,6 +322,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_gather, gather,
                                   .Arg<ffi::AnyBuffer>()
                                   .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<ffi::Span<const int64_t>>("geometry")
                                   .Attr<ffi::Span<const double>>("spacing"));
@@ -329,6 +332,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_deposit, deposit,
                                   .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::F64>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<ffi::Span<const int64_t>>("geometry")

@@ -163,7 +163,7 @@ template <class T, int POINTS, class Visit> static void for_batches(const Places
   for (index p = 0; p < g.count; p += BATCH) {
     const int batch = g.count - p < BATCH ? int(g.count - p) : BATCH;
     for (int a = 0; a < 3; ++a) {
-      const double *from = g.position + g.axes[a] * g.count + p;
+      const double *from = g.position + g.axes[a] * g.entries + p;
       for (int i = 0; i < batch; ++i) x[i] = from[i];
       axes[a].find(x, g.spacing[g.axes[a]], g.starts[a], g.extents[a], g.periods[a], g.axes[a] == g.sloped);
     }
@@ -178,7 +178,7 @@ template <class T, int POINTS, int COMPONENTS> static void gather_points(const G
   for_batches<T, POINTS>(g, [&](const Axis<T, POINTS> *axes, index p, int batch) {
     for (int i = 0; i < batch; ++i) {
       if (axes[0].first[i] < 0 || axes[1].first[i] < 0 || axes[2].first[i] < 0) {
-        for (int c = 0; c < COMPONENTS; ++c) values[c * g.count + p + i] = T(__builtin_nan(""));
+        for (int c = 0; c < COMPONENTS; ++c) values[c * g.entries + p + i] = T(__builtin_nan(""));
         continue;
       }
       index planes[POINTS], lines[POINTS];
@@ -199,13 +199,15 @@ template <class T, int POINTS, int COMPONENTS> static void gather_points(const G
         T value = 0;
 #pragma GCC unroll 4
         for (int k = 0; k < POINTS; ++k) value += axes[2].weight[k][i] * sums[k * COMPONENTS + c];
-        values[c * g.count + p + i] = value;
+        values[c * g.entries + p + i] = value;
       }
     }
   });
 }
 
 template <class T> static void gather(const Gather &g) {
+  for (int c = 0; c < g.components; ++c)
+    std::memset(static_cast<T *>(g.values) + c * g.entries + g.count, 0, sizeof(T) * (g.entries - g.count));
   const bool one = g.components == 1;
   if (g.points == 2) one ? gather_points<T, 2, 1>(g) : gather_points<T, 2, 3>(g);
   if (g.points == 3) one ? gather_points<T, 3, 1>(g) : gather_points<T, 3, 3>(g);

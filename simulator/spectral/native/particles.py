@@ -59,21 +59,27 @@ class Held(NamedTuple):
         )
 
 
-def gather(block: jax.Array, position: jax.Array, held: Held) -> jax.Array:
-    """Values (components, n) at positions (3, n) from a block (*order, components) of 1 or 3 components. If the last
-    axis is whole, its first points are repeated after it. The value is NaN where the block lacks a point."""
+def gather(block: jax.Array, position: jax.Array, count: jax.Array, held: Held) -> jax.Array:
+    """Values (components, n) at the first `count` positions (3, n) from a block (*order, components) of 1 or 3
+    components; 0 in other entries, and NaN where the block lacks a point. If the last axis is whole, its first points
+    are repeated after it."""
     made = jax.ShapeDtypeStruct((block.shape[-1], position.shape[1]), block.dtype)
-    return held.call(GATHER, made, block, position.astype(jnp.float64))
+    return held.call(GATHER, made, block, position.astype(jnp.float64), count)
 
 
 def deposit(
-    position: jax.Array, mass: jax.Array, scale: jax.Array | float, made: jax.ShapeDtypeStruct, held: Held
+    position: jax.Array,
+    mass: jax.Array,
+    count: jax.Array,
+    scale: jax.Array | float,
+    made: jax.ShapeDtypeStruct,
+    held: Held,
 ) -> jax.Array:
-    """The masses (n,) of particles at positions (3, n) on the points of a block `made` (x, y, z), whose last axis has
-    no room. A block of whole numbers holds masses times `scale`, rounded for each point and particle; they may be
-    2^51 at most. A particle for which the block lacks a point is left out."""
+    """The masses (n,) of the first `count` particles at positions (3, n) on the points of a block `made` (x, y, z),
+    whose last axis has no room. A block of whole numbers holds masses times `scale`, rounded for each point and
+    particle; they may be 2^51 at most. A particle for which the block lacks a point is left out."""
     operands = position, mass, jnp.asarray(scale)
-    return held.call(DEPOSIT, made, *(operand.astype(jnp.float64) for operand in operands))
+    return held.call(DEPOSIT, made, *(operand.astype(jnp.float64) for operand in operands), count)
 
 
 def leaving(
@@ -111,7 +117,9 @@ def drifted(
     entries."""
     pull, lengths = jnp.zeros((0,)), jnp.stack([jnp.zeros_like(length), length])
     made, by = (pull, position), np.asarray(box, np.float64)
-    return _called(DRIFT, made, pull, velocity, count, lengths, position, aliases={4: 1}, box=by, saves=np.int64(0))[1]
+    return _called(DRIFT, made, pull, velocity, count, lengths, position, aliases={4: 1}, box=by, saves=np.int64(0))[
+        1
+    ]
 
 
 def leapt(

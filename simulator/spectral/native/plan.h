@@ -85,8 +85,8 @@ struct Places {
   index starts[3];            // the block's first plane
   double spacing[3];          // along x, y and z
   index sloped;               // the axis along which weights are replaced by their derivatives, or -1
-  index count;                // of particles
-  const double *position;     // (3, particle)
+  index count, entries;       // particles, and places in every row of an array
+  const double *position;     // (3, entries)
 };
 constexpr int PLACES_LENGTH = 8;  // numbers of `points`, `axes`, `periods` and `sloped`
 
@@ -94,12 +94,12 @@ constexpr int PLACES_LENGTH = 8;  // numbers of `points`, `axes`, `periods` and 
 struct Gather : Places {
   index components;           // 1 or 3
   const void *block;          // (*axes, component)
-  void *values;               // (component, particle); not a number where the block lacks a point
+  void *values;               // (component, entries): not a number where the block lacks a point, 0 beyond `count`
 };
 
 // Masses of particles on the points of a block; nothing of a particle for which the block lacks a point.
 struct Deposit : Places {
-  const double *mass;         // (particle,)
+  const double *mass;         // (entries,)
   double scale;               // of masses that are summed up as whole numbers
   void *block;                // (*axes)
 };
