@@ -101,29 +101,27 @@ class ParticleComponent(Component):
 
     def sharpened(self, modes: SpectralScalar) -> SpectralScalar:
         """Coefficients divided by the window of the assignment."""
-        return modes * self._sharpening.astype(modes.real.dtype)
+        return modes * self._sharpening(modes.real.dtype)
 
     def softened(self, modes: SpectralScalar) -> SpectralScalar:
         """The density of clouds from the density of points: coefficients times the transform of a cloud."""
-        return modes * self._softening.astype(modes.real.dtype)
+        return modes * self._softening(modes.real.dtype)
 
     def clouds(self, modes: SpectralScalar) -> SpectralScalar:
         """The density of clouds, `softened`, from the masses on the grid, `sharpened`; by one real factor, because a
         product of complex numbers takes much longer."""
-        return modes * (self._softening * self._sharpening).astype(modes.real.dtype)
+        dtype = modes.real.dtype
+        return modes * (self._softening(dtype) * self._sharpening(dtype))
 
-    @property
-    def _sharpening(self) -> OfModes:
-        layout = self.transform.layout
-        return 1 / jnp.where(layout.mask, self.assignment.window(layout), 1)
+    def _sharpening(self, dtype: Any) -> OfModes:
+        return self.assignment.window(self.transform.layout, dtype, -1)
 
-    @property
-    def _softening(self) -> OfModes:
+    def _softening(self, dtype: Any) -> OfModes:
         softening, layout = self.settings.softening, self.transform.layout
         spacing = max(self.transform.grid.spacing)
         if softening == "compensated":
-            return compensated_cloud(layout, COMPENSATED_WIDTH * spacing)
-        return cloud(layout, softening * spacing) if softening else jnp.ones((1, 1, 1))
+            return compensated_cloud(layout, COMPENSATED_WIDTH * spacing, dtype)
+        return cloud(layout, softening * spacing, dtype) if softening else jnp.ones((1, 1, 1), dtype)
 
     def acceleration(self, particles: ParticleSet, potential: Potential) -> ParticleVectors:
         """The acceleration (length/time^2) of each particle in double precision; 0 in empty entries."""

@@ -51,11 +51,13 @@ class Assignment:
     def domain(self) -> Domain:
         return self.sampler.domain
 
-    def window(self, layout: Layout) -> OfModes:
-        """The factor prod_i sinc(k_i dx_i / 2)^p by which the assignment changes each mode, p = 2, 3, 4."""
-        window, power = jnp.ones((1, 1, 1)), KERNELS[self.kind].points
-        for axis in AXES:
-            window = window * jnp.sinc(layout.cycles(axis)) ** power
+    def window(self, layout: Layout, dtype: Any = jnp.float64, sign: int = 1) -> OfModes:
+        """The factor prod_i sinc(k_i dx_i / 2)^p by which the assignment changes each mode, p = 2, 3, 4; its
+        inverse with the sign -1."""
+        window, power = jnp.ones((1, 1, 1), dtype), sign * KERNELS[self.kind].points
+        for axis, n in zip(AXES, layout.grid.shape, strict=True):
+            cycles = layout.padded_mode_numbers(axis) / n
+            window = window * layout.along(axis, np.sinc(np.where(abs(cycles) > 0.5, 0, cycles)) ** power, dtype)
         return window
 
     def density(self, position: ParticleVectors, mass: ParticleScalars, count: Count = None) -> PhysicalScalar:
@@ -229,7 +231,7 @@ def _scale(mass: jax.Array, total: int) -> jax.Array:
     return 2.0 ** (room - jnp.ceil(jnp.log2(jnp.maximum(abs(mass).max(), jnp.finfo(jnp.float64).tiny))))
 
 
-def cloud(layout: Layout, diameter: float) -> OfModes:
+def cloud(layout: Layout, diameter: float, dtype: Any) -> OfModes:
     """The transform of a sphere with the diameter a whose density falls linearly from its centre to 0 at its edge,
     12 / x^4 (2 - 2 cos x - x sin x) with x = k a / 2: Hockney & Eastwood's S2, eq. 8-3. Such spheres attract each
     other like points if they do not overlap."""
@@ -237,12 +239,17 @@ def cloud(layout: Layout, diameter: float) -> OfModes:
     small = x < 0.1
     y = jnp.where(small, 1.0, x)
     shape = 12 / y**4 * (2 - 2 * jnp.cos(y) - y * jnp.sin(y))
-    return jnp.where(small, 1 - x**2 / 15 + x**4 / 560, shape)
+    return jnp.where(small, 1 - x**2 / 15 + x**4 / 560, shape).astype(dtype)
 
 
-def compensated_cloud(layout: Layout, width: float) -> OfModes:
+def compensated_cloud(layout: Layout, width: float, dtype: Any) -> OfModes:
     """The transform S of a cloud for which S^2, the attraction of two clouds at each k relative to points, is
     exp(-x^2) (1 + x^2 + x^4/2 + x^6/6 + x^8/24) with x = k width: 1 - x^10/120 for long waves. In space S^2 is a
     Gaussian times a polynomial whose moments of order 2 to 8 vanish."""
-    x2 = layout.k_squared() * width**2
-    return jnp.sqrt(jnp.exp(-x2) * (1 + x2 * (1 + x2 / 2 * (1 + x2 / 3 * (1 + x2 / 4)))))
+    x2 = layout.k_squared(dtype) * width**2
+    shape = jnp.sqrt(1 + x2 * (1 + x2 / 2 * (1 + x2 / 3 * (1 + x2 / 4))))
+    for axis, unit in zip(AXES, layout.grid.fundamental, strict=True):
+        shape = shape * layout.along(
+            axis, np.exp(-((layout.padded_mode_numbers(axis) * unit * width) ** 2) / 2), dtype
+        )
+    return shape
