@@ -330,8 +330,7 @@ template <class T> static void kick(const Kick &k) {
     strange |= lost[lane] != 0;
   }
   for (int a = 0; a < 3; ++a)
-    std::memcpy(k.kicked + a * k.entries + k.count, k.velocity + a * k.entries + k.count,
-                sizeof(double) * (k.entries - k.count));
+    std::memset(k.kicked + a * k.entries + k.count, 0, sizeof(double) * (k.entries - k.count));
   *k.fastest = strange ? __builtin_nan("") : fastest;
 }
 
@@ -361,7 +360,7 @@ template <class T> static void drift(const Drift &d) {
     const index rest = d.entries - d.count;
     std::memset(d.position + row + d.count, 0, sizeof(double) * rest);
     if (d.saved) std::memset(d.saved + row + d.count, 0, sizeof(double) * rest);
-    if (d.pull) std::memcpy(d.kicked + row + d.count, d.velocity + row + d.count, sizeof(double) * rest);
+    if (d.pull) std::memset(d.kicked + row + d.count, 0, sizeof(double) * rest);
   }
 }
 

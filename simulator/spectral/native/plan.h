@@ -104,7 +104,7 @@ struct Deposit : Places {
   void *block;                // (*axes)
 };
 
-// The velocities of particles after a kick. Entries beyond `count` keep theirs.
+// The velocities of particles after a kick. Entries beyond `count` become 0.
 struct Kick {
   index count, entries;       // particles, and places in every row of an array
   const void *pull;           // (3, entries): accelerations
