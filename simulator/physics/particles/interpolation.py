@@ -259,17 +259,11 @@ class Fluid(NamedTuple):
     values: jax.Array | None = None  # Values (3, *kept_order) of the velocity on the grid, if they are known.
     count: Count = None  # Of the positions.
 
-    def velocity_at(self, position: ParticleVectors) -> ParticleVectors:
-        """The velocity at positions, in the transform's precision: the sums of an integrator read fewer bytes."""
-        if self.values is not None and self.sampler.takes_values:
-            order = self.sampler.transform.kept_order or ""
-            return self.sampler.of_values(self.values, position, self.count, order)
-        return self.sampler(self.velocity, position, self.count)
-
     def __call__(self, names: Collection[str], position: ParticleVectors) -> dict[str, Float[Array, "_ particle"]]:
         """The quantities `names` at positions, (components, entries); scalars have one component."""
-        if tuple(names) == (VELOCITY,):
-            return {VELOCITY: self.velocity_at(position).astype(jnp.float64)}
+        if self.values is not None and self.sampler.takes_values and tuple(names) == (VELOCITY,):
+            order = self.sampler.transform.kept_order or ""
+            return {VELOCITY: self.sampler.of_values(self.values, position, self.count, order).astype(jnp.float64)}
         layout = self.sampler.transform.layout
         modes: dict[str, jax.Array] = {}
         if VELOCITY in names or ACCELERATION in names:
