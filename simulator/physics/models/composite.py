@@ -215,11 +215,11 @@ class Composite(SplitModel):
             kicked, _ = self.kicked(fields, forces, time, kick)
             return kicked, self.drift(kicked, drift)
         works = iter(forces.works.values())
-        pairs = self._in_turn(
-            fields,
-            lambda part, own: part.leap(own[PARTICLES], next(works), kick, drift),
-            lambda pair: {PARTICLES: pair[1]},
-        )
+
+        def act(part: Any, own: Any) -> Any:
+            return part.leap(own[PARTICLES], next(works), kick, drift)
+
+        pairs = self._in_turn(fields, act, lambda pair: {PARTICLES: pair[1]})
         new = {name: pair[1] for name, pair in pairs.items()} | self._accounted(fields, forces, time)
         return {name: pair[0] for name, pair in pairs.items()}, new
 

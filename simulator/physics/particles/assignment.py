@@ -137,8 +137,8 @@ class Assignment:
             return self._unscaled(self._on_device(position, mass, count, scale, (0, 0)), scale)
         below, above = self.sampler.ghosts
 
-        def local(*given: Any) -> jax.Array:
-            return domain.folded(self._on_device(*given, (below, above)), below, above)
+        def local(position: jax.Array, mass: jax.Array, count: jax.Array, scale: jax.Array | None) -> jax.Array:
+            return domain.folded(self._on_device(position, mass, count, scale, (below, above)), below, above)
 
         given = domain.spec(2), domain.spec(1), domain.spec(1), jax.sharding.PartitionSpec()
         values = domain.mapped(local, given, domain.physical.spec)(position, mass, count, scale)

@@ -257,13 +257,13 @@ class Fluid(NamedTuple):
     rate: SpectralVector
     fields: Fields  # Number fields by name.
     values: jax.Array | None = None  # Values (3, *kept_order) of the velocity on the grid, if they are known.
-    count: Count = None  # Of the positions.
+    number: Count = None  # Of the positions on each device.
 
     def __call__(self, names: Collection[str], position: ParticleVectors) -> dict[str, Float[Array, "_ particle"]]:
         """The quantities `names` at positions, (components, entries); scalars have one component."""
         if self.values is not None and self.sampler.takes_values and tuple(names) == (VELOCITY,):
             order = self.sampler.transform.kept_order or ""
-            return {VELOCITY: self.sampler.of_values(self.values, position, self.count, order).astype(jnp.float64)}
+            return {VELOCITY: self.sampler.of_values(self.values, position, self.number, order).astype(jnp.float64)}
         layout = self.sampler.transform.layout
         modes: dict[str, jax.Array] = {}
         if VELOCITY in names or ACCELERATION in names:
@@ -274,7 +274,7 @@ class Fluid(NamedTuple):
             modes["rate"] = self.rate
         modes |= {name: self.fields[name][None] for name in names if name not in COMPONENTS}
         joined = jnp.concatenate(list(modes.values()))
-        values = self.sampler(joined, position, self.count).astype(jnp.float64)
+        values = self.sampler(joined, position, self.number).astype(jnp.float64)
         sampled, at = {}, 0
         for name, part in modes.items():
             sampled[name], at = values[at : at + len(part)], at + len(part)
