@@ -77,8 +77,7 @@ def one_step(
     if isinstance(integrator, Splitting):  # dt comes from the previous step's last kick, which the memory carries
         dt, origin, since, time = choose(state.memory["rate"])
         split = cast(SplitModel, model)
-        state, contents = _kept(split, state, model.contents(state))
-        evolved, rate = integrator.alternate(split, contents, state.time, dt)
+        evolved, rate = integrator.alternate(split, model.contents(state), state.time, dt)
         fields = _constrained(model, state, {name: evolved[name] for name in state.fields}, dt)
         new = _replaced(state, evolved, rate)
         new = replace(new, fields=fields, time=time, step=state.step + 1, dt=dt, origin=origin, since=since)
@@ -86,6 +85,7 @@ def one_step(
     force = None if forcing is None else lambda f, t: forcing.acceleration(f, t, state.memory)
 
     swarm = swarm or Swarm((), model)
+    counts = {name: particles.count for name, particles in state.particles.items()}
 
     def tendency(moving: Fields, time: Number, stage: Number | Whole | int):
         shift = phase_shift(model.transform.grid, state.step, stage)
@@ -93,7 +93,7 @@ def one_step(
         accelerations = None if force is None else force(fields, time)
         rates, evaluated = model.tendency(fields, time, accelerations, shift, swarm.takes)
         values = evaluated.values.get("velocity")
-        return rates | swarm.rates(fields, rates, moving, state.memory, values), evaluated.maxima
+        return rates | swarm.rates(fields, rates, moving, state.memory, counts, values), evaluated.maxima
 
     tendency = tendency if wrap is None else wrap(tendency)
     memory = dict(state.memory)
@@ -146,11 +146,10 @@ def _joined_steps(
         whole = _replaced(begun.state, contents, jnp.where(begun.half > 0, rate, begun.state.memory["rate"]))
         due = unfinished(whole)
         dt, origin, since, time = choose(whole, whole.memory["rate"])
-        length = jnp.where(due, dt, 0)
+        length = jnp.where(due & jnp.isfinite(dt), dt, 0)
         stages = integrator.stages(model.background, whole.time, length)
-        whole, contents = _kept(model, whole, contents)
-        contents, _ = model.kicked(contents, forces, whole.time, stages.kicks[0])
-        contents = model.drift(contents, stages.drifts[1])
+        old, contents = model.leapt(contents, forces, whole.time, stages.kicks[0], stages.drifts[1])
+        whole = replace(whole, particles={name: old[name] for name in whole.particles})
         new = _replaced(whole, contents, whole.memory["rate"])
         new = replace(new, time=time, step=whole.step + 1, dt=dt, origin=origin, since=since)
         new = _with_room(model, whole, new)
@@ -175,13 +174,6 @@ def _at_failure(old: State, new: State) -> State:
     return replace(new, step=jnp.where(failed, old.step, new.step), time=jnp.where(failed, old.time, new.time))
 
 
-def _kept(model: Model, state: State, contents: Any) -> tuple[State, Any]:
-    """The state, to which `_with_room` can go back, and the contents, whose particles may change in place."""
-    kept = {name: model.populations[name].kept(particles) for name, particles in state.particles.items()}
-    old = {name: pair[1] for name, pair in kept.items()}
-    return replace(state, particles=old), {**contents, **{name: pair[0] for name, pair in kept.items()}}
-
-
 def _with_room(model: Model, state: State, new: State) -> State:
     """The new state; or the old state, with the room that is `needed`, if a device had no room for its particles. If
     no step could be taken, the new state has the old particles."""
@@ -191,10 +183,11 @@ def _with_room(model: Model, state: State, new: State) -> State:
         full = jnp.stack([particles.crowded for particles in shared]).any()
         without = (replace(s, particles={}) for s in (state, new))
         held, taken = jax.tree.map(lambda old, new: jnp.where(full, old, new), *without), taken & ~full
-    particles = {
-        name: replace(model.populations[name].either(taken, found, state.particles[name]), needed=found.needed)
-        for name, found in new.particles.items()
-    }
+    particles = dict(new.particles)
+    for name, found in particles.items():
+        if state.particles[name] is not None:  # else the step was none, or there always is room
+            either = model.populations[name].either(taken, found, state.particles[name])
+            particles[name] = replace(either, needed=found.needed)
     return replace(held, particles=particles)
 
 

@@ -207,11 +207,28 @@ class Composite(SplitModel):
             for name, part in self.parts.items()
         }
         rate = reduce(jnp.maximum, (rate for _, rate in kicked.values()))
-        new = joined({name: found for name, (found, _) in kicked.items()}) | _beside(fields)
-        if self.background is not None and EXPECTED in fields:
-            slope = self._energy_slope(forces, time)
-            new[EXPECTED] = continued(fields[EXPECTED], self.background.scale_factor(time), slope)
-        return new, rate
+        new = joined({name: found for name, (found, _) in kicked.items()})
+        return new | self._accounted(fields, forces, time), rate
+
+    def leapt(self, fields: Any, forces: Matter, time: Number, kick: Number, drift: Number) -> tuple[Any, Any]:
+        if self.transform.kernels != "native":
+            kicked, _ = self.kicked(fields, forces, time, kick)
+            return kicked, self.drift(kicked, drift)
+        works = iter(forces.works.values())
+
+        def act(part: Any, own: Any) -> Any:
+            return part.leap(own[PARTICLES], next(works), kick, drift)
+
+        pairs = self._in_turn(fields, act, lambda pair: {PARTICLES: pair[1]})
+        new = {name: pair[1] for name, pair in pairs.items()} | self._accounted(fields, forces, time)
+        return {name: pair[0] for name, pair in pairs.items()}, new
+
+    def _accounted(self, fields: Any, forces: Matter, time: Number) -> dict[str, Any]:
+        """The entry `EXPECTED` of the fields, if there is one, after a kick."""
+        if self.background is None or EXPECTED not in fields:
+            return _beside(fields)
+        slope = self._energy_slope(forces, time)
+        return {EXPECTED: continued(fields[EXPECTED], self.background.scale_factor(time), slope)}
 
     def _in_turn(
         self, fields: Any, act: Callable[[Component, Any], _Result], result: Callable[[_Result], Any]

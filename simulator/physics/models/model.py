@@ -339,8 +339,9 @@ class SplitModel(Model):
     @property
     def joins_kicks(self) -> bool:
         """Whether the kick that ends a step and the kick that begins the next share one evaluation of V. Such a model
-        defines `forces(fields, time)`, and `kicked(fields, forces, time, duration)` with the result of `kick`; its
-        drift of no duration changes no bit."""
+        defines `forces(fields, time)`, `kicked(fields, forces, time, duration)` with the result of `kick`, and
+        `leapt(fields, forces, time, kick, drift)`: the fields to go back to, and those after a kick and a drift.
+        Those of no duration change no bit."""
         return False
 
     def drift(self, fields: Fields, duration: arrays.Number) -> Fields:

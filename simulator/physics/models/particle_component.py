@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from simulator.physics.particles.species import crossing_rate
 from simulator.settings import Count, Flag, NonNegative, Settings
 from simulator.spectral import Transform
 from simulator.spectral.arrays import Number, OfModes, ParticleVectors, PhysicalScalar, SpectralScalar
-from simulator.spectral.native.particles import drifted, kicked
+from simulator.spectral.native.particles import drifted, kicked, leapt
 from simulator.spectral.operators import gradient
 
 COMPENSATED_WIDTH = 0.85
@@ -95,43 +96,42 @@ class ParticleComponent(Component):
     def density(self, particles: ParticleSet) -> PhysicalScalar:
         """Mass density (mass/length^3) on the grid, zero in padding."""
         grid, records = self.transform.grid, particles.records
-        mass = jnp.where(particles.valid, records["mass"], 0)
-        return self.assignment.density(records["position"], mass) * (grid.points / grid.volume)
+        mass = self.assignment.density(records["position"], records["mass"], particles.count)
+        return mass * (grid.points / grid.volume)
 
     def sharpened(self, modes: SpectralScalar) -> SpectralScalar:
         """Coefficients divided by the window of the assignment."""
-        return modes * self._sharpening.astype(modes.real.dtype)
+        return modes * self._sharpening(modes.real.dtype)
 
     def softened(self, modes: SpectralScalar) -> SpectralScalar:
         """The density of clouds from the density of points: coefficients times the transform of a cloud."""
-        return modes * self._softening.astype(modes.real.dtype)
+        return modes * self._softening(modes.real.dtype)
 
     def clouds(self, modes: SpectralScalar) -> SpectralScalar:
         """The density of clouds, `softened`, from the masses on the grid, `sharpened`; by one real factor, because a
         product of complex numbers takes much longer."""
-        return modes * (self._softening * self._sharpening).astype(modes.real.dtype)
+        dtype = modes.real.dtype
+        return modes * (self._softening(dtype) * self._sharpening(dtype))
 
-    @property
-    def _sharpening(self) -> OfModes:
-        layout = self.transform.layout
-        return 1 / jnp.where(layout.mask, self.assignment.window(layout), 1)
+    def _sharpening(self, dtype: Any) -> OfModes:
+        return self.assignment.window(self.transform.layout, dtype, -1)
 
-    @property
-    def _softening(self) -> OfModes:
+    def _softening(self, dtype: Any) -> OfModes:
         softening, layout = self.settings.softening, self.transform.layout
         spacing = max(self.transform.grid.spacing)
         if softening == "compensated":
-            return compensated_cloud(layout, COMPENSATED_WIDTH * spacing)
-        return cloud(layout, softening * spacing) if softening else jnp.ones((1, 1, 1))
+            return compensated_cloud(layout, COMPENSATED_WIDTH * spacing, dtype)
+        return cloud(layout, softening * spacing, dtype) if softening else jnp.ones((1, 1, 1), dtype)
 
     def acceleration(self, particles: ParticleSet, potential: Potential) -> ParticleVectors:
         """The acceleration (length/time^2) of each particle in double precision; 0 in empty entries."""
         return accelerated(particles, self.pulled({PARTICLES: particles}, None, potential))
 
     def pulled(self, fields: Any, work: None, potential: Potential) -> jax.Array:
-        """The acceleration in the transform's precision; anything in empty entries."""
+        """The acceleration in the transform's precision; 0 in empty entries."""
         pull = -gradient(self.transform.layout, self.clouds(potential.modes))
-        return self.assignment.interpolated(pull, fields[PARTICLES].records["position"])
+        particles = fields[PARTICLES]
+        return self.assignment.interpolated(pull, particles.records["position"], particles.count)
 
     def kick(self, fields, work, potential, time, duration) -> tuple[Any, jax.Array]:
         particles, spacing = fields[PARTICLES], self.transform.grid.spacing
@@ -153,6 +153,22 @@ class ParticleComponent(Component):
         given = position, velocity, particles.count, jnp.asarray(duration, jnp.float64)
         position = self.domain.on_devices(partial(drifted, self.domain.box), *given)
         return {PARTICLES: settled(particles.with_records({"position": position}), self.domain)}
+
+    def leap(self, particles: ParticleSet, work: jax.Array, kick: Number, drift: Number) -> tuple[Any, ParticleSet]:
+        """The particles after a kick and a drift in native code, and before them those to go back to, if a device may
+        lack the room for its particles; lengths (time) of 0 change no bit."""
+        domain, records = self.domain, particles.records
+        shared, velocity = bool(domain.cuts), records["velocity"]
+
+        def of(velocity: jax.Array, position: jax.Array, *others: jax.Array) -> ParticleSet:
+            mass, ids = others or (records["mass"], particles.id)
+            return replace(particles, records={"position": position, "velocity": velocity, "mass": mass}, id=ids)
+
+        moving = (records["position"], records["mass"], particles.id)[: 3 if shared else 1]
+        given = work, velocity, particles.count, jnp.asarray(kick, jnp.float64), jnp.asarray(drift, jnp.float64)
+        kicked, *found = domain.on_devices(partial(leapt, domain.box, shared), *given, *moving)
+        old = of(velocity, *found[3:]) if shared else None
+        return old, settled(of(kicked, *found[:3]), domain)
 
     def settled(self, particles: ParticleSet, position: ParticleVectors) -> ParticleSet:
         """The particles at other positions, which may lie outside of the box, each on the device that owns its

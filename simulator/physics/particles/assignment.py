@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Complex, Float
 
 from simulator.physics.particles.domain import Domain
-from simulator.physics.particles.interpolation import KERNELS, Sampler, Weights
+from simulator.physics.particles.interpolation import KERNELS, Count, Sampler, Weights, within
 from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import OfModes, ParticleScalars, ParticleVectors, PhysicalScalar
 from simulator.spectral.grid import AXES
@@ -51,40 +51,43 @@ class Assignment:
     def domain(self) -> Domain:
         return self.sampler.domain
 
-    def window(self, layout: Layout) -> OfModes:
-        """The factor prod_i sinc(k_i dx_i / 2)^p by which the assignment changes each mode, p = 2, 3, 4."""
-        window, power = jnp.ones((1, 1, 1)), KERNELS[self.kind].points
-        for axis in AXES:
-            window = window * jnp.sinc(layout.cycles(axis)) ** power
+    def window(self, layout: Layout, dtype: Any = jnp.float64, sign: int = 1) -> OfModes:
+        """The factor prod_i sinc(k_i dx_i / 2)^p by which the assignment changes each mode, p = 2, 3, 4; its
+        inverse with the sign -1."""
+        window, power = jnp.ones((1, 1, 1), dtype), sign * KERNELS[self.kind].points
+        for axis, n in zip(AXES, layout.grid.shape, strict=True):
+            cycles = layout.padded_mode_numbers(axis) / n
+            window = window * layout.along(axis, np.sinc(np.where(abs(cycles) > 0.5, 0, cycles)) ** power, dtype)
         return window
 
-    def density(self, position: ParticleVectors, mass: ParticleScalars) -> PhysicalScalar:
+    def density(self, position: ParticleVectors, mass: ParticleScalars, count: Count = None) -> PhysicalScalar:
         """Mass per cell, the result of `deposit` or, with interlacing, the mean over both grids.
 
         The phases of the second grid's modes are shifted back by half a cell: Sefusatti et al., Mon. Not. R. Astron.
         Soc. 460, 3624 (2016)."""
-        first = self.deposit(position, mass)
+        first = self.deposit(position, mass, count)
         if not self.interlaced:
             return first
-        second = self.deposit(self.domain.after(position + self._half_cell, first), mass)
+        second = self.deposit(self.domain.after(position + self._half_cell, first), mass, count)
         one, other = self.transform.forward(jnp.stack([first, second]))
         own, turned = self._shares()
         mean = one * own + other * turned.conj().astype(other.dtype)
         return self.transform.inverse(self.transform.layout.constrain(mean))
 
     def interpolated(
-        self, modes: Complex[Array, "component ka kb kc"], position: ParticleVectors
+        self, modes: Complex[Array, "component ka kb kc"], position: ParticleVectors, count: Count = None
     ) -> Float[Array, "component particle"]:
-        """Values of a field at positions, by the weights with which `density` assigns mass to the grids, so that
-        forces between particles are equal and opposite."""
+        """Values of a field at positions, 0 beyond the first `count` entries of a device, by the weights with which
+        `density` assigns mass to the grids, so that forces between particles are equal and opposite."""
         if not self.interlaced:
-            return _interpolate(self, self.transform.inverse(modes), position)
+            return _interpolate(self, self.transform.inverse(modes), position, count)
         own, turned = self._shares()
         both = jnp.concatenate([modes * own, modes * turned.astype(modes.dtype)])
         values = self.transform.inverse(self.transform.layout.constrain(both))
         n = modes.shape[0]
-        first: Any = _interpolate(self, values[:n], position)
-        second: Any = _interpolate(self, values[n:], self.domain.after(position + self._half_cell, first))
+        first: Any = _interpolate(self, values[:n], position, count)
+        moved = self.domain.after(position + self._half_cell, first)
+        second: Any = _interpolate(self, values[n:], moved, count)
         return first + second
 
     def slopes(
@@ -92,13 +95,14 @@ class Assignment:
         values: Float[Array, "component pa pb pc"],
         position: ParticleVectors,
         shares: Float[Array, "component n"],
+        count: Count,
     ) -> ParticleVectors:
         """The gradient with respect to positions of the sum over components of `shares` times the interpolated
         values; 0 for particles whose shares are 0."""
         found, before = [], position
         for axis in range(3):
             at = self.domain.after(position, before)
-            before = replace(self.sampler, sloped=axis).of_values(values, at)
+            before = replace(self.sampler, sloped=axis).of_values(values, at, count)
             found.append(jnp.where(shares != 0, shares * before, 0).sum(0))
         return jnp.stack(found).astype(position.dtype)
 
@@ -118,23 +122,26 @@ class Assignment:
         turned = jnp.where(nyquist, 0, 0.5 * jnp.exp(-1j * jnp.pi * angle))
         return jnp.where(nyquist, 1, 0.5).astype(self.transform.dtype), turned
 
-    def deposit(self, position: ParticleVectors, mass: ParticleScalars) -> PhysicalScalar:
-        """Mass per cell of particles at positions, zero in padding; `mass` has to be 0 in empty entries."""
-        return _deposit(self, position, mass)
+    def deposit(self, position: ParticleVectors, mass: ParticleScalars, count: Count = None) -> PhysicalScalar:
+        """Mass per cell of particles at positions, zero in padding; of the first `count` entries of a device."""
+        return _deposit(self, position, mass, count)
 
-    def _deposited(self, position: ParticleVectors, mass: ParticleScalars, native: bool) -> PhysicalScalar:
-        """`deposit` by native kernels, or in XLA's operations."""
-        domain, on_device = self.domain, self._local_native if native else self._local
+    def _deposited(self, position: ParticleVectors, mass: ParticleScalars, count: Count) -> PhysicalScalar:
+        domain = self.domain
+        if count is None:
+            count = jnp.full(domain.devices, mass.shape[0] // domain.devices, jnp.int32)
+        if self.total is not None or self.transform.kernels != "native":
+            mass = domain.on_devices(within, mass, count)
         scale = None if self.total is None else _scale(mass, self.total)
         if not domain.cuts:
-            return self._unscaled(on_device(position, mass, scale, (0, 0)), scale)
+            return self._unscaled(self._on_device(position, mass, count, scale, (0, 0)), scale)
         below, above = self.sampler.ghosts
 
-        def local(position: jax.Array, mass: jax.Array, scale: jax.Array | None) -> jax.Array:
-            return domain.folded(on_device(position, mass, scale, (below, above)), below, above)
+        def local(position: jax.Array, mass: jax.Array, count: jax.Array, scale: jax.Array | None) -> jax.Array:
+            return domain.folded(self._on_device(position, mass, count, scale, (below, above)), below, above)
 
-        given = domain.spec(2), domain.spec(1), jax.sharding.PartitionSpec()
-        values = domain.mapped(local, given, domain.physical.spec)(position, mass, scale)
+        given = domain.spec(2), domain.spec(1), domain.spec(1), jax.sharding.PartitionSpec()
+        values = domain.mapped(local, given, domain.physical.spec)(position, mass, count, scale)
         return self._unscaled(values, scale)
 
     def _block(self, ghosts: tuple[int, int]) -> tuple[list[int], Mapping[int, jax.Array]]:
@@ -148,12 +155,16 @@ class Assignment:
     def _unscaled(self, values: jax.Array, scale: jax.Array | None) -> jax.Array:
         return values if scale is None else (values / scale).astype(self.transform.dtype)
 
-    def _local(
-        self, position: jax.Array, mass: jax.Array, scale: jax.Array | None, ghosts: tuple[int, int]
+    def _on_device(
+        self, position: jax.Array, mass: jax.Array, count: jax.Array, scale: jax.Array | None, ghosts: tuple[int, int]
     ) -> jax.Array:
         """The mass per cell of one device's block with its ghost planes; with a `scale` multiplied by it."""
-        dtype = self.transform.dtype if scale is None else np.dtype(np.float64)
         extents, starts = self._block(ghosts)
+        if self.transform.kernels == "native":
+            made = jax.ShapeDtypeStruct(tuple(extents), self.transform.dtype if scale is None else np.dtype(np.int64))
+            held = self.sampler.held(AXES, starts)
+            return deposit(position, mass, count, 1.0 if scale is None else scale, made, held)
+        dtype = self.transform.dtype if scale is None else np.dtype(np.float64)
         offsets, factors, inside = self.sampler.neighbours(position, extents, starts, dtype)
         given = jnp.where(inside, mass, 0).astype(dtype)
         points, sums = KERNELS[self.kind].points, dtype
@@ -172,50 +183,42 @@ class Assignment:
         flat = jnp.zeros(extents[0] * extents[1] * extents[2], sums)
         return jax.lax.fori_loop(0, points**2, line, flat).reshape(extents)
 
-    def _local_native(
-        self, position: jax.Array, mass: jax.Array, scale: jax.Array | None, ghosts: tuple[int, int]
-    ) -> jax.Array:
-        """`_local` in native code."""
-        extents, starts = self._block(ghosts)
-        made = jax.ShapeDtypeStruct(tuple(extents), self.transform.dtype if scale is None else np.dtype(np.int64))
-        return deposit(position, mass, 1.0 if scale is None else scale, made, self.sampler.held(AXES, starts))
-
 
 # The transpose of a deposit is an interpolation with the same weights, and the other way round; derivatives by
 # positions are interpolations with the derivatives of the weights. Rounding to whole numbers is left out.
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _deposit(assignment: Assignment, position: jax.Array, mass: jax.Array) -> jax.Array:
-    return assignment._deposited(position, mass, native=assignment.transform.kernels == "native")
+def _deposit(assignment: Assignment, position: jax.Array, mass: jax.Array, count: Count) -> jax.Array:
+    return assignment._deposited(position, mass, count)
 
 
-def _deposit_reverse(assignment: Assignment, given: tuple[jax.Array, jax.Array], slope: jax.Array) -> Any:
-    position, mass = given
-    by_mass = assignment.sampler.of_values(slope[None], position)[0]
-    moved = assignment.slopes(slope[None], assignment.domain.after(position, by_mass), mass[None])
+def _deposit_reverse(assignment: Assignment, given: tuple[jax.Array, jax.Array, Count], slope: jax.Array) -> Any:
+    position, mass, count = given
+    by_mass = assignment.sampler.of_values(slope[None], position, count)[0]
+    moved = assignment.slopes(slope[None], assignment.domain.after(position, by_mass), mass[None], count)
     # Particles outside of a device's planes, whose mass is left out, have no interpolated value.
     left_out = jnp.isnan(by_mass)
-    return jnp.where(left_out, 0, moved), jnp.where(left_out, 0, by_mass).astype(mass.dtype)
+    return jnp.where(left_out, 0, moved), jnp.where(left_out, 0, by_mass).astype(mass.dtype), None
 
 
 _deposit.defvjp(lambda assignment, *given: (_deposit(assignment, *given), given), _deposit_reverse)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _interpolate(assignment: Assignment, values: jax.Array, position: jax.Array) -> jax.Array:
-    return assignment.sampler.of_values(values, position)
+def _interpolate(assignment: Assignment, values: jax.Array, position: jax.Array, count: Count) -> jax.Array:
+    return assignment.sampler.of_values(values, position, count)
 
 
-def _interpolate_reverse(assignment: Assignment, given: tuple[jax.Array, jax.Array], slope: jax.Array) -> Any:
-    (values, position), parts = given, []
-    moved = assignment.slopes(values, position, slope)
+def _interpolate_reverse(assignment: Assignment, given: tuple[jax.Array, jax.Array, Count], slope: jax.Array) -> Any:
+    (values, position, count), parts = given, []
+    moved = assignment.slopes(values, position, slope, count)
     before: Any = moved
     plain = replace(assignment, total=None)
     for component in slope:
-        before = _deposit(plain, plain.domain.after(position, before), component)
+        before = _deposit(plain, plain.domain.after(position, before), component, count)
         parts.append(before)
-    return jnp.stack(parts), moved
+    return jnp.stack(parts), moved, None
 
 
 _interpolate.defvjp(lambda assignment, *given: (_interpolate(assignment, *given), given), _interpolate_reverse)
@@ -228,7 +231,7 @@ def _scale(mass: jax.Array, total: int) -> jax.Array:
     return 2.0 ** (room - jnp.ceil(jnp.log2(jnp.maximum(abs(mass).max(), jnp.finfo(jnp.float64).tiny))))
 
 
-def cloud(layout: Layout, diameter: float) -> OfModes:
+def cloud(layout: Layout, diameter: float, dtype: Any) -> OfModes:
     """The transform of a sphere with the diameter a whose density falls linearly from its centre to 0 at its edge,
     12 / x^4 (2 - 2 cos x - x sin x) with x = k a / 2: Hockney & Eastwood's S2, eq. 8-3. Such spheres attract each
     other like points if they do not overlap."""
@@ -236,12 +239,17 @@ def cloud(layout: Layout, diameter: float) -> OfModes:
     small = x < 0.1
     y = jnp.where(small, 1.0, x)
     shape = 12 / y**4 * (2 - 2 * jnp.cos(y) - y * jnp.sin(y))
-    return jnp.where(small, 1 - x**2 / 15 + x**4 / 560, shape)
+    return jnp.where(small, 1 - x**2 / 15 + x**4 / 560, shape).astype(dtype)
 
 
-def compensated_cloud(layout: Layout, width: float) -> OfModes:
+def compensated_cloud(layout: Layout, width: float, dtype: Any) -> OfModes:
     """The transform S of a cloud for which S^2, the attraction of two clouds at each k relative to points, is
     exp(-x^2) (1 + x^2 + x^4/2 + x^6/6 + x^8/24) with x = k width: 1 - x^10/120 for long waves. In space S^2 is a
     Gaussian times a polynomial whose moments of order 2 to 8 vanish."""
-    x2 = layout.k_squared() * width**2
-    return jnp.sqrt(jnp.exp(-x2) * (1 + x2 * (1 + x2 / 2 * (1 + x2 / 3 * (1 + x2 / 4)))))
+    x2 = layout.k_squared(dtype) * width**2
+    shape = jnp.sqrt(1 + x2 * (1 + x2 / 2 * (1 + x2 / 3 * (1 + x2 / 4))))
+    for axis, unit in zip(AXES, layout.grid.fundamental, strict=True):
+        shape = shape * layout.along(
+            axis, np.exp(-((layout.padded_mode_numbers(axis) * unit * width) ** 2) / 2), dtype
+        )
+    return shape

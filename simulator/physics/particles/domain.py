@@ -225,9 +225,9 @@ def _filled(whole: jax.Array, cut: Cut, axis: int, below: int, above: int, befor
 def _folded(block: jax.Array, cut: Cut, axis: int, below: int, above: int) -> jax.Array:
     own, here = lax.slice_in_dim(block, below, below + cut.extent, axis=axis), lax.axis_index(cut.name)
     before = block
-    valid = cut.planes - here * cut.extent  # no device owns the planes of padding
-    plane = jnp.arange(cut.extent).reshape([-1 if i == axis else 1 for i in range(block.ndim)])
-    own = jnp.where(plane < valid, own, 0)
+    if cut.planes < cut.parts * cut.extent:  # no device owns the planes of padding
+        plane = jnp.arange(cut.extent).reshape([-1 if i == axis else 1 for i in range(block.ndim)])
+        own = jnp.where(plane < cut.planes - here * cut.extent, own, 0)
     for pairs, first, planes, _ in cut.rounds(below, above):
         start = below + first
         sent = lax.slice_in_dim(block, start, start + planes.shape[1], axis=axis)

@@ -21,7 +21,13 @@ from simulator.spectral.operators import gradient
 
 Interpolation = Literal["cubic_spline", "linear"]  # Between points of the grid, for particles that move with a fluid.
 Weights = Literal["cubic_spline", "quadratic_spline", "linear"]
+Count = Int[Array, "device"] | None  # The number of particles on each device; None: as many as entries.
 REACH = 2  # The number of planes by which a particle may move away from the planes of its device within a step.
+
+
+def within(values: jax.Array, count: jax.Array) -> jax.Array:
+    """One device's values of its first `count` entries, 0 in others."""
+    return jnp.where(jnp.arange(values.shape[-1]) < count[0], values, 0)
 
 
 class _Kernel(NamedTuple):
@@ -88,19 +94,19 @@ class Sampler:
         return Domain.of(self.transform)
 
     def __call__(
-        self, modes: Complex[Array, "component ka kb kc"], position: ParticleVectors
+        self, modes: Complex[Array, "component ka kb kc"], position: ParticleVectors, count: Count = None
     ) -> Float[Array, "component particle"]:
         """Values of a field at positions (length).
 
         A position may lie outside the box, and up to `reach` planes outside its device's part of the box; farther
-        away the values are NaN."""
+        away the values are NaN. They are 0 beyond the first `count` entries of a device (None: of all)."""
         if self.kind == "cubic_spline":
             response = spline_response(self.transform.layout).astype(modes.real.dtype)
             modes = self.transform.layout.constrain(modes / response)
         if self.transform.kept_order is None:
-            return self.of_values(self.transform.inverse(modes), position)
+            return self.of_values(self.transform.inverse(modes), position, count)
         # Values along the axis along which particles are sorted are neighbours in memory.
-        return self.of_values(self.transform.inverse_kept(modes), position, self.transform.kept_order)
+        return self.of_values(self.transform.inverse_kept(modes), position, count, self.transform.kept_order)
 
     @property
     def takes_values(self) -> bool:
@@ -108,33 +114,38 @@ class Sampler:
         return self.kind == "linear" and self.transform.kept_order is not None
 
     def of_values(
-        self, values: Float[Array, "component pa pb pc"], position: ParticleVectors, order: str = "xyz"
+        self,
+        values: Float[Array, "component pa pb pc"],
+        position: ParticleVectors,
+        count: Count = None,
+        order: str = "xyz",
     ) -> Float[Array, "component particle"]:
         """Values of a field at positions, from the coefficients of the splines at the points of the grid or, for
         linear interpolation, from the values there: (component, *order)."""
+        if count is None:
+            count = jnp.full(self.domain.devices, position.shape[1] // self.domain.devices, jnp.int32)
         if self.transform.kernels == "native":
-            return _native(self, order, values, position)
-        return self._reference(order, values, position)
+            return _native(self, order, values, position, count)
+        return self._reference(order, values, position, count)
 
-    def _reference(self, order: str, values: jax.Array, position: jax.Array) -> jax.Array:
+    def _reference(self, order: str, values: jax.Array, position: jax.Array, count: jax.Array) -> jax.Array:
         """`of_values` in XLA's operations."""
         values = values.transpose(0, *(1 + order.index(axis) for axis in AXES))
         if not self.domain.cuts:
-            return self._local(values, position, {})
+            return within(self._local(values, position, {}), count)
         below, above = self.ghosts
 
-        def local(block: jax.Array, position: jax.Array) -> jax.Array:
+        def local(block: jax.Array, position: jax.Array, count: jax.Array) -> jax.Array:
             starts = self.domain.starts(below)
-            return self._local(self.domain.extended(block, below, above, position), position, starts)
+            extended = self.domain.extended(block, below, above, position)
+            return within(self._local(extended, position, starts), count)
 
-        return self._on_devices(local, AXES, values, position)
+        return self._on_devices(local, AXES, values, position, count)
 
-    def _on_devices(
-        self, local: Callable[[jax.Array, jax.Array], jax.Array], order: str, values: jax.Array, position: jax.Array
-    ) -> jax.Array:
+    def _on_devices(self, local: Callable[..., jax.Array], order: str, *given: jax.Array) -> jax.Array:
         domain = self.domain
         block = PartitionSpec(None, *map(domain.physical.sharded.get, order))
-        return domain.mapped(local, (block, domain.spec(2)), domain.spec(2))(values, position)
+        return domain.mapped(local, (block, domain.spec(2), domain.spec(1)), domain.spec(2))(*given)
 
     @property
     def ghosts(self) -> tuple[int, int]:
@@ -197,7 +208,7 @@ class Sampler:
         periods = [0 if axis in starts else grid.shape[axis] for axis in axes]
         return Held(KERNELS[self.kind].points, order, firsts, periods, grid.spacing, self.sloped)
 
-    def _local_native(self, order: str, block: jax.Array, position: jax.Array) -> jax.Array:
+    def _local_native(self, order: str, block: jax.Array, position: jax.Array, count: jax.Array) -> jax.Array:
         """`_local` in native code, from one device's own block (components, *order)."""
         kernel, domain, ghosts = KERNELS[self.kind], self.domain, self.ghosts
         starts, last = domain.starts(ghosts[0]), AXES.index(order[-1])
@@ -209,7 +220,7 @@ class Sampler:
         def part(first: int, size: int) -> jax.Array:
             array = woven(block[first : first + size], below, above, around=last not in starts)
             array = domain.filled(array, order, *ghosts, before) if domain.cuts else array
-            return gather(array, position, held)
+            return gather(array, position, count, held)
 
         parts, before, first = [], position, 0
         while first < block.shape[0]:
@@ -220,12 +231,10 @@ class Sampler:
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _native(sampler: Sampler, order: str, values: jax.Array, position: jax.Array) -> jax.Array:
+def _native(sampler: Sampler, order: str, *given: jax.Array) -> jax.Array:
     """`Sampler.of_values` by the native kernels."""
     local = partial(sampler._local_native, order)
-    if not sampler.domain.cuts:
-        return local(values, position)
-    return sampler._on_devices(local, order, values, position)
+    return sampler._on_devices(local, order, *given) if sampler.domain.cuts else local(*given)
 
 
 @_native.defjvp
@@ -248,12 +257,13 @@ class Fluid(NamedTuple):
     rate: SpectralVector
     fields: Fields  # Number fields by name.
     values: jax.Array | None = None  # Values (3, *kept_order) of the velocity on the grid, if they are known.
+    number: Count = None  # Of the positions on each device.
 
     def __call__(self, names: Collection[str], position: ParticleVectors) -> dict[str, Float[Array, "_ particle"]]:
         """The quantities `names` at positions, (components, entries); scalars have one component."""
         if self.values is not None and self.sampler.takes_values and tuple(names) == (VELOCITY,):
             order = self.sampler.transform.kept_order or ""
-            return {VELOCITY: self.sampler.of_values(self.values, position, order).astype(jnp.float64)}
+            return {VELOCITY: self.sampler.of_values(self.values, position, self.number, order).astype(jnp.float64)}
         layout = self.sampler.transform.layout
         modes: dict[str, jax.Array] = {}
         if VELOCITY in names or ACCELERATION in names:
@@ -264,7 +274,7 @@ class Fluid(NamedTuple):
             modes["rate"] = self.rate
         modes |= {name: self.fields[name][None] for name in names if name not in COMPONENTS}
         joined = jnp.concatenate(list(modes.values()))
-        values = self.sampler(joined, position).astype(jnp.float64)
+        values = self.sampler(joined, position, self.number).astype(jnp.float64)
         sampled, at = {}, 0
         for name, part in modes.items():
             sampled[name], at = values[at : at + len(part)], at + len(part)

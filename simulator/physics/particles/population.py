@@ -17,7 +17,7 @@ from simulator.physics.particles.migration import settled
 from simulator.physics.particles.particle_set import EACH_MOST, NOBODY, ParticleSet, capacity_for, grown
 from simulator.physics.particles.start import Positions, StoredParticles
 from simulator.spectral.arrays import Truth
-from simulator.spectral.native.particles import keep, restore
+from simulator.spectral.native.particles import restore
 
 Sets = dict[str, ParticleSet]
 
@@ -116,19 +116,6 @@ class Population:
         return parts.sum(0)
 
     # ---- undoing a step ----------------------------------------------------------------------------------
-
-    def kept(self, particles: ParticleSet) -> tuple[ParticleSet, ParticleSet]:
-        """The particles, whose arrays native kernels may then change in place, and particles to go back to. Kicks do
-        not change velocities in place."""
-        if not self.domain.native:
-            return particles, particles
-        leaves, tree = jax.tree.flatten(particles.without("velocity"))
-        found = self.domain.on_devices(keep, *leaves)
-        velocity = {"velocity": particles.records["velocity"]}
-        same, old = (
-            tree.unflatten(part).with_records(velocity) for part in (found[: len(leaves)], found[len(leaves) :])
-        )
-        return same, old
 
     def either(self, holds: Truth, new: ParticleSet, old: ParticleSet) -> ParticleSet:
         """The new particles if they hold, else the old ones."""

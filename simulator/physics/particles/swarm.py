@@ -12,7 +12,7 @@ from simulator.errors import UserError
 from simulator.physics.particles import PARTICLES
 from simulator.physics.particles import start as starts
 from simulator.physics.particles.domain import Domain
-from simulator.physics.particles.interpolation import Fluid, Sampler
+from simulator.physics.particles.interpolation import Count, Fluid, Sampler
 from simulator.physics.particles.migration import settled, sorted_by_cell
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.population import Population, Sets
@@ -172,10 +172,12 @@ class Swarm:
 
     def rates(
         self, fields: Fields, rates: Fields, moving: dict[str, jax.Array], memory: Memory,
+        counts: Mapping[str, jax.Array],
         values: jax.Array | None = None,
     ) -> dict[str, ParticleVectors]:  # fmt: skip
         """Explicit rates of the records `moving` in one stage, from the fields of that stage and the fields' explicit
-        `rates`. `values`: the values (3, *kept_order) of the velocity, if they are known."""
+        `rates`. `counts`: the numbers of particles on each device. `values`: the values (3, *kept_order) of the
+        velocity, if they are known."""
         if not self.kinds:
             return {}
         velocity = self.flow.velocity(fields)
@@ -183,7 +185,7 @@ class Swarm:
         all_rates: dict[str, jax.Array] = {}
         last: jax.Array | None = None
         for name, kind in self.kinds.items():
-            fluid = self.fluid(name, fields, change, values)
+            fluid = self.fluid(name, fields, change, values, counts[name])
             records = {record: moving[f"{name}/{record}"] for record in kind.species.advanced}
             if last is not None:
                 records["position"] = self.domain.after(records["position"], last)
@@ -193,12 +195,17 @@ class Swarm:
         return all_rates
 
     def fluid(
-        self, name: str, fields: Fields, rate: SpectralVector | None = None, values: jax.Array | None = None
+        self,
+        name: str,
+        fields: Fields,
+        rate: SpectralVector | None = None,
+        values: jax.Array | None = None,
+        count: Count = None,
     ) -> Fluid:
         """The fluid as a species sees it. The acceleration needs `rate`, the partial time derivative of the velocity.
         `values` (3, *kept_order) are those of the velocity on the grid, if they are known."""
         velocity = self.flow.velocity(fields)
-        return Fluid(self.kinds[name].sampler, velocity, velocity if rate is None else rate, fields, values)
+        return Fluid(self.kinds[name].sampler, velocity, velocity if rate is None else rate, fields, values, count)
 
     def linear(self, memory: Mapping[str, jax.Array]) -> dict[str, Number]:
         """The factors (1/time) of the linear rates of all records that the integrator advances."""

@@ -108,7 +108,7 @@ def objects(
 
     on_x86 = platform.machine() in ("x86_64", "AMD64")
     variants = VARIANTS if on_x86 else {"baseline": ()}
-    sources = {name: (f"{name}.cc", ("-O1",)) for name in common}
+    sources = {name: (f"{name}.cc", ("-O3" if name == "order" else "-O1",)) for name in common}
     sources |= {name: ("variant.cc", (*own, f"-DSIMULATOR_ISA={name}")) for name, own in variants.items()}
     # XLA's headers count as system headers, so that their warnings are suppressed.
     every = (*FLAGS, *flags, "-isystem", jax.ffi.include_dir(), f'-DSIMULATOR_KEY="{key}"')

@@ -20,7 +20,8 @@
   void weave_single(const simulator::Weave &);     \
   void kick_double(const simulator::Kick &);       \
   void kick_single(const simulator::Kick &);       \
-  void drift(const simulator::Drift &);            \
+  void drift_double(const simulator::Drift &);     \
+  void drift_single(const simulator::Drift &);     \
   }
 
 #if defined(__x86_64__)
@@ -44,7 +45,7 @@ template <class T> RunGather gatherer();
 template <class T> RunDeposit depositor();
 template <class T> RunWeave weaver();
 template <class T> RunKick kicker();
-RunDrift drifter();
+template <class T> RunDrift drifter();
 
 const char *variant_name();
 

@@ -109,13 +109,15 @@ ffi::Error weave(ffi::AnyBuffer block, ffi::Result<ffi::AnyBuffer> woven, ffi::S
 // Particles among the points of a block; `room` is the number of points along a whole last axis beyond its period.
 template <class Particles>
 const char *placed(Particles &p, ffi::Span<const int64_t> geometry, ffi::Span<const double> spacing,
-                   const ffi::Buffer<ffi::F64> &position, const ffi::Buffer<ffi::S32> &starts,
-                   ffi::Span<const int64_t> extents, index room) {
+                   const ffi::Buffer<ffi::F64> &position, const ffi::Buffer<ffi::S32> &count,
+                   const ffi::Buffer<ffi::S32> &starts, ffi::Span<const int64_t> extents, index room) {
   if (geometry.size() != simulator::PLACES_LENGTH || spacing.size() != 3) return "particles of another version";
   const auto places = position.dimensions();
-  if (places.size() != 2 || places[0] != 3 || starts.element_count() != 3) return "particles of another rank";
+  if (places.size() != 2 || places[0] != 3 || starts.element_count() != 3 || count.element_count() != 1)
+    return "particles of another rank";
   p.sloped = geometry[7];
-  p.points = geometry[0], p.count = places[1], p.position = position.typed_data();
+  p.points = geometry[0], p.entries = places[1], p.count = *count.typed_data(), p.position = position.typed_data();
+  if (p.count < 0 || p.count > p.entries) return "more particles than entries";
   if (p.points < 2 || p.points > 4) return "particles on neither 2, 3 nor 4 points";
   for (int i = 0; i < 3; ++i) {
     p.axes[i] = geometry[1 + i], p.periods[i] = geometry[4 + i];
@@ -127,16 +129,16 @@ const char *placed(Particles &p, ffi::Span<const int64_t> geometry, ffi::Span<co
   return nullptr;
 }
 
-ffi::Error gather(ffi::AnyBuffer block, ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::S32> starts,
-                  ffi::Result<ffi::AnyBuffer> values, ffi::Span<const int64_t> geometry,
+ffi::Error gather(ffi::AnyBuffer block, ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::S32> count,
+                  ffi::Buffer<ffi::S32> starts, ffi::Result<ffi::AnyBuffer> values, ffi::Span<const int64_t> geometry,
                   ffi::Span<const double> spacing) {
   simulator::Gather g;
   const auto extents = block.dimensions(), made = values->dimensions();
   if (extents.size() != 4 || made.size() != 2 || geometry.size() < 1) return wrong("a gather of arrays of other ranks");
-  if (const char *what = placed(g, geometry, spacing, position, starts, extents, geometry[0] - 1)) return wrong(what);
+  if (const char *what = placed(g, geometry, spacing, position, count, starts, extents, geometry[0] - 1)) return wrong(what);
   g.components = extents[3];
   if (g.components != 1 && g.components != 3) return wrong("a gather of neither 1 nor 3 components");
-  if (made[0] != g.components || made[1] != g.count || values->element_type() != block.element_type())
+  if (made[0] != g.components || made[1] != g.entries || values->element_type() != block.element_type())
     return wrong("a gather into an array of another shape");
   g.block = block.untyped_data(), g.values = values->untyped_data();
   (holds_double(block) ? simulator::gatherer<double>() : simulator::gatherer<float>())(g);
@@ -144,13 +146,13 @@ ffi::Error gather(ffi::AnyBuffer block, ffi::Buffer<ffi::F64> position, ffi::Buf
 }
 
 ffi::Error deposit(ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::F64> mass, ffi::Buffer<ffi::F64> scale,
-                   ffi::Buffer<ffi::S32> starts, ffi::Result<ffi::AnyBuffer> block,
+                   ffi::Buffer<ffi::S32> count, ffi::Buffer<ffi::S32> starts, ffi::Result<ffi::AnyBuffer> block,
                    ffi::Span<const int64_t> geometry, ffi::Span<const double> spacing) {
   simulator::Deposit d;
   const auto extents = block->dimensions();
   if (extents.size() != 3 || scale.element_count() != 1) return wrong("a deposit into an array of another rank");
-  if (const char *what = placed(d, geometry, spacing, position, starts, extents, 0)) return wrong(what);
-  if (index(mass.element_count()) != d.count) return wrong("a deposit of another number of masses");
+  if (const char *what = placed(d, geometry, spacing, position, count, starts, extents, 0)) return wrong(what);
+  if (index(mass.element_count()) != d.entries) return wrong("a deposit of another number of masses");
   d.mass = mass.typed_data(), d.scale = *scale.typed_data(), d.block = block->untyped_data();
   switch (block->element_type()) {
     case ffi::S64: simulator::depositor<int64_t>()(d); break;
@@ -182,19 +184,46 @@ ffi::Error kick(ffi::AnyBuffer pull, ffi::Buffer<ffi::F64> velocity, ffi::Buffer
   return ffi::Error::Success();
 }
 
-ffi::Error drift(ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::F64> velocity, ffi::Buffer<ffi::S32> count,
-                 ffi::Buffer<ffi::F64> length, ffi::Result<ffi::Buffer<ffi::F64>> moved, ffi::Span<const double> box) {
+// Operands: pull (3, entries), or nothing of no entries; velocity; number of particles; lengths of kick and drift;
+// position; others. Results: velocity; position and others, in the same memory; and with `saves` a copy of these as they
+// were.
+ffi::Error drift(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<const double> box, int64_t saves) {
+  constexpr size_t FIRST = 4;
+  if (given.size() <= FIRST || box.size() != 3) return wrong("a wrong number of arrays of particles to move");
+  const size_t moving = given.size() - FIRST;
+  if (made.size() != 1 + moving * (saves ? 2 : 1)) return wrong("a wrong number of arrays of moved particles");
+  const ffi::AnyBuffer pull = *given.get<ffi::AnyBuffer>(0), velocity = *given.get<ffi::AnyBuffer>(1);
+  const ffi::AnyBuffer count = *given.get<ffi::AnyBuffer>(2), lengths = *given.get<ffi::AnyBuffer>(3);
+  ffi::AnyBuffer kicked = **made.get<ffi::AnyBuffer>(0), position = **made.get<ffi::AnyBuffer>(1);
   const index numbers = position.element_count();
-  if (index(velocity.element_count()) != numbers || numbers % 3 || count.element_count() != 1 ||
-      length.element_count() != 1 || box.size() != 3)
+  if (numbers % 3 || index(velocity.element_count()) != numbers || kicked.element_count() != pull.element_count() ||
+      (pull.element_count() && index(pull.element_count()) != numbers) || count.element_count() != 1 ||
+      lengths.element_count() != 2)
     return wrong("a drift of arrays of other shapes");
-  if (moved->typed_data() != position.typed_data()) return wrong("positions that do not drift in place");
+  for (const ffi::AnyBuffer &array : {position, velocity, lengths, kicked})
+    if (array.element_type() != ffi::F64) return wrong("a drift of other numbers");
   simulator::Drift d;
-  d.entries = numbers / 3, d.count = *count.typed_data(), d.length = *length.typed_data();
+  d.entries = numbers / 3, d.count = *count.typed_data<int32_t>();
   if (d.count < 0 || d.count > d.entries) return wrong("a drift of more particles than entries");
   std::copy(box.begin(), box.end(), d.box);
-  d.position = moved->typed_data(), d.velocity = velocity.typed_data();
-  simulator::drifter()(d);
+  d.pull = pull.element_count() ? pull.untyped_data() : nullptr, d.saved = nullptr;
+  d.velocity = velocity.typed_data<double>(), d.position = position.typed_data<double>();
+  d.kick = lengths.typed_data<double>()[0], d.length = lengths.typed_data<double>()[1];
+  d.kicked = kicked.typed_data<double>();
+  for (size_t i = 0; i < moving; ++i) {
+    const ffi::AnyBuffer array = *given.get<ffi::AnyBuffer>(FIRST + i);
+    ffi::AnyBuffer same = **made.get<ffi::AnyBuffer>(1 + i);
+    if (same.untyped_data() != array.untyped_data()) return wrong("an array that does not change in place");
+    if (!saves) continue;
+    ffi::AnyBuffer copy = **made.get<ffi::AnyBuffer>(1 + moving + i);
+    if (copy.size_bytes() != array.size_bytes()) return wrong("an array to keep of another kind");
+    if (i)
+      simulator::copy_aside(static_cast<char *>(copy.untyped_data()), static_cast<const char *>(array.untyped_data()),
+                            index(array.size_bytes()));
+    else
+      d.saved = copy.typed_data<double>();
+  }
+  (holds_double(pull) ? simulator::drifter<double>() : simulator::drifter<float>())(d);
   return ffi::Error::Success();
 }
 
@@ -211,20 +240,6 @@ ffi::Error leave(ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::S32> count, ff
   const simulator::Ring of{spacing, ring[1], ring[2], *here.typed_data()};
   *number->typed_data() = int32_t(simulator::leaving(position.typed_data() + ring[0] * entries, held, of,
                                                      up->element_count(), entries, up->typed_data(), down->typed_data()));
-  return ffi::Error::Success();
-}
-
-// The operands, in the same memory, and then a copy of each.
-ffi::Error keep(ffi::RemainingArgs given, ffi::RemainingRets made) {
-  if (made.size() != 2 * given.size()) return wrong("a number of arrays to keep is wrong");
-  for (size_t i = 0; i < given.size(); ++i) {
-    const ffi::AnyBuffer array = *given.get<ffi::AnyBuffer>(i);
-    ffi::AnyBuffer same = **made.get<ffi::AnyBuffer>(i), copy = **made.get<ffi::AnyBuffer>(given.size() + i);
-    if (same.untyped_data() != array.untyped_data() || copy.size_bytes() != array.size_bytes())
-      return wrong("an array to keep of another kind");
-    simulator::copy_aside(static_cast<char *>(copy.untyped_data()), static_cast<const char *>(array.untyped_data()),
-                          index(array.size_bytes()));
-  }
   return ffi::Error::Success();
 }
 
@@ -307,6 +322,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_gather, gather,
                                   .Arg<ffi::AnyBuffer>()
                                   .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<ffi::Span<const int64_t>>("geometry")
                                   .Attr<ffi::Span<const double>>("spacing"));
@@ -316,6 +332,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_deposit, deposit,
                                   .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::F64>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<ffi::Span<const int64_t>>("geometry")
@@ -333,12 +350,10 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_kick, kick,
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_drift, drift,
                               ffi::Ffi::Bind()
-                                  .Arg<ffi::Buffer<ffi::F64>>()
-                                  .Arg<ffi::Buffer<ffi::F64>>()
-                                  .Arg<ffi::Buffer<ffi::S32>>()
-                                  .Arg<ffi::Buffer<ffi::F64>>()
-                                  .Ret<ffi::Buffer<ffi::F64>>()
-                                  .Attr<ffi::Span<const double>>("box"));
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<ffi::Span<const double>>("box")
+                                  .Attr<int64_t>("saves"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_leave, leave,
                               ffi::Ffi::Bind()
@@ -350,11 +365,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_leave, leave,
                                   .Ret<ffi::Buffer<ffi::S32>>()
                                   .Attr<ffi::Span<const int64_t>>("ring")
                                   .Attr<double>("spacing"));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_keep, keep,
-                              ffi::Ffi::Bind()
-                                  .RemainingArgs()
-                                  .RemainingRets());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_restore, restore,
                               ffi::Ffi::Bind()

@@ -56,7 +56,9 @@ index leaving(const double *x, index count, const Ring &ring, index most, index 
 void copy_aside(char *to, const char *from, index bytes) {
   index i = 0;
 #if defined(__SSE2__)
-  if (reinterpret_cast<uintptr_t>(to) % sizeof(__m128i) == 0) {
+  const index misplaced = -reinterpret_cast<intptr_t>(to) & index(sizeof(__m128i) - 1);
+  if (misplaced <= bytes) {
+    for (; i < misplaced; ++i) to[i] = from[i];
     for (; i + index(sizeof(__m128i)) <= bytes; i += index(sizeof(__m128i)))
       _mm_stream_si128(reinterpret_cast<__m128i *>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i *>(from + i)));
     _mm_sfence();

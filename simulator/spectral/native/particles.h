@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "lanes.h"
+#include "order.h"
 
 namespace SIMULATOR_ISA {
 
@@ -162,7 +163,7 @@ template <class T, int POINTS, class Visit> static void for_batches(const Places
   for (index p = 0; p < g.count; p += BATCH) {
     const int batch = g.count - p < BATCH ? int(g.count - p) : BATCH;
     for (int a = 0; a < 3; ++a) {
-      const double *from = g.position + g.axes[a] * g.count + p;
+      const double *from = g.position + g.axes[a] * g.entries + p;
       for (int i = 0; i < batch; ++i) x[i] = from[i];
       axes[a].find(x, g.spacing[g.axes[a]], g.starts[a], g.extents[a], g.periods[a], g.axes[a] == g.sloped);
     }
@@ -177,7 +178,7 @@ template <class T, int POINTS, int COMPONENTS> static void gather_points(const G
   for_batches<T, POINTS>(g, [&](const Axis<T, POINTS> *axes, index p, int batch) {
     for (int i = 0; i < batch; ++i) {
       if (axes[0].first[i] < 0 || axes[1].first[i] < 0 || axes[2].first[i] < 0) {
-        for (int c = 0; c < COMPONENTS; ++c) values[c * g.count + p + i] = T(__builtin_nan(""));
+        for (int c = 0; c < COMPONENTS; ++c) values[c * g.entries + p + i] = T(__builtin_nan(""));
         continue;
       }
       index planes[POINTS], lines[POINTS];
@@ -198,13 +199,15 @@ template <class T, int POINTS, int COMPONENTS> static void gather_points(const G
         T value = 0;
 #pragma GCC unroll 4
         for (int k = 0; k < POINTS; ++k) value += axes[2].weight[k][i] * sums[k * COMPONENTS + c];
-        values[c * g.count + p + i] = value;
+        values[c * g.entries + p + i] = value;
       }
     }
   });
 }
 
 template <class T> static void gather(const Gather &g) {
+  for (int c = 0; c < g.components; ++c)
+    std::memset(static_cast<T *>(g.values) + c * g.entries + g.count, 0, sizeof(T) * (g.entries - g.count));
   const bool one = g.components == 1;
   if (g.points == 2) one ? gather_points<T, 2, 1>(g) : gather_points<T, 2, 3>(g);
   if (g.points == 3) one ? gather_points<T, 3, 1>(g) : gather_points<T, 3, 3>(g);
@@ -283,60 +286,81 @@ template <class T> static void deposit(const Deposit &d) {
 
 // ---- kicks and drifts --------------------------------------------------------------------------------------------------
 
+// Loops go over a few entries at a time, which stay in cache between them. What is written to large arrays goes past
+// the caches.
+constexpr index SOME = 512, LARGE = 1 << 22;
+
+static inline void put(double *to, const double *from, index number, bool past) {
+  if (past)
+    simulator::copy_aside(reinterpret_cast<char *>(to), reinterpret_cast<const char *>(from), 8 * number);
+  else
+    std::memcpy(to, from, 8 * number);
+}
+
 template <class T> static void kick(const Kick &k) {
   typedef Lanes<double> Of;
-  constexpr int W = Of::WIDTH;
   const T *pull = static_cast<const T *>(k.pull);
+  const bool past = 24 * k.entries > LARGE;
   typename Of::vec most{};
   typename Of::mask lost{};
+  alignas(64) double total[SOME], kicked[SOME];
+  for (index begin = 0; begin < k.count; begin += SOME) {
+    const index number = k.count - begin < SOME ? k.count - begin : SOME;
+    std::memset(total, 0, sizeof total);
+    for (int a = 0; a < 3; ++a) {
+      const index at = a * k.entries + begin;
+      const double *v = k.velocity + at;
+      const T *by = pull + at;
+      for (index i = 0; i < number; ++i) {
+        kicked[i] = v[i] + k.length * double(by[i]);
+        total[i] += __builtin_fabs(kicked[i]) / k.spacing[a];
+      }
+      put(k.kicked + at, kicked, number, past);
+    }
+    for (index i = 0; i < SOME; i += Of::WIDTH) {
+      const typename Of::vec found = Of::load(total + i);
+      most = found > most ? found : most;
+      lost |= found != found;
+    }
+  }
   double fastest = 0;
   bool strange = false;
-  index i = 0;
-  for (; i + W <= k.count; i += W) {
-    typename Of::vec total{};
-#pragma GCC unroll 3
-    for (int a = 0; a < 3; ++a) {
-      const index at = a * k.entries + i;
-      typename Of::vec by;
-      for (int lane = 0; lane < W; ++lane) by[lane] = double(pull[at + lane]);
-      const typename Of::vec v = Of::load(k.velocity + at) + k.length * by;
-      Of::store(k.kicked + at, v);
-      total += (v < 0 ? -v : v) / k.spacing[a];
-    }
-    most = total > most ? total : most;
-    lost |= total != total;
-  }
-  for (int lane = 0; lane < W; ++lane) {
+  for (int lane = 0; lane < Of::WIDTH; ++lane) {
     fastest = most[lane] > fastest ? most[lane] : fastest;
     strange |= lost[lane] != 0;
   }
-  for (; i < k.count; ++i) {
-    double total = 0;
-    for (int a = 0; a < 3; ++a) {
-      const index at = a * k.entries + i;
-      const double v = k.velocity[at] + k.length * double(pull[at]);
-      k.kicked[at] = v;
-      total += __builtin_fabs(v) / k.spacing[a];
-    }
-    fastest = total > fastest ? total : fastest;
-    strange |= total != total;
-  }
   for (int a = 0; a < 3; ++a)
-    std::memcpy(k.kicked + a * k.entries + k.count, k.velocity + a * k.entries + k.count,
-                sizeof(double) * (k.entries - k.count));
+    std::memset(k.kicked + a * k.entries + k.count, 0, sizeof(double) * (k.entries - k.count));
   *k.fastest = strange ? __builtin_nan("") : fastest;
 }
 
-static void drift_in_box(const Drift &d) {
+template <class T> static void drift(const Drift &d) {
+  const bool past = 24 * d.entries > LARGE;
+  double kicked[SOME];
   for (int a = 0; a < 3; ++a) {
-    double *x = d.position + a * d.entries;
-    const double *v = d.velocity + a * d.entries;
-    const double box = d.box[a], length = d.length;
-    for (index i = 0; i < d.count; ++i) {
-      const double moved = x[i] + length * v[i], inside = moved - box * __builtin_floor(moved / box);
-      x[i] = inside >= box ? 0 : inside;
+    const index row = a * d.entries;
+    const double box = d.box[a];
+    for (index begin = 0; begin < d.count; begin += SOME) {
+      const index number = d.count - begin < SOME ? d.count - begin : SOME, at = row + begin;
+      double *x = d.position + at;
+      const double *v = d.velocity + at;
+      if (d.saved) put(d.saved + at, x, number, past);
+      if (d.pull) {
+        const T *by = static_cast<const T *>(d.pull) + at;
+        for (index i = 0; i < number; ++i) kicked[i] = v[i] + d.kick * double(by[i]);
+        put(d.kicked + at, d.kick != 0 ? kicked : v, number, past);
+        if (d.kick != 0) v = kicked;
+      }
+      if (d.length == 0) continue;
+      for (index i = 0; i < number; ++i) {
+        const double moved = x[i] + d.length * v[i], inside = moved - box * __builtin_floor(moved / box);
+        x[i] = inside >= box ? 0 : inside;
+      }
     }
-    std::memset(x + d.count, 0, sizeof(double) * (d.entries - d.count));
+    const index rest = d.entries - d.count;
+    std::memset(d.position + row + d.count, 0, sizeof(double) * rest);
+    if (d.saved) std::memset(d.saved + row + d.count, 0, sizeof(double) * rest);
+    if (d.pull) std::memset(d.kicked + row + d.count, 0, sizeof(double) * rest);
   }
 }
 

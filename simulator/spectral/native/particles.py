@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator.spectral.grid import AXES
-from simulator.spectral.native import DEPOSIT, DRIFT, GATHER, KEEP, KICK, LEAVE, RESTORE, SORT, WEAVE, load
+from simulator.spectral.native import DEPOSIT, DRIFT, GATHER, KICK, LEAVE, RESTORE, SORT, WEAVE, load
 
 
 def _called(
@@ -59,21 +59,27 @@ class Held(NamedTuple):
         )
 
 
-def gather(block: jax.Array, position: jax.Array, held: Held) -> jax.Array:
-    """Values (components, n) at positions (3, n) from a block (*order, components) of 1 or 3 components. If the last
-    axis is whole, its first points are repeated after it. The value is NaN where the block lacks a point."""
+def gather(block: jax.Array, position: jax.Array, count: jax.Array, held: Held) -> jax.Array:
+    """Values (components, n) at the first `count` positions (3, n) from a block (*order, components) of 1 or 3
+    components; 0 in other entries, and NaN where the block lacks a point. If the last axis is whole, its first points
+    are repeated after it."""
     made = jax.ShapeDtypeStruct((block.shape[-1], position.shape[1]), block.dtype)
-    return held.call(GATHER, made, block, position.astype(jnp.float64))
+    return held.call(GATHER, made, block, position.astype(jnp.float64), count)
 
 
 def deposit(
-    position: jax.Array, mass: jax.Array, scale: jax.Array | float, made: jax.ShapeDtypeStruct, held: Held
+    position: jax.Array,
+    mass: jax.Array,
+    count: jax.Array,
+    scale: jax.Array | float,
+    made: jax.ShapeDtypeStruct,
+    held: Held,
 ) -> jax.Array:
-    """The masses (n,) of particles at positions (3, n) on the points of a block `made` (x, y, z), whose last axis has
-    no room. A block of whole numbers holds masses times `scale`, rounded for each point and particle; they may be
-    2^51 at most. A particle for which the block lacks a point is left out."""
+    """The masses (n,) of the first `count` particles at positions (3, n) on the points of a block `made` (x, y, z),
+    whose last axis has no room. A block of whole numbers holds masses times `scale`, rounded for each point and
+    particle; they may be 2^51 at most. A particle for which the block lacks a point is left out."""
     operands = position, mass, jnp.asarray(scale)
-    return held.call(DEPOSIT, made, *(operand.astype(jnp.float64) for operand in operands))
+    return held.call(DEPOSIT, made, *(operand.astype(jnp.float64) for operand in operands), count)
 
 
 def leaving(
@@ -109,13 +115,31 @@ def drifted(
 ) -> jax.Array:
     """position + length velocity (3, n) in a periodic box, 0 <= x < box, for the first `count` particles; 0 in other
     entries."""
-    given = position, velocity, count, length
-    return _called(DRIFT, position, *given, aliases={0: 0}, box=np.asarray(box, np.float64))
+    pull, lengths = jnp.zeros((0,)), jnp.stack([jnp.zeros_like(length), length])
+    made, by = (pull, position), np.asarray(box, np.float64)
+    return _called(DRIFT, made, pull, velocity, count, lengths, position, aliases={4: 1}, box=by, saves=np.int64(0))[
+        1
+    ]
 
 
-def keep(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-    """The arrays, which kernels may then change in place, and a copy of each."""
-    return tuple(_called(KEEP, arrays + arrays, *arrays, aliases={i: i for i in range(len(arrays))}))
+def leapt(
+    box: tuple[float, ...],
+    saves: bool,
+    pull: jax.Array,
+    velocity: jax.Array,
+    count: jax.Array,
+    kick: jax.Array,
+    drift: jax.Array,
+    *moving: jax.Array,
+) -> tuple[jax.Array, ...]:
+    """velocity + kick pull, then `moving`, positions and other arrays: positions that have `drifted` with these
+    velocities, and arrays that later kernels may change in place. With `saves` also copies of `moving` as given. A
+    length of 0 changes no bit."""
+    made = (velocity, *moving, *(moving if saves else ()))
+    lengths = jnp.stack([kick, drift])
+    given, aliases = (pull, velocity, count, lengths, *moving), {4 + i: 1 + i for i in range(len(moving))}
+    by = np.asarray(box, np.float64)
+    return tuple(_called(DRIFT, made, *given, aliases=aliases, box=by, saves=np.int64(saves)))
 
 
 def restore(holds: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:

@@ -108,7 +108,7 @@ struct Variant {
   RunDeposit deposit_whole, deposit_double, deposit_single;
   RunWeave weave_double, weave_single;
   RunKick kick_double, kick_single;
-  RunDrift drift;
+  RunDrift drift_double, drift_single;
   bool usable;
 };
 
@@ -116,7 +116,8 @@ struct Variant {
   Variant {                                                                                           \
     #NAME, NAME::run_double, NAME::run_single, NAME::gather_double, NAME::gather_single,              \
         NAME::deposit_whole, NAME::deposit_double, NAME::deposit_single, NAME::weave_double,          \
-        NAME::weave_single, NAME::kick_double, NAME::kick_single, NAME::drift, USABLE                 \
+        NAME::weave_single, NAME::kick_double, NAME::kick_single, NAME::drift_double,                 \
+        NAME::drift_single, USABLE                                                                    \
   }
 
 std::vector<Variant> variants() {
@@ -155,7 +156,8 @@ template <> RunWeave weaver<double>() { return chosen->weave_double; }
 template <> RunWeave weaver<float>() { return chosen->weave_single; }
 template <> RunKick kicker<double>() { return chosen->kick_double; }
 template <> RunKick kicker<float>() { return chosen->kick_single; }
-RunDrift drifter() { return chosen->drift; }
+template <> RunDrift drifter<double>() { return chosen->drift_double; }
+template <> RunDrift drifter<float>() { return chosen->drift_single; }
 
 const char *variant_name() { return chosen->name; }
 

@@ -85,8 +85,8 @@ struct Places {
   index starts[3];            // the block's first plane
   double spacing[3];          // along x, y and z
   index sloped;               // the axis along which weights are replaced by their derivatives, or -1
-  index count;                // of particles
-  const double *position;     // (3, particle)
+  index count, entries;       // particles, and places in every row of an array
+  const double *position;     // (3, entries)
 };
 constexpr int PLACES_LENGTH = 8;  // numbers of `points`, `axes`, `periods` and `sloped`
 
@@ -94,17 +94,17 @@ constexpr int PLACES_LENGTH = 8;  // numbers of `points`, `axes`, `periods` and 
 struct Gather : Places {
   index components;           // 1 or 3
   const void *block;          // (*axes, component)
-  void *values;               // (component, particle); not a number where the block lacks a point
+  void *values;               // (component, entries): not a number where the block lacks a point, 0 beyond `count`
 };
 
 // Masses of particles on the points of a block; nothing of a particle for which the block lacks a point.
 struct Deposit : Places {
-  const double *mass;         // (particle,)
+  const double *mass;         // (entries,)
   double scale;               // of masses that are summed up as whole numbers
   void *block;                // (*axes)
 };
 
-// The velocities of particles after a kick. Entries beyond `count` keep theirs.
+// The velocities of particles after a kick. Entries beyond `count` become 0.
 struct Kick {
   index count, entries;       // particles, and places in every row of an array
   const void *pull;           // (3, entries): accelerations
@@ -115,12 +115,17 @@ struct Kick {
   double *fastest;            // the largest sum of |v_i| / spacing_i; not a number if a velocity is not
 };
 
-// Moves particles in a periodic box, in place: 0 <= x < box. Entries beyond `count` become 0.
+// Kicks particles, if there is a pull, and moves them in a periodic box, in place: 0 <= x < box. Entries beyond `count`
+// become 0. A length of 0 changes no bit.
 struct Drift {
   index count, entries;
-  double *position;           // (3, entries)
+  const void *pull;           // (3, entries): accelerations, or null
   const double *velocity;     // (3, entries)
-  double length, box[3];
+  double *position;           // (3, entries)
+  double kick, length;        // of the kick and of the drift (time)
+  double box[3];
+  double *kicked;             // (3, entries): velocities after the kick
+  double *saved;              // (3, entries): positions before the drift, or null
 };
 
 // Bytes of scratch memory that a stage needs.

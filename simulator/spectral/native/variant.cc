@@ -16,6 +16,7 @@ void weave_double(const simulator::Weave &field) { weave<double>(field); }
 void weave_single(const simulator::Weave &field) { weave<float>(field); }
 void kick_double(const simulator::Kick &particles) { kick<double>(particles); }
 void kick_single(const simulator::Kick &particles) { kick<float>(particles); }
-void drift(const simulator::Drift &particles) { drift_in_box(particles); }
+void drift_double(const simulator::Drift &particles) { drift<double>(particles); }
+void drift_single(const simulator::Drift &particles) { drift<float>(particles); }
 
 }  // namespace SIMULATOR_ISA
