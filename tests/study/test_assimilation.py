@@ -83,7 +83,7 @@ def test_every_number_of_devices_descends_alike(case: Path) -> None:
     costs = []
     for count in (1, 2, 4):
         found = search(case, opened(case / "task.yaml", f"devices.count={count}"))
-        at = found.begin(found.first(), 4)
+        at = found.begin(found.first().xi, 4)
         costs.append([at.cost] + [(at := found.descended(at, 4)).cost for _ in range(3)])  # type: ignore[union-attr]
     np.testing.assert_allclose(costs[1:], [costs[0]] * 2, rtol=1e-10)
     assert costs[0][-1] < costs[0][0] / 50
