@@ -24,7 +24,7 @@ def report_assimilation(folder: Path) -> Path:
     text = "Misfit, in standard deviations: noise alone gives 1"
     found = [(draw(lambda: _history(rows, result), plots / "misfit.png"), text)]
     if "image" in result:
-        text = "The recovered flow on a plane, with the observations of the first time as dots of the same colours"
+        text = "The recovered flow on a plane, with observations of the same time as dots of the same colours"
         found.append((draw(lambda: _fields(result), plots / "fields.png"), text))
     for name in [key.removeprefix("prior_") for key in result if key.startswith("prior_")]:
         text = f"{name}: spectra of the recovered flow, of the prior, and of the error that is expected"

@@ -7,7 +7,8 @@ Szunyogh, Physica D 230, 112 (2007)). By default rho is what makes the spread ex
 60, 1140 (2003)).
 
 The weights of observations fall to zero at a radius (Gaspari & Cohn, Q. J. R. Meteorol. Soc. 125, 723 (1999), eq.
-4.10), since few members span few directions; w and W are computed on a lattice and interpolated linearly (Yang et al., ibid. 135, 251 (2009)).
+4.10), since few members span few directions; w and W are computed on a lattice and interpolated linearly (Yang et
+al., ibid. 135, 251 (2009)).
 """
 
 from collections.abc import Mapping, Sequence
@@ -98,8 +99,8 @@ class Filter(ObservedRun):
             raise RunFailure(f"a member is not finite at t = {time:g}; a smaller time.dt or background may help")
         weights = self._weights(np.asarray(row["off"]), float(row["inflation"]))
         members, misfit = jax.block_until_ready(self._analysis(members, weights, self.data(last)))
-        numbers = {name: float(row[name]) for name in ("forecast", "expected", "inflation")}
-        row = {"time": time, **numbers, "misfit": float(misfit)}
+        numbers = {name: float(row[name]) for name in ("forecast", "expected")}
+        row = {"time": time, **numbers, "misfit": float(misfit), "inflation": float(row["inflation"])}
         said = f"time {at.done + 1} of {len(self.steps)}, t = {time:.4g}: misfit {row['forecast']:.4g} before, of "
         said += f"which {row['expected']:.4g} expected, {row['misfit']:.4g} after"
         return Members(members, at.done + 1), row, said
