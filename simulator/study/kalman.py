@@ -193,7 +193,7 @@ class Filter(ObservedRun):
             found[:] = 1 / count + change - change.mean(0)
         return weights
 
-    def _mixed(self, name: str, members: jax.Array, weights: jax.Array) -> jax.Array:
+    def _mixed(self, name: str, members: jax.Array, weights: Any) -> jax.Array:
         """The new members of a field: the combination differs from point to point."""
         model, transform = self.simulation.model, self.simulation.model.transform_of(name)
         values = jax.vmap(transform.inverse)(members)
