@@ -24,23 +24,23 @@ def report_assimilation(folder: Path) -> Path:
     text = "Misfit, in standard deviations: noise alone gives 1"
     found = [(draw(lambda: _history(rows, result), plots / "misfit.png"), text)]
     if "image" in result:
-        text = "The recovered flow on a plane, with the observations of the first time as dots of the same colours"
+        text = "The recovered flow on a plane, with observations of the same time as dots of the same colours"
         found.append((draw(lambda: _fields(result), plots / "fields.png"), text))
     for name in [key.removeprefix("prior_") for key in result if key.startswith("prior_")]:
         text = f"{name}: spectra of the recovered flow, of the prior, and of the error that is expected"
         found.append((draw(lambda name=name: _spectra(result, name), plots / f"spectrum_{name}.png"), text))
-    last = rows[-1]
+    last, ensemble = rows[-1], record["settings"]["method"] == "ensemble"
     facts = {
-        "method": "4D-Var",
+        "method": f"{record['settings']['members']} members, Kalman filter" if ensemble else "4D-Var",
         "base": record["settings"]["base"],
         "observed values": f"{int(result['number'])} at {len(result['time'])} times",
         "misfit": f"{float(last['misfit']):.4g}, the mean square of (model - observation) / error",
-        "iterations": str(len(rows)),
+        "analyses" if ensemble else "iterations": str(len(rows)),
         "time": duration(float(last["seconds"])),
     }
     body = [
         page.heading(folder.name, "done", "good"), page.facts(facts), page.pictures(found),
-        page.section("Uncertainty", page.paragraph(_UNCERTAINTY)),
+        page.section("Uncertainty", page.paragraph(_SPREAD if ensemble else _UNCERTAINTY)),
     ]  # fmt: skip
     target = folder / "report.html"
     replace_file(target, page.page(f"{folder.name}: assimilation", body))
@@ -51,17 +51,29 @@ _UNCERTAINTY = """The expected error is the Laplace approximation at the recover
 that of the prior over 1 + h, where h is the mean diagonal of the misfit's Gauss-Newton Hessian in the mode's shell,
 estimated by the adjoint of random observations. It neglects correlations between modes."""
 
+_SPREAD = """The expected error is the spread of the members around their mean. Where the misfit before an analysis
+stays above that of spread and noise, the members are too few, or a smaller radius is needed."""
+
 
 def _history(rows: list[dict[str, str]], result: dict[str, Any]) -> Figure:
     drawn = figure(7.2, 2.6)
     left, right = drawn.subplots(1, 2)
-    left.semilogy(np.arange(1, len(rows) + 1), [float(row["misfit"]) ** 0.5 for row in rows])
-    for end in [i for i, row in enumerate(rows[1:], 1) if row["window"] != rows[i - 1]["window"]]:
-        left.axvline(end + 0.5, color="0.8", linewidth=0.8, zorder=0)
-    left.set(xlabel="iteration", ylabel="misfit (rms)")
+    if "window" in rows[0]:
+        left.semilogy(np.arange(1, len(rows) + 1), [float(row["misfit"]) ** 0.5 for row in rows])
+        for end in [i for i, row in enumerate(rows[1:], 1) if row["window"] != rows[i - 1]["window"]]:
+            left.axvline(end + 0.5, color="0.8", linewidth=0.8, zorder=0)
+        left.set(xlabel="iteration", ylabel="misfit (rms)")
+    else:
+        for key, label, line in (
+            ("forecast", "before the analysis", "o-"),
+            ("expected", "of spread and noise", "--"),
+        ):
+            left.semilogy(result["time"], [float(row[key]) ** 0.5 for row in rows], line, markersize=3, label=label)
+        left.set(xlabel="t", ylabel="misfit (rms)")
+        left.legend(frameon=False)
     right.plot(result["time"], result["rms"], "o-", markersize=3)
     right.axhline(1, color="0.6", linewidth=0.8, linestyle="--")
-    right.set(xlabel="t", ylabel="misfit (rms)", ylim=(0, None))
+    right.set(xlabel="t", ylabel="misfit (rms)" if "window" in rows[0] else "after the analysis", ylim=(0, None))
     drawn.tight_layout()
     return drawn
 

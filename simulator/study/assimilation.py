@@ -1,8 +1,8 @@
 """Flows from observations: the file of `simulator assimilate`, and its work from the first look to the result.
 
-OUTPUT/snapshots/00000000   the recovered start
+OUTPUT/snapshots/00000000   the recovered flow: the start, or of an ensemble that at the last observation
 OUTPUT/run.yaml             the base configuration, started from it
-OUTPUT/history.csv          a row for each iteration
+OUTPUT/history.csv          a row for each iteration, or for each time of observations
 OUTPUT/result.npz           fit, spectra and uncertainty, from which the report is drawn
 OUTPUT/checkpoints/         everything on which the next iteration depends
 """
@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import jax
 import numpy as np
-from pydantic import AfterValidator, ValidationError
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from simulator.archive.manifest import clean_leftovers
 from simulator.archive.output import Output
@@ -32,25 +32,27 @@ from simulator.config import RunConfig, as_mapping, dump_config, load_config, re
 from simulator.config.messages import explain
 from simulator.config.run_config import Places
 from simulator.config.yaml12 import dump_yaml
-from simulator.errors import RunFailure, UserError
+from simulator.errors import UserError
 from simulator.files import read_json, replace_file, replace_json
 from simulator.measure.probes import values_at
 from simulator.physics.models import State
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
 from simulator.run.signals import SignalFlags
-from simulator.settings import Count, Few, InputPath, OutputPath, Positive, Settings
+from simulator.settings import Count, Few, InputPath, OutputPath, Positive, Settings, wrong
 from simulator.simulation.simulation import Simulation
 from simulator.study.background import BackgroundSettings, background
-from simulator.study.observations import ObservationSettings, Observed, read_observations
+from simulator.study.kalman import Filter
+from simulator.study.observations import ObservationSettings, Observed, ObservedRun, read_observations
 from simulator.study.runs import is_compared
-from simulator.study.variational import Iterate, Variational
+from simulator.study.variational import Variational
 from simulator.words import short
 
 RECORD, RESULT, HISTORY = "assimilation.json", "result.npz", "history.csv"
 _PROGRAM = "simulator assimilate"
 _EVERY = 60.0
 """Seconds between two checkpoints."""
+_OWN = {"variational": ("windows", "iterations", "tolerance"), "ensemble": ("members", "inflation", "radius")}
 _FREE = ("iterations", "tolerance", "output")
 Row = dict[str, float]
 
@@ -68,18 +70,32 @@ class AssimilationSettings(Settings):
     """The configuration of the run that the observations belong to, with a fixed time.dt; relative to this file."""
     output: OutputPath
     """The folder of the result; by default outputs/NAME."""
-    method: Literal["variational"] = "variational"
-    """variational: the start whose run fits all observations (4D-Var)."""
+    method: Literal["variational", "ensemble"] = "variational"
+    """variational: the start whose run fits all observations (4D-Var). ensemble: the flow at the last observation,
+    from an ensemble that follows them (ensemble transform Kalman filter)."""
     observations: Annotated[tuple[ObservationSettings, ...], AfterValidator(_some)]
     background: BackgroundSettings
     """The prior of the start."""
+    members: Annotated[Count, Field(ge=2)] = 40
+    """Of an ensemble, drawn from the background."""
+    inflation: Positive | None = None
+    """The factor of the ensemble's variance before each analysis; by default chosen from the misfit, at least 1."""
+    radius: Positive | None = None
+    """The distance at which an observation no longer changes an ensemble; by default a third of the box's shortest
+    side. Spectra and values of functions count everywhere."""
     windows: Few = 4
-    """Number of windows, each twice as long as the one before; the last one has all observations."""
+    """Of 4D-Var: number of windows, each twice as long as the one before; the last one has all observations."""
     iterations: Count = 30
     """The most iterations in a window."""
     tolerance: Positive = 2e-3
     """A window ends when an iteration lowers the cost by less than this part. All but the last one also
     end when the misfit is that of noise."""
+
+    @model_validator(mode="after")
+    def _of_the_method(self) -> Self:
+        for key in self.model_fields_set.intersection(*(v for k, v in _OWN.items() if k != self.method)):
+            raise wrong(key, f"is no key of method: {self.method}; its keys are {', '.join(_OWN[self.method])}")
+        return self
 
 
 @dataclass(frozen=True)
@@ -139,10 +155,13 @@ class Assimilating:
             prior = background(settings.background, simulation)
         except UserError as error:
             raise self.task.error("background", str(error)) from None
+        method = Variational if settings.method == "variational" else Filter
+        own: dict[str, Any] = {key: getattr(settings, key) for key in _OWN[settings.method]}
+        search = method(simulation, observed, prior, dt, **own)
         with self._owned(overwrite):
             self._writer = Writer(self.cluster)
             with contextlib.closing(self._writer):
-                code = self._variational(Variational(simulation, observed, prior, dt))
+                code = self._searched(search)
         return code
 
     # ---- the folder ----------------------------------------------------------------------------------------
@@ -206,14 +225,14 @@ class Assimilating:
         chosen = self._together(look)
         if chosen is None:
             return None
-        numbers = open_snapshot(Path(chosen)).attributes["assimilation"]
-        self.rows = numbers["rows"]
+        numbers = dict(open_snapshot(Path(chosen)).attributes["assimilation"])
+        self.rows = numbers.pop("rows")
         self._began -= self.rows[-1]["seconds"] if self.rows else 0
         self.log.say(f"continuing after {len(self.rows)} rows of {HISTORY}")
         return load(Path(chosen), like, simulation.model), numbers
 
     def wrote(
-        self, row: Row, state: Callable[[], State], simulation: Simulation, numbers: Mapping[str, Any], last: bool
+        self, row: Row, state: Callable[[], State], search: ObservedRun, numbers: Mapping[str, Any], last: bool
     ) -> bool:
         """Adds a row to the history, and writes a checkpoint if one is due; returns whether to stop early. `last`:
         a checkpoint is due."""
@@ -226,84 +245,52 @@ class Assimilating:
         if stop or due or last:
             self._saved = now
             self._writer.submit(
-                self.folder / "checkpoints", len(self.rows), datasets(state(), simulation.model),
+                self.folder / "checkpoints", len(self.rows), datasets(state(), search.simulation.model),
                 {"time": 0.0, "assimilation": {**numbers, "rows": self.rows}},
                 options=Options(index=False), after=lambda folder: prune(folder.parent, 2),
             )  # fmt: skip
             self._writer.wait()
         return bool(stop)
 
-    def finish(self, simulation: Simulation, state: State, result: Mapping[str, Any]) -> None:
+    def _finish(self, search: ObservedRun, state: State, result: dict[str, Any]) -> None:
         """Writes the flow, the configuration that starts from it, and the result."""
+        simulation = search.simulation
+        result.setdefault("rms", np.sqrt([row["misfit"] for row in self.rows]))
+        result["time"] = simulation.first_time + search.steps * search.dt
+        result["number"] = search.number(int(search.steps[-1]))
+        if located := [one for one in search.observed if one.positions is not None]:
+            result |= plane(simulation, state, located[0], search.shown)
         inside = {"configuration": dump_config(simulation.config)}
         output = Output(simulation, self.folder, self._writer, inside=inside)
         output.snapshot(state)
         stored = self._writer.wait()
         if self.cluster.is_first and stored is not None:
             mapping = as_mapping(simulation.config)
-            mapping["initial"] = {"kind": "snapshot", "path": str(stored.absolute())}
+            mapping["initial"] = {"kind": "snapshot", "path": str(stored.absolute()), "time": "keep"}
+            mapping["time"]["stop"] += float(state.time) - simulation.first_time
             mapping["output"]["directory"] = str((self.folder / "run").absolute())
             replace_file(self.folder / "run.yaml", dump_yaml(mapping))
             temporary = self.folder / "result.partial.npz"
             np.savez(temporary, **result)
             temporary.replace(self.folder / RESULT)
 
-    # ---- 4D-Var --------------------------------------------------------------------------------------------
-
-    def _variational(self, search: Variational) -> int:
-        settings, simulation = self.settings, search.simulation
-        ends, at, window, count = search.windows(settings.windows), None, 0, 0
-        if found := self.restored(search.template(), simulation):
-            state, numbers = found
-            at = search.loaded(state, numbers["cost"], numbers["misfit"])
-            window, count = numbers["window"], numbers["count"]
-        while window < len(ends):
-            end = ends[window]
-            if at is None or count == 0:
-                at = search.begin(at.xi if at else search.first(), end)
-                if not np.isfinite(at.cost):
-                    raise RunFailure(
-                        "the run from the first guess is not finite; observe the start too, or set background.mean"
-                    )
-            new = search.descended(at, end)
-            done = (
-                new is None or at.cost - new.cost < settings.tolerance * at.cost or count + 1 >= settings.iterations
-            )
-            at, count = new or at, count + 1
-            done |= at.misfit < 1 and window + 1 < len(ends)  # more would fit the noise
-            length = end * search.dt
-            row = {"window": length, "iteration": count, "cost": at.cost, "misfit": at.misfit}
-            self.log.say(
-                f"window {window + 1} of {len(ends)}, length {length:.4g}, iteration {count}: "
-                f"misfit {at.misfit:.4g}, cost {at.cost:.6g}"
-            )
-            window, count = (window + 1, 0) if done else (window, count)
-            numbers = {"window": window, "count": count, "cost": at.cost, "misfit": at.misfit}
-            if self.wrote(row, partial(search.stored, at), simulation, numbers, window == len(ends)):
+    def _searched(self, search: Variational | Filter) -> int:
+        found = self.restored(search.template(), search.simulation)
+        at: Any = search.loaded(*found) if found else search.first()
+        while not search.is_finished(at):
+            at, row, said = search.next(at)
+            self.log.say(said)
+            if self.wrote(row, partial(search.stored, at), search, at.numbers, search.is_finished(at)):
                 self.log.say("stopped; the same command continues")
                 return 3
-        assert at is not None
-        self.finish(simulation, search.start(at.xi), self._result(search, at))
+        state, result = search.recovered(at)
+        self._finish(search, state, result)
         return 0
 
-    def _result(self, search: Variational, at: Iterate) -> dict[str, Any]:
-        simulation = search.simulation
-        rms, seen = search.fit(at.xi)
-        result: dict[str, Any] = {"time": simulation.first_time + search.steps * search.dt, "rms": rms}
-        result["number"] = search.number(int(search.steps[-1]))
-        result |= search.spectra(at)
-        for one in search.observed:
-            if one.positions is not None:
-                number = search.observed.index(one)
-                first = int(np.flatnonzero(search.steps == one.steps.min())[0])
-                result |= plane(simulation, search.start(at.xi), one)
-                result |= {"observed": one.values[0], "modelled": seen[first][number]}
-                break
-        return result
 
-
-def plane(simulation: Simulation, state: State, observed: Observed) -> dict[str, Any]:
-    """The first observed variable on the plane of the grid through the first point, and the points of the plane."""
+def plane(simulation: Simulation, state: State, observed: Observed, number: int) -> dict[str, Any]:
+    """The first observed variable on the plane of the grid through the first point, and the points of the plane, with
+    their observations at the time `number`."""
     assert observed.positions is not None
     grid, names, points = simulation.grid, np.array(observed.names), observed.positions
     column = str(names[0])
@@ -318,5 +305,9 @@ def plane(simulation: Simulation, state: State, observed: Observed) -> dict[str,
     whole = jax.sharding.NamedSharding(layout.mesh, jax.sharding.PartitionSpec())
     values = jax.jit(partial(values_at, layout, positions=places), out_shardings=whole)(state.fields[field])
     image = np.asarray(values).reshape(-1, *grid.seen(grid.shape)[:2])[component]
-    found = {"points": points[here, :2], "values": observed.values[0][here], "seen": observed.weight[0][here] > 0}
+    found = {
+        "points": points[here, :2],
+        "values": observed.values[number][here],
+        "seen": observed.weight[number][here] > 0,
+    }
     return {"variable": column, "image": image, "box": grid.seen(grid.box)[:2], **found}

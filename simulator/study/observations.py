@@ -12,7 +12,9 @@ Values that are NaN are missing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,14 @@ from jax import lax
 from pydantic import Field
 
 from simulator.errors import did_you_mean
+from simulator.measure.budget import RESIDUAL
 from simulator.measure.kind import AXES
 from simulator.measure.probes import AT_ONCE, values_at
-from simulator.physics.models import State
+from simulator.physics.models import Fields, State
 from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Positive, Settings
 from simulator.simulation.simulation import PhysicalFields, Simulation
+from simulator.study.background import Prior, freedom
 
 SPAN = 64
 """Points that lie on a lattice with at most so many times their number are summed axis by axis."""
@@ -66,6 +70,70 @@ class Observed:
     operator: Callable[[State], jax.Array]
     names: Sequence[str] = ()
     positions: np.ndarray | None = None
+
+
+Data = tuple[tuple[np.ndarray, np.ndarray], ...]
+"""Values and weights by kind of observation."""
+
+
+class ObservedRun:
+    """A run from a start of the prior, beside its observations."""
+
+    shown = 0
+    """The time of the observations that lie beside the recovered flow."""
+
+    def __init__(self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float):
+        self.simulation, self.observed, self.background, self.dt = simulation, observed, background, dt
+        self.steps = np.unique(np.concatenate([one.steps for one in observed]))
+
+    def data(self, step: int) -> Data:
+        """Values and weights of all observations at a step; zeros if there are none."""
+        found = []
+        for one in self.observed:
+            at = np.flatnonzero(one.steps == step)
+            index = at[0] if len(at) else 0
+            found.append((one.values[index], one.weight[index] * np.asarray(len(at) > 0, one.weight.dtype)))
+        return tuple(found)
+
+    def number(self, end: int) -> int:
+        """The number of observed values until the step `end`."""
+        return sum(int((one.weight[one.steps <= end] > 0).sum()) for one in self.observed)
+
+    def segments(self, end: int) -> list[tuple[int, int]]:
+        """The number of steps before each time of observations until the step `end`, and that step."""
+        ends = [0, *(int(step) for step in self.steps if step <= end)]
+        return [(b - a, b) for a, b in pairwise(ends)]
+
+    def started(self, xi: Fields, mean: Fields, root: Mapping[str, jax.Array]) -> State:
+        state = self.simulation.begin(replace(self.background, mean=mean, root=root).fields(xi))
+        # The residual of the energy budget influences no step.
+        return replace(state, memory={n: v for n, v in state.memory.items() if n != RESIDUAL})
+
+    @cached_property
+    def start(self) -> Callable[[Fields], State]:
+        """The compiled function from the control variables to the start."""
+        # A function must not close over arrays that several processes share.
+        return partial(jax.jit(self.started), mean=self.background.mean, root=self.background.root)
+
+    @cached_property
+    def shells(self) -> Callable[[str, jax.Array], jax.Array]:
+        """The compiled function from a field's name and coefficients to half their sum of squares by shell."""
+
+        def shells(name: str, field: jax.Array) -> jax.Array:
+            layout = self.simulation.model.transform_of(name).layout
+            return layout.shell_sum((abs(field) ** 2).reshape(-1, *layout.shape).sum(0)) / 2
+
+        return jax.jit(shells, static_argnums=0)
+
+    def spectra(self, fields: Fields) -> dict[str, np.ndarray]:
+        """By uncertain field, for each shell: its wavenumber, the spectrum of `fields`, and that of the prior."""
+        result: dict[str, np.ndarray] = {}
+        for name, root in self.background.root.items():
+            layout = self.simulation.model.transform_of(name).layout
+            own, prior = (np.asarray(jax.block_until_ready(self.shells(name, f))) for f in (fields[name], root))
+            result |= {f"k_{name}": layout.shell_wavenumbers(), f"start_{name}": own}
+            result[f"prior_{name}"] = freedom(self.simulation, name) * prior
+        return result
 
 
 def read_observations(

@@ -12,7 +12,6 @@ A 48, 96 (1996)).
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from itertools import pairwise
 from typing import Any, cast
 
 import jax
@@ -21,20 +20,20 @@ import numpy as np
 import optax
 from jax import lax
 
-from simulator.measure.budget import RESIDUAL
-from simulator.physics.models import Fields, State
+from simulator.errors import RunFailure
+from simulator.physics.models import State
 from simulator.simulation.advance import beginning
 from simulator.simulation.differentiate import Gradient
 from simulator.simulation.simulation import Simulation
 from simulator.study.background import Prior, freedom
-from simulator.study.observations import Observed
+from simulator.study.observations import Data, Observed, ObservedRun
 
 Control = dict[str, jax.Array]
 MEMORY = 12
 """Pairs of differences of L-BFGS, as many fields of each kind in memory."""
 _SUFFICIENT, _TRIALS = 1e-4, 12
-_Data = tuple[tuple[np.ndarray, np.ndarray], ...]
 Scale = dict[str, jax.Array]
+Row = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -49,36 +48,28 @@ class Iterate:
     cost: float
     misfit: float
     """The mean square of (H(state) - y) / error; noise alone gives 1."""
+    window: int = 0
+    count: int = 0
+    """The iterations in the window so far."""
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        return {"cost": self.cost, "misfit": self.misfit, "window": self.window, "count": self.count}
 
 
-class Variational:
+class Variational(ObservedRun):
     """The cost of a start and its gradient, and the steps of the descent."""
 
-    def __init__(self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float):
-        self.simulation, self.observed, self.background, self.dt = simulation, observed, background, dt
-        self.steps = np.unique(np.concatenate([one.steps for one in observed]))
+    def __init__(
+        self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float,
+        windows: int = 4, iterations: int = 30, tolerance: float = 2e-3,
+    ):  # fmt: skip
+        super().__init__(simulation, observed, background, dt)
         self.lbfgs = optax.scale_by_lbfgs(MEMORY)
+        self._ends, self._most, self._tolerance = self.windows(windows), iterations, tolerance
 
-    def data(self, step: int) -> _Data:
-        """Values and weights of all observations at a step; zeros if there are none."""
-        found = []
-        for one in self.observed:
-            at = np.flatnonzero(one.steps == step)
-            index = at[0] if len(at) else 0
-            found.append((one.values[index], one.weight[index] * np.asarray(len(at) > 0, one.weight.dtype)))
-        return tuple(found)
-
-    def number(self, end: int) -> int:
-        """The number of observed values until the step `end`."""
-        return sum(int((one.weight[one.steps <= end] > 0).sum()) for one in self.observed)
-
-    def _off(self, state: State, data: _Data) -> list[jax.Array]:
+    def _off(self, state: State, data: Data) -> list[jax.Array]:
         return [(one.operator(state) - y) * w for one, (y, w) in zip(self.observed, data, strict=True)]
-
-    def _started(self, xi: Control, mean: Fields, root: Mapping[str, jax.Array]) -> State:
-        state = self.simulation.begin(replace(self.background, mean=mean, root=root).fields(xi))
-        # The residual of the energy budget influences no step.
-        return replace(state, memory={n: v for n, v in state.memory.items() if n != RESIDUAL})
 
     def _ran(self, steps: int, state: State) -> State:
         return self._gradients(steps).states({}, state)[0] if steps else state
@@ -87,17 +78,11 @@ class Variational:
     def _gradients(self, steps: int) -> Gradient:
         return Gradient(self.simulation, lambda state: jnp.zeros(()), steps=steps, dt=self.dt)
 
-    @cached_property
-    def start(self) -> Callable[[Control], State]:
-        """The compiled function from the control variables to the start."""
-        # A function must not close over arrays that several processes share.
-        return partial(jax.jit(self._started), mean=self.background.mean, root=self.background.root)
-
     @cache  # noqa: B019
     def forward(self, steps: int) -> Any:
         """The compiled function (state, data) -> (the state after `steps` steps, its misfit)."""
 
-        def forward(state: State, data: _Data) -> tuple[State, jax.Array]:
+        def forward(state: State, data: Data) -> tuple[State, jax.Array]:
             state = self._ran(steps, state)
             return state, sum((0.5 * jnp.sum(off**2) for off in self._off(state, data)), jnp.float64(0))
 
@@ -109,7 +94,7 @@ class Variational:
         the first state. The misfit at the last state adds its slopes; with `noise`, one array for each kind of
         observation, these numbers stand for (H - y) / error, as if the misfit were linear."""
 
-        def reverse(state: State, data: _Data, noise: Any, slopes: list[jax.Array]) -> list[jax.Array]:
+        def reverse(state: State, data: Data, noise: Any, slopes: list[jax.Array]) -> list[jax.Array]:
             def ran(given: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
                 end = self._ran(steps, _merged(state, given))
                 return _smooth(end), self._off(end, data)
@@ -121,8 +106,8 @@ class Variational:
 
     @cached_property
     def _at_start(self) -> Any:
-        def slopes(xi: Control, after: list[jax.Array], mean: Fields, root: Mapping[str, jax.Array]) -> Control:
-            _, back = jax.vjp(lambda xi: _smooth(self._started(xi, mean, root)), xi)
+        def slopes(xi: Control, after: list[jax.Array], mean: Control, root: Mapping[str, jax.Array]) -> Control:
+            _, back = jax.vjp(lambda xi: _smooth(self.started(xi, mean, root)), xi)
             return self._constrained(jax.tree.map(jnp.conj, back(after)[0]))
 
         return partial(jax.jit(slopes), mean=self.background.mean, root=self.background.root)
@@ -169,7 +154,7 @@ class Variational:
         return jax.jit(lambda slopes: {name: shells(name, s) for name, s in slopes.items()})
 
     def stored(self, at: Iterate) -> State:
-        """Everything on which the next point depends, but the numbers `cost` and `misfit`, in the form of a state."""
+        """Everything on which the next point depends, but its numbers, in the form of a state."""
         o = at.optimiser
         history = {"gradient": at.gradient, "params": o.params, "updates": o.updates}
         history |= {"diff_params": o.diff_params_memory, "diff_updates": o.diff_updates_memory}
@@ -177,7 +162,7 @@ class Variational:
         memory |= {"count": o.count, "weights": o.weights_memory}
         return beginning(at.xi, memory, history)
 
-    def loaded(self, state: State, cost: float, misfit: float) -> Iterate:
+    def loaded(self, state: State, numbers: Mapping[str, Any]) -> Iterate:
         """The point that `stored` has made a state of."""
         h, m = state.history, state.memory
         optimiser = self.empty(state.fields)._replace(
@@ -185,28 +170,24 @@ class Variational:
             diff_params_memory=h["diff_params"], diff_updates_memory=h["diff_updates"],
         )  # fmt: skip
         scale = {name: m[f"scale_{name}"] for name in state.fields}
-        return Iterate(state.fields, h["gradient"], optimiser, scale, cost, misfit)
+        return Iterate(state.fields, h["gradient"], optimiser, scale, **numbers)
 
-    def first(self) -> Control:
-        """The control variables of the prior's mean."""
+    def first(self) -> Iterate:
+        """The prior's mean, before the first window."""
         model, kind = self.simulation.model, np.result_type(self.simulation.dtype, np.complex64)
+        layouts = {name: model.transform_of(name).layout for name in self.background.root}
 
         def zeros() -> Control:
-            shapes = {n: (*model.shapes[n], *model.transform_of(n).layout.shape) for n in self.background.root}
-            return self._constrained({n: jnp.zeros(shape, kind) for n, shape in shapes.items()})
+            shapes = {name: (*model.shapes[name], *layout.shape) for name, layout in layouts.items()}
+            return self._constrained({name: jnp.zeros(shape, kind) for name, shape in shapes.items()})
 
-        return jax.jit(zeros)()
+        xi = jax.jit(zeros)()
+        scale = {name: jnp.zeros(layout.shells, self.simulation.dtype) for name, layout in layouts.items()}
+        return Iterate(xi, xi, self.empty(xi), scale, 0.0, 0.0)
 
     def template(self) -> State:
         """The names, shapes and types of `stored`."""
-        xi = self.first()
-        shells = {n: self.simulation.model.transform_of(n).layout.shells for n in xi}
-        scale = {n: jnp.zeros(number, self.simulation.dtype) for n, number in shells.items()}
-        return self.stored(Iterate(xi, xi, self.empty(xi), scale, 0.0, 0.0))
-
-    def _segments(self, end: int) -> list[tuple[int, int]]:
-        ends = [0, *(int(step) for step in self.steps if step <= end)]
-        return [(b - a, b) for a, b in pairwise(ends)]
+        return self.stored(self.first())
 
     def windows(self, number: int) -> list[int]:
         """The last steps of the windows: the first observations alone, then windows that double in length."""
@@ -217,7 +198,7 @@ class Variational:
     def cost(self, xi: Control, end: int) -> tuple[float, float, list[State]]:
         """J, the mean square misfit, and the states at the beginnings of the segments, until the step `end`."""
         states, state, misfits = [], self.start(xi), []
-        for steps, last in self._segments(end):
+        for steps, last in self.segments(end):
             states.append(state)
             state, misfit = self.forward(steps)(state, self.data(last))
             misfits.append(misfit)
@@ -229,7 +210,7 @@ class Variational:
         covariance is the Hessian of the misfit where this is linear."""
         draw = None if seed is None else np.random.default_rng(seed)
         after = [jnp.zeros_like(leaf) for leaf in _smooth(states[-1])]
-        for (steps, last), state in zip(self._segments(end)[::-1], states[::-1], strict=True):
+        for (steps, last), state in zip(self.segments(end)[::-1], states[::-1], strict=True):
             data = self.data(last)
             noise = draw and [(draw.standard_normal(w.shape) * (w > 0)).astype(w.dtype) for _, w in data]
             after = self.reverse(steps)(state, data, noise, after)
@@ -273,36 +254,45 @@ class Variational:
             rate *= min(max(rate * float(slope) / bend, 0.1), 0.5) if np.isfinite(bend) and bend > 0 else 0.1
         return None
 
-    def fit(self, xi: Control) -> tuple[np.ndarray, list[list[np.ndarray]]]:
-        """The root mean square of (H(state) - y) / error at every time of observations, and all of H(state)."""
-        state, rms, seen = self.start(xi), [], []
-        look = jax.jit(lambda state: [one.operator(state) for one in self.observed])
-        for steps, last in self._segments(int(self.steps[-1])):
+    def fit(self, xi: Control) -> np.ndarray:
+        """The root mean square of (H(state) - y) / error at every time of observations."""
+        state, rms = self.start(xi), []
+        for steps, last in self.segments(int(self.steps[-1])):
             state, misfit = self.forward(steps)(state, data := self.data(last))
             values = sum(int((w > 0).sum()) for _, w in data)
             rms.append(float(np.sqrt(2 * float(misfit) / max(values, 1))))
-            seen.append([np.asarray(h) for h in jax.block_until_ready(look(state))])
-        return np.array(rms), seen
+        return np.array(rms)
 
-    def spectra(self, at: Iterate) -> dict[str, np.ndarray]:
-        """By field, for each shell: the sum of squares of the start over 2, of the prior, and of the deviation that
-        is expected: the prior's over 1 + information, the Laplace approximation with a Hessian that is diagonal."""
-        end, fields = int(self.steps[-1]), self.start(at.xi).fields
+    def is_finished(self, at: Iterate) -> bool:
+        return at.window == len(self._ends)
+
+    def next(self, at: Iterate) -> tuple[Iterate, Row, str]:
+        """The next iterate, its row of the history, and the line about it. Raises RunFailure if the first run is not
+        finite."""
+        window, end = at.window, self._ends[at.window]
+        if at.count == 0:
+            at = self.begin(at.xi, end)
+            if not np.isfinite(at.cost):
+                raise RunFailure(
+                    "the run from the first guess is not finite; observe the start too, or set background.mean"
+                )
+        new = self.descended(at, end)
+        done = new is None or at.cost - new.cost < self._tolerance * at.cost or at.count + 1 >= self._most
+        at, count, length = new or at, at.count + 1, end * self.dt
+        done |= at.misfit < 1 and window + 1 < len(self._ends)  # more would fit the noise
+        row = {"window": length, "iteration": count, "cost": at.cost, "misfit": at.misfit}
+        said = f"window {window + 1} of {len(self._ends)}, length {length:.4g}, iteration {count}: "
+        at = replace(at, window=window + done, count=0 if done else count)
+        return at, row, f"{said}misfit {at.misfit:.4g}, cost {at.cost:.6g}"
+
+    def recovered(self, at: Iterate) -> tuple[State, dict[str, Any]]:
+        """The start, and the result: fit and spectra. Expected is the deviation of the prior over 1 + information,
+        the Laplace approximation with a Hessian that is diagonal."""
+        end, state = int(self.steps[-1]), self.start(at.xi)
         known = self.information(at.xi, self.cost(at.xi, end)[2], end)
-        result = {}
-        for name, root in self.background.root.items():
-            layout = self.simulation.model.transform_of(name).layout
-
-            def shells(field: jax.Array, root: jax.Array, name=name, layout=layout) -> tuple[jax.Array, jax.Array]:
-                square = (abs(field) ** 2).reshape(-1, *layout.shape).sum(0)
-                variance = freedom(self.simulation, name) * jnp.broadcast_to(root[0] ** 2, layout.shape)
-                found = layout.shell_sum(jnp.stack([square, variance])) / 2
-                return found[0], found[1]
-
-            own, prior = map(np.asarray, jax.block_until_ready(jax.jit(shells)(fields[name], root)))
-            result |= {f"k_{name}": layout.shell_wavenumbers(), f"start_{name}": own, f"prior_{name}": prior}
-            result[f"posterior_{name}"] = prior / (1 + np.asarray(known[name]))
-        return result
+        result = {"rms": self.fit(at.xi), **self.spectra(state.fields)}
+        result |= {f"posterior_{n}": result[f"prior_{n}"] / (1 + np.asarray(known[n])) for n in known}
+        return state, result
 
 
 def _is_smooth(leaf: Any) -> bool:
