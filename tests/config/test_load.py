@@ -1,4 +1,4 @@
-"""What a short file becomes, that a written configuration is the same run again, and what the schema says."""
+"""What a short file becomes; a written one is the same run; what the schema says; which changes a run survives."""
 
 import copy
 import math
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from simulator.config import RunConfig, as_mapping, assemble, dump_config, json_schema, load_config
 from simulator.config.blocks import TimeSettings
+from simulator.config.compare import Change, Difference, classify, diff_configs
 from simulator.config.run_config import Registries
 from simulator.errors import UserError
 
@@ -198,3 +199,44 @@ def test_the_schema_names_every_key(config_class) -> None:
             assert "kind" in definition["required"]
     assert schema["$defs"]["TimeSettings"]["properties"]["integrator"]["enum"] == ["rk4", "rk2"]
     assert schema["properties"]["precision"]["description"].startswith("Precision of the fields")
+
+
+FROZEN, CHANGEABLE, FREE = Change.FROZEN, Change.CHANGEABLE, Change.FREE
+
+
+@pytest.mark.parametrize(
+    ("override", "difference"),
+    [
+        ("model.viscosity=1", ("model.viscosity", 1 / 1600, 1.0, FROZEN)),
+        ("grid.shape=8,8,8", ("grid.shape", [64, 64, 64], [8, 8, 8], FROZEN)),
+        ("initial.amplitude=2", ("initial.amplitude", 1.0, 2.0, FROZEN)),
+        ("precision=single", ("precision", "double", "single", FROZEN)),
+        ("time.stop=2", ("time.stop", 1.0, 2.0, CHANGEABLE)),
+        ("name=other", ("name", "run", "other", CHANGEABLE)),
+        ("output.slices={every: 1, align: true}", ("output.slices.every", None, 1.0, CHANGEABLE)),
+        ("output.directory=/a", ("output.directory", None, "/a", FREE)),
+        ("devices.count=2", ("devices.count", "auto", 2, FREE)),
+        ("fft.block=2", ("fft.block", "auto", 2, FREE)),
+        ("run.watchdog=1", ("run.watchdog", 600.0, 1.0, FREE)),
+        ("slurm.account=me", ("slurm.account", None, "me", FREE)),
+    ],
+)
+def test_a_change_and_its_class(load, short: str, override: str, difference: tuple) -> None:
+    key, old, new, change = difference
+    found = diff_configs(load(short), load(short, override))[0]
+    assert (found.key, found.new, found.change) == (key, new, change)
+    assert old is None or found.old == old
+
+
+@pytest.mark.smoke
+def test_the_same_configuration_does_not_differ_however_it_was_written(load, short: str) -> None:
+    assert diff_configs(load(short), load(short, "time.cfl=1/2", "model.viscosity=6.25e-4")) == []
+
+
+def test_all_differences_block_by_block_of_keys_that_have_a_class(load, short: str) -> None:
+    assert diff_configs(load(short), load(short, "time.dt=1e-3", "forcing.kind=driven", "grid.dealias=none")) == [
+        Difference("grid.dealias", "two_thirds", "none", FROZEN),
+        Difference("time.cfl", 0.5, None, CHANGEABLE), Difference("time.dt", None, 0.001, CHANGEABLE),
+        Difference("forcing.kind", None, "driven", FROZEN), Difference("forcing.rate", None, 0.1, FROZEN),
+    ]  # fmt: skip
+    assert all(classify(f"{key}.anything") in Change for key in RunConfig.model_fields)
