@@ -83,7 +83,7 @@ class TransferFunction:
     @property
     def count(self) -> int:
         """The number of points."""
-        return len(self.points or _POSITIVE)
+        return len(self.points or _HUES["positive"])
 
     def table(self, length: float, mean: jax.Array, square: jax.Array, least: jax.Array) -> jax.Array:
         """(point, 5): value, red, green, blue, absorption per length. `length` is the shortest side of the box;
