@@ -197,7 +197,7 @@ def test_every_series_of_particles_is_drawn(run, matter):
     assert {"settling_velocity", "slices_speed"} <= names
     names = {path.stem for path in plot_run(matter.path).files}
     assert {"trajectories_dark", "acceleration_dark"} <= names and "dispersion" not in names
-    assert sorted(name for name in names if "density" in name) == ["slices_density", "spectrum_density_power"]  # once each
+    assert sorted(name for name in names if "density" in name) == ["slices_density", "spectrum_density_power"]
 
 
 COUNT = 120
