@@ -41,9 +41,10 @@ static double slope(index degree, double x) {
 
 template <class T> static bool right() {
   const index points = any(2, 4), below = points == 2 ? 0 : 1, components = any(0, 1) ? 3 : 1, count = any(0, 70);
+  const index entries = count + any(0, 9);
   Weave w{};
   Gather g{};
-  w.components = g.components = components, g.points = points, g.count = count, g.sloped = any(-1, 2);
+  w.components = g.components = components, g.points = points, g.count = count, g.entries = entries, g.sloped = any(-1, 2);
   index all = 1, room = 1, axes[] = {0, 1, 2};
   std::shuffle(axes, axes + 3, generator);
   for (int a = 0; a < 3; ++a) {
@@ -56,25 +57,28 @@ template <class T> static bool right() {
     g.periods[a] = whole ? w.extents[a] : 0, g.extents[a] = w.room[a], g.starts[a] = whole ? -w.below[a] : any(-2, 2);
     all *= w.extents[a], room *= w.room[a];
   }
-  std::unique_ptr<T[]> block(new T[components * all]), woven(new T[components * room]), values(new T[components * count]);
+  std::unique_ptr<T[]> block(new T[components * all]), woven(new T[components * room]), values(new T[components * entries]);
   for (index i = 0; i < components * all; ++i) block[i] = T(2 * number() - 1);
-  std::unique_ptr<double[]> position(new double[3 * count]);
+  std::unique_ptr<double[]> position(new double[3 * entries]);
   for (int a = 0; a < 3; ++a)
     for (index i = 0; i < count; ++i) {
       const double scaled = any(0, 4) ? 12 * number() - 3 : double(any(-3, 9));
-      position[axes[a] * count + i] = any(0, 200) ? scaled * g.spacing[axes[a]] : std::numeric_limits<double>::quiet_NaN();
+      position[axes[a] * entries + i] = any(0, 200) ? scaled * g.spacing[axes[a]] : std::numeric_limits<double>::quiet_NaN();
     }
   w.block = block.get(), w.woven = woven.get();
   simulator::weaver<T>()(w);
   g.block = woven.get(), g.position = position.get(), g.values = values.get();
   simulator::gatherer<T>()(g);
+  for (index c = 0; c < components; ++c)
+    for (index i = count; i < entries; ++i)
+      if (values[c * entries + i] != 0) return false;
   for (index i = 0; i < count; ++i) {
     bool inside = true;
     double sums[3] = {};
     index first[3];
     double scaled[3];
     for (int a = 0; a < 3; ++a) {
-      scaled[a] = position[axes[a] * count + i] / g.spacing[axes[a]];
+      scaled[a] = position[axes[a] * entries + i] / g.spacing[axes[a]];
       if (std::isnan(scaled[a])) {
         inside = false;
         continue;
@@ -97,7 +101,7 @@ template <class T> static bool right() {
         for (index c = 0; c < components; ++c) sums[c] += weight * block[c * all + place];
       }
     for (index c = 0; c < components; ++c) {
-      const double found = values[c * count + i];
+      const double found = values[c * entries + i];
       // Round-off of 64 terms, with weights of sum 1; those of a slope add up to at most 2 / 0.25.
       if (inside ? !(std::abs(found - sums[c]) <= (g.sloped < 0 ? 1 : 8) * 64 * std::numeric_limits<T>::epsilon()) : !std::isnan(found)) {
         std::printf("%s: %lld points, component %lld: %g instead of %g\n", simulator::variant_name(), points, c, found,
@@ -168,31 +172,44 @@ static bool selected() {
   return away == expected;
 }
 
-// A kick and a drift against their definition; round-off of numbers of order 10.
+// A kick, and a kick with a drift, against their definition; round-off of numbers of order 10.
 template <class T> static bool moved() {
-  const index entries = any(0, 70), count = any(0, entries);
-  std::unique_ptr<T[]> pull(new T[3 * entries]);
-  std::unique_ptr<double[]> v(new double[3 * entries]), kicked(new double[3 * entries]), x(new double[3 * entries]);
-  for (index i = 0; i < 3 * entries; ++i) pull[i] = T(number() - 0.5), v[i] = 4 * number() - 2, x[i] = 9 * number() - 3;
+  const index entries = any(0, 70), count = any(0, entries), size = 3 * entries;
+  typedef std::unique_ptr<double[]> Numbers;
+  std::unique_ptr<T[]> pull(new T[size]);
+  Numbers v(new double[size]), x(new double[size]), before(new double[size]);
+  Numbers kicked(new double[size]), flown(new double[size]), saved(new double[size]);
+  for (index i = 0; i < size; ++i) pull[i] = T(number() - 0.5), v[i] = 4 * number() - 2, before[i] = x[i] = 9 * number() - 3;
+  const bool lost = count && !any(0, 9), pulled = any(0, 2), saves = any(0, 1);
+  if (lost) v[any(0, count - 1)] = std::numeric_limits<double>::quiet_NaN();
   double fastest = -1, most = 0;
   simulator::Kick k{count, entries, pull.get(), v.get(), number(), {0.5, 1, 2}, kicked.get(), &fastest};
-  const bool lost = count && !any(0, 9);
-  if (lost) v[any(0, count - 1)] = std::numeric_limits<double>::quiet_NaN();
   simulator::kicker<T>()(k);
-  simulator::Drift d{count, entries, x.get(), kicked.get(), 2 * number() - 1, {1, 2, 3}};
-  std::unique_ptr<double[]> before(new double[3 * entries]);
-  std::copy(x.get(), x.get() + 3 * entries, before.get());
-  simulator::drifter()(d);
+  simulator::Drift d{count,        entries,         pulled ? pull.get() : nullptr,  v.get(),
+                     x.get(),      any(0, 4) ? number() : 0, any(0, 4) ? 2 * number() - 1 : 0, {1, 2, 3},
+                     flown.get(),  saves ? saved.get() : nullptr};
+  simulator::drifter<T>()(d);
   for (index i = 0; i < entries; ++i) {
     double rate = 0;
     for (int a = 0; a < 3; ++a) {
       const index at = a * entries + i;
-      const double expected = i < count ? v[at] + k.length * double(pull[at]) : v[at];
-      if (!(std::abs(kicked[at] - expected) < 1e-14) && !std::isnan(v[at])) return false;
-      rate += std::abs(expected) / k.spacing[a];
-      if (i >= count ? x[at] != 0 : std::isnan(v[at]) ? !std::isnan(x[at]) : !(x[at] >= 0 && x[at] < d.box[a])) return false;
-      const double turns = (before[at] + d.length * expected - x[at]) / d.box[a];
-      if (i < count && !std::isnan(v[at]) && !(std::abs(turns - std::round(turns)) < 1e-13)) return false;
+      if (i >= count) {
+        if (kicked[at] != 0 || x[at] != 0 || (pulled && flown[at] != 0) || (saves && saved[at] != 0)) return false;
+        continue;
+      }
+      const double later = v[at] + k.length * double(pull[at]);
+      const double rides = pulled ? v[at] + d.kick * double(pull[at]) : v[at];
+      rate += std::abs(later) / k.spacing[a];
+      if (saves && saved[at] != before[at]) return false;
+      if (d.length == 0 && x[at] != before[at]) return false;
+      if (std::isnan(v[at])) {
+        if (!std::isnan(kicked[at]) || (pulled && !std::isnan(flown[at])) || (d.length != 0 && !std::isnan(x[at]))) return false;
+        continue;
+      }
+      if (!(std::abs(kicked[at] - later) < 1e-14) || (pulled && !(std::abs(flown[at] - rides) < 1e-14))) return false;
+      if (d.length == 0) continue;
+      const double turns = (before[at] + d.length * rides - x[at]) / d.box[a];
+      if (!(x[at] >= 0 && x[at] < d.box[a] && std::abs(turns - std::round(turns)) < 1e-13)) return false;
     }
     if (i < count) most = std::max(most, rate);
   }
