@@ -107,9 +107,10 @@ class Output:
         dt = float(state.dt)
         clock = {"step": int(state.step), "time": float(state.time), "dt": dt, "cfl": dt * values.pop("rate")}
         self.write(lambda: self._rows().append(clock | values))
-        for line in self._simulation.model.warnings(values) if self._first and not self._warned else ():
-            self._simulation.report(f"warning: {line}")
-            self._warned = True
+        if self._first and not self._warned:
+            for line in self._simulation.model.warnings(values):
+                self._simulation.report(f"warning: {line}")
+                self._warned = True
 
     def _rows(self) -> Table:
         if self._table is None:

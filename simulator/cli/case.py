@@ -172,6 +172,7 @@ def _further_keys(source: Path) -> str:
     from simulator.config.reference import keys
 
     document, absent = _document(source), _absent(source)
+    paths = [f"{path}." for path in flat(document)]
     chosen = {name: block.get("kind", "") for name, block in document.items() if isinstance(block, dict)}
     lines = [
         "",
@@ -184,7 +185,7 @@ def _further_keys(source: Path) -> str:
         other = key.kind not in ("", chosen.get(block, ""))
         if not name or inner or other or key.path.endswith(".kind") or block == "slurm" or absent.match(key.path):
             continue
-        given = any(f"{path}.".startswith(f"{key.path}.") for path in flat(document))
+        given = any(path.startswith(f"{key.path}.") for path in paths)
         if given or (block == "forcing" and "forcing" not in document):
             continue
         start = f"#   {key.path}: {key.default or '(required)'}"

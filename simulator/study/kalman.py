@@ -174,23 +174,26 @@ class Filter(ObservedRun):
         """The coefficients (place, old member, new member) of the new members."""
         grid, count, mean = self.simulation.grid, len(off), off.mean(0)
         box, used = np.array(grid.seen(grid.box)), [axis in grid.axes for axis in "xyz"]
-        # Values without a place count everywhere.
-        unplaced = [np.full((one.values.shape[1], len(box)), np.nan) for one in self.observed]
-        located = zip(self.observed, unplaced, strict=True)
-        positions = np.concatenate([u if one.positions is None else one.positions for one, u in located])
+        located = [
+            # Values without a place count everywhere.
+            np.full((one.values.shape[1], len(box)), np.nan) if one.positions is None else one.positions
+            for one in self.observed
+        ]
+        positions = np.concatenate(located)
         lattice = np.stack(np.meshgrid(*self._lattice, indexing="ij"), -1).reshape(-1, 3)[:, used]
         weights = np.empty((len(lattice), count, count))
-        for place, found in zip(lattice, weights, strict=True):
+        for place, own in zip(lattice, weights, strict=True):
             apart = abs(place - positions)
             r = np.sqrt((np.minimum(apart, box - apart) ** 2).sum(-1)) * 2 / self._radius
             taper = np.where(np.isnan(r), 1, _gaspari_cohn(r))
             near = taper > 0
             deviations = (off - mean)[:, near]
-            values, vectors = np.linalg.eigh((deviations * taper[near]) @ deviations.T)
+            tapered = deviations * taper[near]
+            values, vectors = np.linalg.eigh(tapered @ deviations.T)
             values = 1 / ((count - 1) / rho + values)
-            shift = -(vectors * values) @ (vectors.T @ ((deviations * taper[near]) @ mean[near]))
+            shift = -(vectors * values) @ (vectors.T @ (tapered @ mean[near]))
             change = shift[:, None] + (vectors * np.sqrt((count - 1) * values)) @ vectors.T
-            found[:] = 1 / count + change - change.mean(0)
+            own[:] = 1 / count + change - change.mean(0)
         return weights
 
     def _mixed(self, name: str, members: jax.Array, weights: Any) -> jax.Array:
