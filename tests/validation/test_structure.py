@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from gravity_cases import GAS, WAVE, by_id, coefficient, measured, source, stepped
+from scipy.integrate import solve_ivp
 from scipy.special import hyp2f1
 
 from simulator.physics.initial.linear_power import LinearPowerSettings, linear_power, physical_spectrum, transfer
@@ -75,6 +76,26 @@ def test_the_background() -> None:
         u, step = np.linspace(math.log(0.02), math.log(a), 100_000, endpoint=False, retstep=True)
         tau = step * (np.exp(-2 * u - step) / ours.hubble(np.exp(u + step / 2))).sum()
         assert abs(tau / ours.time_of(a) - 1) < 1e-8
+
+
+def test_both_growth_factors_against_an_independent_integration() -> None:
+    """D'' = 3/2 Omega_m D - (2 - 3/2 Omega_m) D' in ln a, and D_2 with the source D_2 - D^2, from a = 1e-4, where
+    dark energy is 2e-12 of the density."""
+
+    def slopes(u: float, y: np.ndarray) -> tuple[float, ...]:
+        matter = 0.3 / (0.3 + 0.7 * math.exp(3 * u))
+        first, speed, second, second_speed = y
+        drag, pull = 2 - 1.5 * matter, 1.5 * matter
+        return speed, pull * first - drag * speed, second_speed, pull * (second - first**2) - drag * second_speed
+
+    a, span = 1e-4, np.log([1e-4, 3.0])
+    start = a, a, -3 / 7 * a**2, -6 / 7 * a**2
+    found = solve_ivp(slopes, span, start, method="DOP853", rtol=1e-12, atol=1e-16, dense_output=True).sol
+    ours = Background(CosmologySettings(start=0.02, matter=0.3))
+    for a in (0.05, 0.5, 1.0, 3.0):
+        first, _, second, _ = found(math.log(a))
+        assert abs(ours.grown(a).first / first - 1) < 1e-10
+        assert abs(ours.grown(a).second / second - 1) < 1e-10
 
 
 @pytest.mark.smoke
