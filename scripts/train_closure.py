@@ -69,20 +69,59 @@ def spectrum_of(simulation):
     return lambda u: simulation.model.spectra({"velocity": u})["kinetic_energy"][shells]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def options(doc, **more):
+    """The command line: CONFIG, DATASET, OUTPUT, overrides of keys, and the training's numbers."""
+    parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
     parser.add_argument("config"), parser.add_argument("dataset"), parser.add_argument("output", type=Path)
     parser.add_argument("overrides", nargs="*")
-    for name, value in {
-        "frames": "1,2,4,8",
-        "updates": 100,
-        "batch": 8,
-        "rate": 3e-3,
-        "spectrum": 0.0,
-        "skip": 0,
-    }.items():
+    defaults = {"frames": "1,2,4,8", "updates": "100", "batch": 8, "rate": 3e-3, "skip": 0}
+    for name, value in (defaults | more).items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
-    given = parser.parse_args()
+    return parser.parse_intermixed_args()
+
+
+def stages_of(given):
+    """The number of unrolled frames of every update."""
+    frames, updates = ([int(n) for n in text.split(",")] for text in (given.frames, given.updates))
+    updates = updates * len(frames) if len(updates) == 1 else updates
+    return [n for n, count in zip(frames, updates, strict=True) for _ in range(count)]
+
+
+def fit(given, loss, arrays, data, rate):
+    """Lowers loss(arrays, windows) of random windows (batch, frames + 1, ...) of the trajectories in `data`."""
+    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
+
+    @jax.jit
+    def updated(arrays, memory, windows):
+        value, slopes = jax.value_and_grad(loss)(arrays, windows)
+        changes, memory = optimiser.update(slopes, memory)
+        return optax.apply_updates(arrays, changes), memory, value
+
+    leaves, tree = jax.tree.flatten((arrays, optimiser.init(arrays)))
+    losses, checkpoint, lengths = [], given.output / "checkpoint.npz", stages_of(given)
+    given.output.mkdir(parents=True, exist_ok=True)
+    if checkpoint.exists():
+        with np.load(checkpoint) as stored:
+            losses, leaves = list(stored["losses"]), [jnp.asarray(stored[f"leaf{i}"]) for i in range(len(leaves))]
+    arrays, memory = jax.tree.unflatten(tree, leaves)
+    for update in range(len(losses), len(lengths)):
+        length, random = lengths[update], np.random.default_rng(update)
+        runs = random.integers(len(data), size=given.batch)
+        first = random.integers(data.shape[1] - length, size=given.batch)
+        windows = jnp.stack([data[r, f : f + length + 1] for r, f in zip(runs, first, strict=True)])
+        arrays, memory, value = updated(arrays, memory, windows)
+        losses.append(float(value))
+        if (update + 1) % max(10, len(lengths) // 100) == 0 or update + 1 == len(lengths):
+            print(f"update {update + 1}, {length} frames: loss {np.mean(losses[-10:]):.4g}", flush=True)
+            stored = {f"leaf{i}": leaf for i, leaf in enumerate(jax.tree.leaves((arrays, memory)))}
+            np.savez(given.output / "new.npz", losses=losses, **stored)
+            os.replace(given.output / "new.npz", checkpoint)
+            np.savez(given.output / "arrays.npz", **named(arrays))
+    return arrays, losses
+
+
+def main():
+    given = options(__doc__, spectrum=0.0)
     simulation = Simulation(load_config(given.config, given.overrides), report=lambda _: None)
     apart, data = read(simulation, given.dataset, "train", given.skip)
     dt = simulation.config.time.dt
@@ -93,37 +132,7 @@ def main():
         spectra = [jax.vmap(jax.vmap(spectrum))(u).mean(0) for u in (found, windows[:, 1:])]
         return errors.mean() + given.spectrum * (jnp.log(spectra[0] / spectra[1]) ** 2).mean()
 
-    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(given.rate))
-
-    @jax.jit
-    def updated(arrays, memory, windows):
-        value, slopes = jax.value_and_grad(loss)(arrays, windows)
-        changes, memory = optimiser.update(slopes, memory)
-        return optax.apply_updates(arrays, changes), memory, value
-
-    arrays = simulation.model.varied_arrays[KEY]
-    leaves, tree = jax.tree.flatten((arrays, optimiser.init(arrays)))
-    losses, checkpoint, stages = [], given.output / "checkpoint.npz", [int(n) for n in given.frames.split(",")]
-    given.output.mkdir(parents=True, exist_ok=True)
-    if checkpoint.exists():
-        with np.load(checkpoint) as stored:
-            losses, leaves = list(stored["losses"]), [jnp.asarray(stored[f"leaf{i}"]) for i in range(len(leaves))]
-    arrays, memory = jax.tree.unflatten(tree, leaves)
-    for update in range(len(losses), len(stages) * given.updates):
-        length, random = stages[update // given.updates], np.random.default_rng(update)
-        runs, first = (
-            random.integers(len(data), size=given.batch),
-            random.integers(data.shape[1] - length, size=given.batch),
-        )
-        windows = jnp.stack([data[r, f : f + length + 1] for r, f in zip(runs, first, strict=True)])
-        arrays, memory, value = updated(arrays, memory, windows)
-        losses.append(float(value))
-        if (update + 1) % 10 == 0 or update + 1 == len(stages) * given.updates:
-            print(f"update {update + 1}, {length} frames: loss {np.mean(losses[-10:]):.4g}", flush=True)
-            stored = {f"leaf{i}": leaf for i, leaf in enumerate(jax.tree.leaves((arrays, memory)))}
-            np.savez(given.output / "new.npz", losses=losses, **stored)
-            os.replace(given.output / "new.npz", checkpoint)
-            np.savez(given.output / "arrays.npz", **named(arrays))
+    fit(given, loss, simulation.model.varied_arrays[KEY], data, given.rate)
 
 
 if __name__ == "__main__":
