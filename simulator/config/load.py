@@ -18,11 +18,18 @@ from simulator.words import each_leaf
 _MOST_BYTES = 1 << 24  # More than any configuration has; endless files such as /dev/zero end there.
 
 
-def read_yaml(
-    path: str | os.PathLike[str], needs: str = "a run needs at least model, initial and time.stop"
-) -> Document:
-    """The document in the file at `path`, a mapping. Raises UserError if the file is missing, unreadable or empty.
-    `needs` is the message for an empty file; if `needs` is "", the file may be empty."""
+_KINDS = {
+    "run": ("model", "a run needs at least model, initial and time.stop", "a run: simulator run FILE"),
+    "sweep": ("sweep", "a sweep needs at least base and sweep", "a sweep: simulator sweep plan FILE"),
+    "assimilation": ("observations", "an assimilation needs base, observations and background",
+                     "an assimilation: simulator assimilate FILE"),
+}  # fmt: skip
+"""By what a file describes: the key that tells, what an empty file lacks, and what a file of this kind is."""
+
+
+def read_yaml(path: str | os.PathLike[str], of: str = "run") -> Document:
+    """The document in the file at `path`, a mapping. Raises UserError if the file is missing, unreadable, empty or of
+    another of the kinds run, sweep and assimilation than `of`. If `of` is "", the file may be empty."""
     name = printable(os.fspath(path))
     try:
         with open(path, "rb") as file:
@@ -42,11 +49,14 @@ def read_yaml(
         raise UserError(f"{name}: cannot be read: {reason}") from None
     document = parse_yaml(text, name)
     if document.value is None:
-        if not needs:
+        if not of:
             return Document({}, document.lines)
-        raise UserError(f"{name}:1: empty; {needs}")
+        raise UserError(f"{name}:1: empty; {_KINDS[of][1]}")
     if not isinstance(document.value, dict):
         raise UserError(f"{name}:{document.lines[()]}: keys and values are needed, e.g. 'time: {{stop: 1}}'")
+    for kind, (key, _, what) in _KINDS.items():
+        if of != kind and of and key in document.value and _KINDS[of][0] not in document.value:
+            raise UserError(f"{name}:{document.lines[key,]}: this is {what.replace('FILE', name)}")
     return document
 
 

@@ -46,7 +46,7 @@ def site_settings(environ: Mapping[str, str] = os.environ) -> SlurmSettings:
     path = Path(base) / "simulator" / "slurm.yaml"
     if not path.exists():
         return SlurmSettings()
-    document = read_yaml(path, needs="")
+    document = read_yaml(path, of="")
     try:
         return SlurmSettings.model_validate(document.value)
     except ValidationError as error:

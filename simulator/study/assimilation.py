@@ -117,7 +117,7 @@ def open_assimilation(
     """The assimilation that the YAML file at `path` describes; `overrides` are those of its base. Starts no device,
     writes nothing. Raises UserError with one line for each mistake."""
     name = os.fspath(path)
-    document = read_yaml(name, needs="an assimilation needs base, observations and background")
+    document = read_yaml(name, of="assimilation")
     places = Places({key: f"{name}:{line}" for key, line in document.lines.items()})
     data = {"output": f"outputs/{Path(name).stem}", **document.value} | ({"output": output} if output else {})
     try:

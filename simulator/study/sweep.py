@@ -211,7 +211,7 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     Reads the file and its base, starts no device, writes nothing. Raises UserError with one line for each mistake in
     the file and in the configurations of its runs; `Sweep.check` finds mistakes in their input files."""
     name = os.fspath(path)
-    document = read_yaml(name, needs="a sweep needs at least base and sweep")
+    document = read_yaml(name, of="sweep")
     places = Places({key: f"{name}:{line}" for key, line in document.lines.items()})
     data = {"name": re.sub(r"[^\w.+-]", "_", Path(name).stem), **document.value}
     context = {"folder": os.path.dirname(os.path.abspath(name)), "check_files": True}

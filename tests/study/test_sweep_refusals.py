@@ -62,6 +62,7 @@ SINGLE = "sweep: {grid: {precision: [single]}}\n"
     [
         ("base: base.yaml\n", "1: sweep: missing; it is required"),
         ("# soon\n", "1: empty; a sweep needs at least base and sweep"),
+        ("time: {stop: 1}\nmodel: {}\n", "2: this is a run: simulator run "),
         (f"base: base.yaml\nname: snapshots\n{SINGLE}", "2: name: 'snapshots' is the name of a file of every run"),
         ("base: base.yaml\nsweep: {}\n", "2: sweep: varies nothing; give grid, zip, list or sample"),
         (SINGLE, "1: base: missing; it is required"),
