@@ -30,6 +30,7 @@ from simulator.spectral import Grid
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import PhysicalLayout, padded
 
+PEAKED = 2.0  # Positive fields with a larger ratio of root mean square to mean have points at equal ratios.
 SLICES = 2  # Slices per grid cell along a ray; one would show as stripes where the field varies within a cell.
 FRAME = 0.35  # Brightness of the box's edges.
 FINEST = 4  # The largest number of points of the intermediate image per grid cell and direction.
@@ -95,7 +96,10 @@ class TransferFunction:
         deviation = _rounded(jnp.sqrt(jnp.maximum(square - mean**2, 0)))
         middle = deviation * jnp.round(mean / deviation, 2)
         positive, signed = (jnp.asarray(_rows(points, length)) for points in self._usual())
-        positive = positive.at[:, 0].multiply(rms)
+        # Of a field with high peaks, such as the density of halos, the usual points would show the peaks alone.
+        average, usual = _rounded(mean), positive[:, 0] * rms
+        decades = average * (usual[-1] / average) ** jnp.linspace(0, 1, self.count)
+        positive = positive.at[:, 0].set(jnp.where(rms > PEAKED * average, decades, usual))
         signed = signed.at[:, 0].set(signed[:, 0] * deviation + middle)
         return jnp.where(least >= 0, positive, signed)
 

@@ -79,6 +79,16 @@ def test_a_blob_that_is_one_colour_sends_out_what_it_absorbs():
         np.testing.assert_allclose(light[..., channel], colour * (1 - light[..., 3]), atol=1e-13)
 
 
+def test_a_high_peak_does_not_hide_its_surroundings():
+    """By default a density absorbs light wherever it is above its mean, also beside a peak of 10 000 times the mean."""
+    layout = physical((32, 32, 32), 1)
+    (table,) = Volume(layout).tables(placed(layout, lambda *x: blob(*x) + 3000 * blob(*x) ** 30))
+    mean = 0.0155 + 3000 * 0.0155 / 30**1.5  # (2 pi)^(3/2) WIDTH^3 for each Gaussian
+    assert abs(table[0, 0] / mean - 1) < 0.02 and table[0, 4] == 0 < table[1, 4]
+    np.testing.assert_allclose(table[1:, 0] / table[:-1, 0], table[1, 0] / table[0, 0], rtol=1e-12)
+    assert table[-1, 0] > 100 * table[0, 0]
+
+
 def waves(x, y, z):
     return jnp.sin(7 * x + y) * jnp.cos(2 * y + 5 * z) + 0.3 * jnp.sin(x + 3 * z)
 
