@@ -26,7 +26,7 @@ from simulator.simulation.simulation import Simulation
 Memory = Mapping[str, jax.Array]
 
 
-TOGETHER = 10.0  # Seconds for which rows of frequent series wait to be written together.
+TOGETHER = 30.0  # Seconds for which rows of frequent series wait to be written together.
 
 
 class Recorded:
