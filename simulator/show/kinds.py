@@ -19,7 +19,7 @@ from simulator.measure.statistics import FEWEST
 from simulator.show import lines, style
 from simulator.show.lines import DrawnCurve, Pictures, at_times, drawn, level, logarithmic, moments, panels, plotted
 from simulator.show.slices import fields, projections, slices
-from simulator.show.style import PLAIN, Labels, note, quantity, spectrum_of
+from simulator.show.style import PLAIN, Labels, in_words, note, quantity, spectrum_of
 
 Diagnostics = Mapping[str, np.ndarray]  # The columns of the run's table.
 TURBULENT = 20.0, 0.15
@@ -82,8 +82,10 @@ def spectrum(series: SeriesReader, name: str, labels: Labels = PLAIN, *, guide: 
         return result
     shown = np.array(shown)
     top, first = float(np.nanmax(shown)), float(k[k > 0][0])
-    reached = k[np.isfinite(shown).any(0)][-1]
-    axes.set_xlim(first * 0.9, max(reached * 1.15, 10 * first))
+    reached = k[np.isfinite(shown).any(0)]
+    if len(reached) == 1:
+        axes.set_title(f"all of it is at $k = {reached[0]:.3g}$")
+    axes.set_xlim(first * 0.9, max(reached[-1] * 1.15, 10 * first))
     highest = _guide(axes, k, shown[-1], np.nan_to_num(shown).max(0)) if guide else 0.0
     lowest = min(float(np.nanmin(shown)) / 2, top * 1e-3)
     axes.set_ylim(max(lowest, top * 1e-11), max(top, highest) * 2)
@@ -141,6 +143,9 @@ def may_be_turbulent(series: SeriesReader, diagnostics: Diagnostics) -> bool:
     reynolds, rate = columns.get("reynolds_taylor", 0.0), math.inf
     if {"kolmogorov_scale", "dissipation", "integral_scale"} <= columns.keys():  # energy cascades to small scales
         rate = columns["dissipation"] * columns["integral_scale"] / max(columns["u_rms"], 1e-300) ** 3
+    if "kinetic_energy" in series.variables:
+        energy = series.one("kinetic_energy", -1)
+        rate *= np.count_nonzero(energy > 1e-9 * energy.max()) > 3  # an ABC flow is in one shell
     return bool(reynolds >= TURBULENT[0] and rate >= TURBULENT[1])
 
 
@@ -446,16 +451,20 @@ def volume_picture(
     axes.imshow(image, interpolation="nearest", aspect="auto")
     axes.text(0.03, 0.03, words, transform=axes.transAxes, color="white", fontsize=11)
     for number, (name, table) in enumerate(colours.items()):
-        at = np.linspace(table[0, 0], table[-1, 0], 256)
+        low, high, words = table[0, 0], table[-1, 0], quantity(name)
+        at = np.linspace(low, high, 256)
+        if 0 < 9 * low < high:
+            at, words = np.geomspace(low, high, 256), rf"$\log_{{10}}$ {words}"
+            low, high = math.log10(low), math.log10(high)
         red, green, blue, dense = (np.interp(at, table[:, 0], table[:, i]) for i in range(1, 5))
         seen = np.stack([red, green, blue], 1) * np.sqrt(dense / max(dense.max(), 1e-300))[:, None]
         bar = result.add_axes((0.95 - 0.17 * number, 0.04, 0.03, 0.3))
-        bar.imshow(seen[:, None], origin="lower", aspect="auto", extent=(0, 1, at[0], at[-1]))
+        bar.imshow(seen[:, None], origin="lower", aspect="auto", extent=(0, 1, low, high))
         bar.set_xticks([])
         bar.yaxis.set_major_locator(MaxNLocator(4))
         bar.tick_params(colors="white", labelsize=8, length=2, pad=2)
         bar.yaxis.get_offset_text().set(color="white", size=8)
-        bar.set_ylabel(quantity(name), color="white", fontsize=8, labelpad=2)
+        bar.set_ylabel(words, color="white", fontsize=8, labelpad=2)
         for spine in bar.spines.values():
             spine.set_color("#808080")
     return result
@@ -676,10 +685,14 @@ def _averaged(series: SeriesReader, labels: Labels) -> str:
 
 
 def means(series: SeriesReader) -> dict[str, tuple[float, float]]:
-    """Mean and standard error of every number at the last row, without those that are always 0."""
+    """Mean and standard error of every number at the last row, without those that are always 0, and without a part
+    that is the whole, such as the kinetic energy of a fluid without other energy."""
     names = (name for name in after("mean/", series) if not series.variables[f"mean/{name}"])
     found = {n: (float(series.one(f"mean/{n}", -1)), float(series.one(f"error/{n}", -1))) for n in names}
-    return {name: pair for name, pair in found.items() if pair[0] or pair[1] > 0}
+    shown = {name: pair for name, pair in found.items() if pair[0] or pair[1] > 0}
+    whole = {name: pair for name, pair in shown.items() if name in ("energy", "dissipation")}
+    totals = {mean for mean, _ in whole.values()}
+    return whole | {name: pair for name, pair in shown.items() if pair[0] not in totals}
 
 
 def with_error(mean: float, error: float) -> str:
@@ -700,7 +713,7 @@ def tables_of_means(series: SeriesReader) -> dict[str, str]:
         ["name,mean,error"],
     )
     for name, pair in means(series).items():
-        text.append(f"{with_error(*pair).replace('±', '+-'):>30}  {_words(name)}")
+        text.append(f"{with_error(*pair).replace('±', '+-'):>30}  {in_words(name)}")
         lines.append(f"{name},{pair[0]!r},{pair[1]!r}")
     return {".txt": "\n".join(text) + "\n", ".csv": "\n".join(lines) + "\n"}
 

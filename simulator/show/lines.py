@@ -84,7 +84,8 @@ def drawn(
         shown.append(y)
         gaps = np.pad(there, 1)
         alone = np.flatnonzero(there & ~gaps[:-2] & ~gaps[2:])  # points that a line would not show
-        how: dict[str, Any] = {"linewidth": 1.3, "marker": "o", "markersize": 3.0, **c.how}
+        size = 6.0 if there.sum() == 1 else 3.0
+        how: dict[str, Any] = {"linewidth": 1.3, "marker": "o", "markersize": size, **c.how}
         if len(y) > _FEW:
             how.setdefault("markevery", list(alone))
         (line,) = axes.plot(c.x, y, color=c.colour, label=c.label if there.any() else None, **how)

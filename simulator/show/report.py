@@ -19,7 +19,7 @@ from simulator.show.health import HealthCheck, checks, log_of, worst
 from simulator.show.kinds import means, samples_of, with_error
 from simulator.show.runs import plot_run, table_of
 from simulator.show.study import opened, plot_sweep
-from simulator.show.style import WORDS
+from simulator.show.style import WORDS, in_words
 from simulator.study import open_sweep
 from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
 from simulator.study.sweep import Sweep
@@ -137,8 +137,8 @@ def health_table(found: list[HealthCheck]) -> str:
 def _means(run: Run) -> str:
     if not (run.path / "statistics.h5").is_file() or not len(series := run.series("statistics")):
         return ""
-    rows = [[name, with_error(*pair)] for name, pair in means(series).items()]
-    return page.table(["column", f"mean ± standard error, {samples_of(series)}"], rows, [1])
+    rows = [[in_words(name), with_error(*pair)] for name, pair in means(series).items()]
+    return page.table(["quantity", f"mean ± standard error, {samples_of(series)}"], rows, [1])
 
 
 def _last_row(run: Run) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LogNorm, Normalize
+from matplotlib.colors import LogNorm, Normalize, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -227,7 +227,7 @@ def coded(colour: Parameter, line: Parameter | None) -> Looks:
 
     def look(i: int) -> dict[str, Any]:
         style = _line(line.place(line.values[i])) if line is not None else {}
-        return {"label": None, "colour": shades(colour.values[i]), "how": {"marker": None, **style}}
+        return {"label": None, "colour": shades(colour.values[i]), "how": style}
 
     return Looks([look(i) for i in range(len(colour.values))], partial(_legends, colour, line))
 
@@ -286,12 +286,18 @@ def _mappable(parameter: Parameter) -> ScalarMappable:
 
 
 def _legends(colour: Parameter, line: Parameter | None, result: Figure, axes: Axes) -> None:
-    """Adds the legends beside the axes, because curves may pass through any corner."""
+    """Adds the legends of the drawn curves beside the axes, because curves may pass through any corner."""
     shades = _shades(colour)
+    drawn = [each for each in axes.lines if np.isfinite(each.get_ydata()).any()]
+    colours = {to_rgba(each.get_color()) for each in drawn}
+    styles = {each.get_linestyle() for each in drawn}
+    if not drawn:
+        return
     beside: Any = {"loc": "upper left", "labelspacing": 0.35, "alignment": "left", "handlelength": 1.8}
     top = 0.3
     if len(colour.distinct) <= _MOST_NAMED:
-        handles = [Line2D([], [], color=shades(value), label=_text(value)) for value in colour.distinct]
+        told = [(shades(value), _text(value)) for value in colour.distinct]
+        handles = [Line2D([], [], color=shade, label=text) for shade, text in told if to_rgba(shade) in colours]
         axes.add_artist(axes.legend(handles=handles, title=colour.label, bbox_to_anchor=(1.01, 1.0), **beside))
         top = 1.0 - (len(handles) + 1.6) * 0.068
     else:
@@ -299,7 +305,7 @@ def _legends(colour: Parameter, line: Parameter | None, result: Figure, axes: Ax
         result.colorbar(_mappable(colour), cax=place, label=colour.label)
         place.grid(False)
     if line is not None:
-        shown = enumerate(line.distinct)
+        shown = [(i, value) for i, value in enumerate(line.distinct) if _line(i)["linestyle"] in styles]
         handles = [Line2D([], [], color="#444444", label=_text(value), **_line(i)) for i, value in shown]
         axes.legend(handles=handles, title=line.label, bbox_to_anchor=(1.01, top), **beside)
 

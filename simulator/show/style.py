@@ -47,6 +47,11 @@ def quantity(name: str) -> str:
     return WORDS["quantities"].get(name, name.replace("_", " "))
 
 
+def in_words(name: str) -> str:
+    """The name of a quantity without its symbol, as plain text."""
+    return quantity(name).partition(" $")[0]
+
+
 def spectrum_of(name: str) -> str:
     return WORDS["spectra"].get(name, f"spectrum of {name.replace('_', ' ')}")
 

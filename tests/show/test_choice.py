@@ -8,6 +8,7 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from PIL import Image
 from run_files import write_series, write_table
 from storage_support import XYZ, grid, save
@@ -252,6 +253,9 @@ def test_points_are_joined_along_the_parameter_and_words_stand_at_ticks() -> Non
 
 def test_curves_have_the_colour_of_one_parameter_the_line_of_another_and_a_bar_for_many() -> None:
     curve = DrawnCurve(np.array([0.0, 1.0]), np.array([1.0, 2.0]))
+    (axes,) = overlay([curve, curve, None, None], "t", "E", coded(VISCOSITY, PRECISION))[0].axes
+    told = [text.get_text() for each in axes.findobj(Legend) for text in each.get_texts()]
+    assert told == ["0.1", "single", "double"]  # not the viscosity of runs that wait
     (axes,) = overlay([curve, curve, curve, None], "t", "E", coded(VISCOSITY, PRECISION))[0].axes
     first, second, third = axes.lines
     assert first.get_color() == second.get_color() != third.get_color()
