@@ -50,7 +50,7 @@ class Recorded:
         self._memory: Memory | None = None
         self._beside = measured.beside()
         self._waiting: list[tuple[int, float, Mapping[str, np.ndarray]]] = []
-        self._written, self._last_step = -TOGETHER, -1
+        self._written, self._last_step = time.monotonic(), -1
         self._file: Series | None = None
 
     def row(self, state: State, memory: Memory) -> tuple[Any, Memory]:

@@ -13,6 +13,7 @@ from simulator.show.runs import table_of
 
 LARGE_RESIDUAL = 1e-2
 """The residual of the energy budget, as a fraction of the dissipation, above which the check warns."""
+STEADY = 0.1  # The change of the mean energy up to which a forced flow counts as stationary.
 _WARNING = re.compile(r"^\S+ \S+ warning: (.*)$", re.MULTILINE)
 _LOSS = {"double": 1e-9, "single": 1e-4}
 """The relative change of conserved quantities, by precision, that exceeds the round-off of many steps."""
@@ -43,6 +44,7 @@ def checks(run: Run) -> list[HealthCheck]:
     found = [*_how_it_ended(run)]
     if len(columns.get("time", ())):
         found += [*_resolution(columns, warnings), *_balances(columns, precision)]
+        found += _stationarity(columns) if run.config.get("forcing") else []
     found += [HealthCheck("warning", "warn", "", text) for text in warnings]
     return found
 
@@ -79,6 +81,19 @@ def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Itera
         verdict = "warn" if warned else "good" if least >= 1 else "note"
         value = f"{least:.3g} at the least, {float(values[-1]):.3g} in the last row"
         yield HealthCheck(f"resolution ({column})", verdict, value, meaning)
+
+
+def _stationarity(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
+    """Whether the energy of a forced flow has stopped growing: the means of the last two quarters of the run."""
+    times, energy = columns["time"], columns.get("energy", np.empty(0))
+    bounds = np.searchsorted(times, times[0] + np.ptp(times) * np.array([0.5, 0.75]))
+    third, last = (each[np.isfinite(each)] for each in np.split(energy, bounds)[1:])
+    if len(third) and len(last) and third.mean() > 0:
+        change = last.mean() / third.mean() - 1
+        meaning = (
+            f"change of the mean energy from the third to the last quarter; below {STEADY:.0%} counts as stationary"
+        )
+        yield HealthCheck("stationarity", "good" if abs(change) < STEADY else "note", f"{change:+.1%}", meaning)
 
 
 def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[HealthCheck]:

@@ -138,7 +138,7 @@ def _means(run: Run) -> str:
     if not (run.path / "statistics.h5").is_file() or not len(series := run.series("statistics")):
         return ""
     rows = [[in_words(name), with_error(*pair)] for name, pair in means(series).items()]
-    return page.table(["quantity", f"mean ± standard error, {samples_of(series)}"], rows, [1])
+    return page.table([samples_of(series), "mean ± standard error"], rows, [1])
 
 
 def _last_row(run: Run) -> str:
@@ -170,7 +170,7 @@ def _parameters(run: Run) -> Iterator[str]:
 
 
 def _in_words(block: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}: {brief(value)}" for key, value in block.items() if value is not None)
+    return ", ".join(f"{key}: {brief(value)}" for key, value in block.items() if value not in (None, [], {}))
 
 
 def _provenance(found: Mapping[str, Any]) -> Iterator[str]:

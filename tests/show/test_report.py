@@ -26,9 +26,9 @@ initial: {kind: random}
 """
 
 
-def a_run(folder, *, k_max_eta=1.4, residual=1e-5, state="finished", log=""):
+def a_run(folder, *, k_max_eta=1.4, residual=1e-5, state="finished", log="", more=""):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.yaml").write_text(CONFIG)
+    (folder / "config.yaml").write_text(CONFIG + more)
     time, k = np.arange(5) / 4, np.arange(8.0)
     constant = {"dissipation": 0.1, "enstrophy": 5.0, "k_max_eta": k_max_eta, "max_divergence": 1e-15}
     columns = {"time": time, "energy": 0.5 - time / 5, "budget_residual": residual * (time > 0)}
@@ -111,6 +111,7 @@ def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(t
     [
         ({}, "energy budget", "good"),
         ({"residual": 0.05}, "energy budget", "warn"),
+        ({"more": "forcing: {kind: constant_power}"}, "stationarity", "note"),
         ({"state": "failed"}, "state", "bad"),
         ({"log": "2026-01-01 00:00:00 warning: the flow is under-resolved: ...\n", "k_max_eta": 0.5},
          "resolution (k_max_eta)", "warn"),
