@@ -90,9 +90,7 @@ def _stationarity(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
     third, last = (each[np.isfinite(each)] for each in np.split(energy, bounds)[1:])
     if len(third) and len(last) and third.mean() > 0:
         change = last.mean() / third.mean() - 1
-        meaning = (
-            f"change of the mean energy from the third to the last quarter; below {STEADY:.0%} counts as stationary"
-        )
+        meaning = f"mean energy, from the third quarter to the last; below {STEADY:.0%} counts as stationary"
         yield HealthCheck("stationarity", "good" if abs(change) < STEADY else "note", f"{change:+.1%}", meaning)
 
 

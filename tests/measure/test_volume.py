@@ -80,7 +80,7 @@ def test_a_blob_that_is_one_colour_sends_out_what_it_absorbs():
 
 
 def test_a_high_peak_does_not_hide_its_surroundings():
-    """By default a density absorbs light wherever it is above its mean, also beside a peak of 10 000 times the mean."""
+    """By default a density absorbs light above its mean, also beside a peak of 10 000 times the mean."""
     layout = physical((32, 32, 32), 1)
     (table,) = Volume(layout).tables(placed(layout, lambda *x: blob(*x) + 3000 * blob(*x) ** 30))
     mean = 0.0155 + 3000 * 0.0155 / 30**1.5  # (2 pi)^(3/2) WIDTH^3 for each Gaussian
