@@ -31,7 +31,7 @@ from simulator.spectral.grid import AXES
 from simulator.spectral.layout import PhysicalLayout, padded
 
 PEAKED = 2.0  # Positive fields with a larger ratio of root mean square to mean have points at equal ratios.
-SLICES = 2  # Slices per grid cell along a ray; one would show as stripes where the field varies within a cell.
+SLICES = 2, 256  # Least number of slices along a ray, per grid cell and in all; fewer would show as stripes.
 FRAME = 0.35  # Brightness of the box's edges.
 FINEST = 4  # The largest number of points of the intermediate image per grid cell and direction.
 
@@ -228,18 +228,23 @@ class Volume:
         ratio = min(self.physical.grid.spacing) / self.camera.pixel(self.physical.grid)
         return max(1, min(FINEST, int(ratio / 2)))
 
+    @cached_property
+    def _cuts(self) -> int:
+        """The number of slices per grid cell."""
+        return max(SLICES[0], math.ceil(SLICES[1] / self.physical.shape[self._order[0]]))
+
     @property
     def _step(self) -> float:
         p = self._order[0]
-        return self.physical.grid.spacing[p] / abs(float(self.camera.axes[2][p])) / SLICES
+        return self.physical.grid.spacing[p] / abs(float(self.camera.axes[2][p])) / self._cuts
 
     def _offsets(self, axis: int) -> np.ndarray:
         """Displacement along `axis` (u or v) at each slice, in points of the intermediate image: (slices,). A ray
-        crosses slice k, at (k + 1/2) / SLICES planes of p, this far from its crossing of the plane 0."""
+        crosses slice k, at (k + 1/2) / _cuts planes of p, this far from its crossing of the plane 0."""
         p, spacing = self._order[0], self.physical.grid.spacing
         slope = float(self.camera.axes[2][axis] / self.camera.axes[2][p])
         # If a ray is parallel to an axis, round-off must not decide between two points.
-        planes = (np.arange(self.physical.shape[p] * SLICES) + 0.5) / SLICES
+        planes = (np.arange(self.physical.shape[p] * self._cuts) + 0.5) / self._cuts
         cells = slope * planes * spacing[p] / spacing[axis]
         return np.round(cells * self._fine, 9)
 
@@ -299,7 +304,8 @@ class Volume:
             blocks = [self._with_next_plane(block, axis) for block in blocks]
         blocks = [jnp.transpose(block, (p, u, v)) for block in blocks]
         planes, across, down = (n - 1 for n in blocks[0].shape)
-        slices, fine = planes * SLICES, self._fine
+        cuts, fine = self._cuts, self._fine
+        slices = planes * cuts
         first = [self._place(axis) * n for axis, n in zip((p, u, v), (planes, across, down), strict=True)]
         starts, parts = [], []
         for axis in (u, v):
@@ -312,17 +318,17 @@ class Volume:
 
         def add(number: jax.Array, image: jax.Array) -> jax.Array:
             local = number if self.camera.axes[2][p] >= 0 else slices - 1 - number
-            k = first[0] * SLICES + local
-            share = ((local % SLICES + 0.5) / SLICES).astype(blocks[0].dtype)
+            k = first[0] * cuts + local
+            share = ((local % cuts + 0.5) / cuts).astype(blocks[0].dtype)
             media = []
             for block, table in zip(blocks, tables, strict=True):
-                low, high = lax.dynamic_slice_in_dim(block, local // SLICES, 2)
+                low, high = lax.dynamic_slice_in_dim(block, local // cuts, 2)
                 plane = low * (1 - share) + high * share
                 plane = _between(plane, parts[0][k], fine)
                 plane = _between(plane.T, parts[1][k], fine).T
                 media.append(looked_up(table, plane))
             *colour, absorption = mixed(media)
-            valid = window & (k < grid.shape[p] * SLICES)
+            valid = window & (k < grid.shape[p] * cuts)
             through = jnp.exp(-jnp.where(valid, absorption * self._step, 0)).astype(image.dtype)
             corner = [jnp.int32(0), *(jnp.int32(s[k] + f * fine) for s, f in zip(starts, first[1:], strict=True))]
             before = lax.dynamic_slice(image, corner, (4, across * fine, down * fine))
