@@ -48,12 +48,14 @@ class Cadence(Settings):
 class SeriesCadence(Cadence):
     """The schedule of a series. A row is taken after the first step that reaches or passes the time of the row."""
 
+    with_snapshots: ClassVar[bool] = False  # Whether snapshots add rows, so that no interval is needed.
+
     align: Flag = False
     """Shorten steps so that rows due by simulation time are taken at exactly the time when they are due."""
 
     @model_validator(mode="after")
     def _some_cadence(self) -> Self:
-        if not self.given:
+        if not self.given and not self.with_snapshots:
             raise wrong("", "has no interval; give every, every_steps or every_wall")
         if self.align and self.every is None:
             raise wrong("align", "applies to rows due by simulation time; give every too, or leave align out")

@@ -18,6 +18,7 @@ MOST = 1000
 
 
 class SliceSettings(SeriesCadence):
+    with_snapshots = True
     fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
     """Scalar fields to cut; by default the speed, vorticity magnitude and density that the model has, and every
     scalar of a user's own equation."""
