@@ -265,7 +265,9 @@ def read_manifest(folder: Path) -> Manifest:
             raise UserError(f"{folder}: no such snapshot or checkpoint") from None
         if (folder / "shards").is_dir():
             raise Damaged(f"{path}: missing") from None
-        raise UserError(f"{folder}: not a snapshot or checkpoint of this program (no {NAME})") from None
+        inside = sorted(path.parent for path in folder.glob(f"snapshots/[0-9]*/{NAME}"))
+        meant = f"; the run's last snapshot is {inside[-1]}" if inside else ""
+        raise UserError(f"{folder}: not a snapshot or checkpoint of this program (no {NAME}){meant}") from None
     except NotADirectoryError:
         raise UserError(f"{folder}: not a snapshot or checkpoint of this program (not a folder)") from None
     except OSError as error:
