@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from simulator.archive.states import RunInputs
 from simulator.check.circumstances import circumstances
 from simulator.check.step import measure_step
 from simulator.cluster import discover
@@ -61,7 +62,7 @@ def _measured(config: RunConfig, seconds: float) -> dict[str, Any] | None:
     allocation = discover(os.environ)
     with contained(allocation):
         cluster = connect(config, allocation)
-        simulation = Simulation(config, cluster=cluster)
+        simulation = Simulation(config, cluster=cluster, inputs=RunInputs())
         check_memory(simulation)
         costs = measure_step(simulation, simulation.compiled_loop(), seconds)
         about = {

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from simulator.archive.states import RunInputs
 from simulator.cluster import discover
 from simulator.cluster.environment import keep_freed_memory
 from simulator.cluster.hardware import usable_cores
@@ -87,7 +88,7 @@ def this_machine(
     smaller = with_shape(config, shape).model_copy(update={"devices": DeviceSettings(count=len(used))})
     try:
         cluster = Cluster(discover({}), platform, used)
-        steps = TimedSteps(Simulation(smaller, cluster=cluster, report=lambda line: None), clock)
+        steps = TimedSteps(Simulation(smaller, cluster=cluster, inputs=RunInputs(), report=lambda line: None), clock)
     except (UserError, OSError) as error:
         text = " x ".join(map(str, shape))
         raise UserError(

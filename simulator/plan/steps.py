@@ -5,6 +5,7 @@ from math import ceil, isfinite, log
 
 import jax
 
+from simulator.archive.states import RunInputs
 from simulator.config import RunConfig
 from simulator.config.blocks import FftSettings
 from simulator.errors import UserError
@@ -40,9 +41,10 @@ def estimated_steps(config: RunConfig) -> Steps:
     shape = config.grid.shape
     shapes = [scaled(shape, n, least=4) for n in COARSE if n < max(shape)]
     try:
-        rates = [_rate(config, s) for s in (shapes if len(shapes) == len(COARSE) else [shape])]
+        starts = [_start(config, s) for s in (shapes if len(shapes) == len(COARSE) else [shape])]
     except (UserError, OSError):
         return Steps(config.time.max_steps, "the initial condition cannot be built on a coarse grid; give --steps")
+    rates, first = [rate for rate, _ in starts], starts[0][1]
     if not all(isfinite(r) for r in rates):
         return Steps(config.time.max_steps, "the initial time step is unknown; give --steps")
     rate = rates[-1]
@@ -55,22 +57,23 @@ def estimated_steps(config: RunConfig) -> Steps:
     if dt is None:
         return Steps(config.time.max_steps, "the initial state is at rest; give --steps")
     dt = min(dt, largest) if largest else dt
-    return Steps(_limited(config, ceil(config.time.stop / dt)), f"of the initial dt = {dt:.3g}")
+    return Steps(_limited(config, ceil((config.time.stop - first) / dt)), f"of the initial dt = {dt:.3g}")
 
 
 def _limited(config: RunConfig, count: int) -> int:
     return count if config.time.max_steps is None else min(count, config.time.max_steps)
 
 
-def _rate(config: RunConfig, shape: tuple[int, ...]) -> float:
-    """The rate (1/time) of the initial state that limits dt, on a grid of this shape."""
+def _start(config: RunConfig, shape: tuple[int, ...]) -> tuple[float, float]:
+    """The rate (1/time) of the initial state that limits dt, on a grid of this shape, and the time of this state."""
     config = with_memory(with_shape(config, shape), "fast").model_copy(update={"fft": FftSettings()})
-    simulation = paper_simulation(config, jax.local_devices(backend="cpu")[:1])
+    simulation = paper_simulation(config, jax.local_devices(backend="cpu")[:1], inputs=RunInputs())
     # Optimizations take longer than the execution of a program that runs once on few points.
     name = "jax_disable_most_optimizations"
     before = jax.config.values[name]
     jax.config.update(name, True)
     try:
-        return float(jax.jit(lambda s: rate_of(simulation.model, s))(simulation.state))
+        state = simulation.state
+        return float(jax.jit(lambda s: rate_of(simulation.model, s))(state)), float(state.time)
     finally:
         jax.config.update(name, before)

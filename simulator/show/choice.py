@@ -43,8 +43,10 @@ class Selection:
         unknown = [field for field in self.fields if not any(_is(name, field) for name in drawn)]
         if unknown:
             there = ", ".join(sorted(set(known)))
-            raise UserError(f"--field: nothing of {', '.join(unknown)} to draw; there are: {there}. "
-                            f"simulator analyze RUN --what slices output.slices.fields=[{unknown[0]}] measures others")
+            raise UserError(
+                f"--field: nothing of {', '.join(unknown)} to draw; there are: {there}. "
+                f"simulator analyze RUN --what slices output.slices.fields=[{unknown[0]}] measures others"
+            )
 
     def rows(self, time: Sequence[float] | np.ndarray) -> np.ndarray:
         """The indices of the chosen times; round-off at both ends of the interval is allowed for."""

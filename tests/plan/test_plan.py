@@ -13,6 +13,7 @@ from math import sin
 import pytest
 from bench_plan import compare
 from planning_cases import config_of, shipped
+from storage_support import save, tiny
 
 from simulator.cli import build_parser
 from simulator.cluster.jobscript import SlurmSettings
@@ -72,6 +73,18 @@ def test_files_and_steps_by_hand() -> None:
     # Taylor-Green: |u| + |v| reaches 1 at (pi/2, 0, 0): dt = cfl dx.
     start = config_of("navier_stokes", "initial={kind: taylor_green}", "time.stop=1", "grid.shape=512,512,512")
     assert estimated_steps(start).count == pytest.approx(512 / (0.4 * 2 * 3.14159265), rel=0.02)
+
+
+def test_a_start_from_a_snapshot_that_keeps_its_time_takes_only_the_steps_that_are_left(tmp_path) -> None:
+    stored = save(tmp_path, 3, tiny(3, n=16), {"time": 1.5, "box": [1, 1, 1]})
+    block, of = (
+        "initial={kind: snapshot, path: %s, time: %s}",
+        ("time.stop=2", "grid.shape=16,16,16", "grid.box=1,1,1"),
+    )
+    kept, whole = (
+        estimated_steps(config_of("navier_stokes", block % (stored, time), *of)).count for time in ("keep", "reset")
+    )
+    assert 4 * (kept - 1) < whole <= 4 * kept
 
 
 @pytest.mark.parametrize(("given", "text"), [(30, "00:01:00"), (3601, "01:15:00"), (86400, "24:00:00")])
