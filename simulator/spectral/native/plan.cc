@@ -94,7 +94,7 @@ template <class T> index scratch_bytes(const Geometry &g) {
   const index cell = 2 * CELL_BYTES, lanes = CELL_BYTES / index(sizeof(T));
   const index rows = g.to_points ? g.first_points : g.first_modes;
   const index plane = g.axes == 2 ? (rows + lanes - 1) / lanes * g.second_points * cell : 0;
-  return 4 * longest * cell + 4 * longest * index(sizeof(index)) + plane + 2 * CELL_BYTES;
+  return 4 * longest * cell + 4 * longest * index(sizeof(index)) + plane + 5 * WAY + 6 * SHIFT;
 }
 template index scratch_bytes<double>(const Geometry &);
 template index scratch_bytes<float>(const Geometry &);

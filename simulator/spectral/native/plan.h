@@ -10,6 +10,9 @@ typedef long long index;
 // A tile holds one complex number per lane in each of its cells: CELL_BYTES of real parts, then CELL_BYTES of
 // imaginary parts. A cell is two cache lines, and a tile of 128 points fits twice into a first-level cache.
 constexpr int CELL_BYTES = 64;
+// The points that a pass combines lie far apart, and in many grids at the same place of the first-level cache, whose
+// addresses repeat after WAY bytes. Tiles begin SHIFT bytes apart there, so that what a pass reads and writes has room.
+constexpr int WAY = 4096, SHIFT = 1024;
 constexpr int MOST_PASSES = 64;
 
 // One pass of a Stockham transform: `radix`-point butterflies over n = radix * m points with a stride of `s` cells.

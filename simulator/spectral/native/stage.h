@@ -89,9 +89,10 @@ template <class T> class Runner {
       : stage(of), g(of.geometry), source(g.source, of.source), target(g.target, of.target), first(one), second(two),
         re(g.sign < 0 ? 0 : L::CELL), im(g.sign < 0 ? L::CELL : 0), from{}, to{} {
     const index longest = g.first_points > g.second_points ? g.first_points : g.second_points;
-    char *at = of.scratch + (-reinterpret_cast<index>(of.scratch) & 63);
-    for (T *&tile : tiles) {
-      tile = reinterpret_cast<T *>(at);
+    char *at = of.scratch;
+    for (int i = 0; i < 4; ++i) {
+      at += (-reinterpret_cast<index>(at) & (simulator::WAY - 1)) + i * simulator::SHIFT;
+      tiles[i] = reinterpret_cast<T *>(at);
       at += longest * CELL * index(sizeof(T));
     }
     for (int i = 0; i < 2; ++i) {
