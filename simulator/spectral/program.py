@@ -266,7 +266,8 @@ def fingerprint(jaxpr: ClosedJaxpr) -> int:
         elif isinstance(value, tuple | list):
             for item in value:
                 add(item)
-        elif isinstance(value, np.ndarray | jax.Array):
+        # The attributes of native calls hold their numbers in `val`, and print them with few digits.
+        elif isinstance(value := getattr(value, "val", value), np.ndarray | jax.Array):
             constant(value)
 
     add(jaxpr)

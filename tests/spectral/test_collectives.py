@@ -159,6 +159,18 @@ def test_a_fingerprint_is_the_same_in_every_trace() -> None:
     assert fingerprint(traced(2.0)) != fingerprint(traced(3.0))
 
 
+def test_a_fingerprint_tells_the_attributes_of_native_calls_apart() -> None:
+    """Also where printed arrays agree: in the eleventh digit, and in the middle of a long array."""
+
+    def called(numbers):
+        call = jax.ffi.ffi_call("any", jax.ShapeDtypeStruct((), np.float64))
+        return fingerprint(jax.make_jaxpr(lambda x: call(x, numbers=numbers))(0.0))
+
+    long = np.arange(2000)
+    attributes = [np.array([0.1]), np.array([0.1 + 1e-11]), long, np.where(long == 1000, 0, long)]
+    assert len({called(numbers) for numbers in attributes}) == 4
+
+
 EXACT = {"full": 1e-13, "single": 1e-6, "half_scaled": 1e-2}
 """Relative errors of products: 2^-24 and 2^-11 in each of two exchanges, and in the two factors of a product."""
 CASES = [
