@@ -259,11 +259,17 @@ class Fluid(NamedTuple):
     values: jax.Array | None = None  # Values (3, *kept_order) of the velocity on the grid, if they are known.
     number: Count = None  # Of the positions on each device.
 
+    def velocity_at(self, position: ParticleVectors) -> Float[Array, "3 particle"]:
+        """The velocity (length/time) at positions in the transform's precision."""
+        if self.values is None or not self.sampler.takes_values:
+            return self.sampler(self.velocity, position, self.number)
+        return self.sampler.of_values(self.values, position, self.number, self.sampler.transform.kept_order or "")
+
     def __call__(self, names: Collection[str], position: ParticleVectors) -> dict[str, Float[Array, "_ particle"]]:
-        """The quantities `names` at positions, (components, entries); scalars have one component."""
-        if self.values is not None and self.sampler.takes_values and tuple(names) == (VELOCITY,):
-            order = self.sampler.transform.kept_order or ""
-            return {VELOCITY: self.sampler.of_values(self.values, position, self.number, order).astype(jnp.float64)}
+        """The quantities `names` at positions, (components, entries), in double precision; scalars have one
+        component."""
+        if tuple(names) == (VELOCITY,):
+            return {VELOCITY: self.velocity_at(position).astype(jnp.float64)}
         layout = self.sampler.transform.layout
         modes: dict[str, jax.Array] = {}
         if VELOCITY in names or ACCELERATION in names:

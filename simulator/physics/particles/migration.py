@@ -104,25 +104,27 @@ def _leaving(travellers: _Travellers, cut: Cut, domain: Domain, most: int) -> tu
 
 def _far_away(travellers: _Travellers, cut: Cut, domain: Domain) -> jax.Array:
     if domain.native:
-        return _leaving(travellers, cut, domain, 1)[2]
+        return _leaving(travellers, cut, domain, 1)[-1]
     return (_hops(travellers, cut, domain) > 0).sum(dtype=jnp.int32)[None]
 
 
 def _going(travellers: _Travellers, cut: Cut, domain: Domain, most: int) -> tuple[jax.Array, ...]:
-    """The places of the first `most` particles that go up, and of those that go down, padded with the capacity."""
+    """The places of the first `most` particles that go up, of those that go down, and of both, ascending; padded with
+    the capacity."""
     if domain.native:
-        return _leaving(travellers, cut, domain, most)[:2]
+        return _leaving(travellers, cut, domain, most)[:-1]
     hops = _hops(travellers, cut, domain)
     above = (hops > 0) & (2 * hops <= cut.owners)
     marks = above, (hops > 0) & ~above
-    return tuple(jnp.nonzero(mark, size=most, fill_value=len(mark))[0] for mark in marks)
+    places = [jnp.nonzero(mark, size=most, fill_value=len(mark))[0] for mark in marks]
+    return *places, jnp.sort(jnp.concatenate(places))
 
 
 def _exchanged(travellers: _Travellers, cut: Cut, domain: Domain) -> tuple[_Messages, jax.Array]:
     """One device's messages of a round, and whether it has no room for what it receives."""
     capacity, ring = travellers.id.shape[0], cut.owners
     message = min(capacity, capacity // 64 + 16)
-    going_up, going_down = _going(travellers, cut, domain, message)
+    going_up, going_down, left = _going(travellers, cut, domain, message)
 
     def sent(index: jax.Array, step: int, before: jax.Array | None) -> jax.Array:
         messages = _packed(travellers, index)
@@ -135,7 +137,6 @@ def _exchanged(travellers: _Travellers, cut: Cut, domain: Domain) -> tuple[_Mess
     # Devices that own no plane are not in the ring; ppermute gives them zeros.
     in_ring = lax.axis_index(cut.name) < ring
     received = received.at[0].set(jnp.where(in_ring, received[0], NOBODY))
-    left = jnp.sort(jnp.concatenate([going_up, going_down]))
     gone, came = _numbers(left, received, capacity)
     return _Messages(received, left), travellers.held - gone + came > capacity
 
@@ -165,7 +166,7 @@ def _written(
     end = jnp.searchsorted(left, tail)
     has_left = jnp.take(left, end, mode="clip") == tail
     stays = (tail < count) & ~has_left
-    source = jnp.where(stays, tail, capacity)[jnp.argsort(~stays, stable=True)]
+    source = jnp.full(most, capacity).at[jnp.where(stays, jnp.cumsum(stays) - 1, most)].set(tail, mode="drop")
     open_gaps = jnp.roll(left, -jnp.minimum(came, gone))
     target = jnp.where(jnp.arange(most) < stays.sum(), open_gaps, capacity)
 

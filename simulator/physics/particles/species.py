@@ -92,7 +92,7 @@ class Species:
         return {}
 
     def rates(self, records: Records, fluid: Fluid, memory: Memory) -> dict[str, ParticleVectors]:
-        """Explicit rates of change (1/time) of the records `advanced`."""
+        """Explicit rates of change (1/time) of the records `advanced`, in any precision."""
         raise TypeError(f"{type(self).__name__} does not define rates")
 
     def linear(self, memory: Memory) -> dict[str, Number]:
@@ -130,7 +130,7 @@ class Tracers(Species):
         return sampled[VELOCITY], sampled[ACCELERATION]
 
     def rates(self, records: Records, fluid: Fluid, memory: Memory) -> dict[str, ParticleVectors]:
-        return {"position": fluid((VELOCITY,), records["position"])[VELOCITY]}
+        return {"position": fluid.velocity_at(records["position"])}
 
 
 class InertialSettings(ParticleSettings):

@@ -32,7 +32,7 @@ def finished(
     def unchanged(
         linear: Advanced, h: Advanced, first: Advanced, second: Advanced, *_: Advanced
     ) -> tuple[Advanced, Advanced]:
-        return first, second
+        return first, jax.tree.map(lambda a, like: a.astype(like.dtype), second, first)
 
     return lax.cond(dt < jnp.inf, formulas, unchanged, linear, h, *fields)
 

@@ -230,16 +230,19 @@ ffi::Error drift(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<co
 // Operands: position (3, entries), number of particles, this device. `ring`: the axis, its planes, those of a device.
 ffi::Error leave(ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::S32> count, ffi::Buffer<ffi::S32> here,
                  ffi::Result<ffi::Buffer<ffi::S32>> up, ffi::Result<ffi::Buffer<ffi::S32>> down,
-                 ffi::Result<ffi::Buffer<ffi::S32>> number, ffi::Span<const int64_t> ring, double spacing) {
+                 ffi::Result<ffi::Buffer<ffi::S32>> both, ffi::Result<ffi::Buffer<ffi::S32>> number,
+                 ffi::Span<const int64_t> ring, double spacing) {
   const index entries = position.element_count() / 3;
   if (position.element_count() % 3 || count.element_count() != 1 || here.element_count() != 1 || ring.size() != 3 ||
-      number->element_count() != 1 || up->element_count() != down->element_count() || ring[0] < 0 || ring[0] > 2)
+      number->element_count() != 1 || up->element_count() != down->element_count() ||
+      both->element_count() != 2 * up->element_count() || ring[0] < 0 || ring[0] > 2)
     return wrong("a selection of arrays of other shapes");
   const index held = *count.typed_data();
   if (held < 0 || held > entries) return wrong("a selection of more particles than entries");
   const simulator::Ring of{spacing, ring[1], ring[2], *here.typed_data()};
   *number->typed_data() = int32_t(simulator::leaving(position.typed_data() + ring[0] * entries, held, of,
-                                                     up->element_count(), entries, up->typed_data(), down->typed_data()));
+                                                     up->element_count(), entries, up->typed_data(), down->typed_data(),
+                                                     both->typed_data()));
   return ffi::Error::Success();
 }
 
@@ -360,6 +363,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_leave, leave,
                                   .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Ret<ffi::Buffer<ffi::S32>>()
                                   .Ret<ffi::Buffer<ffi::S32>>()
                                   .Ret<ffi::Buffer<ffi::S32>>()
                                   .Ret<ffi::Buffer<ffi::S32>>()

@@ -21,7 +21,8 @@ static double begin_of(index plane, double spacing) {
   return x;
 }
 
-index leaving(const double *x, index count, const Ring &ring, index most, index none, int32_t *up, int32_t *down) {
+index leaving(const double *x, index count, const Ring &ring, index most, index none, int32_t *up, int32_t *down,
+              int32_t *both) {
   const index owners = (ring.planes + ring.extent - 1) / ring.extent, last = ring.planes - 1;
   index found[] = {0, 0}, number = 0, i = 0;
   int32_t *const to[] = {up, down};
@@ -36,7 +37,9 @@ index leaving(const double *x, index count, const Ring &ring, index most, index 
       if (!hops) continue;
       ++number;
       const int which = 2 * hops <= owners ? 0 : 1;
-      if (found[which] < most) to[which][found[which]++] = int32_t(i);
+      if (found[which] == most) continue;
+      both[found[0] + found[1]] = int32_t(i);
+      to[which][found[which]++] = int32_t(i);
     }
   };
   constexpr index MANY = 16;
@@ -50,6 +53,7 @@ index leaving(const double *x, index count, const Ring &ring, index most, index 
   }
   look(count);
   for (int which = 0; which < 2; ++which) std::fill(to[which] + found[which], to[which] + most, int32_t(none));
+  std::fill(both + found[0] + found[1], both + 2 * most, int32_t(none));
   return number;
 }
 
@@ -76,19 +80,23 @@ void order(const double *position, index count, index stride, const index *axes,
   };
   // Cells are merged until their numbers fit.
   int merged = 0;
-  const double total = double(cells[0]) * double(cells[1]) * double(cells[2]);
+  const index columns = (cells[axes[1]] + TILE - 1) / TILE;
+  const index lines = (cells[axes[0]] + TILE - 1) / TILE * columns * TILE * TILE;
+  const double total = double(lines) * double(cells[axes[2]]);
   while (total / double(uint64_t(1) << merged) >= double(uint32_t(-1))) ++merged;
   std::vector<Entry> entries(count), other(count);
   uint32_t least = uint32_t(-1), largest = 0;
   for (index i = 0; i < count; ++i) {
-    uint64_t cell = 0;
+    uint64_t planes[3];
     for (int a = 0; a < 3; ++a) {
       const index axis = axes[a];
       const double scaled = position[axis * stride + i] / spacing[axis];
       // Positions lie in the box; those of lost particles are NaN.
-      const index plane = scaled >= 0 && scaled < double(cells[axis]) ? index(scaled) : 0;
-      cell = cell * uint64_t(cells[axis]) + uint64_t(plane);
+      planes[a] = scaled >= 0 && scaled < double(cells[axis]) ? uint64_t(scaled) : 0;
     }
+    uint64_t cell = planes[0] / TILE * uint64_t(columns) + planes[1] / TILE;
+    cell = (cell * TILE + planes[0] % TILE) * TILE + planes[1] % TILE;
+    cell = cell * uint64_t(cells[axes[2]]) + planes[2];
     const uint32_t key = uint32_t(cell >> merged);
     entries[i] = {key, int32_t(i)};
     least = std::min(least, key), largest = std::max(largest, key);

@@ -16,15 +16,19 @@ struct Ring {
 };
 
 // The number of the `count` particles at `x`, within the box, that live on other devices of the ring. The places of the
-// first `most` whose shorter way is up, and of the first `most` whose way is down; the remaining entries of both results
-// are `none`.
-index leaving(const double *x, index count, const Ring &ring, index most, index none, int32_t *up, int32_t *down);
+// first `most` whose shorter way is up, and of the first `most` whose way is down, and the 2 `most` places of both,
+// ascending; the remaining entries of all results are `none`.
+index leaving(const double *x, index count, const Ring &ring, index most, index none, int32_t *up, int32_t *down,
+              int32_t *both);
 
 // Copies an array that is rarely read again, past the caches where the processor can.
 void copy_aside(char *to, const char *from, index bytes);
 
 // The places of the `count` particles in the order of their cells. The box has `cells` cells of the size `spacing`
-// along x, y and z, numbered in the order `axes`. Positions are (3, stride). The sort is stable.
+// along x, y and z. Columns of TILE x TILE lines of cells follow each other, numbered in the order `axes`; so are the
+// cells of a column: what particles need of the grid stays in cache while they move by a few cells. Positions are (3,
+// stride). The sort is stable.
+constexpr index TILE = 16;
 void order(const double *position, index count, index stride, const index *axes, const index *cells,
            const double *spacing, int32_t *places);
 

@@ -52,38 +52,19 @@ template <class T> static void weave(const Weave &w) {
 
 // ---- sums over points --------------------------------------------------------------------------------------------------
 
-// N numbers: in vectors of 32 bytes, in a vector of four, and the rest.
+// N numbers in vectors of at most 32 bytes; the last vector may overlap the one before it.
 template <class T, int N> struct Run {
-  static constexpr int WIDE = 32 / sizeof(T), WIDES = N / WIDE, FOURS = N % WIDE / 4, REST = N % 4;
-  static constexpr int FOUR = WIDES * WIDE, LAST = N - REST;  // where the vector of four and the rest begin
-  typedef T wide __attribute__((vector_size(32)));
-  typedef T four __attribute__((vector_size(4 * sizeof(T))));
-  typedef T any_wide __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
-  typedef T any_four __attribute__((vector_size(4 * sizeof(T)), aligned(sizeof(T)), may_alias));
-  wide wides[WIDES ? WIDES : 1];
-  four fours;
-  T rest[REST ? REST : 1];
+  static constexpr int most(int width) { return width <= N && width * int(sizeof(T)) <= 32 ? most(2 * width) : width / 2; }
+  static constexpr int WIDTH = most(1), VECTORS = (N + WIDTH - 1) / WIDTH;
+  typedef T vec __attribute__((vector_size(WIDTH * sizeof(T))));
+  typedef T unaligned __attribute__((vector_size(WIDTH * sizeof(T)), aligned(sizeof(T)), may_alias));
+  vec parts[VECTORS];
 
-  inline void clear() {
-#pragma GCC unroll 4
-    for (int i = 0; i < WIDES; ++i) wides[i] = wide{};
-    fours = four{};
-#pragma GCC unroll 4
-    for (int i = 0; i < REST; ++i) rest[i] = 0;
-  }
-  inline void add(T factor, const T *from) {
-#pragma GCC unroll 4
-    for (int i = 0; i < WIDES; ++i) wides[i] += factor * reinterpret_cast<const any_wide *>(from)[i];
-    if (FOURS) fours += factor * *reinterpret_cast<const any_four *>(from + FOUR);
-#pragma GCC unroll 4
-    for (int i = 0; i < REST; ++i) rest[i] += factor * from[LAST + i];
-  }
+  static constexpr int at(int i) { return (i + 1) * WIDTH <= N ? i * WIDTH : N - WIDTH; }
+  static inline vec load(const T *from, int i) { return *reinterpret_cast<const unaligned *>(from + at(i)); }
   inline void store(T *to) const {
 #pragma GCC unroll 4
-    for (int i = 0; i < WIDES; ++i) reinterpret_cast<any_wide *>(to)[i] = wides[i];
-    if (FOURS) *reinterpret_cast<any_four *>(to + FOUR) = fours;
-#pragma GCC unroll 4
-    for (int i = 0; i < REST; ++i) to[LAST + i] = rest[i];
+    for (int i = 0; i < VECTORS; ++i) *reinterpret_cast<unaligned *>(to + at(i)) = parts[i];
   }
 };
 
@@ -172,10 +153,18 @@ template <class T, int POINTS, class Visit> static void for_batches(const Places
 }
 
 template <class T, int POINTS, int COMPONENTS> static void gather_points(const Gather &g) {
+  typedef Run<T, POINTS * COMPONENTS> Of;
   const index strides[] = {g.extents[1] * g.extents[2] * COMPONENTS, g.extents[2] * COMPONENTS};
   const T *block = static_cast<const T *>(g.block);
   T *values = static_cast<T *>(g.values);
   for_batches<T, POINTS>(g, [&](const Axis<T, POINTS> *axes, index p, int batch) {
+    for (int i = 0; i < batch; ++i) {  // particles that have moved since they were sorted
+      const T *from = block + axes[0].first[i] * strides[0] + axes[1].first[i] * strides[1] + axes[2].first[i] * COMPONENTS;
+#pragma GCC unroll 4
+      for (int j = 0; j < POINTS; ++j)
+#pragma GCC unroll 4
+        for (int k = 0; k < POINTS; ++k) __builtin_prefetch(from + j * strides[0] + k * strides[1]);
+    }
     for (int i = 0; i < batch; ++i) {
       if (axes[0].first[i] < 0 || axes[1].first[i] < 0 || axes[2].first[i] < 0) {
         for (int c = 0; c < COMPONENTS; ++c) values[c * g.entries + p + i] = T(__builtin_nan(""));
@@ -185,13 +174,18 @@ template <class T, int POINTS, int COMPONENTS> static void gather_points(const G
       axes[0].offsets(i, g.extents[0], strides[0], planes);
       axes[1].offsets(i, g.extents[1], strides[1], lines);
       const T *from = block + axes[2].first[i] * COMPONENTS;
-      Run<T, POINTS * COMPONENTS> total;
-      total.clear();
+      Of total{};
 #pragma GCC unroll 4
-      for (int j = 0; j < POINTS; ++j)
+      for (int j = 0; j < POINTS; ++j) {
+        Of plane{};
 #pragma GCC unroll 4
         for (int k = 0; k < POINTS; ++k)
-          total.add(axes[0].weight[j][i] * axes[1].weight[k][i], from + planes[j] + lines[k]);
+#pragma GCC unroll 4
+          for (int n = 0; n < Of::VECTORS; ++n)
+            plane.parts[n] += axes[1].weight[k][i] * Of::load(from + planes[j] + lines[k], n);
+#pragma GCC unroll 4
+        for (int n = 0; n < Of::VECTORS; ++n) total.parts[n] += axes[0].weight[j][i] * plane.parts[n];
+      }
       T sums[POINTS * COMPONENTS];
       total.store(sums);
 #pragma GCC unroll 3

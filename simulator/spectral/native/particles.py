@@ -84,13 +84,14 @@ def deposit(
 
 def leaving(
     position: jax.Array, count: jax.Array, here: jax.Array, ring: Sequence[int], spacing: float, most: int
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> tuple[jax.Array, ...]:
     """Of the first `count` particles at `position` (3, n), within the box, those that do not live on the device
-    `here`: the places of the first `most` whose shorter way around the ring is up, and of those whose way is down,
-    padded with n; and their number (1,). `ring`: the axis that is cut, its planes, and the planes of a device."""
-    places, number = jax.ShapeDtypeStruct((most,), jnp.int32), jax.ShapeDtypeStruct((1,), jnp.int32)
+    `here`: the places of the first `most` whose shorter way around the ring is up, of those whose way is down, and of
+    both together, ascending, padded with n; and their number (1,). `ring`: the axis that is cut, its planes, and the
+    planes of a device."""
+    made = tuple(jax.ShapeDtypeStruct((n,), jnp.int32) for n in (most, most, 2 * most, 1))
     given, axis = (position, count, here.astype(jnp.int32)), np.asarray(ring, np.int64)
-    return tuple(_called(LEAVE, (places, places, number), *given, ring=axis, spacing=np.float64(spacing)))
+    return tuple(_called(LEAVE, made, *given, ring=axis, spacing=np.float64(spacing)))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -157,7 +158,8 @@ def sorted_by_cell(
     *arrays: jax.Array,
 ) -> tuple[jax.Array, ...]:
     """The `arrays`, positions (3, n) and records (..., n) of 8-byte numbers, with the first `count` particles in the
-    order of the `cells` of the grid, z running fastest in the `order` "xyz". Nothing is sorted unless `due`."""
+    order of the `cells` of the grid: columns of lines of cells along z in the `order` "xyz", in which z runs fastest.
+    Nothing is sorted unless `due`."""
     given = due.astype(jnp.int32).reshape(1), count, *arrays
     axes, numbers = np.asarray([AXES.index(axis) for axis in order], np.int64), np.asarray(cells, np.int64)
     made = {"aliases": {2 + i: i for i in range(len(arrays))}, "spacing": np.asarray(spacing, np.float64)}

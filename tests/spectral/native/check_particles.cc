@@ -125,13 +125,17 @@ static bool in_order() {
   for (index i = 0; i < entries; ++i) ids[i] = uint64_t(i);
   simulator::order(position.get(), count, entries, axes, cells, spacing, places.get());
   simulator::permute_rows(ids.get(), 1, count, entries, places.get());
+  constexpr index TILE = simulator::TILE;
   auto cell = [&](uint64_t i) {
-    index found = 0;
-    for (index a : axes) found = found * cells[a] + index(position[a * entries + index(i)] / spacing[a]);
-    return found;
+    index at[3];
+    for (int a = 0; a < 3; ++a) at[a] = index(position[axes[a] * entries + index(i)] / spacing[axes[a]]);
+    const index column = at[0] / TILE * ((cells[axes[1]] + TILE - 1) / TILE) + at[1] / TILE;
+    return ((column * TILE + at[0] % TILE) * TILE + at[1] % TILE) * cells[axes[2]] + at[2];
   };
+  double all = double(cells[axes[2]]);
+  for (int a = 0; a < 2; ++a) all *= TILE * std::ceil(double(cells[axes[a]]) / TILE);
   int merged = 0;  // as many cells as 32 bits can count
-  while (double(cells[0]) * double(cells[1]) * double(cells[2]) / double(1LL << merged) >= 4294967295.0) ++merged;
+  while (all / double(1LL << merged) >= 4294967295.0) ++merged;
   for (index i = 1; i < count; ++i)
     if (cell(ids[i - 1]) >> merged > cell(ids[i]) >> merged) return false;
   for (index i = count; i < entries; ++i)
@@ -154,8 +158,9 @@ static bool selected() {
     if (!any(0, 5)) x[i] = std::nextafter(x[i], any(0, 1) ? 0 : 1e9);
     if (!any(0, 99)) x[i] = std::numeric_limits<double>::quiet_NaN();
   }
-  std::unique_ptr<int32_t[]> found[] = {std::unique_ptr<int32_t[]>(new int32_t[most]), std::unique_ptr<int32_t[]>(new int32_t[most])};
-  const index away = simulator::leaving(x.get(), count, ring, most, none, found[0].get(), found[1].get());
+  std::unique_ptr<int32_t[]> found[2], both(new int32_t[2 * most]);
+  for (auto &places : found) places.reset(new int32_t[most]);
+  const index away = simulator::leaving(x.get(), count, ring, most, none, found[0].get(), found[1].get(), both.get());
   index next[] = {0, 0}, expected = 0;
   for (index i = 0; i < count; ++i) {
     const double scaled = std::floor(x[i] / ring.spacing);
@@ -164,8 +169,11 @@ static bool selected() {
     if (!hops) continue;
     ++expected;
     const int which = 2 * hops <= owners ? 0 : 1;
-    if (next[which] < most && found[which][next[which]++] != i) return false;
+    if (next[which] == most) continue;
+    if (both[next[0] + next[1]] != i || found[which][next[which]++] != i) return false;
   }
+  for (index i = next[0] + next[1]; i < 2 * most; ++i)
+    if (both[i] != none) return false;
   for (int which = 0; which < 2; ++which)
     for (index i = next[which]; i < most; ++i)
       if (found[which][i] != none) return false;
