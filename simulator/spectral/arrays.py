@@ -5,6 +5,13 @@ function, of a block in the block's order; both with padding. component: any lea
 axis of the grid. With # the length may also be 1: the array broadcasts. particle: the entries of the buffers of
 particles; shell: the shells of spectra; "": a number without axes."""
 
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Self
+
+import jax
+import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Complex, Float, Inexact, Int, Integer
 
@@ -30,3 +37,42 @@ ParticleScalars = Float[Array, "particle"]
 ParticleIds = Int[Array, "particle"]
 
 Spectrum = Float[Array, "shell"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Combination:
+    """The sum of arrays times numbers, still to be computed: a kernel that reads the arrays does so on the way."""
+
+    factors: tuple[Number, ...]
+    arrays: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, array: Array) -> Self:
+        return cls((jnp.ones((), jnp.float64),), (array,))
+
+    @property
+    def real(self) -> Array:
+        """An array of the precision of the sum."""
+        return self.arrays[0].real
+
+    def __add__(self, other: Self) -> Self:
+        return replace(self, factors=self.factors + other.factors, arrays=self.arrays + other.arrays)
+
+    def __sub__(self, other: Self) -> Self:
+        return self + -1 * other
+
+    def __rmul__(self, factor: Number | float) -> Self:
+        return replace(self, factors=tuple(factor * own for own in self.factors))
+
+
+def computed(sum_: Array | Combination) -> Array:
+    """The array of a combination."""
+    if not isinstance(sum_, Combination):
+        return sum_
+    return reduce(add, (factor * array for factor, array in zip(sum_.factors, sum_.arrays, strict=True)))
+
+
+def latest(sum_: Array | Combination) -> Array:
+    """The array, or the last one of a combination, which is computed last."""
+    return sum_.arrays[-1] if isinstance(sum_, Combination) else sum_

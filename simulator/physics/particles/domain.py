@@ -2,7 +2,7 @@
 planes between neighbouring devices."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int
 
 from simulator.cluster.mesh import spatial
 from simulator.spectral import PhysicalLayout, Transform
-from simulator.spectral.arrays import ParticleIds, ParticleVectors
+from simulator.spectral.arrays import Combination, ParticleIds, ParticleVectors
 from simulator.spectral.collectives import after
 from simulator.spectral.grid import AXES
 
@@ -175,11 +175,14 @@ class Domain:
         planes. To be called inside shard_map."""
         return {cut.axis: lax.axis_index(cut.name) * cut.extent - below for cut in self.cuts}
 
-    def after(self, array: jax.Array, before: jax.Array, place: PartitionSpec | None = None) -> jax.Array:
-        """The function `after` for arrays of particles, which are distributed over all devices; `before` may also be
-        a number, or values (x, y, z) on the grid, or any array with its distribution `place`."""
+    def after(self, array: Any, before: jax.Array, place: PartitionSpec | None = None) -> Any:
+        """The function `after` for arrays of particles, which are distributed over all devices, or for the last array
+        of a combination; `before` may also be a number, or values (x, y, z) on the grid, or any array with its
+        distribution `place`."""
         if not self.cuts:
             return array
+        if isinstance(array, Combination):
+            return replace(array, arrays=(*array.arrays[:-1], self.after(array.arrays[-1], before, place)))
         spec = self.spec(array.ndim)
         if place is None:
             place = {0: PartitionSpec(), 3: self.physical.spec}.get(before.ndim, self.spec(max(before.ndim, 1)))

@@ -14,7 +14,15 @@ from jaxtyping import Array, Bool, Complex, Float, Int
 
 from simulator.physics.particles.domain import Domain
 from simulator.spectral import Fields, Layout, Transform
-from simulator.spectral.arrays import OfModes, ParticleScalars, ParticleVectors, SpectralVector
+from simulator.spectral.arrays import (
+    Combination,
+    OfModes,
+    ParticleScalars,
+    ParticleVectors,
+    SpectralVector,
+    computed,
+    latest,
+)
 from simulator.spectral.grid import AXES
 from simulator.spectral.native.particles import Held, gather, woven
 from simulator.spectral.operators import gradient
@@ -94,9 +102,9 @@ class Sampler:
         return Domain.of(self.transform)
 
     def __call__(
-        self, modes: Complex[Array, "component ka kb kc"], position: ParticleVectors, count: Count = None
+        self, modes: Complex[Array, "component ka kb kc"], position: Any, count: Count = None
     ) -> Float[Array, "component particle"]:
-        """Values of a field at positions (length).
+        """Values of a field at positions (length), an array or a combination.
 
         A position may lie outside the box, and up to `reach` planes outside its device's part of the box; farther
         away the values are NaN. They are 0 beyond the first `count` entries of a device (None: of all)."""
@@ -116,20 +124,21 @@ class Sampler:
     def of_values(
         self,
         values: Float[Array, "component pa pb pc"],
-        position: ParticleVectors,
+        position: ParticleVectors | Combination,
         count: Count = None,
         order: str = "xyz",
     ) -> Float[Array, "component particle"]:
         """Values of a field at positions, from the coefficients of the splines at the points of the grid or, for
         linear interpolation, from the values there: (component, *order)."""
         if count is None:
-            count = jnp.full(self.domain.devices, position.shape[1] // self.domain.devices, jnp.int32)
+            count = jnp.full(self.domain.devices, position.real.shape[1] // self.domain.devices, jnp.int32)
         if self.transform.kernels == "native":
             return _native(self, order, values, position, count)
         return self._reference(order, values, position, count)
 
-    def _reference(self, order: str, values: jax.Array, position: jax.Array, count: jax.Array) -> jax.Array:
+    def _reference(self, order: str, values: jax.Array, position: Any, count: jax.Array) -> jax.Array:
         """`of_values` in XLA's operations."""
+        position = computed(position)
         values = values.transpose(0, *(1 + order.index(axis) for axis in AXES))
         if not self.domain.cuts:
             return within(self._local(values, position, {}), count)
@@ -142,10 +151,11 @@ class Sampler:
 
         return self._on_devices(local, AXES, values, position, count)
 
-    def _on_devices(self, local: Callable[..., jax.Array], order: str, *given: jax.Array) -> jax.Array:
+    def _on_devices(self, local: Callable[..., jax.Array], order: str, *given: Any) -> jax.Array:
         domain = self.domain
         block = PartitionSpec(None, *map(domain.physical.sharded.get, order))
-        return domain.mapped(local, (block, domain.spec(2), domain.spec(1)), domain.spec(2))(*given)
+        places = jax.tree.map(lambda a: domain.spec(2) if a.ndim else PartitionSpec(), given[1])
+        return domain.mapped(local, (block, places, domain.spec(1)), domain.spec(2))(*given)
 
     @property
     def ghosts(self) -> tuple[int, int]:
@@ -208,7 +218,7 @@ class Sampler:
         periods = [0 if axis in starts else grid.shape[axis] for axis in axes]
         return Held(KERNELS[self.kind].points, order, firsts, periods, grid.spacing, self.sloped)
 
-    def _local_native(self, order: str, block: jax.Array, position: jax.Array, count: jax.Array) -> jax.Array:
+    def _local_native(self, order: str, block: jax.Array, position: Any, count: jax.Array) -> jax.Array:
         """`_local` in native code, from one device's own block (components, *order)."""
         kernel, domain, ghosts = KERNELS[self.kind], self.domain, self.ghosts
         starts, last = domain.starts(ghosts[0]), AXES.index(order[-1])
@@ -222,7 +232,7 @@ class Sampler:
             array = domain.filled(array, order, *ghosts, before) if domain.cuts else array
             return gather(array, position, count, held)
 
-        parts, before, first = [], position, 0
+        parts, before, first = [], latest(position), 0
         while first < block.shape[0]:
             size = 3 if block.shape[0] - first >= 3 else 1
             parts.append(part(first, size))
@@ -231,7 +241,7 @@ class Sampler:
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _native(sampler: Sampler, order: str, *given: jax.Array) -> jax.Array:
+def _native(sampler: Sampler, order: str, *given: Any) -> jax.Array:
     """`Sampler.of_values` by the native kernels."""
     local = partial(sampler._local_native, order)
     return sampler._on_devices(local, order, *given) if sampler.domain.cuts else local(*given)
@@ -259,7 +269,7 @@ class Fluid(NamedTuple):
     values: jax.Array | None = None  # Values (3, *kept_order) of the velocity on the grid, if they are known.
     number: Count = None  # Of the positions on each device.
 
-    def velocity_at(self, position: ParticleVectors) -> Float[Array, "3 particle"]:
+    def velocity_at(self, position: ParticleVectors | Combination) -> Float[Array, "3 particle"]:
         """The velocity (length/time) at positions in the transform's precision."""
         if self.values is None or not self.sampler.takes_values:
             return self.sampler(self.velocity, position, self.number)

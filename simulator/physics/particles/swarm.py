@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -19,7 +20,17 @@ from simulator.physics.particles.population import Population, Sets
 from simulator.physics.particles.species import Species
 from simulator.physics.particles.start import ParticleFiles, Positions, StoredParticles
 from simulator.spectral import Fields, Transform
-from simulator.spectral.arrays import Number, OverModes, ParticleVectors, SpectralVector, Truth, Whole
+from simulator.spectral.arrays import (
+    Combination,
+    Number,
+    OverModes,
+    ParticleVectors,
+    SpectralVector,
+    Truth,
+    Whole,
+    latest,
+)
+from simulator.spectral.native.particles import advanced
 from simulator.spectral.operators import curl
 
 SORT_EVERY = 8  # Steps after which particles are sorted by their cells. In between they move by a few cells at most.
@@ -160,10 +171,16 @@ class Swarm:
 
     # ---- a step ------------------------------------------------------------------------------------------
 
-    def moving(self, sets: Sets) -> dict[str, ParticleVectors]:
-        """The arrays that the integrator advances in addition to the fields."""
-        keys = [(name, record) for name, kind in self.kinds.items() for record in kind.species.advanced]
-        return {f"{name}/{record}": sets[name].records[record] for name, record in keys}
+    def moving(self, sets: Sets) -> dict[str, Any]:
+        """The arrays that the integrator advances in addition to the fields. Native code computes positions that
+        follow from rates alone where it needs them, from combinations of old positions and rates."""
+        moving: dict[str, Any] = {}
+        for name, kind in self.kinds.items():
+            lazy = self.domain.native and kind.species.advanced == ("position",)
+            for record in kind.species.advanced:
+                array = sets[name].records[record]
+                moving[f"{name}/{record}"] = Combination.of(array) if lazy else array
+        return moving
 
     @property
     def takes(self) -> tuple[str, ...]:
@@ -191,7 +208,9 @@ class Swarm:
                 records["position"] = self.domain.after(records["position"], last)
             species_rates = kind.species.rates(records, fluid, memory)
             last = species_rates[kind.species.advanced[-1]]
-            all_rates |= {f"{name}/{record}": rate for record, rate in species_rates.items()}
+            for record, rate in species_rates.items():
+                lazy = isinstance(records[record], Combination)
+                all_rates[f"{name}/{record}"] = Combination.of(rate) if lazy else rate
         return all_rates
 
     def fluid(
@@ -234,20 +253,31 @@ class Swarm:
         `done`: arrays and their distribution. They are computed before the first particle is sent to another device,
         which takes a loop (see `spectral.collectives`)."""
         after, finite = {}, jnp.ones((), bool)
-        last = [*done, *((array, None) for name, array in moving.items() if name.partition("/")[0] in self.kinds)]
+        own = (latest(array) for name, array in moving.items() if name.partition("/")[0] in self.kinds)
+        last = [*done, *((array, None) for array in own)]
         for name, kind in self.kinds.items():
             before, valid = sets[name], sets[name].valid
             new = {r: moving[f"{name}/{r}"] for r in kind.species.advanced}
+            old, path = before.records["position"], before.records["displacement"]
+            lazy = isinstance(new["position"], Combination)
+            waits = before.count if lazy else new["position"]
             for array, place in last:
-                new["position"] = self.domain.after(new["position"], array, place)
-            way = new["position"] - before.records["position"]
-            new["displacement"] = before.records["displacement"] + way
-            new["position"] = self.domain.wrapped(new["position"])
-            kept = {r: jnp.where(valid, a, 0) for r, a in new.items()}
+                waits = self.domain.after(waits, array, place)
+            lost = None
+            if lazy:
+                given = waits, path, old, new["position"]
+                position, path, lost = self.domain.on_devices(partial(advanced, self.domain.box), *given)
+                kept = {"position": position, "displacement": path}
+            else:
+                new |= {"displacement": path + (waits - old), "position": self.domain.wrapped(waits)}
+                kept = {r: jnp.where(valid, a, 0) for r, a in new.items()}
             found = settled(before.with_records(kept), self.domain)
             after[name] = sorted_by_cell(found, self.domain, step % SORT_EVERY == 0)
+            last = [(after[name].needed, None)]
+            if lost is not None:
+                finite &= (self.domain.after(lost, after[name].needed) == 0).all()
+                continue
             # Empty entries hold 0, and `wrapped` leaves NaN as NaN, which marks a lost particle.
             for record in kind.species.advanced:
                 finite &= jnp.isfinite(after[name].records[record]).all()
-            last = [(after[name].needed, None)]
         return after, finite

@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Inexact
 
 from simulator.physics.stepping.integrator import Advanced, Integrator, growth
-from simulator.spectral.arrays import Number
+from simulator.spectral.arrays import Combination, Number, computed
 
 Formulas = Callable[..., tuple[Advanced, Advanced]]
 
@@ -27,14 +27,18 @@ def finished(
 
     Otherwise XLA would postpone sums whose result only the end of a step uses, and keep every tendency in these sums
     until then. XLA drops optimization barriers before it decides; it has to obey a condition whose value it cannot
-    know."""
+    know. Combinations are left as they are."""
 
     def unchanged(
         linear: Advanced, h: Advanced, first: Advanced, second: Advanced, *_: Advanced
     ) -> tuple[Advanced, Advanced]:
         return first, jax.tree.map(lambda a, like: a.astype(like.dtype), second, first)
 
-    return lax.cond(dt < jnp.inf, formulas, unchanged, linear, h, *fields)
+    later = {n for n, field in fields[0].items() if isinstance(field, Combination)}
+    given = [{n: a for n, a in part.items() if n not in later} for part in (linear, h, *fields)]
+    rest = [{n: part[n] for n in later} for part in (linear, h, *fields)]
+    done = lax.cond(dt < jnp.inf, formulas, unchanged, *given)
+    return tuple(a | b for a, b in zip(done, formulas(*rest), strict=True))
 
 
 @finished.defjvp
@@ -62,7 +66,7 @@ class RungeKutta4(Integrator):
         h = {n: dt.astype(fields[n].real.dtype) for n in names}
 
         def each(half: Advanced, h: Advanced, formula: Callable[..., jax.Array]) -> Advanced:
-            return {n: formula(n, half[n], h[n]) for n in names}
+            return {n: formula(n, half[n], h[n]) for n in half}
 
         u, a = fields, first
         b = tendency(each(half, h, lambda n, e, h: e * (u[n] + h / 2 * a[n])), time + dt / 2, 1)
@@ -99,6 +103,7 @@ class RungeKutta3(Integrator):
 
     def step(self, fields, time, dt, first, tendency, linear) -> Advanced:
         names = list(fields)
+        fields, first = ({n: computed(a) for n, a in part.items()} for part in (fields, first))
         h = {n: dt.astype(fields[n].real.dtype) for n in names}
 
         def advanced(u: Advanced, q: Advanced, b, duration) -> tuple[Advanced, Advanced]:

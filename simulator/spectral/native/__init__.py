@@ -37,7 +37,7 @@ def described(kernels: str, platform: str) -> str:
 
 STAGE, BLANK = "simulator_stage", "simulator_blank"
 WEAVE, GATHER, DEPOSIT = "simulator_weave", "simulator_gather", "simulator_deposit"
-SORT, KICK, DRIFT = "simulator_sort", "simulator_kick", "simulator_drift"
+SORT, KICK, DRIFT, ADVANCE = "simulator_sort", "simulator_kick", "simulator_drift", "simulator_advance"
 LEAVE, RESTORE = "simulator_leave", "simulator_restore"
 """Targets of `jax.ffi.ffi_call`."""
 
@@ -53,7 +53,7 @@ class Library:
                 self._functions = self._loaded(str(library(environ, anew=True)))
             except OSError as error:
                 raise Unavailable(f"the compiled library does not load: {error}") from None
-        for name in (STAGE, BLANK, WEAVE, GATHER, DEPOSIT, SORT, KICK, DRIFT, LEAVE, RESTORE):
+        for name in (STAGE, BLANK, WEAVE, GATHER, DEPOSIT, SORT, KICK, DRIFT, ADVANCE, LEAVE, RESTORE):
             target = jax.ffi.pycapsule(getattr(self._functions, name))
             jax.ffi.register_ffi_target(name, target, platform="cpu")
 

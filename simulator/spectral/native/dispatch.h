@@ -22,6 +22,8 @@
   void kick_single(const simulator::Kick &);       \
   void drift_double(const simulator::Drift &);     \
   void drift_single(const simulator::Drift &);     \
+  void advance_double(simulator::Advance &);       \
+  void advance_single(simulator::Advance &);       \
   }
 
 #if defined(__x86_64__)
@@ -38,6 +40,7 @@ typedef void (*RunDeposit)(const Deposit &);
 typedef void (*RunWeave)(const Weave &);
 typedef void (*RunKick)(const Kick &);
 typedef void (*RunDrift)(const Drift &);
+typedef void (*RunAdvance)(Advance &);
 
 // The function that runs a stage with numbers of type T and the widest instructions of this processor.
 template <class T> Run runner();
@@ -46,6 +49,7 @@ template <class T> RunDeposit depositor();
 template <class T> RunWeave weaver();
 template <class T> RunKick kicker();
 template <class T> RunDrift drifter();
+template <class T> RunAdvance advancer();
 
 const char *variant_name();
 

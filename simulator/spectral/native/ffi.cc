@@ -129,9 +129,10 @@ const char *placed(Particles &p, ffi::Span<const int64_t> geometry, ffi::Span<co
   return nullptr;
 }
 
-ffi::Error gather(ffi::AnyBuffer block, ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::S32> count,
-                  ffi::Buffer<ffi::S32> starts, ffi::Result<ffi::AnyBuffer> values, ffi::Span<const int64_t> geometry,
-                  ffi::Span<const double> spacing) {
+// `rate`: (3, entries), or nothing of no entries.
+ffi::Error gather(ffi::AnyBuffer block, ffi::Buffer<ffi::F64> position, ffi::AnyBuffer rate,
+                  ffi::Buffer<ffi::F64> factors, ffi::Buffer<ffi::S32> count, ffi::Buffer<ffi::S32> starts,
+                  ffi::Result<ffi::AnyBuffer> values, ffi::Span<const int64_t> geometry, ffi::Span<const double> spacing) {
   simulator::Gather g;
   const auto extents = block.dimensions(), made = values->dimensions();
   if (extents.size() != 4 || made.size() != 2 || geometry.size() < 1) return wrong("a gather of arrays of other ranks");
@@ -140,6 +141,11 @@ ffi::Error gather(ffi::AnyBuffer block, ffi::Buffer<ffi::F64> position, ffi::Buf
   if (g.components != 1 && g.components != 3) return wrong("a gather of neither 1 nor 3 components");
   if (made[0] != g.components || made[1] != g.entries || values->element_type() != block.element_type())
     return wrong("a gather into an array of another shape");
+  const index rates = rate.element_count();
+  if (rate.element_type() != block.element_type() || (rates && rates != 3 * g.entries) || factors.element_count() != 2)
+    return wrong("a gather at moved places of another shape");
+  g.rate = rates ? rate.untyped_data() : nullptr;
+  std::copy_n(factors.typed_data(), 2, g.factors);
   g.block = block.untyped_data(), g.values = values->untyped_data();
   (holds_double(block) ? simulator::gatherer<double>() : simulator::gatherer<float>())(g);
   return ffi::Error::Success();
@@ -224,6 +230,41 @@ ffi::Error drift(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<co
       d.saved = copy.typed_data<double>();
   }
   (holds_double(pull) ? simulator::drifter<double>() : simulator::drifter<float>())(d);
+  return ffi::Error::Success();
+}
+
+// Operands: factors, number of particles, position, displacement, rates. Results: position and displacement, in the same
+// memory, and whether a position is not finite.
+ffi::Error advance(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<const double> box) {
+  constexpr size_t FIRST = 4;
+  if (given.size() <= FIRST || made.size() != 3 || box.size() != 3) return wrong("a wrong number of arrays to advance");
+  const ffi::AnyBuffer factors = *given.get<ffi::AnyBuffer>(0), count = *given.get<ffi::AnyBuffer>(1);
+  const ffi::AnyBuffer lost = **made.get<ffi::AnyBuffer>(2), first = *given.get<ffi::AnyBuffer>(FIRST);
+  simulator::Advance d;
+  double **const moving[] = {&d.position, &d.displacement};
+  d.terms = given.size() - FIRST, d.entries = first.element_count() / 3;
+  if (index(factors.element_count()) != 1 + d.terms || factors.element_type() != ffi::F64 || count.element_count() != 1 ||
+      lost.element_type() != ffi::S32 || lost.element_count() != 1)
+    return wrong("an advance of other numbers");
+  for (size_t i = 0; i < 2; ++i) {
+    const ffi::AnyBuffer array = *given.get<ffi::AnyBuffer>(2 + i);
+    if (array.element_type() != ffi::F64 || index(array.element_count()) != 3 * d.entries ||
+        (**made.get<ffi::AnyBuffer>(i)).untyped_data() != array.untyped_data())
+      return wrong("an advance of an array that does not change in place");
+    *moving[i] = array.typed_data<double>();
+  }
+  std::vector<const void *> rates;
+  for (size_t i = FIRST; i < given.size(); ++i) {
+    const ffi::AnyBuffer rate = *given.get<ffi::AnyBuffer>(i);
+    if (index(rate.element_count()) != 3 * d.entries || rate.element_type() != first.element_type())
+      return wrong("an advance by rates of another kind");
+    rates.push_back(rate.untyped_data());
+  }
+  d.count = *count.typed_data<int32_t>(), d.factors = factors.typed_data<double>(), d.rates = rates.data();
+  if (d.count < 0 || d.count > d.entries) return wrong("an advance of more particles than entries");
+  std::copy(box.begin(), box.end(), d.box);
+  (holds_double(first) ? simulator::advancer<double>() : simulator::advancer<float>())(d);
+  *lost.typed_data<int32_t>() = d.lost;
   return ffi::Error::Success();
 }
 
@@ -324,6 +365,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_gather, gather,
                               ffi::Ffi::Bind()
                                   .Arg<ffi::AnyBuffer>()
                                   .Arg<ffi::Buffer<ffi::F64>>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Ret<ffi::AnyBuffer>()
@@ -357,6 +400,12 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_drift, drift,
                                   .RemainingRets()
                                   .Attr<ffi::Span<const double>>("box")
                                   .Attr<int64_t>("saves"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_advance, advance,
+                              ffi::Ffi::Bind()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<ffi::Span<const double>>("box"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_leave, leave,
                               ffi::Ffi::Bind()

@@ -16,6 +16,7 @@
 
 namespace SIMULATOR_ISA {
 
+using simulator::Advance;
 using simulator::Deposit;
 using simulator::Drift;
 using simulator::Gather;
@@ -137,15 +138,19 @@ template <class T, int POINTS> struct Axis {
   }
 };
 
-// Finds the points of all particles, BATCH particles at a time, and calls `visit(axes, first particle, particles)`.
-template <class T, int POINTS, class Visit> static void for_batches(const Places &g, Visit visit) {
+// Finds the points of all particles, BATCH particles at a time, and calls `visit(axes, first particle, particles)`. The
+// places of particles are factors[0] position + factors[1] rate if there are factors and rates.
+template <class T, int POINTS, class Visit>
+static void for_batches(const Places &g, Visit visit, const double *factors = nullptr, const T *rate = nullptr) {
   double x[BATCH] = {};
   Axis<T, POINTS> axes[3];
   for (index p = 0; p < g.count; p += BATCH) {
     const int batch = g.count - p < BATCH ? int(g.count - p) : BATCH;
     for (int a = 0; a < 3; ++a) {
       const double *from = g.position + g.axes[a] * g.entries + p;
-      for (int i = 0; i < batch; ++i) x[i] = from[i];
+      for (int i = 0; i < batch; ++i) x[i] = factors ? factors[0] * from[i] : from[i];
+      if (rate)
+        for (int i = 0; i < batch; ++i) x[i] += factors[1] * double(rate[g.axes[a] * g.entries + p + i]);
       axes[a].find(x, g.spacing[g.axes[a]], g.starts[a], g.extents[a], g.periods[a], g.axes[a] == g.sloped);
     }
     visit(axes, p, batch);
@@ -196,7 +201,7 @@ template <class T, int POINTS, int COMPONENTS> static void gather_points(const G
         values[c * g.entries + p + i] = value;
       }
     }
-  });
+  }, g.factors, static_cast<const T *>(g.rate));
 }
 
 template <class T> static void gather(const Gather &g) {
@@ -356,6 +361,32 @@ template <class T> static void drift(const Drift &d) {
     if (d.saved) std::memset(d.saved + row + d.count, 0, sizeof(double) * rest);
     if (d.pull) std::memset(d.kicked + row + d.count, 0, sizeof(double) * rest);
   }
+}
+
+template <class T> static void advance(Advance &d) {
+  double moved[SOME], lost = 0;
+  for (int a = 0; a < 3; ++a) {
+    const double box = d.box[a];
+    double *position = d.position + a * d.entries, *way = d.displacement + a * d.entries;
+    for (index begin = 0; begin < d.count; begin += SOME) {
+      const index number = d.count - begin < SOME ? d.count - begin : SOME;
+      double *x = position + begin;
+      for (index i = 0; i < number; ++i) moved[i] = d.factors[0] * x[i];
+      for (index t = 0; t < d.terms; ++t) {
+        const T *rate = static_cast<const T *>(d.rates[t]) + a * d.entries + begin;
+        for (index i = 0; i < number; ++i) moved[i] += d.factors[1 + t] * double(rate[i]);
+      }
+      for (index i = 0; i < number; ++i) {
+        way[begin + i] += moved[i] - x[i];
+        const double inside = moved[i] - box * __builtin_floor(moved[i] / box);
+        x[i] = inside >= box ? 0 : inside;
+        lost = x[i] - x[i] == 0 ? lost : 1;
+      }
+    }
+    std::memset(position + d.count, 0, sizeof(double) * (d.entries - d.count));
+    std::memset(way + d.count, 0, sizeof(double) * (d.entries - d.count));
+  }
+  d.lost = lost != 0;
 }
 
 }  // namespace SIMULATOR_ISA

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simulator.spectral.arrays import Combination, computed
 from simulator.spectral.grid import AXES
-from simulator.spectral.native import DEPOSIT, DRIFT, GATHER, KICK, LEAVE, RESTORE, SORT, WEAVE, load
+from simulator.spectral.native import ADVANCE, DEPOSIT, DRIFT, GATHER, KICK, LEAVE, RESTORE, SORT, WEAVE, load
 
 
 def _called(
@@ -59,12 +60,15 @@ class Held(NamedTuple):
         )
 
 
-def gather(block: jax.Array, position: jax.Array, count: jax.Array, held: Held) -> jax.Array:
+def gather(block: jax.Array, position: jax.Array | Combination, count: jax.Array, held: Held) -> jax.Array:
     """Values (components, n) at the first `count` positions (3, n) from a block (*order, components) of 1 or 3
     components; 0 in other entries, and NaN where the block lacks a point. If the last axis is whole, its first points
     are repeated after it."""
-    made = jax.ShapeDtypeStruct((block.shape[-1], position.shape[1]), block.dtype)
-    return held.call(GATHER, made, block, position.astype(jnp.float64), count)
+    if not isinstance(position, Combination) or len(position.arrays) > 2:
+        position = Combination.of(computed(position))
+    (at, rate, *_), factors = (*position.arrays, jnp.zeros((0,))), jnp.stack((*position.factors, 0.0)[:2])
+    made = jax.ShapeDtypeStruct((block.shape[-1], at.shape[1]), block.dtype)
+    return held.call(GATHER, made, block, at.astype(jnp.float64), rate.astype(block.dtype), factors, count)
 
 
 def deposit(
@@ -141,6 +145,17 @@ def leapt(
     given, aliases = (pull, velocity, count, lengths, *moving), {4 + i: 1 + i for i in range(len(moving))}
     by = np.asarray(box, np.float64)
     return tuple(_called(DRIFT, made, *given, aliases=aliases, box=by, saves=np.int64(saves)))
+
+
+def advanced(
+    box: tuple[float, ...], count: jax.Array, displacement: jax.Array, old: jax.Array, position: Combination
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The first `count` particles of `old` (3, n) at another `position`, which begins with a multiple of `old`, in a
+    periodic box, 0 <= x < box; `displacement` (3, n) and the way; both 0 in other entries; and whether a position is
+    not finite (1,)."""
+    given = jnp.stack(position.factors), count, old, displacement, *position.arrays[1:]
+    made = old, displacement, jax.ShapeDtypeStruct((1,), jnp.int32)
+    return tuple(_called(ADVANCE, made, *given, aliases={2: 0, 3: 1}, box=np.asarray(box, np.float64)))
 
 
 def restore(holds: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:

@@ -109,6 +109,7 @@ struct Variant {
   RunWeave weave_double, weave_single;
   RunKick kick_double, kick_single;
   RunDrift drift_double, drift_single;
+  RunAdvance advance_double, advance_single;
   bool usable;
 };
 
@@ -117,7 +118,7 @@ struct Variant {
     #NAME, NAME::run_double, NAME::run_single, NAME::gather_double, NAME::gather_single,              \
         NAME::deposit_whole, NAME::deposit_double, NAME::deposit_single, NAME::weave_double,          \
         NAME::weave_single, NAME::kick_double, NAME::kick_single, NAME::drift_double,                 \
-        NAME::drift_single, USABLE                                                                    \
+        NAME::drift_single, NAME::advance_double, NAME::advance_single, USABLE                        \
   }
 
 std::vector<Variant> variants() {
@@ -158,6 +159,8 @@ template <> RunKick kicker<double>() { return chosen->kick_double; }
 template <> RunKick kicker<float>() { return chosen->kick_single; }
 template <> RunDrift drifter<double>() { return chosen->drift_double; }
 template <> RunDrift drifter<float>() { return chosen->drift_single; }
+template <> RunAdvance advancer<double>() { return chosen->advance_double; }
+template <> RunAdvance advancer<float>() { return chosen->advance_single; }
 
 const char *variant_name() { return chosen->name; }
 

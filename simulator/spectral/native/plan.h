@@ -93,8 +93,11 @@ struct Places {
 };
 constexpr int PLACES_LENGTH = 8;  // numbers of `points`, `axes`, `periods` and `sloped`
 
-// Values of a field at the positions of particles. The last axis, if whole, has `points` - 1 more than its period.
+// Values of a field at the places of particles: factors[0] position, or, with rates, factors[0] position + factors[1]
+// rate. The last axis, if whole, has `points` - 1 more than its period.
 struct Gather : Places {
+  const void *rate;           // (3, entries), or null
+  double factors[2];
   index components;           // 1 or 3
   const void *block;          // (*axes, component)
   void *values;               // (component, entries): not a number where the block lacks a point, 0 beyond `count`
@@ -129,6 +132,17 @@ struct Drift {
   double box[3];
   double *kicked;             // (3, entries): velocities after the kick
   double *saved;              // (3, entries): positions before the drift, or null
+};
+
+// Moves particles in a periodic box, in place, to factors[0] position + the sum of factors[1 + i] rates[i], and adds the
+// way to their displacements. Entries beyond `count` become 0.
+struct Advance {
+  index count, entries, terms;
+  const double *factors;      // (1 + terms,)
+  const void *const *rates;   // (terms,) arrays (3, entries)
+  double *position, *displacement;  // (3, entries)
+  double box[3];
+  bool lost;                  // whether a position is not finite
 };
 
 // Bytes of scratch memory that a stage needs.

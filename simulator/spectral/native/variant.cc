@@ -18,5 +18,7 @@ void kick_double(const simulator::Kick &particles) { kick<double>(particles); }
 void kick_single(const simulator::Kick &particles) { kick<float>(particles); }
 void drift_double(const simulator::Drift &particles) { drift<double>(particles); }
 void drift_single(const simulator::Drift &particles) { drift<float>(particles); }
+void advance_double(simulator::Advance &particles) { advance<double>(particles); }
+void advance_single(simulator::Advance &particles) { advance<float>(particles); }
 
 }  // namespace SIMULATOR_ISA

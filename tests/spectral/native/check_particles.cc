@@ -59,15 +59,22 @@ template <class T> static bool right() {
   }
   std::unique_ptr<T[]> block(new T[components * all]), woven(new T[components * room]), values(new T[components * entries]);
   for (index i = 0; i < components * all; ++i) block[i] = T(2 * number() - 1);
-  std::unique_ptr<double[]> position(new double[3 * entries]);
+  std::unique_ptr<double[]> position(new double[3 * entries]), at(new double[3 * entries]);
+  std::unique_ptr<T[]> rate(new T[3 * entries]);
+  const bool moving = any(0, 1);
+  g.factors[0] = moving ? 2 : 1, g.factors[1] = 0.25;  // products without rounding
   for (int a = 0; a < 3; ++a)
     for (index i = 0; i < count; ++i) {
+      const index entry = axes[a] * entries + i;
       const double scaled = any(0, 4) ? 12 * number() - 3 : double(any(-3, 9));
-      position[axes[a] * entries + i] = any(0, 200) ? scaled * g.spacing[axes[a]] : std::numeric_limits<double>::quiet_NaN();
+      rate[entry] = moving ? T(number()) : T(0);
+      position[entry] = scaled * g.spacing[axes[a]] / g.factors[0];
+      if (!any(0, 200)) position[entry] = std::numeric_limits<double>::quiet_NaN();
+      at[entry] = g.factors[0] * position[entry] + g.factors[1] * double(rate[entry]);
     }
   w.block = block.get(), w.woven = woven.get();
   simulator::weaver<T>()(w);
-  g.block = woven.get(), g.position = position.get(), g.values = values.get();
+  g.block = woven.get(), g.position = position.get(), g.values = values.get(), g.rate = moving ? rate.get() : nullptr;
   simulator::gatherer<T>()(g);
   for (index c = 0; c < components; ++c)
     for (index i = count; i < entries; ++i)
@@ -78,7 +85,7 @@ template <class T> static bool right() {
     index first[3];
     double scaled[3];
     for (int a = 0; a < 3; ++a) {
-      scaled[a] = position[axes[a] * entries + i] / g.spacing[axes[a]];
+      scaled[a] = at[axes[a] * entries + i] / g.spacing[axes[a]];
       if (std::isnan(scaled[a])) {
         inside = false;
         continue;
@@ -224,13 +231,48 @@ template <class T> static bool moved() {
   return lost ? std::isnan(fastest) : std::abs(fastest - most) <= 1e-13 * most;
 }
 
+// Positions and displacements after a step against their definition; round-off of numbers of order 10.
+template <class T> static bool advanced() {
+  const index entries = any(0, 70), count = any(0, entries), size = 3 * entries, terms = any(1, 4);
+  std::unique_ptr<double[]> x(new double[size]), way(new double[size]), factors(new double[1 + terms]), old(new double[size]);
+  std::unique_ptr<T[]> rates[4];
+  const void *given[4];
+  for (index t = 0; t <= terms; ++t) factors[t] = 2 * number();
+  for (index t = 0; t < terms; ++t) given[t] = (rates[t] = std::unique_ptr<T[]>(new T[size])).get();
+  for (index i = 0; i < size; ++i) {
+    old[i] = x[i] = number(), way[i] = 1;
+    for (index t = 0; t < terms; ++t) rates[t][i] = T(number() - 0.5);
+  }
+  const bool lost = count && !any(0, 9);
+  if (lost) rates[any(0, terms - 1)][any(0, 2) * entries + any(0, count - 1)] = std::numeric_limits<T>::infinity();
+  simulator::Advance d{count, entries, terms, factors.get(), given, x.get(), way.get(), {1, 2, 3}, false};
+  simulator::advancer<T>()(d);
+  for (index i = 0; i < size; ++i) {
+    double later = factors[0] * old[i];
+    for (index t = 0; t < terms; ++t) later += factors[1 + t] * double(rates[t][i]);
+    if (i % entries >= count) {
+      if (x[i] != 0 || way[i] != 0) return false;
+    } else if (std::isfinite(later)) {
+      const double box = d.box[i / entries], turns = (later - x[i]) / box;
+      if (!(x[i] >= 0 && x[i] < box && std::abs(turns - std::round(turns)) < 1e-13)) return false;
+      if (!(std::abs(way[i] - 1 - (later - old[i])) < 1e-13)) return false;
+    } else if (std::isfinite(x[i])) {
+      return false;
+    }
+  }
+  return d.lost == lost;
+}
+
 int main(int argc, char **argv) {
   const int count = argc > 1 ? std::atoi(argv[1]) : 1000;
   generator.seed(argc > 2 ? std::atoi(argv[2]) : 1);
   int wrong = 0;
   for (const char *variant : {"baseline", "avx2", "avx512"}) {
     if (!simulator::choose_variant(variant)) continue;
-    for (int i = 0; i < count && wrong < 5; ++i) wrong += !right<double>() + !right<float>() + !moved<double>() + !moved<float>();
+    for (int i = 0; i < count && wrong < 5; ++i) {
+      wrong += !right<double>() + !right<float>() + !moved<double>() + !moved<float>();
+      wrong += !advanced<double>() + !advanced<float>();
+    }
   }
   int unordered = 0;
   for (int i = 0; i < count; ++i) unordered += !in_order() + !selected();
