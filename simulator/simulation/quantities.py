@@ -91,7 +91,7 @@ def sampled(
     shape (entries,)."""
     rate = velocity_rate(model, forcing, state) if ACCELERATION in names else None
     values = swarm.fluid(name, state.fields, rate)(names, state.particles[name].records["position"])
-    return {f"fluid_{n}": v if len(v) > 1 else v[0] for n, v in values.items()}
+    return {f"fluid_{n}": (v if len(v) > 1 else v[0]).astype(jnp.float64) for n, v in values.items()}
 
 
 def are_finite(given: Mapping[str, jax.Array | ParticleSet]) -> dict[str, Truth]:

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Complex, Float, Int
 
@@ -75,16 +76,17 @@ def slopes(kind: Weights, fraction: ParticleScalars) -> list[ParticleScalars]:
     return [-0.5 * r * r, s * (1.5 * s - 2), r * (2 - 1.5 * r), 0.5 * s * s]
 
 
-def spline_response(layout: Layout) -> OfModes:
-    """The factor by which the cubic B-spline at the grid points changes a mode: the product of (2 + cos k_i dx_i) / 3
-    over the axes. With coefficients divided by this factor, the spline passes through the field's values at the
-    points.
+def spline_sharpening(layout: Layout, dtype: Any) -> OfModes:
+    """The inverse of the factor by which the cubic B-spline at the grid points changes a mode: the product of
+    3 / (2 + cos k_i dx_i) over the axes. With coefficients times this product, the spline passes through the field's
+    values at the points.
 
     van Hinsberg et al., SIAM J. Sci. Comput. 34, B479 (2012), section 3."""
-    response = jnp.ones((1, 1, 1))
+    product = jnp.ones((1, 1, 1), dtype)
     for axis, n in zip(AXES, layout.grid.shape, strict=True):
-        response = response * (2 + jnp.cos(2 * pi * layout.integers(axis) / n)) / 3
-    return response
+        angle = 2 * pi * layout.padded_mode_numbers(axis) / n
+        product = product * layout.along(axis, 3 / (2 + np.cos(angle)), dtype)
+    return product
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +111,8 @@ class Sampler:
         A position may lie outside the box, and up to `reach` planes outside its device's part of the box; farther
         away the values are NaN. They are 0 beyond the first `count` entries of a device (None: of all)."""
         if self.kind == "cubic_spline":
-            response = spline_response(self.transform.layout).astype(modes.real.dtype)
-            modes = self.transform.layout.constrain(modes / response)
+            sharpening = spline_sharpening(self.transform.layout, modes.real.dtype)
+            modes = self.transform.layout.constrain(modes * sharpening)
         if self.transform.kept_order is None:
             return self.of_values(self.transform.inverse(modes), position, count)
         # Values along the axis along which particles are sorted are neighbours in memory.
@@ -269,17 +271,14 @@ class Fluid(NamedTuple):
     values: jax.Array | None = None  # Values (3, *kept_order) of the velocity on the grid, if they are known.
     number: Count = None  # Of the positions on each device.
 
-    def velocity_at(self, position: ParticleVectors | Combination) -> Float[Array, "3 particle"]:
-        """The velocity (length/time) at positions in the transform's precision."""
-        if self.values is None or not self.sampler.takes_values:
-            return self.sampler(self.velocity, position, self.number)
-        return self.sampler.of_values(self.values, position, self.number, self.sampler.transform.kept_order or "")
-
-    def __call__(self, names: Collection[str], position: ParticleVectors) -> dict[str, Float[Array, "_ particle"]]:
-        """The quantities `names` at positions, (components, entries), in double precision; scalars have one
-        component."""
+    def __call__(self, names: Collection[str], position: Any) -> dict[str, Float[Array, "_ particle"]]:
+        """The quantities `names` at positions, an array or a combination: (components, entries); scalars have one
+        component. Arrays are double; a velocity alone has the transform's precision."""
         if tuple(names) == (VELOCITY,):
-            return {VELOCITY: self.velocity_at(position).astype(jnp.float64)}
+            if self.values is None or not self.sampler.takes_values:
+                return {VELOCITY: self.sampler(self.velocity, position, self.number)}
+            order = self.sampler.transform.kept_order or ""
+            return {VELOCITY: self.sampler.of_values(self.values, position, self.number, order)}
         layout = self.sampler.transform.layout
         modes: dict[str, jax.Array] = {}
         if VELOCITY in names or ACCELERATION in names:

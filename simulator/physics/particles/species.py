@@ -130,7 +130,7 @@ class Tracers(Species):
         return sampled[VELOCITY], sampled[ACCELERATION]
 
     def rates(self, records: Records, fluid: Fluid, memory: Memory) -> dict[str, ParticleVectors]:
-        return {"position": fluid.velocity_at(records["position"])}
+        return {"position": fluid((VELOCITY,), records["position"])[VELOCITY]}
 
 
 class InertialSettings(ParticleSettings):

@@ -157,7 +157,7 @@ class Swarm:
             for record, n in kind.species.records.items():
                 shape = (n, *particles.id.shape) if n else particles.id.shape
                 records.setdefault(record, jnp.zeros(shape, jnp.float64))
-            kept = {r: jnp.where(particles.valid, a, 0) for r, a in records.items()}
+            kept = {r: jnp.where(particles.valid, a, 0).astype(jnp.float64) for r, a in records.items()}
             complete[name] = replace(particles, records=kept)
         return complete
 
