@@ -199,7 +199,7 @@ class Swarm:
             return {}
         velocity = self.flow.velocity(fields)
         change = rates["velocity"] + self.flow.linear_terms()["velocity"] * velocity
-        all_rates: dict[str, jax.Array] = {}
+        all_rates: dict[str, Any] = {}
         last: jax.Array | None = None
         for name, kind in self.kinds.items():
             fluid = self.fluid(name, fields, change, values, counts[name])
