@@ -28,6 +28,8 @@ from simulator.study.runs import Group, SweepRun
 Values = dict[str, Any]  # Scalars by key: `model.viscosity`, `time.dt`.
 Measure = Callable[[Values, State], Any]
 MOST_MEMBERS = 64
+_CACHE = 1 << 15
+"""Bytes of a state from which on the runs of a batch evict each other from a CPU's cache."""
 
 
 def groups(runs: Sequence[SweepRun], parts: int = 1, most: int = MOST_MEMBERS) -> list[Group]:
@@ -96,6 +98,27 @@ class BatchedStep:
         return {key: np.asarray(numbers[key], np.float64 if key.startswith("time.") else dtype) for key in self.keys}
 
     @cached_property
+    def in_turn(self) -> bool:
+        """Whether the runs share the program of one run, because stepping them together would not be faster."""
+        size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._simulation.template))
+        return size > _CACHE and self._simulation.cluster.devices[0].platform == "cpu"
+
+    @cached_property
+    def alone(self) -> Callable[[Values, State, Until], State]:
+        """The compiled function from the values, the state and the limits of one run to its new state."""
+
+        def advance_alone(values: Values, state: State, until: Until) -> State:
+            return self._simulation.varied(values).advance(state, until)
+
+        self._name(advance_alone)
+        return jax.jit(advance_alone, donate_argnums=1)
+
+    def _name(self, program: Callable[..., Any]) -> None:
+        """Adds model and layout to the name, by which the compile cache finds the program."""
+        simulation = self._simulation
+        program.__name__ += f"_{type(simulation.model).__name__}_{simulation.transform.name}"
+
+    @cached_property
     def together(self) -> Callable[..., tuple[State, ...]]:
         """The compiled function from (values, states, untils), each a tuple over the runs, to the new states."""
 
@@ -106,8 +129,7 @@ class BatchedStep:
             result = jax.vmap(lambda v, *pair: self._simulation.varied(v).advance(*pair))(*stacked)
             return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], result) for i in range(len(states)))
 
-        name = self._simulation.transform.name
-        advance_together.__name__ = f"advance_together_{type(self._simulation.model).__name__}_{name}"
+        self._name(advance_together)
         return jax.jit(advance_together)
 
     def measure(self, name: str) -> Measure | None:

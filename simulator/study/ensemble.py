@@ -2,7 +2,8 @@
 
 Every run is an ordinary run in its own thread, with its own folder, lock, schedule and files; the runs share only
 `advance`. The threads take turns: one thread executes at a time, until it waits for the other threads to request
-their steps too. Therefore the code of a run need not be thread-safe."""
+their steps too, or, where the runs are so large that they are stepped one after another, until its run has ended.
+Therefore the code of a run need not be thread-safe."""
 
 import contextlib
 import json
@@ -37,6 +38,8 @@ from simulator.study.batch import BatchedStep, numbers, on_one_device
 from simulator.study.runner import CANNOT
 from simulator.study.study_status import ended, last_line, outcome, read_record
 
+_NONE = Until(np.float64(0), np.float64(0), np.int64(0))  # no steps
+
 
 class Ensemble:
     """The compiled step that all runs share, and the synchronization of the runs before each call of the step."""
@@ -55,12 +58,17 @@ class Ensemble:
         """Compiles the program for all runs by a call without steps, before any run writes. Exceptions propagate."""
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.simulation.template)
         idle = self.simulation.placed(zeros)
+        if self.step.in_turn:
+            jax.block_until_ready(self.step.alone(self.values[0], idle, _NONE))
+            return
         self._latest = dict.fromkeys(self._working, idle)
         jax.block_until_ready(self._stepped())
 
     def advance(self, number: int, state: State, until: Until) -> State:
         """The state of one run after its steps: waits until all active runs have requested their steps, which are
-        then taken together. The calling thread holds `turn`."""
+        then taken together, except for large states. The calling thread holds `turn`."""
+        if self.step.in_turn:
+            return self.step.alone(self.values[number], state, until)
         self._requests[number] = (state, until)
         self._step_if_all_requested()
         while number not in self._results:
@@ -76,7 +84,7 @@ class Ensemble:
         self._step_if_all_requested()
 
     def _step_if_all_requested(self) -> None:
-        if not self._working or self._requests.keys() != self._working:
+        if not self._requests or self._requests.keys() != self._working:
             return
         self._latest |= {number: state for number, (state, _) in self._requests.items()}
         try:
@@ -90,9 +98,8 @@ class Ensemble:
     def _stepped(self) -> Sequence[State]:
         """The states of all runs after the requested steps. A run that has ended stays in the batch but takes no
         steps, so that the program is not compiled again."""
-        none = Until(np.float64(0), np.float64(0), np.int64(0))
         places = range(len(self.values))
-        untils = tuple(self._requests[i][1] if i in self._requests else none for i in places)
+        untils = tuple(self._requests[i][1] if i in self._requests else _NONE for i in places)
         return self.step.together(tuple(self.values), tuple(self._latest[i] for i in places), untils)
 
 
