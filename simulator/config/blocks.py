@@ -201,8 +201,8 @@ class SnapshotSettings(Cadence):
     precision: Literal["single", "double"] | None = None
     """Precision of the numbers in the files; by default the precision of the run."""
     index: bool = True
-    """Also write the files by which ParaView, yt and xarray read the snapshots; by default not in the runs of a study
-    with `dataset`. `output.gadget` needs them."""
+    """Also write the files by which ParaView, yt and xarray read the snapshots, and a row of slices.h5 with each; by
+    default not in the runs of a study with `dataset`. `output.gadget` needs them."""
 
 
 class GadgetSettings(Settings):

@@ -46,7 +46,7 @@ def requested(output: Any) -> Iterator[tuple[str, Kind, Any]]:
     settings of a series are None if only snapshots add rows."""
     for kind in KINDS.values():
         series = dict(kind.series(getattr(output, kind.name, None)))
-        if kind.with_snapshots and not series:
+        if kind.with_snapshots and not series and output.snapshots.index:
             series = {kind.name: None}
         yield from ((name, kind, settings) for name, settings in series.items())
 

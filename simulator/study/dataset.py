@@ -6,14 +6,14 @@ OUTPUT/NAME/dataset/stats.yaml                      mean, std and rms of the tra
 OUTPUT/NAME/dataset/dataset.json                    the runs of every file
 
 All files depend on the runs only, and each appears whole or not at all: a data set that is continued after the
-process was killed has the same bytes. A file is streamed to the disk; only one frame is in memory at a time."""
+process was killed has the same bytes. A file is streamed to the disk, frame by frame."""
 
 import io
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,8 @@ class _WellField:
     part: Callable[[np.ndarray], np.ndarray] = np.asarray
 
     def frame(self, snapshot: Snapshot) -> np.ndarray:
-        """The values at the points of the grid, shape (x, y, z, components...), in single precision."""
-        values = self.part(snapshot[self.source][(*self.index, ...)])
-        return np.moveaxis(values, range(self.order), range(-self.order, 0)).astype(_FLOAT)
+        """The values at the points of the grid, shape (components..., x, y, z), in single precision."""
+        return np.asarray(self.part(snapshot[self.source][(*self.index, ...)]), _FLOAT)
 
 
 def check_dataset(sweep: Sweep) -> None:
@@ -115,14 +114,17 @@ def write_dataset(sweep: Sweep) -> Path:
             folder.mkdir(exist_ok=True)
             replace_json(folder / PLAN, plan)
         axes = {axis.name: axis.coordinates for axis in next(iter(meshes.values())).axes}
+        statistics = _Statistics()
         for name, runs in files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            remove_temporaries((folder / name).parent)
-            if not (folder / name).exists():
-                _write_file(folder / name, sweep, runs, fields, axes)
+            path, seen = folder / name, statistics if name.startswith("data/train/") else _Statistics()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            remove_temporaries(path.parent)
+            if not path.exists():
+                _write_file(path, sweep, runs, fields, axes, seen)
+            elif seen is statistics and not (folder / STATS).exists():
+                deque(_frames([(0, field) for field in fields], runs, times, seen), maxlen=0)
         if not (folder / STATS).exists():
-            train = [folder / name for name in files if name.startswith("data/train/")]
-            replace_file(folder / STATS, dump_yaml(statistics(train)))
+            replace_file(folder / STATS, dump_yaml(statistics.found()))
     return folder
 
 
@@ -137,7 +139,9 @@ def _fields(name: str, entry: FieldEntry) -> Iterator[_WellField]:
         yield from (_WellField(f"{own}{end}", order, name, index, part) for own, index in parts)
 
 
-def _write_file(path: Path, sweep: Sweep, runs: Runs, fields: Sequence[_WellField], axes: Axes) -> None:
+def _write_file(
+    path: Path, sweep: Sweep, runs: Runs, fields: Sequence[_WellField], axes: Axes, statistics: "_Statistics"
+) -> None:
     """Writes one file: HDF5 makes the structure in memory, and the frames follow while the file is written."""
     times = frame_times(sweep).astype(_FLOAT)
     shape = (len(times), *map(len, axes.values()))
@@ -154,12 +158,14 @@ def _write_file(path: Path, sweep: Sweep, runs: Runs, fields: Sequence[_WellFiel
                 stored = reserve(group, field.name, extents, _FLOAT)
                 _attributes(stored, dim_varying=[True] * (len(axes)), sample_varying=True, time_varying=True)
                 placed.append((stored.id.get_offset(), field))
-    write_durably(path, stream(image, _frames(sorted(placed, key=lambda pair: pair[0]), runs, times)))
+    write_durably(path, stream(image, _frames(sorted(placed, key=lambda pair: pair[0]), runs, times, statistics)))
     sync_folder(path.parent)
 
 
-def _frames(placed: Sequence[tuple[int, _WellField]], runs: Runs, times: np.ndarray) -> Iterator[Any]:
-    """Every frame of every field: its offset in the file and its values."""
+def _frames(
+    placed: Sequence[tuple[int, _WellField]], runs: Runs, times: np.ndarray, statistics: "_Statistics"
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Every frame of every field: its offset in the file and its values (x, y, z, components...)."""
     for offset, field in placed:
         for run in runs:
             snapshots = [s for s in open_run(run.folder).snapshots[:] if field.source in s]
@@ -168,10 +174,12 @@ def _frames(placed: Sequence[tuple[int, _WellField]], runs: Runs, times: np.ndar
                 stored = f"its {len(found)} snapshots with {field.source} are not at the {len(times)} times"
                 now = "that output.snapshots describes now; remove the folder and run again"
                 raise RunFailure(f"{run.folder}: {stored} {now}")
+            before = None
             for snapshot in snapshots:
                 values = field.frame(snapshot)
-                yield offset, values
-                offset += values.nbytes
+                statistics.add(field, values, before)
+                yield offset, np.moveaxis(values, range(field.order), range(-field.order, 0))
+                offset, before = offset + values.nbytes, values
 
 
 def _describe(file: h5py.File, sweep: Sweep, runs: Runs, axes: Axes, times: np.ndarray) -> None:
@@ -212,30 +220,39 @@ def _attributes(item: h5py.File | h5py.Group | h5py.Dataset, **values: Any) -> N
         item.attrs[name] = np.bool_(value) if isinstance(value, bool) else value
 
 
-def statistics(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
-    """Mean, standard deviation and root mean square over all trajectories, frames and points of the fields in
-    `files`, and of their increments from frame to frame (`mean_delta`, ...): by field, for each component."""
-    sums: dict[tuple[str, str], Any] = {}
-    before: Any = None
-    for path in files:
-        with h5py.File(path, "r", locking=False) as opened:
-            file: Any = opened
-            space, frames = file.attrs["n_spatial_dims"], len(file["dimensions/time"])
-            stored = [item for order in range(3) for item in file[f"t{order}_fields"].items()]
-            for (name, field), index in product(stored, np.ndindex(file.attrs["n_trajectories"], frames)):
-                values = field[index]
-                # Numpy sums rows fast, not columns.
-                rows = np.ascontiguousarray(values.reshape(math.prod(values.shape[:space]), -1).T, np.float64)
-                parts = {"": rows} if index[1] == 0 else {"": rows, "_delta": rows - before}
-                for end, part in parts.items():
-                    moments = np.stack([part.mean(1), np.einsum("ij,ij->i", part, part) / part.shape[1]])
-                    number, total = sums.get((end, name), (0, 0))
-                    sums[end, name] = number + 1, total + moments.reshape(2, *values.shape[space:])
-                before = rows
-    found: dict[str, dict[str, Any]] = {}
-    for (end, name), (number, total) in sorted(sums.items()):
-        mean, square = total / number
-        deviation = np.maximum(square - mean**2, 0) ** 0.5
-        for key, value in (("mean", mean), ("rms", square**0.5), ("std", deviation)):
-            found.setdefault(f"{key}{end}", {})[name] = value.tolist()
-    return found
+class _Statistics:
+    """The sums behind `stats.yaml`: mean, standard deviation and root mean square over all trajectories, frames and
+    points, and those of the increments from frame to frame (`mean_delta`, ...), by field, for each component."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str], Any] = {}
+
+    def add(self, field: _WellField, values: np.ndarray, before: np.ndarray | None) -> None:
+        """Adds a frame (components..., x, y, z), and the increment since the frame `before`."""
+        for end, earlier in [("", None)] if before is None else [("", None), ("_delta", before)]:
+            number, total = self._sums.get((end, field.name), (0, 0))
+            shape = values.shape[: field.order]
+            moments = _moments(values.reshape(math.prod(shape), -1), earlier)
+            points = values.size // math.prod(shape)
+            self._sums[end, field.name] = number + points, total + moments.reshape(2, *shape)
+
+    def found(self) -> dict[str, dict[str, Any]]:
+        """The contents of stats.yaml."""
+        found: dict[str, dict[str, Any]] = {}
+        for (end, name), (number, total) in sorted(self._sums.items()):
+            mean, square = total / number
+            deviation = np.maximum(square - mean**2, 0) ** 0.5
+            for key, value in (("mean", mean), ("rms", square**0.5), ("std", deviation)):
+                found.setdefault(f"{key}{end}", {})[name] = value.tolist()
+        return found
+
+
+def _moments(values: np.ndarray, before: np.ndarray | None) -> np.ndarray:
+    """The sums of the rows of `values`, less those of `before`, and of their squares, (2, row), in double."""
+    total, piece = np.zeros((2, len(values))), 1 << 14  # points that stay in cache
+    for first in range(0, values.shape[1], piece):
+        part = values[:, first : first + piece].astype(np.float64)
+        if before is not None:
+            part -= before.reshape(values.shape)[:, first : first + piece]
+        total += part.sum(1), np.einsum("ij,ij->i", part, part)
+    return total

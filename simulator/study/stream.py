@@ -77,7 +77,9 @@ def _streamed(group: Group, batch: int, times: np.ndarray, fields: Sequence[str]
             config = on_one_device(runs[0].config)
             cluster = members.simulation.cluster if members else connect(config, discover(os.environ))
             members = _Members(config, group.keys if batch > 1 else (), cluster, batch, fields)
-        yield StreamedRuns(members.trajectories(runs, len(times)), times, runs)
+        parts = [members.trajectories(part, len(times)) for part in members.divided(runs)]
+        joined = parts[0] if len(parts) == 1 else jax.tree.map(lambda *own: jnp.concatenate(own), *parts)
+        yield StreamedRuns(joined, times, runs)
 
 
 class _Members:
@@ -87,7 +89,8 @@ class _Members:
         self, config: RunConfig, keys: Sequence[str], cluster: Cluster, size: int, fields: Sequence[str] | None
     ):  # fmt: skip
         self.simulation = Simulation(config, cluster=cluster, inputs=RunInputs(), report=lambda line: None)
-        self._step, self._size = BatchedStep(self.simulation, keys), size
+        self._step = BatchedStep(self.simulation, keys)
+        self._size = 1 if self._step.in_turn else size
         if self.simulation.populations:
             raise UserError("stream: runs with particles cannot be streamed; `simulator sweep run` writes them")
         self._fields = tuple(fields or config.output.snapshots.fields or self.simulation.model.stored)
@@ -95,6 +98,10 @@ class _Members:
         if unknown := [name for name in self._fields if name not in known]:
             meant = did_you_mean(unknown[0], known)
             raise UserError(f"stream: unknown field {unknown[0]!r}{meant} there are {', '.join(known)}")
+
+    def divided(self, runs: Sequence[SweepRun]) -> list[Sequence[SweepRun]]:
+        """The runs that are stepped together."""
+        return [runs[i : i + self._size] for i in range(0, len(runs), self._size)]
 
     def trajectories(self, runs: Sequence[SweepRun], frames: int) -> dict[str, jax.Array]:
         """Every frame of the runs by field, (run, time, component, x, y, z). No frame waits for the host."""
@@ -146,20 +153,19 @@ class _Members:
             state = run.advance(state, until)
             return state, {name: run.values(name)(state) for name in self._fields}
 
-        if self._size > 1:
-            together = jax.jit(jax.vmap(framed))
-
-            def called(*given: Any) -> Any:
-                try:
-                    return together(*given)
-                except UNTRACEABLE as error:
-                    said = str(error).partition("\n")[0]
-                    line = f"stream: these runs cannot be stepped together ({said}); use batch=1"
-                    raise UserError(line) from None
-
-            return called
         first, back = partial(jax.tree.map, lambda leaf: leaf[0]), partial(jax.tree.map, lambda leaf: leaf[None])
-        return lambda *given: back(framed(*map(first, given)))
+        own = jax.vmap(framed) if self._size > 1 else lambda *given: back(framed(*map(first, given)))
+        # A single run without values uses the programs that the simulation compiles for itself.
+        together = jax.jit(own) if self._step.keys or self._size > 1 else own
+
+        def called(*given: Any) -> Any:
+            try:
+                return together(*given)
+            except UNTRACEABLE as error:
+                said = str(error).partition("\n")[0]
+                raise UserError(f"stream: these runs cannot be stepped together ({said}); use batch=1") from None
+
+        return called
 
     @cached_property
     def _cut(self) -> Callable[[list[dict[str, jax.Array]]], dict[str, jax.Array]]:

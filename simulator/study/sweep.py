@@ -29,6 +29,7 @@ from simulator.config.run_config import Places
 from simulator.config.yaml12 import path_of, value_at
 from simulator.errors import UserError
 from simulator.files import replace_file, replace_json
+from simulator.measure import SeriesCadence
 from simulator.plan.step import Estimate, estimate
 from simulator.run.folder import PLAN, SWEEP, Found, RunFolder
 from simulator.run.refusals import check
@@ -255,14 +256,18 @@ def _alike(config: RunConfig) -> str:
 
 
 def _for_learning(config: RunConfig) -> RunConfig:
-    """The configuration with fewer small files, unless its file says otherwise: its snapshots become a data set."""
-    output, snapshots = config.output, config.output.snapshots
+    """The configuration with fewer rows and small files, unless its file says otherwise: its snapshots become a data
+    set."""
+    run, output, snapshots = config.run, config.output, config.output.snapshots
+    rows = output.diagnostics
+    if "diagnostics" not in output.model_fields_set:
+        rows = SeriesCadence(every=config.time.stop)
     if "index" not in snapshots.model_fields_set:
         snapshots = snapshots.model_copy(update={"index": False})
-        config = config.model_copy(update={"output": output.model_copy(update={"snapshots": snapshots})})
-    if "sync" in config.run.model_fields_set:
-        return config
-    return config.model_copy(update={"run": config.run.model_copy(update={"sync": False})})
+    if "sync" not in run.model_fields_set:
+        run = run.model_copy(update={"sync": False})
+    output = output.model_copy(update={"snapshots": snapshots, "diagnostics": rows})
+    return config.model_copy(update={"run": run, "output": output})
 
 
 def _overrides(base: str, assignment: Values, file: Path) -> list[Override]:

@@ -51,7 +51,7 @@ def test_a_killed_data_set_has_the_same_bytes_when_it_is_continued(study, monkey
     together(sweep)
     whole, done = contents(dataset.write_dataset(sweep)), sweep.runs[1]
     written = {path.name for path in done.folder.rglob("*.h5")} | {path.name for path in done.folder.glob("*.vtkhdf")}
-    assert written == {"p00000.h5", "spectra.h5", "slices.h5"} and main(["verify", str(done.folder)]) == 0  # no index
+    assert written == {"p00000.h5", "spectra.h5"} and main(["verify", str(done.folder)]) == 0  # no index
     advance, calls = Ensemble._stepped, []
 
     def stepped(self: Ensemble) -> Any:
