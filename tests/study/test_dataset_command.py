@@ -201,10 +201,13 @@ def test_a_sweep_is_shown_on_one_screen_with_what_a_learner_can_have(computed: S
     ("base", "batch"),
     [(BASE, 3), (BASE, 1), pytest.param(BASE.replace("count: 1", "count: 2"), 3, marks=pytest.mark.slow)],
 )
-def test_a_stream_has_the_values_of_the_snapshots(study, base: str, batch: int) -> None:
-    """Each run once, in an order that the seed chooses. Programs for other numbers of runs may round differently."""
+def test_a_stream_has_the_values_of_the_snapshots(study, base: str, batch: int, monkeypatch) -> None:
+    """Each run once, in an order that the seed chooses, together and, as for large runs, one run after another.
+    Programs for other numbers of runs may round differently."""
     sweep = study(STUDY, base)
     parts = list(stream(sweep, batch=batch, seed=SEED))
+    monkeypatch.setattr("simulator.study.batch._CACHE", 0)
+    in_turn = list(stream(sweep, batch=batch, seed=SEED))
     assert not sweep.folder.exists()
     assert [len(part.runs) for part in parts] == ([3, 1] if batch == 3 else [1] * 4)
     order = [run.index for part in parts for run in part.runs]
@@ -212,8 +215,9 @@ def test_a_stream_has_the_values_of_the_snapshots(study, base: str, batch: int) 
     assert {isinstance(part["velocity"], jax.Array) for part in parts} == {True}
     together(sweep)
     for name in ("velocity", "buoyancy"):
-        found = np.concatenate([part[name] for part in parts])
-        np.testing.assert_allclose(found, stored(sweep, name)[order], rtol=0, atol=1e-12)
+        for streamed in (parts, in_turn):
+            found = np.concatenate([part[name] for part in streamed])
+            np.testing.assert_allclose(found, stored(sweep, name)[order], rtol=0, atol=1e-12)
     np.testing.assert_allclose(parts[0].time, [0, 0.1, 0.2])
 
 
