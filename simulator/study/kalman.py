@@ -181,20 +181,16 @@ class Filter(ObservedRun):
         ]
         positions = np.concatenate(located)
         lattice = np.stack(np.meshgrid(*self._lattice, indexing="ij"), -1).reshape(-1, 3)[:, used]
-        weights = np.empty((len(lattice), count, count))
-        for place, own in zip(lattice, weights, strict=True):
+        squares, slopes = np.empty((len(lattice), count, count)), np.empty((len(lattice), count))
+        for number, place in enumerate(lattice):
             apart = abs(place - positions)
             r = np.sqrt((np.minimum(apart, box - apart) ** 2).sum(-1)) * 2 / self._radius
             taper = np.where(np.isnan(r), 1, _gaspari_cohn(r))
             near = taper > 0
             deviations = (off - mean)[:, near]
             tapered = deviations * taper[near]
-            values, vectors = np.linalg.eigh(tapered @ deviations.T)
-            values = 1 / ((count - 1) / rho + values)
-            shift = -(vectors * values) @ (vectors.T @ (tapered @ mean[near]))
-            change = shift[:, None] + (vectors * np.sqrt((count - 1) * values)) @ vectors.T
-            own[:] = 1 / count + change - change.mean(0)
-        return weights
+            squares[number], slopes[number] = tapered @ deviations.T, tapered @ mean[near]
+        return np.asarray(_combination(squares, slopes, rho))
 
     def _mixed(self, name: str, members: jax.Array, weights: Any) -> jax.Array:
         """The new members of a field: the combination differs from point to point."""
@@ -212,6 +208,19 @@ class Filter(ObservedRun):
             lambda own: transform.forward(transform.physical.constrain(member(own))), jnp.moveaxis(lattice, -1, 0)
         )
         return jax.vmap(lambda f: without_divergence(model, f))(new) if name in model.solenoidal else new
+
+
+@jax.jit
+def _combination(squares: jax.Array, slopes: jax.Array, rho: float) -> jax.Array:
+    """The coefficients of each place from Y' Y'^T and Y' d. The threads of numpy's BLAS take many times as long for
+    matrices as small as these."""
+    count = slopes.shape[-1]
+    values, vectors = jnp.linalg.eigh(squares)
+    values = 1 / ((count - 1) / rho + values)
+    shift = -jnp.einsum("pij,pj,pkj,pk->pi", vectors, values, vectors, slopes, optimize=True)
+    root = jnp.einsum("pij,pj,pkj->pik", vectors, jnp.sqrt((count - 1) * values), vectors)
+    change = shift[..., None] + root
+    return 1 / count + change - change.mean(1, keepdims=True)
 
 
 def _moments(fields: Fields) -> tuple[Fields, Fields]:
