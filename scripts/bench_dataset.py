@@ -9,9 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from simulator import Simulation, open_sweep, stream
@@ -39,17 +41,25 @@ dataset: {{split: [1, 0, 0]}}
 
 def steps_alone(sweep) -> float:
     """Seconds of the steps of all runs, which pause at the times of the frames, without compilation."""
-    (group,) = groups(sweep.runs)
+    (group,) = groups(sweep.runs, most=len(sweep.runs))
     simulation = Simulation(on_one_device(sweep.runs[0].config), report=lambda line: None)
     step, begin = BatchedStep(simulation, group.keys), simulation.state
     none = Until(np.float64(0), np.float64(0), np.int64(0))
     values = tuple(step.values(numbers(run.config)) for run in group.runs)
-    states = (begin,) * len(values)
-    jax.block_until_ready(step.together(values, states, (none,) * len(values)))
+    runs = range(len(values))
+    states = [jax.tree.map(jnp.copy, begin) for _ in runs]
+
+    def stepped(untils: list[Until]) -> None:
+        if step.in_turn:
+            for i, until in product(runs, untils):
+                states[i] = jax.block_until_ready(step.alone(values[i], states[i], until))
+            return
+        for until in untils:
+            states[:] = jax.block_until_ready(step.together(values, tuple(states), (until,) * len(values)))
+
+    stepped([none])
     began = time.perf_counter()
-    for end in frame_times(sweep)[1:]:
-        until = Until(np.float64(end), np.float64(np.inf), np.int64(1 << 40))
-        states = jax.block_until_ready(step.together(values, states, (until,) * len(values)))
+    stepped([Until(np.float64(end), np.float64(np.inf), np.int64(1 << 40)) for end in frame_times(sweep)[1:]])
     return time.perf_counter() - began
 
 
