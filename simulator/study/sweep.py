@@ -29,7 +29,6 @@ from simulator.config.run_config import Places
 from simulator.config.yaml12 import path_of, value_at
 from simulator.errors import UserError
 from simulator.files import replace_file, replace_json
-from simulator.measure import SeriesCadence
 from simulator.plan.step import Estimate, estimate
 from simulator.run.folder import PLAN, SWEEP, Found, RunFolder
 from simulator.run.refusals import check
@@ -259,14 +258,14 @@ def _for_learning(config: RunConfig) -> RunConfig:
     """The configuration with fewer rows and small files, unless its file says otherwise: its snapshots become a data
     set."""
     run, output, snapshots = config.run, config.output, config.output.snapshots
-    rows = output.diagnostics
-    if "diagnostics" not in output.model_fields_set:
-        rows = SeriesCadence(every=config.time.stop)
+    ends = {"every": config.time.stop, "every_steps": None}
+    rows = {name: getattr(output, name).model_copy(update=ends) for name in ("diagnostics", "spectra")}
+    rows = {name: row for name, row in rows.items() if name not in output.model_fields_set}
     if "index" not in snapshots.model_fields_set:
         snapshots = snapshots.model_copy(update={"index": False})
     if "sync" not in run.model_fields_set:
         run = run.model_copy(update={"sync": False})
-    output = output.model_copy(update={"snapshots": snapshots, "diagnostics": rows})
+    output = output.model_copy(update={"snapshots": snapshots, **rows})
     return config.model_copy(update={"run": run, "output": output})
 
 
