@@ -205,8 +205,7 @@ class Audit:
         self._saves = state.ledger if state else 0
         records = read_ledger(folder)
         self._records, self._exists = records or Records(), records is not None
-        self.expected = self._exists or self._saves > 0
-        """Whether the run has, or had, a ledger."""
+        self.expected = self._exists or self._saves > 0  # Whether the run has, or had, a ledger.
 
     def ledger_problem(self) -> str | None:
         """A description of the ledger's own damage; None if it is intact."""

@@ -111,8 +111,7 @@ class FieldEntry(_Entry):
     components: tuple[tuple[str, ...], ...] = ()
     axes: tuple[Axis, ...] = ()
     hermitian: bool = False
-    species: str | None = None
-    """The species of a record of particles, whose name is `SPECIES.RECORD`."""
+    species: str | None = None  # The species of a record of particles, whose name is `SPECIES.RECORD`.
     attributes: dict[str, Any] = {}
 
     @property

@@ -14,12 +14,9 @@ from simulator.config.yaml12 import dotted
 class Change(StrEnum):
     """The effect of a changed key on an existing run."""
 
-    FROZEN = "frozen"
-    """Another value makes another run, so a change is refused."""
-    CHANGEABLE = "changeable"
-    """The run continues; the change is printed."""
-    FREE = "free"
-    """The key is not compared."""
+    FROZEN = "frozen"  # Another value makes another run, so a change is refused.
+    CHANGEABLE = "changeable"  # The run continues; the change is printed.
+    FREE = "free"  # The key is not compared.
 
 
 class Difference(NamedTuple):

@@ -40,8 +40,7 @@ class Fitting:
 
     def __init__(self, config: RunConfig, machine: Machine, beside: float = 1.0):
         self._config, self._machine, self._beside = config, machine, beside
-        self._compiled: dict[str, Step] = {}
-        """The last compiled step, by the name of its transform."""
+        self._compiled: dict[str, Step] = {}  # The last compiled step, by the name of its transform.
 
     def fits(self, devices: int, shape: tuple[int, ...] | None = None) -> bool:
         """Whether a step fits; with `run.memory: auto`, whether the fast or the low-memory step fits."""

@@ -37,8 +37,7 @@ class Frames:
     source: str  # The file or folder from which the frames are read.
     particles: Callable[[int], list[np.ndarray]] = lambda i: []
     """The positions (2, particles) of each species next to the plane of frame i."""
-    colours: Callable[[int], dict[str, np.ndarray]] = lambda i: {}
-    """The colours of the fields in volume picture i."""
+    colours: Callable[[int], dict[str, np.ndarray]] = lambda i: {}  # The colours of the fields in volume picture i.
 
     def __len__(self) -> int:
         return len(self.times)

@@ -50,8 +50,7 @@ from simulator.words import short
 
 RECORD, RESULT, HISTORY = "assimilation.json", "result.npz", "history.csv"
 _PROGRAM = "simulator assimilate"
-_EVERY = 60.0
-"""Seconds between two checkpoints."""
+_EVERY = 60.0  # Seconds between two checkpoints.
 _OWN = {"variational": ("windows", "iterations", "tolerance"), "ensemble": ("members", "inflation", "radius")}
 _FREE = ("iterations", "tolerance", "output")
 Row = dict[str, float]
@@ -102,8 +101,7 @@ class AssimilationSettings(Settings):
 class Assimilation:
     file: str
     settings: AssimilationSettings
-    config: RunConfig
-    """The base."""
+    config: RunConfig  # The base.
     places: Places
 
     def error(self, key: str, message: str) -> UserError:

@@ -28,8 +28,7 @@ from simulator.study.runs import Group, SweepRun
 Values = dict[str, Any]  # Scalars by key: `model.viscosity`, `time.dt`.
 Measure = Callable[[Values, State], Any]
 MOST_MEMBERS = 64
-_CACHE = 1 << 15
-"""Bytes of a state from which on the runs of a batch evict each other from a CPU's cache."""
+_CACHE = 1 << 15  # Bytes of a state from which on the runs of a batch evict each other from a CPU's cache.
 
 
 def groups(runs: Sequence[SweepRun], parts: int = 1, most: int = MOST_MEMBERS) -> list[Group]:

@@ -28,8 +28,7 @@ from simulator.simulation.start import without_divergence
 from simulator.study.background import Prior
 from simulator.study.observations import Data, Observed, ObservedRun
 
-_PER_RADIUS = 3
-"""Points of the lattice of weights in a radius of localisation."""
+_PER_RADIUS = 3  # Points of the lattice of weights in a radius of localisation.
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,7 @@ from simulator.settings import InputPath, Positive, Settings
 from simulator.simulation.simulation import PhysicalFields, Simulation
 from simulator.study.background import Prior, freedom
 
-SPAN = 64
-"""Points that lie on a lattice with at most so many times their number are summed axis by axis."""
+SPAN = 64  # Points that lie on a lattice with at most so many times their number are summed axis by axis.
 _CLOSE = 1e-6
 _RESERVED = ("time", "x", "y", "z", "k", "error")
 Arrays = Mapping[str, np.ndarray]
@@ -72,15 +71,13 @@ class Observed:
     positions: np.ndarray | None = None
 
 
-Data = tuple[tuple[np.ndarray, np.ndarray], ...]
-"""Values and weights by kind of observation."""
+Data = tuple[tuple[np.ndarray, np.ndarray], ...]  # Values and weights by kind of observation.
 
 
 class ObservedRun:
     """A run from a start of the prior, beside its observations."""
 
-    shown = 0
-    """The time of the observations that lie beside the recovered flow."""
+    shown = 0  # The time of the observations that lie beside the recovered flow.
 
     def __init__(self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float):
         self.simulation, self.observed, self.background, self.dt = simulation, observed, background, dt

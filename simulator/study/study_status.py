@@ -78,11 +78,9 @@ class MemberState(StrEnum):
     """The state of a run."""
 
     WAITING = "waiting"
-    QUEUED = "queued"
-    """The run was submitted to Slurm and has not started."""
+    QUEUED = "queued"  # The run was submitted to Slurm and has not started.
     RUNNING = "running"
-    INTERRUPTED = "interrupted"
-    """The run has ended early and can be continued."""
+    INTERRUPTED = "interrupted"  # The run has ended early and can be continued.
     FAILED = "failed"
     DONE = "done"
 

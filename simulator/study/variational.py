@@ -29,8 +29,7 @@ from simulator.study.background import Prior, freedom
 from simulator.study.observations import Data, Observed, ObservedRun
 
 Control = dict[str, jax.Array]
-MEMORY = 12
-"""Pairs of differences of L-BFGS, as many fields of each kind in memory."""
+MEMORY = 12  # Pairs of differences of L-BFGS, as many fields of each kind in memory.
 _SUFFICIENT, _TRIALS = 1e-4, 12
 Scale = dict[str, jax.Array]
 Row = dict[str, float]
@@ -46,11 +45,9 @@ class Iterate:
     scale: Scale
     """The square roots of the variances with which L-BFGS begins, relative to the prior, by field and shell."""
     cost: float
-    misfit: float
-    """The mean square of (H(state) - y) / error; noise alone gives 1."""
+    misfit: float  # The mean square of (H(state) - y) / error; noise alone gives 1.
     window: int = 0
-    count: int = 0
-    """The iterations in the window so far."""
+    count: int = 0  # The iterations in the window so far.
 
     @property
     def numbers(self) -> dict[str, Any]:

@@ -77,13 +77,12 @@ def test_files_and_steps_by_hand() -> None:
 
 def test_a_start_from_a_snapshot_that_keeps_its_time_takes_only_the_steps_that_are_left(tmp_path) -> None:
     stored = save(tmp_path, 3, tiny(3, n=16), {"time": 1.5, "box": [1, 1, 1]})
-    block, of = (
+    start, of = (
         "initial={kind: snapshot, path: %s, time: %s}",
-        ("time.stop=2", "grid.shape=16,16,16", "grid.box=1,1,1"),
+        ["time.stop=2", "grid.shape=16,16,16", "grid.box=1,1,1"],
     )
-    kept, whole = (
-        estimated_steps(config_of("navier_stokes", block % (stored, time), *of)).count for time in ("keep", "reset")
-    )
+    configs = (config_of("navier_stokes", start % (stored, time), *of) for time in ("keep", "reset"))
+    kept, whole = (estimated_steps(config).count for config in configs)
     assert 4 * (kept - 1) < whole <= 4 * kept
 
 

@@ -23,8 +23,12 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         for old, new in (("[32, 32]", "[16, 16]"), ("128, 128", "32, 32"), ("n: 40", "n: 5"), ("9.6", "0.4")):
             text = text.replace(old, new)
         (folder / name).write_text(text)
-    dataset = [sys.executable, "-m", "simulator", "dataset", "sweep_reference_2d.yaml"]
-    subprocess.run(dataset, cwd=folder, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "simulator", "dataset", "sweep_reference_2d.yaml"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
     options = ["--frames", "1", "--updates", "40", "--batch", "4", str(folder / "coarse_2d.yaml")]
     return [sys.executable, SCRIPT, *options, str(folder / "outputs/coarse_2d/reference_2d/dataset")]
 
@@ -35,9 +39,7 @@ def test_a_corrector_learns_and_a_killed_training_continues(training: list[str],
     assert float(whole.split("reduced by ")[1].split()[0]) > 1.05
     assert (tmp_path / "whole" / "corrector.png").stat().st_size > 10_000
     killed = subprocess.Popen(stopped, stdout=subprocess.PIPE, text=True)
-    for line in killed.stdout or ():
-        if line.startswith("update 20"):
-            break
+    assert any(line.startswith("update 20") for line in killed.stdout or ())
     killed.kill()
     killed.wait()
     subprocess.run(stopped, check=True, capture_output=True)

@@ -38,8 +38,7 @@ def described(kernels: str, platform: str) -> str:
 STAGE, BLANK = "simulator_stage", "simulator_blank"
 WEAVE, GATHER, DEPOSIT = "simulator_weave", "simulator_gather", "simulator_deposit"
 SORT, KICK, DRIFT, ADVANCE = "simulator_sort", "simulator_kick", "simulator_drift", "simulator_advance"
-LEAVE, RESTORE = "simulator_leave", "simulator_restore"
-"""Targets of `jax.ffi.ffi_call`."""
+LEAVE, RESTORE = "simulator_leave", "simulator_restore"  # Targets of `jax.ffi.ffi_call`.
 
 
 class Library:
