@@ -3,8 +3,7 @@
     python tests/pairs/cover.py        # writes cases.txt and refused.txt beside this file
 
 The program itself says what it supports: a pair is supported if `simulator check` accepts it in some model. What it
-refuses, and in which words, is in refused.txt, so that a feature that is lost shows up in a diff.
-"""
+refuses, and in which words, is in refused.txt, so that a feature that is lost shows up in a diff."""
 
 import contextlib
 import itertools

@@ -2,8 +2,7 @@
 
 A factor has levels by name; a level is a fragment of a configuration, or a function that makes one from the fragments
 of the factors above it. The first level of a factor is its default, which asks for nothing. Every part of every
-registry is a level (`test_every_registered_part_is_in_the_table`).
-"""
+registry is a level (`test_every_registered_part_is_in_the_table`)."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy

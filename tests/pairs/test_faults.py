@@ -1,7 +1,6 @@
 """Faults of runs of many processes, of ensembles and of sweeps: each ends equal to the undisturbed one, or in a line.
 
-python tests/pairs/test_faults.py 20        # twenty kills of each subject
-"""
+python tests/pairs/test_faults.py 20        # twenty kills of each subject"""
 
 import contextlib
 import os

@@ -1,7 +1,6 @@
 """Every pair of parts on every layout: it ends, agrees with one device, verifies, continues, or is refused in a line.
 
-The cases are a pairwise cover (`cover.py`) of the parts in `table.py`. Each takes four steps on each layout.
-"""
+The cases are a pairwise cover (`cover.py`) of the parts in `table.py`. Each takes four steps on each layout."""
 
 import itertools
 import json

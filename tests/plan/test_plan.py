@@ -81,7 +81,7 @@ def test_a_start_from_a_snapshot_that_keeps_its_time_takes_only_the_steps_that_a
         "initial={kind: snapshot, path: %s, time: %s}",
         ["time.stop=2", "grid.shape=16,16,16", "grid.box=1,1,1"],
     )
-    configs = (config_of("navier_stokes", start % (stored, time), *of) for time in ("keep", "reset"))
+    configs = [config_of("navier_stokes", start % (stored, time), *of) for time in ("keep", "reset")]
     kept, whole = (estimated_steps(config).count for config in configs)
     assert 4 * (kept - 1) < whole <= 4 * kept
 
