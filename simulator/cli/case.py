@@ -132,7 +132,7 @@ def _about(path: Path) -> str:
 def _document(source: Path) -> dict[str, Any]:
     from simulator.config import read_yaml
 
-    return read_yaml(source).value
+    return read_yaml(source, of="").value
 
 
 def _files(source: Path) -> list[str]:
