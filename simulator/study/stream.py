@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from simulator.archive.states import RunInputs
 from simulator.cluster import discover
@@ -77,9 +78,7 @@ def _streamed(group: Group, batch: int, times: np.ndarray, fields: Sequence[str]
             config = on_one_device(runs[0].config)
             cluster = members.simulation.cluster if members else connect(config, discover(os.environ))
             members = _Members(config, group.keys if batch > 1 else (), cluster, batch, fields)
-        parts = [members.trajectories(part, len(times)) for part in members.divided(runs)]
-        joined = parts[0] if len(parts) == 1 else jax.tree.map(lambda *own: jnp.concatenate(own), *parts)
-        yield StreamedRuns(joined, times, runs)
+        yield StreamedRuns(members.trajectories(runs, len(times)), times, runs)
 
 
 class _Members:
@@ -99,12 +98,25 @@ class _Members:
             meant = did_you_mean(unknown[0], known)
             raise UserError(f"stream: unknown field {unknown[0]!r}{meant} there are {', '.join(known)}")
 
-    def divided(self, runs: Sequence[SweepRun]) -> list[Sequence[SweepRun]]:
-        """The runs that are stepped together."""
-        return [runs[i : i + self._size] for i in range(0, len(runs), self._size)]
-
     def trajectories(self, runs: Sequence[SweepRun], frames: int) -> dict[str, jax.Array]:
         """Every frame of the runs by field, (run, time, component, x, y, z). No frame waits for the host."""
+        size, clocks = self._size, []
+        places = -(-len(runs) // size) * size
+        shapes = jax.eval_shape(self._values, self.simulation.template)
+        whole = jax.tree.map(lambda a: jnp.empty((places, frames, *a.shape), a.dtype), shapes)
+        for first in range(0, len(runs), size):
+            together = runs[first : first + size]
+            for frame, (values, clock) in enumerate(self._frames(together, frames)):
+                whole = self._placed(whole, values, first, frame)
+                clocks.append((together, clock))
+        for together, clock in clocks:
+            for run, step, time, dt in zip(together, *jax.device_get(clock), strict=False):
+                if not np.isfinite(dt):
+                    raise RunFailure(f"stream: run {run.index} is not finite after t = {time:g}, step {step}")
+        return whole if places == len(runs) else {name: array[: len(runs)] for name, array in whole.items()}
+
+    def _frames(self, runs: Sequence[SweepRun], frames: int) -> Iterator[tuple[dict[str, jax.Array], Any]]:
+        """The values, and step, time and dt, of runs that are stepped together, at each frame."""
         # The program is compiled for `size` runs; the places of a smaller batch hold a run that takes no steps.
         idle = (self._size - len(runs)) * [0]
         places = [*range(len(runs)), *idle]
@@ -113,23 +125,15 @@ class _Members:
         configs, first = [run.config for run in runs], self.simulation.first_time
         stops = [_stops(events(c.output), c.time.stop, first, frames) for c in configs]
         stack = partial(jax.tree.map, lambda *leaves: np.stack(leaves))
-        states, seen, clocks = self._joined(*(begun[i] for i in places)), [], []
-        frame_fields: dict[str, jax.Array] = {}
+        states = self._joined(*(begun[i] for i in places))
         shared = stack(*(values[i] for i in places))
         for frame in range(frames):
+            found: Any = ()
             for turn in range(max(len(own[frame]) for own in stops)):
                 ends = [own[frame][turn] if turn < len(own[frame]) else None for own in stops]
-                states, frame_fields = self._framed(
-                    shared, states, stack(*map(_until, [*ends, *(None for _ in idle)]))
-                )
-            seen.append(frame_fields)
-            clocks.append((states.step, states.time, states.dt))
-        fields = self._cut(seen)
-        for steps, times, lengths in jax.device_get(clocks):
-            for run, step, time, dt in zip(runs, steps, times, lengths, strict=False):
-                if not np.isfinite(dt):
-                    raise RunFailure(f"stream: run {run.index} is not finite after t = {time:g}, step {step}")
-        return {name: array[: len(runs)] for name, array in fields.items()}
+                until = stack(*map(_until, [*ends, *(None for _ in idle)]))
+                states, *found = self._framed(shared, states, until)
+            yield found
 
     def _start(self, run: SweepRun) -> State:
         own = self.simulation
@@ -145,18 +149,19 @@ class _Members:
         return jax.jit(lambda *states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states))
 
     @cached_property
-    def _framed(self) -> Callable[[Values, State, Until], tuple[State, dict[str, jax.Array]]]:
-        """The compiled function from values, states and ends of all runs, stacked, to new states and their fields."""
+    def _framed(self) -> Callable[[Values, State, Until], tuple[State, dict[str, jax.Array], Any]]:
+        """The compiled function from values, states and ends of all runs, stacked, to new states, the values of their
+        fields, and their clocks."""
 
-        def framed(values: Values, state: State, until: Until) -> tuple[State, dict[str, jax.Array]]:
+        def framed(values: Values, state: State, until: Until) -> tuple[State, dict[str, jax.Array], Any]:
             run = self.simulation.varied(values) if values else self.simulation
             state = run.advance(state, until)
-            return state, {name: run.values(name)(state) for name in self._fields}
+            return state, self._values(state, run), (state.step, state.time, state.dt)
 
         first, back = partial(jax.tree.map, lambda leaf: leaf[0]), partial(jax.tree.map, lambda leaf: leaf[None])
         own = jax.vmap(framed) if self._size > 1 else lambda *given: back(framed(*map(first, given)))
         # A single run without values uses the programs that the simulation compiles for itself.
-        together = jax.jit(own) if self._step.keys or self._size > 1 else own
+        together = jax.jit(own, donate_argnums=1) if self._step.keys or self._size > 1 else own
 
         def called(*given: Any) -> Any:
             try:
@@ -167,18 +172,25 @@ class _Members:
 
         return called
 
-    @cached_property
-    def _cut(self) -> Callable[[list[dict[str, jax.Array]]], dict[str, jax.Array]]:
-        """The compiled function that joins the frames, without padding, in the snapshots' precision."""
+    def _values(self, state: State, run: Simulation | None = None) -> dict[str, jax.Array]:
+        """The fields of a frame without padding, in the snapshots' precision."""
         config = self.simulation.config
         inside = (..., *(slice(n) for n in config.grid.shape))
         single = config.output.snapshots.precision == "single"
+        found = {name: (run or self.simulation).values(name)(state)[inside] for name in self._fields}
+        return {n: a.astype(_SINGLE.get(str(a.dtype), a.dtype)) if single else a for n, a in found.items()}
 
-        def stack(*frames: jax.Array) -> jax.Array:
-            joined = jnp.stack([frame[inside] for frame in frames], 1)
-            return joined.astype(_SINGLE.get(str(joined.dtype), joined.dtype) if single else joined.dtype)
+    @cached_property
+    def _placed(self) -> Callable[..., dict[str, jax.Array]]:
+        """The compiled function that writes a frame of runs, from the run `first` on, into the trajectories."""
 
-        return jax.jit(lambda seen: jax.tree.map(stack, *seen))
+        def placed(whole: Any, frames: Any, first: Any, frame: Any) -> Any:
+            def write(array: jax.Array, values: jax.Array) -> jax.Array:
+                return lax.dynamic_update_slice(array, values[:, None], (first, frame, *(0,) * (array.ndim - 2)))
+
+            return jax.tree.map(write, whole, frames)
+
+        return jax.jit(placed, donate_argnums=0)
 
 
 def _until(end: float | None) -> Until:
