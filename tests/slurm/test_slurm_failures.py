@@ -127,12 +127,11 @@ with failure.contained(allocation):
 def test_a_first_process_that_never_comes_is_named_with_its_host(slurm, tmp_path):
     (script := tmp_path / "late.py").write_text(LATE)
     (tmp_path / "run").mkdir()
-    step = "-N2 --ntasks-per-node=2 --kill-on-bad-exit=1"
+    nodes = sorted({*slurm.run("sinfo", "-h", "-N", "-p", "test", "-o", "%N").stdout.split()})[:2]
+    step = f"-N2 -w {','.join(nodes)} --ntasks-per-node=2 --kill-on-bad-exit=1"
     done = slurm.srun(step, sys.executable, str(script), str(tmp_path / "run"))
     assert done.returncode == 1 and "Check failure" not in done.stderr, "no stack of C++"
     said = [line for line in done.stderr.splitlines() if line.startswith("simulator: ") and "did not come" in line]
     assert 1 <= len(said) <= 2, "process 1, and at most the first one of the other node"
-    # A step takes the first nodes of an idle cluster.
-    first = min(slurm.run("sinfo", "-h", "-N", "-p", "test", "-o", "%N").stdout.split())
-    assert re.match(rf"simulator: process 0 of 4 \({re.escape(first)}\) did not come within 12 s", said[0])
+    assert re.match(rf"simulator: process 0 of 4 \({re.escape(nodes[0])}\) did not come within 12 s", said[0])
     assert "published no address" in said[0]
