@@ -18,7 +18,7 @@ import numpy as np
 
 from simulator import Simulation, open_sweep, stream
 from simulator.simulation.advance import Until
-from simulator.study.batch import BatchedStep, groups, numbers, on_one_device
+from simulator.study.batch import NO_STEPS, BatchedStep, groups, numbers, on_one_device
 from simulator.study.dataset import frame_times
 
 COMMON = "initial: {kind: random, peak: 4, seed: 1%s}\nprecision: single\noutput: {directory: out, "
@@ -44,7 +44,6 @@ def steps_alone(sweep) -> float:
     (group,) = groups(sweep.runs, most=len(sweep.runs))
     simulation = Simulation(on_one_device(sweep.runs[0].config), report=lambda line: None)
     step, begin = BatchedStep(simulation, group.keys), simulation.state
-    none = Until(np.float64(0), np.float64(0), np.int64(0))
     values = tuple(step.values(numbers(run.config)) for run in group.runs)
     runs = range(len(values))
     states = [jax.tree.map(jnp.copy, begin) for _ in runs]
@@ -57,7 +56,7 @@ def steps_alone(sweep) -> float:
         for until in untils:
             states[:] = jax.block_until_ready(step.together(values, tuple(states), (until,) * len(values)))
 
-    stepped([none])
+    stepped([NO_STEPS])
     began = time.perf_counter()
     stepped([Until(np.float64(end), np.float64(np.inf), np.int64(1 << 40)) for end in frame_times(sweep)[1:]])
     return time.perf_counter() - began

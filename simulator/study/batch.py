@@ -28,6 +28,7 @@ from simulator.study.runs import Group, SweepRun
 Values = dict[str, Any]  # Scalars by key: `model.viscosity`, `time.dt`.
 Measure = Callable[[Values, State], Any]
 MOST_MEMBERS = 64
+NO_STEPS = Until(np.float64(0), np.float64(0), np.int64(0))
 _CACHE = 1 << 15  # Bytes of a state from which on the runs of a batch evict each other from a CPU's cache.
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from simulator.archive.state import CONFIG
 from simulator.archive.states import RunInputs
@@ -34,11 +33,9 @@ from simulator.run.signals import SignalFlags
 from simulator.simulation.advance import Until
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
-from simulator.study.batch import BatchedStep, numbers, on_one_device
+from simulator.study.batch import NO_STEPS, BatchedStep, numbers, on_one_device
 from simulator.study.runner import CANNOT
 from simulator.study.study_status import ended, last_line, outcome, read_record
-
-_NONE = Until(np.float64(0), np.float64(0), np.int64(0))  # no steps
 
 
 class Ensemble:
@@ -59,7 +56,7 @@ class Ensemble:
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.simulation.template)
         idle = self.simulation.placed(zeros)
         if self.step.in_turn:
-            jax.block_until_ready(self.step.alone(self.values[0], idle, _NONE))
+            jax.block_until_ready(self.step.alone(self.values[0], idle, NO_STEPS))
             return
         self._latest = dict.fromkeys(self._working, idle)
         jax.block_until_ready(self._stepped())
@@ -99,7 +96,7 @@ class Ensemble:
         """The states of all runs after the requested steps. A run that has ended stays in the batch but takes no
         steps, so that the program is not compiled again."""
         places = range(len(self.values))
-        untils = tuple(self._requests[i][1] if i in self._requests else _NONE for i in places)
+        untils = tuple(self._requests[i][1] if i in self._requests else NO_STEPS for i in places)
         return self.step.together(tuple(self.values), tuple(self._latest[i] for i in places), untils)
 
 

@@ -22,7 +22,7 @@ from simulator.run.schedule import Event, Schedule, events
 from simulator.simulation.advance import Until
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
-from simulator.study.batch import UNTRACEABLE, BatchedStep, Values, groups, numbers, on_one_device
+from simulator.study.batch import NO_STEPS, UNTRACEABLE, BatchedStep, Values, groups, numbers, on_one_device
 from simulator.study.dataset import check_alike, frame_times
 from simulator.study.runs import Group, SweepRun
 from simulator.study.sweep import Sweep, open_sweep
@@ -105,12 +105,11 @@ class _Members:
         shapes = jax.eval_shape(self._values, self.simulation.template)
         whole = jax.tree.map(lambda a: jnp.empty((places, frames, *a.shape), a.dtype), shapes)
         for first in range(0, len(runs), size):
-            together = runs[first : first + size]
-            for frame, (values, clock) in enumerate(self._frames(together, frames)):
+            for frame, (values, clock) in enumerate(self._frames(runs[first : first + size], frames)):
                 whole = self._placed(whole, values, first, frame)
-                clocks.append((together, clock))
-        for together, clock in clocks:
-            for run, step, time, dt in zip(together, *jax.device_get(clock), strict=False):
+                clocks.append((first, clock))
+        for first, clock in jax.device_get(clocks):
+            for run, step, time, dt in zip(runs[first:], *clock, strict=False):
                 if not np.isfinite(dt):
                     raise RunFailure(f"stream: run {run.index} is not finite after t = {time:g}, step {step}")
         return whole if places == len(runs) else {name: array[: len(runs)] for name, array in whole.items()}
@@ -195,8 +194,7 @@ class _Members:
 
 def _until(end: float | None) -> Until:
     """Steps to the time `end`, or none."""
-    none = end is None
-    return Until(np.float64(0 if none else end), np.float64(np.inf), np.int64(0) if none else _ALL)
+    return NO_STEPS if end is None else Until(np.float64(end), np.float64(np.inf), _ALL)
 
 
 @lru_cache
