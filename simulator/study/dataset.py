@@ -13,6 +13,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,10 +163,43 @@ def _write_file(
     sync_folder(path.parent)
 
 
+@dataclass(frozen=True)
+class _Frame:
+    """A frame of a field: its values (components..., x, y, z), the same in the order of the file (x, y, z,
+    components...), and the sums for the statistics, over its points and over its increment since the frame before."""
+
+    values: np.ndarray
+    stored: np.ndarray
+    sums: tuple[np.ndarray, ...]
+
+
 def _frames(
     placed: Sequence[tuple[int, _WellField]], runs: Runs, times: np.ndarray, statistics: "_Statistics"
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Every frame of every field: its offset in the file and its values (x, y, z, components...)."""
+    """Every frame of every field: its offset in the file and its values (x, y, z, components...), made on all cores."""
+
+    def taken(offset: int, field: _WellField, future: Future[_Frame]) -> tuple[int, np.ndarray]:
+        frame = future.result()
+        statistics.add(field, frame)
+        return offset, frame.stored
+
+    cores, before = len(os.sched_getaffinity(0)), None
+    waiting: deque[tuple[int, _WellField, Future[_Frame]]] = deque()
+    with ThreadPoolExecutor(cores) as pool:
+        for offset, field, snapshot, first in _wanted(placed, runs, times):
+            before = pool.submit(_frame, field, snapshot, None if first else before)
+            waiting.append((offset, field, before))
+            if len(waiting) > cores:
+                yield taken(*waiting.popleft())
+        while waiting:
+            yield taken(*waiting.popleft())
+
+
+def _wanted(
+    placed: Sequence[tuple[int, _WellField]], runs: Runs, times: np.ndarray
+) -> Iterator[tuple[int, _WellField, Snapshot, bool]]:
+    """The offset of every frame in the file, its field and snapshot, and whether it is the first of its run, in the
+    order of the file. Raises RunFailure if the frames of a run are not at `times`."""
     for offset, field in placed:
         for run in runs:
             snapshots = [s for s in open_run(run.folder).snapshots[:] if field.source in s]
@@ -174,12 +208,17 @@ def _frames(
                 stored = f"its {len(found)} snapshots with {field.source} are not at the {len(times)} times"
                 now = "that output.snapshots describes now; remove the folder and run again"
                 raise RunFailure(f"{run.folder}: {stored} {now}")
-            before = None
-            for snapshot in snapshots:
-                values = field.frame(snapshot)
-                statistics.add(field, values, before)
-                yield offset, np.moveaxis(values, range(field.order), range(-field.order, 0))
-                offset, before = offset + values.nbytes, values
+            for number, snapshot in enumerate(snapshots):
+                yield offset, field, snapshot, number == 0
+                offset += math.prod(snapshot[field.source].shape[len(field.index) :]) * _FLOAT.itemsize
+
+
+def _frame(field: _WellField, snapshot: Snapshot, before: Future[_Frame] | None) -> _Frame:
+    values = field.frame(snapshot)
+    rows = values.reshape(math.prod(values.shape[: field.order]), -1)
+    earlier = [None] if before is None else [None, before.result().values.reshape(rows.shape)]
+    stored = np.ascontiguousarray(np.moveaxis(values, range(field.order), range(-field.order, 0)))
+    return _Frame(values, stored, tuple(_sums(rows, frame) for frame in earlier))
 
 
 def _describe(file: h5py.File, sweep: Sweep, runs: Runs, axes: Axes, times: np.ndarray) -> None:
@@ -227,14 +266,13 @@ class _Statistics:
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str], Any] = {}
 
-    def add(self, field: _WellField, values: np.ndarray, before: np.ndarray | None) -> None:
-        """Adds a frame (components..., x, y, z), and the increment since the frame `before`."""
-        for end, earlier in [("", None)] if before is None else [("", None), ("_delta", before)]:
+    def add(self, field: _WellField, frame: _Frame) -> None:
+        """Adds a frame, and the increment since the frame before it."""
+        shape = frame.values.shape[: field.order]
+        for end, sums in zip(("", "_delta"), frame.sums, strict=False):
             number, total = self._sums.get((end, field.name), (0, 0))
-            shape = values.shape[: field.order]
-            moments = _moments(values.reshape(math.prod(shape), -1), earlier)
-            points = values.size // math.prod(shape)
-            self._sums[end, field.name] = number + points, total + moments.reshape(2, *shape)
+            points = frame.values.size // math.prod(shape)
+            self._sums[end, field.name] = number + points, total + sums.reshape(2, *shape)
 
     def found(self) -> dict[str, dict[str, Any]]:
         """The contents of stats.yaml."""
@@ -247,12 +285,12 @@ class _Statistics:
         return found
 
 
-def _moments(values: np.ndarray, before: np.ndarray | None) -> np.ndarray:
-    """The sums of the rows of `values`, less those of `before`, and of their squares, (2, row), in double."""
-    total, piece = np.zeros((2, len(values))), 1 << 14  # points that stay in cache
-    for first in range(0, values.shape[1], piece):
-        part = values[:, first : first + piece].astype(np.float64)
+def _sums(rows: np.ndarray, before: np.ndarray | None) -> np.ndarray:
+    """The sums of the rows, less those of `before`, and of their squares, (2, row), in double precision."""
+    total, piece = np.zeros((2, len(rows))), 1 << 14  # points that stay in cache
+    for first in range(0, rows.shape[1], piece):
+        part = rows[:, first : first + piece].astype(np.float64)
         if before is not None:
-            part -= before.reshape(values.shape)[:, first : first + piece]
+            part -= before[:, first : first + piece]
         total += part.sum(1), np.einsum("ij,ij->i", part, part)
     return total
