@@ -211,7 +211,7 @@ def dataset(args: argparse.Namespace) -> int:
     if elsewhere:
         print(f"{len(elsewhere)} runs are queued or running elsewhere; the same command goes on after them")
         return 3
-    jobs = usual_jobs([run.config for run in sweep.runs]) if args.jobs is None else args.jobs
+    jobs = usual_jobs(sweep.runs) if args.jobs is None else args.jobs
     code = run_missing(sweep, jobs=jobs, batch=True, whole=True)
     unfinished = [s for s in statuses_of(folders) if s.stage is not MemberState.DONE]
     if unfinished:

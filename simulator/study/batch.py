@@ -23,13 +23,12 @@ from simulator.simulation import start
 from simulator.simulation.advance import Until
 from simulator.simulation.compiling import ROOM
 from simulator.simulation.simulation import Simulation
-from simulator.study.runs import Group, SweepRun
+from simulator.study.runs import CACHE, Group, SweepRun
 
 Values = dict[str, Any]  # Scalars by key: `model.viscosity`, `time.dt`.
 Measure = Callable[[Values, State], Any]
 MOST_MEMBERS = 64
 NO_STEPS = Until(np.float64(0), np.float64(0), np.int64(0))
-_CACHE = 1 << 15  # Bytes of a state from which on the runs of a batch evict each other from a CPU's cache.
 
 
 def groups(runs: Sequence[SweepRun], parts: int = 1, most: int = MOST_MEMBERS) -> list[Group]:
@@ -101,7 +100,7 @@ class BatchedStep:
     def in_turn(self) -> bool:
         """Whether the runs share the program of one run, because stepping them together would not be faster."""
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._simulation.template))
-        return size > _CACHE and self._simulation.cluster.devices[0].platform == "cpu"
+        return size > CACHE and self._simulation.cluster.devices[0].platform == "cpu"
 
     @cached_property
     def alone(self) -> Callable[[Values, State, Until], State]:

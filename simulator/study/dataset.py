@@ -176,7 +176,7 @@ class _Frame:
 def _frames(
     placed: Sequence[tuple[int, _WellField]], runs: Runs, times: np.ndarray, statistics: "_Statistics"
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Every frame of every field: its offset in the file and its values (x, y, z, components...), made on all cores."""
+    """Every frame of every field: its offset in the file and its values (x, y, z, components...). All cores work."""
 
     def taken(offset: int, field: _WellField, future: Future[_Frame]) -> tuple[int, np.ndarray]:
         frame = future.result()

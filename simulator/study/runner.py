@@ -24,7 +24,7 @@ from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.study import study_status
 from simulator.study.report import Display
-from simulator.study.runs import Group, SweepRun
+from simulator.study.runs import CACHE, Group, SweepRun
 from simulator.study.study_status import LOG, MemberState, MemberStatus, last_line, read_record, status_of
 from simulator.study.sweep import Sweep
 
@@ -207,11 +207,14 @@ def slots(jobs: int, configs: Sequence[RunConfig], environ: Mapping[str, str]) -
     return [Slot(frozenset(_share(cores, i, jobs)), environ) for i, environ in enumerate(own)]
 
 
-def usual_jobs(configs: Sequence[RunConfig]) -> int:
-    """A process for each core, with eight runs or more; one process for GPUs and for runs on several devices."""
-    if any(c.devices.count not in ("auto", 1) or (c.devices.platform != "cpu" and has_gpu_plugin()) for c in configs):
+def usual_jobs(runs: Sequence[SweepRun]) -> int:
+    """A process for each core if each gets two runs or more, or eight of runs that are small enough to be stepped
+    together; one process for GPUs and for runs on several devices."""
+    devices = [run.config.devices for run in runs]
+    if any(own.count not in ("auto", 1) or (own.platform != "cpu" and has_gpu_plugin()) for own in devices):
         return 1
-    return max(1, min(len(os.sched_getaffinity(0)), len(configs) // 8))
+    least = 2 if max(run.estimate.state for run in runs) > CACHE else 8
+    return max(1, min(len(os.sched_getaffinity(0)), len(runs) // least))
 
 
 def _share(items: Sequence[Any], i: int, parts: int) -> Sequence[Any]:

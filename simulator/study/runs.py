@@ -13,6 +13,10 @@ from simulator.plan.step import Estimate
 from simulator.simulation.varied import walk
 
 
+CACHE = 1 << 15
+"""Bytes of a state from which on the runs of a batch evict each other from a CPU's cache."""
+
+
 @dataclass(frozen=True)
 class SweepRun:
     """One run of a sweep. `values`: the keys that the sweep sets, with their values in the run's configuration."""

@@ -206,7 +206,7 @@ def test_a_stream_has_the_values_of_the_snapshots(study, base: str, batch: int, 
     Programs for other numbers of runs may round differently."""
     sweep = study(STUDY, base)
     parts = list(stream(sweep, batch=batch, seed=SEED))
-    monkeypatch.setattr("simulator.study.batch._CACHE", 0)
+    monkeypatch.setattr("simulator.study.batch.CACHE", 0)
     in_turn = list(stream(sweep, batch=batch, seed=SEED))
     assert not sweep.folder.exists()
     assert [len(part.runs) for part in parts] == ([3, 1] if batch == 3 else [1] * 4)
