@@ -198,7 +198,7 @@ def dataset(args: argparse.Namespace) -> int:
 
     example: simulator dataset configs/sweep_dataset_2d.yaml"""
     from simulator.study import open_sweep
-    from simulator.study.dataset import check_dataset, write_dataset
+    from simulator.study.dataset import DatasetWriter, check_dataset
     from simulator.study.execution import run_missing
     from simulator.study.runner import usual_jobs
     from simulator.study.study_status import MemberState, statuses_of
@@ -212,12 +212,14 @@ def dataset(args: argparse.Namespace) -> int:
         print(f"{len(elsewhere)} runs are queued or running elsewhere; the same command goes on after them")
         return 3
     jobs = usual_jobs(sweep.runs) if args.jobs is None else args.jobs
-    code = run_missing(sweep, jobs=jobs, batch=True, whole=True)
-    unfinished = [s for s in statuses_of(folders) if s.stage is not MemberState.DONE]
-    if unfinished:
-        print(f"the data set is written when all runs are done; {len(unfinished)} are not")
-        return code or 3
-    folder = short(write_dataset(sweep))
+    with DatasetWriter(sweep) as writer:
+        with writer.beside():
+            code = run_missing(sweep, jobs=jobs, batch=True, whole=True)
+        unfinished = [s for s in statuses_of(folders) if s.stage is not MemberState.DONE]
+        if unfinished:
+            print(f"the data set is complete when all runs are done; {len(unfinished)} are not")
+            return code or 3
+        folder = short(writer.finish())
     print(f'data set: {folder}\nthe_well.data.WellDataset(path="{folder}", well_split_name="train") reads it')
     return 0
 

@@ -8,15 +8,18 @@ OUTPUT/NAME/dataset/dataset.json                    the runs of every file
 All files depend on the runs only, and each appears whole or not at all: a data set that is continued after the
 process was killed has the same bytes. A file is streamed to the disk, frame by frame."""
 
+import contextlib
 import io
 import math
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import h5py
 import numpy as np
@@ -32,10 +35,12 @@ from simulator.files import read_json, remove_temporaries, replace_file, replace
 from simulator.run.lock import RunLock
 from simulator.study.batch import numbers
 from simulator.study.runs import SweepRun, is_compared
+from simulator.study.study_status import MemberState, status_of
 from simulator.study.sweep import Sweep
 
 PLAN, STATS = "dataset.json", "stats.yaml"
 _ALIKE = ("model.kind", "grid.shape", "grid.box", "time.stop", "output.snapshots")
+_LOOK = 1.0  # Seconds between two looks for runs that are done.
 _TOLERANCE = 1e-6  # The largest deviation of a frame's time, in intervals.
 _FLOAT = np.dtype("<f4")
 Runs = Sequence[SweepRun]
@@ -97,36 +102,102 @@ def divided(sweep: Sweep) -> dict[str, Runs]:
     return files
 
 
-def write_dataset(sweep: Sweep) -> Path:
-    """Writes the missing files of the data set of a sweep whose runs are all done, and returns its folder.
+class DatasetWriter:
+    """Writes the missing files of the data set of a sweep, each when its runs are done. Files of an earlier data set
+    with other runs, fields or times are replaced.
 
-    Files of an earlier data set with other runs, fields or times are replaced. Raises UserError if another process
-    writes into the sweep's folder, RunFailure if the frames of a run are not as the sweep's file describes them."""
-    folder, files, times = sweep.folder / "dataset", divided(sweep), frame_times(sweep)
-    with RunLock.acquire(sweep.folder, os.environ):
-        meshes = {n: e for n, e in open_run(sweep.runs[0].folder).snapshots[0].manifest.fields.items() if e.is_mesh}
-        fields = [field for name, entry in meshes.items() for field in _fields(name, entry)]
-        hashes = {name: [run.hash for run in runs] for name, runs in files.items()}
-        plan = {"fields": [field.name for field in fields], "times": times.tolist(), "files": hashes}
-        earlier = read_json(folder / PLAN)
-        if earlier != plan:
-            for name in {*earlier.get("files", ()), *files, STATS}:
-                (folder / name).unlink(missing_ok=True)
-            folder.mkdir(exist_ok=True)
-            replace_json(folder / PLAN, plan)
-        axes = {axis.name: axis.coordinates for axis in next(iter(meshes.values())).axes}
-        statistics = _Statistics()
-        for name, runs in files.items():
-            path, seen = folder / name, statistics if name.startswith("data/train/") else _Statistics()
+        with DatasetWriter(sweep) as writer:
+            with writer.beside():
+                run_missing(sweep)
+            folder = writer.finish()
+
+    The methods raise UserError if another process writes into the folder, RunFailure if the frames of a run are not
+    as the sweep's file describes them."""
+
+    def __init__(self, sweep: Sweep):
+        self._sweep, self._folder = sweep, sweep.folder / "dataset"
+        self._waiting = divided(sweep)
+        self._statistics: dict[str, _Statistics] = {}
+        self._over = threading.Event()
+        self._lock: RunLock | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """Writes files in another thread while the body of the `with` block executes the runs."""
+
+        def work() -> None:
+            # `finish` meets every error again, in the thread of the caller.
+            with contextlib.suppress(Exception):
+                while not self._over.wait(_LOOK):
+                    self._write_done()
+
+        thread = threading.Thread(target=work, name="dataset", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    def finish(self) -> Path:
+        """Writes the files that are still missing, and the statistics; returns the folder. All runs are done."""
+        self._over.clear()
+        self._write_done()
+        if not (self._folder / STATS).exists():
+            whole = _Statistics()
+            for name in sorted(self._statistics):  # in the same order, however the runs ended
+                whole.include(self._statistics[name])
+            replace_file(self._folder / STATS, dump_yaml(whole.found()))
+        return self._folder
+
+    def _write_done(self) -> None:
+        done = {run.hash for runs in self._waiting.values() for run in runs if _is_done(run)}
+        for name, runs in list(self._waiting.items()):
+            if self._over.is_set() or not {run.hash for run in runs} <= done:
+                continue
+            path, statistics, times = self._folder / name, _Statistics(), frame_times(self._sweep)
+            fields, axes = self._begun
             path.parent.mkdir(parents=True, exist_ok=True)
             remove_temporaries(path.parent)
+            train = name.startswith("data/train/")
             if not path.exists():
-                _write_file(path, sweep, runs, fields, axes, seen)
-            elif seen is statistics and not (folder / STATS).exists():
-                deque(_frames([(0, field) for field in fields], runs, times, seen), maxlen=0)
-        if not (folder / STATS).exists():
-            replace_file(folder / STATS, dump_yaml(statistics.found()))
-    return folder
+                _write_file(path, self._sweep, runs, fields, axes, statistics)
+            elif train and not (self._folder / STATS).exists():
+                deque(_frames([(0, field) for field in fields], runs, times, statistics), maxlen=0)
+            if train:
+                self._statistics[name] = statistics
+            del self._waiting[name]
+
+    @cached_property
+    def _begun(self) -> tuple[list["_WellField"], Axes]:
+        """The fields and the axes. Takes the lock, and removes the files of another data set."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._lock = self._lock or RunLock.acquire(self._folder, os.environ)
+        first = next(run for run in self._sweep.runs if _is_done(run))
+        entries = open_run(first.folder).snapshots[0].manifest.fields
+        meshes = {name: entry for name, entry in entries.items() if entry.is_mesh}
+        fields = [field for name, entry in meshes.items() for field in _fields(name, entry)]
+        files = divided(self._sweep)
+        hashes = {name: [run.hash for run in runs] for name, runs in files.items()}
+        times = frame_times(self._sweep).tolist()
+        plan = {"fields": [field.name for field in fields], "times": times, "files": hashes}
+        earlier = read_json(self._folder / PLAN)
+        if earlier != plan:
+            for name in {*earlier.get("files", ()), *files, STATS}:
+                (self._folder / name).unlink(missing_ok=True)
+            replace_json(self._folder / PLAN, plan)
+        return fields, {axis.name: axis.coordinates for axis in next(iter(meshes.values())).axes}
+
+
+def _is_done(run: SweepRun) -> bool:
+    return status_of(run.folder).stage is MemberState.DONE
 
 
 def _fields(name: str, entry: FieldEntry) -> Iterator[_WellField]:
@@ -269,10 +340,18 @@ class _Statistics:
     def add(self, field: _WellField, frame: _Frame) -> None:
         """Adds a frame, and the increment since the frame before it."""
         shape = frame.values.shape[: field.order]
+        points = frame.values.size // math.prod(shape)
         for end, sums in zip(("", "_delta"), frame.sums, strict=False):
-            number, total = self._sums.get((end, field.name), (0, 0))
-            points = frame.values.size // math.prod(shape)
-            self._sums[end, field.name] = number + points, total + sums.reshape(2, *shape)
+            self._add((end, field.name), points, sums.reshape(2, *shape))
+
+    def include(self, other: "_Statistics") -> None:
+        """Adds the sums of other frames."""
+        for key, (points, sums) in other._sums.items():
+            self._add(key, points, sums)
+
+    def _add(self, key: tuple[str, str], points: int, sums: np.ndarray) -> None:
+        number, total = self._sums.get(key, (0, 0))
+        self._sums[key] = number + points, total + sums
 
     def found(self) -> dict[str, dict[str, Any]]:
         """The contents of stats.yaml."""

@@ -12,7 +12,6 @@ from simulator.config.yaml12 import path_of, value_at
 from simulator.plan.step import Estimate
 from simulator.simulation.varied import walk
 
-
 CACHE = 1 << 15
 """Bytes of a state from which on the runs of a batch evict each other from a CPU's cache."""
 

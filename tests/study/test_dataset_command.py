@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,11 @@ dataset: {split: [0.5, 0.25, 0.25], trajectories_per_file: 2}
 """
 
 
+def written(sweep: Sweep) -> Path:
+    with dataset.DatasetWriter(sweep) as writer:
+        return writer.finish()
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -49,9 +55,9 @@ def test_a_killed_data_set_has_the_same_bytes_when_it_is_continued(study, monkey
     """One run is done and the others are interrupted between steps; later the process dies between two files."""
     sweep = study(STUDY, BASE)
     together(sweep)
-    whole, done = contents(dataset.write_dataset(sweep)), sweep.runs[1]
-    written = {path.name for path in done.folder.rglob("*.h5")} | {path.name for path in done.folder.glob("*.vtkhdf")}
-    assert written == {"p00000.h5", "spectra.h5"} and main(["verify", str(done.folder)]) == 0  # no index
+    whole, done = contents(written(sweep)), sweep.runs[1]
+    files = {path.name for path in done.folder.rglob("*.h5")} | {path.name for path in done.folder.glob("*.vtkhdf")}
+    assert files == {"p00000.h5", "spectra.h5"} and main(["verify", str(done.folder)]) == 0  # no index
     advance, calls = Ensemble._stepped, []
 
     def stepped(self: Ensemble) -> Any:
@@ -71,15 +77,36 @@ def test_a_killed_data_set_has_the_same_bytes_when_it_is_continued(study, monkey
     with monkeypatch.context() as patched:
         patched.setattr(dataset, "sync_folder", lambda path: 1 / 0)
         assert main(["dataset", "study.yaml"]) == 1
-    assert len(contents(sweep.folder / "dataset")) == 2 < len(whole)
+    assert 2 <= len(contents(sweep.folder / "dataset")) < len(whole)
     assert main(["dataset", "study.yaml"]) == 0 and contents(sweep.folder / "dataset") == whole
+
+
+def test_files_are_written_while_other_runs_go_on(study, monkeypatch) -> None:
+    sweep = study(STUDY, BASE)
+    together(sweep)
+    whole = contents(written(sweep))
+    shutil.rmtree(sweep.folder / "dataset")
+    going = sweep.split["test"][0].folder
+    going.rename(going.with_name("later"))
+    monkeypatch.setattr(dataset, "_LOOK", 0.01)
+    with dataset.DatasetWriter(sweep) as writer:
+        began = time.monotonic()
+        with writer.beside():
+            while (
+                len(found := list(sweep.folder.glob("dataset/data/*/*.hdf5"))) < 2 and time.monotonic() < began + 60
+            ):
+                time.sleep(0.01)
+        assert {path.parent.name for path in found} == {"train", "valid"}
+        going.with_name("later").rename(going)
+        assert contents(writer.finish()) == {**whole, "lock": (sweep.folder / "dataset/lock").read_bytes()}
+    assert contents(sweep.folder / "dataset") == whole
 
 
 def test_the_format_of_the_well(study) -> None:
     """The rules that The Well checks its own files by (scripts/check_thewell_formatting.py), and the runs' values."""
     sweep = study(STUDY, BASE)
     together(sweep)
-    folder = dataset.write_dataset(sweep)
+    folder = written(sweep)
     with h5py.File(folder / "data" / "train" / "study_0000.hdf5") as opened:
         file: Any = opened
         described = dict(dataset_name="study", grid_type="cartesian", n_spatial_dims=2, n_trajectories=2)
