@@ -1,6 +1,9 @@
 """Times `simulator dataset` (program start and compilation included), the steps alone, and `stream` (both compiled):
 
 python scripts/bench_dataset.py planes | mhd [--runs N]     50 runs of 32^2, 21 frames | 10 of 64^3, 100 frames
+
+Of runs that are stepped one after another, two are stepped alone and streamed; their time, on one device, counts for
+each run. The processes of `simulator dataset` divide the runs: so do they with the steps alone.
 """
 
 import argparse
@@ -20,6 +23,7 @@ from simulator import Simulation, open_sweep, stream
 from simulator.simulation.advance import Until
 from simulator.study.batch import NO_STEPS, BatchedStep, groups, numbers, on_one_device
 from simulator.study.dataset import frame_times
+from simulator.study.runner import usual_jobs
 
 COMMON = "initial: {kind: random, peak: 4, seed: 1%s}\nprecision: single\noutput: {directory: out, "
 FLOW = "model: {kind: navier_stokes, viscosity: 0.005}\ngrid: {shape: [32, 32]}\ntime: {stop: 2, cfl: 0.8}\n"
@@ -28,7 +32,7 @@ MHD = (
 )
 CASES = {
     "planes": (50, FLOW + COMMON % "" + "snapshots: {every: 0.1}}\n"),
-    "mhd": (10, MHD + "devices: {count: 2}\n" + COMMON % ", magnetic: {peak: 3}" + "snapshots: {every: 5/99}}\n"),
+    "mhd": (10, MHD + COMMON % ", magnetic: {peak: 3}" + "snapshots: {every: 5/99}}\n"),
 }
 STUDY = """\
 base: base.yaml
@@ -39,12 +43,17 @@ dataset: {{split: [1, 0, 0]}}
 """
 
 
-def steps_alone(sweep) -> float:
-    """Seconds of the steps of all runs, which pause at the times of the frames, without compilation."""
+SAMPLE = 2  # The runs that are timed, of runs that are stepped one after another.
+
+
+def steps_alone(sweep) -> tuple[float, int]:
+    """Seconds of the steps of the timed runs, which pause at the times of the frames, without compilation, and the
+    number of these runs."""
     (group,) = groups(sweep.runs, most=len(sweep.runs))
     simulation = Simulation(on_one_device(sweep.runs[0].config), report=lambda line: None)
     step, begin = BatchedStep(simulation, group.keys), simulation.state
-    values = tuple(step.values(numbers(run.config)) for run in group.runs)
+    timed = group.runs[:SAMPLE] if step.in_turn else group.runs
+    values = tuple(step.values(numbers(run.config)) for run in timed)
     runs = range(len(values))
     states = [jax.tree.map(jnp.copy, begin) for _ in runs]
 
@@ -59,7 +68,7 @@ def steps_alone(sweep) -> float:
     stepped([NO_STEPS])
     began = time.perf_counter()
     stepped([Until(np.float64(end), np.float64(np.inf), np.int64(1 << 40)) for end in frame_times(sweep)[1:]])
-    return time.perf_counter() - began
+    return time.perf_counter() - began, len(values)
 
 
 def main() -> None:
@@ -77,15 +86,20 @@ def main() -> None:
             [sys.executable, "-m", "simulator", "dataset", "study.yaml"], check=True, stdout=subprocess.DEVNULL
         )
         whole = time.perf_counter() - began
-        alone = steps_alone(open_sweep("study.yaml"))
-        Path("study.yaml").write_text(STUDY.format(n=2 * number))
-        parts, ends = stream("study.yaml", batch=number), []
+        os.sync()  # so that the disk is idle in what follows
+        sweep = open_sweep("study.yaml")
+        seconds, timed = steps_alone(sweep)
+        shared = usual_jobs(sweep.runs) if timed < number else 1
+        alone = seconds * number / timed / shared
+        Path("study.yaml").write_text(STUDY.format(n=2 * timed))
+        parts, ends = stream("study.yaml", batch=timed), []
         for part in parts:
             jax.block_until_ready(part.fields)
             ends.append(time.perf_counter())
         streamed = ends[1] - ends[0]
-        print(f"{number} runs: data set {whole:.1f} s, steps {alone:.1f} s, stream {streamed:.1f} s")
-        print(f"data set / steps {whole / alone:.2f}, steps / stream {alone / streamed:.2f}")
+        print(f"{number} runs: data set {whole:.1f} s, steps {alone:.1f} s in {shared} processes")
+        print(f"{timed} runs: steps {seconds:.1f} s, stream {streamed:.1f} s")
+        print(f"data set / steps {whole / alone:.2f}, steps / stream {seconds / streamed:.2f}")
 
 
 if __name__ == "__main__":
