@@ -35,6 +35,7 @@ from simulator.cluster.join import join
 from simulator.cluster.mesh import Device, make_mesh
 from simulator.cluster.variables import whole
 from simulator.errors import RunFailure, UserError, shown
+from simulator.files import reason
 
 Platform = Literal["auto", "cpu", "gpu"]
 Report = Callable[[str], None]
@@ -46,7 +47,7 @@ class Cluster:
 
     devices: the devices in use, ordered by process; every process has the same number.
     environment: the settings made for speed, for `provenance.json`, and the folder of the compile cache.
-    All processes must call the four collective methods in the same order, from the main thread. With one process
+    All processes must call the five collective methods in the same order, from the main thread. With one process
     these methods are trivial and do not use JAX."""
 
     allocation: Allocation
@@ -100,6 +101,24 @@ class Cluster:
     def broadcast(self, value: Any) -> Any:
         """The small JSON value of process 0, on every process."""
         return self.gather(value if self.is_first else None)[0]
+
+    def together(self, action: Callable[[], Any]) -> Any:
+        """The JSON value of `action`, which process 0 calls, on every process; or its error (RunFailure for an
+        OSError)."""
+        answer: dict[str, Any] = {}
+        if self.is_first:
+            try:
+                answer = {"value": action()}
+            except UserError as error:
+                answer = {"refused": str(error)}
+            except (RunFailure, OSError) as error:
+                answer = {"failed": reason(error)}
+        answer = self.broadcast(answer)
+        if "refused" in answer:
+            raise UserError(answer["refused"])
+        if "failed" in answer:
+            raise RunFailure(answer["failed"])
+        return answer["value"]
 
     def close(self) -> None:
         """Waits for all processes, then disconnects this one, which ignores signals from then on. Idempotent."""

@@ -4,7 +4,8 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -13,8 +14,11 @@ from simulator.config.overrides import Override, apply_overrides, parse_override
 from simulator.config.run_config import Places, RunConfig, run_config_class
 from simulator.config.yaml12 import Document, dump_yaml, parse_yaml
 from simulator.errors import UserError, printable
+from simulator.settings import Settings
 from simulator.words import each_leaf
 
+Kind = TypeVar("Kind", bound=Settings)
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _MOST_BYTES = 1 << 24  # More than any configuration has; endless files such as /dev/zero end there.
 
 
@@ -97,21 +101,40 @@ def _validated(document: Document, name: str, overrides: Iterable[str | Override
     if errors:
         raise UserError("\n".join(errors))
     apply_overrides(data, places, parsed)
-    context = {
-        "folder": os.path.dirname(os.path.abspath(name)), "name": re.sub(r"[^\w.+-]", "_", Path(name).stem),
-        "check_files": check_files,
-    }  # fmt: skip
-    return _made(data, context, Places(places))
+    return _made(data, _context(name, check_files) | {"name": usable_stem(name)}, Places(places))
+
+
+def _context(name: str, check_files: bool = True) -> dict[str, Any]:
+    return {"folder": os.path.dirname(os.path.abspath(name)), "check_files": check_files}
+
+
+def usable_stem(name: str) -> str:
+    """The name of a file as the name of a folder and a job."""
+    return re.sub(r"[^\w.+-]", "_", Path(name).stem)
 
 
 def _made(data: dict[str, Any], context: dict[str, Any], places: Places) -> RunConfig:
-    settings = run_config_class()
-    try:
-        config = settings.model_validate(data, context=context)
-    except ValidationError as error:
-        raise explain(error, settings, data, places) from None
+    config = _checked(run_config_class(), data, context, places)
     config._places = places
     return config
+
+
+def _checked(kind: type[Kind], data: dict[str, Any], context: dict[str, Any], places: Places) -> Kind:
+    try:
+        return kind.model_validate(data, context=context)
+    except ValidationError as error:
+        raise explain(error, kind, data, places) from None
+
+
+def read_settings(
+    path: str | os.PathLike[str], kind: type[Kind], of: str = "", defaults: Mapping[str, Any] = _NOTHING,
+    given: Mapping[str, Any] = _NOTHING,
+) -> tuple[Kind, Places]:  # fmt: skip
+    """The settings in a file that describes no run, and the origins of its keys; `of` as in `read_yaml`. `defaults`
+    has values of keys that the file lacks, `given` replaces the file's. Raises UserError, a line for each mistake."""
+    document, name = read_yaml(path, of), printable(os.fspath(path))
+    places = Places({key: f"{name}:{line}" for key, line in document.lines.items()})
+    return _checked(kind, {**defaults, **document.value, **given}, _context(os.fspath(path)), places), places
 
 
 def as_mapping(config: RunConfig) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from simulator.archive.writer import Writer
 from simulator.cluster.failure import Watchdog, describe
 from simulator.cluster.variables import whole
 from simulator.config import dump_config
-from simulator.errors import RunFailure, UserError
+from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, checksum, pieces_of, reason
 from simulator.run.folder import Action, Decision, RunFolder, claim
 from simulator.run.lock import RunLock
@@ -121,25 +121,8 @@ class _Run:
         """The ledger on process 0; on the other processes a journal that ignores changes."""
         return self.ledger or UNRECORDED
 
-    def _together(self, action: Callable[[], Any]) -> Any:
-        """Runs `action` on process 0; returns its JSON value, or raises its error, on every process."""
-        answer: dict[str, Any] = {}
-        if self.cluster.is_first:
-            try:
-                answer = {"value": action()}
-            except UserError as error:
-                answer = {"refused": str(error)}
-            except (RunFailure, OSError) as error:
-                answer = {"failed": reason(error)}
-        answer = self.cluster.broadcast(answer)
-        if "refused" in answer:
-            raise UserError(answer["refused"])
-        if "failed" in answer:
-            raise RunFailure(answer["failed"])
-        return answer["value"]
-
     def _decision(self, action: Callable[[], Decision]) -> Decision:
-        decided = self._together(lambda: asdict(action()))
+        decided = self.cluster.together(lambda: asdict(action()))
         return Decision(Action(decided["action"]), tuple(decided["lines"]), decided["clear"])
 
     def _look(self) -> Decision:
@@ -155,19 +138,19 @@ class _Run:
         name = describe(self.cluster.process_id, self.cluster.num_processes)
         chosen: Path | None = None
         if decision.action is Action.CONTINUE:
-            found = self._together(lambda: find_start(self.config, self.choices, self.log))
+            found = self.cluster.together(lambda: find_start(self.config, self.choices, self.log))
             chosen = Path(found) if found else None
             if chosen is None:
                 with self.spent.on("initial condition"):
                     self.simulation.check_start()
-        self._together(self._prepare)
+        self.cluster.together(self._prepare)
         schedule = take_up(self.simulation, chosen)
         writer = Writer(self.cluster, check=lambda: self._before_commit(output), announce=self._announce_save)
         output = Output(self.simulation, self.folder, writer, self._check, self._inside(), self.spent, self.journal)
         if chosen is not None:
             output.restore(chosen)
             step = int(self.simulation.state.step)
-            self._together(lambda: forget_after(self.folder, output, step, self.journal, self.log))
+            self.cluster.together(lambda: forget_after(self.folder, output, step, self.journal, self.log))
         first, settings, box = float(schedule.start_time), self.config.time, self.simulation.model.background
         flags = self.signals or SignalFlags(within=self.config.run.stop_within, name=name)
         with (

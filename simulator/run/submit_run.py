@@ -8,15 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from simulator.archive.state import CONFIG
 from simulator.cluster.jobscript import SlurmSettings, render
 from simulator.cluster.queue import needs_sbatch, sbatch
-from simulator.config import RunConfig, diff_configs, dump_config, load_config, read_yaml
+from simulator.config import RunConfig, diff_configs, dump_config, load_config, read_settings
 from simulator.config.blocks import REMOVES
-from simulator.config.messages import explain
-from simulator.config.run_config import Places
 from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.run.folder import Action, Found, RunFolder
@@ -44,14 +40,7 @@ def site_settings(environ: Mapping[str, str] = os.environ) -> SlurmSettings:
     UserError, with the line, for mistakes in the file."""
     base = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     path = Path(base) / "simulator" / "slurm.yaml"
-    if not path.exists():
-        return SlurmSettings()
-    document = read_yaml(path, of="")
-    try:
-        return SlurmSettings.model_validate(document.value)
-    except ValidationError as error:
-        places = Places({key: f"{path}:{line}" for key, line in document.lines.items()})
-        raise explain(error, SlurmSettings, document.value, places) from None
+    return read_settings(path, SlurmSettings)[0] if path.exists() else SlurmSettings()
 
 
 def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Self
 
 import jax
 import numpy as np
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from simulator.archive.manifest import clean_leftovers
 from simulator.archive.output import Output
@@ -28,10 +28,9 @@ from simulator.archive.states import RunInputs, datasets, load
 from simulator.archive.verify import newest_good, prune
 from simulator.archive.writer import Options, Writer
 from simulator.cluster.start import Cluster
-from simulator.config import RunConfig, as_mapping, dump_config, load_config, read_yaml
-from simulator.config.messages import explain
+from simulator.config import RunConfig, as_mapping, dump_config, load_config, read_settings
 from simulator.config.run_config import Places
-from simulator.config.yaml12 import dump_yaml
+from simulator.config.yaml12 import dump_yaml, path_of
 from simulator.errors import UserError
 from simulator.files import read_json, replace_file, replace_json
 from simulator.measure.probes import values_at
@@ -99,14 +98,12 @@ class AssimilationSettings(Settings):
 
 @dataclass(frozen=True)
 class Assimilation:
-    file: str
     settings: AssimilationSettings
     config: RunConfig  # The base.
     places: Places
 
     def error(self, key: str, message: str) -> UserError:
-        path = tuple(int(part) if part.isdigit() else part for part in key.split("."))
-        return UserError(f"{self.places.of(path)}: {key}: {message}")
+        return UserError(f"{self.places.of(path_of(key))}: {key}: {message}")
 
 
 def open_assimilation(
@@ -114,19 +111,13 @@ def open_assimilation(
 ) -> Assimilation:
     """The assimilation that the YAML file at `path` describes; `overrides` are those of its base. Starts no device,
     writes nothing. Raises UserError with one line for each mistake."""
-    name = os.fspath(path)
-    document = read_yaml(name, of="assimilation")
-    places = Places({key: f"{name}:{line}" for key, line in document.lines.items()})
-    data = {"output": f"outputs/{Path(name).stem}", **document.value} | ({"output": output} if output else {})
-    try:
-        context = {"folder": os.path.dirname(os.path.abspath(name)), "check_files": True}
-        settings = AssimilationSettings.model_validate(data, context=context)
-    except ValidationError as error:
-        raise explain(error, AssimilationSettings, data, places) from None
+    defaults = {"output": f"outputs/{Path(path).stem}"}
+    given = {"output": output} if output else {}
+    settings, places = read_settings(path, AssimilationSettings, "assimilation", defaults, given)
     config = load_config(settings.base, overrides)
     if config.time.dt is None:
         raise config.error("time.dt", "is required, because an assimilation takes steps of one length")
-    return Assimilation(name, settings, config, places)
+    return Assimilation(settings, config, places)
 
 
 class Assimilating:
@@ -141,7 +132,7 @@ class Assimilating:
     def run(self, overwrite: bool = False) -> int:
         """The exit code: 0 done, 3 stopped early. Raises UserError before anything is written."""
         settings, config = self.settings, self.task.config
-        if self._together(lambda: self._is_finished(overwrite)):
+        if self.cluster.together(lambda: self._is_finished(overwrite)):
             self.log.say(f"finished already: {short(self.folder)}")
             return 0
         simulation = Simulation(config, cluster=self.cluster, inputs=RunInputs(None), report=self.log.say)
@@ -163,19 +154,6 @@ class Assimilating:
         return code
 
     # ---- the folder ----------------------------------------------------------------------------------------
-
-    def _together(self, action: Callable[[], Any]) -> Any:
-        """The result of `action`, which process 0 calls, or its UserError on every process."""
-        answer: tuple[Any, str | None] = None, None
-        if self.cluster.is_first:
-            try:
-                answer = action(), None
-            except UserError as error:
-                answer = None, str(error)
-        value, refused = self.cluster.broadcast(answer)
-        if refused:
-            raise UserError(refused)
-        return value
 
     def _record(self) -> dict[str, Any]:
         settings = self.settings.model_dump(mode="json", exclude_none=True, exclude=set(_FREE))
@@ -220,7 +198,7 @@ class Assimilating:
             chosen, _ = newest_good(self.folder / "checkpoints")
             return chosen and str(chosen)
 
-        chosen = self._together(look)
+        chosen = self.cluster.together(look)
         if chosen is None:
             return None
         numbers = dict(open_snapshot(Path(chosen)).attributes["assimilation"])

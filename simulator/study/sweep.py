@@ -9,7 +9,6 @@ import itertools
 import json
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -17,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from simulator.archive.open_run import open_run
 from simulator.archive.state import CONFIG
-from simulator.config import RunConfig, as_mapping, diff_configs, dump_config, load_config, read_yaml
+from simulator.config import RunConfig, as_mapping, diff_configs, dump_config, load_config, read_settings
 from simulator.config.compare import leaves, programs
-from simulator.config.messages import explain
+from simulator.config.load import usable_stem
 from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.config.yaml12 import path_of, value_at
@@ -210,17 +208,9 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
 
     Reads the file and its base, starts no device, writes nothing. Raises UserError with one line for each mistake in
     the file and in the configurations of its runs; `Sweep.check` finds mistakes in their input files."""
-    name = os.fspath(path)
-    document = read_yaml(name, of="sweep")
-    places = Places({key: f"{name}:{line}" for key, line in document.lines.items()})
-    data = {"name": re.sub(r"[^\w.+-]", "_", Path(name).stem), **document.value}
-    context = {"folder": os.path.dirname(os.path.abspath(name)), "check_files": True}
-    try:
-        settings = SweepSettings.model_validate(data, context=context)
-    except ValidationError as error:
-        raise explain(error, SweepSettings, data, places) from None
+    settings, places = read_settings(path, SweepSettings, "sweep", {"name": usable_stem(os.fspath(path))})
     assignments = expand(settings.sweep, places)
-    file = Path(os.path.abspath(name))
+    file = Path(os.path.abspath(path))
     resolved = _resolve(settings, assignments, file)
     folder = resolved[0][0].output.directory / settings.name
     plan = read_plan(folder)
