@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
 from pydantic.fields import FieldInfo
@@ -36,10 +36,15 @@ def wrong(key: str, message: str) -> PydanticCustomError:
     return PydanticCustomError("wrong_key", "{message}", {"key": key, "message": message})
 
 
-class CommandLineText(str):
-    """Text from the command line, in which a relative input path starts at the current folder."""
+class RootedText(str):
+    """Text in which a relative input path starts at `folder`, by default the current folder, and not at the folder of
+    the configuration file: text from the command line or from the file of a sweep."""
 
-    __slots__ = ()
+    folder = ""
+
+    def from_folder(self, folder: str) -> Self:
+        self.folder = folder
+        return self
 
 
 ARITHMETIC: Mapping[type, Callable[..., Any]] = {
@@ -214,7 +219,7 @@ def _possible(path: str, room: int = 0) -> Path:
 
 def _input_path(value: Any, info: ValidationInfo) -> Path:
     context = info.context or {}
-    folder = "" if isinstance(value, CommandLineText) else context.get("folder", "")
+    folder = value.folder if isinstance(value, RootedText) else context.get("folder", "")
     path = _possible(os.path.join(folder, _expand(value)))
     if context.get("check_files") and not os.path.exists(path):
         raise ValueError(f"{shortened(str(path), 200)} does not exist")

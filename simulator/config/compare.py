@@ -9,6 +9,7 @@ from simulator.config.load import as_mapping
 from simulator.config.overrides import walk
 from simulator.config.run_config import RunConfig
 from simulator.config.yaml12 import dotted
+from simulator.words import flat
 
 
 class Change(StrEnum):
@@ -48,17 +49,9 @@ def classify(key: str) -> Change:
 
 def diff_configs(old: RunConfig, new: RunConfig) -> list[Difference]:
     """Every key in which two configurations differ, keys of the old one first. Lists are compared as a whole."""
-    return list(_differences(as_mapping(old), as_mapping(new), ""))
-
-
-def _differences(old: Any, new: Any, key: str) -> Iterator[Difference]:
-    blocks = [value for value in (old, new) if isinstance(value, Mapping)]
-    if len(blocks) == 2 or (blocks and blocks[0] and (old is None or new is None)):
-        before, after = old or {}, new or {}
-        for name in {**before, **after}:
-            yield from _differences(before.get(name), after.get(name), f"{key}.{name}" if key else name)
-    elif old != new:
-        yield Difference(key, old, new, classify(key))
+    before, after = flat(as_mapping(old)), flat(as_mapping(new))
+    keys = (key for key in {**before, **after} if before.get(key) != after.get(key))
+    return [Difference(key, before.get(key), after.get(key), classify(key)) for key in keys]
 
 
 VARIED = ("model", "forcing")  # Blocks whose numbers may differ between configurations that share programs.

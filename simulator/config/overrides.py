@@ -8,7 +8,7 @@ from typing import Any
 from simulator.config.blocks import REMOVES
 from simulator.config.yaml12 import Path, beginning_of, dotted, has, parse_yaml, path_of, value_at
 from simulator.errors import UserError, shortened, shown
-from simulator.settings import CommandLineText
+from simulator.settings import RootedText
 from simulator.words import each_leaf
 
 COMMAND_LINE = "command line"
@@ -44,13 +44,13 @@ def parse_override(text: str) -> Override:
     except UserError as error:
         reason = str(error).splitlines()[0].partition(": ")[2]
         raise UserError(f"{COMMAND_LINE}: {named}: {reason}; quotes around the value may help") from None
-    on_line = each_leaf(document.value, lambda v: CommandLineText(v) if isinstance(v, str) else v)
+    on_line = each_leaf(document.value, lambda v: RootedText(v) if isinstance(v, str) else v)
     return Override(path_of(key), on_line)
 
 
 def text_override(key: str, text: str) -> Override:
     """The override for an option whose argument is text and not YAML (`--output 7` names a folder)."""
-    return Override(tuple(key.split(".")), CommandLineText(text))
+    return Override(tuple(key.split(".")), RootedText(text))
 
 
 def apply_overrides(data: dict[str, Any], places: dict[Path, str], overrides: Iterable[Override]) -> None:

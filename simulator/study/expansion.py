@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from simulator.config.blocks import EXCLUSIVE
-from simulator.config.overrides import Override
 from simulator.config.run_config import Places
-from simulator.config.yaml12 import Path, dotted, path_of
+from simulator.config.yaml12 import Path, dotted
 from simulator.errors import UserError, did_you_mean
 from simulator.settings import evaluate_number
 from simulator.study.settings import Blocks, Distribution, SampleSettings
@@ -42,11 +41,6 @@ class Value:
 
 Lists = Mapping[str, Sequence[Any]]
 Values = Mapping[str, Value]  # Values by key of the run's file (`model.viscosity`).
-
-
-def override(key: str, value: Value) -> Override:
-    """The value as an override of the base."""
-    return Override(path_of(key), value.value, value.place)
 
 
 def keys(blocks: Blocks) -> list[str]:

@@ -10,8 +10,8 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,18 @@ from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.config.yaml12 import path_of, value_at
 from simulator.errors import UserError
-from simulator.files import replace_file, replace_json
+from simulator.files import read_json, replace_file, replace_json
 from simulator.plan.step import Estimate, estimate
 from simulator.run.folder import PLAN, SWEEP, Found, RunFolder
 from simulator.run.refusals import check
+from simulator.settings import RootedText
 from simulator.study import table as collect
 from simulator.study.arrays import Batches, SweepArray
-from simulator.study.expansion import Value, Values, expand, keys, override
+from simulator.study.expansion import Value, Values, expand, keys
 from simulator.study.runs import SweepRun, identity
 from simulator.study.settings import SweepSettings
 from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
-from simulator.words import Shown, brief, short
+from simulator.words import Shown, brief, each_leaf, short
 
 
 @dataclass(frozen=True, repr=False)
@@ -226,7 +227,7 @@ def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path)
     base = str(short(settings.base))
     for assignment in assignments:
         try:
-            config = load_config(base, _overrides(base, assignment, file))
+            config = load_config(base, _overrides(assignment, file))
             if "dataset" in settings.model_fields_set:
                 config = _for_learning(config)
             resolved.append((config, estimate(config)))
@@ -259,20 +260,13 @@ def _for_learning(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"run": run, "output": output})
 
 
-def _overrides(base: str, assignment: Values, file: Path) -> list[Override]:
+def _overrides(assignment: Values, file: Path) -> list[Override]:
     """The run's values as overrides of the base; input paths in them start at the folder of the sweep's file."""
-    overrides = {key: override(key, item) for key, item in assignment.items()}
-    texts = [key for key, item in assignment.items() if isinstance(item.value, str)]
-    if texts and file.parent != Path(os.path.abspath(base)).parent:
-        try:
-            probe = load_config(base, overrides.values(), check_files=False)
-        except UserError:
-            return list(overrides.values())
-        for key in texts:
-            if isinstance(reduce(lambda block, part: getattr(block, part, None), key.split("."), probe), Path):
-                rooted = file.parent / os.path.expanduser(os.path.expandvars(assignment[key].value))
-                overrides[key] = replace(overrides[key], value=str(rooted))
-    return list(overrides.values())
+
+    def rooted(value: Any) -> Any:
+        return RootedText(value).from_folder(str(file.parent)) if isinstance(value, str) else value
+
+    return [Override(path_of(key), each_leaf(v.value, rooted), v.place) for key, v in assignment.items()]
 
 
 def _number(
@@ -334,20 +328,12 @@ def _collected(settings: SweepSettings, runs: Sequence[SweepRun], places: Places
 
 def read_plan(folder: Path) -> list[Mapping[str, Any]]:
     """The entries of `folder`/plan.json: `index`, `hash`, `values`. Raises UserError for a foreign `folder`."""
-    path = folder / PLAN
-    try:
-        content = json.loads(path.read_text())
-        if content["program"] != SWEEP:
-            raise KeyError("program")
-        return [dict(entry, index=int(entry["index"]), hash=str(entry["hash"])) for entry in content["runs"]]
-    except FileNotFoundError:
-        if folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
-            raise UserError(f"{folder}: not the folder of a sweep; give this sweep another name") from None
-        return []
-    except NotADirectoryError:
-        raise UserError(f"{folder}: not a folder; give this sweep another name") from None
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: not the plan of a sweep; give this sweep another name") from None
+    plan = read_json(folder / PLAN)
+    if plan.get("program") == SWEEP:
+        return plan["runs"]
+    if folder.exists() and (not folder.is_dir() or any(not entry.name.startswith(".") for entry in folder.iterdir())):
+        raise UserError(f"{folder}: not the folder of a sweep; give this sweep another name")
+    return []
 
 
 def planned_folder(folder: Path, index: int) -> Path:

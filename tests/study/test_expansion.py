@@ -189,5 +189,5 @@ def test_a_prepared_run_follows_the_file_but_a_damaged_plan_stays(study) -> None
     sweep = study(STUDY)
     sweep.prepare()
     (sweep.folder / "plan.json").write_text("{")
-    with pytest.raises(UserError, match=r"plan.json: not the plan of a sweep; give this sweep another"):
+    with pytest.raises(UserError, match=r"/study: not the folder of a sweep; give this sweep another"):
         open_sweep("study.yaml")
