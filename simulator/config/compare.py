@@ -48,9 +48,9 @@ def classify(key: str) -> Change:
 
 
 def diff_configs(old: RunConfig, new: RunConfig) -> list[Difference]:
-    """Every key in which two configurations differ, keys of the old one first. Lists are compared as a whole."""
+    """Every key in which two configurations differ, keys of the new one first. Lists are compared as a whole."""
     before, after = flat(as_mapping(old)), flat(as_mapping(new))
-    keys = (key for key in {**before, **after} if before.get(key) != after.get(key))
+    keys = (key for key in {**after, **before} if before.get(key) != after.get(key))
     return [Difference(key, before.get(key), after.get(key), classify(key)) for key in keys]
 
 

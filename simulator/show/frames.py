@@ -1,7 +1,7 @@
 """Reads planes of a field at many times from a run's slices, projections or snapshots."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,6 @@ from simulator.archive.open_run import Run
 from simulator.archive.reader import Snapshot, StoredField
 from simulator.archive.series import SeriesReader
 from simulator.errors import UserError, did_you_mean
-from simulator.show.kinds import colours_of
 from simulator.show.slices import near
 from simulator.show.style import evenly, is_density, position
 
@@ -27,20 +26,35 @@ Read = Callable[[Bounds], np.ndarray]
 
 @dataclass(frozen=True)
 class Frames:
-    """`read(i)` gives the plane of frame i, (a, b), for i below the number of `times`."""
+    """Planes of one variable of a series, one for each of its `rows`."""
 
-    times: np.ndarray
-    read: Callable[[int], np.ndarray]
-    coordinates: tuple[np.ndarray, np.ndarray]  # Coordinates of the points along the plane's two axes.
-    where: str
-    """The position of the plane along the axis that it cuts, or the axis of a projection, in mathematical text."""
+    series: SeriesReader
+    variable: str
+    rows: Sequence[int]
     source: str  # The file or folder from which the frames are read.
-    particles: Callable[[int], list[np.ndarray]] = lambda i: []
-    """The positions (2, particles) of each species next to the plane of frame i."""
-    colours: Callable[[int], dict[str, np.ndarray]] = lambda i: {}  # The colours of the fields in volume picture i.
+    where: str = ""
+    """The position of the plane along the axis that it cuts, or the axis of a projection, in mathematical text."""
 
     def __len__(self) -> int:
-        return len(self.times)
+        return len(self.rows)
+
+    def time(self, i: int) -> float:
+        return float(self.series.time[self.rows[i]])
+
+    def read(self, i: int) -> np.ndarray:
+        """The plane of frame i, (a, b), or (a, b, colour)."""
+        return self.series.one(self.variable, self.rows[i])
+
+    @property
+    def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
+        """The coordinates of the points along the plane's two axes."""
+        a, b = self.series.variables[self.variable][:2]
+        return self.series.coordinates[a], self.series.coordinates[b]
+
+    def particles(self, i: int) -> list[np.ndarray]:
+        """The positions (2, particles) of each species next to the plane of frame i."""
+        plane = self.variable.rpartition("/")[2]
+        return [places for _, places in near(self.series, plane, self.rows[i])]
 
 
 def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) -> Frames:
@@ -50,11 +64,20 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
     Raises UserError if no source has the field, with the available names, or if there are fewer than two frames."""
     if projected and field == "phase":
         raise UserError("--projection: a mean of phases has no meaning; take --slice, or another field")
-    found, known = [], dict[str, None]()
-    for source in (_of_series, _of_snapshots):
-        one = source(run, field, axis, projected, known)
-        if one is not None:
-            found.append(one)
+    kind, variable = "projections" if projected else "slices", f"{field}/{PLANE[axis]}"
+    stored, found, known = fields_in_snapshots(run), [], dict[str, None]()
+    if (run.path / f"{kind}.h5").exists():
+        series = run.series(kind)
+        known.update((n.partition("/")[0], None) for n in series.variables if n.endswith(f"/{PLANE[axis]}"))
+        if variable in series:
+            # A field that was requested later has no values in earlier rows.
+            rows = [i for i in range(len(series)) if np.isfinite(series.one(variable, i)).any()]
+            found.append(Frames(series, variable, rows, f"{kind}.h5", _where(series, field, axis, projected)))
+    known.update((name, None) for name in stored if not (projected and name == "phase"))
+    if field in stored and variable in (planes := SnapshotPlanes(run, field, projected=projected)):
+        found.append(
+            Frames(planes, variable, range(len(planes)), "snapshots", _where(planes, field, axis, projected))
+        )
     if not found:
         what = "projection" if projected else "slice"
         meant = did_you_mean(field, known)
@@ -80,53 +103,16 @@ def volume_frames(run: Run) -> Frames:
     series = run.series("render")
     if len(series) < 2:
         raise UserError(f"{run.path}: {len(series)} volume picture, a movie needs two; give output.render more often")
-    points = series.coordinates["row"], series.coordinates["column"]
-    read, colours = partial(series.one, "image"), partial(colours_of, series)
-    return Frames(series.time, read, points, "", "render.h5", colours=colours)
+    return Frames(series, "image", range(len(series)), "render.h5")
 
 
-def _of_series(run: Run, field: str, axis: str, projected: bool, known: dict[str, None]) -> Frames | None:
-    name, plane = "projections" if projected else "slices", PLANE[axis]
-    if not (run.path / f"{name}.h5").exists():
-        return None
-    series: SeriesReader = run.series(name)
-    known.update((n.partition("/")[0], None) for n in series.variables if n.endswith(f"/{plane}"))
-    variable = f"{field}/{plane}"
-    if variable not in series:
-        return None
-    # A field that was requested later has no values in earlier rows.
-    rows = [i for i in range(len(series)) if np.isfinite(series.one(variable, i)).any()]
-    moving = f"{field}/place_{axis}" in series
-    where = f"${axis}$ of the maximum" if moving else _where(series, axis, projected=projected)
-    a, b = (series.coordinates[q] for q in plane)
-
-    def over(i: int) -> list[np.ndarray]:
-        return [] if projected else [places for _, places in near(series, plane, rows[i])]
-
-    return Frames(series.time[rows], lambda i: series.one(variable, rows[i]), (a, b), where, f"{name}.h5", over)
-
-
-def _of_snapshots(run: Run, field: str, axis: str, projected: bool, known: dict[str, None]) -> Frames | None:
-    if not len(run.snapshots):
-        return None
-    there = readable(run.snapshots[-1])
-    known.update((n, None) for n in there if not (projected and n == "phase"))
-    if field not in there:
-        return None
-    planes, plane = SnapshotPlanes(run, field), PLANE[axis]
-    flat = "z" not in planes.coordinates
-    if f"{field}/{plane}" not in planes or (flat and projected):
-        return None
-    read = partial(planes.projection, axis) if projected else partial(planes.one, f"{field}/{plane}")
-    a, b = (planes.coordinates[q] for q in plane)
-    return Frames(planes.time, read, (a, b), _where(planes, axis, projected=projected), "snapshots")
-
-
-def _where(series: SeriesReader, axis: str, *, projected: bool) -> str:
+def _where(series: SeriesReader, field: str, axis: str, projected: bool) -> str:
     """The axis of a projection, or the position of the mid-plane, of which a run in two dimensions has none."""
     points = series.coordinates.get(axis)
     if projected:
         return f"along ${axis}$"
+    if f"{field}/place_{axis}" in series:
+        return f"${axis}$ of the maximum"
     return "" if points is None else f"${axis} = {position(float(points[len(points) // 2]))}$"
 
 
@@ -170,16 +156,18 @@ def samples(found: Frames, most: int = 24, points: int = 256) -> list[np.ndarray
 
 
 class SnapshotPlanes(SeriesReader):
-    """The mid-planes of a field in each snapshot of a run, as a series that is read when it is drawn."""
+    """The mid-planes, or the projections, of a field in each snapshot of a run, as a series that is read when it is
+    drawn."""
 
-    def __init__(self, run: Run, field: str) -> None:
-        self._field = field
+    def __init__(self, run: Run, field: str, *, projected: bool = False) -> None:
+        self._field, self._projected = field, projected
         self._snapshots = [s for s in run.snapshots[:] if field in readable(s)]
         values = self._snapshots[-1].values()
         axes = next(f.axes for f in values if len(f.axes) in (2, 3) and f.axes[0].labels is None)
         self.path, self.attributes, self.beside = run.path / "snapshots", {}, {}
         self.coordinates = {axis.name: axis.coordinates for axis in axes}
-        planes = (plane for plane in PLANE.values() if set(plane) <= self.coordinates.keys())
+        planes = [plane for plane in PLANE.values() if set(plane) <= self.coordinates.keys()]
+        planes = [] if projected and "z" not in self.coordinates else planes
         self.variables = {f"{field}/{plane}": tuple(plane) for plane in planes}
         self.step = np.array([s.step for s in self._snapshots])
         self.time = np.array([s.time for s in self._snapshots])
@@ -188,16 +176,17 @@ class SnapshotPlanes(SeriesReader):
         return np.stack([self.one(name, i) for i in range(len(self))])
 
     def one(self, name: str, index: int) -> np.ndarray:
-        plane, cut, bounds = name.rpartition("/")[2], (), list[slice]()
-        for number, (axis, points) in enumerate(self.coordinates.items()):
-            middle = len(points) // 2
-            bounds.append(slice(0, len(points)) if axis in plane else slice(middle, middle + 1))
-            cut = cut if axis in plane else (number,)
-        return self._values(index)(tuple(bounds)).squeeze(cut)
+        plane, read = name.rpartition("/")[2], readable(self._snapshots[index])[self._field]
+        cuts = [number for number, axis in enumerate(self.coordinates) if axis not in plane]
+        if self._projected:
+            return self._projection(read, cuts[0])
+        bounds = [slice(0, len(points)) for points in self.coordinates.values()]
+        for cut in cuts:
+            bounds[cut] = slice(bounds[cut].stop // 2, bounds[cut].stop // 2 + 1)
+        return read(tuple(bounds)).squeeze(tuple(cuts))
 
-    def projection(self, axis: str, index: int) -> np.ndarray:
-        """The integral of a density, or the mean of another field, along `axis`, from a few planes at a time."""
-        read, cut = self._values(index), list(self.coordinates).index(axis)
+    def _projection(self, read: Read, cut: int) -> np.ndarray:
+        """The integral of a density, or the mean of another field, along an axis, from a few planes at a time."""
         nx, ny, nz = (len(points) for points in self.coordinates.values())
         planes = max(1, _PART // (8 * ny * nz))
         parts = []
@@ -206,12 +195,9 @@ class SnapshotPlanes(SeriesReader):
             parts.append(part.sum(cut, dtype=np.float64))
             if cut == 0:
                 parts = [sum(parts[1:], parts[0])]
-        total, points = np.concatenate(parts) if cut else parts[0], self.coordinates[axis]
+        total, points = np.concatenate(parts) if cut else parts[0], list(self.coordinates.values())[cut]
         spacing = float(points[1] - points[0]) if len(points) > 1 else 1.0
         return total * (spacing if is_density(self._field) else 1 / len(points))
-
-    def _values(self, index: int) -> Read:
-        return readable(self._snapshots[index])[self._field]
 
 
 def fields_in_snapshots(run: Run) -> list[str]:

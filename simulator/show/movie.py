@@ -21,7 +21,7 @@ from simulator.errors import RunFailure, UserError
 from simulator.files import reason
 from simulator.show import style
 from simulator.show.frames import PLANE, Frames, frames, samples, volume_frames
-from simulator.show.kinds import volume_picture
+from simulator.show.kinds import colours_of, volume_picture
 from simulator.show.slices import PlaneAxis, bar_beside, dots, plane_image, repeated
 
 INSTALL = "without ffmpeg there is no mp4: install the system's ffmpeg, or pip install imageio-ffmpeg"
@@ -177,7 +177,7 @@ class _Picture:
                 self._dots.append(self._axes.scatter([], [], **dots(number)))
             self._dots[number].set_offsets(places.T)
         self._image.set_data(repeated(self._shown.read(i), self._scale))
-        self._time.set_text(self._labels.moment(float(self._shown.times[i])))
+        self._time.set_text(self._labels.moment(self._shown.time(i)))
 
 
 class _Volume:
@@ -189,8 +189,8 @@ class _Volume:
         self._part, self.figure = np.s_[:rows, :columns], style.figure(columns / style.DPI, rows / style.DPI)
 
     def show(self, i: int) -> None:
-        words = self._labels.moment(float(self._shown.times[i]))
-        volume_picture(self._shown.read(i)[self._part], words, self._shown.colours(i), self.figure)
+        words = self._labels.moment(self._shown.time(i))
+        volume_picture(self._shown.read(i)[self._part], words, colours_of(self._shown.series, i), self.figure)
 
 
 def _words(field: str, projected: bool, labels: style.Labels) -> str:
