@@ -187,9 +187,9 @@ def summary(
         lines.append(_wall_time(spent))
     lines += _resolution(folder / "diagnostics.csv")
     lines.append(f"written to {folder}:")
-    contents = _contents(folder)
-    width = max((len(name) for name, _ in contents), default=0)
-    lines += [f"  {name:<{max(width, 18)}} {text}" for name, text in contents]
+    rows = contents(folder)
+    width = max((len(name) for name, _ in rows), default=0)
+    lines += [f"  {name:<{max(width, 18)}} {text}" for name, text in rows]
     lines.append("next:")
     return [*lines, *(f"  {shlex.join(command)}" for command in next_commands)]
 
@@ -222,8 +222,9 @@ def _resolution(table: Path) -> list[str]:
     return lines
 
 
-def _contents(folder: Path) -> list[tuple[str, str]]:
-    contents: list[tuple[str, str]] = []
+def contents(folder: Path) -> list[tuple[str, str]]:
+    """The results in the folder of a run, each with its size."""
+    found: list[tuple[str, str]] = []
     for name in ("diagnostics.csv", *(f"{name}.h5" for name in series_names(folder))):
         path = folder / name
         if path.exists():
@@ -232,12 +233,12 @@ def _contents(folder: Path) -> list[tuple[str, str]]:
                 with path.open("rb") as file:  # read line by line, because the table of a long run may be large
                     rows = sum(1 for _ in file) - 1
                 whole = f"{rows} row{'s' * (rows != 1)}, {whole}"
-            contents.append((name, whole))
+            found.append((name, whole))
     for name in ("snapshots", "checkpoints"):
         if saved := committed(folder / name):
             largest, whole = max(map(_bytes, saved)), _bytes(folder / name)
-            contents.append((f"{name}/", f"{len(saved)} x {size(largest)}, {size(whole)} in all"))
-    return contents
+            found.append((f"{name}/", f"{len(saved)} x {size(largest)}, {size(whole)} in all"))
+    return found
 
 
 def _bytes(path: Path) -> int:

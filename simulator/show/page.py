@@ -99,18 +99,6 @@ def pictures(found: Iterable[tuple[Path, str]]) -> str:
     return f'<div class="pictures">{made}</div>' if made else ""
 
 
-def shares(parts: Mapping[str, float], unit: str) -> str:
-    """Bars whose lengths are fractions of the whole."""
-    total = sum(parts.values()) or 1.0
-    rows = "".join(
-        f"<span>{escape(name)}</span>"
-        f'<div class="track"><div style="width:{100 * value / total:.1f}%"></div></div>'
-        f"<span>{value:.3g} {escape(unit)}</span>"
-        for name, value in parts.items()
-    )
-    return f'<div class="shares">{rows}</div>' if parts else ""
-
-
 def details(title: str, html: str) -> str:
     """What the page shows after a click on the title; empty if there is no content."""
     return f"<details><summary>{escape(title)}</summary>{html}</details>" if html else ""

@@ -1,6 +1,5 @@
 """`simulator report`: one self-contained HTML page, `report.html`, about a run or a sweep."""
 
-import json
 import math
 import os
 import re
@@ -13,6 +12,7 @@ from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError
 from simulator.files import read_json, replace_file
 from simulator.run.folder import CONFIG, PLAN, SWEEP
+from simulator.run.progress import contents
 from simulator.run.run_status import RunStatus, look_at
 from simulator.show import page
 from simulator.show.health import HealthCheck, checks, log_of, worst
@@ -23,12 +23,9 @@ from simulator.show.style import WORDS, in_words
 from simulator.study import open_sweep
 from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
 from simulator.study.sweep import Sweep
-from simulator.words import brief, size
+from simulator.words import brief, flat, size
 
 NAME = "report.html"
-_SPENT = re.compile(r"^\S+ \S+ [\d.]+ \S+ in all: (.*)$", re.MULTILINE)
-_PART = re.compile(r"(.+?) ([\d.]+) (ms|s|min|h)$")
-_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _CURVES = ("energy", "dissipation")
 _VERDICTS: dict[MemberState, page.Verdict] = {
     MemberState.DONE: "good", MemberState.FAILED: "bad", MemberState.INTERRUPTED: "warn",
@@ -113,9 +110,9 @@ def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> I
     if state is not None:
         words = ("verify" if state.state == "finished" else "status", "plot")
         yield page.section("Next", *(page.paragraph(f"simulator {word} {run.path}") for word in words))
-    yield page.section("Timing", page.details("wall time", "".join(_timing(run))))
+    yield page.section("Timing", page.details("wall time", _timing(run)))
     yield page.section("Parameters", *_parameters(run))
-    yield page.section("Provenance", page.details("versions, machine, command", "".join(_provenance(run.provenance))))
+    yield page.section("Provenance", page.details("versions, machine, command", _provenance(run)))
     yield page.section("Data", page.details("files", _links(run)))
     yield page.paragraph(f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by simulator report.", soft=True)
 
@@ -151,15 +148,11 @@ def _last_row(run: Run) -> str:
     return page.details("diagnostics", page.table(header, rows, range(1, 5)))
 
 
-def _timing(run: Run) -> Iterator[str]:
-    log, state = log_of(run), run.state
-    spent = _SPENT.findall(log)
-    if spent:
-        parts = (_PART.match(part) for part in spent[-1].split(", "))
-        yield page.shares({m[1]: float(m[2]) * _SECONDS[m[3]] for m in parts if m}, "s")
-    if state is not None:
-        per_step = re.findall(r"^\S+ \S+ (\d+ steps: .*)$", log, re.MULTILINE)
-        yield page.facts({"wall time in all starts": f"{state.seconds:.4g} s", "last start": "".join(per_step[-1:])})
+def _timing(run: Run) -> str:
+    if (state := run.state) is None:
+        return ""
+    said = re.findall(r"^\S+ \S+ (\d+ steps: .*|[\d.]+ \S+ in all: .*)$", log_of(run), re.MULTILINE)
+    return page.facts({"wall time in all starts": f"{state.seconds:.4g} s", "last start": "; ".join(said[-2:])})
 
 
 def _parameters(run: Run) -> Iterator[str]:
@@ -173,36 +166,16 @@ def _in_words(block: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}: {brief(value)}" for key, value in block.items() if value not in (None, [], {}))
 
 
-def _provenance(found: Mapping[str, Any]) -> Iterator[str]:
-    if not found:
-        return
-    git = found.get("git") or {}
-    commit = str(git.get("commit", "not from a checkout"))
-    devices, mesh = found.get("devices") or {}, found.get("mesh") or {}
-    yield page.facts(
-        {
-            "started": str(found.get("started", "")),
-            "command": " ".join(map(str, found.get("command", ()))),
-            "commit": commit + (" with changes" if git.get("dirty") else ""),
-            "versions": _in_words(found.get("versions") or {}),
-            "host": _in_words(found.get("host") or {}),
-            "devices": f"{devices.get('count', '?')} {devices.get('kind', '')}, "
-            f"{devices.get('processes', '?')} processes",
-            "transform": f"{mesh.get('transform', '')}, kernels {mesh.get('kernels', '')}",
-            "earlier starts": ", ".join(str(start.get("started")) for start in found.get("earlier", ())),
-        }
-    )
-    yield page.folded("everything that was recorded", json.dumps(found, indent=1))
+def _provenance(run: Run) -> str:
+    found = run.provenance
+    rows = {**flat(found), "command": " ".join(map(str, found.get("command", ())))}
+    return page.facts({key: brief(value) for key, value in rows.items()})
 
 
 def _links(run: Run) -> str:
-    names = ["config.yaml", "diagnostics.csv", "run.log", "provenance.json", "snapshots.vtkhdf"]
-    names += sorted(path.name for path in run.path.glob("*.h5"))
-    rows = [[page.link(n, n), size((run.path / n).stat().st_size)] for n in names if (run.path / n).is_file()]
-    for kind in ("snapshots", "checkpoints"):
-        steps = [p.name for p in sorted((run.path / kind).glob("[0-9]*")) if p.is_dir()]
-        if steps:
-            rows.append([page.link(f"{kind}/", kind), f"{len(steps)}, the last {steps[-1]}"])
+    others = ("config.yaml", "run.log", "provenance.json", "snapshots.vtkhdf")
+    sizes = [(name, size(path.stat().st_size)) for name in others if (path := run.path / name).is_file()]
+    rows = [[page.link(name, name), text] for name, text in (*sizes, *contents(run.path))]
     return page.table(["file", ""], rows, [1]) if rows else ""
 
 
