@@ -18,9 +18,9 @@ from simulator.cli.parser import BY_HAND, arg, command, config_arguments
     *BY_HAND,
 )
 def doctor(args: argparse.Namespace) -> int:
-    """Every process prints its host, rank and hardware; then all processes exchange data and do a distributed
-    transform. Problems are printed with their cures, and the exit code is then 1. A table shows the part of a field
-    on each device: as a run of CONFIG divides the field, by default on a 64^3 grid.
+    """Every process prints its host, rank and hardware; then all processes do a distributed transform. Problems are
+    printed with their cures, and the exit code is then 1. A table shows the part of a field on each device: as a run
+    of CONFIG divides the field, by default on a 64^3 grid.
 
     In a job, put srun before it, with the flags that the run will have:
       srun --nodes=2 --ntasks-per-node=2 simulator doctor
@@ -59,12 +59,12 @@ def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
         cluster = start(allocation, platform=args.platform, folder=args.folder, report=lambda line: None)
         transform = make_transform(Grid((64, 64, 64)), cluster.devices)
     shared = list(doctor.shared_findings([doctor.Facts(**item) for item in cluster.gather(asdict(facts))]))
-    results = [doctor.exchange(cluster.devices), _transform(cluster.devices)]
+    result = _transform(cluster.devices)
     if cluster.is_first:
         kinds = {device.device_kind for device in cluster.devices}
         print(f"{len(cluster.devices)} devices ({', '.join(sorted(kinds))}), all processes joined")
         print("\n".join(["", *division_lines(cluster, transform, os.environ), ""]))
-        print("\n".join([*results, *(f"wrong: {finding}" for finding in shared)]))
+        print("\n".join([result, *(f"wrong: {finding}" for finding in shared)]))
     problems = sum(cluster.gather(len(findings))) + len(shared)
     if cluster.is_first:
         print(f"wrong: {problems} in all" if problems else "no problems found", flush=True)

@@ -1,5 +1,4 @@
-"""Collects facts about each process, finds known misconfigurations with their cures, and tests the devices by an
-all-to-all.
+"""Collects facts about each process, and finds known misconfigurations with their cures.
 
 Findings are pure functions of facts, so that tests cover set-ups that no test machine has."""
 
@@ -7,7 +6,6 @@ import os
 import platform
 import socket
 import subprocess
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -176,31 +174,3 @@ def shared_findings(processes: Sequence[Facts]) -> Iterator[Finding]:
     if len(counts) > 1:
         problem = f"processes take {min(counts)} to {max(counts)} GPUs, so each uses {min(counts)}"
         yield Finding(problem, "ask for the same on every node with --gpus-per-node")
-
-
-def exchange(devices: Sequence, rows_each: int = 128) -> str:
-    """Redistributes a matrix from rows to columns over all devices, checks the result, and returns a line with the
-    time. Called by all processes. Raises RuntimeError if a device receives a wrong element."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-    from jax.sharding import NamedSharding, PartitionSpec
-
-    from simulator.cluster.mesh import make_mesh
-
-    n = len(devices) * rows_each
-    mesh = make_mesh(devices, (len(devices),), ("device",))
-    rows = NamedSharding(mesh, PartitionSpec("device"))
-    columns = NamedSharding(mesh, PartitionSpec(None, "device"))
-    index = jax.jit(lambda: jnp.arange(n * n, dtype=jnp.float32).reshape(n, n), out_shardings=rows)()
-    redistribute = jax.jit(lambda x: x, out_shardings=columns)
-    jax.block_until_ready(redistribute(index))
-    began = time.perf_counter()
-    result = jax.block_until_ready(redistribute(index))
-    seconds = time.perf_counter() - began
-    expected = np.arange(n * n, dtype=np.float32).reshape(n, n)
-    for shard in result.addressable_shards:
-        if not np.array_equal(np.asarray(shard.data), expected[shard.index]):
-            raise RuntimeError(f"device {shard.device} received wrong values in the all-to-all")
-    size = 4 * n * n / 2**20
-    return f"all-to-all of {size:.3g} MiB over {len(devices)} devices: correct, {seconds * 1e3:.3g} ms"

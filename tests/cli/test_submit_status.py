@@ -146,7 +146,7 @@ def run(tmp_path) -> Path:
 def test_an_unfinished_run_is_continued_with_what_changed(run, tmp_path, capsys):
     write_state(run, state(state="stopped"))
     script = dry(capsys, "time.stop=3", "devices.count=4", "time.dt=0.5")
-    assert script.startswith("time.stop: 1.0 -> 3.0\ntime.cfl: ")
+    assert script.startswith("time.stop: 1.0 -> 3.0\ntime.dt: nothing -> 0.5\ntime.cfl: ")
     assert '\nset -- "$run/config.yaml" time.stop=3.0 time.dt=0.5 devices.count=4\n' in script
     with pytest.raises(UserError, match=r"another model\.viscosity"):
         dry(capsys, "model.viscosity=2")

@@ -69,8 +69,6 @@ allocation = discover(os.environ)
 folder = Path(sys.argv[2]) if len(sys.argv) > 2 else None
 with failure.contained(allocation):
     cluster = start(allocation, platform="cpu", count=int(sys.argv[1]), folder=folder)
-    from simulator.cluster.doctor import exchange
-    exchange(cluster.devices)
     me = [os.environ["SLURM_JOB_ID"], os.environ["SLURM_STEP_ID"], allocation.host, cluster.process_id]
     everyone = cluster.gather(me)
     if cluster.is_first:
@@ -117,7 +115,6 @@ def test_a_right_set_up(slurm, tmp_path, arguments):
     assert code == 0, out + err
     for process in range(2):
         assert re.search(rf"process {process} of 2: host \S+, local rank 0 of 1, \d cores? of CPUs ", out)
-    assert re.search(r"all-to-all of \S+ MiB over \d+ devices: correct", out)
     assert re.search(r"transform \S+ of 32\^3 points and back: correct", out)
     assert out.splitlines()[-1] == "no problems found"
 
