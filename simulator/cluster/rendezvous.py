@@ -20,7 +20,6 @@ from simulator.errors import RunFailure
 from simulator.files import read_json, restored
 
 _PREFIX = ".coordinator-"
-_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -62,60 +61,40 @@ def claim_port(candidates: Sequence[int] = PORTS, host: str = "") -> Claim:
 
 
 def listens(port: int) -> bool:
-    """Whether this process itself listens on the TCP port; without /proc, whether any process does."""
-    try:
-        own = {os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if entry.is_symlink()}
-        rows: list[list[str]] = []
-        for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
-            with contextlib.suppress(FileNotFoundError):
-                rows += [line.split() for line in Path(table).read_text().splitlines()[1:]]
-    except OSError:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return True
-        return False
-    # columns: sl local_address rem_address st ... inode; 0A is LISTEN
-    return any(
-        row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port and f"socket:[{row[9]}]" in own for row in rows
-    )
+    """Whether a process of this host listens on the TCP port."""
+    with contextlib.suppress(OSError), socket.create_connection(("localhost", port), timeout=1):
+        return True
+    return False
 
 
 def start_service(
     initialize: Callable[[int], None], announce: Callable[[int], None], port: int | None = None
 ) -> Claim | None:
-    """Called by process 0: starts JAX's service with `initialize(port)` and announces the port.
+    """Called by process 0: starts JAX's service with `initialize(port)` and announces the port (default: a free one).
+    Returns the claim on a port that this function has chosen.
 
     `initialize` blocks until all other processes have connected, so a thread announces the port as soon as the
-    service listens. If the service does not start, another port is tried, unless `port` is given. Returns the claim
-    on a port that this function has chosen. Re-raises the last exception of `initialize`."""
-    for attempt in range(_TRIES):
-        claim = claim_port() if port is None else None
-        chosen = claim.port if claim else port
-        assert chosen is not None
-        failed, announced = threading.Event(), threading.Event()
-        announcer = threading.Thread(target=_announce, args=(announce, chosen, failed, announced), daemon=True)
-        announcer.start()
-        try:
-            initialize(chosen)
-            return claim
-        except Exception:
-            failed.set()
-            announcer.join()
-            if claim is not None:
-                claim.release()
-            # Processes that have connected after the announcement would not connect to a new service.
-            if announced.is_set() or claim is None or attempt == _TRIES - 1:
-                raise
-    raise AssertionError("unreachable")
+    service listens."""
+    claim = claim_port() if port is None else None
+    chosen = claim.port if claim else port
+    assert chosen is not None
+    ended = threading.Event()
 
+    def announced() -> None:
+        while not ended.wait(0.02):
+            if listens(chosen):
+                return announce(chosen)
 
-def _announce(
-    announce: Callable[[int], None], port: int, failed: threading.Event, announced: threading.Event
-) -> None:
-    while not listens(port):
-        if failed.wait(0.02):
-            return
-    announced.set()
-    announce(port)
+    threading.Thread(target=announced, daemon=True).start()
+    try:
+        initialize(chosen)
+    except BaseException:
+        if claim is not None:
+            claim.release()
+        raise
+    finally:
+        ended.set()
+    return claim
 
 
 def publish(folder: Path, name: str, place: Place) -> None:
