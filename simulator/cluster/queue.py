@@ -2,11 +2,12 @@
 
 If Slurm is not installed or does not answer, a query returns "not known"."""
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from math import prod
 from pathlib import Path
 
@@ -26,19 +27,11 @@ _PATIENCE = 10.0  # Timeout of a query in seconds.
 _MAX_ARRAY_SIZE = 1001  # Slurm's default.
 
 
-def _ask(
-    *command: str, environ: Mapping[str, str] | None = None, timeout: float = _PATIENCE
-) -> subprocess.CompletedProcess[str] | None:
+def _ask(*command: str, timeout: float = _PATIENCE) -> subprocess.CompletedProcess[str] | None:
     """The answer of one of Slurm's commands; None if the command is not installed or does not answer."""
-    environ = os.environ if environ is None else environ
-    if shutil.which(command[0], path=environ.get("PATH")) is None:
-        return None
-    try:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout, check=False, env=dict(environ)
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    return None
 
 
 def _states(job: str) -> subprocess.CompletedProcess[str] | None:
@@ -67,15 +60,6 @@ def waiting_tasks(arrays: Collection[str]) -> set[str]:
     answer = _ask("squeue", "--noheader", "--array", f"--jobs={jobs}", "--format=%i %T", timeout=30)
     tasks = [] if answer is None else [line.split() for line in answer.stdout.splitlines()]
     return {words[0] for words in tasks if len(words) == 2 and words[1] in _BEFORE}
-
-
-def time_left(job: str, environ: Mapping[str, str]) -> tuple[float, float | None] | None:
-    """(seconds until the job's end, time limit in seconds or None without a limit); None if Slurm does not know."""
-    answer = _ask("squeue", "-h", "-j", job, "-o", "%L %l", environ=environ)
-    if answer is None or answer.returncode != 0:
-        return None
-    left, limit = (seconds(word) for word in (*answer.stdout.split(), "", "")[:2])
-    return None if left is None else (left, limit)
 
 
 def seconds(text: str) -> float | None:

@@ -18,7 +18,6 @@ import numpy as np
 
 from simulator.cluster import failure
 from simulator.cluster.launcher import SECOND_INTERRUPT_AFTER
-from simulator.cluster.queue import time_left
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -176,20 +175,12 @@ def stop_reason(flags: np.ndarray) -> str | None:
 
 
 def job_deadline(environ: Mapping[str, str], now: float) -> tuple[float, float] | None:
-    """The end of this Slurm job, in seconds since the epoch, and its time limit in seconds; None outside of a job, or
-    without a limit.
-
-    The end comes from Slurm's variables, else (before version 23) from `squeue`, which only one process should ask.
-    """
-    if end := environ.get("SLURM_JOB_END_TIME"):
-        with suppress(ValueError):
-            return float(end), float(end) - float(environ.get("SLURM_JOB_START_TIME", now))
-    job = environ.get("SLURM_JOB_ID")
-    known = time_left(job, environ) if job else None
-    if known is None:
-        return None
-    left, limit = known
-    return now + left, left if limit is None else limit
+    """The end of this Slurm job, in seconds since the epoch, and its time limit in seconds; None outside of a job,
+    without a limit, and before version 23 of Slurm, where only the job script's signal warns a run."""
+    with suppress(KeyError, ValueError):
+        end = float(environ["SLURM_JOB_END_TIME"])
+        return end, end - float(environ.get("SLURM_JOB_START_TIME", now))
+    return None
 
 
 def lead(limit: float) -> float:

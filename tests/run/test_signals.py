@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from run_support import ROOT, tool, wait_until
+from run_support import ROOT, wait_until
 
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.cluster.launcher import Forwarding
@@ -162,18 +162,12 @@ def test_what_squeue_calls_time_left(text, expected):
     assert seconds(text) == expected
 
 
-def test_the_job_end_and_limit_from_slurm(tmp_path):
-    answers = '"-h -j 12 -o %L %l") echo 10:00 1:00:00;; "-h -j 14 -o %L %l") echo UNLIMITED UNLIMITED;; *) exit 1;;'
-    tool(tmp_path, "squeue", f'case "$*" in {answers} esac')
-    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+def test_the_job_end_and_limit_from_slurm():
     times = {"SLURM_JOB_END_TIME": "1700000000", "SLURM_JOB_ID": "12"}
     assert job_deadline(times | {"SLURM_JOB_START_TIME": "1699999940"}, 5.0) == (1.7e9, 60.0)
     assert job_deadline(times, 1.7e9 - 45) == (1.7e9, 45.0)
-    assert job_deadline({"SLURM_JOB_ID": "12", **path}, 5.0) == (605.0, 3600.0)
-    assert job_deadline({"SLURM_JOB_ID": "13", **path}, 5.0) is None
-    assert job_deadline({"SLURM_JOB_ID": "14", **path}, 5.0) is None
-    assert job_deadline({"SLURM_JOB_ID": "12", "PATH": "/nonexistent"}, 5.0) is None
-    assert job_deadline(path, 5.0) is None
+    assert job_deadline({"SLURM_JOB_ID": "12"}, 5.0) is None
+    assert job_deadline(times | {"SLURM_JOB_END_TIME": "Unknown"}, 5.0) is None
 
 
 @pytest.mark.parametrize("minutes", [1, 2, 5, 8, 60, 2880])
