@@ -82,7 +82,7 @@ def _run(
         common = f", all with {sweep.common}" if sweep.common else ""
         _say(f"{sweep.name}: {len(runs)} of {len(sweep.runs)} runs, in {short(sweep.folder)}{common}")
         work = _batches(sweep.runs if whole else runs, runs, jobs) if batch else [Group((run,)) for run in runs]
-        code = run_all(sweep, work, at_once=jobs, environ=os.environ, say=_say)
+        code = run_all(sweep, work, at_once=jobs, environ=os.environ)
     statuses = _statuses(sweep)
     _say(f"{counted(statuses.values())}; {duration(time.monotonic() - began)}")
     _say_next(sweep)

@@ -2,11 +2,10 @@
 
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from simulator.errors import UserError
@@ -83,52 +82,45 @@ def write_text(path: str, text: str) -> None:
 class Display:
     """Shows the progress of runs, on a terminal by bars that end with their runs. `say` prints lasting lines."""
 
-    def __init__(self, sweep: Sweep, number: int, say: Callable[[str], None], console: Console | None = None):
-        self._sweep, self._number, self._say, self._ended = sweep, number, say, 0
-        self._console = console or LastingConsole()
-        self._bars: Progress | None = None
+    def __init__(self, sweep: Sweep, number: int):
+        self._sweep, self._number, self._ended, console = sweep, number, 0, LastingConsole()
+        self.say, self._on_terminal = console.print, console.is_terminal
+        self._bars = Progress(
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24),
+            TextColumn("{task.fields[words]}", markup=False), console=console, transient=True,
+        )  # fmt: skip
         self._tasks: dict[str, TaskID] = {}
         self._last_line: dict[str, float] = {}
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._bars = Progress(
-                TextColumn("{task.description}", markup=False), BarColumn(bar_width=24),
-                TextColumn("{task.fields[words]}", markup=False), console=self._console, transient=True,
-            )  # fmt: skip
+        if self._on_terminal:
             self._bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bars is not None:
+        if self._on_terminal:
             self._bars.stop()
 
     def begin(self, run: SweepRun) -> None:
         """Shows that a run has been started."""
         self._last_line[run.hash] = time.monotonic()
-        if self._bars is not None:
-            self._tasks[run.hash] = self._bars.add_task(f"{self._name(run)}", total=100, words="starting")
+        self._tasks[run.hash] = self._bars.add_task(self._name(run), total=100, words="starting")
 
     def update(self, run: SweepRun, status: MemberStatus) -> None:
         """Shows the progress of a run; without a terminal, a line every half minute."""
         percent = status.state.percent if status.state else 0.0
-        if self._bars is not None:
-            self._bars.update(self._tasks[run.hash], completed=percent, words=status.detail)
-        elif time.monotonic() - self._last_line[run.hash] > LINE_EVERY:
+        self._bars.update(self._tasks[run.hash], completed=percent, words=status.detail)
+        if not self._on_terminal and time.monotonic() - self._last_line[run.hash] > LINE_EVERY:
             self._last_line[run.hash] = time.monotonic()
-            self._say(f"        {self._name(run)}: {status.detail}")
+            self.say(f"        {self._name(run)}: {status.detail}")
 
     def end(self, run: SweepRun, text: str, seconds: float) -> None:
         """Prints that a run has ended, with the outcome `text`."""
         self._ended += 1
         width = len(str(self._number))
-        line = f"[{self._ended:{width}}/{self._number}] {self._name(run)}: {text} ({duration(seconds)})"
-        if self._bars is None:
-            self._say(line)
-            return
         if run.hash in self._tasks:
             self._bars.remove_task(self._tasks.pop(run.hash))
-        self._bars.console.print(line)
+        self.say(f"[{self._ended:{width}}/{self._number}] {self._name(run)}: {text} ({duration(seconds)})")
 
     def _name(self, run: SweepRun) -> str:
         return f"{run.index} {self._sweep.label(run)}".rstrip()

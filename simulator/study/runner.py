@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -43,18 +43,15 @@ class _Child:
     began: float
 
 
-def run_all(
-    sweep: Sweep, jobs: Sequence[Group], *, at_once: int = 1, environ: Mapping[str, str],
-    say: Callable[[str], None] = print,
-) -> int:  # fmt: skip
+def run_all(sweep: Sweep, jobs: Sequence[Group], *, at_once: int = 1, environ: Mapping[str, str]) -> int:
     """Executes `jobs`, several at once. Returns 0 if all runs are done, 1 if a run failed, 3 if the runs were
     interrupted by a signal, which is forwarded to every run, or by the file OUTPUT/NAME/stop.
 
     The sweep must be prepared and locked."""
     runs = [run for job in jobs for run in job.runs]
     free = slots(min(at_once, max(len(jobs), 1)), [run.config for run in runs], environ)
-    with Display(sweep, len(runs), say) as display:
-        running = _Running(sweep, jobs, free, environ, display, say)
+    with Display(sweep, len(runs)) as display:
+        running = _Running(sweep, jobs, free, environ, display)
         with Forwarding(running.stop):
             return running.to_the_end()
 
@@ -64,9 +61,9 @@ class _Running:
 
     def __init__(
         self, sweep: Sweep, jobs: Sequence[Group], free: Sequence["Slot"], environ: Mapping[str, str],
-        display: Display, say: Callable[[str], None],
+        display: Display,
     ):  # fmt: skip
-        self._sweep, self._environ, self._display, self._say = sweep, environ, display, say
+        self._sweep, self._environ, self._display = sweep, environ, display
         self._waiting, self._free = deque(jobs), deque(free)
         self._children: list[_Child] = []
         self._results: list[MemberState] = []
@@ -122,7 +119,7 @@ class _Running:
         child.output.close()
         runs = child.job.runs
         if child.job.together and child.process.returncode == CANNOT:
-            self._say(f"{len(runs)} runs cannot be batched ({last_line(child.log)}): one by one")
+            self._display.say(f"{len(runs)} runs cannot be batched ({last_line(child.log)}): one by one")
             self._waiting.extendleft(Group((run,)) for run in reversed(runs))
             return
         for run in runs:
