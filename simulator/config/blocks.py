@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
@@ -231,41 +231,25 @@ def _installed(compression: str) -> str:
     return compression
 
 
-class _Rows(Settings):
+class OutputSettings(Settings):
     directory: OutputPath
     """The run folder, relative to the current folder; by default outputs/NAME."""
     diagnostics: SeriesCadence = SeriesCadence(every_steps=10)
     """Rows of diagnostics.csv."""
-
-
-class _Snapshots(Settings):
     snapshots: SnapshotSettings = SnapshotSettings()
     """Whole fields in snapshots/."""
     gadget: GadgetSettings | None = None
     """The particles of every snapshot as a GADGET-4 file, snapshots/STEP.hdf5."""
-
-
-class _Checkpoints(Settings):
     checkpoints: CheckpointSettings = CheckpointSettings()
     """Checkpoints in checkpoints/."""
     compression: Annotated[Literal["none", "gzip", "blosc2"], AfterValidator(_installed)] = "none"
     """Lossless compression of snapshots; it saves a fifth for turbulence and makes writing many times slower."""
 
 
-class OutputSettings(_Checkpoints, _Snapshots, _Rows):
-    # The keys of every run; `with_kinds` adds a key for each kind of series. Pydantic lists the keys of the bases
-    # from last to first, so that series come after the diagnostics and series that are taken with snapshots after
-    # these.
-    pass
-
-
 def with_kinds(kinds: Mapping[str, Kind]) -> type[OutputSettings]:
     """OutputSettings with an additional key for each of `kinds`, the kinds of series."""
-    keys: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    keys: dict[str, Any] = {}
     for kind in kinds.values():
         type_ = kind.annotation if kind.default is not None else kind.annotation | None
-        keys[kind.with_snapshots][kind.name] = (type_, Field(kind.default, description=kind.description))
-    rows = create_model("Rows", __base__=_Rows, **keys[False])
-    snapshots = create_model("Snapshots", __base__=_Snapshots, **keys[True])
-    bases = cast(Any, (OutputSettings, snapshots, rows))
-    return cast(type[OutputSettings], create_model("OutputSettings", __base__=bases))
+        keys[kind.name] = type_, Field(kind.default, description=kind.description)
+    return create_model("OutputSettings", __base__=OutputSettings, **keys)
