@@ -34,16 +34,11 @@ PORTS = range(20000, 32768)
 
 @dataclass(frozen=True)
 class Job:
-    """The Slurm job around the process, which may be just a shell in it. `array` is (array job id, task id)."""
+    """The Slurm job around the process, which may be just a shell in it."""
 
     id: str
     step: str | None = None
     restarts: int = 0
-    array: tuple[str, str] | None = None
-
-    def __str__(self) -> str:
-        name = f"{self.array[0]}_{self.array[1]} ({self.id})" if self.array else self.id
-        return name + (f".{self.step}" if self.step else "")
 
 
 @dataclass(frozen=True)
@@ -229,11 +224,8 @@ def _job(environ: Mapping[str, str]) -> Job | None:
     job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID")
     if not job:
         return None
-    array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
-    return Job(
-        id=job, step=environ.get("SLURM_STEP_ID") or environ.get("SLURM_STEPID"),
-        restarts=whole(environ.get("SLURM_RESTART_COUNT")) or 0, array=(array, task) if array and task else None,
-    )  # fmt: skip
+    step = environ.get("SLURM_STEP_ID") or environ.get("SLURM_STEPID")
+    return Job(job, step, restarts=whole(environ.get("SLURM_RESTART_COUNT")) or 0)
 
 
 def _shell_warning(environ: Mapping[str, str], job: Job) -> str | None:

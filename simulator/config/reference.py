@@ -26,10 +26,6 @@ class Key:
     default: str  # The default as YAML; empty if the key is required.
     meaning: str
 
-    @property
-    def required(self) -> bool:
-        return not self.default
-
 
 def keys(schema: Mapping[str, Any] | None = None) -> list[Key]:
     """All keys, in the order of the settings classes; a key of several kinds is listed once per kind."""

@@ -192,14 +192,20 @@ class Variational(ObservedRun):
         near = [int(self.steps[np.argmin(abs(self.steps - end))]) for end in ends]
         return sorted({int(self.steps[0]), *near})
 
-    def cost(self, xi: Control, end: int) -> tuple[float, float, list[State]]:
-        """J, the mean square misfit, and the states at the beginnings of the segments, until the step `end`."""
-        states, state, misfits = [], self.start(xi), []
+    def misfits(self, xi: Control, end: int) -> tuple[np.ndarray, list[State]]:
+        """Half the squared misfit at each time of observations, and the states at the beginnings of the segments,
+        until the step `end`."""
+        states, state, found = [], self.start(xi), []
         for steps, last in self.segments(end):
             states.append(state)
             state, misfit = self.forward(steps)(state, self.data(last))
-            misfits.append(misfit)
-        misfit = float(np.sum(jax.device_get(misfits), dtype=np.float64))
+            found.append(misfit)
+        return np.array(jax.device_get(found), np.float64), states
+
+    def cost(self, xi: Control, end: int) -> tuple[float, float, list[State]]:
+        """J, the mean square misfit, and the states of `misfits`."""
+        misfits, states = self.misfits(xi, end)
+        misfit = float(misfits.sum())
         return misfit + float(self._norm(xi)), 2 * misfit / max(self.number(end), 1), states
 
     def slopes(self, xi: Control, states: list[State], end: int, seed: int | None = None) -> Control:
@@ -251,15 +257,6 @@ class Variational(ObservedRun):
             rate *= min(max(rate * float(slope) / bend, 0.1), 0.5) if np.isfinite(bend) and bend > 0 else 0.1
         return None
 
-    def fit(self, xi: Control) -> np.ndarray:
-        """The root mean square of (H(state) - y) / error at every time of observations."""
-        state, rms = self.start(xi), []
-        for steps, last in self.segments(int(self.steps[-1])):
-            state, misfit = self.forward(steps)(state, data := self.data(last))
-            values = sum(int((w > 0).sum()) for _, w in data)
-            rms.append(float(np.sqrt(2 * float(misfit) / max(values, 1))))
-        return np.array(rms)
-
     def is_finished(self, at: Iterate) -> bool:
         return at.window == len(self._ends)
 
@@ -286,8 +283,10 @@ class Variational(ObservedRun):
         """The start, and the result: fit and spectra. Expected is the deviation of the prior over 1 + information,
         the Laplace approximation with a Hessian that is diagonal."""
         end, state = int(self.steps[-1]), self.start(at.xi)
-        known = self.information(at.xi, self.cost(at.xi, end)[2], end)
-        result = {"rms": self.fit(at.xi), **self.spectra(state.fields)}
+        misfits, states = self.misfits(at.xi, end)
+        known = self.information(at.xi, states, end)
+        numbers = [sum(int((w > 0).sum()) for _, w in self.data(last)) for _, last in self.segments(end)]
+        result = {"rms": np.sqrt(2 * misfits / np.maximum(numbers, 1)), **self.spectra(state.fields)}
         result |= {f"posterior_{n}": result[f"prior_{n}"] / (1 + np.asarray(known[n])) for n in known}
         return state, result
 
