@@ -88,27 +88,22 @@ def _remove(data: dict[str, Any], places: dict[Path, str], path: Path) -> None:
 def _set(data: dict[str, Any], places: dict[Path, str], override: Override) -> None:
     block: Any = data
     path = override.path
-    for depth, part in enumerate(path[:-1], start=1):
-        if isinstance(block, dict):
-            if block.get(part) is None:
-                block[part] = {}
-                places[path[:depth]] = override.place
+    for depth, part in enumerate(path):
+        if not isinstance(block, dict):
+            _check_entry(block, path, depth, override)
+        elif depth + 1 < len(path) and block.get(part) is None:
+            block[part] = {}
+            places[path[: depth + 1]] = override.place
+        if depth + 1 < len(path):
             block = block[part]
-        else:
-            block = _entry(block, path, depth - 1, override)
-    if isinstance(block, dict):
-        block[path[-1]] = override.value
-    else:
-        _entry(block, path, len(path) - 1, override)
-        block[path[-1]] = override.value
+    block[path[-1]] = override.value
     _forget(places, path)
     places |= {key: override.place for key, _ in walk(override.value, path)}
 
 
-def _entry(block: Any, path: Path, depth: int, override: Override) -> Any:
-    part = path[depth]
-    if has(block, part):
-        return block[part]
+def _check_entry(block: Any, path: Path, depth: int, override: Override) -> None:
+    if has(block, path[depth]):
+        return
     named = shortened(dotted(path[:depth]), 200)
     held = f"has {len(block)} entries, counted from 0" if isinstance(block, list) else None
     problem = f"{named} {held or f'is {shown(block)}, not a block of keys'}"

@@ -92,45 +92,37 @@ def check(
 def check_memory(simulation: Simulation) -> None:
     """Raises UserError, before any array is allocated, if the steps need more memory than the devices have free now.
     If the free memory is unknown, no run is refused. All processes call this."""
-    config, devices = simulation.config, len(simulation.cluster.devices)
     if (short := simulation.shortage()) is None:
         return
-    state, needs, free = short
-    _check_particles(simulation, state, needs, free)
+    config, devices, (state, needs, free) = simulation.config, len(simulation.cluster.devices), short
     shape = config.grid.shape
     side = next((n for n in reversed(NICE) if (n / max(shape)) ** len(shape) * needs <= free), None)
-    cures = [f"{_counted(ceil(needs / free * devices))} like these"]
-    if side is not None:
-        smaller = (max(1, n * side // max(shape)) for n in shape)
-        cures.insert(0, f"grid.shape: [{', '.join(map(str, smaller))}]")
-    raise config.error(
-        "grid.shape",
-        f"{' x '.join(map(str, shape))} in {config.precision} precision needs {size(needs)} or more on each of "
-        f"{_counted(devices)}, which {'has' if devices == 1 else 'have'} {size(free)} free; what would fit: "
-        f"{', or '.join(cures)} (simulator plan tells more)",
-    )
+    smaller = [] if side is None else [max(1, n * side // max(shape)) for n in shape]
+    key, least = "grid.shape", f"{size(needs)} or more"
+    of = f"{' x '.join(map(str, shape))} in {config.precision} precision needs {least}"
+    cures = [f"grid.shape: {smaller}"] if smaller else []
+    if (crowd := _crowd(simulation, state)) is not None:
+        key, name, count, held = crowd
+        # The memory of a step is proportional to the arrays that it advances.
+        fit = int(count * (free * state / needs - (state - held)) / held)
+        of = f"{count} {name} are most of the {least} that a step needs"
+        cures = [f"count: {fit}"] if fit > 0 else []
+    cures.append(f"{_counted(ceil(needs / free * devices))} like these")
+    have = f"on each of {_counted(devices)}, which {'has' if devices == 1 else 'have'} {size(free)} free"
+    raise config.error(key, f"{of} {have}; what would fit: {', or '.join(cures)} (simulator plan tells more)")
 
 
-def _check_particles(simulation: Simulation, state: float, needs: float, free: float) -> None:
-    """Raises UserError, with the number of particles that would fit, if particles are most of the `state` (bytes)."""
+def _crowd(simulation: Simulation, state: float) -> tuple[str, str, int, float] | None:
+    """If particles are most of the `state` (bytes): the key of the largest species' number, its name, that number,
+    and its bytes on a device."""
     sets = simulation.template.particles
     held = {name: bytes_of(particles) / sets[name].devices for name, particles in sets.items()}
     if 2 * sum(held.values()) < state:
-        return
+        return None
     name = max(held, key=lambda name: held[name])
-    count = simulation.populations[name].count
-    # The memory of a step is proportional to the arrays that it advances.
-    fit = int(count * (free * state / needs - (state - held[name])) / held[name])
-    cures = [f"count: {fit}"] if fit > 0 else []
-    devices = len(simulation.cluster.devices)
-    cures.append(f"{_counted(ceil(needs / free * devices))} like these")
     of_model = name in simulation.model.populations
     block, names = ("model.components", simulation.model.parts) if of_model else ("particles", sets)
-    raise simulation.config.error(
-        f"{block}.{list(names).index(name)}.count",
-        f"{count} {name} are most of the {size(needs)} or more that a step needs on each of {_counted(devices)}, "
-        f"which {'has' if devices == 1 else 'have'} {size(free)} free; what would fit: {', or '.join(cures)}",
-    )
+    return f"{block}.{list(names).index(name)}.count", name, simulation.populations[name].count, held[name]
 
 
 def _counted(devices: int) -> str:

@@ -35,7 +35,7 @@ class Flag(IntEnum):
 class SignalFlags:
     """SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 set a flag; a second SIGINT ends the process at once.
 
-    Call `install` after `jax.distributed.initialize`, which replaces handlers, and in the main thread only. The
+    Enter the context after `jax.distributed.initialize`, which replaces handlers, in the main thread only. The
     interpreter's C handler writes each signal to a pipe that a thread of this class reads, so that a second SIGINT
     also ends a process whose main thread is inside a long compilation. If `answered` is not called `within` so many
     seconds after the first signal, the process writes the stacks of all threads and ends (None: no limit)."""
@@ -51,8 +51,7 @@ class SignalFlags:
         self._previous: dict[signal.Signals, Any] = {}
         self._previous_wakeup = -1
 
-    def install(self) -> Self:
-        """Replace the signal handlers, and start the thread that reads the signals."""
+    def __enter__(self) -> Self:
         if threading.current_thread() is not threading.main_thread():
             return self
         self._read_end, self._write_end = os.pipe()
@@ -64,7 +63,7 @@ class SignalFlags:
         self._thread.start()
         return self
 
-    def restore(self) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._previous:
             return
         self.answered()
@@ -75,12 +74,6 @@ class SignalFlags:
         self._thread.join()
         os.close(self._read_end)
         self._previous = {}
-
-    def __enter__(self) -> Self:
-        return self.install()
-
-    def __exit__(self, *_: object) -> None:
-        self.restore()
 
     def _listen(self) -> None:
         while numbers := os.read(self._read_end, 64):

@@ -251,9 +251,9 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
     expanding = "scale_factor" in diagnostics
     time = diagnostics["scale_factor" if expanding else "time"]
     parts = {name: _parts(diagnostics) if name == "energy" else [] for name in names}
-    top, height = 0.36 if any(parts.values()) else 0.12, 0.6 + 1.75 * len(names)
-    result = style.figure(style.WIDTH, height + top)
-    grid = np.atleast_1d(result.subplots(len(names), 1, sharex=True, gridspec_kw={"hspace": 0.1}))
+    x = "scale factor $a$" if expanding else r"time $t$"
+    # A blank title makes room for the legend of the energies.
+    result, grid = panels(x, *names, title=" " * any(parts.values()), height=0.85 + 1.75 * len(names), right=0.97)
     for panel, name in zip(grid, names, strict=True):
         values = {name: diagnostics[name], **{part: diagnostics[part] for part in parts[name]}}
         spread = _positive(diagnostics[name]) if name in ("max_density", "virial_ratio") else np.empty(0)
@@ -279,13 +279,10 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
             logarithmic(panel, "y")
         else:
             limits(panel, np.concatenate(list(values.values())) / 10.0**power, single=len(time) == 1)
-    grid[-1].set_xlabel("scale factor $a$" if expanding else r"time $t$")
     if time[-1] > time[0]:
         grid[-1].set_xlim(time[0], time[-1])
     else:
         grid[-1].set_xticks([time[0]])
-    result.align_ylabels()
-    result.subplots_adjust(left=0.13, right=0.97, top=1 - top / (height + top), bottom=0.52 / (height + top))
     return result
 
 
