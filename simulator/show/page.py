@@ -1,19 +1,16 @@
-"""Composes a self-contained HTML page: its frame, tables, pictures with captions, and word-sized curves.
+"""Composes a self-contained HTML page: its frame, tables, and pictures with captions.
 
 The page loads no other file: styles and pictures are embedded. Anybody may have written the texts of a run, so these
 functions escape all text, and a policy forbids browsers to execute code. Arguments are plain text unless the
 docstring mentions HTML."""
 
 import base64
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
-
-import numpy as np
 
 Verdict = Literal["good", "warn", "bad", "note"]
 _MARKS: Mapping[Verdict, str] = {"good": "✓", "warn": "!", "bad": "✗", "note": "·"}
@@ -112,23 +109,3 @@ def folded(title: str, text: str) -> str:
 def link(path: str, text: str) -> Cell:
     """A table cell with a link to a file relative to the page, whatever scheme its name looks like."""
     return Cell(f'<td><a href="./{quote(os.fsencode(path))}">{escape(text)}</a></td>')
-
-
-def spark(x: np.ndarray, y: np.ndarray, most: int = 60) -> Cell:
-    """A table cell with the curve y(x), the size of a few words, starting at zero if y has one sign."""
-    good = np.isfinite(x) & np.isfinite(y)
-    x, y = x[good], y[good]
-    if len(x) < 2 or x[-1] <= x[0]:
-        return Cell("<td></td>")
-    step = max(1, math.ceil(len(x) / most))
-    x, y = np.append(x[::step], x[-1]), np.append(y[::step], y[-1])
-    low, high = min(0.0, float(y.min())), max(0.0, float(y.max()))
-    if high == low:
-        return Cell("<td></td>")
-    across = 118 * (x - x[0]) / (x[-1] - x[0]) + 1
-    down = 24 - 22 * (y - low) / (high - low)
-    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(across, down, strict=True))
-    return Cell(
-        '<td><svg class="spark" viewBox="0 0 120 26" preserveAspectRatio="none">'
-        f'<polyline points="{points}" fill="none" stroke="#0072b2" stroke-width="1.5"/></svg></td>'
-    )

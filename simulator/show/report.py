@@ -26,7 +26,6 @@ from simulator.study.sweep import Sweep
 from simulator.words import brief, flat, size
 
 NAME = "report.html"
-_CURVES = ("energy", "dissipation")
 _VERDICTS: dict[MemberState, page.Verdict] = {
     MemberState.DONE: "good", MemberState.FAILED: "bad", MemberState.INTERRUPTED: "warn",
 }  # fmt: skip
@@ -208,7 +207,7 @@ def _sweep_body(sweep: Sweep, statuses: Sequence[MemberStatus], files: list[Path
     if sweep.common:
         yield page.paragraph(f"all runs: {sweep.common}", soft=True)
     health = [checks(run) if run is not None else [] for run in there]
-    yield page.section("Runs", _table(sweep, statuses, there, health, place))
+    yield page.section("Runs", _table(sweep, statuses, health, place))
     yield page.section("Pictures", page.pictures((path, caption(path.stem)) for path in files))
     troubles = []
     for run, checked in zip(sweep.runs, health, strict=True):
@@ -219,16 +218,12 @@ def _sweep_body(sweep: Sweep, statuses: Sequence[MemberStatus], files: list[Path
     yield page.paragraph(f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by simulator report.", soft=True)
 
 
-def _table(
-    sweep: Sweep, statuses: Sequence[MemberStatus], opened: Sequence[Run | None],
-    health: Sequence[list[HealthCheck]], place: Path,
-) -> str:  # fmt: skip
+def _table(sweep: Sweep, statuses: Sequence[MemberStatus], health: Sequence[list[HealthCheck]], place: Path) -> str:
     texts = [expression.text for expression in sweep.collected]
     values = sweep.rows(statuses)
-    header = ["run", *sweep.varied, "state", "health", *_CURVES, *texts]
+    header = ["run", *sweep.varied, "state", "health", *texts]
     body = []
-    for run, row, status, one, found in zip(sweep.runs, values, statuses, opened, health, strict=True):
-        columns = table_of(one) if one is not None else {}
+    for run, row, status, found in zip(sweep.runs, values, statuses, health, strict=True):
         where = os.path.relpath(run.folder, place) + (f"/{NAME}" if (run.folder / NAME).exists() else "")
         remarks = [check.name.partition(" (")[0] for check in found if check.verdict in ("warn", "bad")]
         verdict = _VERDICTS.get(status.stage, "note")
@@ -238,7 +233,6 @@ def _table(
                 *(brief(run.values[key]) if key in run.values else "" for key in sweep.varied),
                 page.marked(verdict, f"{status.stage}" + (f": {status.detail}" if verdict != "good" else "")),
                 page.marked(worst(found), (remarks[0] if remarks else "good")) if found else "",
-                *(page.spark(columns["time"], columns[n]) if n in columns else "" for n in _CURVES),
                 *("" if math.isnan(row[text]) else brief(row[text]) for text in texts),
             ]
         )
