@@ -12,8 +12,8 @@ from simulator.archive.open_run import Run
 from simulator.archive.reader import Snapshot, StoredField
 from simulator.archive.series import SeriesReader
 from simulator.errors import UserError, did_you_mean
-from simulator.show.slices import near
-from simulator.show.style import evenly, is_density, position
+from simulator.show.slices import near, where
+from simulator.show.style import evenly, is_density
 
 PLANE = {"x": "yz", "y": "xz", "z": "xy"}
 """The axes of the plane, by the axis across which it cuts the box or along which it sums."""
@@ -66,18 +66,17 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
         raise UserError("--projection: a mean of phases has no meaning; take --slice, or another field")
     kind, variable = "projections" if projected else "slices", f"{field}/{PLANE[axis]}"
     stored, found, known = fields_in_snapshots(run), [], dict[str, None]()
+    place = partial(where, field=field, axis=axis, projected=projected)
     if (run.path / f"{kind}.h5").exists():
         series = run.series(kind)
         known.update((n.partition("/")[0], None) for n in series.variables if n.endswith(f"/{PLANE[axis]}"))
         if variable in series:
             # A field that was requested later has no values in earlier rows.
             rows = [i for i in range(len(series)) if np.isfinite(series.one(variable, i)).any()]
-            found.append(Frames(series, variable, rows, f"{kind}.h5", _where(series, field, axis, projected)))
+            found.append(Frames(series, variable, rows, f"{kind}.h5", place(series)))
     known.update((name, None) for name in stored if not (projected and name == "phase"))
     if field in stored and variable in (planes := SnapshotPlanes(run, field, projected=projected)):
-        found.append(
-            Frames(planes, variable, range(len(planes)), "snapshots", _where(planes, field, axis, projected))
-        )
+        found.append(Frames(planes, variable, range(len(planes)), "snapshots", place(planes)))
     if not found:
         what = "projection" if projected else "slice"
         meant = did_you_mean(field, known)
@@ -104,16 +103,6 @@ def volume_frames(run: Run) -> Frames:
     if len(series) < 2:
         raise UserError(f"{run.path}: {len(series)} volume picture, a movie needs two; give output.render more often")
     return Frames(series, "image", range(len(series)), "render.h5")
-
-
-def _where(series: SeriesReader, field: str, axis: str, projected: bool) -> str:
-    """The axis of a projection, or the position of the mid-plane, of which a run in two dimensions has none."""
-    points = series.coordinates.get(axis)
-    if projected:
-        return f"along ${axis}$"
-    if f"{field}/place_{axis}" in series:
-        return f"${axis}$ of the maximum"
-    return "" if points is None else f"${axis} = {position(float(points[len(points) // 2]))}$"
 
 
 def readable(snapshot: Snapshot) -> dict[str, Read]:

@@ -22,7 +22,7 @@ from simulator.files import reason
 from simulator.show import style
 from simulator.show.frames import PLANE, Frames, frames, samples, volume_frames
 from simulator.show.kinds import colours_of, volume_picture
-from simulator.show.slices import PlaneAxis, bar_beside, dots, plane_image, repeated
+from simulator.show.slices import PlaneAxis, bar_beside, dots, plane_image, repeated, words_of
 
 INSTALL = "without ffmpeg there is no mp4: install the system's ffmpeg, or pip install imageio-ffmpeg"
 SUFFIXES = (".mp4", ".gif")
@@ -168,7 +168,7 @@ class _Picture:
         axes.set_title(shown.where, loc="right", pad=6)
         self._time = axes.set_title("", loc="left", pad=6)
         place = (_LEFT + wide + 0.14) / size[0], _BOTTOM / size[1], 0.13 / size[0], tall / size[1]
-        words = scale.label(_words(field, projected, labels))
+        words = scale.label(words_of(field, labels, projected=projected))
         bar_beside(self.figure, self._image, place, words, scale.extend, max(1, min(8, int(tall / 0.4))))
 
     def show(self, i: int) -> None:
@@ -191,11 +191,3 @@ class _Volume:
     def show(self, i: int) -> None:
         words = self._labels.moment(self._shown.time(i))
         volume_picture(self._shown.read(i)[self._part], words, colours_of(self._shown.series, i), self.figure)
-
-
-def _words(field: str, projected: bool, labels: style.Labels) -> str:
-    if projected and style.is_density(field):
-        return labels.axis(r"surface density $\Sigma$", "column")
-    if field == "density":
-        return labels.axis(style.quantity(field), "density")
-    return f"mean {style.quantity(field)}" if projected else style.quantity(field)

@@ -1,7 +1,8 @@
 """Draws mid-planes of a field, or projections of a density, at several times."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -59,30 +60,29 @@ def dots(number: int) -> dict[str, Any]:
     return {"s": 2.5, "c": fill, "edgecolors": edge, "linewidths": 0.25, "zorder": 3}
 
 
-def slices(series: SeriesReader, field: str, labels: Labels = PLAIN) -> Figure:
-    """The mid-planes of `field` (one in two dimensions) at up to four times, all on one colour scale."""
-    words = quantity(field)
-    unit = labels.unit("density") if field == "density" else ""
-    moving = f"{field}/place_x" in series
-    title = (lambda axis, points: f"${axis}$ of the maximum") if moving else _cut
-    return _planes(series, field, labels, f"{words} (${unit}$)" if unit else words, title)
+def words_of(field: str, labels: Labels, *, projected: bool) -> str:
+    """The label of the colours of a field, or of its projection: the integral of a density, the mean of others."""
+    if projected and is_density(field):
+        of = "" if field == "density" else f"{field.removesuffix('_density').replace('_', ' ')} "
+        return of + labels.axis(r"surface density $\Sigma$", "column")
+    words = labels.axis(quantity(field), "density") if field == "density" else quantity(field)
+    return f"mean {words}" if projected else words
 
 
-def projections(series: SeriesReader, field: str, labels: Labels = PLAIN) -> Figure:
-    """The projections of a density along the three axes, arranged like `slices`."""
-    words = labels.axis(r"surface density $\Sigma$", "column")
-    if field != "density":
-        words = f"{field.removesuffix('_density').replace('_', ' ')} {words}"
-    return _planes(series, field, labels, words, lambda axis, points: rf"$\Sigma$ along ${axis}$")
+def where(series: SeriesReader, field: str, axis: str, *, projected: bool) -> str:
+    """The axis of a projection, or the position of the mid-plane, of which a run in two dimensions has none."""
+    points = series.coordinates.get(axis)
+    if projected:
+        return f"along ${axis}$"
+    if f"{field}/place_{axis}" in series:
+        return f"${axis}$ of the maximum"
+    return "" if points is None else f"${axis} = {position(float(points[len(points) // 2]))}$"
 
 
-def _cut(axis: str, points: np.ndarray) -> str:
-    return f"${axis} = {style.position(float(points[len(points) // 2]))}$"
-
-
-def _planes(
-    series: SeriesReader, field: str, labels: Labels, words: str, title: Callable[[str, np.ndarray], str]
-) -> Figure:
+def slices(series: SeriesReader, field: str, labels: Labels = PLAIN, *, projected: bool = False) -> Figure:
+    """The mid-planes of `field` (one in two dimensions) at up to four times, all on one colour scale; or its
+    projections along the three axes."""
+    words = words_of(field, labels, projected=projected)
     cone, empty = "nearest" in series, 0
     while cone and empty < len(series.time) - 1 and series.one("nearest", empty) == series.one("farthest", empty):
         empty += 1  # the first rows of a light cone are empty
@@ -112,8 +112,8 @@ def _planes(
             place = axes.get_position()
             _colour_bar(result, image, "", scales[row].extend, (place.y0, place.y1))
         if f"{field}/place_{cut}" in series:
-            where = f"${cut} = {position(float(series.one(f'{field}/place_{cut}', rows[row])))}$"
-            axes.text(0.04, 0.04, where, transform=axes.transAxes, fontsize=9, bbox=_PAPER)
+            place = position(float(series.one(f"{field}/place_{cut}", rows[row])))
+            axes.text(0.04, 0.04, f"${cut} = {place}$", transform=axes.transAxes, fontsize=9, bbox=_PAPER)
         for number, (_, places) in enumerate(near(series, a + b, rows[row])):
             axes.scatter(*places, **dots(number))
         last = row + (len(columns) if alone else 1) >= len(rows)
@@ -121,7 +121,7 @@ def _planes(
         if alone:
             axes.set_title(labels.moment(float(series.time[rows[row]])), pad=6)
         elif row == 0:
-            axes.set_title(title(cut, series.coordinates[cut]), pad=8)
+            axes.set_title(where(series, field, cut, projected=projected), pad=8)
         if column == 0 and not alone:
             axes.text(
                 -0.7 / widths[0], 0.5, labels.moment(series.time[rows[row]]),
@@ -136,6 +136,9 @@ def _planes(
     else:
         _colour_bar(result, image, scale.label(words), scale.extend)
     return result
+
+
+projections = partial(slices, projected=True)
 
 
 def _name_dots(result: Figure, names: list[str]) -> None:
