@@ -75,18 +75,13 @@ class SlurmSettings(Settings):
         ours = {"tasks_per_node": "ntasks_per_node"}
         return [f"--{ours.get(name, name).replace('_', '-')}={value}" for name, value in given.items()]
 
-    def others(self) -> list[str]:
-        """The flags in `sbatch`, one per line."""
-        return _split(self.sbatch or "")
-
     @property
     def limit(self) -> float | None:
         """The time limit in seconds; None if the job has no limit, or Slurm's default limit."""
-        limits = [self.time or ""]
-        for flag in self.others():
-            if match := re.match(r"(?:--time(?:=| )|-t ?)(\S+)", flag):
-                limits.append(match[1])
-        given = seconds(limits[-1]) or 0  # 0 means no limit, and Slurm rounds up to minutes
+        others = re.findall(r"(?:^|\s)(?:--time(?:=| )|-t ?)(\S+)", self.sbatch or "")
+        given = (
+            seconds(others[-1] if others else self.time or "") or 0
+        )  # 0 means no limit, and Slurm rounds up to minutes
         return 60.0 * ceil(given / 60) or None
 
     @property
@@ -120,7 +115,7 @@ def render(  # many parameters: each is a part of the script
         f"--output={log}", "--open-mode=append", "--requeue",
     ]  # fmt: skip
     # If a flag is given twice, sbatch takes the last one, but it mixes the parts of two --signal flags.
-    warned = any(re.match("--signal( |=|$)", flag) for flag in resources.others())
+    warned = re.search(r"(^|\s)--signal( |=|$)", resources.sbatch or "")
     warning = [
         "# The warning: Slurm signals this script this many seconds before the time limit.",
         f"#SBATCH --signal=B:USR2@{resources.lead}",
@@ -135,7 +130,7 @@ def render(  # many parameters: each is a part of the script
         "",
         *(f"#SBATCH {flag}" for flag in map(_quoted, flags)),
         *([] if warned else warning),
-        *(f"#SBATCH {flag}" for flag in map(_quoted, resources.others())),
+        *([f"#SBATCH {resources.sbatch}"] if resources.sbatch else []),
         "",
         *LISTEN.splitlines(),
         "",
@@ -149,17 +144,6 @@ def render(  # many parameters: each is a part of the script
         "",
     ]
     return "\n".join(lines) + "\n" + RUN_AND_REQUEUE
-
-
-def _split(flags: str) -> list[str]:
-    """Splits `--mem=8G -C "a b" --exclusive` into flags with their values."""
-    parts: list[str] = []
-    for word in shlex.split(flags):
-        if word.startswith("-") or not parts:
-            parts.append(word)
-        else:
-            parts[-1] += f" {shlex.quote(word)}"
-    return parts
 
 
 def _quoted(flag: str) -> str:

@@ -48,7 +48,7 @@ def test_a_dry_run_prints_the_script_and_writes_nothing(tmp_path, capsys):
     before = sorted(tmp_path.rglob("*"))
     script = dry(capsys, "time.stop=2", "--nodes", "2", "--output", "out", "--sbatch=--mem=1G --exclusive")
     assert script.startswith("#!/bin/bash\n# case: navier_stokes, 16 x 16 x 16, to t = 2, on 2 nodes.\n")
-    for line in ("--nodes=2", "--mem=1G", "--exclusive"):
+    for line in ("--nodes=2", "--mem=1G --exclusive"):
         assert f"\n#SBATCH {line}\n" in script
     assert f"\nrun={tmp_path}/out\n" in script and sorted(tmp_path.rglob("*")) == before
 
