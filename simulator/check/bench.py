@@ -2,20 +2,16 @@
 
 import argparse
 import json
-import os
 import platform
-import sys
 from pathlib import Path
 from typing import Any
 
 from simulator.archive.states import RunInputs
 from simulator.check.circumstances import circumstances
 from simulator.check.step import measure_step
-from simulator.cluster import discover
-from simulator.cluster.failure import contained
-from simulator.cluster.launcher import launch, without_processes
+from simulator.cluster import Allocation
 from simulator.config import RunConfig, load_config
-from simulator.errors import UserError
+from simulator.run.command import allocated, launched
 from simulator.run.refusals import check_memory
 from simulator.simulation.placement import check_devices, connect
 from simulator.simulation.simulation import Simulation
@@ -42,12 +38,11 @@ def _config(args: argparse.Namespace) -> Any:
 
 def step(args: argparse.Namespace) -> int:
     config = _config(args)
-    if args.processes is not None and args.processes < 1:
-        raise UserError(f"--processes: must be at least 1, not {args.processes}")
-    check_devices(config, config.devices.count, args.processes or 1)
-    if args.processes is not None:  # each launched process executes this function without the option
-        return launch([sys.executable, "-m", "simulator", *without_processes(args.arguments)], args.processes)
-    result = _measured(config, args.seconds)
+    with allocated(args) as allocation:
+        check_devices(config, config.devices.count, args.processes or 1)
+        if allocation is None:  # each launched process executes this function without the option
+            return launched(args.arguments, args.processes)
+        result = _measured(config, allocation, args.seconds)
     if result is None:
         return 0
     print("\n".join(step_lines(result)))
@@ -57,22 +52,20 @@ def step(args: argparse.Namespace) -> int:
     return 0
 
 
-def _measured(config: RunConfig, seconds: float) -> dict[str, Any] | None:
+def _measured(config: RunConfig, allocation: Allocation, seconds: float) -> dict[str, Any] | None:
     """The costs and the description of the measured step, in the first process; None in the other processes."""
-    allocation = discover(os.environ)
-    with contained(allocation):
-        cluster = connect(config, allocation)
-        simulation = Simulation(config, cluster=cluster, inputs=RunInputs())
-        check_memory(simulation)
-        costs = measure_step(simulation, simulation.compiled_loop(), seconds)
-        about = {
-            "name": config.name, "model": config.model.kind, "integrator": config.time.integrator,
-            "shape": config.grid.shape, "precision": config.precision, "host": platform.node(),
-            "devices": len(cluster.devices), "device": cluster.devices[0].device_kind,
-            "processes": cluster.num_processes, "transform": simulation.transform.name,
-            "kernels": described(simulation.transform.kernels, cluster.platform),
-        }  # fmt: skip
-        cluster.close()
+    cluster = connect(config, allocation)
+    simulation = Simulation(config, cluster=cluster, inputs=RunInputs())
+    check_memory(simulation)
+    costs = measure_step(simulation, simulation.compiled_loop(), seconds)
+    about = {
+        "name": config.name, "model": config.model.kind, "integrator": config.time.integrator,
+        "shape": config.grid.shape, "precision": config.precision, "host": platform.node(),
+        "devices": len(cluster.devices), "device": cluster.devices[0].device_kind,
+        "processes": cluster.num_processes, "transform": simulation.transform.name,
+        "kernels": described(simulation.transform.kernels, cluster.platform),
+    }  # fmt: skip
+    cluster.close()
     return about | costs if cluster.is_first else None
 
 

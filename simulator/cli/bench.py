@@ -4,7 +4,7 @@ import argparse
 from contextlib import suppress
 from pathlib import Path
 
-from simulator.cli.parser import Command, arg, command, config_arguments
+from simulator.cli.parser import PROCESSES, Command, arg, command, config_arguments
 
 
 def _shape(text: str) -> tuple[int, ...]:
@@ -24,9 +24,9 @@ def _shape(text: str) -> tuple[int, ...]:
     arg("--shape NX,NY[,NZ]", "the same as grid.shape=NX,NY[,NZ]", type=_shape),
     arg("--devices N", "the same as devices.count=N", type=int),
     arg("--precision", "the same as precision=...", choices=("single", "double")),
-    arg("--processes N", "start N local processes", type=int),
     arg("--seconds", "duration of the timing of steps (default: 10)", type=float, default=10.0),
     arg("--json FILE", "also write all results to FILE", type=Path),
+    *PROCESSES,
 )
 def step(args: argparse.Namespace) -> int:
     """Time, in turns, steps of CONFIG (by default a Taylor-Green vortex at 128^3), the transforms of a step alone and

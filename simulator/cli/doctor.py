@@ -26,17 +26,14 @@ def doctor(args: argparse.Namespace) -> int:
       srun --nodes=2 --ntasks-per-node=2 simulator doctor
 
     example: simulator doctor configs/taylor_green.yaml devices.count=4"""
-    from simulator.cluster import discover, failure
     from simulator.config import load_config
+    from simulator.run.command import allocated
     from simulator.simulation.placement import check_devices
 
     config = load_config(args.config, args.overrides) if args.config else None
     if config is not None:
         check_devices(config, config.devices.count)
-    allocation = discover(
-        os.environ, coordinator=args.coordinator, num_processes=args.num_processes, process_id=args.process_id
-    )
-    with failure.contained(allocation):
+    with allocated(args) as allocation:
         return _examine(allocation, args, config)
 
 

@@ -79,9 +79,8 @@ class SlurmSettings(Settings):
     def limit(self) -> float | None:
         """The time limit in seconds; None if the job has no limit, or Slurm's default limit."""
         others = re.findall(r"(?:^|\s)(?:--time(?:=| )|-t ?)(\S+)", self.sbatch or "")
-        given = (
-            seconds(others[-1] if others else self.time or "") or 0
-        )  # 0 means no limit, and Slurm rounds up to minutes
+        given = seconds(others[-1] if others else self.time or "") or 0
+        # 0 means no limit, and Slurm rounds up to minutes.
         return 60.0 * ceil(given / 60) or None
 
     @property

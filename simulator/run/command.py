@@ -22,7 +22,7 @@ def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
     """The allocation of this process, valid while the context is open; None for the launcher of `--processes`.
 
     If several processes find the same mistake, only process 0 reports it (`failure.contained`)."""
-    if args.processes is not None:
+    if getattr(args, "processes", None) is not None:
         if args.processes < 1:
             raise UserError(f"--processes: must be at least 1, not {args.processes}")
         by_hand = {"--coordinator": args.coordinator, "--num-processes": args.num_processes}
@@ -64,11 +64,11 @@ def run_config(
     return launched(args.arguments, args.processes, folder)
 
 
-def launched(arguments: Sequence[str], processes: int, folder: Path) -> int:
+def launched(arguments: Sequence[str], processes: int, folder: Path | None = None) -> int:
     from simulator.cluster.launcher import launch, without_processes
 
     command = [sys.executable, "-m", "simulator", *without_processes(arguments)]
-    return launch(command, processes, logs=folder / "logs")
+    return launch(command, processes, logs=folder and folder / "logs")
 
 
 def _one_process(config: RunConfig, allocation: Allocation, choices: Any, spent: Stopwatch, overwritten: bool) -> int:
