@@ -76,9 +76,9 @@ def plot_sweep(sweep: Sweep, *, x: str | None = None, y: Sequence[str] = (), hue
 
     `x` and `hue` are keys that the sweep sets (by default the first numeric key, and the next one), `y` are
     expressions as in `collect` (by default those of the file). UserError if nothing has been written yet."""
-    if x is not None and x not in sweep.swept and "." in x and known(lambda: _parsed(x, "--x"), None):
+    quantities = [_expression(sweep, text, "--y") for text in y] or list(sweep.collected)
+    if x is not None and x not in sweep.swept and collect.reduction_of(x.partition(".")[0]):
         at, by = _expression(sweep, x, "--x"), _parameter(sweep, hue, "--hue") if hue else _first(sweep)
-        quantities = [_expression(sweep, text) for text in y] or list(sweep.collected)
         return _drawn(sweep, _against(sweep, at, by, quantities))
     across = _parameter(sweep, x, "--x") if x else _first(sweep)
     # By default, line styles show a key only if it has few values.
@@ -86,12 +86,11 @@ def plot_sweep(sweep: Sweep, *, x: str | None = None, y: Sequence[str] = (), hue
     by = _parameter(sweep, hue, "--hue") if hue else None
     if by is None and others and len(_values(sweep, others[0]).distinct) <= len(LINES):
         by = _values(sweep, others[0])
-    expressions = [_expression(sweep, text) for text in y] or list(sweep.collected)
     there = [i for i, run in enumerate(sweep.runs) if opened(run.folder)]
     looks = coded(across, by)
     looks = replace(looks, runs=[looks.runs[i] for i in there])
     runs = [open_run(sweep.runs[i].folder) for i in there]
-    files = _drawn(sweep, chain(_against(sweep, across, by, expressions), overlays(runs, looks=looks)))
+    files = _drawn(sweep, chain(_against(sweep, across, by, quantities), overlays(runs, looks=looks)))
     if files:
         return files
     raise UserError(f"{sweep.folder}: no run has written anything yet; simulator sweep run {sweep.file} runs them")
@@ -117,19 +116,11 @@ def _parameter(sweep: Sweep, key: str, option: str) -> Parameter:
     return _values(sweep, key)
 
 
-def _parsed(text: str, option: str) -> collect.Expression:
+def _expression(sweep: Sweep, text: str, option: str) -> collect.Expression:
     try:
-        return collect.parse(text)
+        return collect.parse(text, {name for run in sweep.runs for name in run.estimate.columns})
     except ValueError as error:
         raise UserError(f"{option}: {error}") from None
-
-
-def _expression(sweep: Sweep, text: str, option: str = "--y") -> collect.Expression:
-    found = _parsed(text, option)
-    message = collect.unknown_column(found, {name for run in sweep.runs for name in run.estimate.columns})
-    if message is not None:
-        raise UserError(f"{option}: {message}")
-    return found
 
 
 def _against(

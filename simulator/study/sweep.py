@@ -311,16 +311,12 @@ def _collected(settings: SweepSettings, runs: Sequence[SweepRun], places: Places
     mistakes: list[str] = []
     for i, text in enumerate(settings.collect):
         try:
-            expression = collect.parse(text)
-            message = collect.unknown_column(expression, known)
-        except ValueError as error:
-            expression, message = None, str(error)
-        if expression in expressions:
-            message = f"{text!r} is listed twice; leave one of them out"
-        if message is not None:
-            mistakes.append(f"{places.of(('collect', i))}: collect.{i}: {message}")
-        elif expression is not None:
+            expression = collect.parse(text, known)
+            if expression in expressions:
+                raise ValueError(f"{text!r} is listed twice; leave one of them out")
             expressions.append(expression)
+        except ValueError as error:
+            mistakes.append(f"{places.of(('collect', i))}: collect.{i}: {error}")
     if mistakes:
         raise UserError("\n".join(mistakes))
     return tuple(expressions)

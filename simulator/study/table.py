@@ -54,7 +54,7 @@ def _sem(time: np.ndarray, values: np.ndarray) -> float:
     return max(errors, default=float("nan"))
 
 
-def _reduction(name: str) -> Callable[[np.ndarray, np.ndarray], float] | None:
+def reduction_of(name: str) -> Callable[[np.ndarray, np.ndarray], float] | None:
     """The reduction with this name; `p95` is the 95th percentile of the rows."""
     if (percentile := re.fullmatch(r"p(\d{1,2})", name)) is not None:
         return lambda time, values: float(np.percentile(values, float(percentile[1])))
@@ -101,7 +101,7 @@ class Expression:
             rows &= _value(condition, columns)
         if not rows.any():
             return float("nan")
-        reduction = _reduction(self.reduction)
+        reduction = reduction_of(self.reduction)
         assert reduction is not None
         (formula,) = _parsed(self.formula)
         with np.errstate(all="ignore"):
@@ -109,8 +109,8 @@ class Expression:
         return reduction(columns["time"][rows], np.asarray(values, float)[rows])
 
 
-def parse(text: str) -> Expression:
-    """Parses an expression. Raises ValueError, with the cure in the message.
+def parse(text: str, known: Iterable[str] | None = None) -> Expression:
+    """Parses an expression. Raises ValueError, with the cure in the message, also for a column that is not `known`.
 
     mean is the average over time, integral the integral over time, both by the trapezoidal rule. Conditions are
     comparisons with <, <=, >, >= or ==, separated by commas."""
@@ -121,7 +121,7 @@ def parse(text: str) -> Expression:
     if not match:
         raise ValueError(f"{text!r} is not an expression; {_FORM}")
     reduction, formula, conditions = match.groups()
-    if _reduction(reduction) is None:
+    if reduction_of(reduction) is None:
         meant = did_you_mean(reduction, _REDUCTIONS)
         raise ValueError(f"{text!r}: unknown reduction {reduction!r}{meant} known: {', '.join(_REDUCTIONS)}, p5, p95")
     compared = []
@@ -134,7 +134,12 @@ def parse(text: str) -> Expression:
             raise ValueError(f"{text!r}: {part} cannot be computed ({error}); {_FORM}") from None
     if conditions is not None and not (compared and all(isinstance(c, ast.Compare) for c in compared)):
         raise ValueError(f"[{conditions}] is not a condition; write e.g. [time>0.5] or [time>0.5,time<=2]")
-    return Expression(text, reduction, formula, conditions or "")
+    expression = Expression(text, reduction, formula, conditions or "")
+    names = expression.columns if known is None else list(known)
+    if (column := next((name for name in expression.columns if name not in names), None)) is not None:
+        meant = did_you_mean(column, names)
+        raise ValueError(f"{text!r}: no diagnostic {column!r}{meant} the runs write {', '.join(names)}")
+    return expression
 
 
 def _parsed(text: str) -> list[ast.expr]:
@@ -152,16 +157,6 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _value(node: ast.expr, columns: Mapping[str, np.ndarray]) -> Any:
     return evaluated(node, {"pi": np.pi, **columns}, _FUNCTIONS, {**ARITHMETIC, **_COMPARISONS})
-
-
-def unknown_column(expression: Expression, known: Iterable[str]) -> str | None:
-    """The message about a column of the expression that the runs do not write; None if they write all columns."""
-    known = list(known)
-    for column in expression.columns:
-        if column not in known:
-            meant = did_you_mean(column, known)
-            return f"{expression.text!r}: no diagnostic {column!r}{meant} the runs write {', '.join(known)}"
-    return None
 
 
 def collected(run: SweepRun, expressions: Sequence[Expression], status: MemberStatus) -> dict[str, float]:
