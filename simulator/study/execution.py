@@ -38,39 +38,33 @@ MISSING = (MemberState.WAITING, MemberState.INTERRUPTED)
 
 def run_missing(sweep: Sweep, **how: Any) -> int:
     """Runs the waiting and the interrupted runs; returns the exit code. `how`: the arguments of `_run`."""
-    statuses = _statuses(sweep)
-    missing = [run for run in sweep.runs if statuses[run.hash].stage in MISSING]
-    return _run(sweep, missing, statuses, **how)
+    return _run(sweep, MISSING, **how)
 
 
 def run_again(sweep: Sweep, *, failed: bool = False, indices: Sequence[int] | None = None, **how: Any) -> int:
     """Runs the failed and the interrupted runs again; with `failed` only the failed runs, with `indices` the
     unfinished runs with these numbers. Returns the exit code. `how`: the arguments of `_run`."""
-    if indices is not None and failed:
-        raise UserError("simulator sweep retry: --index names runs; leave --failed out")
-    statuses = _statuses(sweep)
     if indices is not None:
-        chosen = [sweep.run(index) for index in dict.fromkeys(indices)]
-        stages = {*MISSING, MemberState.FAILED}
-    else:
-        chosen = sweep.runs
-        stages = {MemberState.FAILED} if failed else {MemberState.FAILED, MemberState.INTERRUPTED}
-    return _run(sweep, [run for run in chosen if statuses[run.hash].stage in stages], statuses, **how)
+        if failed:
+            raise UserError("simulator sweep retry: --index names runs; leave --failed out")
+        return _run(sweep, (*MISSING, MemberState.FAILED), [sweep.run(index).index for index in indices], **how)
+    return _run(sweep, (MemberState.FAILED,) if failed else (MemberState.FAILED, MemberState.INTERRUPTED), **how)
 
 
 def _run(
-    sweep: Sweep, runs: Sequence[SweepRun], before: dict[str, MemberStatus], *, jobs: int = 1,
+    sweep: Sweep, stages: Sequence[MemberState], indices: Sequence[int] | None = None, *, jobs: int = 1,
     batch: bool = False, whole: bool = False,
 ) -> int:  # fmt: skip
-    """Runs `runs`, `jobs` processes at a time. With `batch`, similar runs are stepped together in one process; with
-    `whole` in the groups of all runs of the sweep, so that continued runs keep their program, and end with equal
-    bytes."""
+    """Runs the runs in one of `stages` (with `indices` only those with these numbers), `jobs` processes at a time.
+    With `batch`, similar runs are stepped together in one process; with `whole` in the groups of all runs of the
+    sweep, so that continued runs keep their program, and end with equal bytes."""
     if jobs < 1:
         raise UserError(f"--jobs: must be at least 1, not {jobs}")
+    statuses = sweep.statuses()
+    runs = [run for run in _in(sweep, statuses, stages) if indices is None or run.index in indices]
     if not runs:
-        _say(f"{sweep.name}: {counted(before.values())}; nothing to do")
-        _say_next(sweep)
-        return 1 if any(status.stage is MemberState.FAILED for status in before.values()) else 0
+        _say(f"{sweep.name}: {counted(statuses)}; nothing to do")
+        return _ended(sweep, statuses, 0)
     sweep.check(runs)
     began = time.monotonic()
     sweep.folder.mkdir(parents=True, exist_ok=True)
@@ -83,12 +77,21 @@ def _run(
         _say(f"{sweep.name}: {len(runs)} of {len(sweep.runs)} runs, in {short(sweep.folder)}{common}")
         work = _batches(sweep.runs if whole else runs, runs, jobs) if batch else [Group((run,)) for run in runs]
         code = run_all(sweep, work, at_once=jobs, environ=os.environ)
-    statuses = _statuses(sweep)
-    _say(f"{counted(statuses.values())}; {duration(time.monotonic() - began)}")
-    _say_next(sweep)
-    if code == 0 and any(status.stage is MemberState.FAILED for status in statuses.values()):
-        return 1
-    return code
+    statuses = sweep.statuses()
+    _say(f"{counted(statuses)}; {duration(time.monotonic() - began)}")
+    return _ended(sweep, statuses, code)
+
+
+def _ended(sweep: Sweep, statuses: Sequence[MemberStatus], code: int) -> int:
+    """Says what to type next; returns `code`, or 1 in the place of 0 if a run has failed."""
+    _say("next:")
+    for command in next_commands(sweep, statuses):
+        _say(f"  {command}")
+    return code or int(any(status.stage is MemberState.FAILED for status in statuses))
+
+
+def _in(sweep: Sweep, statuses: Sequence[MemberStatus], stages: Sequence[MemberState]) -> list[SweepRun]:
+    return [run for run, status in zip(sweep.runs, statuses, strict=True) if status.stage in stages]
 
 
 def _batches(runs: Sequence[SweepRun], missing: Sequence[SweepRun], jobs: int) -> list[Group]:
@@ -102,16 +105,6 @@ def _batches(runs: Sequence[SweepRun], missing: Sequence[SweepRun], jobs: int) -
             numbers = ", ".join(str(run.index) for run in group.runs)
             _say(f"runs {numbers} are stepped together: {', '.join(group.keys)}")
     return divided
-
-
-def _say_next(sweep: Sweep) -> None:
-    _say("next:")
-    for command in next_commands(sweep, sweep.statuses()):
-        _say(f"  {command}")
-
-
-def _statuses(sweep: Sweep) -> dict[str, MemberStatus]:
-    return {run.hash: status for run, status in zip(sweep.runs, sweep.statuses(), strict=True)}
 
 
 def _say(line: str) -> None:
@@ -216,5 +209,4 @@ def submit(sweep: Sweep, chunks: Sequence[Chunk]) -> list[str]:
 
 def to_submit(sweep: Sweep, statuses: Sequence[MemberStatus], *, failed: bool = False) -> list[SweepRun]:
     """The waiting and the interrupted runs; with `failed` also the failed runs."""
-    wanted = {*MISSING, *([MemberState.FAILED] if failed else [])}
-    return [run for run, status in zip(sweep.runs, statuses, strict=True) if status.stage in wanted]
+    return _in(sweep, statuses, (*MISSING, MemberState.FAILED) if failed else MISSING)
