@@ -5,14 +5,13 @@ Findings are pure functions of facts, so that tests cover set-ups that no test m
 import os
 import platform
 import socket
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from simulator.cluster.allocation import Allocation
-from simulator.cluster.hardware import SETUP, gpu_vendor, plugin_problem, usable_cores
+from simulator.cluster.hardware import SETUP, gpu_vendor, listed_gpus, plugin_problem, usable_cores
 from simulator.cluster.hostlist import ranges
 from simulator.cluster.variables import whole
 from simulator.words import version_of
@@ -54,7 +53,7 @@ class Facts:
 
 def collect(allocation: Allocation, environ: Mapping[str, str], folder: str | None = None) -> Facts:
     """The facts about this process. folder: where process 0 will publish the coordinator, if in a folder."""
-    listed = _listed_gpus()
+    listed = listed_gpus() or []
     visible = allocation.gpus.visible
     seen = visible if visible is not None else tuple(str(i) for i in range(len(listed)))
     taken = () if allocation.gpus.problem else tuple(seen[i] for i in allocation.gpus.take(len(seen)))
@@ -76,16 +75,6 @@ def versions() -> tuple[str, ...]:
     """The versions that must be the same in all processes."""
     packages = ("simulator", "jax", "jaxlib", "jaxdecomp", "numpy")
     return (f"python {platform.python_version()}", *(f"{name} {version_of(name)}" for name in packages))
-
-
-def _listed_gpus() -> list[str]:
-    """UUIDs of the GPUs that the driver shows this process, in the driver's order."""
-    command = ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return [line.strip() for line in done.stdout.splitlines() if line.startswith("GPU-")]
 
 
 def _identity(name: str, listed: Sequence[str]) -> str:

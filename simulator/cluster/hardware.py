@@ -80,11 +80,18 @@ def _amd_gpus(root: Path) -> int:
     return gpus
 
 
+def listed_gpus() -> list[str] | None:
+    """UUIDs of the GPUs that NVIDIA's driver shows this process, in the driver's order; None without nvidia-smi."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30).stdout
+        return re.findall(r"^GPU .*\(UUID: ([^)]*)\)", listed, re.MULTILINE)
+    return None
+
+
 def _nvidia_gpus(root: Path) -> int:
     """The number of GPUs that nvidia-smi lists, else in /proc or /dev, which ignore the job's control group."""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
-        return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+    if (listed := listed_gpus()) is not None:
+        return len(listed)
     counts = (len(list(root.glob(pattern))) for pattern in ("proc/driver/nvidia/gpus/*", "dev/nvidia[0-9]*"))
     return next((count for count in counts if count), 0)
 

@@ -240,7 +240,7 @@ def test_facts_of_this_process_and_gpus_by_their_uuid(tmp_path, monkeypatch):
     assert found.cores >= 1
     assert found.line.startswith(f"process 0 of 1: host {found.host}, local rank 0 of 1, ")
     assert any(version.startswith("jaxlib ") for version in found.versions)
-    tool(tmp_path, "nvidia-smi", "printf 'GPU-111\\nGPU-222\\n'")
+    tool(tmp_path, "nvidia-smi", "printf 'GPU 0: H100 (UUID: GPU-111)\\nGPU 1: H100 (UUID: GPU-222)\\n'")
     monkeypatch.setenv("PATH", str(tmp_path))
     environ = {"CUDA_VISIBLE_DEVICES": "1"}
     assert collect(discover(environ), environ).gpus_taken == ("GPU-222",)
