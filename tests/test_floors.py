@@ -15,7 +15,6 @@ DEFERRED = {
     "show.kinds": "only pictures of wave functions need the ground state",
     "show.runs": "only pictures of snapshots load the storage of arrays",
     "show.style": "only runs in an expanding box need the background",
-    "cluster.doctor": "the doctor reports a JAX that cannot be loaded",
     "run.command": "the launcher of several processes starts no JAX of its own",
     "study.execution": "only batches compile a step",
     "archive.index": "GADGET files need the background, which imports JAX",
