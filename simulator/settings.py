@@ -4,12 +4,16 @@ Every part defines its settings in its own file (`NavierStokesSettings` in `phys
 `simulator/config` assembles them into the description of a run."""
 
 import ast
+import inspect
 import math
 import operator
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
+from textwrap import dedent
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
@@ -25,8 +29,38 @@ class Settings(BaseModel):
     The string under a field is its description in the exported JSON schema."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, use_attribute_docstrings=True
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, defer_build=True
     )
+
+    @classmethod
+    def meaning(cls, name: str) -> str:
+        """The description of a field: that of its `Field`, else the string under it, read from the source on demand
+        because reading all of them takes as long as a fifth of the imports of a command."""
+        given = cls.model_fields[name].description
+        return given or next((m[name] for base in cls.__mro__ if name in (m := _strings_under_fields(base))), "")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> Any:
+        schema = handler(core_schema)
+        for name, property in handler.resolve_ref_schema(schema).get("properties", {}).items():
+            if meaning := cls.meaning(name):
+                property["description"] = meaning
+        return schema
+
+
+@cache
+def _strings_under_fields(cls: type) -> Mapping[str, str]:
+    """Empty if the class has no source of its own, such as a class made by `create_model`."""
+    try:
+        source: Any = ast.parse(dedent(inspect.getsource(cls))) if issubclass(cls, Settings) else None
+    except (OSError, TypeError):
+        return {}
+    found = {}
+    for pair in pairwise(source.body[0].body if source else ()):
+        match pair:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = inspect.cleandoc(text)
+    return found
 
 
 def wrong(key: str, message: str) -> PydanticCustomError:

@@ -132,7 +132,7 @@ def _missing(path: Path, settings: type[Settings], data: Any) -> list[tuple[Path
     """The message for the missing key at `path`; for a missing block, a message for each of its required keys."""
     cls, _ = _block(path[:-1], settings, data)
     information = cls.model_fields.get(str(path[-1])) if cls else None
-    if information is None:
+    if cls is None or information is None:
         return [(path, "missing")]
     classes = _classes(information.annotation)
     if kinds := _kinds(classes):
@@ -143,7 +143,7 @@ def _missing(path: Path, settings: type[Settings], data: Any) -> list[tuple[Path
     required = [(*path, name) for name, field in inner.items() if field.is_required()]
     if required:
         return [line for name in required for line in _missing(name, settings, data)]
-    meaning = (information.description or "").split(";")[0].rstrip(".")
+    meaning = cls.meaning(str(path[-1])).split(";")[0].rstrip(".")
     return [(path, f"missing; it is required{f' ({meaning})' if meaning else ''}")]
 
 

@@ -301,15 +301,11 @@ def assemble(registries: Registries) -> type[RunConfig]:
         "TimeSettings", __base__=TimeSettings, __doc__=TimeSettings.__doc__, integrator=cast(Any, integrator)
     )
 
-    def key(name: str, **default: Any) -> Any:
-        return Field(description=RunConfig.model_fields[name].description, **default)
-
     return create_model(
         "RunConfig", __base__=RunConfig, __doc__=RunConfig.__doc__, __validators__=_fitting(registries),
-        model=(_choice(registries.models), key("model")), initial=(_choice(registries.initials), key("initial")),
-        forcing=(cast(Any, _choice(registries.forcings) | None), key("forcing", default=None)),
-        particles=(particles, key("particles", default=())), time=(time, key("time")),
-        output=(with_kinds(KINDS), key("output")),
+        model=(_choice(registries.models), ...), initial=(_choice(registries.initials), ...),
+        forcing=(cast(Any, _choice(registries.forcings) | None), None), particles=(particles, ()), time=(time, ...),
+        output=(with_kinds(KINDS), ...),
     )  # fmt: skip
 
 
