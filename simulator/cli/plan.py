@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 from simulator.cli.parser import arg, command, config_arguments
 from simulator.errors import UserError
@@ -36,6 +37,7 @@ def plan(args: argparse.Namespace) -> int:
     from simulator.plan.machines import target_of
     from simulator.plan.plan import strong, weak
     from simulator.plan.report import as_json, lines_of, scaling_lines
+    from simulator.plan.steps import fixed_steps
     from simulator.simulation.placement import most_devices
 
     for name, value in (("--devices", args.devices), ("--nodes", args.nodes), ("--steps", args.steps)):
@@ -63,9 +65,12 @@ def plan(args: argparse.Namespace) -> int:
         devices = most_devices(config, found.per_node)
     if devices is None:
         devices = fewest_devices(config, found) or 1
-    Step(config, devices, found.platform, target_of(found)).begin()  # compiled while the steps are counted
-    steps = Steps(args.steps, "given") if args.steps else estimated_steps(config)
-    plan = Plan(config, found, devices, steps)
-    plan.refuse()
+    Step(config, devices, found.platform, target_of(found)).begin()
+    with ThreadPoolExecutor(1) as beside:  # counts the steps while programs are compiled
+        counted = beside.submit(lambda: Steps(args.steps, "given") if args.steps else estimated_steps(config))
+        plan = Plan(config, found, devices, fixed_steps(config))
+        plan.refuse()
+        _ = plan.largest_shape  # compiles a program too
+    plan.steps = counted.result()
     print(as_json(plan) if args.json else "\n".join(lines_of(plan)))
     return 0
