@@ -103,6 +103,17 @@ def test_order_and_conservation(integrator: str) -> None:
     assert abs(math.log2((lost[0] - lost[2]) / (lost[1] - lost[2])) - 2) < 0.15
 
 
+def test_the_rate_of_a_row_is_that_of_a_kick() -> None:
+    gas, waves = "{kind: self_gravitating_gas, sound_speed: 1}", "{kind: schrodinger_poisson}"
+    parts = f"[{gas}, {waves}, {{kind: particles, name: dark, count: 512}}]"
+    starts = ("gas: {kind: jeans_wave, amplitude: 0.2}", "waves: {kind: soliton, core_radius: 1}")
+    start = f"{{{', '.join(starts)}, dark: {{kind: zeldovich_wave, amplitude: 0.3}}}}"
+    run = both(f"model.components={parts}", f"initial.components={start}")
+    model, state = run.model, run.state
+    _, rate = model.kick(model.contents(state), state.time, np.float64(0))
+    assert measured(run, state)["rate"] == pytest.approx(float(rate), rel=1e-12)
+
+
 @pytest.mark.slow
 def test_gas_that_cannot_go_on_says_so() -> None:
     thin = '{"density": 1 + 1.5 * jnp.cos(x) + 0 * y + 0 * z}'

@@ -107,6 +107,10 @@ class Component:
         (1/time, double) that limits dt: dt = cfl / rate, NaN if no step can be taken."""
         raise TypeError(f"{type(self).__name__} does not define kick")
 
+    def rate(self, fields: Any, work: Any, row: Mapping[str, Number], potential: Potential, time: Number) -> Number:
+        """The rate of a kick of these fields; `work` is from `source`, `row` from `diagnostics`."""
+        raise TypeError(f"{type(self).__name__} does not define rate")
+
     def drift(self, fields: Any, duration: Number) -> Any:
         """The fields after `duration` without the potential, with an accuracy of at least second order."""
         raise TypeError(f"{type(self).__name__} does not define drift")
@@ -206,6 +210,9 @@ class GasComponent(FieldComponent):
         rate = self.free.limit(evaluated.maxima, new).astype(jnp.float64) + potential.fall
         return new, jax.lax.stop_gradient(rate)
 
+    def rate(self, fields, work, row, potential, time) -> jax.Array:
+        return row["rate"].astype(jnp.float64) + potential.fall
+
     def drift(self, fields: Fields, duration: Number) -> Fields:
         def tendency(fields: Fields, time: Number, stage: Number | Whole | int) -> Fields:
             return self.free.tendency(fields, time)[0]
@@ -251,9 +258,14 @@ class WaveComponent(FieldComponent):
         return psi.real**2 + psi.imag**2, psi
 
     def kick(self, fields, work, potential, time, duration) -> tuple[Fields, jax.Array]:
+        return self.free.rotated(work, self._phase_rate(work, potential, time), duration)
+
+    def rate(self, fields, work, row, potential, time) -> jax.Array:
+        return self.free.rate_of(self._phase_rate(work, potential, time))
+
+    def _phase_rate(self, work: PhysicalScalar, potential: Potential, time: Number) -> PhysicalScalar:
         density = work.real**2 + work.imag**2
-        v = self.free.phase_rate(density, time) + potential.values / self.free.hbar
-        return self.free.rotated(work, v, duration)
+        return self.free.phase_rate(density, time) + potential.values / self.free.hbar
 
     def drift(self, fields: Fields, duration: Number) -> Fields:
         return self.free.drift(fields, duration)

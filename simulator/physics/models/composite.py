@@ -354,7 +354,11 @@ class Composite(SplitModel):
             columns |= {f"{name}_{column}": x for column, x in found.items() if column not in SHARED}
             columns.setdefault(f"{name}_max_density", self.transform.physical.max(values[name]))
             columns[f"{name}_potential_energy"] = shares[name]
-        return columns | {"rate": self.kick(fields, time, jnp.float64(0))[1]}
+        rates = (
+            part.rate(self.of(name, fields), moment.works[name], own[name], moment.potential, time)
+            for name, part in self.parts.items()
+        )
+        return columns | {"rate": reduce(jnp.maximum, rates)}
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
         lines = []

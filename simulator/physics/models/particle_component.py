@@ -145,6 +145,9 @@ class ParticleComponent(Component):
         rate = crossing_rate(new, spacing) if fastest is None else fastest.max()
         return {PARTICLES: new}, jax.lax.stop_gradient(rate + potential.fall)
 
+    def rate(self, fields, work, row, potential, time) -> jax.Array:
+        return crossing_rate(fields[PARTICLES], self.transform.grid.spacing) + potential.fall
+
     def drift(self, fields: Any, duration: Number) -> Any:
         particles = fields[PARTICLES]
         position, velocity = particles.records["position"], particles.records["velocity"]

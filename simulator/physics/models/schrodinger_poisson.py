@@ -162,7 +162,7 @@ class SchrodingerPoisson(SplitModel):
         if self._absorption is not None:
             points = self.real.physical.coordinates(v.dtype)
             psi = psi * jnp.exp(-self._absorption(*points) * duration.astype(v.dtype))
-        return {"psi": self.transform.layout.constrain(self.transform.forward(psi))}, self._rate(v)
+        return {"psi": self.transform.layout.constrain(self.transform.forward(psi))}, self.rate_of(v)
 
     def phase_rate(self, density: arrays.PhysicalScalar, time: arrays.Number) -> arrays.PhysicalScalar:
         """V (1/time) from the values of the density."""
@@ -195,7 +195,7 @@ class SchrodingerPoisson(SplitModel):
         k = [n * unit for n, unit in zip(mode_numbers, self.transform.grid.fundamental, strict=True)]
         return 0.5 * self.hbar * float(np.square(k).sum())
 
-    def _rate(self, v: arrays.PhysicalScalar) -> arrays.Number:
+    def rate_of(self, v: arrays.PhysicalScalar) -> arrays.Number:
         """The rate (1/time) for which dt = cfl / rate changes no phase by more than pi cfl. A constant in V changes
         all phases alike and does not count."""
         physical = self.real.physical
@@ -203,7 +203,7 @@ class SchrodingerPoisson(SplitModel):
         return jax.lax.stop_gradient(jnp.maximum(spread, self._kinetic_rate) / math.pi)
 
     def memory(self, fields: Fields, time: arrays.Number) -> dict[str, Any]:
-        return {"rate": self._rate(self.phase_rate(_squared(self.transform.inverse(fields["psi"])), time))}
+        return {"rate": self.rate_of(self.phase_rate(_squared(self.transform.inverse(fields["psi"])), time))}
 
     def diagnostics(self, fields: Fields, time: arrays.Number) -> dict[str, arrays.Number]:
         """Energies are box means: of the flow rho v^2 / 2, the quantum pressure (hbar^2 / 2m^2) |grad sqrt(rho)|^2,
@@ -254,7 +254,7 @@ class SchrodingerPoisson(SplitModel):
         }
         if self.background is not None:
             columns["scale_factor"] = a
-        return columns | {"rate": self._rate(v)}
+        return columns | {"rate": self.rate_of(v)}
 
     def _measured(
         self, psi: arrays.SpectralScalar, change: arrays.SpectralScalar | None, place: Sequence[arrays.Number],
