@@ -31,8 +31,10 @@ def _k(layout: Layout, field: Complex[Array, "... ka kb kc"]) -> tuple[OverModes
 
 def gradient(layout: Layout, field: SpectralScalar) -> SpectralVector:
     """i k f."""
-    # One product for all components: XLA would compute `field` anew for each one of a stack.
-    k = jnp.stack([jnp.broadcast_to(k, field.shape) for k in _k(layout, field)])
+    # One product for all components: XLA would compute `field` anew for each one of a stack, and store a stack of k.
+    k, *others = _k(layout, field)
+    for i, other in enumerate(others, start=1):
+        k = jnp.where(jnp.arange(len(others) + 1).reshape(-1, 1, 1, 1) == i, other, k)
     return lax.complex(-k * field.imag, k * field.real)
 
 

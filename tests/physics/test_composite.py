@@ -2,6 +2,7 @@
 snapshot or checkpoint, at the same resolution and at others."""
 
 import math
+from typing import Any
 
 import gravity_cases as cases
 import numpy as np
@@ -109,7 +110,8 @@ def test_the_rate_of_a_row_is_that_of_a_kick() -> None:
     starts = ("gas: {kind: jeans_wave, amplitude: 0.2}", "waves: {kind: soliton, core_radius: 1}")
     start = f"{{{', '.join(starts)}, dark: {{kind: zeldovich_wave, amplitude: 0.3}}}}"
     run = both(f"model.components={parts}", f"initial.components={start}")
-    model, state = run.model, run.state
+    model: Any = run.model
+    state = run.state
     _, rate = model.kick(model.contents(state), state.time, np.float64(0))
     assert measured(run, state)["rate"] == pytest.approx(float(rate), rel=1e-12)
 
