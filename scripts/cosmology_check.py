@@ -74,7 +74,8 @@ ratio = density / np.interp(mass, found.tables["fits"]["mass"], found.tables["fi
 axes[1, 1].errorbar(mass, ratio, ratio / np.sqrt(np.maximum(count, 1)), fmt="o", label=found.summary())
 print("halos / Watson:", *(f"{r:.2f} ({n} of {m:.3g})" for m, r, n in zip(mass, ratio, count, strict=True)))
 words = ("P of the start / input", "growth of P / linear", "P / halofit / start's variance", "dn/dlnM / Watson")
-for axis, word, x in zip(axes.flat, words, ("k (h/Mpc)",) * 3 + ("mass",), strict=True):
+unit = r"$H_0^2$ (Mpc/h)$^3$/G = 2.3e12 $M_\odot$/h"
+for axis, word, x in zip(axes.flat, words, ("k (h/Mpc)",) * 3 + (f"mass ({unit})",), strict=True):
     axis.set(xscale="log", title=word, xlabel=x, ylim=(0, 2))
     axis.xaxis.set_minor_formatter(NullFormatter())
     axis.axhline(1, color="k", lw=0.5)
