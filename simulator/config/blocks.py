@@ -33,11 +33,10 @@ class GridSettings(Settings):
     """Number of points along x, y and z or, in two dimensions, x and y; products of small primes are fast."""
     box: Annotated[tuple[Length, ...], TWO_OR_THREE, _PER_AXIS] = (2 * math.pi, 2 * math.pi, 2 * math.pi)
     """Lengths of the periodic box along the axes of the grid, 2 pi by default; entries such as 2*pi are possible."""
-    dealias: Literal["two_thirds", "spherical", "rogallo", "none"] = "two_thirds"
+    dealias: Literal["two_thirds", "spherical", "none"] = "two_thirds"
     """two_thirds keeps the modes with |k_i| <= (N_i - 1)//3; spherical keeps the modes within 2 sqrt(2)/3 of the
-    Nyquist wavenumber, and computes products on two grids half a spacing apart: both are free of aliasing. rogallo
-    keeps the modes of spherical and moves the grid between the two stages of rk2, which leaves an aliasing error of
-    order dt^2 in every step. none keeps all modes, with aliasing errors."""
+    Nyquist wavenumber, and computes products on two grids half a spacing apart: both are free of aliasing. none keeps
+    all modes, with aliasing errors."""
     shell_width: Positive | None = None
     """Width dk of the shells n = floor(|k| / dk + 1/2 + 1e-9) of spectra, transfers and random fields; by default the
     largest 2 pi / L_i, which is coarse in a long box."""

@@ -18,8 +18,7 @@ from simulator.physics.models import Fields, Model, SplitModel, State
 from simulator.physics.particles.swarm import Sets, Swarm
 from simulator.physics.stepping.integrator import History, Integrator
 from simulator.physics.stepping.splitting import KickDriftKick, Splitting
-from simulator.spectral.arrays import Number, Whole
-from simulator.spectral.transform import phase_shift
+from simulator.spectral.arrays import Number
 
 
 class TimeStep(NamedTuple):
@@ -87,11 +86,10 @@ def one_step(
     swarm = swarm or Swarm((), model)
     counts = {name: particles.count for name, particles in state.particles.items()}
 
-    def tendency(moving: Fields, time: Number, stage: Number | Whole | int):
-        shift = phase_shift(model.transform.grid, state.step, stage)
+    def tendency(moving: Fields, time: Number):
         fields = {name: moving[name] for name in state.fields}
         accelerations = None if force is None else force(fields, time)
-        rates, evaluated = model.tendency(fields, time, accelerations, shift, swarm.takes)
+        rates, evaluated = model.tendency(fields, time, accelerations, swarm.takes)
         values = evaluated.values.get("velocity")
         return rates | swarm.rates(fields, rates, moving, state.memory, counts, values), evaluated.maxima
 
@@ -101,15 +99,15 @@ def one_step(
     before = None
     if RESIDUAL in memory:
         before = budget(model, state.fields, state.time, force)
-    first, maxima = tendency(moving, state.time, 0)
+    first, maxima = tendency(moving, state.time)
     dt, origin, since, time = choose(swarm.rate(model.rate(maxima), state.particles, memory))
 
     if before is not None:
         # The budget is evaluated before the step: otherwise XLA would keep the initial fields until its end.
         dt = dt + 0 * before.energy.astype(dt.dtype)
 
-    def later(fields: Fields, time: Number, stage: Number | Whole | int) -> Fields:
-        return tendency(fields, time, stage)[0]
+    def later(fields: Fields, time: Number) -> Fields:
+        return tendency(fields, time)[0]
 
     linear = model.linear_terms() | swarm.linear(memory)
     moving, history = integrator.multistep(moving, state.time, dt, first, later, linear, state.history, state.dt)
@@ -210,7 +208,7 @@ def step_of(
     model: Model, integrator: Integrator, forcing: Forcing | None = None, swarm: Swarm | None = None,
     wrap: Wrap | None = None,
 ) -> Callable[[State, jax.Array | float], State]:  # fmt: skip
-    """The pure function (state, dt) -> state. `wrap` maps the tendency (fields, time, stage) -> (rates, maxima) to
+    """The pure function (state, dt) -> state. `wrap` maps the tendency (fields, time) -> (rates, maxima) to
     another function with the same result, e.g. `jax.checkpoint`."""
 
     def step(state: State, dt) -> State:

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Complex, Inexact, Shaped
 
-from simulator.spectral.arrays import Number, PhysicalField, SpectralField, SpectralFields, Whole
+from simulator.spectral.arrays import PhysicalField, SpectralField, SpectralFields
 from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import Points
@@ -51,9 +51,6 @@ class Evaluated(NamedTuple):
     means: dict[str, jax.Array]
     values: dict[str, jax.Array] = {}  # noqa: RUF012
     """Values of the inputs named in `keep`, (component, *kept_order)."""
-
-
-Shift = tuple[float | Number, float | Number, float | Number]  # Lengths along x, y, z.
 
 
 class Transform(Protocol):
@@ -93,8 +90,7 @@ class Transform(Protocol):
         original = self.evaluate_once(inputs, pointwise, parameters, keep)
         if self.grid.dealias != "spherical" or not self.layout.truncated:
             return original
-        dx, dy, dz = self.grid.spacing
-        shifted = self.evaluate_moved((dx / 2, dy / 2, dz / 2), inputs, pointwise, parameters)
+        shifted = self._evaluate_shifted(inputs, pointwise, parameters)
 
         def mean(a: jax.Array, b: jax.Array) -> jax.Array:
             return 0.5 * (a + b)
@@ -106,22 +102,21 @@ class Transform(Protocol):
             original.values,
         )
 
-    def evaluate_moved(
-        self, shift: Shift, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()
-    ) -> Evaluated:
-        """`evaluate_once` on the grid shifted by `shift`; the products are shifted back, to fields on the grid."""
+    def _evaluate_shifted(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree) -> Evaluated:
+        """`evaluate_once` on the grid shifted by half a spacing; the products are shifted back, to fields on the
+        grid."""
 
-        def moved(tree: Tree, by: Shift) -> Tree:
-            return jax.tree.map(lambda f: self.layout.constrain(translate(self.layout, f, by)), tree)
+        def moved(tree: Tree, sign: float) -> Tree:
+            x, y, z = (sign * h / 2 for h in self.grid.spacing)
+            return jax.tree.map(lambda f: self.layout.constrain(translate(self.layout, f, (x, y, z))), tree)
 
         def shifted_pointwise(values: Tree, points: Points, given: Tree) -> Local:
             (dx, dy, dz), own_parameters = given
             return pointwise(values, Points(points.x + dx, points.y + dy, points.z + dz), own_parameters)
 
-        lengths = tuple(jnp.asarray(length, self.dtype) for length in shift)
-        evaluated = self.evaluate_once(moved(inputs, shift), shifted_pointwise, (lengths, parameters))
-        x, y, z = shift
-        return evaluated._replace(products=moved(evaluated.products, (-x, -y, -z)))
+        lengths = tuple(jnp.asarray(h / 2, self.dtype) for h in self.grid.spacing)
+        evaluated = self.evaluate_once(moved(inputs, 1), shifted_pointwise, (lengths, parameters))
+        return evaluated._replace(products=moved(evaluated.products, -1))
 
     def evaluate_once(
         self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
@@ -175,29 +170,3 @@ def stack(tree: Tree) -> tuple[jax.Array | None, Stacked]:
     if not flat:
         return None, described(tree)
     return (flat[0] if len(flat) == 1 else jnp.concatenate(flat)), described(tree)
-
-
-_SEED = 1981  # of Rogallo's shifts
-
-
-def phase_shift(grid: Grid, step: Whole, stage: Number | Whole | int) -> Shift | None:
-    """Rogallo's shift for one `stage` of a step, numbered from 0; None for all other kinds of dealiasing.
-
-    Each stage is evaluated on one grid, shifted by d in the first stage and by d + dx / 2 in the second, with a new d
-    for every step. This takes half the transforms of `spherical`. With Heun's method, u + dt/2 (a + b), and the
-    aliasing error A of a tendency N, the aliasing error of a step is then
-
-        dt^2 / 2 (N' A - A' N - A' A),    N' and A' the derivatives with respect to u,
-
-    instead of dt A. The terms linear in A have a random phase; in an under-resolved flow the quadratic one adds
-    dt^2 <|A|^2> / 2 to the energy in every step.
-
-    Other integrators are refused: in rk3 the weights of the stages do not cancel, and in rk4 and etdrk4 an error of
-    order dt^2 per step would spoil the order. Rogallo, NASA TM 81315 (1981). The shift depends only on the number of
-    the step, so that a restarted run uses the same shifts."""
-    if grid.dealias != "rogallo":
-        return None
-    key = jax.random.fold_in(jax.random.key(_SEED), jnp.asarray(step, jnp.uint32))
-    offset = jax.random.uniform(key, (3,), jnp.float64) + 0.5 * (jnp.asarray(stage) % 2)
-    dx, dy, dz = grid.spacing
-    return (offset[0] * dx, offset[1] * dy, offset[2] * dz)

@@ -335,8 +335,7 @@ FACTORS: dict[str, dict[str, Level]] = {
     "step": {"fixed": {"time": {"dt": 0.01}}, "chosen": {"time": {"cfl": 0.02, "max_dt": 0.02}}},
     "dealias": {
         name: ({"grid": {"dealias": name}} if name else {}) for name in ("", "two_thirds", "spherical", "none")
-    }
-    | {"rogallo": lambda config: {"grid": {"dealias": "rogallo"}, "time": {"integrator": "rk2"} | config["time"]}},
+    },
     "precision": {"double": {}, "single": {"precision": "single"}},
     "memory": {"auto": {}, "low": {"run": {"memory": "low"}}},
     "exchange": {name: {"fft": {"exchange": name}} for name in ("full", "single", "half_scaled")},

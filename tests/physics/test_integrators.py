@@ -25,7 +25,7 @@ LINEAR = {"u": -jnp.array([0.0, 1.0, 40.0])}
 def end(name: str, steps: int) -> np.ndarray:
     """u(1) of du/dt = -L u + cos(t) u^2 i, u(0) = 1 + i, which couples nothing but takes every term of a step."""
 
-    def tendency(fields, time, stage=0):
+    def tendency(fields, time):
         return {"u": 1j * jnp.cos(time) * fields["u"] ** 2}
 
     integrator = INTEGRATORS[name]()
@@ -72,7 +72,7 @@ def test_linear_terms_are_exact(name, linear):
     integrator = INTEGRATORS[name]()
     u = {"u": jnp.array([1.0 + 2j, -1j, 3.0])}
 
-    def nothing(fields, time, stage=0):
+    def nothing(fields, time):
         return {"u": jnp.zeros_like(fields["u"])}
 
     dt = jnp.float64(0.3)

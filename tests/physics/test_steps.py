@@ -155,10 +155,10 @@ def integrated(species, fluid, start, duration, steps, integrator="rk4"):
     dt = jnp.float64(duration / steps)
 
     def step(_, records):
-        def rates(records, time, stage):
+        def rates(records, time):
             return species.rates(records, fluid, memory)
 
-        return method.step(records, jnp.float64(0), dt, rates(records, 0, 0), rates, linear)
+        return method.step(records, jnp.float64(0), dt, rates(records, 0), rates, linear)
 
     found = jax.jit(lambda r: jax.lax.fori_loop(0, steps, step, r))(start)
     return {name: np.asarray(value)[:, 0] for name, value in found.items()}

@@ -29,7 +29,7 @@ from simulator.physics.particles.population import Population
 from simulator.physics.stepping.runge_kutta import RungeKutta4
 from simulator.settings import Settings
 from simulator.spectral import Local, Points, Transform
-from simulator.spectral.arrays import Number, PhysicalScalar, PointValues, SpectralScalar, Spectrum, Whole
+from simulator.spectral.arrays import Number, PhysicalScalar, PointValues, SpectralScalar, Spectrum
 from simulator.spectral.operators import gradient, hermitian
 
 _Settings = TypeVar("_Settings", bound=Settings)
@@ -214,11 +214,11 @@ class GasComponent(FieldComponent):
         return row["rate"].astype(jnp.float64) + potential.fall
 
     def drift(self, fields: Fields, duration: Number) -> Fields:
-        def tendency(fields: Fields, time: Number, stage: Number | Whole | int) -> Fields:
+        def tendency(fields: Fields, time: Number) -> Fields:
             return self.free.tendency(fields, time)[0]
 
         now = jnp.float64(0)  # the equation does not depend on time
-        first = tendency(fields, now, 0)
+        first = tendency(fields, now)
         return self._integrator.step(fields, now, duration, first, tendency, self.free.linear_terms())
 
 

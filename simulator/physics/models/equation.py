@@ -117,9 +117,9 @@ class Equation(Model):
         """N of each field, none for fields without an entry; by default the product of the same name."""
         return dict(products)
 
-    def tendency(self, fields, time, accelerations=None, shift=None, keep=()) -> tuple[Fields, Evaluated]:
+    def tendency(self, fields, time, accelerations=None, keep=()) -> tuple[Fields, Evaluated]:
         if jax.tree.leaves(self.product_shapes):
-            rates, evaluated = super().tendency(fields, time, accelerations, shift, keep)
+            rates, evaluated = super().tendency(fields, time, accelerations, keep)
             return self._whole(rates), evaluated
         rates = dict(self.combine({}, fields))
         for name, acceleration in (accelerations or {}).items():

@@ -16,7 +16,7 @@ from simulator.settings import Settings
 from simulator.spectral import Evaluated, Local, Points, Transform, arrays
 from simulator.spectral.bins import shell_spectra
 from simulator.spectral.operators import project, squared
-from simulator.spectral.transform import Shift, Tree
+from simulator.spectral.transform import Tree
 
 Force = Callable[[Fields, jax.Array], Fields]  # (fields, time) to accelerations, by name of the accelerated field.
 
@@ -91,20 +91,13 @@ class Dynamics:
         return maxima.get("rate", jnp.zeros((), self.transform.dtype))
 
     def tendency(
-        self, fields: Fields, time: arrays.Number, accelerations: Fields | None = None, shift: Shift | None = None,
-        keep: Collection[str] = (),
-    ) -> tuple[Fields, Evaluated]:  # fmt: skip
+        self, fields: Fields, time: arrays.Number, accelerations: Fields | None = None, keep: Collection[str] = ()
+    ) -> tuple[Fields, Evaluated]:
         """N plus the accelerations of a forcing; and the result of `Transform.evaluate`, with the maxima of
-        `pointwise` and the values of the inputs in `keep`.
-
-        With `shift` products are evaluated on a shifted grid, with other phases of aliasing errors, and no values
-        kept."""
-        inputs, parameters = self.inputs(fields), self.parameters(time)
-        if shift is None:
-            kept = tuple(name for name in keep if name in inputs)
-            evaluated = self.transform.evaluate(inputs, self.pointwise, parameters, kept)
-        else:
-            evaluated = self.transform.evaluate_moved(shift, inputs, self.pointwise, parameters)
+        `pointwise` and the values of the inputs in `keep`."""
+        inputs = self.inputs(fields)
+        kept = tuple(name for name in keep if name in inputs)
+        evaluated = self.transform.evaluate(inputs, self.pointwise, self.parameters(time), kept)
         rates = self.combine(evaluated.products, fields)
         rates |= {name: rates[name] + a for name, a in (accelerations or {}).items()}
         return rates, evaluated

@@ -146,9 +146,9 @@ class NavierStokes(Model):
     def rate(self, maxima: Mapping[str, Number]) -> Number:
         return maxima["rate"] + 2 * hypot(*self.settings.rotation)
 
-    def tendency(self, fields, time, accelerations=None, shift=None, keep=()) -> tuple[Fields, Evaluated]:
+    def tendency(self, fields, time, accelerations=None, keep=()) -> tuple[Fields, Evaluated]:
         """As for every model, with the rates of a modal closure; other closures are among the products."""
-        rates, evaluated = super().tendency(fields, time, accelerations, shift, keep)
+        rates, evaluated = super().tendency(fields, time, accelerations, keep)
         if self.closure is None or not self.closure.modal:
             return rates, evaluated
         rates = {**rates, **{n: rates[n] + r for n, r in self.subgrid_tendencies(fields).items()}}

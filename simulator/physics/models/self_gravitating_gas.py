@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -78,8 +78,6 @@ class SelfGravitatingGas(Model):
     the mass of the box is that of a layer of unit depth, and gravity is that of rods along z."""
 
     Settings = SelfGravitatingGasSettings
-    dealias: ClassVar[tuple[str, ...]] = ("two_thirds", "spherical", "none")
-    """rogallo is excluded: quotients by the density have aliasing errors that no pair of shifts cancels."""
     planar = True
     budget = "row"
     guarded = True
@@ -134,7 +132,7 @@ class SelfGravitatingGas(Model):
         sound2 = s.sound_speed**2 * ratio ** (s.polytropic_exponent - 1)
         return k2 * sound2 - 4 * math.pi * s.gravitational_constant * density
 
-    def tendency(self, fields, time, accelerations=None, shift=None, keep=()) -> tuple[Fields, Evaluated]:
+    def tendency(self, fields, time, accelerations=None, keep=()) -> tuple[Fields, Evaluated]:
         """The explicit part of the right-hand side, and the rate that limits dt, NaN if the run has to stop.
 
         An acceleration acts on the density at every point, as gravity does, so it is added to grad Phi in the

@@ -10,8 +10,7 @@ from simulator.spectral.arrays import Number
 
 Advanced = dict[str, jax.Array]  # What an integrator advances, by name: coefficients of fields, records of particles.
 
-Tendency = Callable[[Advanced, jax.Array, jax.Array | int], Advanced]
-"""(fields, time, stage) to N, the explicit part of the right-hand side. Stages are numbered from 0."""
+Tendency = Callable[[Advanced, jax.Array], Advanced]  # (fields, time) to N, the explicit part of the right-hand side.
 
 History = dict[str, Advanced]  # Spectral arrays that a multistep integrator carries: trees of the evolved fields.
 
