@@ -9,8 +9,9 @@ from typing import Any
 
 from simulator.archive.index import write_time_index
 from simulator.archive.manifest import NAME as MANIFEST
-from simulator.archive.recorder import Recorder
-from simulator.archive.series import Table
+from simulator.archive.reader import open_snapshot
+from simulator.archive.recorder import recorded
+from simulator.archive.series import Series, Table
 from simulator.archive.shard import Dataset
 from simulator.archive.states import component_names, datasets, particle_datasets, physical_axes
 from simulator.archive.verify import prune
@@ -45,7 +46,7 @@ class Output:
         self._table: Table | None = None
         self._warned = False
         self.trouble: str | None = None
-        self._recorder = Recorder(simulation, folder, self.write, journal)
+        self._series = recorded(simulation)
         self._spent = spent or Stopwatch()
         self._ready: Mapping[str, Callable[..., Any]] = {}
         self._index_due, self._unlisted = 0.0, False
@@ -55,7 +56,9 @@ class Output:
         simulation = self._simulation
         state = simulation.placed_template
         programs = {"diagnostics": Compilable(simulation.diagnostics, (state,))}
-        programs |= self._recorder.programs()
+        for name, series in self._series.items():
+            if series.measured.variables:
+                programs[name] = Compilable(series.program, (state, series.template))
         sampled = simulation.config.output.snapshots.sample
         if sampled:
             for name in simulation.swarm.kinds:
@@ -63,12 +66,16 @@ class Output:
         return programs | {n: Compilable(simulation.values(n), (state,)) for n in self._saved}
 
     def use(self, ready: Mapping[str, Callable[..., Any]]) -> None:
-        """Use these compiled programs, by name, from now on."""
+        """Use these compiled programs, by name, from now on; a missing program is compiled at its first call."""
         self._ready = ready
-        self._recorder.use(ready)
+        for name, series in self._series.items():
+            series.compiled = ready.get(name, series.program)
 
     def restore(self, checkpoint: Path) -> None:
-        self._recorder.restore(checkpoint)
+        """Continue with the arrays that the series carried when `checkpoint` was written."""
+        snapshot = open_snapshot(checkpoint)
+        for series in self._series.values():
+            series.restore(snapshot)
 
     def _compute(self, name: str, function: Callable[..., Any], argument: Any) -> Any:
         return self._ready.get(name, function)(argument)
@@ -93,13 +100,27 @@ class Output:
                     case "diagnostics":
                         self.diagnostics(state)
                     case "snapshots":
-                        for series in self._recorder.with_snapshots:
-                            self._recorder.take(series, state)
+                        for added in (n for n, series in self._series.items() if series.with_snapshots):
+                            self._measure(added, state)
                         self.snapshot(state)
                     case "checkpoints":
                         self.checkpoint(state, schedule)
                     case _:
-                        self._recorder.take(name, state)
+                        self._measure(name, state)
+
+    def _measure(self, name: str, state: State) -> None:
+        """Measures one row of `NAME.h5`, unless this step has its row already, and writes it. Rows of a frequent
+        series wait until `flush` or, at most, for a while."""
+        if self._series[name].take(state):
+            self._write_rows(name)
+
+    def _write_rows(self, name: str) -> None:
+        if rows := self._series[name].waiting():
+            finish = self._series[name].measured.finish
+            self.write(lambda: self._file(name).extend((step, time, finish(row)) for step, time, row in rows))
+
+    def _file(self, name: str) -> Series:
+        return self._series[name].file(self._folder / f"{name}.h5", self._journal)
 
     def diagnostics(self, state: State) -> None:
         row = self._compute("diagnostics", self._simulation.diagnostics, state)
@@ -131,7 +152,8 @@ class Output:
         settings = output.snapshots
         axes = physical_axes(simulation.transform)
         arrays = {n: self._compute(n, simulation.values(n), state) for n in self._saved}
-        arrays |= self._recorder.fields()
+        for series in self._series.values():
+            arrays |= {} if series.fields is None else series.fields(series.memory)
         specs, saved = simulation.model.specs(), list[Dataset]()
         for name, array in arrays.items():
             spec = specs.get(name.removesuffix("_mean"))
@@ -169,7 +191,8 @@ class Output:
             self._journal.kept([folder / MANIFEST])
             prune(folder.parent, settings.keep_last, settings.keep_every, self._journal)
 
-        saved = [*datasets(state, simulation.model, simulation.populations), *self._recorder.datasets()]
+        saved = datasets(state, simulation.model, simulation.populations)
+        saved += [dataset for series in self._series.values() for dataset in series.datasets()]
         attributes = {
             "time": float(state.time), "box": list(simulation.config.grid.box), "schedule": dict(schedule),
             "fixed_dt": simulation.time_step.fixed or 0.0, "configuration": self._inside.get("configuration", ""),
@@ -189,8 +212,8 @@ class Output:
     def truncate(self, step: int) -> list[str]:
         """Removes the rows later than `step` from table and series; returns a line for each shortened file."""
         removed = {"diagnostics.csv": self._rows().truncate(step)}
-        for series in self._recorder.files():
-            removed[series.path.name] = series.truncate(step)
+        for name in self._series:
+            removed[f"{name}.h5"] = self._file(name).truncate(step)
         return [f"{count} rows of {name}" for name, count in removed.items() if count]
 
     def sync(self) -> None:
@@ -198,7 +221,9 @@ class Output:
             self._table.sync()
 
     def flush(self) -> None:
-        self._recorder.flush()
+        """Write the rows that frequent series have collected."""
+        for name in self._series:
+            self._write_rows(name)
 
     def close(self) -> None:
         self.flush()

@@ -1,7 +1,7 @@
-"""Measures every series that the configuration of a run requests, and writes the series row by row."""
+"""Measures every series that the configuration of a run requests, and opens their files."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -11,16 +11,15 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.archive.gadget import gadget_problem
-from simulator.archive.reader import Snapshot, open_snapshot
+from simulator.archive.reader import Snapshot
 from simulator.archive.series import Series
 from simulator.archive.shard import Dataset
 from simulator.archive.states import field_dataset, restored_field, whole
-from simulator.files import UNRECORDED, Journal
+from simulator.files import Journal
 from simulator.measure import Kind, Measured, Subject, Unsupported, requested
 from simulator.measure.kind import ParticleSubject
 from simulator.physics.models import State
 from simulator.simulation import quantities
-from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
 
 Memory = Mapping[str, jax.Array]
@@ -33,8 +32,10 @@ class Recorded:
     """One series of a run: its measurement, the arrays that it carries from row to row, and the rows that wait to be
     written. In a checkpoint the names of the arrays begin with `series_NAME_`."""
 
-    def __init__(self, name: str, measured: Measured, simulation: Simulation, *, frequent: bool):
-        self.measured, self._frequent, self._prefix = measured, frequent, f"series_{name}_"
+    def __init__(self, name: str, measured: Measured, simulation: Simulation, kind: Kind):
+        self.measured, self._prefix = measured, f"series_{name}_"
+        self.with_snapshots = kind.with_snapshots  # Whether every snapshot adds a row.
+        self._frequent = kind.frequent or not simulation.config.run.sync
         everywhere = NamedSharding(simulation.transform.layout.mesh, PartitionSpec())
         carried = measured.carried
         self._places = {} if carried is None else carried.places
@@ -154,71 +155,7 @@ def _measured(simulation: Simulation, subject: Subject, kind: Kind, settings: An
         raise simulation.config.error(key, message) from None
 
 
-class Recorder:
-    """Measures rows of a run's series on every process; `write` calls its argument, which writes, on process 0."""
-
-    def __init__(
-        self,
-        simulation: Simulation,
-        folder: Path,
-        write: Callable[[Callable[[], object]], None],
-        journal: Journal = UNRECORDED,
-    ):
-        self._folder, self._write, self._journal = folder, write, journal
-        self._state = simulation.placed_template
-        kinds = {name: kind for name, kind, _ in requested(simulation.config.output)}
-        together = not simulation.config.run.sync
-        self._series = {
-            name: Recorded(name, measured, simulation, frequent=kinds[name].frequent or together)
-            for name, measured in series_of(simulation).items()
-        }
-        self.with_snapshots = tuple(name for name, kind in kinds.items() if kind.with_snapshots)
-        """The series that get a row with every snapshot."""
-
-    def programs(self) -> dict[str, Compilable]:
-        """The programs that compute the rows, by series, which the caller compiles and gives to `use`."""
-        measured = {name: series for name, series in self._series.items() if series.measured.variables}
-        return {name: Compilable(s.program, (self._state, s.template)) for name, s in measured.items()}
-
-    def use(self, ready: Mapping[str, Callable[..., Any]]) -> None:
-        """Use these compiled programs, by name, from now on; a missing program is compiled at its first call."""
-        for name, series in self._series.items():
-            series.compiled = ready.get(name, series.program)
-
-    def restore(self, checkpoint: Path) -> None:
-        """Continue with the arrays that the series carried when `checkpoint` was written. All processes call this."""
-        snapshot = open_snapshot(checkpoint)
-        for series in self._series.values():
-            series.restore(snapshot)
-
-    def datasets(self) -> list[Dataset]:
-        """The carried arrays of all series, for a checkpoint."""
-        return [dataset for series in self._series.values() for dataset in series.datasets()]
-
-    def fields(self) -> dict[str, jax.Array]:
-        """The fields that series add to snapshots."""
-        made = [series.fields(series.memory) for series in self._series.values() if series.fields is not None]
-        return {name: field for fields in made for name, field in fields.items()}
-
-    def take(self, name: str, state: State) -> None:
-        """Measures one row of `NAME.h5`, unless this step has its row already, and writes it. The rows of a frequent
-        series are kept until `flush` is called or a row comes after `TOGETHER`."""
-        if self._series[name].take(state):
-            self._write_rows(name)
-
-    def _write_rows(self, name: str) -> None:
-        if rows := self._series[name].waiting():
-            finish = self._series[name].measured.finish
-            self._write(lambda: self._file(name).extend((step, time, finish(row)) for step, time, row in rows))
-
-    def flush(self) -> None:
-        """Write the rows that frequent series have collected."""
-        for name in self._series:
-            self._write_rows(name)
-
-    def _file(self, name: str) -> Series:
-        return self._series[name].file(self._folder / f"{name}.h5", self._journal)
-
-    def files(self) -> Iterator[Series]:
-        """All series, opened for writing. Called on process 0."""
-        return map(self._file, self._series)
+def recorded(simulation: Simulation) -> dict[str, Recorded]:
+    """The series of a run, by name. Raises UserError if the model does not allow one of them."""
+    kinds = {name: kind for name, kind, _ in requested(simulation.config.output)}
+    return {name: Recorded(name, m, simulation, kinds[name]) for name, m in series_of(simulation).items()}

@@ -13,7 +13,7 @@ from flow_support import flow
 from table import Case, named
 
 from simulator import Simulation
-from simulator.archive.recorder import Recorder
+from simulator.archive.recorder import recorded
 from simulator.config import load_config, run_config_class
 from simulator.errors import UserError
 from simulator.run import refusals
@@ -151,7 +151,7 @@ def lowered(of_case: Simulation, folder: Path) -> dict[str, str]:
     found = {
         "advance": Compilable(of_case.advance, (of_case.placed_template, until)),
         "diagnostics": Compilable(of_case.diagnostics, (of_case.placed_template,)),
-        **Recorder(of_case, folder, lambda write: None).programs(),
+        **{n: Compilable(s.program, (of_case.placed_template, s.template)) for n, s in recorded(of_case).items()},
         **{n: Compilable(of_case.values(n), (of_case.placed_template,)) for n in of_case.field_names},
     }
     return {name: function.lower(*arguments).as_text() for name, (function, arguments, _) in found.items()}
