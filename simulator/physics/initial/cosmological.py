@@ -20,7 +20,7 @@ from simulator.settings import Flag, Integer, Points, Positive, Real, Seed, Sett
 from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import SpectralScalar
 from simulator.spectral.grid import AXES
-from simulator.spectral.operators import gradient, translate
+from simulator.spectral.operators import gradient, solve_poisson, translate
 from simulator.spectral.random import gaussian
 
 
@@ -154,11 +154,11 @@ class Cosmological(Initial):
             # Fields on the points of the lattice: the products of second order are evaluated there, too.
             delta = translate(layout, self._contrast(layout, power), lattice_shift(matter))
             delta = layout.constrain(delta.astype(jnp.result_type(transform.dtype, jnp.complex64)))
-            first = growth * gradient(layout, -inverse_laplacian(layout, delta))
+            first = growth * gradient(layout, -solve_poisson(layout, delta))
             if self.settings.order == 1:
                 return first, rates[0] * first
             factor = now.second / unit**2
-            more = factor * gradient(layout, inverse_laplacian(layout, second_order_source(transform, delta)))
+            more = factor * gradient(layout, solve_poisson(layout, second_order_source(transform, delta)))
             return first + more, rates[0] * first + rates[1] * more
 
         def motion(position: jax.Array, displacement: jax.Array, velocity: jax.Array) -> Motion:
@@ -199,14 +199,9 @@ class Cosmological(Initial):
         )
 
 
-def inverse_laplacian(layout: Layout, field: SpectralScalar) -> SpectralScalar:
-    """The solution without mean of lap phi = f."""
-    return -layout.inverse_k_squared(field.real.dtype) * field
-
-
 def second_order_source(transform: Transform, delta: SpectralScalar) -> SpectralScalar:
     """sum_{i<j} (phi_ii phi_jj - phi_ij^2) with lap phi = delta, from products on the grid."""
-    layout, phi = transform.layout, inverse_laplacian(transform.layout, delta)
+    layout, phi = transform.layout, solve_poisson(transform.layout, delta)
     k = layout.wavenumbers(delta.real.dtype)
 
     def bend(i: int, j: int) -> jax.Array:
