@@ -109,28 +109,30 @@ def _dimensions(shapes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tu
     return {f"index_{n}": np.arange(n) for n in lengths}, variables
 
 
-class FieldView(Mapping[str, Any]):
+class PhysicalFields(Mapping[str, Any]):
     """Values of evolved and derived fields by name: `fields["velocity"]` is (3, x, y, z), without padding; in two
-    dimensions there is no z.
+    dimensions there is no z. Values are computed on access, so that only the fields that are used cost time."""
 
-    Values are computed on access, so that only the fields that a function uses cost time. JAX traces the function:
-    its arrays are distributed over the devices, and sums over points are sums over all devices."""
-
-    def __init__(self, model: models.Model, fields: models.Fields):
-        self._model, self._fields = model, fields
+    def __init__(self, names: tuple[str, ...], shape: tuple[int, ...], values: Callable[[str], jax.Array]):
+        self._names, self._shape, self._values = names, shape, values
 
     def __getitem__(self, name: str) -> jax.Array:
-        if name not in self._model.specs():
-            raise KeyError(f"{name}; the model has {', '.join(self)}")
-        grid = self._model.transform.grid
-        inside = (slice(n) for n in grid.seen(grid.shape))
-        return self._model.field_values(name, self._fields)[(..., *inside)]
+        return self._values(name)[(..., *(slice(n) for n in self._shape))]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._model.specs())
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._model.specs())
+        return len(self._names)
+
+
+class FieldView(PhysicalFields):
+    """The fields as a user's function gets them. JAX traces the function: its arrays are distributed over the
+    devices, and sums over points are sums over all devices."""
+
+    def __init__(self, model: models.Model, fields: models.Fields):
+        self._model, self._fields, grid = model, fields, model.transform.grid
+        super().__init__(tuple(model.specs()), grid.seen(grid.shape), lambda name: model.field_values(name, fields))
 
     @property
     def points(self) -> tuple[jax.Array, ...]:

@@ -1,7 +1,7 @@
 """A configured simulation: its devices, transform, model and state, without the files of a run."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
@@ -15,6 +15,7 @@ from jax.core import Tracer
 from simulator.cluster import discover
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
+from simulator.measure.python_series import PhysicalFields
 from simulator.physics.forcing import Forcing
 from simulator.physics.models import MODELS, Fields, Model, State
 from simulator.physics.particles import population
@@ -308,20 +309,3 @@ class Simulation:
             return reason
         cure = "A smaller time.cfl or time.dt, more viscosity or a finer grid"
         return f"{name or 'the rate of change'} is not finite", cure
-
-
-class PhysicalFields(Mapping[str, jax.Array]):
-    """Values of fields by name, (..., x, y, z) or, in two dimensions, (..., x, y), without padding; each is computed
-    on access."""
-
-    def __init__(self, names: tuple[str, ...], shape: tuple[int, ...], values: Callable[[str], jax.Array]):
-        self._names, self._shape, self._values = names, shape, values
-
-    def __getitem__(self, name: str) -> jax.Array:
-        return self._values(name)[(..., *(slice(n) for n in self._shape))]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)

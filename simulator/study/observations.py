@@ -29,10 +29,11 @@ from simulator.errors import did_you_mean
 from simulator.measure.budget import RESIDUAL
 from simulator.measure.kind import AXES
 from simulator.measure.probes import AT_ONCE, values_at
+from simulator.measure.python_series import FieldView
 from simulator.physics.models import Fields, State
 from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Positive, Settings
-from simulator.simulation.simulation import PhysicalFields, Simulation
+from simulator.simulation.simulation import Simulation
 from simulator.study.background import Prior, freedom
 
 SPAN = 64  # Points that lie on a lattice with at most so many times their number are summed axis by axis.
@@ -238,8 +239,7 @@ def _by_function(
     function, model = UserFunction.of(simulation.inputs, settings, "the fields"), simulation.model
 
     def operator(state: State) -> jax.Array:
-        contents, shape = model.contents(state), simulation.config.grid.shape
-        fields = PhysicalFields(simulation.field_names, shape, lambda name: model.field_values(name, contents))
+        fields = FieldView(model, model.contents(state))
         return jnp.ravel(function(fields)).astype(simulation.dtype)
 
     values = np.asarray(arrays["values"], np.float64).reshape(len(arrays["values"]), -1)

@@ -89,7 +89,7 @@ def test_functions_are_measured_stored_drawn_and_continued(configured, tmp_path:
 
 REFUSED = [
     ('{"u": fields["velocity"][0]}', 17, "u is a whole field; return a mean"),
-    ('{"u": fields["velicity"].mean()}', 18, "KeyError: 'velicity; the model has velocity, "),
+    ('{"u": fields["velicity"].mean()}', 18, """KeyError: "'velicity' is not a field of this model; """),
     ('{"a": 1} if fields["speed"].mean() > 1 else {}', 18, "uses numpy, or an if, on values; use jax.numpy instead"),
     ("None", 17, "returned NoneType; a dict of numbers and small arrays by name is needed"),
     ('{"a": "b"}', 17, "a is str; a number or an array is needed"),
