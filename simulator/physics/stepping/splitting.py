@@ -6,7 +6,7 @@ of coefficients: exp(a_0 h T) exp(b_0 h V) exp(a_1 h T) ... exp(a_n h T), read f
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,18 +27,6 @@ class Stages(NamedTuple):
     keeps: Float[Array, "kick"] | None = None  # The factors of velocities before the kicks; None: 1.
 
 
-class Splittable(Protocol):
-    """The exact solutions `drift` and `kick` of the two parts of a `SplitModel`."""
-
-    background: Any
-
-    def drift(self, fields: Any, duration: Number) -> Any: ...
-
-    def kick(self, fields: Any, time: Number, duration: Number) -> tuple[Any, Number]: ...
-
-    def slowed(self, fields: Any, factor: Number) -> Any: ...
-
-
 class Splitting(Integrator):
     """Takes a step by the table of its class. `drifts` has one entry more than `kicks`, and both sum to 1."""
 
@@ -55,9 +43,10 @@ class Splitting(Integrator):
         return Stages(dt * drifts, dt * kicks, time + dt * np.cumsum(self.drifts[:-1]))
 
     def alternate(
-        self, model: Splittable, fields: dict[str, Any], time: Number, dt: Number
+        self, model: Any, fields: dict[str, Any], time: Number, dt: Number
     ) -> tuple[dict[str, Any], Number]:
-        """The fields, and particles that are matter, at time + dt; and the rate (1/time) of the last kick."""
+        """The fields of a `SplitModel`, and particles that are matter, at time + dt; and the rate (1/time) of the
+        last kick."""
         drifts, kicks, times, keeps = self.stages(model.background, time, dt)
         if self.drifts[0]:
             fields = model.drift(fields, drifts[0])
