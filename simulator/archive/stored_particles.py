@@ -70,10 +70,7 @@ class ParticlesOnDisk:
         stored = self._stored
         if stored.get("arrangement") == arrangement(domain) and len(stored["shares"]) == domain.devices:
             return list(stored["shares"])
-        owners = np.cumsum(domain.owners)
-        parts = int(owners[-1])
-        bounds = [self.count * i // parts for i in range(parts + 1)]
-        return [bounds[n] - bounds[n - 1] if o else 0 for o, n in zip(domain.owners, owners, strict=True)]
+        return domain.shared_out(self.count)
 
 
 class GadgetParticles(ParticlesOnDisk):

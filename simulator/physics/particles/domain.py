@@ -159,6 +159,12 @@ class Domain:
             owns &= along.reshape(shape)
         return owns.ravel()
 
+    def shared_out(self, count: int) -> list[int]:
+        """Numbers of entries of each device, in the order of the mesh: of `count` an equal share for every owner."""
+        numbers = np.cumsum(self.owners)
+        bounds = [count * i // int(numbers[-1]) for i in range(int(numbers[-1]) + 1)]
+        return [bounds[n] - bounds[n - 1] if owns else 0 for owns, n in zip(self.owners, numbers, strict=True)]
+
     def wrapped(self, position: ParticleVectors) -> ParticleVectors:
         """Positions (length) mapped into the box, 0 <= x < L; NaN stays NaN."""
         box = jnp.asarray(self.box, position.dtype)[:, None]

@@ -79,12 +79,9 @@ class Population:
 
     def _shared_out(self, positions: Positions) -> ParticleSet:
         """Every owner of planes makes an equal share of the particles, by id."""
-        domain, count, capacity = self.domain, self.count, self.capacity
-        owners = np.cumsum(domain.owners) - 1
-        share = int(domain.owners.sum())
-        bounds = np.array([count * i // share for i in range(share + 1)], np.int64)
-        first = np.where(domain.owners, bounds[np.maximum(owners, 0)], 0)
-        counts = np.where(domain.owners, bounds[np.maximum(owners, 0) + 1] - first, 0)
+        domain, capacity = self.domain, self.capacity
+        counts = np.array(domain.shared_out(self.count), np.int64)
+        first = np.cumsum(counts) - counts
 
         def make() -> ParticleSet:
             place = jnp.arange(capacity)
