@@ -10,7 +10,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, NamedTuple
@@ -34,17 +34,6 @@ Broadcast = Callable[[Any], Any]  # Gives every process the (small, JSON) value 
 Report = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The measured winner. A run whose keys `fft.backend` and `fft.decomposition` have the values `backend` and
-    `decomposition` uses the winner without measuring."""
-
-    backend: str
-    decomposition: str
-    milliseconds: dict[str, float]  # The time of every candidate, the winner's first.
-    mesh: list[int] | None = None  # The winner's arrangement of devices.
-
-
 def measured(  # many parameters: the measurement depends on all of them, and `broadcast` and `report` belong to a run
     modes: Modes,
     devices: Devices,
@@ -57,8 +46,9 @@ def measured(  # many parameters: the measurement depends on all of them, and `b
     folder: Path | None = None,
     broadcast: Broadcast = lambda value: value,
     report: Report = print,
-) -> Choice:
-    """The fastest backend and plan for `modes` on `devices`, from an earlier measurement in `folder` or a new one.
+) -> dict[str, Any]:
+    """The fastest `backend` and `plan` for `modes` on `devices`, the arrangement of the devices, `on`, and the
+    `milliseconds` of every candidate, the winner's first; from an earlier measurement in `folder` or a new one.
 
     All processes of a run call this function; the file and the times of the first process decide. If `folder` cannot
     be written, the next start measures again. `nodes`: number of hosts of the devices; links within and between hosts
@@ -71,9 +61,9 @@ def measured(  # many parameters: the measurement depends on all of them, and `b
     path = None if folder is None else folder / f"transform-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
     known = broadcast(_read(path, key))
     if known is not None:
-        return Choice(**known)
+        return known
     if len(candidates) == 1:
-        return Choice(candidates[0].backend, candidates[0].plan, {}, list(candidates[0].mesh))
+        return _described(candidates[0], {})
     times = broadcast(_time_all(modes, candidates, devices, dtype, kernels))
     if not any(t is not None for t in times):
         points = modes.grid.seen(modes.grid.shape)
@@ -81,11 +71,15 @@ def measured(  # many parameters: the measurement depends on all of them, and `b
     ranked = sorted((t, i) for i, t in enumerate(times) if t is not None)
     best = candidates[ranked[0][1]]
     rounded = {str(candidates[i]): round(t, 3) for t, i in ranked}
-    choice = Choice(best.backend, best.plan, rounded, list(best.mesh))
-    listed = ", ".join(f"{name} {t:.3g} ms" for name, t in choice.milliseconds.items())
+    listed = ", ".join(f"{name} {t:.3g} ms" for name, t in rounded.items())
     report(f"transform: {best} is the fastest of {listed}")
-    _write(path, key, choice)
-    return choice
+    fastest = _described(best, rounded)
+    _write(path, key, fastest)
+    return fastest
+
+
+def _described(best: Candidate, milliseconds: dict[str, float]) -> dict[str, Any]:
+    return {"backend": best.backend, "plan": best.plan, "on": list(best.mesh), "milliseconds": milliseconds}
 
 
 def worth_timing(found: list[Candidate]) -> list[Candidate]:
@@ -115,19 +109,19 @@ def _read(path: Path | None, key: str) -> dict[str, Any] | None:
         check_private(path.parent, sticky=stat.S_ISVTX)
         check_private(path)
         stored = json.loads(path.read_text())
-        return stored["choice"] if stored["key"] == key else None
+        return stored["fastest"] if stored["key"] == key else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _write(path: Path | None, key: str, choice: Choice) -> None:
+def _write(path: Path | None, key: str, fastest: dict[str, Any]) -> None:
     if path is None:
         return
     try:
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
         beside = path.with_name(f"{path.name}.{os.getpid()}")
         beside.touch(0o600)
-        beside.write_text(json.dumps({"key": key, "choice": asdict(choice)}))
+        beside.write_text(json.dumps({"key": key, "fastest": fastest}))
         beside.replace(path)
     except OSError:
         return  # A run does without the cache.
@@ -282,4 +276,4 @@ class Request:
             kernels=kernels, nodes=nodes, folder=base_folder(os.environ), broadcast=cluster.broadcast,
             report=report if cluster.is_first else lambda line: None,
         )  # fmt: skip
-        return {**conditions, "backend": fastest.backend, "plan": fastest.decomposition, "on": fastest.mesh}
+        return {**conditions, **fastest}

@@ -3,7 +3,6 @@ is measured once, kept, and decided by the first process."""
 
 import os
 import time
-from dataclasses import asdict
 
 import jax
 import numpy as np
@@ -118,21 +117,21 @@ MODES = Modes(Grid((8, 8, 8)))
 def test_measured_once_and_kept(tmp_path):
     devices, lines, began = jax.devices()[:2], [], time.perf_counter()
     choice = measured(MODES, devices, np.float64, folder=tmp_path / "cache", report=lines.append)
-    assert list(choice.milliseconds.values()) == sorted(choice.milliseconds.values())
-    assert 0 < sum(choice.milliseconds.values()) < 1e3 * (time.perf_counter() - began)
+    assert list(choice["milliseconds"].values()) == sorted(choice["milliseconds"].values())
+    assert 0 < sum(choice["milliseconds"].values()) < 1e3 * (time.perf_counter() - began)
     staged = {f"custom_partitioning {plan} on 2" for plan in ("z_xy", "zx_y")}
-    assert staged | {"jaxdecomp slab on 1 x 2"} <= set(choice.milliseconds)
-    assert len(lines) == 1 and lines[0].startswith(f"transform: {choice.backend} {choice.decomposition} on ")
+    assert staged | {"jaxdecomp slab on 1 x 2"} <= set(choice["milliseconds"])
+    assert len(lines) == 1 and lines[0].startswith(f"transform: {choice['backend']} {choice['plan']} on ")
     # what is recorded gives the same transform without measuring
-    t = make_transform(MODES.grid, devices, backend=choice.backend, decomposition=choice.decomposition)
-    assert t.name.removesuffix("_native") == f"{choice.backend}_{choice.decomposition}"
+    t = make_transform(MODES.grid, devices, backend=choice["backend"], decomposition=choice["plan"])
+    assert t.name.removesuffix("_native") == f"{choice['backend']}_{choice['plan']}"
 
     again = measured(MODES, devices, np.float64, folder=tmp_path / "cache", report=lines.append)
     assert again == choice and len(lines) == 1  # not measured again
     seen = []
 
     def once_more(**changed):
-        changed |= {"broadcast": lambda mine: seen.append(mine) or asdict(choice)}
+        changed |= {"broadcast": lambda mine: seen.append(mine) or choice}
         measured(MODES, devices, np.float64, folder=tmp_path / "cache", **changed)
 
     once_more(nodes=2)  # the same devices with other links between them
@@ -169,15 +168,15 @@ def test_a_choice_that_others_could_have_written_is_not_read(tmp_path, opened):
 def test_the_first_process_decides():
     """What this process reads and measures is replaced by what the first one has."""
     devices = jax.devices()[:2]
-    verdicts = iter([{"backend": "jaxdecomp", "decomposition": "slab", "milliseconds": {}}])
+    verdicts = iter([{"backend": "jaxdecomp", "plan": "slab", "on": [1, 2], "milliseconds": {}}])
     choice = measured(MODES, devices, np.float64, broadcast=lambda mine: next(verdicts))
-    assert (choice.backend, choice.decomposition) == ("jaxdecomp", "slab")
+    assert (choice["backend"], choice["plan"]) == ("jaxdecomp", "slab")
     told = iter([None, [3.0, 2.0]])
     odd = Modes(Grid((5, 7, 9)))  # jaxDecomp cannot share it
     silent = {"broadcast": lambda mine: next(told), "report": lambda line: None}
     choice = measured(odd, devices, np.float64, decomposition="slab", **silent)
-    assert (choice.backend, choice.decomposition) == ("custom_partitioning", "zx_y")
-    assert list(choice.milliseconds.values()) == [2.0, 3.0]
+    assert (choice["backend"], choice["plan"]) == ("custom_partitioning", "zx_y")
+    assert list(choice["milliseconds"].values()) == [2.0, 3.0]
 
 
 @pytest.mark.spmd
@@ -185,7 +184,7 @@ def test_an_unusable_folder_is_no_failure(tmp_path):
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "cache"
     choice = measured(MODES, jax.devices()[:4], np.float32, decomposition="slab", folder=folder)
-    assert choice.backend == "jaxdecomp"  # the only slab of 8^3 on 4 devices
+    assert choice["backend"] == "jaxdecomp"  # the only slab of 8^3 on 4 devices
 
 
 def test_what_does_not_work_is_refused():
