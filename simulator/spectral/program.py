@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
+from functools import cache, cached_property
 from itertools import count
 from typing import Any
 
@@ -27,19 +27,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from simulator.cluster.mesh import spatial
 
 Local = Callable[..., tuple[jax.Array, ...]]
-
-
-def _once(derive: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that derives a program: each program keeps the programs that were derived from it."""
-
-    @wraps(derive)
-    def derived(self: "Program", *arguments: Any) -> Any:
-        key = derive.__name__, arguments
-        if key not in self._derived:
-            self._derived[key] = derive(self, *arguments)
-        return self._derived[key]
-
-    return derived
 
 
 @dataclass(eq=False, repr=False)
@@ -68,7 +55,8 @@ class Program:
         self.inputs, self.outputs = tuple(self.inputs), tuple(self.outputs)
         self._axes = tuple(spatial(self.mesh)) if self.axes is None else self.axes
         self._reversible = self.reversible or self.function
-        self._derived: dict[Any, Program] = {}
+        for derive in ("batched", "tangent", "transposed"):  # each program keeps the programs derived from it
+            setattr(self, derive, cache(getattr(self, derive)))
         self._calls: dict[Any, ClosedJaxpr] = {}
         self._locals: dict[Any, ClosedJaxpr] = {}
 
@@ -150,7 +138,6 @@ class Program:
 
     # ---- derived programs ------------------------------------------------------------------------------
 
-    @_once
     def batched(self, which: tuple[bool, ...], over: tuple[str, ...] = ()) -> "Program":
         """The program over a new leading axis of the arguments selected by `which`, and of all results. The axis is
         sharded over the mesh axes `over`."""
@@ -166,7 +153,6 @@ class Program:
             vjp=None if self.vjp is None else _batched_vjp(self.vjp, axes, len(self.outputs)),
         )
 
-    @_once
     def tangent(self, positions: tuple[int, ...]) -> "Program":
         """Tangents of all results from all arguments and the tangents of those at `positions`."""
         number = len(self.inputs)
@@ -191,7 +177,6 @@ class Program:
         inputs, name = [*self.inputs, *(self.inputs[p] for p in positions)], f"{self.name}_tangent"
         return Program(function, self.mesh, inputs, self.outputs, name=name, axes=self._axes, vjp=vjp)
 
-    @_once
     def transposed(self, linear: tuple[bool, ...], avals: tuple[Any, ...], nonzero: tuple[int, ...]) -> Local:
         """The function from the non-linear arguments and the cotangents of the results `nonzero` to the cotangents of
         the linear arguments.
