@@ -273,16 +273,15 @@ class Simulation:
     @cached_property
     def advance(self) -> Callable[[State, Until], State]:
         """The compiled loop over steps; it donates its state."""
-        return self.make_advance()
+        return self._advance()
 
-    def make_advance(self, name: str | None = None) -> Callable[[State, Until], State]:
-        """A new `advance`, not compiled yet; `name` distinguishes it from the program of a run."""
+    def _advance(self, name: str | None = None) -> Any:
         return advance_of(self.model, self.integrator, self.time_step, self.forcing, self.swarm, name)
 
     def lowered_loop(self, name: str | None = None) -> Any:
         """The loop over steps, lowered without a state. `name` distinguishes it from the program of a run."""
         until = Until(np.float64(0), np.float64(0), np.int64(0))
-        advance: Any = self.advance if name is None else self.make_advance(name)
+        advance: Any = self.advance if name is None else self._advance(name)
         return advance.lower(self.placed_template, until)
 
     def compiled_loop(self, name: str | None = None) -> Any:
