@@ -35,8 +35,12 @@ class Spectra(Kind):
         names, bins = _bins(subject, settings.axis, "axis: needs energies of modes")
 
         def compute(state: models.State) -> dict[str, jax.Array]:
-            energies = model.spectral_energies(state.fields)
-            return {f"{d}/{n}": b.spectrum(e) for d, b in bins.items() for n, e in energies.items()}
+            row, both = dict[str, jax.Array](), (bins["perpendicular"], bins["parallel"])
+            for name, energy in model.spectral_energies(state.fields).items():
+                plane = spectral_map(*both, layout, energy)
+                row[f"perpendicular/{name}"] = plane.sum(1) * both[1].width
+                row[f"parallel/{name}"] = plane.sum(0) * both[0].width
+            return row
 
         coordinates = {f"k_{d}": b.wavenumbers() for d, b in bins.items()}
         variables = {f"{d}/{n}": (f"k_{d}",) for d in bins for n in names}

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Literal
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -58,18 +57,10 @@ class Bins:
         radius = abs(along) if self._direction == "parallel" else jnp.sqrt(across)  # type: ignore[arg-type]
         return jnp.minimum(shell_at(radius / self.width).astype(jnp.int32), self.count - 1)
 
-    def spectrum(self, energy: OfModes) -> Float[Array, "bin"]:
-        """The energy of modes per wavenumber in each bin."""
-        return _sums(self._layout, self.numbers(), self.count, energy) / self.width
-
 
 def spectral_map(across: Bins, along: Bins, layout: Layout, energy: OfModes) -> Float[Array, "across along"]:
-    """The energy of modes per area of the plane of the wavenumbers across and along the axis."""
+    """The energy of modes per area of the plane of the wavenumbers across and along the axis, conjugate modes
+    included."""
     number = across.numbers() * along.count + along.numbers()
-    sums = _sums(layout, number, across.count * along.count, energy)
+    (sums,) = layout.binned(number, (layout.weight(energy.dtype) * energy)[None], across.count * along.count)
     return sums.reshape(across.count, along.count) / (across.width * along.width)
-
-
-def _sums(layout: Layout, number: jax.Array, count: int, energy: jax.Array) -> jax.Array:
-    """For each bin below `count` the sum of `energy` over the modes with that `number`, conjugate modes included."""
-    return layout.binned(number, (layout.weight(energy.dtype) * energy)[None], count)[0]

@@ -10,7 +10,7 @@ from spectral_cases import PLANS, Case, coefficients, coordinates, error, points
 
 from simulator.spectral import Grid, Modes, make_transform
 from simulator.spectral import operators as op
-from simulator.spectral.bins import Bins
+from simulator.spectral.bins import Bins, spectral_map
 from simulator.spectral.operators import hermitian, laplacian_symbol, solve_poisson
 from simulator.spectral.random import gaussian
 
@@ -105,8 +105,8 @@ def test_modes_between_two_shells_belong_to_the_upper_one(scale):
     count = jax.jit(layout.shell_modes)()[0]
     np.testing.assert_array_equal(count, np.bincount(_shells(i * i + 4 * (j * j + k * k))))
     assert count[:5].tolist() == [1, 28, 112, 212, 404]
-    across = Bins(layout, "y", "perpendicular")
-    count = across.width * across.spectrum(jnp.ones(layout.shape))
+    across, along = Bins(layout, "y", "perpendicular"), Bins(layout, "y", "parallel")
+    count = across.width * along.width * spectral_map(across, along, layout, jnp.ones(layout.shape)).sum(1)
     np.testing.assert_array_equal(np.rint(count), np.bincount(_shells(i * i + 4 * k * k)))
 
 
