@@ -78,11 +78,7 @@ class Component:
     fields: Sequence[FieldSpec] = ()  # Evolved fields.
     transform: Transform  # The transform of all fields of the component.
     alone: Any  # The model of this matter alone, with its initial conditions; for particles the component.
-
-    @property
-    def population(self) -> Population | None:
-        """The particles of the component; None if it consists of fields."""
-        return None
+    population: Population | None = None  # The particles of the component; None if it consists of fields.
 
     def source(self, fields: Any) -> tuple[PhysicalScalar, Any]:
         """Mass density on the grid, zero in padding, and the intermediate results that `kick` can use."""

@@ -116,15 +116,11 @@ class Composite(SplitModel):
         own = [(name, part.transform, spec) for name, part in parts.items() for spec in part.fields]
         fields = [replace(spec.of_component(name), transform=transform) for name, transform, spec in own]
         super().__init__(settings, real, fields)
-        self._parts = dict(parts)
+        self.parts = dict(parts)
         self.background = Background(settings.cosmology) if settings.cosmology else None
 
     def units_of(self, spec: specs.FieldSpec) -> str:
         return in_units(spec.units, self.settings.units)
-
-    @property
-    def parts(self) -> Mapping[str, Component]:
-        return self._parts
 
     @classmethod
     def misfit(cls, settings: CompositeSettings, integrator: type[Integrator]) -> str | None:

@@ -269,6 +269,7 @@ class Model(Observables):
     open: ClassVar[bool] = False  # Whether a user's file defines the model, against which other keys are checked.
     unforced: str | None = None  # The reason why the model cannot be forced; None if it can.
     background: Background | None = None  # The expanding background; None: a static box.
+    parts: Mapping[str, Any] = {}  # The components of a composite, by name.
 
     @classmethod
     def misfit(cls, settings: Any, integrator: type[Integrator]) -> str | None:
@@ -310,11 +311,6 @@ class Model(Observables):
     @property
     def populations(self) -> Populations:
         """The particles that are matter of the model itself."""
-        return {}
-
-    @property
-    def parts(self) -> Mapping[str, Any]:
-        """The components of a composite."""
         return {}
 
     def jeans_frequency_squared(self, k2: float, density: float) -> float | None:

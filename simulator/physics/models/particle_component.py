@@ -78,13 +78,10 @@ class ParticleComponent(Component):
         self.settings, self.gravity, self.units = settings, gravity.constant, gravity.units
         self.background = Background(gravity.cosmology) if gravity.cosmology else None
         self.transform, self.alone = make(real=True, every=True), self
-        self._population = Population(settings.name, RECORDS, settings.count, Domain.of(self.transform))
+        held = Population(settings.name, RECORDS, settings.count, Domain.of(self.transform))
+        self.population: Population = held  # pyright: ignore[reportIncompatibleVariableOverride]
         total = settings.count if settings.reproducible else None
         self.assignment = Assignment(self.transform, settings.assignment, total, settings.interlacing)
-
-    @property
-    def population(self) -> Population:
-        return self._population
 
     @property
     def domain(self) -> Domain:
