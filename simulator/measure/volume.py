@@ -153,19 +153,15 @@ class Volume:
     physical: PhysicalLayout
     camera: Camera = Camera()
     transfers: tuple[TransferFunction, ...] = (TransferFunction(),)
-    background: tuple[float, float, float] = (0.0, 0.0, 0.0)
     outline: bool = False  # Whether the box's edges are drawn, three of them behind it.
 
     def image(self, *fields: jax.Array) -> jax.Array:
         """Pixels (height, width, 3) of 8 bits, replicated on every device, from values (x, y, z) of each field."""
         light = self.light(*fields)
-        behind = jnp.asarray(self.background, light.dtype)
+        colour = light[..., :3]
         if self.outline:
             back, front = (FRAME * jnp.asarray(edges, light.dtype)[..., None] for edges in self._edges)
-            colour = light[..., :3] + light[..., 3:] * (behind * (1 - back) + back)
-            colour = colour * (1 - front) + front
-        else:
-            colour = light[..., :3] + light[..., 3:] * behind
+            colour = (colour + light[..., 3:] * back) * (1 - front) + front
         pixels = jnp.rint(jnp.clip(colour, 0, 1) * 255).astype(jnp.uint8)
         if self.physical.mesh.size == 1:
             return pixels

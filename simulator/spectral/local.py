@@ -326,10 +326,6 @@ class LocalTransform:
     def _unset(self) -> bool:
         return not self.separate and self.own_blanks
 
-    @property
-    def _to_modes_by(self) -> "LocalTransform":
-        return self.back or self
-
     def _message_axis(self, exchange: int, stage: int) -> int:
         if not self.plan.exchanges:
             return 1
@@ -470,7 +466,7 @@ class LocalTransform:
         The values and products, `components` at every point, exist one block at a time; a backward pass recomputes
         them. With `reverse` the result needs to be differentiable in reverse mode only. The values of the ranges of
         components in `keep` are returned by native kernels only."""
-        stage, back = self.plan.stages[0], self._to_modes_by
+        stage, back = self.plan.stages[0], self.back or self
         only_reduces = components == len(array)
         messages = self._outer_inverse(take(array, self.layout.order, self.plan.order), only_reduces)
 

@@ -154,19 +154,11 @@ class StagedTransform(Transform):
         """Type of values on the grid."""
         return self.dtype if self.layout.half else self.complex_dtype
 
-    def extent(self, stage: int, axis: str) -> int:
-        """Extent of an axis on one device before a stage: points, or modes once the axis is transformed."""
-        return self._local.local(stage, axis)
-
-    def modes(self, axis: str) -> int:
-        """Extent of a whole axis of modes."""
-        return self._local.modes(axis)
-
     def block(self, stage: int, components: int, reducing: bool = False) -> int:
         """The number of planes that a stage visits at a time, with `components` values at each point. If the stage
         only reduces the values (`reducing`), blocks cost nothing on a GPU."""
         first, second, third = self.plan.stages[stage].order
-        extent = partial(self.extent, stage)
+        extent = partial(self._local.local, stage)
         if first in self.plan.stages[stage].axes:
             return extent(first)  # the axis is transformed, so there are no planes
         if stage > 0 and not self._cpu:
