@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -64,12 +64,9 @@ class Series:
             self._load(SeriesReader(path))
         self._remove_unlisted()
 
-    def append(self, step: int, time: float, values: Mapping[str, np.ndarray]) -> None:
-        """Add one row and commit it. `values` must have every variable, with the shape of its dimensions."""
-        self.extend([(step, time, values)])
-
     def extend(self, rows: Iterable[tuple[int, float, Mapping[str, np.ndarray]]]) -> None:
-        """Add rows (step, time, values) and commit them together."""
+        """Add rows (step, time, values) and commit them together. The values of a row must have every variable, with
+        the shape of its dimensions."""
         for step, time, values in rows:
             if values.keys() != self._required:
                 raise ValueError(f"missing or unknown variables: {sorted(values.keys() ^ self._required)}")
@@ -375,12 +372,6 @@ class Table:
             self.sync()
         finally:
             self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def read_table(path: Path) -> dict[str, np.ndarray]:

@@ -143,7 +143,9 @@ def test_series_open_as_they_are(tmp_path):
     variables = {"kinetic_energy": ("k",), "flux/kinetic_energy": ("k",), "total": ()}
     series = Series(tmp_path / "s.h5", {"k": k}, variables, beside={"modes": ("k", k**2)}, part_rows=1, part_bytes=1)
     for step in range(3):  # in several parts, which the index shows together
-        series.append(step, step / 4, {"kinetic_energy": k + step, "flux/kinetic_energy": -k, "total": np.array(7.0)})
+        series.extend(
+            [(step, step / 4, {"kinetic_energy": k + step, "flux/kinetic_energy": -k, "total": np.array(7.0)})]
+        )
     with xarray.open_dataset(tmp_path / "s.h5", engine="h5netcdf") as data:
         assert data["kinetic_energy"].dims == ("time", "k") and data["total"].dims == ("time",)
         np.testing.assert_array_equal(data["kinetic_energy"].sel(time=0.5), k + 2)

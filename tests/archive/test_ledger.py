@@ -226,7 +226,7 @@ def comes_to_its_end(folder: Path, effects: int) -> bool:
         series = Series(folder / "spectra.h5", {"k": np.arange(4.0)}, {"e": ("k",)}, **few)
         table = Table(folder / "diagnostics.csv", ["step", "time"], ledger)
         for step in range(7):
-            series.append(step, float(step), {"e": np.full(4, step, float)})
+            series.extend([(step, float(step), {"e": np.full(4, step, float)})])
             table.append({"step": step, "time": step})
             if step % 3 == 2:
                 ledger.mark(now=True)

@@ -66,13 +66,13 @@ def test_truncation_to_any_step_then_reopening_and_going_on(tmp_path, limits, ro
         path = tmp_path / f"{keep}.h5"
         series = opened(path, **limits)
         for step in range(rows):
-            series.append(step, step * 0.1, spectrum(step))
+            series.extend([(step, step * 0.1, spectrum(step))])
         kept = min(keep + 1, rows)
         assert series.truncate(keep) == rows - kept
         check(path, range(kept))
         series = opened(path, **limits)
         for step in range(kept, rows + 2):
-            series.append(step, step * 0.1, spectrum(step))
+            series.extend([(step, step * 0.1, spectrum(step))])
         check(path, range(rows + 2))
         listed = {part.file for part in SeriesReader(path).parts if part.file}
         assert {part.name for part in tmp_path.glob(f"{keep}.parts/*")} == listed
@@ -91,7 +91,7 @@ def test_bytes_written_grow_with_the_length_not_with_its_square(tmp_path, monkey
     axes, datasets = {"x": axis, "y": axis}, {"speed/xy": ("x", "y")}
     series = Series(tmp_path / "slices.h5", axes, datasets, part_rows=8, part_bytes=0)
     for step in range(64):
-        series.append(step, float(step), {"speed/xy": plane})
+        series.extend([(step, float(step), {"speed/xy": plane})])
     half = len(written) // 2
     # A full part of 8 rows is written for its last row: the mean is 4.5 rows a row, and an index.
     assert sum(written) < 64 * (4.5 * plane.nbytes + 40_000)
@@ -102,7 +102,7 @@ def test_planes_with_axes_of_their_own(tmp_path):
     series = Series(tmp_path / "slices.h5", {"x": X, "y": Y}, {"speed/xy": ("x", "y"), "mean": ()}, {"z_of_xy": 0.5})
     planes = [np.full((4, 3), float(step)) for step in range(3)]
     for step, plane in enumerate(planes):
-        series.append(step, 0.1 * step, {"speed/xy": plane, "mean": np.float64(step)})
+        series.extend([(step, 0.1 * step, {"speed/xy": plane, "mean": np.float64(step)})])
     reader = SeriesReader(series.path)
     np.testing.assert_array_equal(reader["speed/xy"], planes)
     np.testing.assert_array_equal(reader.at(-1)["speed/xy"], planes[2])
@@ -119,10 +119,10 @@ def test_another_choice_of_variables_after_a_restart(tmp_path, limits):
     path = tmp_path / "spectra.h5"
     series = opened(path, **limits)
     for step in range(4):
-        series.append(step, step * 0.1, spectrum(step))
+        series.extend([(step, step * 0.1, spectrum(step))])
     series = Series(path, {"k": K}, {"kinetic": ("k",), "scalar": ("k",)}, **limits)
     for step in range(4, 8):
-        series.append(step, step * 0.1, {"kinetic": K, "scalar": K})
+        series.extend([(step, step * 0.1, {"kinetic": K, "scalar": K})])
     reader = SeriesReader(path)
     assert reader["kinetic"].shape == reader["magnetic"].shape == reader["scalar"].shape == (8, 5)
     assert np.isnan(reader["scalar"][:4]).all() and np.isnan(reader["magnetic"][4:]).all()
@@ -133,11 +133,11 @@ def test_another_choice_of_variables_after_a_restart(tmp_path, limits):
 def test_wrong_rows_and_another_grid_are_refused(tmp_path):
     series = opened(tmp_path / "spectra.h5")
     with pytest.raises(ValueError, match="magnetic"):
-        series.append(0, 0.0, {"kinetic": K})
+        series.extend([(0, 0.0, {"kinetic": K})])
     with pytest.raises(ValueError, match=r"another shape: .*kinetic"):
-        series.append(0, 0.0, {"kinetic": K[1:], "magnetic": K})
+        series.extend([(0, 0.0, {"kinetic": K[1:], "magnetic": K})])
     assert not series.path.exists()
-    series.append(0, 0.0, spectrum(0))
+    series.extend([(0, 0.0, spectrum(0))])
     with pytest.raises(UserError, match="k has changed since this file was begun"):
         Series(series.path, {"k": K + 1}, {"kinetic": ("k",)})
 
@@ -168,7 +168,7 @@ variables = {{"kinetic": ("k",), "magnetic": ("k",)}}
 series = Series(Path({str(path)!r}), {{"k": k}}, variables, part_rows=3, part_bytes=0)
 for step in range(60):
     values = {{"kinetic": np.sin(k + step), "magnetic": np.cos(k + step).astype(np.float32)}}
-    series.append(step, step * 0.1, values)
+    series.extend([(step, step * 0.1, values)])
     if step == 4:
         print("ready", flush=True)
 time.sleep(60)
@@ -197,7 +197,7 @@ def test_what_describes_a_coordinate_is_stored_once_and_kept(tmp_path):
     for step, beside in enumerate([modes, modes, modes + 1, modes]):
         series = Series(path, {"k": K}, {"kinetic": ("k",)}, {}, {"modes": ("k", beside)}, **SMALL)
         for number in range(4 * step, 4 * step + 4):
-            series.append(number, 0.1 * number, {"kinetic": np.sin(K + number)})
+            series.extend([(number, 0.1 * number, {"kinetic": np.sin(K + number)})])
     reader = SeriesReader(path)
     assert reader.beside == {"modes": "k"} and set(reader.variables) == {"kinetic"}
     np.testing.assert_array_equal(reader.coordinates["modes"], modes)

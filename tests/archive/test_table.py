@@ -2,6 +2,7 @@
 
 import resource
 import signal
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def filled(path, steps=5):
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=5))
 def test_numbers_come_back_bit_for_bit(tmp_path_factory, values):
     path = tmp_path_factory.mktemp("table") / "diagnostics.csv"
-    with Table(path, ["step", "energy"]) as table:
+    with closing(Table(path, ["step", "energy"])) as table:
         for step, value in enumerate(values):
             table.append({"energy": np.float64(value), "step": np.int32(step)})
     read = read_table(path)
@@ -60,7 +61,7 @@ def test_a_write_cut_at_any_byte_leaves_the_rows_before_it(tmp_path):
     for cut in range(last, len(whole)):
         path.write_bytes(whole[:cut])
         assert list(read_table(path)["step"]) == [0, 1, 2, 3]
-        with Table(path, ["step", "time", "energy"]) as table:
+        with closing(Table(path, ["step", "time", "energy"])) as table:
             table.append({"step": 4, "time": 4 * 0.1, "energy": 1.0 / 7})
         assert path.read_bytes() == whole
 
@@ -77,12 +78,12 @@ def test_truncation_keeps_the_rows_up_to_the_step_and_goes_on(tmp_path):
 def test_other_columns_after_a_restart_fill_with_nan(tmp_path):
     path = tmp_path / "diagnostics.csv"
     filled(path, 2).close()
-    with Table(path, ["step", "time", "helicity"]) as table:
+    with closing(Table(path, ["step", "time", "helicity"])) as table:
         table.append({"step": 2, "time": 0.2, "helicity": 5.0})
     read = read_table(path)
     np.testing.assert_array_equal(read["helicity"], [np.nan, np.nan, 5.0])
     np.testing.assert_array_equal(read["energy"], [1 / 3, 1 / 4, np.nan])
-    with Table(path, ["step", "time", "helicity"]) as table:
+    with closing(Table(path, ["step", "time", "helicity"])) as table:
         table.append({"step": 3, "time": 0.3, "helicity": 6.0})
     np.testing.assert_array_equal(read_table(path)["helicity"], [np.nan, np.nan, 5.0, 6.0])
 
@@ -110,9 +111,9 @@ K = np.arange(4.0)
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "config.yaml").write_text("grid: {shape: [8, 8, 8]}\nmodel: {kind: navier_stokes, viscosity: 1e-3}\n")
-    with Table(tmp_path / "diagnostics.csv", ["step", "time", "energy"]) as table:
+    with closing(Table(tmp_path / "diagnostics.csv", ["step", "time", "energy"])) as table:
         table.append({"step": 0, "time": 0.0, "energy": 0.125})
-    Series(tmp_path / "spectra.h5", {"k": K}, {"kinetic_energy": ("k",)}).append(0, 0.0, {"kinetic_energy": K**2})
+    Series(tmp_path / "spectra.h5", {"k": K}, {"kinetic_energy": ("k",)}).extend([(0, 0.0, {"kinetic_energy": K**2})])
     return tmp_path
 
 

@@ -1,6 +1,7 @@
 """The files of runs that no program has computed."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ def write_table(folder: Path, columns: Mapping[str, Any]) -> dict[str, Any]:
     """diagnostics.csv with these columns, and the steps from 0 in front of them; all of them."""
     count = len(next(iter(columns.values())))
     whole = {"step": np.arange(count), **columns}
-    with Table(folder / "diagnostics.csv", list(whole)) as table:
+    with closing(Table(folder / "diagnostics.csv", list(whole))) as table:
         for row in zip(*whole.values(), strict=True):
             table.append(dict(zip(whole, row, strict=True)))
     return whole
@@ -25,5 +26,5 @@ def write_series(
     """NAME.h5 with a row for each time and its values."""
     series = Series(folder / f"{name}.h5", coordinates, variables, *more)
     for step, (time, values) in enumerate(rows):
-        series.append(step, time, values)
+        series.extend([(step, time, values)])
     return SeriesReader(series.path)

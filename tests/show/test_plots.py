@@ -244,7 +244,7 @@ def test_a_young_run_is_drawn_as_far_as_it_is(folder):
         plot_run(folder)
     write_slices(folder, times=(0.0,))
     series = Series(folder / "spectra.h5", {"k": np.arange(4.0)}, {"kinetic_energy": ("k",)})
-    series.append(0, 0.0, {"kinetic_energy": np.ones(4)})
+    series.extend([(0, 0.0, {"kinetic_energy": np.ones(4)})])
     series.truncate(-1)
     plotted = plot_run(folder)
     assert [path.stem for path in plotted.files] == ["slices_speed", "slices_vorticity_magnitude"]

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ def state(stage: str, step: int = 3, **more) -> RunState:
 
 
 def finish(folder: Path) -> None:
-    with Table(folder / "diagnostics.csv", ["step", "time", "energy", "dissipation", "enstrophy"]) as table:
+    with closing(Table(folder / "diagnostics.csv", ["step", "time", "energy", "dissipation", "enstrophy"])) as table:
         for step, (t, energy, dissipation, enstrophy) in enumerate(ROWS):
             row = {"time": t, "energy": energy, "dissipation": dissipation, "enstrophy": enstrophy}
             table.append({"step": step, **row})
