@@ -297,7 +297,7 @@ class Volume:
         """The partial image (4, points along u, points along v) of the device's part of the box."""
         grid, (p, u, v) = self.physical.grid, self._order
         for axis in range(3):
-            blocks = [self._with_next_plane(block, axis) for block in blocks]
+            blocks = self._with_next_planes(blocks, axis)
         blocks = [jnp.transpose(block, (p, u, v)) for block in blocks]
         planes, across, down = (n - 1 for n in blocks[0].shape)
         cuts, fine = self._cuts, self._fine
@@ -338,19 +338,22 @@ class Volume:
     def _place(self, axis: int) -> jax.Array | int:
         return lax.axis_index(self._sharded[axis]) if axis in self._sharded else 0
 
-    def _with_next_plane(self, block: jax.Array, axis: int) -> jax.Array:
-        """The block with the next plane of the periodic box inserted after its last valid plane."""
-        plane = lax.slice_in_dim(block, 0, 1, axis=axis)
+    def _with_next_planes(self, blocks: list[jax.Array], axis: int) -> list[jax.Array]:
+        """The blocks with the next plane of the periodic box inserted after their last valid plane. All planes are
+        sent in one exchange: several without a data dependence could be confused (see `spectral.collectives`)."""
+        planes = jnp.stack([lax.slice_in_dim(block, 0, 1, axis=axis) for block in blocks])
         if axis not in self._sharded:
-            return jnp.concatenate([block, plane], axis)
+            return [jnp.concatenate(pair, axis) for pair in zip(blocks, planes, strict=True)]
         name, n = self._sharded[axis], self.physical.grid.shape[axis]
         size, count = self.physical.shape[axis] // self.physical.mesh.shape[name], self.physical.mesh.shape[name]
         holding = [d for d in range(count) if d * size < n]
         follows = [(holding[(i + 1) % len(holding)], d) for i, d in enumerate(holding)]
-        plane = lax.ppermute(plane, name, follows)
-        longer = jnp.concatenate([block, plane], axis)
+        planes = lax.ppermute(planes, name, follows)
         place = jnp.clip(n - lax.axis_index(name) * size, 0, size)
-        return lax.dynamic_update_slice_in_dim(longer, plane, place, axis)
+        return [
+            lax.dynamic_update_slice_in_dim(jnp.concatenate([block, plane], axis), plane, place, axis)
+            for block, plane in zip(blocks, planes, strict=True)
+        ]
 
     def _joined(self, image: jax.Array) -> jax.Array:
         """The whole image, on every device: each device combines one strip of all partial images, in order."""

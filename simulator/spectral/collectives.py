@@ -10,7 +10,7 @@ same collectives in the same order, or they wait for one another for ever. XLA o
 by a resource that all of them write; but on processors a collective inside a conditional or a loop starts before or
 after an independent collective outside, differently on each process: runs with tracers hung in their first step, and
 runs with `run.memory: low` in their first slices. `jnp.where` on reduced values replaces a branch.
-`tests/spectral/test_collective_order.py` checks the rule in compiled programs."""
+`tests/spectral/test_collectives.py` checks the rule in compiled programs."""
 
 import math
 import re

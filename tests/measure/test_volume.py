@@ -178,12 +178,14 @@ def test_the_picture_stands_upright_and_right_handed():
 
 
 def test_no_field_is_gathered():
-    """A device sends one plane to a neighbour and pieces of images: nothing grows with the volume."""
-    sent = []
-    for n in (16, 32):
+    """A device sends one plane to a neighbour and pieces of images: nothing grows with the volume. The planes of two
+    fields are one message, because nothing would order two."""
+    sent, messages, camera = [], [], Camera(size=(16, 16))
+    for n, number in ((16, 1), (32, 1), (16, 2)):
         layout = physical((n, n, n), 4)
-        values = placed(layout, waves)
-        camera = Camera(size=(16, 16))
-        found = collectives(jax.jit(Volume(layout, camera).image).lower(values).compile())
+        volume = Volume(layout, camera, (TransferFunction(),) * number)
+        found = collectives(jax.jit(volume.image).lower(*[placed(layout, waves)] * number).compile())
         sent.append(sum(kind.bytes for kind in found.values()))
+        messages.append(found["collective-permute"].count)
     assert sent[1] < 4.5 * sent[0] and sent[0] > 0  # images and planes: four times, not eight
+    assert messages == [1, 1, 1]
