@@ -22,7 +22,7 @@ import numpy as np
 from simulator.cluster.compile_cache import base_folder, check_private
 from simulator.cluster.start import Cluster
 from simulator.errors import UserError
-from simulator.spectral import jaxdecomp, native, staged
+from simulator.spectral import native, staged
 from simulator.spectral.backends import build, candidates, choose, most, preferred
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, Shape
 from simulator.spectral.stages import Kind
@@ -238,7 +238,7 @@ class Request:
         if self.dtype == "float32" and kind == "single":
             anyway = "whose numbers are single anyway; full or half_scaled works"
             raise UserError(f"fft.exchange: has no effect with precision: single, {anyway}")
-        if self.backend == jaxdecomp.NAME:
+        if self.backend != staged.NAME:
             raise UserError(f"fft.exchange: {kind} needs fft.backend: {staged.NAME}")
 
     def chosen(

@@ -158,6 +158,7 @@ REFUSED = [
     (FLOW, "output={joint_histograms: {every: 1, pairs: [[Q, velocity]]}}", "pairs.0: velocity is not a scalar"),
     (FLOW, ["fft.exchange=single", "precision=single"], "has no effect with precision: single"),
     (FLOW, ["fft.exchange=half_scaled", "fft.backend=jaxdecomp"], "needs fft.backend"),
+    (FLOW, ["fft.exchange=half_scaled", "fft.backend=auto"], "needs fft.backend"),
     (FLOW, ["run.memory=low", "fft.backend=jaxdecomp"], "run.memory: low needs fft.backend: custom_partitioning"),
     (WAVE, "fft.exchange=single", "fft.exchange: single would cost wave functions"),
     (PLANE, ["model={kind: composite, components: [{kind: self_gravitating_gas, sound_speed: 1}]}",
