@@ -96,7 +96,7 @@ def test_the_table_and_status_as_text(half_done) -> None:
 
 
 CHOSEN = {
-    "run": [2, 3], "run --jobs 2": [2, 3], "retry": [1, 2], "retry --failed": [1], "retry --index 3,1,0": [3, 1],
+    "run": [2, 3], "run --jobs 2": [2, 3], "retry": [1, 2], "retry --failed": [1], "retry --index 3,1,0": [1, 3],
 }  # fmt: skip
 
 
