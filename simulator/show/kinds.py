@@ -145,7 +145,8 @@ def may_be_turbulent(series: SeriesReader, diagnostics: Diagnostics) -> bool:
         rate = columns["dissipation"] * columns["integral_scale"] / max(columns["u_rms"], 1e-300) ** 3
     if "kinetic_energy" in series.variables:
         energy = series.one("kinetic_energy", -1)
-        rate *= np.count_nonzero(energy > 1e-9 * energy.max()) > 3  # an ABC flow is in one shell
+        if np.count_nonzero(energy > 1e-9 * energy.max()) <= 3:  # an ABC flow is in one shell
+            return False
     return bool(reynolds >= TURBULENT[0] and rate >= TURBULENT[1])
 
 
