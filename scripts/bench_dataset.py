@@ -1,6 +1,8 @@
-"""Times `simulator dataset` (program start and compilation included), the steps alone, and `stream` (both compiled):
+"""Times `simulator dataset` (program start and compilation included), the steps alone, and `stream` (both compiled,
+in turns):
 
-python scripts/bench_dataset.py planes | mhd [--runs N]     50 runs of 32^2, 21 frames | 10 of 64^3, 100 frames
+python scripts/bench_dataset.py planes | mhd [--runs N] [--frames N]     50 runs of 32^2, 20 frames |
+    10 of 64^3, 100 frames of 10 steps
 
 Of runs that are stepped one after another, two are stepped alone and streamed; their time, on one device, counts for
 each run. The processes of `simulator dataset` divide the runs: so do they with the steps alone.
@@ -12,8 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from statistics import median
 
 import jax
 import jax.numpy as jnp
@@ -25,15 +29,23 @@ from simulator.study.batch import NO_STEPS, BatchedStep, groups, numbers, on_one
 from simulator.study.dataset import frame_times
 from simulator.study.runner import usual_jobs
 
-COMMON = "initial: {kind: random, peak: 4, seed: 1%s}\nprecision: single\noutput: {directory: out, "
-FLOW = "model: {kind: navier_stokes, viscosity: 0.005}\ngrid: {shape: [32, 32]}\ntime: {stop: 2, cfl: 0.8}\n"
-MHD = (
-    "model: {kind: mhd, viscosity: 0.01, resistivity: 0.01}\ngrid: {shape: [64, 64, 64]}\ntime: {stop: 5, cfl: 0.8}\n"
-)
-CASES = {
-    "planes": (50, FLOW + COMMON % "" + "snapshots: {every: 0.1}}\n"),
-    "mhd": (10, MHD + COMMON % ", magnetic: {peak: 3}" + "snapshots: {every: 5/99}}\n"),
-}
+FLOW = """\
+model: {kind: navier_stokes, viscosity: 0.005}
+grid: {shape: [32, 32]}
+initial: {kind: random, peak: 4, seed: 1}
+time: {stop: %r, cfl: 0.8}
+precision: single
+output: {directory: out, snapshots: {every: 0.1}}
+"""
+MHD = """\
+model: {kind: mhd, viscosity: 0.01, resistivity: 0.01}
+grid: {shape: [64, 64, 64]}
+initial: {kind: random, peak: 4, seed: 1, magnetic: {peak: 3}}
+time: {stop: %r, dt: 0.005}
+precision: single
+output: {directory: out, snapshots: {every: 0.05}}
+"""
+CASES = {"planes": (50, 20, 0.1, FLOW), "mhd": (10, 100, 0.05, MHD)}  # Runs, frames, interval of frames, base.
 STUDY = """\
 base: base.yaml
 name: bench
@@ -43,19 +55,19 @@ dataset: {{split: [1, 0, 0]}}
 """
 
 
+ROUNDS = 3
 SAMPLE = 2  # The runs that are timed, of runs that are stepped one after another.
 
 
-def steps_alone(sweep) -> tuple[float, int]:
-    """Seconds of the steps of the timed runs, which pause at the times of the frames, without compilation, and the
-    number of these runs."""
+def steps_alone(sweep) -> tuple[Callable[[], float], int]:
+    """A function that gives the seconds of the steps of the timed runs, which pause at the times of the frames, and
+    the number of these runs."""
     (group,) = groups(sweep.runs, most=len(sweep.runs))
     simulation = Simulation(on_one_device(sweep.runs[0].config), report=lambda line: None)
     step, begin = BatchedStep(simulation, group.keys), simulation.state
     timed = group.runs[:SAMPLE] if step.in_turn else group.runs
     values = tuple(step.values(numbers(run.config)) for run in timed)
-    runs = range(len(values))
-    states = [jax.tree.map(jnp.copy, begin) for _ in runs]
+    runs, states = range(len(values)), [begin] * len(values)
 
     def stepped(untils: list[Until]) -> None:
         if step.in_turn:
@@ -65,21 +77,27 @@ def steps_alone(sweep) -> tuple[float, int]:
         for until in untils:
             states[:] = jax.block_until_ready(step.together(values, tuple(states), (until,) * len(values)))
 
-    stepped([NO_STEPS])
-    began = time.perf_counter()
-    stepped([Until(np.float64(end), np.float64(np.inf), np.int64(1 << 40)) for end in frame_times(sweep)[1:]])
-    return time.perf_counter() - began, len(values)
+    def seconds() -> float:
+        states[:] = [jax.tree.map(jnp.copy, begin) for _ in runs]
+        stepped([NO_STEPS])
+        began = time.perf_counter()
+        stepped([Until(np.float64(end), np.float64(np.inf), np.int64(1 << 40)) for end in frame_times(sweep)[1:]])
+        return time.perf_counter() - began
+
+    return seconds, len(values)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("case", choices=CASES)
     parser.add_argument("--runs", type=int)
+    parser.add_argument("--frames", type=int)
     args = parser.parse_args()
-    number, base = args.runs or CASES[args.case][0], CASES[args.case][1]
+    number, frames, every, base = CASES[args.case]
+    number, frames = args.runs or number, args.frames or frames
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        Path("base.yaml").write_text(base)
+        Path("base.yaml").write_text(base % (frames * every))
         Path("study.yaml").write_text(STUDY.format(n=number))
         began = time.perf_counter()
         subprocess.run(
@@ -89,17 +107,20 @@ def main() -> None:
         os.sync()  # so that the disk is idle in what follows
         sweep = open_sweep("study.yaml")
         seconds, timed = steps_alone(sweep)
+        Path("study.yaml").write_text(STUDY.format(n=(ROUNDS + 1) * timed))
+        parts, alone, streamed = stream("study.yaml", batch=timed), [], []
+        jax.block_until_ready(next(parts).fields)
+        for _ in range(ROUNDS):
+            alone.append(seconds())
+            began = time.perf_counter()
+            jax.block_until_ready(next(parts).fields)
+            streamed.append(time.perf_counter() - began)
         shared = usual_jobs(sweep.runs) if timed < number else 1
-        alone = seconds * number / timed / shared
-        Path("study.yaml").write_text(STUDY.format(n=2 * timed))
-        parts, ends = stream("study.yaml", batch=timed), []
-        for part in parts:
-            jax.block_until_ready(part.fields)
-            ends.append(time.perf_counter())
-        streamed = ends[1] - ends[0]
-        print(f"{number} runs: data set {whole:.1f} s, steps {alone:.1f} s in {shared} processes")
-        print(f"{timed} runs: steps {seconds:.1f} s, stream {streamed:.1f} s")
-        print(f"data set / steps {whole / alone:.2f}, steps / stream {seconds / streamed:.2f}")
+        single, batch = median(alone), median(streamed)
+        steps = single * number / timed / shared
+        print(f"{number} runs: data set {whole:.1f} s, steps {steps:.1f} s in {shared} processes")
+        print(f"{timed} runs: steps {single:.2f} s, stream {batch:.2f} s")
+        print(f"data set / steps {whole / steps:.2f}, steps / stream {single / batch:.2f}")
 
 
 if __name__ == "__main__":
