@@ -105,6 +105,8 @@ def main() -> None:
         )
         whole = time.perf_counter() - began
         os.sync()  # so that the disk is idle in what follows
+        # The processes of the data set compile for the core that each is bound to, and keep their programs.
+        jax.config.update("jax_enable_compilation_cache", False)
         sweep = open_sweep("study.yaml")
         seconds, timed = steps_alone(sweep)
         Path("study.yaml").write_text(STUDY.format(n=(ROUNDS + 1) * timed))
