@@ -8,6 +8,7 @@ Exit codes: 0 done; 1 a failure of the program or of the computation; 2 the user
 continued. Ctrl-C outside of a run gives 130, a closed pipe 141, as shells expect."""
 
 import argparse
+import errno
 import importlib
 import io
 import os
@@ -16,7 +17,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 
 from simulator.cli.parser import CommandParser
-from simulator.errors import RunFailure, UserError, did_you_mean
+from simulator.errors import RunFailure, UserError, did_you_mean, shortened
 from simulator.stopwatch import Stopwatch
 from simulator.words import version_of
 
@@ -95,6 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, ValueError) and "jax" in [frame.f_globals.get("__name__") for frame in frames]:
             names = ", ".join(name for name in os.environ if name.startswith("JAX_"))
             return _say(f"JAX refuses its environment ({error}); correct or unset one of {names}", 2)
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # such a name comes from the user
+            return _say(f"{shortened(str(error.filename))}: this path is too long for the file system", 2)
         traceback.print_exc()
         return 1
 

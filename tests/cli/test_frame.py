@@ -1,6 +1,7 @@
 """The frame around every command: exit codes, one-line errors, overrides among options, a quick --help."""
 
 import argparse
+import errno
 import os
 import signal
 import subprocess
@@ -51,6 +52,7 @@ def raising(error: BaseException) -> Callable[[argparse.Namespace], int]:
         (UserError("x.yaml:1: a: wrong, right"), 2, "x.yaml:1: a: wrong, right\n"),
         (RunFailure("velocity is not finite"), 1, "velocity is not finite\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
+        (OSError(errno.ENAMETOOLONG, "", "runs"), 2, "runs: this path is too long for the file system\n"),
     ],
 )
 def test_known_endings_are_one_line(command, capsys, error: BaseException, code: int, message: str) -> None:
