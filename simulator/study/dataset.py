@@ -116,8 +116,8 @@ class DatasetWriter:
 
     def __init__(self, sweep: Sweep):
         self._sweep, self._folder = sweep, sweep.folder / "dataset"
-        self._waiting = divided(sweep)
-        self._statistics: dict[str, _Statistics] = {}
+        self._files, self._times = divided(sweep), frame_times(sweep)
+        self._statistics: dict[str, _Statistics] = {}  # Of every file that is there.
         self._over = threading.Event()
         self._lock: RunLock | None = None
 
@@ -152,28 +152,24 @@ class DatasetWriter:
         self._write_done()
         if not (self._folder / STATS).exists():
             whole = _Statistics()
-            for name in sorted(self._statistics):  # in the same order, however the runs ended
+            for name in filter(_is_training, self._files):  # in the same order, however the runs ended
                 whole.include(self._statistics[name])
             replace_file(self._folder / STATS, dump_yaml(whole.found()))
         return self._folder
 
     def _write_done(self) -> None:
-        done = {run.hash for runs in self._waiting.values() for run in runs if _is_done(run)}
-        for name, runs in list(self._waiting.items()):
-            if self._over.is_set() or not {run.hash for run in runs} <= done:
+        for name, runs in self._files.items():
+            if self._over.is_set() or name in self._statistics or not all(map(_is_done, runs)):
                 continue
-            path, statistics, times = self._folder / name, _Statistics(), frame_times(self._sweep)
+            path, statistics = self._folder / name, _Statistics()
             fields, axes = self._begun
             path.parent.mkdir(parents=True, exist_ok=True)
             remove_temporaries(path.parent)
-            train = name.startswith("data/train/")
             if not path.exists():
                 _write_file(path, self._sweep, runs, fields, axes, statistics)
-            elif train and not (self._folder / STATS).exists():
-                deque(_frames([(0, field) for field in fields], runs, times, statistics), maxlen=0)
-            if train:
-                self._statistics[name] = statistics
-            del self._waiting[name]
+            elif _is_training(name) and not (self._folder / STATS).exists():
+                deque(_frames([(0, field) for field in fields], runs, self._times, statistics), maxlen=0)
+            self._statistics[name] = statistics
 
     @cached_property
     def _begun(self) -> tuple[list["_WellField"], Axes]:
@@ -184,16 +180,18 @@ class DatasetWriter:
         entries = open_run(first.folder).snapshots[0].manifest.fields
         meshes = {name: entry for name, entry in entries.items() if entry.is_mesh}
         fields = [field for name, entry in meshes.items() for field in _fields(name, entry)]
-        files = divided(self._sweep)
-        hashes = {name: [run.hash for run in runs] for name, runs in files.items()}
-        times = frame_times(self._sweep).tolist()
-        plan = {"fields": [field.name for field in fields], "times": times, "files": hashes}
+        hashes = {name: [run.hash for run in runs] for name, runs in self._files.items()}
+        plan = {"fields": [field.name for field in fields], "times": self._times.tolist(), "files": hashes}
         earlier = read_json(self._folder / PLAN)
         if earlier != plan:
-            for name in {*earlier.get("files", ()), *files, STATS}:
+            for name in {*earlier.get("files", ()), *self._files, STATS}:
                 (self._folder / name).unlink(missing_ok=True)
             replace_json(self._folder / PLAN, plan)
         return fields, {axis.name: axis.coordinates for axis in next(iter(meshes.values())).axes}
+
+
+def _is_training(name: str) -> bool:
+    return name.startswith("data/train/")
 
 
 def _is_done(run: SweepRun) -> bool:
