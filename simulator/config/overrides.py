@@ -88,15 +88,17 @@ def _remove(data: dict[str, Any], places: dict[Path, str], path: Path) -> None:
 def _set(data: dict[str, Any], places: dict[Path, str], override: Override) -> None:
     block: Any = data
     path = override.path
-    for depth, part in enumerate(path):
+    for depth, part in enumerate(path, start=1):
+        last = depth == len(path)
         if not isinstance(block, dict):
-            _check_entry(block, path, depth, override)
-        elif depth + 1 < len(path) and block.get(part) is None:
+            _check_entry(block, path, depth - 1, override)
+        elif not last and block.get(part) is None:
             block[part] = {}
-            places[path[: depth + 1]] = override.place
-        if depth + 1 < len(path):
+            places[path[:depth]] = override.place
+        if last:
+            block[part] = override.value
+        else:
             block = block[part]
-    block[path[-1]] = override.value
     _forget(places, path)
     places |= {key: override.place for key, _ in walk(override.value, path)}
 
