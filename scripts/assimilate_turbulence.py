@@ -1,13 +1,14 @@
 #!/usr/bin/env python
-"""Recovers the start of forced turbulence from sparse observations, and compares it with the true one.
+"""Recovers the start of forced turbulence from sparse observations, and compares it with the true
+one.
 
     python scripts/assimilate_turbulence.py [--size 64] [--devices 2]
 
-The truth is the flow of configs/assimilation/flow.yaml at t = 8, with seed 1; observed is its velocity at
-every fourth point along each axis, 1/64 of all points, at 21 times in the following 3.2 (two turnover times), with
-noise of 1 % of the rms velocity. The prior has the spectrum of the flow with seed 2. Smaller sizes have a larger
-viscosity and time step. Everything is written to outputs/assimilate.
-"""
+The truth is the flow of configs/assimilation/flow.yaml at t = 8, with seed 1; observed is its
+velocity at every fourth point along each axis, 1/64 of all points, at 21 times in the following 3.2
+(two turnover times), with noise of 1 % of the rms velocity. The prior has the spectrum of the flow
+with seed 2. Smaller sizes have a larger viscosity and time step. Everything is written to
+outputs/assimilate."""
 
 import argparse
 import subprocess
@@ -37,8 +38,11 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=2)
     args = parser.parse_args()
     ratio = 64 / args.size
-    smaller = [f"grid.shape={args.size},{args.size},{args.size}", f"model.viscosity={0.016 * ratio ** (4 / 3):.4g}",
-               f"time.dt={0.008 * ratio:g}"]  # fmt: skip
+    smaller = [
+        f"grid.shape={args.size},{args.size},{args.size}",
+        f"model.viscosity={0.016 * ratio ** (4 / 3):.4g}",
+        f"time.dt={0.008 * ratio:g}",
+    ]
     last = round(8.0 / (0.008 * ratio))
     for name, seed in (("truth", 1), ("other", 2)):
         command("run", str(BASE), *smaller, f"initial.seed={seed}", "--output", str(OUT / name))
@@ -61,15 +65,30 @@ def main() -> None:
 
     began = time.monotonic()
     target = OUT / f"recovered_{args.size}_{args.devices}"
-    text = (ROOT / "configs/assimilation/turbulence.yaml").read_text().replace("/00001000", f"/{last:08d}")
+    text = (
+        (ROOT / "configs/assimilation/turbulence.yaml")
+        .read_text()
+        .replace("/00001000", f"/{last:08d}")
+    )
     (OUT / "assimilate.yaml").write_text(
         text.replace("../../outputs/assimilate/", "").replace("base: ", f"base: {BASE.parent}/")
     )
-    command("assimilate", str(OUT / "assimilate.yaml"), *smaller, "time.stop=3.2", "devices.platform=cpu",
-              f"devices.count={args.devices}", "--output", str(target), "--overwrite")  # fmt: skip
+    command(
+        "assimilate",
+        str(OUT / "assimilate.yaml"),
+        *smaller,
+        "time.stop=3.2",
+        "devices.platform=cpu",
+        f"devices.count={args.devices}",
+        "--output",
+        str(target),
+        "--overwrite",
+    )
     found = np.asarray(open_snapshot(target / "snapshots/00000000")["velocity"][...])
     left = np.sqrt(((found - true) ** 2).sum() / (true**2).sum())
-    print(f"error of the start: {left:.4f} of that of the prior's mean, after {time.monotonic() - began:.0f} s")
+    print(
+        f"error of the start: {left:.4f} of that of the prior's mean, after {time.monotonic() - began:.0f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Times `simulator dataset` (program start and compilation included), the steps alone, and `stream` (both compiled,
-in turns):
+"""Times `simulator dataset` (program start and compilation included), the steps alone, and `stream`
+(both compiled, in turns):
 
 python scripts/bench_dataset.py planes | mhd [--runs N] [--frames N]     50 runs of 32^2, 20 frames |
     10 of 64^3, 100 frames of 10 steps
 
-Of runs that are stepped one after another, two are stepped alone and streamed; their time, on one device, counts for
-each run. The processes of `simulator dataset` divide the runs: so do they with the steps alone.
-"""
+Of runs that are stepped one after another, two are stepped alone and streamed; their time, on one
+device, counts for each run. The processes of `simulator dataset` divide the runs: so do they with
+the steps alone."""
 
 import argparse
 import os
@@ -45,7 +45,10 @@ time: {stop: %r, dt: 0.005}
 precision: single
 output: {directory: out, snapshots: {every: 0.05}}
 """
-CASES = {"planes": (50, 20, 0.1, FLOW), "mhd": (10, 100, 0.05, MHD)}  # Runs, frames, interval of frames, base.
+CASES = {
+    "planes": (50, 20, 0.1, FLOW),
+    "mhd": (10, 100, 0.05, MHD),
+}  # Runs, frames, interval of frames, base.
 STUDY = """\
 base: base.yaml
 name: bench
@@ -60,8 +63,8 @@ SAMPLE = 2  # The runs that are timed, of runs that are stepped one after anothe
 
 
 def steps_alone(sweep) -> tuple[Callable[[], float], int]:
-    """A function that gives the seconds of the steps of the timed runs, which pause at the times of the frames, and
-    the number of these runs."""
+    """A function that gives the seconds of the steps of the timed runs, which pause at the times of
+    the frames, and the number of these runs."""
     (group,) = groups(sweep.runs, most=len(sweep.runs))
     simulation = Simulation(on_one_device(sweep.runs[0].config), report=lambda line: None)
     step, begin = BatchedStep(simulation, group.keys), simulation.state
@@ -75,13 +78,20 @@ def steps_alone(sweep) -> tuple[Callable[[], float], int]:
                 states[i] = jax.block_until_ready(step.alone(values[i], states[i], until))
             return
         for until in untils:
-            states[:] = jax.block_until_ready(step.together(values, tuple(states), (until,) * len(values)))
+            states[:] = jax.block_until_ready(
+                step.together(values, tuple(states), (until,) * len(values))
+            )
 
     def seconds() -> float:
         states[:] = [jax.tree.map(jnp.copy, begin) for _ in runs]
         stepped([NO_STEPS])
         began = time.perf_counter()
-        stepped([Until(np.float64(end), np.float64(np.inf), np.int64(1 << 40)) for end in frame_times(sweep)[1:]])
+        stepped(
+            [
+                Until(np.float64(end), np.float64(np.inf), np.int64(1 << 40))
+                for end in frame_times(sweep)[1:]
+            ]
+        )
         return time.perf_counter() - began
 
     return seconds, len(values)
@@ -101,11 +111,14 @@ def main() -> None:
         Path("study.yaml").write_text(STUDY.format(n=number))
         began = time.perf_counter()
         subprocess.run(
-            [sys.executable, "-m", "simulator", "dataset", "study.yaml"], check=True, stdout=subprocess.DEVNULL
+            [sys.executable, "-m", "simulator", "dataset", "study.yaml"],
+            check=True,
+            stdout=subprocess.DEVNULL,
         )
         whole = time.perf_counter() - began
         os.sync()  # so that the disk is idle in what follows
-        # The processes of the data set compile for the core that each is bound to, and keep their programs.
+        # The processes of the data set compile for the core that each is bound to, and keep their
+        # programs.
         jax.config.update("jax_enable_compilation_cache", False)
         sweep = open_sweep("study.yaml")
         seconds, timed = steps_alone(sweep)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Compares an ensemble stepped together with its runs one by one: total wall time of `simulator sweep run`.
+"""Compares an ensemble stepped together with its runs one by one: total wall time of `simulator
+sweep run`.
 
     scripts/bench_ensemble.py [--runs 16] [--shape 32] [--stop 1.0] [--json FILE]
 
-The runs differ in viscosity and in the amplitude of the Taylor-Green vortex. Each variant starts with its own empty
-compile cache, and its time includes everything that a run does: start-up, compilation, diagnostics, spectra,
-snapshots, checkpoints. "again" is a repetition with the caches of the first time. The aim is a ratio of at most 0.5.
-"""
+The runs differ in viscosity and in the amplitude of the Taylor-Green vortex. Each variant starts
+with its own empty compile cache, and its time includes everything that a run does: start-up,
+compilation, diagnostics, spectra, snapshots, checkpoints. "again" is a repetition with the caches
+of the first time. The aim is a ratio of at most 0.5."""
 
 import argparse
 import json
@@ -57,7 +58,9 @@ def main() -> int:
             _sweep(where, environ, "table", "--json", "table.json")
             tables[way] = json.loads((where / "table.json").read_text())
     difference = _difference(tables[first], tables[second])
-    print(f"{arguments.runs} runs of {arguments.shape}^3 to t = {arguments.stop:g}; seconds of wall time")
+    print(
+        f"{arguments.runs} runs of {arguments.shape}^3 to t = {arguments.stop:g}; seconds of wall time"
+    )
     print(f"{'':12}{first:>12}{second:>12}{'ratio':>8}")
     for attempt, name in enumerate(("first", "again")):
         one, together = (seconds[way][attempt] for way in ways)
@@ -70,7 +73,9 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=16)
     parser.add_argument("--shape", type=int, default=32)
     parser.add_argument("--stop", type=float, default=1.0)
@@ -87,14 +92,19 @@ def _write(folder: Path, arguments: argparse.Namespace) -> None:
 
 def _sweep(folder: Path, environ: dict[str, str], command: str, *options: str) -> None:
     words = [sys.executable, "-m", "simulator", "sweep", command, "study.yaml", *options]
-    done = subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=folder, env=environ, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         sys.exit(f"{' '.join(words)}\n{done.stdout}{done.stderr}")
 
 
 def _difference(one: list[dict[str, float]], other: list[dict[str, float]]) -> float:
     values = np.array(
-        [[[row[name] for name in ("final.energy", "max.dissipation")] for row in table] for table in (one, other)]
+        [
+            [[row[name] for name in ("final.energy", "max.dissipation")] for row in table]
+            for table in (one, other)
+        ]
     )
     return float(np.abs(values[0] / values[1] - 1).max())
 

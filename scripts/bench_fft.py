@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Compares this program's transforms, of every backend, plan and kind of kernel, with other FFTs, in one run.
+"""Compares this program's transforms, of every backend, plan and kind of kernel, with other FFTs,
+in one run.
 
     .venv/bin/python scripts/bench_fft.py [--shape 256,256,256] [--devices 2] [--precision single] [--platform cpu]
 
-The other FFTs are the transform published for JAX (complex, back to its input layout), `scipy.fft.rfftn` in one
-process and, if $SIMULATOR_MPI4PY_FFT names a Python interpreter with mpi4py-fft, FFTW through mpi4py-fft on as many
-ranks as devices. All transform three components of a grid forward and back, in turns; medians are compared. On GPUs,
-and in a Slurm step of several tasks, only this program's transforms are measured.
-"""
+The other FFTs are the transform published for JAX (complex, back to its input layout),
+`scipy.fft.rfftn` in one process and, if $SIMULATOR_MPI4PY_FFT names a Python interpreter with
+mpi4py-fft, FFTW through mpi4py-fft on as many ranks as devices. All transform three components of a
+grid forward and back, in turns; medians are compared. On GPUs, and in a Slurm step of several
+tasks, only this program's transforms are measured."""
 
 import argparse
 import contextlib
@@ -35,7 +36,8 @@ from simulator.spectral.request import random_array
 
 @contextlib.contextmanager
 def peers(shape: tuple[int, int, int], devices: Any, dtype: Any) -> Iterator[list[Contender]]:
-    """The other libraries' transforms that can run here; for each of the rest, prints the reason on stderr."""
+    """The other libraries' transforms that can run here; for each of the rest, prints the reason on
+    stderr."""
     count = len(devices)
     contenders: list[Contender] = []
     if shape[1] % count == shape[2] % count == 0:
@@ -43,19 +45,27 @@ def peers(shape: tuple[int, int, int], devices: Any, dtype: Any) -> Iterator[lis
         values = random_array((COMPONENTS, *shape), np.result_type(dtype, np.complex64), sharding)
         contenders.append(Compiled("published for JAX, complex", forward, inverse, values))
     else:
-        print(f"left out: the published transform ({count} devices do not divide y and z)", file=sys.stderr)
+        print(
+            f"left out: the published transform ({count} devices do not divide y and z)",
+            file=sys.stderr,
+        )
     values = np.random.default_rng(0).standard_normal((COMPONENTS, *shape)).astype(dtype)
     contenders.append(Scipy(values, max(count, usable_cores())))
     with mpi4py_fft(shape, np.dtype(dtype), COMPONENTS, count) as fftw:
         if fftw is None:
-            print(f"left out: mpi4py-fft (needs mpirun, and ${PYTHON} has to name its interpreter)", file=sys.stderr)
+            print(
+                f"left out: mpi4py-fft (needs mpirun, and ${PYTHON} has to name its interpreter)",
+                file=sys.stderr,
+            )
         else:
             contenders.append(fftw)
         yield contenders
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", default="256,256,256", metavar="NX,NY,NZ")
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--precision", choices=("single", "double"), default="single")
@@ -68,7 +78,9 @@ def main() -> int:
     cluster = start(discover(os.environ), platform=args.platform, count=args.devices)
     alone = args.platform == "gpu" or cluster.num_processes > 1
     ours = transforms(Modes(Grid((x, y, z))), cluster.devices, dtype)
-    with contextlib.nullcontext([]) if alone else peers((x, y, z), cluster.devices, dtype) as others:
+    with (
+        contextlib.nullcontext([]) if alone else peers((x, y, z), cluster.devices, dtype) as others
+    ):
         rows = compare([*ours, *others], args.seconds, cluster.broadcast)
     if cluster.is_first:
         print(

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Compares the cost of a `schrodinger_poisson` step with the cost of the step that other codes take, in one run.
+"""Compares the cost of a `schrodinger_poisson` step with the cost of the step that other codes
+take, in one run.
 
     .venv/bin/python scripts/bench_gravity.py [--shape 128] [--devices 2] [--precision single] [--rounds 9]
 
-The other codes' step is kick-drift-kick on the values of the wave function with four of jaxdecomp's complex
-transforms, two for psi and two for the potential, as in Jaxion. Both steps run in a loop on the device and alternate;
-the result is the ratio of the medians. The parts of a step are timed separately, and their shares printed.
-"""
+The other codes' step is kick-drift-kick on the values of the wave function with four of jaxdecomp's
+complex transforms, two for psi and two for the potential, as in Jaxion. Both steps run in a loop on
+the device and alternate; the result is the ratio of the medians. The parts of a step are timed
+separately, and their shares printed."""
 
 import argparse
 import math
@@ -23,7 +24,10 @@ from jax import lax
 
 from simulator.cluster import discover
 from simulator.cluster.start import start
-from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson, SchrodingerPoissonSettings
+from simulator.physics.models.schrodinger_poisson import (
+    SchrodingerPoisson,
+    SchrodingerPoissonSettings,
+)
 from simulator.physics.stepping.splitting import DriftKickDrift
 from simulator.simulation.advance import beginning, step_of
 from simulator.spectral import Grid, make_transform
@@ -32,7 +36,8 @@ DT = 1e-4
 
 
 def peers_step(grid: Grid, devices: Any, dtype: Any) -> tuple[Callable, Callable]:
-    """The step (psi, potential) -> (psi, potential) on values, and a function that places initial values."""
+    """The step (psi, potential) -> (psi, potential) on values, and a function that places initial
+    values."""
     t = make_transform(grid, devices, dtype, backend="jaxdecomp", real=False, every=True)
     complex_type = np.result_type(dtype, np.complex64)
 
@@ -67,7 +72,9 @@ def timed(calls: dict[str, tuple[Callable, tuple]], rounds: int) -> dict[str, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", type=int, default=128)
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--precision", choices=("single", "double"), default="single")
@@ -78,7 +85,9 @@ def main() -> None:
     grid = Grid((options.shape,) * 3, dealias="none")
     dtype = np.dtype(np.float32 if options.precision == "single" else np.float64)
 
-    complex_, real = (make_transform(grid, cluster.devices, dtype, real=r, every=True) for r in (False, True))
+    complex_, real = (
+        make_transform(grid, cluster.devices, dtype, real=r, every=True) for r in (False, True)
+    )
     model = SchrodingerPoisson(SchrodingerPoissonSettings(), complex_, real)
     rng = np.random.default_rng(0)
     values = 1 + 0.1 * (rng.standard_normal(grid.shape) + 1j * rng.standard_normal(grid.shape))
@@ -97,12 +106,20 @@ def main() -> None:
         "ours": (loop(lambda s: (ours(s, DT),)), (state,)),
         "theirs": (loop(theirs), place(values)),
         "psi transforms": (jax.jit(lambda p: complex_.forward(complex_.inverse(p))), (psi,)),
-        "Poisson solve": (jax.jit(lambda d: real.inverse(model.potential(real.forward(d)))), (density,)),
-        "drifts": (jax.jit(lambda p: model.drift(model.drift({"psi": p}, duration), duration)), (psi,)),
+        "Poisson solve": (
+            jax.jit(lambda d: real.inverse(model.potential(real.forward(d)))),
+            (density,),
+        ),
+        "drifts": (
+            jax.jit(lambda p: model.drift(model.drift({"psi": p}, duration), duration)),
+            (psi,),
+        ),
     }
     medians = timed(calls, options.rounds)
     step, other = medians["ours"] / options.steps, medians["theirs"] / options.steps
-    print(f"{options.shape}^3, {options.precision} precision, {options.devices} devices, {os.cpu_count()} cores")
+    print(
+        f"{options.shape}^3, {options.precision} precision, {options.devices} devices, {os.cpu_count()} cores"
+    )
     print(f"schrodinger_poisson, drift_kick_drift       {1e3 * step:8.1f} ms per step")
     print(f"the same with jaxdecomp's complex transforms {1e3 * other:7.1f} ms per step")
     print(f"ratio {step / other:.2f}")

@@ -1,12 +1,13 @@
-"""The protocol of Mosaic (pasteurlabs/mosaic, problem navier_stokes_3d_grid) for this program and for exponax:
+"""The protocol of Mosaic (pasteurlabs/mosaic, problem navier_stokes_3d_grid) for this program and
+for exponax:
 
 python scripts/bench_mosaic.py fd | horizon | recovery | cost [--double] [--peer PYTHON]
 
-fd: gradients of sum(u^2) after 10 steps at 16^3 against central differences. horizon: the gradient after 40 ... 10240
-steps at 20^3. recovery: a random start at 16^3 from the state after 100 steps, L-BFGS from zero. cost: 50 steps at
-16^3 to 64^3 and their gradient. PYTHON is an environment's with exponax and optax, which then runs after this
-program. Starts, losses and lengths are Mosaic's; its noise comes from other random numbers.
-"""
+fd: gradients of sum(u^2) after 10 steps at 16^3 against central differences. horizon: the gradient
+after 40 ... 10240 steps at 20^3. recovery: a random start at 16^3 from the state after 100 steps,
+L-BFGS from zero. cost: 50 steps at 16^3 to 64^3 and their gradient. PYTHON is an environment's with
+exponax and optax, which then runs after this program. Starts, losses and lengths are Mosaic's; its
+noise comes from other random numbers."""
 
 import argparse
 import json
@@ -24,7 +25,8 @@ TINY = 1e-30
 
 
 def ours(n, nu, dt, precision, dealias="two_thirds"):
-    """(values, number of steps) -> values, (3, x, y, z): RK2, which keeps states as `differentiate` does."""
+    """(values, number of steps) -> values, (3, x, y, z): RK2, which keeps states as `differentiate`
+    does."""
     from simulator import Simulation, differentiate
     from simulator.config.load import parse_config
 
@@ -58,7 +60,8 @@ def taylor_green(n):
 
 
 def ring(n, seed):
-    """A random solenoidal velocity with the envelope exp(-(|k| - 2)^2 / 2) of its potential, largest speed 1."""
+    """A random solenoidal velocity with the envelope exp(-(|k| - 2)^2 / 2) of its potential,
+    largest speed 1."""
     k = np.stack(np.meshgrid(*[np.fft.fftfreq(n, 1 / n)] * 3, indexing="ij"))
     real, imaginary = np.random.default_rng(seed).standard_normal((2, 3, n, n, n))
     potential = (real + 1j * imaginary) * np.exp(-0.5 * (np.sqrt((k**2).sum(0)) - 2) ** 2)
@@ -70,7 +73,9 @@ def solenoidal(u):
     n = u.shape[-1]
     k = np.stack(np.meshgrid(*[np.fft.fftfreq(n, 1 / n)] * 3, indexing="ij"))
     modes, square = jnp.fft.fftn(u, axes=(1, 2, 3)), np.maximum((k**2).sum(0), 1)
-    return jnp.fft.ifftn(modes - k * (k * modes).sum(0) / square, axes=(1, 2, 3)).real.astype(u.dtype)
+    return jnp.fft.ifftn(modes - k * (k * modes).sum(0) / square, axes=(1, 2, 3)).real.astype(
+        u.dtype
+    )
 
 
 def fd(solver, precision):
@@ -81,7 +86,9 @@ def fd(solver, precision):
     ways /= np.sqrt((ways**2).sum((1, 2, 3, 4), keepdims=True))
     for relative in (5, 1, 1e-1, 1e-2, 1e-3, 1e-4):
         eps = relative * np.sqrt((u**2).mean())
-        central = np.array([float(energy(u + eps * v) - energy(u - eps * v)) / (2 * eps) for v in ways])
+        central = np.array(
+            [float(energy(u + eps * v) - energy(u - eps * v)) / (2 * eps) for v in ways]
+        )
         along = np.array([float(jnp.vdot(slopes, v)) for v in ways])
         found[relative] = float(np.median(abs(central - along) / (abs(central) + TINY)))
     return {"median relative error by eps": found, "best": min(found.values())}
@@ -90,7 +97,9 @@ def fd(solver, precision):
 def horizon(solver, precision):
     run, found = solver(20, 0.001, 0.05, precision), {}
     for steps in (40, 640, 10240):
-        compiled = jax.jit(jax.grad(lambda u, n=steps: jnp.sum(run(u, n) ** 2))).lower(jnp.asarray(taylor_green(20)))
+        compiled = jax.jit(jax.grad(lambda u, n=steps: jnp.sum(run(u, n) ** 2))).lower(
+            jnp.asarray(taylor_green(20))
+        )
         compiled, began = compiled.compile(), time.perf_counter()
         slopes = jax.block_until_ready(compiled(jnp.asarray(taylor_green(20))))
         found[steps] = {
@@ -161,7 +170,10 @@ def main():
     result = task(solver, "double" if given.double else "single")
     print("exponax" if given.exponax else "simulator", json.dumps(result, indent=1))
     if given.peer:
-        subprocess.run([given.peer, __file__, given.task, "--exponax", *["--double"] * given.double], check=True)
+        subprocess.run(
+            [given.peer, __file__, given.task, "--exponax", *["--double"] * given.double],
+            check=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Measures the cost of output: the time per step with a checkpoint every N steps and with none, in one run.
+"""Measures the cost of output: the time per step with a checkpoint every N steps and with none, in
+one run.
 
     scripts/bench_output.py [--size 128] [--every 20] [--rounds 5] [--devices 2] [--folder /scratch/me]
 
-The same simulation takes blocks of N steps in turns: without output, with a checkpoint written in the background (as
-in a run), and with a checkpoint written synchronously. The fastest block of each is printed, because other load on
-the machine only adds time. `copied`: the time for which the computation waits for the copy to the host.
-"""
+The same simulation takes blocks of N steps in turns: without output, with a checkpoint written in
+the background (as in a run), and with a checkpoint written synchronously. The fastest block of each
+is printed, because other load on the machine only adds time. `copied`: the time for which the
+computation waits for the copy to the host."""
 
 import argparse
 import shutil
@@ -27,13 +28,17 @@ MODES = ("without", "background", "waiting")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--every", type=int, default=20, help="steps between two checkpoints")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--precision", default="double", choices=("single", "double"))
-    parser.add_argument("--folder", type=Path, help="where to write; by default the system's temporary folder")
+    parser.add_argument(
+        "--folder", type=Path, help="where to write; by default the system's temporary folder"
+    )
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(dir=arguments.folder))
     try:
@@ -66,9 +71,13 @@ def _measure(arguments: argparse.Namespace, folder: Path) -> None:
     size = sum(p.stat().st_size for p in (folder / "checkpoints").rglob("*")) / len(copies)
     grid, steps = "x".join(map(str, simulation.grid.shape)), arguments.every // 4 * 4
     kind = simulation.cluster.devices[0].device_kind
-    print(f"{grid}, {arguments.precision}, {arguments.devices} {kind} devices, a checkpoint every {steps} steps")
+    print(
+        f"{grid}, {arguments.precision}, {arguments.devices} {kind} devices, a checkpoint every {steps} steps"
+    )
     print(f"{size / 1e6:.1f} MB each, copied in {statistics.median(copies) * 1e3:.0f} ms")
-    print(f"{'checkpoints':12} {'ms per step':>12} {'of the time without':>20} {'share of the run':>17}")
+    print(
+        f"{'checkpoints':12} {'ms per step':>12} {'of the time without':>20} {'share of the run':>17}"
+    )
     plain = min(times["without"])
     for mode in MODES:
         taken = min(times[mode])

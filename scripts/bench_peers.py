@@ -4,21 +4,22 @@
     .venv/bin/python scripts/bench_peers.py [--shapes 128,256] [--planes 256,1024] [--gradients 64] [--rounds 5]
         [--only navier_stokes] [--json FILE]
 
-Navier-Stokes RK4 from a Taylor-Green vortex: fluidsim's ns3d (FFTW, MPI, 2 ranks, double precision), the method
-published for JAX (complex transforms back to the input layout, 2 devices), and this program. The same in planes:
-fluidsim's ns2d with each of its parallel transforms, and this program. Schrodinger-Poisson steps of order 2 in single
-precision: Jaxion (2 devices), and this program. As many particles as points, moved by their gravity: JaxPM (cloud in
-cell, single and double precision, one device with all cores), and this program with the same weights and with its
-default, eight steps in a call of each. Fifty steps of order 2 from a Taylor-Green vortex in single precision, and the
-gradient of the final energy in the initial velocity: exponax (one device with all cores), and this program.
-Every contender is a separate process that waits for its turns without using a core; medians are compared. Contenders
-that solve the same flow must agree on its energy.
+Navier-Stokes RK4 from a Taylor-Green vortex: fluidsim's ns3d (FFTW, MPI, 2 ranks, double
+precision), the method published for JAX (complex transforms back to the input layout, 2 devices),
+and this program. The same in planes: fluidsim's ns2d with each of its parallel transforms, and this
+program. Schrodinger-Poisson steps of order 2 in single precision: Jaxion (2 devices), and this
+program. As many particles as points, moved by their gravity: JaxPM (cloud in cell, single and
+double precision, one device with all cores), and this program with the same weights and with its
+default, eight steps in a call of each. Fifty steps of order 2 from a Taylor-Green vortex in single
+precision, and the gradient of the final energy in the initial velocity: exponax (one device with
+all cores), and this program. Every contender is a separate process that waits for its turns without
+using a core; medians are compared. Contenders that solve the same flow must agree on its energy.
 
-At the first call, the other programs are installed into separate environments under --folder (from pip's configured
-index; Debian's FFTW for MPI is unpacked there too, nothing is installed in the system). A peer that cannot be
-installed is left out, with a line that says why. MPI with its compiler, a C++ compiler and FFTW are required:
-apt-get install g++ libfftw3-dev libopenmpi-dev openmpi-bin.
-"""
+At the first call, the other programs are installed into separate environments under --folder (from
+pip's configured index; Debian's FFTW for MPI is unpacked there too, nothing is installed in the
+system). A peer that cannot be installed is left out, with a line that says why. MPI with its
+compiler, a C++ compiler and FFTW are required: apt-get install g++ libfftw3-dev libopenmpi-dev
+openmpi-bin."""
 
 import argparse
 import contextlib
@@ -58,10 +59,13 @@ class Environment:
     ranks: int | None = None
 
 
-# ---- installing ------------------------------------------------------------------------------------------
+# ---- installing
+# ------------------------------------------------------------------------------------------
 
 
-def installed(folder: Path, packages: tuple[str, ...], environ: Mapping[str, str], probe: str) -> Path:
+def installed(
+    folder: Path, packages: tuple[str, ...], environ: Mapping[str, str], probe: str
+) -> Path:
     """The interpreter of an environment with these packages, created if missing. Raises Missing."""
     python = folder / "bin" / "python"
     if not python.exists():
@@ -75,32 +79,45 @@ def installed(folder: Path, packages: tuple[str, ...], environ: Mapping[str, str
 
 
 def _call(command: list[str], environ: Mapping[str, str], problem: str, **options: Any) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environ, **options)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | environ, **options
+    )
     if done.returncode:
-        lines = [x for x in (done.stderr + done.stdout).splitlines() if "rror" in x] or [done.stderr.strip()]
+        lines = [x for x in (done.stderr + done.stdout).splitlines() if "rror" in x] or [
+            done.stderr.strip()
+        ]
         raise Missing(f"{problem}: {lines[0].strip()}")
 
 
 def fluidsim(folder: Path) -> Environment:
     for name in ("mpirun", "mpicxx", "g++"):
         if shutil.which(name) is None:
-            raise Missing(f"{name} is missing: apt-get install g++ libfftw3-dev libopenmpi-dev openmpi-bin")
+            raise Missing(
+                f"{name} is missing: apt-get install g++ libfftw3-dev libopenmpi-dev openmpi-bin"
+            )
     root = folder / "debian"
     headers = list(root.rglob("fftw3-mpi.h")) or list(Path("/usr/include").glob("fftw3-mpi.h"))
     if not headers:
         root.mkdir(parents=True, exist_ok=True)
         if shutil.which("apt-get") is None:
-            raise Missing("FFTW for MPI is missing (fftw3-mpi.h), and so is apt-get, which could install it")
+            raise Missing(
+                "FFTW for MPI is missing (fftw3-mpi.h), and so is apt-get, which could install it"
+            )
         _call(["apt-get", "download", *DEBIAN], {}, f"{DEBIAN[0]} cannot be downloaded", cwd=root)
         for package in root.glob("*.deb"):
             _call(["dpkg", "-x", str(package), str(root)], {}, f"{package.name} cannot be unpacked")
         headers = list(root.rglob("fftw3-mpi.h"))
     libraries = ":".join(sorted({str(p.parent) for p in root.rglob("libfftw3_mpi.so*")}))
-    # Everything is compiled at installation, so that the ranks need not wait for one another, which may hang.
+    # Everything is compiled at installation, so that the ranks need not wait for one another, which
+    # may hang.
     environ = {"OMP_NUM_THREADS": "1", "TRANSONIC_NO_MPI": "1"}
     environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if libraries:
-        environ |= {"CPATH": str(headers[0].parent), "LIBRARY_PATH": libraries, "LD_LIBRARY_PATH": libraries}
+        environ |= {
+            "CPATH": str(headers[0].parent),
+            "LIBRARY_PATH": libraries,
+            "LD_LIBRARY_PATH": libraries,
+        }
     probe = "import fluidsim.solvers.ns3d.solver, fluidfft_fftwmpi, fluidfft_mpi_with_fftw"
     return Environment(installed(folder / "fluidsim", FLUIDSIM, environ, probe), environ, RANKS)
 
@@ -110,7 +127,9 @@ def jaxion(folder: Path) -> Environment:
 
 
 def jaxpm(folder: Path) -> Environment:
-    return Environment(installed(folder / "jaxpm", ("jaxpm==0.1.6", "packaging"), {}, "import jaxpm.pm"))
+    return Environment(
+        installed(folder / "jaxpm", ("jaxpm==0.1.6", "packaging"), {}, "import jaxpm.pm")
+    )
 
 
 def exponax(folder: Path) -> Environment:
@@ -121,7 +140,8 @@ def here(folder: Path) -> Environment:
     return Environment(Path(sys.executable), {"PYTHONPATH": str(HERE.parent)})
 
 
-# ---- measuring -------------------------------------------------------------------------------------------
+# ---- measuring
+# -------------------------------------------------------------------------------------------
 
 
 class Contender:
@@ -153,7 +173,9 @@ class Contender:
         assert self._process.stdout is not None and self._process.stderr is not None
         line = self._process.stdout.readline()
         if not line:
-            last = (self._process.stderr.read().strip().splitlines() or ["it ended without a message"])[-1]
+            last = (
+                self._process.stderr.read().strip().splitlines() or ["it ended without a message"]
+            )[-1]
             raise Missing(last)
         return json.loads(line)
 
@@ -166,7 +188,9 @@ class Contender:
 
 
 @contextlib.contextmanager
-def contenders(wanted: list[tuple[str, Any, dict[str, Any]]], folder: Path) -> Iterator[list[Contender]]:
+def contenders(
+    wanted: list[tuple[str, Any, dict[str, Any]]], folder: Path
+) -> Iterator[list[Contender]]:
     """The contenders that can be started; for each of the rest, prints the reason on stderr."""
     started: list[Contender] = []
     try:
@@ -182,7 +206,8 @@ def contenders(wanted: list[tuple[str, Any, dict[str, Any]]], folder: Path) -> I
 
 
 def compare(what: str, wanted: list, folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """One row per contender: its median time in seconds, and the ratios of this program's medians to that time."""
+    """One row per contender: its median time in seconds, and the ratios of this program's medians
+    to that time."""
     with contenders(wanted, folder) as started:
         for _ in range(rounds):
             for contender in started:
@@ -217,16 +242,26 @@ def _numbers(text: str) -> list[int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shapes", default="128", help="points along each side of a box, e.g. 128,256")
-    parser.add_argument("--planes", default="", help="points along each side of a plane, e.g. 256,1024")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--shapes", default="128", help="points along each side of a box, e.g. 128,256"
+    )
+    parser.add_argument(
+        "--planes", default="", help="points along each side of a plane, e.g. 256,1024"
+    )
     parser.add_argument("--gradients", default="", help="points along each side of a box, e.g. 64")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--devices", type=int, default=2, help="devices of each JAX program (default: 2)")
+    parser.add_argument(
+        "--devices", type=int, default=2, help="devices of each JAX program (default: 2)"
+    )
     parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--without", default="", help="peers to leave out, e.g. published,fluidsim")
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    parser.add_argument("--folder", type=Path, default=Path(cache) / "simulator-peers", help="for the peers")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(cache) / "simulator-peers", help="for the peers"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
     args = parser.parse_args()
     folder, left_out = args.folder.absolute(), args.without.split(",")
@@ -243,8 +278,13 @@ def main() -> int:
         ]
         wave = flow | single | {"what": "schrodinger_poisson", "dt": 1e-5}
         waves = [("jaxion_step.py", jaxion, wave), ("simulator_step.py", here, wave)]
-        # A call evaluates forces once more than it takes steps; in a run it takes the steps of about a second.
-        mesh = flow | single | {"what": "particles", "dt": 1e-5, "steps": max(1, round(8 * 128**3 / n**3))}
+        # A call evaluates forces once more than it takes steps; in a run it takes the steps of
+        # about a second.
+        mesh = (
+            flow
+            | single
+            | {"what": "particles", "dt": 1e-5, "steps": max(1, round(8 * 128**3 / n**3))}
+        )
         meshes = [
             ("jaxpm_step.py", jaxpm, mesh),
             ("simulator_step.py", here, mesh | {"matter": {"assignment": "cic"}}),

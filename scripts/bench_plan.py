@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Compares the planned with the measured duration of a step, for every model, on this machine's processors.
+"""Compares the planned with the measured duration of a step, for every model, on this machine's
+processors.
 
     .venv/bin/python scripts/bench_plan.py [--shapes 64,128] [--devices 1,2] [--models all]
         [--measured 32] [--cpu-time]
 
-A plan measures the run's own step on a grid of at most --measured points along an axis (128 in `simulator plan`) and
-extrapolates to larger grids. --cpu-time compares seconds of processor time per device, for a machine on which other
-programs run. simulator/docs/internals/planning.md holds the table.
-"""
+A plan measures the run's own step on a grid of at most --measured points along an axis (128 in
+`simulator plan`) and extrapolates to larger grids. --cpu-time compares seconds of processor time
+per device, for a machine on which other programs run. simulator/docs/internals/planning.md holds
+the table."""
 
 import argparse
 import time
@@ -56,19 +57,27 @@ def compare(config: RunConfig, devices: int, clock: Callable[[], float], largest
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shapes", default="64,128", help="points along an axis (default: 64,128)")
     parser.add_argument("--devices", default="1,2", help="numbers of devices (default: 1,2)")
     parser.add_argument("--models", default=",".join(CONFIGS), help="default: all")
-    parser.add_argument("--measured", type=int, default=32, help="points that a plan measures (default: 32)")
-    parser.add_argument("--cpu-time", action="store_true", help="time the processor's work, not the clock")
+    parser.add_argument(
+        "--measured", type=int, default=32, help="points that a plan measures (default: 32)"
+    )
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="time the processor's work, not the clock"
+    )
     args = parser.parse_args()
     prepare_virtual_devices()
     environment.apply("cpu", print)
     sides, counts = ([int(n) for n in text.split(",")] for text in (args.shapes, args.devices))
     cases = [(devices, precision) for devices in counts for precision in ("double", "single")]
     heads = [f"{precision}, {devices}" for devices, precision in cases]
-    rows: dict[tuple[str, int], list[str]] = {(m, n): [] for m in args.models.split(",") for n in sides}
+    rows: dict[tuple[str, int], list[str]] = {
+        (m, n): [] for m in args.models.split(",") for n in sides
+    }
     ratios = []
     for devices, precision in cases:
 
@@ -89,8 +98,12 @@ def main() -> None:
 
 def config_of(model: str, side: int, precision: str):
     file = Path(__file__).resolve().parents[1] / "configs" / f"{CONFIGS[model]}.yaml"
-    cfl = 0.1 if model == "self_gravitating_gas" else 0.4  # coarse grids do not follow its shocks for long
-    return load_config(file, [f"grid.shape={side},{side},{side}", f"precision={precision}", f"time.cfl={cfl}"])
+    cfl = (
+        0.1 if model == "self_gravitating_gas" else 0.4
+    )  # coarse grids do not follow its shocks for long
+    return load_config(
+        file, [f"grid.shape={side},{side},{side}", f"precision={precision}", f"time.cfl={cfl}"]
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Divides the time of a step on processors among native kernels, exchanges, and XLA's own loops and copies.
+"""Divides the time of a step on processors among native kernels, exchanges, and XLA's own loops and
+copies.
 
     .venv/bin/python scripts/bench_shares.py [--shape 128] [--steps 4] [--devices 2] [--only mhd,gas] [--json FILE]
 
-The times of all operations of a compiled step are taken from JAX's profiler and summed over the devices; exchanges
-include the time that a device waits for another one.
-"""
+The times of all operations of a compiled step are taken from JAX's profiler and summed over the
+devices; exchanges include the time that a device waits for another one."""
 
 import argparse
 import glob
@@ -28,11 +28,19 @@ from simulator.simulation.advance import Until
 FLOW = {"viscosity": 0.01}
 RANDOM = {"kind": "random", "peak": 4.0, "energy": 0.5, "seed": 1}
 SCALARS = [{"name": "dye", "diffusivity": 0.01, "mean_gradient": [0, 0, 1]}]
-GAS = {"kind": "self_gravitating_gas", "sound_speed": 1.0, "gravitational_constant": 0.01, "viscosity": 0.01}
+GAS = {
+    "kind": "self_gravitating_gas",
+    "sound_speed": 1.0,
+    "gravitational_constant": 0.01,
+    "viscosity": 0.01,
+}
 CASES = {
     "navier_stokes": ({"kind": "navier_stokes", **FLOW}, RANDOM),
     "scalars": ({"kind": "navier_stokes", **FLOW, "scalars": SCALARS}, RANDOM),
-    "boussinesq": ({"kind": "boussinesq", **FLOW, "diffusivity": 0.01, "stratification": 1.0}, RANDOM),
+    "boussinesq": (
+        {"kind": "boussinesq", **FLOW, "diffusivity": 0.01, "stratification": 1.0},
+        RANDOM,
+    ),
     "mhd": ({"kind": "mhd", **FLOW, "resistivity": 0.01}, RANDOM),
     "gas": (GAS, {"kind": "jeans_wave", "amplitude": 0.01}),
 }
@@ -40,7 +48,8 @@ PARTS = ("native kernels", "exchanges", "XLA's loops and copies")
 
 
 def part_of(operation: str) -> str | None:
-    """The part that an operation, a line of a compiled program, belongs to; None if it only contains others."""
+    """The part that an operation, a line of a compiled program, belongs to; None if it only
+    contains others."""
     kind = re.search(r"[\])}] ([a-z-]+)\(", operation)
     name = kind[1] if kind else ""
     if name in ("while", "conditional", "call"):
@@ -53,7 +62,12 @@ def part_of(operation: str) -> str | None:
 def shares(case: str, shape: int, steps: int, devices: int) -> dict[str, float]:
     """Seconds of a step in each of PARTS, all devices together."""
     model, initial = CASES[case]
-    run = {"model": model, "initial": initial, "grid": {"shape": [shape] * 3}, "time": {"stop": 1.0, "dt": 1e-4}}
+    run = {
+        "model": model,
+        "initial": initial,
+        "grid": {"shape": [shape] * 3},
+        "time": {"stop": 1.0, "dt": 1e-4},
+    }
     run["devices"] = {"platform": "cpu", "count": devices}
     simulation = Simulation(run_config_class().model_validate(run))
     until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(steps))
@@ -64,7 +78,9 @@ def shares(case: str, shape: int, steps: int, devices: int) -> dict[str, float]:
         (file,) = glob.glob(f"{folder}/**/*.trace.json.gz", recursive=True)
         with gzip.open(file) as opened:
             events = json.load(opened)["traceEvents"]
-    found = re.findall(r"^\s*(?:ROOT )?%(\S+) = (.*)$", simulation.compiled_loop().as_text(), re.MULTILINE)
+    found = re.findall(
+        r"^\s*(?:ROOT )?%(\S+) = (.*)$", simulation.compiled_loop().as_text(), re.MULTILINE
+    )
     program, total = dict(found), Counter(dict.fromkeys(PARTS, 0.0))
     for event in events:
         name = event.get("args", {}).get("hlo_op", event.get("name"))
@@ -74,7 +90,9 @@ def shares(case: str, shape: int, steps: int, devices: int) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", type=int, default=128)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--devices", type=int, default=2)

@@ -3,9 +3,9 @@
 
     .venv/bin/python scripts/bench_tracers.py [--shape 128] [--count 1e6] [--devices 2] [--precision double]
 
-Both loops run the same decaying turbulence with the same choice of dt and alternate; the result is the ratio of the
-smallest times, for every interpolation. Processor time excludes waiting, also for other programs on the machine.
-"""
+Both loops run the same decaying turbulence with the same choice of dt and alternate; the result is
+the ratio of the smallest times, for every interpolation. Processor time excludes waiting, also for
+other programs on the machine."""
 
 import argparse
 import os
@@ -58,7 +58,9 @@ class Loop:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", type=int, default=128)
     parser.add_argument("--count", type=float, default=1e6)
     parser.add_argument("--devices", type=int, default=2)

@@ -1,10 +1,11 @@
-"""Recovers the mass of the boson of wave dark matter from a noisy power spectrum, by gradients through the run.
+"""Recovers the mass of the boson of wave dark matter from a noisy power spectrum, by gradients
+through the run.
 
     python scripts/boson_mass.py [PICTURE.png]
 
-64^3 waves from a = 0.02 to z = 3. The data are the P(k) of a run with the true mass, with the noise of the number of
-modes of each shell; the start has the same phases. Every step of the fit is one gradient (secant method).
-"""
+64^3 waves from a = 0.02 to z = 3. The data are the P(k) of a run with the true mass, with the noise
+of the number of modes of each shell; the start has the same phases. Every step of the fit is one
+gradient (secant method)."""
 
 import sys
 import tempfile
@@ -16,7 +17,12 @@ import numpy as np
 
 from simulator import Simulation, differentiate, load_config
 
-TRUE, GUESS, STEPS, SHELLS = 0.1, 0.095, 80, 9  # masses in 1e-22 eV; beyond, P(k) is 1e-6 of the largest
+TRUE, GUESS, STEPS, SHELLS = (
+    0.1,
+    0.095,
+    80,
+    9,
+)  # masses in 1e-22 eV; beyond, P(k) is 1e-6 of the largest
 CASE = f"""
 model:
   kind: schrodinger_poisson
@@ -39,7 +45,10 @@ def main() -> None:
     path.write_text(CASE)
     config = load_config(path)
     run, measured, before = Simulation(config), {}, None
-    modes, k = (np.asarray(a)[1:SHELLS] for a in run.transform.layout.once(run.model.real.layout.shell_modes))
+    modes, k = (
+        np.asarray(a)[1:SHELLS]
+        for a in run.transform.layout.once(run.model.real.layout.shell_modes)
+    )
     begun = time.perf_counter(), time.process_time()
 
     def spectrum(state):
@@ -49,14 +58,23 @@ def main() -> None:
         return (modes / 4 * (spectrum(state) - measured["data"]) ** 2).sum()
 
     gradient = differentiate(run, misfit, steps=STEPS, dt=config.time.stop / STEPS)
-    computed = lambda mass: np.asarray(spectrum(gradient.states(both(jnp.float32(mass)), run.state)[0]))  # noqa: E731
-    measured["data"] = computed(TRUE) + np.sqrt(2 / modes) * np.random.default_rng(1).standard_normal(modes.shape)
+
+    def computed(mass):
+        return np.asarray(spectrum(gradient.states(both(jnp.float32(mass)), run.state)[0]))
+
+    measured["data"] = computed(TRUE) + np.sqrt(2 / modes) * np.random.default_rng(
+        1
+    ).standard_normal(modes.shape)
     mass = GUESS
     for number in range(12):
         value, slopes = gradient(both(mass))
         x, slope = np.log(mass), float(sum(slopes.values())) * mass  # by ln m
         print(f"{number}: m = {mass:.6f}, misfit {float(value):.4f}, slope {slope:.4g}", flush=True)
-        change = -0.05 * np.sign(slope) if before is None else -slope * (x - before[0]) / (slope - before[1])
+        change = (
+            -0.05 * np.sign(slope)
+            if before is None
+            else -slope * (x - before[0]) / (slope - before[1])
+        )
         before, mass = (x, slope), mass * np.exp(np.clip(change, -0.2, 0.2))
         if abs(change) < 1e-5:
             break

@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[1]
 
 def on_config(config: Any) -> Any:
     pages = {section: [f"{name}.md" for name in members] for section, members in sections().items()}
-    config.nav = [{section: names if len(names) > 1 else names[0]} for section, names in pages.items()]
+    config.nav = [
+        {section: names if len(names) > 1 else names[0]} for section, names in pages.items()
+    ]
     return config
 
 
@@ -46,4 +48,6 @@ def on_page_content(content: str, page: Any, **_: Any) -> None:
     text = re.sub(r"(?s)<(pre|code|math)\b.*?</\1>", "", content)
     text = html.unescape(re.sub(r"<[^>]+>", "", text))
     if found := UNREAD.search(text):
-        raise PluginError(f"{page.file.src_uri}: the page shows its Markdown: {found[0].strip()[:80]}")
+        raise PluginError(
+            f"{page.file.src_uri}: the page shows its Markdown: {found[0].strip()[:80]}"
+        )

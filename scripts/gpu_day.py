@@ -3,11 +3,11 @@
 
     scripts/gpu_day [--output DIR] [--minutes 9] [--platform gpu|cpu] [--shapes 256,512]
 
-A call begins where the last call stopped, and begins no part after --minutes; the next call tries a failed part once
-more. `DIR/gpu_day.json` holds the measurements, and `DIR/gpu_day.md` is a page made from them. The parts: the bytes
-that the device moves per second; the tests that need a GPU; a step of every model in both precisions, compared with
-the planned memory and time; the transforms; the largest grid that fits; a profile.
-"""
+A call begins where the last call stopped, and begins no part after --minutes; the next call tries a
+failed part once more. `DIR/gpu_day.json` holds the measurements, and `DIR/gpu_day.md` is a page
+made from them. The parts: the bytes that the device moves per second; the tests that need a GPU; a
+step of every model in both precisions, compared with the planned memory and time; the transforms;
+the largest grid that fits; a profile."""
 
 import argparse
 import json
@@ -62,12 +62,20 @@ class Part(NamedTuple):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, default=Path("outputs/gpu_day"), metavar="DIR")
-    parser.add_argument("--minutes", type=float, default=9.0, help="minutes after which no part begins (default: 9)")
+    parser.add_argument(
+        "--minutes", type=float, default=9.0, help="minutes after which no part begins (default: 9)"
+    )
     parser.add_argument("--platform", choices=("gpu", "cpu"), default="gpu")
-    parser.add_argument("--shapes", default="256,512", help="points along an axis (default: 256,512)")
-    parser.add_argument("--seconds", type=float, default=5.0, help="duration of each measurement (default: 5)")
+    parser.add_argument(
+        "--shapes", default="256,512", help="points along an axis (default: 256,512)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="duration of each measurement (default: 5)"
+    )
     args = parser.parse_args()
     try:
         sides = [int(n) for n in args.shapes.split(",")]
@@ -108,7 +116,12 @@ def parts_of(args: argparse.Namespace, sides: list[int]) -> Iterator[Part]:
     for side in sides:
         for model, name in MODELS.items():
             for precision in ("double", "single"):
-                given = [config(name), platform, f"grid.shape={side},{side},{side}", f"precision={precision}"]
+                given = [
+                    config(name),
+                    platform,
+                    f"grid.shape={side},{side},{side}",
+                    f"precision={precision}",
+                ]
                 file = args.output.resolve() / f"step-{model}-{side}-{precision}.json"
                 bench = [
                     "bench",
@@ -123,18 +136,40 @@ def parts_of(args: argparse.Namespace, sides: list[int]) -> Iterator[Part]:
                 ]
                 yield Part(f"step {model} {side} {precision}", [*simulator, *bench], file)
                 yield Part(
-                    f"plan {model} {side} {precision}", [*simulator, "plan", *given, "--devices", "1", "--json"]
+                    f"plan {model} {side} {precision}",
+                    [*simulator, "plan", *given, "--devices", "1", "--json"],
                 )
     for side in sides:
         for precision in ("double", "single"):
             file = args.output.resolve() / f"fft-{side}-{precision}.json"
-            shape = ["--shape", f"{side},{side},{side}", "--precision", precision, "--platform", args.platform]
-            bench = [sys.executable, str(ROOT / "scripts" / "bench_fft.py"), *shape, "--devices", "1"]
+            shape = [
+                "--shape",
+                f"{side},{side},{side}",
+                "--precision",
+                precision,
+                "--platform",
+                args.platform,
+            ]
+            bench = [
+                sys.executable,
+                str(ROOT / "scripts" / "bench_fft.py"),
+                *shape,
+                "--devices",
+                "1",
+            ]
             wanted = ["--seconds", str(args.seconds), "--json", str(file)]
             yield Part(f"transforms {side} {precision}", [*bench, *wanted], file)
-    yield Part("largest", [sys.executable, str(Path(__file__).resolve()), "--largest", platform, str(max(sides))])
+    yield Part(
+        "largest",
+        [sys.executable, str(Path(__file__).resolve()), "--largest", platform, str(max(sides))],
+    )
     trace = str(args.output.resolve() / "profile")
-    given = [config("taylor_green"), trace, platform, f"grid.shape={','.join([str(min(sides))] * 3)}"]
+    given = [
+        config("taylor_green"),
+        trace,
+        platform,
+        f"grid.shape={','.join([str(min(sides))] * 3)}",
+    ]
     yield Part("profile", [sys.executable, "-c", PROFILE, *given])
 
 
@@ -143,11 +178,16 @@ def config(name: str) -> str:
 
 
 def run(part: Part, tries: int) -> dict[str, Any]:
-    """Execute a part and return its result. A part is done when it has succeeded once or failed twice."""
+    """Execute a part and return its result. A part is done when it has succeeded once or failed
+    twice."""
     began = time.monotonic()
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    environ = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    }
     try:
-        done = subprocess.run(part.command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=LONGEST)
+        done = subprocess.run(
+            part.command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=LONGEST
+        )
         code, output, error = done.returncode, done.stdout, done.stderr
     except subprocess.TimeoutExpired:
         code, output, error = 124, "", f"took longer than {LONGEST} s"
@@ -164,7 +204,8 @@ def run(part: Part, tries: int) -> dict[str, Any]:
 
 
 def _json(output: str) -> Any:
-    """The JSON in a command's output: all of the output, or its last line; else the last line as text."""
+    """The JSON in a command's output: all of the output, or its last line; else the last line as
+    text."""
     lines = output.strip().splitlines() or [""]
     for text in (output, lines[-1]):
         try:
@@ -175,10 +216,20 @@ def _json(output: str) -> Any:
 
 
 def largest(platform: str, side: int) -> int:
-    """Try a step on the largest grid that fits by the plan, then on smaller grids; print the first that works."""
-    given = ["simulator", "plan", config("taylor_green"), platform, f"grid.shape={side},{side},{side}"]
+    """Try a step on the largest grid that fits by the plan, then on smaller grids; print the first
+    that works."""
+    given = [
+        "simulator",
+        "plan",
+        config("taylor_green"),
+        platform,
+        f"grid.shape={side},{side},{side}",
+    ]
     done = subprocess.run(
-        [sys.executable, "-m", *given, "--devices", "1", "--json"], capture_output=True, text=True, cwd=ROOT
+        [sys.executable, "-m", *given, "--devices", "1", "--json"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
     )
     planned = json.loads(done.stdout)["largest_shape"] if done.returncode == 0 else [side] * 3
     shape = list(planned)
@@ -197,7 +248,12 @@ def largest(platform: str, side: int) -> int:
             "--seconds",
             "1",
         ]
-        if subprocess.run([sys.executable, "-m", "simulator", *bench], capture_output=True, cwd=ROOT).returncode == 0:
+        if (
+            subprocess.run(
+                [sys.executable, "-m", "simulator", *bench], capture_output=True, cwd=ROOT
+            ).returncode
+            == 0
+        ):
             print(json.dumps({"planned": planned, "ran": shape}))
             return 0
         shape = [n * 15 // 16 for n in shape]
@@ -213,7 +269,10 @@ def page(found: dict[str, Any], sides: list[int], platform: str) -> str:
 
     machine = of("machine") or {}
     rate = machine.get("bandwidth", 0.0)
-    lines = [f"# A day on a {'GPU' if platform == 'gpu' else 'processor'}: {machine.get('kind', 'not measured')}", ""]
+    lines = [
+        f"# A day on a {'GPU' if platform == 'gpu' else 'processor'}: {machine.get('kind', 'not measured')}",
+        "",
+    ]
     if machine:
         lines += [f"Steps of `taylor_green` at 256³ move {rate / 1e9:.0f} GB/s on each device.", ""]
     if "tests" in found:
@@ -226,11 +285,16 @@ def page(found: dict[str, Any], sides: list[int], platform: str) -> str:
     for side in sides:
         for model in MODELS:
             for precision in ("double", "single"):
-                step, plan = of(f"step {model} {side} {precision}"), of(f"plan {model} {side} {precision}")
+                step, plan = (
+                    of(f"step {model} {side} {precision}"),
+                    of(f"plan {model} {side} {precision}"),
+                )
                 failed = found.get(f"step {model} {side} {precision}", {}).get("error")
                 if step is None:
                     if failed:
-                        lines.append(f"| {model} | {side}³ | {precision} | {failed[:80]} | | | | | |")
+                        lines.append(
+                            f"| {model} | {side}³ | {precision} | {failed[:80]} | | | | | |"
+                        )
                     continue
                 held = f"{step['resident'] + step['temporary']:.2f}"
                 row = [model, f"{side}³", precision, f"{1e3 * step['step']:.1f} ms"]
@@ -238,12 +302,21 @@ def page(found: dict[str, Any], sides: list[int], platform: str) -> str:
                     moved = plan["traffic_per_step"]
                     total = moved["bytes"]
                     share = total / step["step"] / rate if rate else 0.0
-                    row += [f"{1e3 * plan['seconds_per_step']:.1f} ms", f"{total / 1e9:.3g} GB", f"{share:.2f}"]
+                    row += [
+                        f"{1e3 * plan['seconds_per_step']:.1f} ms",
+                        f"{total / 1e9:.3g} GB",
+                        f"{share:.2f}",
+                    ]
                     row += [held, f"{plan['memory_per_point']:.2f}"]
                 else:
                     row += ["", "", "", held, ""]
                 lines.append("| " + " | ".join(row) + " |")
-    lines += ["", "Transforms of three components, median:", "", "| grid | precision | what | forward | inverse |"]
+    lines += [
+        "",
+        "Transforms of three components, median:",
+        "",
+        "| grid | precision | what | forward | inverse |",
+    ]
     lines.append("| --- | --- | --- | --- | --- |")
     for side in sides:
         for precision in ("double", "single"):
@@ -257,7 +330,10 @@ def page(found: dict[str, Any], sides: list[int], platform: str) -> str:
             f"Largest grid of `taylor_green`: planned {shapes['planned']}, a step was taken on {shapes['ran']}.",
         ]
     if of("profile") is not None:
-        lines += ["", "`profile/` beside this page holds a trace of three steps (TensorBoard, Perfetto)."]
+        lines += [
+            "",
+            "`profile/` beside this page holds a trace of three steps (TensorBoard, Perfetto).",
+        ]
     return "\n".join(lines) + "\n"
 
 

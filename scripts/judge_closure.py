@@ -1,15 +1,16 @@
 #!/usr/bin/env python
-"""Compare a closure of `train_closure.py` with the test runs of its data set, and draw training.png.
+"""Compare a closure of `train_closure.py` with the test runs of its data set, and draw
+training.png.
 
     python scripts/judge_closure.py CONFIG DATASET OUTPUT [--skip N] [key.path=value ...]
 
-Runs without a closure, with Smagorinsky's (in three dimensions), and with the untrained and the trained arrays begin
-at frame N of every test run. Printed for each: the error |u - target| / |target| of the velocity, averaged over all
-frames and at the last one; the factor by which it is below the error without a closure, as the ratio of these means
-and as the geometric mean over frames and runs; the mean over the shells of |log(E / E_target)|; and the error of the
-third-order longitudinal structure function S_3(r), relative to its largest value; spectra and S_3 are averaged over
-frames and runs.
-"""
+Runs without a closure, with Smagorinsky's (in three dimensions), and with the untrained and the
+trained arrays begin at frame N of every test run. Printed for each: the error |u - target| /
+|target| of the velocity, averaged over all frames and at the last one; the factor by which it is
+below the error without a closure, as the ratio of these means and as the geometric mean over frames
+and runs; the mean over the shells of |log(E / E_target)|; and the error of the third-order
+longitudinal structure function S_3(r), relative to its largest value; spectra and S_3 are averaged
+over frames and runs."""
 
 import argparse
 from pathlib import Path
@@ -22,7 +23,8 @@ from simulator import Simulation, load_config
 
 
 def structure(simulation, frames):
-    """S_3 = <((u(x + r) - u(x)) . r / |r|)^3> at r = 1, 2, ... spacings along the axes, of all frames."""
+    """S_3 = <((u(x + r) - u(x)) . r / |r|)^3> at r = 1, 2, ... spacings along the axes, of all
+    frames."""
     shape = simulation.config.grid.shape
     cut, axes = (..., *(slice(n) for n in shape)), range(len(shape))
     decode, total = jax.jit(simulation.transform.inverse), 0.0
@@ -35,12 +37,18 @@ def structure(simulation, frames):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("config"), parser.add_argument("dataset"), parser.add_argument("output", type=Path)
+    (
+        parser.add_argument("config"),
+        parser.add_argument("dataset"),
+        parser.add_argument("output", type=Path),
+    )
     parser.add_argument("overrides", nargs="*"), parser.add_argument("--skip", type=int, default=0)
     given = parser.parse_args()
 
     def simulation(*more):
-        return Simulation(load_config(given.config, [*given.overrides, *more]), report=lambda _: None)
+        return Simulation(
+            load_config(given.config, [*given.overrides, *more]), report=lambda _: None
+        )
 
     own, trained = simulation(), simulation(f"{KEY}={given.output / 'arrays.npz'}")
     cases = {"no closure": simulation("model.subgrid=null"), "untrained": own, "trained": trained}
@@ -51,7 +59,9 @@ def main():
     target = np.asarray(spectrum(windows[:, 1:])).mean((0, 1)), structure(own, windows[:, 1:])
     found = {}
     for name, case in cases.items():
-        squares, u = jax.jit(jax.vmap(unrolled(case, round(apart / dt), dt), (None, 0)))(None, windows)
+        squares, u = jax.jit(jax.vmap(unrolled(case, round(apart / dt), dt), (None, 0)))(
+            None, windows
+        )
         errors = np.sqrt(np.asarray(squares))
         found[name] = errors, np.asarray(spectrum(u)).mean((0, 1)), structure(own, u)
         none = found["no closure"][0]

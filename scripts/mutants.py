@@ -1,11 +1,12 @@
-"""Measures how many random mutants of the package the tests kill; the tests that execute a mutant's line are run.
+"""Measures how many random mutants of the package the tests kill; the tests that execute a mutant's
+line are run.
 
     python scripts/mutants.py cover               # run the default tier; record which test file executes which line
     python scripts/mutants.py run 100 --seed 1    # print for each mutant the test that killed it, or SURVIVED
 
-A mutant differs from the package in one place: another operator, comparison, number or truth value, or a missing
-statement. A mutant is killed if a test fails or does not end. The script needs the package `coverage`.
-"""
+A mutant differs from the package in one place: another operator, comparison, number or truth value,
+or a missing statement. A mutant is killed if a test fails or does not end. The script needs the
+package `coverage`."""
 
 import argparse
 import ast
@@ -26,14 +27,30 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("physics", "spectral", "archive")
 FOLDER = Path(os.environ.get("MUTANTS", ROOT / "outputs/mutants"))
 MOST_SECONDS = 400
-"""Limit for the tests of one mutant. Files named after the module run first, then those of its room."""
+"""Limit for the tests of one mutant. Files named after the module run first, then those of its
+room."""
 
 SWAPS = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
-    ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
-}  # fmt: skip
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
 
 
 def pytest_configure(config: Any) -> None:
@@ -82,7 +99,8 @@ def changed(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def mutants(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Line, difference and text of every mutant of a file. Messages, annotations and docstrings are not mutated."""
+    """Line, difference and text of every mutant of a file. Messages, annotations and docstrings are
+    not mutated."""
     text = path.read_text()
     starts = [0]
     for line in text.splitlines(keepends=True):
@@ -142,16 +160,32 @@ def seconds() -> dict[str, float]:
 
 
 def tried(place: Path, file: str, text: str, tests: list[str], limit: float) -> str:
-    """The first failing test, or another reason why the mutant is killed; empty if the mutant survives."""
+    """The first failing test, or another reason why the mutant is killed; empty if the mutant
+    survives."""
     original = (place / file).read_text()
     (place / file).write_text(text)
     path = os.pathsep.join((str(place), str(place / "tests")))
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        *tests,
+    ]
     try:
         ended = subprocess.run(
-            command, cwd=place, capture_output=True, text=True, timeout=limit,
+            command,
+            cwd=place,
+            capture_output=True,
+            text=True,
+            timeout=limit,
             env={**os.environ, "PYTHONPATH": path, "SIMULATOR_TESTS_CACHE": str(FOLDER / "cache")},
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired:
         return f"does not end in {limit:.0f} s"
     finally:
@@ -166,22 +200,32 @@ def judged(number: int, seed: int, jobs: int) -> None:
     lines, spent = executed(), seconds()
     # Modules that no test executes are mutated too; their mutants survive.
     files = sorted(p for room in ROOMS for p in (ROOT / "simulator" / room).rglob("*.py"))
-    drawn = random.Random(seed).sample([(p, *mutant) for p in files for mutant in mutants(p)], number)
+    drawn = random.Random(seed).sample(
+        [(p, *mutant) for p in files for mutant in mutants(p)], number
+    )
     places = [Path(tempfile.mkdtemp(prefix="simulator-mutants-")) for _ in range(jobs)]
     for place in places:
         shutil.copytree(
-            ROOT, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".venv", ".git", "mutants", "__pycache__")
+            ROOT,
+            place,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns(".venv", ".git", "mutants", "__pycache__"),
         )
     free = list(places)
 
     def one(path: Path, line: int, difference: str, text: str) -> bool:
         file = str(path.relative_to(ROOT))
         tests, total, known = [], 0.0, lines.get(file, {})
-        # A line that is executed when its module is imported belongs to no test: then all tests of the module.
+        # A line that is executed when its module is imported belongs to no test: then all tests of
+        # the module.
         found = known.get(line) or set().union(*known.values())
 
         def distance(test: str) -> tuple[bool, bool, float]:
-            return path.stem not in test, path.relative_to(ROOT).parts[1] not in test, spent.get(test, 0.0)
+            return (
+                path.stem not in test,
+                path.relative_to(ROOT).parts[1] not in test,
+                spent.get(test, 0.0),
+            )
 
         for test in sorted(found, key=distance):
             tests.append(test)
@@ -203,7 +247,9 @@ def judged(number: int, seed: int, jobs: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("what", choices=("cover", "run"))
     parser.add_argument("number", type=int, nargs="?", default=100)
     parser.add_argument("--seed", type=int, default=1)
@@ -215,7 +261,9 @@ def main() -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
     plugin = os.pathsep.join((str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")))
     command = [ROOT / "scripts/test", "-p", "mutants"]
-    sys.exit(subprocess.call(command, env={**os.environ, "PYTHONPATH": plugin, "MUTANTS": str(FOLDER)}))
+    sys.exit(
+        subprocess.call(command, env={**os.environ, "PYTHONPATH": plugin, "MUTANTS": str(FOLDER)})
+    )
 
 
 if __name__ == "__main__":

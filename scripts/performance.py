@@ -1,15 +1,15 @@
 #!/usr/bin/env python
-"""Writes the measured tables of simulator/docs/performance.md from the benchmarks' files in scripts/measured.
+"""Writes the measured tables of simulator/docs/performance.md from the benchmarks' files in
+scripts/measured.
 
     simulator bench step configs/taylor_green.yaml --json scripts/measured/step_64.json
     scripts/bench_peers.py --json scripts/measured/peers_128.json
     scripts/bench_fft.py --shape 128,128,128 --json scripts/measured/others_128.json
     scripts/performance.py [--check]
 
-Every file step_*.json is a row of the table of steps. Every other file is a table: others_*.json compares transforms,
-and peers_*.json steps, with those of other programs; shares_*.json
-divides steps. With --check nothing is written, and the exit code is 1 if the
-page differs from the files.
+Every file step_*.json is a row of the table of steps. Every other file is a table: others_*.json
+compares transforms, and peers_*.json steps, with those of other programs; shares_*.json divides
+steps. With --check nothing is written, and the exit code is 1 if the page differs from the files.
 """
 
 import argparse
@@ -29,7 +29,8 @@ Results = Sequence[Mapping[str, Any]]
 
 
 def circumstances(results: Results) -> list[str]:
-    """A sentence for each machine and day. A load above the number of cores shows that other programs ran then."""
+    """A sentence for each machine and day. A load above the number of cores shows that other
+    programs ran then."""
     together: dict[str, list[float]] = {}
     for result in results:
         m = result["measured"]
@@ -87,7 +88,9 @@ def steps(results: Results) -> list[str]:
     return [*circumstances(results), "", *table(head, rows), "", "```console", *commands, "```"]
 
 
-def section(result: Mapping[str, Any], head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def section(
+    result: Mapping[str, Any], head: Sequence[str], rows: Sequence[Sequence[str]]
+) -> list[str]:
     """The table of one file, with its circumstances and its command."""
     command = ["```console", f"$ {result['measured']['command']}", "```"]
     return [*circumstances([result]), "", *table(head, rows), "", *command, ""]
@@ -109,7 +112,13 @@ def transforms(results: Results) -> list[str]:
             for row in r["transforms"]
         ]
         what = f"{shape(r)}, {r['precision']}, {r['devices']} devices"
-        head = (what, "there and back", "against the first", "sends a device, forward", "temporary / input")
+        head = (
+            what,
+            "there and back",
+            "against the first",
+            "sends a device, forward",
+            "temporary / input",
+        )
         lines += section(r, head, rows)
     return lines[:-1]
 
@@ -136,7 +145,10 @@ def shares(results: Results) -> list[str]:
     for r in results:
         parts = list(r["rows"][0]["seconds"])
         rows = [
-            [row["step"], *(f"{row['seconds'][part] / sum(row['seconds'].values()):.0%}" for part in parts)]
+            [
+                row["step"],
+                *(f"{row['seconds'][part] / sum(row['seconds'].values()):.0%}" for part in parts),
+            ]
             for row in r["rows"]
         ]
         lines += section(r, ("step, double", *parts), rows)
@@ -158,20 +170,29 @@ def written(page: str, folder: Path) -> str:
         begin, end = f"<!-- measured: {name} -->", f"<!-- end: {name} -->"
         pattern = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
         if len(pattern.findall(page)) != 1 or not results:
-            raise SystemExit(f"{PAGE.name} needs one part {begin} ... {end}, and {folder} a file {name}_*.json")
+            raise SystemExit(
+                f"{PAGE.name} needs one part {begin} ... {end}, and {folder} a file {name}_*.json"
+            )
         text = "\n".join([begin, *make(results), end])
         page = pattern.sub(lambda _, text=text: text, page)
     return page
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page differs")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 if the page differs"
+    )
     args = parser.parse_args(arguments)
     before = PAGE.read_text()
     after = written(before, FILES)
     if args.check and after != before:
-        print(f"{PAGE}: differs from the files in {FILES}; run scripts/performance.py", file=sys.stderr)
+        print(
+            f"{PAGE}: differs from the files in {FILES}; run scripts/performance.py",
+            file=sys.stderr,
+        )
         return 1
     if not args.check:
         PAGE.write_text(after)

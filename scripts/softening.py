@@ -1,11 +1,11 @@
 #!/usr/bin/env python
-"""Compares softening lengths of particles: linear growth by wavenumber, and the force between two particles.
+"""Compares softening lengths of particles: linear growth by wavenumber, and the force between two
+particles.
 
     python scripts/softening.py PICTURE.png
 
-16^3 particles on as many cells grow from a = 0.02 to 1. Forces at random positions and in random directions are
-compared with Ewald's sum (Ann. Phys. 369, 253 (1921)).
-"""
+16^3 particles on as many cells grow from a = 0.02 to 1. Forces at random positions and in random
+directions are compared with Ewald's sum (Ann. Phys. 369, 253 (1921))."""
 
 import sys
 import tempfile
@@ -46,10 +46,17 @@ def simulation(softening: str) -> Simulation:
 
 
 def growth(run: Simulation) -> np.ndarray:
-    """Growth of the density in shells below the Nyquist wavenumber, divided by the growth of linear theory."""
+    """Growth of the density in shells below the Nyquist wavenumber, divided by the growth of linear
+    theory."""
     background = run.model.background
-    end = jax.jit(lambda s: jax.lax.fori_loop(0, 87, lambda i, s: run.step(s, background.time_of(1.0) / 87), s))
-    begun, grown = (np.asarray(run.spectra(s)["dark_density_power"]) for s in (run.state, end(run.state)))
+    end = jax.jit(
+        lambda s: jax.lax.fori_loop(
+            0, 87, lambda i, s: run.step(s, background.time_of(1.0) / 87), s
+        )
+    )
+    begun, grown = (
+        np.asarray(run.spectra(s)["dark_density_power"]) for s in (run.state, end(run.state))
+    )
     shells = slice(1, SIDE // 2)
     return np.sqrt(grown[shells] / begun[shells]) * background.growth(0.02) / background.growth(1.0)
 
@@ -65,7 +72,9 @@ def ewald(away: np.ndarray) -> np.ndarray:
     modes = np.stack(np.meshgrid(*[np.arange(-10, 11)] * 3), -1).reshape(-1, 3)
     k = 2 * np.pi / SIDE * modes[(modes**2).sum(1) > 0]
     k2 = (k**2).sum(1)
-    return force - 4 * np.pi / SIDE**3 * np.sin(away @ k.T) @ (k * (np.exp(-k2 / (4 * alpha**2)) / k2)[:, None])
+    return force - 4 * np.pi / SIDE**3 * np.sin(away @ k.T) @ (
+        k * (np.exp(-k2 / (4 * alpha**2)) / k2)[:, None]
+    )
 
 
 def forces(run: Simulation, repeats: int = 4) -> np.ndarray:
@@ -77,7 +86,9 @@ def forces(run: Simulation, repeats: int = 4) -> np.ndarray:
     @jax.jit
     def pulled(places: jax.Array) -> jax.Array:
         records = {"position": places, "velocity": jnp.zeros_like(places), "mass": mass}
-        kicked, _ = run.model.kick({"dark": begun.with_records(records)}, jnp.float64(0), jnp.float64(1))
+        kicked, _ = run.model.kick(
+            {"dark": begun.with_records(records)}, jnp.float64(0), jnp.float64(1)
+        )
         return kicked["dark"].records["velocity"]
 
     each, squares = (count - 1) // len(DISTANCES), []
@@ -88,7 +99,9 @@ def forces(run: Simulation, repeats: int = 4) -> np.ndarray:
         places[1 : len(ways) + 1] += ways
         found = np.asarray(pulled(jnp.asarray(places.T % SIDE))).T[1 : len(ways) + 1]
         exact = ewald(ways)
-        squares.append((((found - exact) ** 2).sum(1) / (exact**2).sum(1)).reshape(-1, each).mean(1))
+        squares.append(
+            (((found - exact) ** 2).sum(1) / (exact**2).sum(1)).reshape(-1, each).mean(1)
+        )
     return np.sqrt(np.mean(squares, 0))
 
 
@@ -103,7 +116,12 @@ def main(path: str) -> None:
         right.semilogy(DISTANCES, errors, "o-", ms=3)
     for reach, part in ((0.25, 0.03), (0.5, 0.1)):
         left.fill_between([0, reach], 1 - part, 1 + part, color="0.5", alpha=0.2, lw=0)
-    left.set(xlabel="k / Nyquist wavenumber", ylabel="growth / linear theory", xlim=(0, 0.9), ylim=(0, 1.25))
+    left.set(
+        xlabel="k / Nyquist wavenumber",
+        ylabel="growth / linear theory",
+        xlim=(0, 0.9),
+        ylim=(0, 1.25),
+    )
     left.legend(title="softening", frameon=False)
     right.set(xlabel="distance / grid spacing", ylabel="error of the force between two")
     right.grid(alpha=0.3)

@@ -1,14 +1,15 @@
 #!/usr/bin/env python
-"""Train the arrays of a python closure through the solver, on the velocities of a data set of `simulator dataset`.
+"""Train the arrays of a python closure through the solver, on the velocities of a data set of
+`simulator dataset`.
 
     python scripts/train_closure.py CONFIG DATASET OUTPUT [--frames 1,2,4,8] [--updates 100] ... [key.path=value ...]
 
-CONFIG is the coarse run with its closure. The start and the targets are frames of the data set, restricted to the
-modes of the coarse grid. The loss is the mean over the frames of |u - target|^2 / |target|^2, plus `--spectrum` times
-the mean over the shells of the squared logarithm of the ratio of the energies, averaged over the batch. The stages of
-the curriculum unroll more and more frames. OUTPUT/arrays.npz are the trained arrays for `model.subgrid.arrays`;
-`judge_closure.py` draws them. A killed training continues with the same numbers.
-"""
+CONFIG is the coarse run with its closure. The start and the targets are frames of the data set,
+restricted to the modes of the coarse grid. The loss is the mean over the frames of |u - target|^2 /
+|target|^2, plus `--spectrum` times the mean over the shells of the squared logarithm of the ratio
+of the energies, averaged over the batch. The stages of the curriculum unroll more and more frames.
+OUTPUT/arrays.npz are the trained arrays for `model.subgrid.arrays`; `judge_closure.py` draws them.
+A killed training continues with the same numbers."""
 
 import argparse
 import os
@@ -30,23 +31,35 @@ def coarse(values, shape):
     """Values (..., x, y, z) on the points of a coarser grid, by their Fourier modes."""
     axes, fine = tuple(range(-len(shape), 0)), values.shape[-len(shape) :]
     modes = np.fft.fftshift(np.fft.fftn(values, axes=axes), axes)
-    kept = modes[(..., *(slice((m - n) // 2, (m - n) // 2 + n) for m, n in zip(fine, shape, strict=True)))]
-    return np.fft.ifftn(np.fft.ifftshift(kept, axes), axes=axes).real * np.prod(shape) / np.prod(fine)
+    kept = modes[
+        (..., *(slice((m - n) // 2, (m - n) // 2 + n) for m, n in zip(fine, shape, strict=True)))
+    ]
+    return (
+        np.fft.ifftn(np.fft.ifftshift(kept, axes), axes=axes).real * np.prod(shape) / np.prod(fine)
+    )
 
 
 def read(simulation, dataset, split, skip=0):
-    """The time between frames, and the velocity's coefficients (trajectory, frame, ...) on the coarse grid."""
+    """The time between frames, and the velocity's coefficients (trajectory, frame, ...) on the
+    coarse grid."""
     encode, runs = jax.jit(lambda u: simulation.state_from({"velocity": u}).fields["velocity"]), []
     for path in sorted((Path(dataset) / "data" / split).glob("*.hdf5")):
         with h5py.File(path) as file:
             times, stored = file["dimensions/time"][...], file["t1_fields/velocity"]
-            frames = ((np.moveaxis(stored[i, j], -1, 0) for j in range(skip, len(times))) for i in range(len(stored)))
-            runs += [jnp.stack([encode(coarse(u, simulation.config.grid.shape)) for u in run]) for run in frames]
+            frames = (
+                (np.moveaxis(stored[i, j], -1, 0) for j in range(skip, len(times)))
+                for i in range(len(stored))
+            )
+            runs += [
+                jnp.stack([encode(coarse(u, simulation.config.grid.shape)) for u in run])
+                for run in frames
+            ]
     return float(times[1] - times[0]), jnp.stack(runs)
 
 
 def unrolled(simulation, steps, dt):
-    """(arrays or None, frames) -> the errors |u - target|^2 / |target|^2 and u after the first of `frames`."""
+    """(arrays or None, frames) -> the errors |u - target|^2 / |target|^2 and u after the first of
+    `frames`."""
     square = lambda u: simulation.transform.layout.inner(u, u).sum()  # noqa: E731
 
     def run(arrays, frames):
@@ -64,7 +77,8 @@ def unrolled(simulation, steps, dt):
 
 
 def spectrum_of(simulation):
-    """The velocity's coefficients -> the energies of the whole shells k = 1, 2, ... that the grid keeps."""
+    """The velocity's coefficients -> the energies of the whole shells k = 1, 2, ... that the grid
+    keeps."""
     shells = slice(1, int(simulation.grid.largest_wavenumber) + 1)
     return lambda u: simulation.model.spectra({"velocity": u})["kinetic_energy"][shells]
 
@@ -72,7 +86,11 @@ def spectrum_of(simulation):
 def options(doc, **more):
     """The command line: CONFIG, DATASET, OUTPUT, overrides of keys, and the training's numbers."""
     parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
-    parser.add_argument("config"), parser.add_argument("dataset"), parser.add_argument("output", type=Path)
+    (
+        parser.add_argument("config"),
+        parser.add_argument("dataset"),
+        parser.add_argument("output", type=Path),
+    )
     parser.add_argument("overrides", nargs="*")
     defaults = {"frames": "1,2,4,8", "updates": "100", "batch": 8, "rate": 3e-3, "skip": 0}
     for name, value in (defaults | more).items():
@@ -88,7 +106,8 @@ def stages_of(given):
 
 
 def fit(given, loss, arrays, data, rate):
-    """Lowers loss(arrays, windows) of random windows (batch, frames + 1, ...) of the trajectories in `data`."""
+    """Lowers loss(arrays, windows) of random windows (batch, frames + 1, ...) of the trajectories
+    in `data`."""
     optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
 
     @jax.jit
@@ -102,7 +121,10 @@ def fit(given, loss, arrays, data, rate):
     given.output.mkdir(parents=True, exist_ok=True)
     if checkpoint.exists():
         with np.load(checkpoint) as stored:
-            losses, leaves = list(stored["losses"]), [jnp.asarray(stored[f"leaf{i}"]) for i in range(len(leaves))]
+            losses, leaves = (
+                list(stored["losses"]),
+                [jnp.asarray(stored[f"leaf{i}"]) for i in range(len(leaves))],
+            )
     arrays, memory = jax.tree.unflatten(tree, leaves)
     for update in range(len(losses), len(lengths)):
         length, random = lengths[update], np.random.default_rng(update)
@@ -112,7 +134,10 @@ def fit(given, loss, arrays, data, rate):
         arrays, memory, value = updated(arrays, memory, windows)
         losses.append(float(value))
         if (update + 1) % max(10, len(lengths) // 100) == 0 or update + 1 == len(lengths):
-            print(f"update {update + 1}, {length} frames: loss {np.mean(losses[-10:]):.4g}", flush=True)
+            print(
+                f"update {update + 1}, {length} frames: loss {np.mean(losses[-10:]):.4g}",
+                flush=True,
+            )
             stored = {f"leaf{i}": leaf for i, leaf in enumerate(jax.tree.leaves((arrays, memory)))}
             np.savez(given.output / "new.npz", losses=losses, **stored)
             os.replace(given.output / "new.npz", checkpoint)

@@ -1,14 +1,15 @@
 #!/usr/bin/env python
-"""Train a network that corrects a coarse flow in a plane between steps, judge it on the test runs, and draw it.
+"""Train a network that corrects a coarse flow in a plane between steps, judge it on the test runs,
+and draw it.
 
     python scripts/train_corrector.py CONFIG DATASET OUTPUT [--frames 1,4] [--updates 2000,200] ... [key=value ...]
 
-CONFIG is the coarse run, and the data set of `simulator dataset` holds the flow on a finer grid. From frame to frame
-the coarse flow takes its steps, then the network adds the curl of a stream function. The loss is the squared error of
-the velocity after every frame over that without a correction, where the latter counts at least as much as its mean
-over the batch. A killed training continues with the same numbers. OUTPUT/corrector.png compares runs over all frames
-of the test runs, OUTPUT/arrays.npz are the weights.
-"""
+CONFIG is the coarse run, and the data set of `simulator dataset` holds the flow on a finer grid.
+From frame to frame the coarse flow takes its steps, then the network adds the curl of a stream
+function. The loss is the squared error of the velocity after every frame over that without a
+correction, where the latter counts at least as much as its mean over the batch. A killed training
+continues with the same numbers. OUTPUT/corrector.png compares runs over all frames of the test
+runs, OUTPUT/arrays.npz are the weights."""
 
 from functools import partial
 from itertools import pairwise
@@ -36,23 +37,32 @@ def weights():
 
 
 def convolved(x, kernel):
-    """A periodic convolution of x (x, y, channel); Fourier transforms are eight times as fast as loops."""
+    """A periodic convolution of x (x, y, channel); Fourier transforms are eight times as fast as
+    loops."""
     shape, reach = x.shape[:2], KERNEL // 2
     padded = jnp.zeros((*shape, *kernel.shape[2:])).at[:KERNEL, :KERNEL].set(kernel)
     turned = partial(jnp.fft.rfft2, axes=(0, 1))
-    modes = jnp.einsum("xyi,xyio->xyo", turned(x), turned(jnp.roll(padded, (-reach, -reach), (0, 1))))
+    modes = jnp.einsum(
+        "xyi,xyio->xyo", turned(x), turned(jnp.roll(padded, (-reach, -reach), (0, 1)))
+    )
     return jnp.fft.irfft2(modes, shape, (0, 1))
 
 
 def correction(layers, velocity):
-    """The change of a velocity (2, x, y) in a box of 2 pi: the curl of a stream function, from a stress."""
+    """The change of a velocity (2, x, y) in a box of 2 pi: the curl of a stream function, from a
+    stress."""
     n, m = velocity.shape[1:]
     kx, ky = jnp.fft.fftfreq(n, 1 / n)[:, None], jnp.fft.rfftfreq(m, 1 / m)
     square = kx**2 + ky**2
     u, v = jnp.fft.rfft2(velocity)
     vorticity = 1j * (kx * v - ky * u)
     psi = vorticity / jnp.maximum(square, 1)
-    parts = [vorticity / 3, 2 * kx * ky * psi / 3, (ky**2 - kx**2) * psi / 3, square * vorticity / 100]
+    parts = [
+        vorticity / 3,
+        2 * kx * ky * psi / 3,
+        (ky**2 - kx**2) * psi / 3,
+        square * vorticity / 100,
+    ]
     x = jnp.stack([jnp.fft.irfft2(part, (n, m)) for part in parts], -1)
     for layer in layers[:-1]:
         x = jax.nn.silu(convolved(x, layer["w"]) + layer["b"])
@@ -62,17 +72,20 @@ def correction(layers, velocity):
 
 
 def unrolled(simulation, steps, dt):
-    """(layers or None, frames) -> the errors |u - target|^2 / |target|^2 and u after the first of `frames`."""
+    """(layers or None, frames) -> the errors |u - target|^2 / |target|^2 and u after the first of
+    `frames`."""
     square = lambda u: simulation.transform.layout.inner(u, u).sum()  # noqa: E731
 
     def interval(layers, u):
         state = simulation.begin({"velocity": u})
-        u = jax.lax.scan(lambda state, _: (simulation.step(state, dt), None), state, None, steps)[0].fields[
-            "velocity"
-        ]
+        u = jax.lax.scan(lambda state, _: (simulation.step(state, dt), None), state, None, steps)[
+            0
+        ].fields["velocity"]
         if layers is None:
             return u
-        change = correction(layers, simulation.transform.inverse(u).reshape(2, *simulation.config.grid.shape))
+        change = correction(
+            layers, simulation.transform.inverse(u).reshape(2, *simulation.config.grid.shape)
+        )
         return u + simulation.state_from({"velocity": change}).fields["velocity"]
 
     def run(layers, frames):
@@ -99,7 +112,9 @@ def images(simulation, data):
             found += [reflected(u, axis) for u in found]
         return jnp.stack([simulation.state_from({"velocity": u}).fields["velocity"] for u in found])
 
-    return jnp.concatenate(list(jax.jit(lambda data: jnp.moveaxis(jax.lax.map(jax.vmap(all_of), data), 2, 0))(data)))
+    return jnp.concatenate(
+        list(jax.jit(lambda data: jnp.moveaxis(jax.lax.map(jax.vmap(all_of), data), 2, 0))(data))
+    )
 
 
 def main():
@@ -121,13 +136,19 @@ def main():
     found = {"without": every(None, tests), "corrected": every(layers, tests)}
     errors = {name: np.sqrt(np.asarray(squares)) for name, (squares, _) in found.items()}
     for name, error in errors.items():
-        print(f"{name:10} error of the velocity {error.mean():.4f} in the mean, {error[:, -1].mean():.4f} at the end")
+        print(
+            f"{name:10} error of the velocity {error.mean():.4f} in the mean, {error[:, -1].mean():.4f} at the end"
+        )
     without, corrected = errors.values()
     geometric = np.exp(np.log(without / corrected).mean())
-    print(f"reduced by {without.mean() / corrected.mean():.2f} in the mean, {geometric:.2f} geometrically")
+    print(
+        f"reduced by {without.mean() / corrected.mean():.2f} in the mean, {geometric:.2f} geometrically"
+    )
     last = {name: u[0, -1] for name, (_, u) in found.items()} | {"reference": tests[0, -1]}
     curl = simulation.values("vorticity")
-    vorticity = {name: np.asarray(curl(simulation.begin({"velocity": u}))) for name, u in last.items()}
+    vorticity = {
+        name: np.asarray(curl(simulation.begin({"velocity": u}))) for name, u in last.items()
+    }
     draw(given.output, losses, apart, errors, vorticity)
 
 
@@ -138,7 +159,9 @@ def draw(folder, losses, apart, errors, vorticity):
 
     with matplotlib.rc_context(RC):
         result = figure(9.6, 6.4)
-        grid = result.add_gridspec(2, 6, wspace=0.9, hspace=0.35, left=0.08, right=0.98, top=0.94, bottom=0.06)
+        grid = result.add_gridspec(
+            2, 6, wspace=0.9, hspace=0.35, left=0.08, right=0.98, top=0.94, bottom=0.06
+        )
         left, right = result.add_subplot(grid[0, :3]), result.add_subplot(grid[0, 3:])
         left.semilogy(losses, linewidth=0.5)
         left.set(title="loss", xlabel="update")

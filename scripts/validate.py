@@ -3,8 +3,8 @@
 
     python scripts/validate.py taylor_green_64 alfven_wave
 
-prints expected and measured values with their sources. By default only fast cases run, within minutes; --full also
-runs the cases that need a GPU or a night. The exit code is 1 if a case misses.
+prints expected and measured values with their sources. By default only fast cases run, within
+minutes; --full also runs the cases that need a GPU or a night. The exit code is 1 if a case misses.
 """
 
 import argparse
@@ -20,12 +20,16 @@ from simulator.words import aligned
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cases", metavar="CASE", nargs="*", help="names of cases; see --list")
     parser.add_argument("--full", action="store_true", help="run every case")
     parser.add_argument("--list", action="store_true", help="print the cases and run nothing")
     what = "folder for validation.md, validation.json and plots (default: %(default)s)"
-    parser.add_argument("--output", metavar="DIR", type=Path, default=Path("outputs/validation"), help=what)
+    parser.add_argument(
+        "--output", metavar="DIR", type=Path, default=Path("outputs/validation"), help=what
+    )
     args = parser.parse_args(arguments)
     if args.list:
         for case in CASES.values():
@@ -33,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if unknown := [name for name in args.cases if name not in CASES]:
         parser.error(f"unknown case {unknown[0]!r}; known: {', '.join(CASES)}")
-    chosen = [CASES[n] for n in args.cases] or [c for c in CASES.values() if args.full or not c.full]
+    chosen = [CASES[n] for n in args.cases] or [
+        c for c in CASES.values() if args.full or not c.full
+    ]
     outcomes = []
     for case in chosen:
         print(f"{case.name}: {case.what} ...", flush=True)

@@ -19,15 +19,19 @@ if TYPE_CHECKING:
 __all__ = ["Simulation", "differentiate", "load_config", "open_run", "open_sweep", "stream"]
 
 _HOME = {
-    "Simulation": "simulator.run.runnable", "differentiate": "simulator.simulation.differentiate",
-    "load_config": "simulator.config", "open_run": "simulator.archive.open_run",
-    "open_sweep": "simulator.study", "stream": "simulator.study.stream",
-}  # fmt: skip
+    "Simulation": "simulator.run.runnable",
+    "differentiate": "simulator.simulation.differentiate",
+    "load_config": "simulator.config",
+    "open_run": "simulator.archive.open_run",
+    "open_sweep": "simulator.study",
+    "stream": "simulator.study.stream",
+}
 _CALLED = {"Simulation": "RunnableSimulation"}
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a public name when it is first used: commands for login nodes stay quick and start no JAX."""
+    """Loads a public name when it is first used: commands for login nodes stay quick and start no
+    JAX."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

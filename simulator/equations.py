@@ -11,6 +11,14 @@ from simulator.settings import NonNegative, Positive
 from simulator.spectral import Local, Points
 
 __all__ = [
-    "Balance", "DerivedField", "Equation", "Field", "FieldSpec", "Local", "NonNegative", "Points",
-    "Positive", "SplitEquation",
-]  # fmt: skip
+    "Balance",
+    "DerivedField",
+    "Equation",
+    "Field",
+    "FieldSpec",
+    "Local",
+    "NonNegative",
+    "Points",
+    "Positive",
+    "SplitEquation",
+]

@@ -8,7 +8,8 @@ from typing import Any
 
 
 def printable(text: str) -> str:
-    """`text` with its control characters escaped: messages print a user's names and texts in this form."""
+    """`text` with its control characters escaped: messages print a user's names and texts in this
+    form."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -20,15 +21,18 @@ class _OneLineEach(Exception):
 
 
 class UserError(_OneLineEach):
-    """The user made a mistake. Each line of the message names the place and the cure; the exit code is 2."""
+    """The user made a mistake. Each line of the message names the place and the cure; the exit code
+    is 2."""
 
 
 class RunFailure(_OneLineEach):
-    """The computation or the machine failed (a non-finite field, a full disk); the exit code is 1."""
+    """The computation or the machine failed (a non-finite field, a full disk); the exit code is
+    1."""
 
 
 def shortened(text: str, most: int = 60) -> str:
-    """`text` on one line, cut off after `most` characters: an echoed value must not bury the message."""
+    """`text` on one line, cut off after `most` characters: an echoed value must not bury the
+    message."""
     text = printable(text[: most + 1])
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
@@ -39,11 +43,14 @@ def nearest(name: object, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: object, known: Iterable[str], otherwise: str = ";") -> str:
-    """`, did you mean NAME?` for the known name most similar to `name`; `otherwise` if none is similar."""
+    """`, did you mean NAME?` for the known name most similar to `name`; `otherwise` if none is
+    similar."""
     similar = nearest(name, known)
     return f", did you mean {similar}?" if similar else otherwise
 
 
 def shown(value: Any) -> str:
     """A user's value in the form in which messages echo it."""
-    return shortened({True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value))
+    return shortened(
+        {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
+    )

@@ -1,7 +1,7 @@
 """Atomic writes: every file is written beside its target, synced and renamed into place.
 
-Every failure is a plain OSError that names the file; file modes follow the umask. Each change is announced to a
-`Journal` before it becomes visible."""
+Every failure is a plain OSError that names the file; file modes follow the umask. Each change is
+announced to a `Journal` before it becomes visible."""
 
 import contextlib
 import errno
@@ -25,7 +25,8 @@ Stored = TypeVar("Stored")
 
 
 class Journal:
-    """Receives the changes to files before they happen. This class ignores them; the run's ledger records them."""
+    """Receives the changes to files before they happen. This class ignores them; the run's ledger
+    records them."""
 
     sync = True  # Whether each file is made durable before its rename.
 
@@ -42,7 +43,8 @@ class Journal:
         """`path`, everything below it and everything derived from it is about to be removed."""
 
     def appending(self, path: Path) -> "AppendedFile":
-        """Open `path` for appending; the journal may read the size and the checksum of the file at any time."""
+        """Open `path` for appending; the journal may read the size and the checksum of the file at
+        any time."""
         return AppendedFile(path)
 
 
@@ -56,9 +58,12 @@ class AppendedFile:
         """Open `path`, creating it if missing, and read its present content for the checksum."""
         self.path = path
         self._hash = xxhash.xxh3_64()
-        self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._descriptor: int | None = os.open(
+            path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666
+        )
         self.mark = checksum(pieces_of(path), self._hash)
-        """Number of bytes and their xxh3, one tuple so that other threads read a consistent pair."""
+        """Number of bytes and their xxh3, one tuple so that other threads read a consistent
+        pair."""
 
     def append(self, data: bytes) -> None:
         """Write `data` at the end. After an OSError the file holds nothing of `data`."""
@@ -88,7 +93,9 @@ class AppendedFile:
             os.close(descriptor)
 
 
-def checksum(data: Iterable[bytes | memoryview], digest: xxhash.xxh3_64 | None = None) -> tuple[int, str]:
+def checksum(
+    data: Iterable[bytes | memoryview], digest: xxhash.xxh3_64 | None = None
+) -> tuple[int, str]:
     """Number of bytes in the pieces of `data`, and their xxh3, which `digest` computes."""
     digest, size = digest or xxhash.xxh3_64(), 0
     for piece in data:
@@ -108,10 +115,12 @@ def pieces_of(path: Path, most: float = math.inf) -> Iterator[bytes]:
 def write_durably(
     path: Path, data: Iterable[bytes | memoryview], journal: Journal = UNRECORDED, sync: bool = True
 ) -> None:
-    """Write the pieces of `data` beside `path`, sync, and rename to `path`: all of the file or nothing.
+    """Write the pieces of `data` beside `path`, sync, and rename to `path`: all of the file or
+    nothing.
 
-    `journal.writing` is called right before the rename. Without `sync` a failure of the machine may damage the file.
-    Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...), which names `path`, and leaves no temporary file behind."""
+    `journal.writing` is called right before the rename. Without `sync` a failure of the machine may
+    damage the file. Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...), which names `path`, and
+    leaves no temporary file behind."""
     digest, size = xxhash.xxh3_64(), 0
     # A run and `verify` may write the same index at once, so temporary names are unique.
     beside = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
@@ -138,7 +147,9 @@ def write_durably(
         raise
 
 
-def replace_file(path: Path, data: bytes | str, journal: Journal = UNRECORDED, sync: bool = True) -> None:
+def replace_file(
+    path: Path, data: bytes | str, journal: Journal = UNRECORDED, sync: bool = True
+) -> None:
     """`write_durably` for a small file, including the sync of its folder."""
     write_durably(path, [data.encode() if isinstance(data, str) else data], journal, sync)
     if sync and journal.sync:
@@ -151,7 +162,8 @@ def replace_json(path: Path, content: Any, journal: Journal = UNRECORDED) -> Non
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The mapping in a JSON file; empty if the file is missing, cannot be read or holds no mapping."""
+    """The mapping in a JSON file; empty if the file is missing, cannot be read or holds no
+    mapping."""
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -160,7 +172,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def restored(kind: type[Stored], content: Mapping[str, Any]) -> Stored | None:
-    """The dataclass `kind` whose fields are in `content`; None if a field is missing. Other keys are ignored."""
+    """The dataclass `kind` whose fields are in `content`; None if a field is missing. Other keys
+    are ignored."""
     names = {field.name for field in fields(cast(Any, kind))}
     with contextlib.suppress(TypeError):
         return kind(**{name: value for name, value in content.items() if name in names})
@@ -180,7 +193,10 @@ def sync_folder(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems do not sync folders
+        if error.errno not in (
+            errno.EINVAL,
+            errno.ENOTSUP,
+        ):  # some network file systems do not sync folders
             raise named(error, path) from None
     finally:
         os.close(descriptor)
@@ -197,15 +213,19 @@ def remove_tree(path: Path) -> None:
 
 
 def remove_temporaries(folder: Path) -> list[Path]:
-    """Remove the temporary files that a killed process left in `folder`; only the writer of `folder` calls this."""
-    temporaries = [path for path in folder.iterdir() if path.name.startswith(TEMPORARY) and path.is_file()]
+    """Remove the temporary files that a killed process left in `folder`; only the writer of
+    `folder` calls this."""
+    temporaries = [
+        path for path in folder.iterdir() if path.name.startswith(TEMPORARY) and path.is_file()
+    ]
     for path in temporaries:
         path.unlink(missing_ok=True)
     return temporaries
 
 
 def named(error: OSError, path: Path) -> OSError:
-    """The same error with the name of the file: `os.write` and `os.fsync` raise errors without a name."""
+    """The same error with the name of the file: `os.write` and `os.fsync` raise errors without a
+    name."""
     return OSError(error.errno, error.strerror or str(error), str(path))
 
 
@@ -215,4 +235,6 @@ def reason(error: BaseException) -> str:
         return str(error)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return f"{type(error).__name__}: {error}".splitlines()[0] if str(error) else type(error).__name__
+    return (
+        f"{type(error).__name__}: {error}".splitlines()[0] if str(error) else type(error).__name__
+    )

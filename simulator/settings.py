@@ -1,7 +1,8 @@
 """The base class of all settings classes and the types of their values.
 
-Every part defines its settings in its own file (`NavierStokesSettings` in `physics/models/navier_stokes.py`);
-`simulator/config` assembles them into the description of a run."""
+Every part defines its settings in its own file (`NavierStokesSettings` in
+`physics/models/navier_stokes.py`); `simulator/config` assembles them into the description of a
+run."""
 
 import ast
 import inspect
@@ -16,7 +17,15 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationInfo,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -34,10 +43,13 @@ class Settings(BaseModel):
 
     @classmethod
     def meaning(cls, name: str) -> str:
-        """The description of a field: that of its `Field`, else the string under it, read from the source on demand
-        because reading all of them takes as long as a fifth of the imports of a command."""
+        """The description of a field: that of its `Field`, else the string under it, read from the
+        source on demand because reading all of them takes as long as a fifth of the imports of a
+        command."""
         given = cls.model_fields[name].description
-        return given or next((m[name] for base in cls.__mro__ if name in (m := _strings_under_fields(base))), "")
+        return given or next(
+            (m[name] for base in cls.__mro__ if name in (m := _strings_under_fields(base))), ""
+        )
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> Any:
@@ -52,13 +64,17 @@ class Settings(BaseModel):
 def _strings_under_fields(cls: type) -> Mapping[str, str]:
     """Empty if the class has no source of its own, such as a class made by `create_model`."""
     try:
-        source: Any = ast.parse(dedent(inspect.getsource(cls))) if issubclass(cls, Settings) else None
+        source: Any = (
+            ast.parse(dedent(inspect.getsource(cls))) if issubclass(cls, Settings) else None
+        )
     except (OSError, TypeError):
         return {}
     found = {}
     for pair in pairwise(source.body[0].body if source else ()):
         match pair:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
+                value=ast.Constant(value=str(text))
+            ):
                 found[name] = inspect.cleandoc(text)
     return found
 
@@ -71,8 +87,9 @@ def wrong(key: str, message: str) -> PydanticCustomError:
 
 
 class RootedText(str):
-    """Text in which a relative input path starts at `folder`, by default the current folder, and not at the folder of
-    the configuration file: text from the command line or from the file of a sweep."""
+    """Text in which a relative input path starts at `folder`, by default the current folder, and
+    not at the folder of the configuration file: text from the command line or from the file of a
+    sweep."""
 
     folder = ""
 
@@ -82,9 +99,14 @@ class RootedText(str):
 
 
 ARITHMETIC: Mapping[type, Callable[..., Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.Pow: operator.pow, ast.USub: operator.neg, ast.UAdd: operator.pos,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
 """The operators of a formula."""
 _NAMES = {"pi": math.pi, "e": math.e}
 _FUNCTIONS = {"sqrt": math.sqrt, "exp": math.exp, "log": math.log}
@@ -93,10 +115,13 @@ _UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.
 
 
 def evaluated(
-    node: ast.expr, names: Mapping[str, Any], functions: Mapping[str, Callable[[Any], Any]],
+    node: ast.expr,
+    names: Mapping[str, Any],
+    functions: Mapping[str, Callable[[Any], Any]],
     operators: Mapping[type, Callable[..., Any]] = ARITHMETIC,
-) -> Any:  # fmt: skip
-    """The value of a formula of numbers, `names`, `functions` and `operators`. Raises TypeError for other syntax."""
+) -> Any:
+    """The value of a formula of numbers, `names`, `functions` and `operators`. Raises TypeError for
+    other syntax."""
 
     def value(node: ast.expr) -> Any:
         match node:
@@ -110,9 +135,13 @@ def evaluated(
                 return operators[type(op)](value(left), value(right))
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in operators:
                 return operators[type(op)](value(left), value(right))
-            case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in functions:
+            case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if (
+                name in functions
+            ):
                 return functions[name](value(argument))
-        raise TypeError(f"{ast.unparse(node)}: only numbers, + - * / **, {', '.join((*names, *functions))} are known")
+        raise TypeError(
+            f"{ast.unparse(node)}: only numbers, + - * / **, {', '.join((*names, *functions))} are known"
+        )
 
     return value(node)
 
@@ -120,13 +149,16 @@ def evaluated(
 def evaluate_number(text: str) -> float:
     """Value of an arithmetic expression such as `2*pi` or `1/1600`.
 
-    Raises ValueError if `text` has more than numbers, + - * / **, parentheses, pi, e, sqrt, exp and log."""
+    Raises ValueError if `text` has more than numbers, + - * / **, parentheses, pi, e, sqrt, exp and
+    log."""
     try:
         if len(text) > _LONGEST_EXPRESSION:
             raise ValueError(text)
         return float(evaluated(ast.parse(text.strip(), mode="eval").body, _NAMES, _FUNCTIONS))
     except (SyntaxError, ArithmeticError, ValueError, TypeError, RecursionError, MemoryError):
-        raise ValueError(f"{shown(text)} is not a number; write e.g. 0.5, 1e-3, 2*pi or 1/1600") from None
+        raise ValueError(
+            f"{shown(text)} is not a number; write e.g. 0.5, 1e-3, 2*pi or 1/1600"
+        ) from None
 
 
 def _number(value: Any) -> Any:
@@ -151,7 +183,10 @@ def _seconds(value: Any) -> Any:
     return _number(value)
 
 
-LARGEST, SMALLEST = 1e50, 1e-50  # Of dimensional numbers: products of six are finite in double precision.
+LARGEST, SMALLEST = (
+    1e50,
+    1e-50,
+)  # Of dimensional numbers: products of six are finite in double precision.
 LONGEST, SHORTEST = 1e30, 1e-30  # Of lengths and times: k^4 times two other numbers is finite.
 
 
@@ -171,31 +206,46 @@ def _seen_as(bound: FieldInfo) -> Any:
     return Annotated[float, bound] | str
 
 
-Real = Annotated[float, BeforeValidator(_number, json_schema_input_type=float | str), _within(SMALLEST, LARGEST)]
+Real = Annotated[
+    float, BeforeValidator(_number, json_schema_input_type=float | str), _within(SMALLEST, LARGEST)
+]
 """A number or an expression such as `2*pi`; zero, or from 1e-50 to 1e50 in magnitude."""
-_AboveZero = Annotated[float, Field(gt=0), BeforeValidator(_number, json_schema_input_type=_seen_as(Field(gt=0)))]
+_AboveZero = Annotated[
+    float, Field(gt=0), BeforeValidator(_number, json_schema_input_type=_seen_as(Field(gt=0)))
+]
 Positive = Annotated[_AboveZero, _within(SMALLEST, LARGEST)]
-_FromZero = Annotated[float, Field(ge=0), BeforeValidator(_number, json_schema_input_type=_seen_as(Field(ge=0)))]
+_FromZero = Annotated[
+    float, Field(ge=0), BeforeValidator(_number, json_schema_input_type=_seen_as(Field(ge=0)))
+]
 NonNegative = Annotated[_FromZero, _within(SMALLEST, LARGEST)]
 Length = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]  # A side of the box.
 Duration = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]  # A simulation time.
-_Moment = Annotated[float, Field(gt=0), BeforeValidator(_number, json_schema_input_type=float | str | dict)]
+_Moment = Annotated[
+    float, Field(gt=0), BeforeValidator(_number, json_schema_input_type=float | str | dict)
+]
 Moment = Annotated[_Moment, _within(SHORTEST, LONGEST)]
-"""A simulation time; the file of an expanding run may give a scale factor or a redshift, see `models.cosmology`."""
+"""A simulation time; the file of an expanding run may give a scale factor or a redshift, see
+`models.cosmology`."""
 Ratio = Annotated[_AboveZero, _within(1e-6, 1e6)]  # A dimensionless number from 1e-6 to 1e6.
 Seconds = Annotated[
-    float, Field(gt=0), BeforeValidator(_seconds, json_schema_input_type=_seen_as(Field(gt=0))), _within(1e-3, 1e9)
+    float,
+    Field(gt=0),
+    BeforeValidator(_seconds, json_schema_input_type=_seen_as(Field(gt=0))),
+    _within(1e-3, 1e9),
 ]
 """A wall-clock time: seconds, or `10min`, `2h`; from a millisecond to thirty years."""
 Integer = Annotated[int, BeforeValidator(_whole)]  # `1e6` is accepted, `true` and `'3'` are not.
-Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_whole)]  # Such as a number of steps.
+Count = Annotated[
+    int, Field(ge=1, le=10**12), BeforeValidator(_whole)
+]  # Such as a number of steps.
 Points = Annotated[int, Field(ge=1, le=2**16), BeforeValidator(_whole)]  # The extent of an array.
 Few = Annotated[int, Field(ge=1, le=1000), BeforeValidator(_whole)]  # Such as a number of solitons.
 Seed = Annotated[int, Field(ge=0, lt=2**32), BeforeValidator(_whole)]  # Of random numbers.
 
 
 def entries(needed: str, *lengths: int) -> BeforeValidator:
-    """Validates that a value is a list with one of these `lengths`. `needed` is the beginning of the message."""
+    """Validates that a value is a list with one of these `lengths`. `needed` is the beginning of
+    the message."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, list | tuple) or len(value) not in lengths:
@@ -205,11 +255,18 @@ def entries(needed: str, *lengths: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-Vector = Annotated[tuple[Real, Real, Real], entries("three numbers are needed, one for each of x, y and z", 3)]
+Vector = Annotated[
+    tuple[Real, Real, Real], entries("three numbers are needed, one for each of x, y and z", 3)
+]
 """A number for each of x, y and z."""
-TWO_OR_THREE: Any = Field(json_schema_extra={"minItems": 2, "maxItems": 3})  # One entry for each axis.
-AxisVector = Annotated[tuple[Real, ...], TWO_OR_THREE, entries("a number for each axis of the grid is needed", 2, 3)]
-"""A number for each axis of the grid, two or three; `models.fields.along_axes` compares it with the grid."""
+TWO_OR_THREE: Any = Field(
+    json_schema_extra={"minItems": 2, "maxItems": 3}
+)  # One entry for each axis.
+AxisVector = Annotated[
+    tuple[Real, ...], TWO_OR_THREE, entries("a number for each axis of the grid is needed", 2, 3)
+]
+"""A number for each axis of the grid, two or three; `models.fields.along_axes` compares it with the
+grid."""
 Flag = Annotated[bool, Strict()]  # Without the texts and numbers that pydantic would convert.
 
 
@@ -218,7 +275,8 @@ _ROOM_BELOW = 128  # Bytes that a run appends to the path of its folder, as for 
 
 
 def _expand(value: Any) -> str:
-    """The path `value` with `~` and environment variables expanded. Raises ValueError if `value` is not a path."""
+    """The path `value` with `~` and environment variables expanded. Raises ValueError if `value` is
+    not a path."""
     if not isinstance(value, str | os.PathLike) or not isinstance(path := os.fspath(value), str):
         raise ValueError(f"a path is needed, not {shown(value)}")
     if not path:
@@ -236,7 +294,8 @@ def _expand(value: Any) -> str:
 
 
 def _possible(path: str, room: int = 0) -> Path:
-    """`path` made absolute. Raises ValueError if `path` with `room` more bytes is too long for the file system."""
+    """`path` made absolute. Raises ValueError if `path` with `room` more bytes is too long for the
+    file system."""
     try:
         encoded = os.path.abspath(path).encode()
     except UnicodeEncodeError:
@@ -265,7 +324,8 @@ def _output_path(value: Any) -> Path:
 
 
 InputPath = Annotated[Path, BeforeValidator(_input_path, json_schema_input_type=str)]
-"""An existing file or folder. A relative path starts at the folder of the configuration file that gives it or, on the
-command line and in Python, at the current folder; the value is absolute. `~` and `$VARIABLE` are expanded."""
+"""An existing file or folder. A relative path starts at the folder of the configuration file that
+gives it or, on the command line and in Python, at the current folder; the value is absolute. `~`
+and `$VARIABLE` are expanded."""
 OutputPath = Annotated[Path, BeforeValidator(_output_path, json_schema_input_type=str)]
 """A folder to write to, made absolute from the current folder; `~` and `$VARIABLE` are expanded."""

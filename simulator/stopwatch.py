@@ -10,8 +10,8 @@ START, REST = "start", "the rest"
 class Stopwatch:
     """Charges every moment to exactly one name, so that the parts add up to the whole.
 
-    Activities may be nested: while the inner activity lasts, the outer one is not charged. Outside of all activities
-    time is charged to `START` until `started` is called, then to `REST`."""
+    Activities may be nested: while the inner activity lasts, the outer one is not charged. Outside
+    of all activities time is charged to `START` until `started` is called, then to `REST`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock

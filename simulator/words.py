@@ -29,7 +29,8 @@ def duration(seconds: float) -> str:
 
 
 def version_of(package: str = "simulator") -> str:
-    """The version of an installed package; "unknown" if it is not installed, as in a checkout on PYTHONPATH."""
+    """The version of an installed package; "unknown" if it is not installed, as in a checkout on
+    PYTHONPATH."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -46,7 +47,8 @@ def short(path: Path) -> Path:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int]) -> list[str]:
-    """The lines of a table; each column is padded to one width, the columns `right` are aligned to the right."""
+    """The lines of a table; each column is padded to one width, the columns `right` are aligned to
+    the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     pads = [str.rjust if i in right else str.ljust for i in range(len(widths))]
     padded = ([pad(c, w) for pad, c, w in zip(pads, row, widths, strict=True)] for row in rows)
@@ -73,7 +75,11 @@ def each_leaf(value: Any, change: Callable[[Any], Any]) -> Any:
     """Nested mappings and lists with `change` applied to every other value."""
     if isinstance(value, Mapping):
         return {key: each_leaf(item, change) for key, item in value.items()}
-    return [each_leaf(item, change) for item in value] if isinstance(value, list | tuple) else change(value)
+    return (
+        [each_leaf(item, change) for item in value]
+        if isinstance(value, list | tuple)
+        else change(value)
+    )
 
 
 def flat(block: Any, key: str = "") -> dict[str, Any]:
@@ -104,7 +110,8 @@ MAIN_BLOCKS = ("model", "grid", "initial", "forcing", "particles", "time", "prec
 
 
 class Shown:
-    """An object that prints as one screen of names and values, and in a notebook as a table with a picture."""
+    """An object that prints as one screen of names and values, and in a notebook as a table with a
+    picture."""
 
     def shown(self) -> tuple[str, Mapping[str, Any]]:
         """The title and the rows."""
@@ -116,7 +123,9 @@ class Shown:
 
     def __str__(self) -> str:
         title, rows = self._texts()
-        return "\n".join([title, *aligned([(f"  {name}", text) for name, text in rows.items()], ())])
+        return "\n".join(
+            [title, *aligned([(f"  {name}", text) for name, text in rows.items()], ())]
+        )
 
     def _repr_html_(self) -> str:
         title, rows = self._texts()

@@ -1,4 +1,5 @@
-"""What every test relies on: tiers, eight virtual CPU devices, double precision, a compile cache, a profile."""
+"""What every test relies on: tiers, eight virtual CPU devices, double precision, a compile cache, a
+profile."""
 
 import gc
 import itertools
@@ -16,15 +17,18 @@ import pytest
 
 # As the command sets it; otherwise JAX sets 1, for our processes too.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# Most of the tests' time is compilation, and their grids are small: programs are compiled quickly rather than to run
-# fast, here and in the processes that tests start. JAX_DISABLE_MOST_OPTIMIZATIONS=0 gives those that users get.
+# Most of the tests' time is compilation, and their grids are small: programs are compiled quickly
+# rather than to run fast, here and in the processes that tests start.
+# JAX_DISABLE_MOST_OPTIMIZATIONS=0 gives those that users get.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1" and version("jaxlib").startswith("0.10."):
-    # XLA's older emitter compiles in half the time. A later jaxlib may not know the flag, and then ends.
+    # XLA's older emitter compiles in half the time. A later jaxlib may not know the flag, and then
+    # ends.
     flag = "--xla_cpu_use_fusion_emitters=false"
     if flag not in (flags := os.environ.get("XLA_FLAGS", "")):
         os.environ["XLA_FLAGS"] = f"{flags} {flag}".strip()
-# JAX's plugin for GPUs asks no driver for its version: `-m gpu_program` compiles where there is none.
+# JAX's plugin for GPUs asks no driver for its version: `-m gpu_program` compiles where there is
+# none.
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 import jax
 
@@ -44,14 +48,18 @@ TIERS = ("slow", "slurm", "gpu")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the slow tests too")
-    parser.addoption("--slurm", action="store_true", help="run the tests on a throwaway Slurm cluster too")
+    parser.addoption(
+        "--slurm", action="store_true", help="run the tests on a throwaway Slurm cluster too"
+    )
     parser.addoption(
         "--budget",
         type=float,
         metavar="SECONDS",
         help="run as many of the tests as fit, in another order every day; the rest are skipped",
     )
-    parser.addoption("--gpu", action="store_true", help="run the tests that need a GPU too, on that GPU")
+    parser.addoption(
+        "--gpu", action="store_true", help="run the tests that need a GPU too, on that GPU"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,12 +69,14 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update("jax_num_cpu_devices", 8)
     jax.config.update("jax_enable_x64", True)
     jax.devices()  # at once: else a test that starts a run of one device would decide for all
-    # Tracing makes many objects and little garbage: looking for the garbage less often saves a twentieth of the time.
+    # Tracing makes many objects and little garbage: looking for the garbage less often saves a
+    # twentieth of the time.
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     os.fsync = lambda fd: None  # nothing waits for the disk: tests kill processes, not the machine
     _share_compiled_programs(config)
-    # Random tests are the same every day; with --slow they are drawn anew, and a failure says how to repeat it.
+    # Random tests are the same every day; with --slow they are drawn anew, and a failure says how
+    # to repeat it.
     hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
     hypothesis.settings.register_profile("anew", deadline=None, derandomize=False, print_blob=True)
     hypothesis.settings.load_profile("anew" if config.getoption("slow") else "same")
@@ -75,14 +85,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def _share_compiled_programs(config: pytest.Config) -> None:
     """One empty compile cache for the workers of a session and all processes that they start."""
     if not hasattr(config, "workerinput"):
-        folder = os.environ.get("SIMULATOR_TESTS_CACHE", "")  # kept, for those who run the same tests many times
+        folder = os.environ.get(
+            "SIMULATOR_TESTS_CACHE", ""
+        )  # kept, for those who run the same tests many times
         if folder:
             os.makedirs(folder, exist_ok=True)
         else:
             folder = tempfile.mkdtemp(prefix="simulator-tests-")
             config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-        # The native kernels are the user's, which the set-up has built: their name says which sources they are of.
-        (kernels := compile_cache.own_folder(os.environ) / "kernels").mkdir(parents=True, exist_ok=True)
+        # The native kernels are the user's, which the set-up has built: their name says which
+        # sources they are of.
+        (kernels := compile_cache.own_folder(os.environ) / "kernels").mkdir(
+            parents=True, exist_ok=True
+        )
         if not os.path.lexists(link := os.path.join(folder, "kernels")):
             os.symlink(kernels, link)
         os.environ["SIMULATOR_CACHE"] = folder
@@ -94,13 +109,18 @@ def _share_compiled_programs(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = {tier for tier in TIERS if not config.getoption(tier)}
-    kept = [item for item in items if not left_out.intersection(mark.name for mark in item.iter_markers())]
+    kept = [
+        item
+        for item in items
+        if not left_out.intersection(mark.name for mark in item.iter_markers())
+    ]
     chosen = set(kept)
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = kept
     if config.getoption("budget") is not None:
-        # Test files stay together: they share fixtures. Workers must agree on the order, at midnight too.
+        # Test files stay together: they share fixtures. Workers must agree on the order, at
+        # midnight too.
         files = sorted({item.path for item in items})
         random.Random(int(os.environ["SIMULATOR_TESTS_DAY"])).shuffle(files)
         items.sort(key=lambda item: files.index(item.path))
@@ -141,8 +161,8 @@ _ended = itertools.count(1)
 
 
 def pytest_runtest_teardown() -> None:
-    """Drops compiled programs before there are too many: each holds memory mappings, of which Linux gives a process
-    65530, and where they are used up the compiler ends in a segmentation fault."""
+    """Drops compiled programs before there are too many: each holds memory mappings, of which Linux
+    gives a process 65530, and where they are used up the compiler ends in a segmentation fault."""
     if next(_ended) % 20 == 0 and os.path.exists(_MAPS):
         with open(_MAPS) as lines:
             count = sum(1 for _ in lines)

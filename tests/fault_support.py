@@ -1,4 +1,5 @@
-"""Runs in processes of their own, to be killed, frozen or starved; and what two equal runs have in common."""
+"""Runs in processes of their own, to be killed, frozen or starved; and what two equal runs have in
+common."""
 
 import ctypes
 import multiprocessing
@@ -39,9 +40,10 @@ output:
 
 @dataclass(frozen=True)
 class Harm:
-    """What is done to one process of a run. `stage`, `nth`: where in the protocol of a save it is killed, or `act` is
-    done, the nth time that this process comes there. `largest`: RLIMIT_FSIZE in bytes from the beginning of the loop
-    on. `tame`: root's privilege to write anywhere is given up."""
+    """What is done to one process of a run. `stage`, `nth`: where in the protocol of a save it is
+    killed, or `act` is done, the nth time that this process comes there. `largest`: RLIMIT_FSIZE in
+    bytes from the beginning of the loop on. `tame`: root's privilege to write anywhere is given
+    up."""
 
     stage: str | None = None
     nth: int = 1
@@ -88,9 +90,12 @@ def start(
     name: str = "said",
     run: Callable[[list[str]], int] = main,
 ) -> Started:
-    """`simulator ARGUMENTS`, or `run` of these, in a process forked from one that has only imported."""
+    """`simulator ARGUMENTS`, or `run` of these, in a process forked from one that has only
+    imported."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simulator.archive.writer", "storage_support", "simulator.run.execute", __name__])
+    context.set_forkserver_preload(
+        ["simulator.archive.writer", "storage_support", "simulator.run.execute", __name__]
+    )
     said = place / f"{name}.{time.monotonic_ns()}"
     said.touch()
     process = context.Process(target=_child, args=([str(a) for a in arguments], said, harm, run))
@@ -115,7 +120,10 @@ def start_all(
 ) -> list[Started]:
     """`count` processes that form one run; `harm` befalls the `victim`."""
     many = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", count, "--process-id"]
-    return [start([*arguments, *many, i], place, harm if i == victim else NONE, f"said.{i}") for i in range(count)]
+    return [
+        start([*arguments, *many, i], place, harm if i == victim else NONE, f"said.{i}")
+        for i in range(count)
+    ]
 
 
 def _child(arguments: list[str], said: Path, harm: Harm, run: Callable[[list[str]], int]) -> None:
@@ -166,7 +174,8 @@ class ReadOnly:
 
 
 def _give_up_root() -> None:
-    """Clears CAP_DAC_OVERRIDE of this process, so that modes of files mean something to root too."""
+    """Clears CAP_DAC_OVERRIDE of this process, so that modes of files mean something to root
+    too."""
     libc = ctypes.CDLL(None, use_errno=True)
     header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
     assert libc.capget(header, sets) == 0
@@ -197,14 +206,17 @@ def assert_equal(run: Path, undisturbed: Path) -> None:
     assert (run / "diagnostics.csv").read_text() == (undisturbed / "diagnostics.csv").read_text()
     for name in ("spectra", "slices"):
         mine, other = open_run(run).series(name), open_run(undisturbed).series(name)
-        assert mine.step.tolist() == other.step.tolist() and mine.time.tolist() == other.time.tolist()
+        assert (
+            mine.step.tolist() == other.step.tolist() and mine.time.tolist() == other.time.tolist()
+        )
         for variable in other:
             np.testing.assert_array_equal(mine[variable], other[variable])
     assert_clean(run)
 
 
 def assert_near(run: Path, other: Path, tolerance: float = 1e-12) -> None:
-    """The fields and clocks of the last checkpoints of two layouts agree, relative to each field's maximum."""
+    """The fields and clocks of the last checkpoints of two layouts agree, relative to each field's
+    maximum."""
     mine, theirs = (open_snapshot(committed(r / "checkpoints")[-1]) for r in (run, other))
     assert mine.step == theirs.step
     for name in (n for n in theirs if theirs.manifest.fields[n].is_mesh or n in ("time", "dt")):
@@ -220,7 +232,11 @@ def assert_clean(run: Path) -> None:
 
 def assert_blameless(run: Path) -> None:
     """A kill is no damage: whatever was committed verifies."""
-    assert not run.exists() or not (run / "config.yaml").exists() or main(["verify", str(run), "--quiet"]) == 0
+    assert (
+        not run.exists()
+        or not (run / "config.yaml").exists()
+        or main(["verify", str(run), "--quiet"]) == 0
+    )
 
 
 def flip(path: Path, place: float) -> None:

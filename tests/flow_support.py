@@ -1,4 +1,5 @@
-"""Flows in double precision on one device, marched with a fixed dt: what the validation tests share."""
+"""Flows in double precision on one device, marched with a fixed dt: what the validation tests
+share."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -15,15 +16,22 @@ from simulator.physics.models import State
 EPSILON = float(np.finfo(np.float64).eps)
 
 
-def flow(*shape: int, initial: dict[str, Any], viscosity: float = 0.0, count: int = 1, **blocks: Any) -> Simulation:
-    """The simulation of a flow on `count` devices; `blocks` are further blocks of a configuration."""
+def flow(
+    *shape: int, initial: dict[str, Any], viscosity: float = 0.0, count: int = 1, **blocks: Any
+) -> Simulation:
+    """The simulation of a flow on `count` devices; `blocks` are further blocks of a
+    configuration."""
     grid = {"shape": list(shape), **blocks.pop("grid", {})}
     config = run_config_class().model_validate(
         {
-            "model": blocks.pop("model", {"kind": "navier_stokes", "viscosity": viscosity}), "initial": initial,
-            "grid": grid, "time": {"stop": 1.0}, "devices": {"platform": "cpu", "count": count}, **blocks,
+            "model": blocks.pop("model", {"kind": "navier_stokes", "viscosity": viscosity}),
+            "initial": initial,
+            "grid": grid,
+            "time": {"stop": 1.0},
+            "devices": {"platform": "cpu", "count": count},
+            **blocks,
         }
-    )  # fmt: skip
+    )
     return Simulation(config)
 
 

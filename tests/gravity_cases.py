@@ -57,12 +57,18 @@ def fields(expression: str) -> Path:
     return source(f"def build(x, y, z):\n    return {expression}\n")
 
 
-def simulation(text: str, *overrides: str, devices: int = 1, python: str | None = None) -> Simulation:
-    """A configuration's simulation on so many devices; `python` is the expression of `fields` for the start."""
+def simulation(
+    text: str, *overrides: str, devices: int = 1, python: str | None = None
+) -> Simulation:
+    """A configuration's simulation on so many devices; `python` is the expression of `fields` for
+    the start."""
     path = folder() / "run.yaml"
     path.write_text(text)
     if python is not None:
-        overrides = (*overrides, f"initial={{kind: python, path: {fields(python)}, function: build}}")
+        overrides = (
+            *overrides,
+            f"initial={{kind: python, path: {fields(python)}, function: build}}",
+        )
     return Simulation(load_config(path, overrides), cluster=on_devices(devices))
 
 

@@ -31,7 +31,9 @@ class Instruction:
 
     def called(self, *attributes: str) -> list[str]:
         """The computations that these attributes name."""
-        named = re.findall(rf"\b(?:{'|'.join(attributes)})=(\{{[^}}]*\}}|%[\w.\-]+)", self.attributes)
+        named = re.findall(
+            rf"\b(?:{'|'.join(attributes)})=(\{{[^}}]*\}}|%[\w.\-]+)", self.attributes
+        )
         return [name for names in named for name in _NAME.findall(names)]
 
 
@@ -69,9 +71,15 @@ def _instruction(match: re.Match[str], line: str) -> Instruction:
     close = _closing(f"({rest}") - 1
     inside = rest[: close - 1]
     return Instruction(
-        match[2], opcode, tuple(bytes_of_arrays(kind)), tuple(_NAME.findall(inside)), inside, rest[close:],
-        bool(match[1]), line,
-    )  # fmt: skip
+        match[2],
+        opcode,
+        tuple(bytes_of_arrays(kind)),
+        tuple(_NAME.findall(inside)),
+        inside,
+        rest[close:],
+        bool(match[1]),
+        line,
+    )
 
 
 def _closing(text: str) -> int:

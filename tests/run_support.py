@@ -53,26 +53,40 @@ def command(*arguments: str | Path) -> list[str]:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This environment without what would place a process among others, with this checkout first."""
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SIMULATOR_P", "SIMULATOR_N"))}
+    """This environment without what would place a process among others, with this checkout
+    first."""
+    own = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("SLURM_", "SIMULATOR_P", "SIMULATOR_N"))
+    }
     return own | {"PYTHONPATH": str(ROOT)} | variables
 
 
 def call(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run `simulator ...` in a process of its own, to its end."""
     return subprocess.run(
-        command(*arguments), env=environment(**variables), capture_output=True, text=True, timeout=120,
+        command(*arguments),
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=120,
         check=False,
-    )  # fmt: skip
+    )
 
 
 def fresh(code: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run Python code in an interpreter whose malloc, flags and JAX nothing has touched, to its end."""
+    """Run Python code in an interpreter whose malloc, flags and JAX nothing has touched, to its
+    end."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *arguments], env=kept | {"PYTHONPATH": str(ROOT)} | variables,
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        env=kept | {"PYTHONPATH": str(ROOT)} | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def install(folder: Path, name: str, entry_points: str) -> None:
@@ -95,9 +109,13 @@ def tool(folder: Path, name: str, script: str) -> Path:
 def started(*arguments: str | Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
     """`simulator ...` in a process of its own, which is killed at the end if it still runs."""
     process = subprocess.Popen(
-        command(*arguments), env=environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, start_new_session=True,
-    )  # fmt: skip
+        command(*arguments),
+        env=environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
         yield process
     finally:

@@ -1,4 +1,5 @@
-"""What the storage tests share: fields, layouts, folders of many shards, and processes that may be killed."""
+"""What the storage tests share: fields, layouts, folders of many shards, and processes that may be
+killed."""
 
 import contextlib
 import itertools
@@ -42,24 +43,38 @@ def grid(*shape: int) -> tuple[Axis, ...]:
 def random_field(*shape: int, seed: int = 0, dtype: Any = np.float64) -> np.ndarray:
     rng = np.random.default_rng(seed)
     values = rng.standard_normal(shape)
-    return (values + 1j * rng.standard_normal(shape) if np.dtype(dtype).kind == "c" else values).astype(dtype)
+    return (
+        values + 1j * rng.standard_normal(shape) if np.dtype(dtype).kind == "c" else values
+    ).astype(dtype)
 
 
-def on_devices(values: np.ndarray, mesh_shape: tuple[int, ...], split: tuple[int | None, ...]) -> jax.Array:
-    """`values` over a mesh of the first devices: axis i split along mesh axis `split[i]`, padded with NaN."""
+def on_devices(
+    values: np.ndarray, mesh_shape: tuple[int, ...], split: tuple[int | None, ...]
+) -> jax.Array:
+    """`values` over a mesh of the first devices: axis i split along mesh axis `split[i]`, padded
+    with NaN."""
     names = tuple(f"m{i}" for i in range(len(mesh_shape)))
     count = int(np.prod(mesh_shape))
-    mesh = jax.make_mesh(mesh_shape, names, axis_types=(AxisType.Auto,) * len(names), devices=jax.devices()[:count])
-    pad = [(0, -n % mesh_shape[m] if m is not None else 0) for n, m in zip(values.shape, split, strict=True)]
+    mesh = jax.make_mesh(
+        mesh_shape, names, axis_types=(AxisType.Auto,) * len(names), devices=jax.devices()[:count]
+    )
+    pad = [
+        (0, -n % mesh_shape[m] if m is not None else 0)
+        for n, m in zip(values.shape, split, strict=True)
+    ]
     padded = np.pad(values, pad, constant_values=np.nan) if any(p for _, p in pad) else values
     spec = PartitionSpec(*(names[m] if m is not None else None for m in split))
     return jax.device_put(padded, NamedSharding(mesh, spec))
 
 
 def write_sharded(
-    parent: Path, step: int, arrays: Mapping[str, tuple[np.ndarray, tuple[Axis, ...]]], parts: tuple[int, ...]
+    parent: Path,
+    step: int,
+    arrays: Mapping[str, tuple[np.ndarray, tuple[Axis, ...]]],
+    parts: tuple[int, ...],
 ) -> Path:
-    """Commit scalar fields cut into `parts` per axis, one shard for each, as that many processes would."""
+    """Commit scalar fields cut into `parts` per axis, one shard for each, as that many processes
+    would."""
     fields = {name: FieldEntry(dtype=a.dtype.str, axes=axes) for name, (a, axes) in arrays.items()}
     target = parent / folder_name(step)
     temporary = target.with_name(f".tmp-{target.name}-test")
@@ -68,7 +83,10 @@ def write_sharded(
     for process, corner in enumerate(itertools.product(*map(range, parts))):
         blocks = {}
         for name, (array, _) in arrays.items():
-            edges = [np.linspace(0, n, p + 1).astype(int) for n, p in zip(array.shape, parts, strict=True)]
+            edges = [
+                np.linspace(0, n, p + 1).astype(int)
+                for n, p in zip(array.shape, parts, strict=True)
+            ]
             bounds = [slice(int(e[i]), int(e[i + 1])) for e, i in zip(edges, corner, strict=True)]
             blocks[name] = [Block(tuple(b.start for b in bounds), array[tuple(bounds)].copy())]
         pieces, record = build_shard(process, fields, blocks)
@@ -118,7 +136,8 @@ def tiny(step: int, seed: int | None = None, n: int = 6) -> list[Dataset]:
 
 
 def in_child(function: Callable[..., None], *arguments: Any, timeout: float = 60) -> int:
-    """Exit code of `function(*arguments)` in a process of its own (-9: killed). JAX is imported only once."""
+    """Exit code of `function(*arguments)` in a process of its own (-9: killed). JAX is imported
+    only once."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["simulator.archive.writer", "storage_support"])
     child = context.Process(target=function, args=arguments)

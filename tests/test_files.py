@@ -1,4 +1,5 @@
-"""What lies below all rooms: files that are whole or not there, and where the wall time of a run goes."""
+"""What lies below all rooms: files that are whole or not there, and where the wall time of a run
+goes."""
 
 import errno
 import os
@@ -85,7 +86,13 @@ def test_every_moment_belongs_to_one_name() -> None:
 
 def test_the_summary_of_a_run_adds_up_and_names_compilation(tmp_path, capsys) -> None:
     config = write_case(tmp_path)
-    small = ("time.stop=0.02", "grid.shape=8,8,8", "initial={kind: abc}", "output.spectra=null", "devices.count=1")
+    small = (
+        "time.stop=0.02",
+        "grid.shape=8,8,8",
+        "initial={kind: abc}",
+        "output.spectra=null",
+        "devices.count=1",
+    )
     assert simulate(config, tmp_path / "run", *small) == 0
     (line,) = [x for x in capsys.readouterr().out.splitlines() if " s in all: " in x]
     whole, *parts = map(float, re.findall(r"(\d+\.\d) s", line))
@@ -97,8 +104,13 @@ def test_the_summary_of_a_run_adds_up_and_names_compilation(tmp_path, capsys) ->
 
 def test_programs_are_compiled_as_they_would_be_when_called(monkeypatch) -> None:
     x = jnp.arange(3.0)
-    given = {name: Compilable(jax.jit(lambda a, n=n: n * a), (x,)) for n, name in enumerate(("none", "one"))}
-    given["shared"] = Compilable(partial(given["one"].function), (x,))  # as the functions of a batch of runs
+    given = {
+        name: Compilable(jax.jit(lambda a, n=n: n * a), (x,))
+        for n, name in enumerate(("none", "one"))
+    }
+    given["shared"] = Compilable(
+        partial(given["one"].function), (x,)
+    )  # as the functions of a batch of runs
     said, told, compiles = [], threading.Event(), jax.stages.Lowered.compile
 
     def compile_when_told(lowered, options):

@@ -49,7 +49,9 @@ def imports(module: str) -> frozenset[tuple[str, bool]]:
             yield from visit(child, deeper)
 
     tree = ast.parse(modules()[module].read_text())
-    return frozenset(pair for pair in visit(tree, False) if pair[0] in modules() and pair[0] != module)
+    return frozenset(
+        pair for pair in visit(tree, False) if pair[0] in modules() and pair[0] != module
+    )
 
 
 def floors() -> dict[str, int]:
@@ -77,7 +79,8 @@ def test_every_package_has_a_floor_and_no_import_runs_up() -> None:
 
 
 def in_circles(needs: dict[str, set[str]]) -> list[str]:
-    """Repeatedly leaves out names that need nothing that is left; what remains is in a circle or above one."""
+    """Repeatedly leaves out names that need nothing that is left; what remains is in a circle or
+    above one."""
     left = dict(needs)
     while free := [name for name, others in left.items() if not others & left.keys()]:
         for name in free:
@@ -86,17 +89,25 @@ def in_circles(needs: dict[str, set[str]]) -> list[str]:
 
 
 def test_no_modules_and_no_packages_form_a_circle_and_imports_inside_functions_are_named() -> None:
-    needs = {module: {imported for imported, _ in imports(module)} for module in modules() if module != "simulator"}
+    needs = {
+        module: {imported for imported, _ in imports(module)}
+        for module in modules()
+        if module != "simulator"
+    }
     assert not in_circles(needs)
     between = {name: set[str]() for name in floors()}
     for module in modules():
         if package(module) in between:
-            between[package(module)] |= {package(imported) for imported, _ in imports(module)} - {package(module)}
+            between[package(module)] |= {package(imported) for imported, _ in imports(module)} - {
+                package(module)
+            }
     assert not in_circles(between)
     importers = {m for m in modules() if any(inside for _, inside in imports(m))}
     named = {m.removeprefix("simulator.") for m in importers}
     rooms = {name for name in DEFERRED if "." not in name}
-    assert {name.split(".")[0] if name.split(".")[0] in rooms else name for name in named} == set(DEFERRED)
+    assert {name.split(".")[0] if name.split(".")[0] in rooms else name for name in named} == set(
+        DEFERRED
+    )
 
 
 def test_a_name_of_a_class_or_of_a_file_in_physics_means_one_thing() -> None:
@@ -106,5 +117,7 @@ def test_a_name_of_a_class_or_of_a_file_in_physics_means_one_thing() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, set()).add(module)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
-    names = [path.name for module, path in modules().items() if module.startswith("simulator.physics")]
+    names = [
+        path.name for module, path in modules().items() if module.startswith("simulator.physics")
+    ]
     assert {name for name in names if names.count(name) > 1} == {"__init__.py"}

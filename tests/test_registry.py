@@ -1,4 +1,5 @@
-"""Parts of other installed packages: found, used by every command, and refused in one line where they are wrong."""
+"""Parts of other installed packages: found, used by every command, and refused in one line where
+they are wrong."""
 
 import subprocess
 import sys
@@ -128,11 +129,14 @@ def package(tmp_path: Path) -> Path:
 
 def python(package: Path, code: str, *words: str) -> subprocess.CompletedProcess[str]:
     code = f"import sys; sys.path.insert(0, {str(package)!r})\n{code}"
-    return subprocess.run([sys.executable, "-c", code, *words], cwd=package.parent, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=package.parent, capture_output=True, text=True
+    )
 
 
 def test_kinds_of_another_package_are_run_continued_drawn_and_verified(package: Path) -> None:
-    """One of them carries sums over time on the devices, which a restart on other devices takes up."""
+    """One of them carries sums over time on the devices, which a restart on other devices takes
+    up."""
     done = python(package, RUN)
     assert done.returncode == 0, done.stderr + done.stdout
     assert "cubes.h5" in done.stdout, "the summary lists it"

@@ -1,4 +1,5 @@
-"""A subgrid stress by a small network on invariants, for `model.subgrid: {kind: python}` in three dimensions.
+"""A subgrid stress by a small network on invariants, for `model.subgrid: {kind: python}` in three
+dimensions.
 
 tau = -Delta^2 |A|^2 sum_n c_n T_n, with the velocity gradient A_ij = du_i/dx_j, its symmetric and antisymmetric parts
 S and R, |A|^2 = A_ij A_ij, and the tensors S/|A|, (SR - RS)/|A|^2, S^2/|A|^2 and R^2/|A|^2
@@ -18,8 +19,12 @@ HIDDEN = 16
 def weights():
     random = np.random.default_rng(0)
     sizes = (5, HIDDEN, HIDDEN)
-    layers = [{"w": random.normal(0, (1 / m) ** 0.5, (n, m)), "b": np.zeros(n)} for m, n in pairwise(sizes)]
-    # The untrained stress is that of Smagorinsky with a coefficient of 0.1: 2 C^2 |S| S, |S| about |A|.
+    layers = [
+        {"w": random.normal(0, (1 / m) ** 0.5, (n, m)), "b": np.zeros(n)}
+        for m, n in pairwise(sizes)
+    ]
+    # The untrained stress is that of Smagorinsky with a coefficient of 0.1: 2 C^2 |S| S, |S| about
+    # |A|.
     last = {"w": np.zeros((4, HIDDEN)), "b": np.array([0.02, 0.0, 0.0, 0.0])}
     return {"layers": [*layers, last]}
 
@@ -43,7 +48,13 @@ def stress(velocity, gradient, width, layers, viscosity):
     r = [[0.5 * (a[i, j] - a[j, i]) for j in axes] for i in axes]
     sr, ss, rr = _product(s, r), _product(s, s), _product(r, r)
     reynolds = jnp.log1p(width**2 * size / viscosity) - 2
-    invariants = [4 * _trace(s, s) - 2, reynolds, 10 * _trace(ss, s), 10 * _trace(rr, s), 10 * _trace(rr, ss)]
+    invariants = [
+        4 * _trace(s, s) - 2,
+        reynolds,
+        10 * _trace(ss, s),
+        10 * _trace(rr, s),
+        10 * _trace(rr, ss),
+    ]
     tensors = [s, [[sr[i][j] + sr[j][i] for j in axes] for i in axes], ss, rr]  # (RS)_ij = -(SR)_ji
     x = jnp.stack(invariants)
     for layer in layers[:-1]:

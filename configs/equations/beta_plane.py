@@ -1,9 +1,9 @@
-"""Quasi-geostrophic flow on a beta plane: q_t + u . grad q + beta psi_x = -nu k^2 q - drag q, with the vorticity
-q = lap psi - psi / L_d^2 and the velocity u = (-d_y psi, d_x psi).
+"""Quasi-geostrophic flow on a beta plane: q_t + u . grad q + beta psi_x = -nu k^2 q - drag q, with
+the vorticity q = lap psi - psi / L_d^2 and the velocity u = (-d_y psi, d_x psi).
 
-Rossby waves have omega = -beta k_x / (k^2 + L_d^-2); a single one is exact at any amplitude. Without viscosity and
-drag, energy and <q^2> / 2 are conserved. Vallis, Atmospheric and Oceanic Fluid Dynamics (2017), sections 5.4 and 6.4.
-"""
+Rossby waves have omega = -beta k_x / (k^2 + L_d^-2); a single one is exact at any amplitude.
+Without viscosity and drag, energy and <q^2> / 2 are conserved. Vallis, Atmospheric and Oceanic
+Fluid Dynamics (2017), sections 5.4 and 6.4."""
 
 from simulator.equations import Equation, NonNegative
 
@@ -17,7 +17,9 @@ class BetaPlane(Equation):
 
     def inversion(self):
         """psi = -q / (k^2 + L_d^-2) of each mode, without the mean."""
-        return -self.inverse_k_squared / (1 + self.inverse_deformation_radius**2 * self.inverse_k_squared)
+        return -self.inverse_k_squared / (
+            1 + self.inverse_deformation_radius**2 * self.inverse_k_squared
+        )
 
     def linear(self):
         damping = self.viscosity * self.k_squared + self.drag

@@ -1,8 +1,7 @@
 """Phase separation of a binary mixture: c_t = M lap(c^3 - c - gamma lap c).
 
-Cahn & Hilliard, J. Chem. Phys. 28, 258 (1958). Interfaces are about sqrt(2 gamma) thick; the free energy
-<(c^2 - 1)^2 / 4 + gamma |grad c|^2 / 2> can only fall.
-"""
+Cahn & Hilliard, J. Chem. Phys. 28, 258 (1958). Interfaces are about sqrt(2 gamma) thick; the free
+energy <(c^2 - 1)^2 / 4 + gamma |grad c|^2 / 2> can only fall."""
 
 from simulator.equations import Equation, Positive
 

@@ -1,8 +1,7 @@
 """Spatiotemporal chaos of flame fronts: u_t = -lap u - lap^2 u - |grad u|^2 / 2, without mean.
 
-Kuramoto, Prog. Theor. Phys. Suppl. 64, 346 (1978); Sivashinsky, Acta Astronaut. 4, 1177 (1977). The linear part lets
-waves of |k| < 1 grow.
-"""
+Kuramoto, Prog. Theor. Phys. Suppl. 64, 346 (1978); Sivashinsky, Acta Astronaut. 4, 1177 (1977). The
+linear part lets waves of |k| < 1 grow."""
 
 from simulator.equations import Equation
 

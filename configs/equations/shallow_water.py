@@ -2,9 +2,9 @@
 
 u_t + (zeta + f) e_z x u = -grad(g h + |u|^2 / 2) + nu lap u,  h_t + div((H + h) u) = 0.
 
-Small waves have omega^2 = f^2 + g H k^2. Without viscosity the energy <(H + h) |u|^2 + g h^2> / 2 is conserved, and
-the potential enstrophy <(zeta + f)^2 / (H + h)> / 2. Vallis, Atmospheric and Oceanic Fluid Dynamics (2017), ch. 3.
-"""
+Small waves have omega^2 = f^2 + g H k^2. Without viscosity the energy <(H + h) |u|^2 + g h^2> / 2
+is conserved, and the potential enstrophy <(zeta + f)^2 / (H + h)> / 2. Vallis, Atmospheric and
+Oceanic Fluid Dynamics (2017), ch. 3."""
 
 import jax.numpy as jnp
 
@@ -43,7 +43,11 @@ class ShallowWater(Equation):
         def local(values, points, parameters):
             depth, square = self.depth + values["height"], (values["velocity"] ** 2).sum(0)
             energy = (depth * square + self.gravity * values["height"] ** 2) / 2
-            return Local({}, {}, {"energy": energy, "potential_enstrophy": self._spin(values) ** 2 / depth / 2})
+            return Local(
+                {},
+                {},
+                {"energy": energy, "potential_enstrophy": self._spin(values) ** 2 / depth / 2},
+            )
 
         return self.transform.evaluate(self.inputs(fields), local).means
 
@@ -52,8 +56,12 @@ class ShallowWater(Equation):
 
 
 def jets(x, y, speed=1.0, width=0.3, coriolis=8.0, gravity=16.0, length=6.283185307179586):
-    """Two opposite jets, balanced by the slope of the surface, with a small wave that makes them unstable."""
+    """Two opposite jets, balanced by the slope of the surface, with a small wave that makes them
+    unstable."""
     north, south = (y - length / 4) / width, (y - 3 * length / 4) / width
     u = speed * (jnp.cosh(north) ** -2 - jnp.cosh(south) ** -2)
     rise = -coriolis * speed * width / gravity * (jnp.tanh(north) - jnp.tanh(south) - 1)
-    return {"velocity": [u + 0 * x, 0 * (x + y)], "height": rise + 0.03 * jnp.cos(2 * x) * jnp.sin(y)}
+    return {
+        "velocity": [u + 0 * x, 0 * (x + y)],
+        "height": rise + 0.03 * jnp.cos(2 * x) * jnp.sin(y),
+    }

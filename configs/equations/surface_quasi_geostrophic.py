@@ -1,8 +1,8 @@
-"""Surface quasi-geostrophic flow: b_t + u . grad b = -nu |k|^(2 n) b of the buoyancy b at a boundary.
+"""Surface quasi-geostrophic flow: b_t + u . grad b = -nu |k|^(2 n) b of the buoyancy b at a
+boundary.
 
-The stream function is psi = b / |k|, the velocity (-d_y psi, d_x psi). Inviscid, <b^2> / 2 and <psi b> / 2 are
-conserved. Held et al., J. Fluid Mech. 282, 1 (1995).
-"""
+The stream function is psi = b / |k|, the velocity (-d_y psi, d_x psi). Inviscid, <b^2> / 2 and <psi
+b> / 2 are conserved. Held et al., J. Fluid Mech. 282, 1 (1995)."""
 
 import jax.numpy as jnp
 
@@ -21,7 +21,10 @@ class SurfaceQuasiGeostrophic(Equation):
         return {"buoyancy": -self.hyperviscosity * self.k_squared**self.order}
 
     def inputs(self, fields):
-        return {"buoyancy": fields["buoyancy"], "velocity": self.rotated_gradient(self.stream_function(fields))}
+        return {
+            "buoyancy": fields["buoyancy"],
+            "velocity": self.rotated_gradient(self.stream_function(fields)),
+        }
 
     def products(self, values):
         return {"flux": values["velocity"] * values["buoyancy"]}

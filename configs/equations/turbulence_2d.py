@@ -1,8 +1,8 @@
-"""Two-dimensional turbulence: w_t + u . grad w = nu lap w - drag w of the vorticity w = d_x u_y - d_y u_x.
+"""Two-dimensional turbulence: w_t + u . grad w = nu lap w - drag w of the vorticity w = d_x u_y -
+d_y u_x.
 
-The velocity is u = (-d_y psi, d_x psi) with lap psi = w. Without viscosity and drag, energy <|u|^2> / 2 and
-enstrophy <w^2> / 2 are conserved. McWilliams, J. Fluid Mech. 146, 21 (1984).
-"""
+The velocity is u = (-d_y psi, d_x psi) with lap psi = w. Without viscosity and drag, energy <|u|^2>
+/ 2 and enstrophy <w^2> / 2 are conserved. McWilliams, J. Fluid Mech. 146, 21 (1984)."""
 
 from simulator.equations import Equation, NonNegative
 

@@ -1,10 +1,11 @@
-"""Compares second-order displacements and particle-mesh motion with JaxPM: 32^3 particles, 256 Mpc/h.
+"""Compares second-order displacements and particle-mesh motion with JaxPM: 32^3 particles, 256
+Mpc/h.
 
     python scripts/peers/compare_jaxpm.py PYTHON-WITH-JAXPM [steps]
 
-prints the largest relative difference of P(k) at the start (a = 0.1) and at a = 1. Both programs assign mass to the
-grid by CIC and divide by its window function; JaxPM chooses its time steps adaptively.
-"""
+prints the largest relative difference of P(k) at the start (a = 0.1) and at a = 1. Both programs
+assign mass to the grid by CIC and divide by its window function; JaxPM chooses its time steps
+adaptively."""
 
 import subprocess
 import sys
@@ -52,7 +53,8 @@ def contrast(run: Simulation) -> np.ndarray:
 
 
 def power_of(position: np.ndarray) -> np.ndarray:
-    """P(k) of positions (3, n; grid spacings) in shells up to the Nyquist wavenumber, by CIC without its window."""
+    """P(k) of positions (3, n; grid spacings) in shells up to the Nyquist wavenumber, by CIC
+    without its window."""
     mesh = np.zeros((N, N, N))
     base = np.floor(position).astype(int)
     part = position - base
@@ -70,7 +72,9 @@ def power_of(position: np.ndarray) -> np.ndarray:
 
 def main(python: str, steps: int) -> None:
     with TemporaryDirectory() as folder:
-        path, given, found = (Path(folder) / name for name in ("run.yaml", "given.npz", "found.npz"))
+        path, given, found = (
+            Path(folder) / name for name in ("run.yaml", "given.npz", "found.npz")
+        )
         path.write_text(CONFIG.replace("STOP", "1").replace("DT", "1"))
         background = Simulation(load_config(path)).model.background
         stop = background.time_of(STOP)
@@ -78,7 +82,9 @@ def main(python: str, steps: int) -> None:
         run = Simulation(load_config(path))
         # JaxPM normalizes this growth factor, -7/3 D_2 with D = 1 at a = 1, to 1 at a = 1.
         second = -7 / 3 * background.grown(START).second / background.growth(1.0) ** 2
-        np.savez(given, contrast=contrast(run), start=START, stop=STOP, matter=MATTER, second=second)
+        np.savez(
+            given, contrast=contrast(run), start=START, stop=STOP, matter=MATTER, second=second
+        )
         here = Path(__file__).with_name("jaxpm_particles.py")
         subprocess.run([python, str(here), str(given), str(found)], check=True)
         theirs = np.load(found)
@@ -103,7 +109,9 @@ def main(python: str, steps: int) -> None:
                 f"P(k) by up to {np.abs(ratio).max():.2e}, up to half the Nyquist wavenumber "
                 f"{np.abs(ratio[: N // 4]).max():.2e}"
             )
-        print(f"JaxPM: {float(theirs['seconds']):.3f} s for one evaluation of its forces, one device")
+        print(
+            f"JaxPM: {float(theirs['seconds']):.3f} s for one evaluation of its forces, one device"
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""exponax: Navier-Stokes of order 2 (ETDRK2) in single precision, and the gradient of the final energy.
+"""exponax: Navier-Stokes of order 2 (ETDRK2) in single precision, and the gradient of the final
+energy.
 
-All cores work on one device. The gradient is JAX's of a loop over the steps, as exponax's own `repeat` makes it.
-"""
+All cores work on one device. The gradient is JAX's of a loop over the steps, as exponax's own
+`repeat` makes it."""
 
 from turns import Line, problem, serve, timed
 
@@ -16,7 +17,9 @@ stepper = exponax.stepper.NavierStokesVelocity(
     3, 2 * jnp.pi, n, settings["dt"], diffusivity=settings["viscosity"], order=2
 )
 x, y, z = jnp.meshgrid(*[jnp.arange(n, dtype=jnp.float32) * (2 * jnp.pi / n)] * 3, indexing="ij")
-start = jnp.stack([jnp.sin(x) * jnp.cos(y) * jnp.cos(z), -jnp.cos(x) * jnp.sin(y) * jnp.cos(z), 0 * x])
+start = jnp.stack(
+    [jnp.sin(x) * jnp.cos(y) * jnp.cos(z), -jnp.cos(x) * jnp.sin(y) * jnp.cos(z), 0 * x]
+)
 
 
 def energy(start: jax.Array) -> jax.Array:

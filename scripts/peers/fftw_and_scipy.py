@@ -1,7 +1,8 @@
-"""FFT libraries as contenders of `bench_fft.py`: scipy.fft in this process, mpi4py-fft with FFTW in MPI processes.
+"""FFT libraries as contenders of `bench_fft.py`: scipy.fft in this process, mpi4py-fft with FFTW in
+MPI processes.
 
-mpi4py-fft is optional and installed in another environment, whose interpreter executes the program `PEER`.
-"""
+mpi4py-fft is optional and installed in another environment, whose interpreter executes the program
+`PEER`."""
 
 import contextlib
 import json
@@ -93,12 +94,17 @@ class Mpi4pyFft:
 def mpi4py_fft(
     shape: tuple[int, int, int], dtype: np.dtype, components: int, ranks: int
 ) -> Iterator[Mpi4pyFft | None]:
-    """mpi4py-fft in `ranks` MPI processes, or None if there is no mpirun or $SIMULATOR_MPI4PY_FFT is not set."""
+    """mpi4py-fft in `ranks` MPI processes, or None if there is no mpirun or $SIMULATOR_MPI4PY_FFT
+    is not set."""
     python, mpirun = os.environ.get(PYTHON), shutil.which("mpirun")
     if python is None or mpirun is None:
         yield None
         return
-    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1"}
+    allowed = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMP_NUM_THREADS": "1",
+    }
     problem = json.dumps([shape, np.dtype(dtype).char, components])
     process = subprocess.Popen(
         [mpirun, "--oversubscribe", "-n", str(ranks), python, "-c", PEER, problem],

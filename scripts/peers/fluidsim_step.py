@@ -1,4 +1,5 @@
-"""fluidsim's ns3d or ns2d (FFTW, MPI): Navier-Stokes RK4 from a Taylor-Green vortex, double precision."""
+"""fluidsim's ns3d or ns2d (FFTW, MPI): Navier-Stokes RK4 from a Taylor-Green vortex, double
+precision."""
 
 import contextlib
 import importlib
@@ -53,5 +54,8 @@ energy = float(simulation.output.compute_energy())
 barrier = mpi.comm.Barrier if mpi.nb_proc > 1 else contextlib.nullcontext
 name = f"fluidsim {solver} ({params.oper.type_fft.split('.')[1]}), {mpi.nb_proc} ranks"
 serve(
-    line, {"name": name, "energy": energy}, lambda: timed(steps, run, barrier), mpi.comm if mpi.nb_proc > 1 else None
+    line,
+    {"name": name, "energy": energy},
+    lambda: timed(steps, run, barrier),
+    mpi.comm if mpi.nb_proc > 1 else None,
 )

@@ -1,4 +1,5 @@
-"""Jaxion: a kick-drift-kick step of the Schrodinger-Poisson equations in single precision, its default."""
+"""Jaxion: a kick-drift-kick step of the Schrodinger-Poisson equations in single precision, its
+default."""
 
 import os
 
@@ -31,7 +32,9 @@ def made(end: float):
 
 
 LONG = 1e6
-simulation = made(LONG * steps / made(LONG).nt)  # its number of steps follows from the time to the end
+simulation = made(
+    LONG * steps / made(LONG).nt
+)  # its number of steps follows from the time to the end
 assert simulation.nt == steps, (simulation.nt, steps)
 
 

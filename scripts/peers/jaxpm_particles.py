@@ -1,10 +1,11 @@
-"""JaxPM displaces particles by a given density contrast, and moves them to another scale factor by its particle mesh.
+"""JaxPM displaces particles by a given density contrast, and moves them to another scale factor by
+its particle mesh.
 
-`compare_jaxpm.py` calls this script with a Python that has jaxpm (0.1.6): jaxpm_particles.py GIVEN.npz FOUND.npz. So
-that both programs solve the same equations, the script replaces three things in JaxPM: gradients are spectral, not
-differences; the window of the assignment is divided out; and the second-order growth factor is 3/7 D^2 early. JaxPM's
-factor, normalised at a = 1, is 0.8 % smaller for Omega_m = 0.3.
-"""
+`compare_jaxpm.py` calls this script with a Python that has jaxpm (0.1.6): jaxpm_particles.py
+GIVEN.npz FOUND.npz. So that both programs solve the same equations, the script replaces three
+things in JaxPM: gradients are spectral, not differences; the window of the assignment is divided
+out; and the second-order growth factor is 3/7 D^2 early. JaxPM's factor, normalised at a = 1, is
+0.8 % smaller for Omega_m = 0.3."""
 
 import sys
 import time
@@ -30,7 +31,9 @@ def derivative(kvec, direction, order=1):
 
 
 pm.gradient_kernel = derivative
-cosmo = jc.Cosmology(Omega_c=matter - 0.05, Omega_b=0.05, h=0.7, n_s=0.96, sigma8=0.8, Omega_k=0.0, w0=-1.0, wa=0.0)
+cosmo = jc.Cosmology(
+    Omega_c=matter - 0.05, Omega_b=0.05, h=0.7, n_s=0.96, sigma8=0.8, Omega_k=0.0, w0=-1.0, wa=0.0
+)
 pm.growth_factor_second = lambda cosmo, a: jnp.atleast_1d(jnp.asarray(given["second"]))
 displacement, momentum, _ = pm.lpt(cosmo, contrast, a=start, order=2)
 lattice = jnp.stack(jnp.meshgrid(*[jnp.arange(n, dtype=jnp.float64)] * 3, indexing="ij"), -1)
@@ -56,4 +59,9 @@ force = jax.jit(lambda x, v: moved((x, v), stop, cosmo))
 jax.block_until_ready(force(final, momentum))
 begun = time.perf_counter()
 jax.block_until_ready(force(final, momentum))
-np.savez(sys.argv[2], displaced=np.asarray(position), moved=np.asarray(final), seconds=time.perf_counter() - begun)
+np.savez(
+    sys.argv[2],
+    displaced=np.asarray(position),
+    moved=np.asarray(final),
+    seconds=time.perf_counter() - begun,
+)

@@ -1,4 +1,5 @@
-"""JaxPM: a kick and a drift of its particle mesh (cloud in cell) in single precision, its default, or in double."""
+"""JaxPM: a kick and a drift of its particle mesh (cloud in cell) in single precision, its default,
+or in double."""
 
 from turns import Line, problem, serve, timed
 
@@ -24,7 +25,9 @@ def step(_, state):
     return position + dt * momentum, momentum
 
 
-advance = jax.jit(lambda state: jax.lax.fori_loop(0, settings["steps"], step, state), donate_argnums=0)
+advance = jax.jit(
+    lambda state: jax.lax.fori_loop(0, settings["steps"], step, state), donate_argnums=0
+)
 state = (lattice + 1.5 * wave, 0.1 * wave)
 state = jax.block_until_ready(advance(state))
 

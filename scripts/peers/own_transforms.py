@@ -1,4 +1,5 @@
-"""This program's transforms (backends, plans, kernels) as contenders of `bench_fft.py`, which times them in rounds.
+"""This program's transforms (backends, plans, kernels) as contenders of `bench_fft.py`, which times
+them in rounds.
 
 All contenders transform the same three components forward and back.
 """
@@ -34,7 +35,8 @@ class Contender(Protocol):
 
 @dataclass
 class Row:
-    """The result of one contender: median times in ms, communication and memory of the forward transform."""
+    """The result of one contender: median times in ms, communication and memory of the forward
+    transform."""
 
     name: str
     forward: float
@@ -60,7 +62,9 @@ class Compiled:
         modes = self._forward(values)
         self._inverse = jax.jit(_named(inverse, f"inverse_{name}")).lower(modes).compile()
         self.sent = sum(c.bytes for c in collectives(self._forward).values())
-        share = sum(s.data.nbytes for s in values.addressable_shards) / len(values.addressable_shards)
+        share = sum(s.data.nbytes for s in values.addressable_shards) / len(
+            values.addressable_shards
+        )
         self.temporary = self._forward.memory_analysis().temp_size_in_bytes / share
 
     def round(self) -> tuple[float, float]:
@@ -82,7 +86,8 @@ def _named(function: Callable, name: str) -> Callable:
 
 
 def transforms(modes: Modes, devices: Devices, dtype: Any) -> list[Contender]:
-    """Every backend and plan that works on these devices, with every kind of kernel; the default comes first."""
+    """Every backend and plan that works on these devices, with every kind of kernel; the default
+    comes first."""
     count = len(devices)
     contenders: list[Contender] = []
     seen: set[tuple[str, str]] = set()
@@ -94,20 +99,28 @@ def transforms(modes: Modes, devices: Devices, dtype: Any) -> list[Contender]:
     return contenders
 
 
-def _with_each_kernel(modes: Modes, candidate: Candidate, devices: Devices, dtype: Any) -> list[Contender]:
-    has_native = candidate.backend == staged.NAME and native.chosen("auto", devices[0].platform) == "native"
+def _with_each_kernel(
+    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any
+) -> list[Contender]:
+    has_native = (
+        candidate.backend == staged.NAME and native.chosen("auto", devices[0].platform) == "native"
+    )
     contenders: list[Contender] = []
     kinds: tuple[Kernels, ...] = ("native", "xla") if has_native else ("auto",)
     for kernels in kinds:
         transform = build(modes, candidate, devices, dtype, kernels=kernels)
-        values = random_array((COMPONENTS, *transform.physical.shape), dtype, transform.physical.sharding(4))
+        values = random_array(
+            (COMPONENTS, *transform.physical.shape), dtype, transform.physical.sharding(4)
+        )
         name = f"{candidate}, {kernels}" if has_native else str(candidate)
         contenders.append(Compiled(name, transform.forward, transform.inverse, values))
     return contenders
 
 
 def compare(
-    contenders: Sequence[Contender], seconds: float, agree: Callable[[Any], Any] = lambda value: value
+    contenders: Sequence[Contender],
+    seconds: float,
+    agree: Callable[[Any], Any] = lambda value: value,
 ) -> list[Row]:
     """One row per contender, timed in turns for about `seconds`. Called by every process."""
     rows = []
@@ -121,7 +134,9 @@ def compare(
 
 def table(rows: Sequence[Row]) -> list[str]:
     """The rows as text, each with its ratio to the first."""
-    lines = [f"{'':40} {'forward':>9} {'inverse':>9} {'both':>9} {'ratio':>6} {'sends':>8} {'temporary':>9}"]
+    lines = [
+        f"{'':40} {'forward':>9} {'inverse':>9} {'both':>9} {'ratio':>6} {'sends':>8} {'temporary':>9}"
+    ]
     for row in rows:
         sent = "" if row.sent is None else size(row.sent)
         temporary = "" if row.temporary is None else f"{row.temporary:.2f}"

@@ -1,9 +1,10 @@
-"""Navier-Stokes RK4 by the method published for JAX: complex transforms of whole fields, back to the input layout.
+"""Navier-Stokes RK4 by the method published for JAX: complex transforms of whole fields, back to
+the input layout.
 
-Fields are complex, sharded as slabs along y; a transform is z (local), all-to-all, x and y (local), all-to-all back
-(P. Mocz's distributed FFT in JAX, and the solvers that use it). Velocity and vorticity are transformed to physical
-space, and their product is transformed back, dealiased and projected; viscosity is part of the right-hand side.
-"""
+Fields are complex, sharded as slabs along y; a transform is z (local), all-to-all, x and y (local),
+all-to-all back (P. Mocz's distributed FFT in JAX, and the solvers that use it). Velocity and
+vorticity are transformed to physical space, and their product is transformed back, dealiased and
+projected; viscosity is part of the right-hand side."""
 
 import os
 

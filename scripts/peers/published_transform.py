@@ -1,9 +1,8 @@
 """The distributed transform as published for JAX: z, all-to-all, x and y, all-to-all back.
 
-A complex transform of the full grid, back to the input layout, in slabs along y (P. Mocz's distributed FFT in JAX and
-the solvers that use it), written with `shard_map`. The benchmarks compare with this transform; `simulator` does not
-use it.
-"""
+A complex transform of the full grid, back to the input layout, in slabs along y (P. Mocz's
+distributed FFT in JAX and the solvers that use it), written with `shard_map`. The benchmarks
+compare with this transform; `simulator` does not use it."""
 
 from collections.abc import Callable
 
@@ -12,11 +11,14 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-Transforms = tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Array], jax.Array], NamedSharding]
+Transforms = tuple[
+    Callable[[jax.Array], jax.Array], Callable[[jax.Array], jax.Array], NamedSharding
+]
 
 
 def published_transform(mesh: Mesh) -> Transforms:
-    """Forward and inverse transform of complex arrays (component, x, y, z), and their sharding: over y.
+    """Forward and inverse transform of complex arrays (component, x, y, z), and their sharding:
+    over y.
 
     The mesh is one-dimensional; y and z must be divisible by the number of devices.
     """

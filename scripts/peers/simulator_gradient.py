@@ -1,4 +1,5 @@
-"""This program: Navier-Stokes in single precision, and the gradient of the final energy in the initial velocity."""
+"""This program: Navier-Stokes in single precision, and the gradient of the final energy in the
+initial velocity."""
 
 from turns import Line, problem, serve, timed
 

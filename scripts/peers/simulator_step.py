@@ -1,4 +1,5 @@
-"""A step of this program: a Taylor-Green vortex (RK4), Schrodinger-Poisson equations or particles (order 2)."""
+"""A step of this program: a Taylor-Green vortex (RK4), Schrodinger-Poisson equations or particles
+(order 2)."""
 
 from turns import Line, problem, serve, timed
 
@@ -23,7 +24,10 @@ WHAT = {
     },
     "particles": {
         "model": {"kind": "composite", "components": [MATTER | settings.get("matter", {})]},
-        "initial": {"kind": "composite", "components": {"dark": {"kind": "zeldovich_wave", "amplitude": 0.3}}},
+        "initial": {
+            "kind": "composite",
+            "components": {"dark": {"kind": "zeldovich_wave", "amplitude": 0.3}},
+        },
     },
 }
 config = run_config_class().model_validate(

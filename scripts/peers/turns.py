@@ -1,8 +1,8 @@
-"""The protocol between `bench_peers.py` and a contender: for each line on stdin it runs a round and prints a line.
+"""The protocol between `bench_peers.py` and a contender: for each line on stdin it runs a round and
+prints a line.
 
-This file and the contenders beside it run under the interpreters of their environments; only `simulator_step.py`
-imports `simulator`.
-"""
+This file and the contenders beside it run under the interpreters of their environments; only
+`simulator_step.py` imports `simulator`."""
 
 import json
 import os
@@ -28,7 +28,8 @@ class Line:
 
 
 def serve(line: Line, report: dict, seconds_per_step, comm=None) -> None:
-    """Send `report`, then run a round for every line read. `comm`: the communicator of mpi4py, whose rank 0 reads."""
+    """Send `report`, then run a round for every line read. `comm`: the communicator of mpi4py,
+    whose rank 0 reads."""
     first = comm is None or comm.rank == 0
     if first:
         line.say(report)

@@ -1,5 +1,5 @@
-"""Validation cases, whose computed numbers are compared with a source, and the table of a validation on the console,
-as Markdown and as JSON, with plots of the curves."""
+"""Validation cases, whose computed numbers are compared with a source, and the table of a
+validation on the console, as Markdown and as JSON, with plots of the curves."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -21,8 +21,8 @@ from simulator.simulation.simulation import Simulation
 
 @dataclass(frozen=True)
 class Check:
-    """One number, which passes if |measured - expected| <= allowed; relative to the expected value unless
-    `absolute`."""
+    """One number, which passes if |measured - expected| <= allowed; relative to the expected value
+    unless `absolute`."""
 
     quantity: str
     expected: float
@@ -71,15 +71,20 @@ class Case:
     """Whether only `--full` runs it, because it needs a GPU or a night."""
 
 
-def simulation(model: dict[str, Any], initial: dict[str, Any], shape: Sequence[int], **blocks: Any) -> Simulation:
+def simulation(
+    model: dict[str, Any], initial: dict[str, Any], shape: Sequence[int], **blocks: Any
+) -> Simulation:
     """A simulation on all available devices, without a run folder."""
     grid = {"shape": list(shape), **blocks.pop("grid", {})}
     config = {"model": model, "initial": initial, "grid": grid, "time": {"stop": 1.0}, **blocks}
     return Simulation(run_config_class().model_validate(config))
 
 
-def march(simulation: Simulation, dt: float, steps: int, every: int = 0) -> tuple[State, dict[str, np.ndarray]]:
-    """The state after `steps` steps, and the diagnostics by name at the first, the last and every `every`-th step."""
+def march(
+    simulation: Simulation, dt: float, steps: int, every: int = 0
+) -> tuple[State, dict[str, np.ndarray]]:
+    """The state after `steps` steps, and the diagnostics by name at the first, the last and every
+    `every`-th step."""
     step, state, rows = jax.jit(simulation.step), simulation.state, []
     for number in range(steps + 1):
         if number in (0, steps) or (every and number % every == 0):
@@ -93,7 +98,8 @@ def march(simulation: Simulation, dt: float, steps: int, every: int = 0) -> tupl
 def followed(
     simulation: Simulation, dt: float, steps: int, measure: Callable[[State], jax.Array]
 ) -> tuple[np.ndarray, Any]:
-    """The times of the initial state and of all steps, and the values of `measure` at these times."""
+    """The times of the initial state and of all steps, and the values of `measure` at these
+    times."""
     step, measure = jax.jit(simulation.step), jax.jit(measure)
     state, values = simulation.state, []
     for number in range(steps + 1):
@@ -164,7 +170,9 @@ def _picture(curve: Curve) -> Figure:
     axes = result.subplots()
     result.subplots_adjust(left=0.15, right=0.97, top=0.9, bottom=0.15)
     axes.plot(curve.x, curve.y, label="this program")
-    axes.plot(curve.reference_x, curve.reference_y, "o", markersize=4, color="black", label="reference")
+    axes.plot(
+        curve.reference_x, curve.reference_y, "o", markersize=4, color="black", label="reference"
+    )
     axes.set(xlabel=curve.labels[0], ylabel=curve.labels[1])
     axes.set_title(curve.source, fontsize=9)
     axes.legend()

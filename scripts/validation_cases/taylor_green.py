@@ -53,10 +53,14 @@ def inviscid() -> Result:
         if round(t, 6) in (0.5, 0.8, 1.0)
     ]
     labels = ("time", "enstrophy / initial")
-    return Result(checks, [Curve("taylor_green_inviscid", time, enstrophy, time, series, labels, source)])
+    return Result(
+        checks, [Curve("taylor_green_inviscid", time, enstrophy, time, series, labels, source)]
+    )
 
 
-def _reynolds_1600(points: int, dt: float, stop: float, energy: float, dissipation: float) -> Result:
+def _reynolds_1600(
+    points: int, dt: float, stop: float, energy: float, dissipation: float
+) -> Result:
     """`energy` and `dissipation`: allowed relative errors."""
     steps = round(stop / dt)
     _, rows = march(_vortex(points, 1 / 1600), dt, steps, every=round(0.1 / dt))
@@ -70,21 +74,33 @@ def _reynolds_1600(points: int, dt: float, stop: float, energy: float, dissipati
         ]
         labels, x = ("time", name), reached[:, 0]
         shown = f"taylor_green_{points}_{name}"
-        curves.append(Curve(shown, rows["time"], rows[name], x, reached[:, column], labels, VAN_REES))
+        curves.append(
+            Curve(shown, rows["time"], rows[name], x, reached[:, column], labels, VAN_REES)
+        )
     return Result(checks, curves)
 
 
 _RE_1600 = "Taylor-Green vortex, Re = 1600"
 CASES = (
     Case("taylor_green_early", f"{_RE_1600}, to t = 0.1", early),
-    Case("taylor_green_inviscid", "Taylor-Green vortex, inviscid, against its power series", inviscid),
+    Case(
+        "taylor_green_inviscid", "Taylor-Green vortex, inviscid, against its power series", inviscid
+    ),
     # 64^3 becomes too coarse at t = 3: the dissipation is off by 0.3 % there.
-    Case("taylor_green_64", f"{_RE_1600}, 64^3, to t = 3", lambda: _reynolds_1600(64, 0.05, 3.0, 1e-4, 5e-3)),
+    Case(
+        "taylor_green_64",
+        f"{_RE_1600}, 64^3, to t = 3",
+        lambda: _reynolds_1600(64, 0.05, 3.0, 1e-4, 5e-3),
+    ),
     *(
         Case(f"taylor_green_{points}", f"{_RE_1600}, {points}^3, {end}", run, full=True)
         for points, end, run in (
             (128, "to t = 5", lambda: _reynolds_1600(128, 0.02, 5.0, 0.005, 0.01)),
-            (256, "through transition to t = 15", lambda: _reynolds_1600(256, 0.0125, 15.0, 0.005, 0.02)),
+            (
+                256,
+                "through transition to t = 15",
+                lambda: _reynolds_1600(256, 0.0125, 15.0, 0.005, 0.02),
+            ),
         )
     ),
 )

@@ -19,7 +19,10 @@ def budget() -> Result:
     power = float(abs(rows["injection"] / 0.3 - 1).max())
     name, why = "budget residual / dissipation, worst of 20 steps", "definition"
     return Result(
-        [Check(name, 0.0, worst, 1e-3, why, True), Check("<f . u> / rate - 1", 0.0, power, 1e-12, why, True)]
+        [
+            Check(name, 0.0, worst, 1e-3, why, True),
+            Check("<f . u> / rate - 1", 0.0, power, 1e-12, why, True),
+        ]
     )
 
 
@@ -29,10 +32,9 @@ SETTLED = 200.0  # Time from which on the fastest mode dominates a kinematic dyn
 def dynamo(reynolds: float, points: int, dt: float, stop: float):
     """The growth rate of the magnetic field (half that of its energy), fitted from SETTLED on.
 
-    The energy of the growing mode oscillates. A weight that vanishes at both ends of the fit averages this out, so
-    that the rate does not depend on the number of periods in the interval. RK4 is stable for
-    dt k_max max(|u_x| + |u_y| + |u_z|) <= 2.8.
-    """
+    The energy of the growing mode oscillates. A weight that vanishes at both ends of the fit
+    averages this out, so that the rate does not depend on the number of periods in the interval.
+    RK4 is stable for dt k_max max(|u_x| + |u_y| + |u_z|) <= 2.8."""
     sim = simulation(
         {"kind": "mhd", "viscosity": 0.0, "resistivity": 1 / reynolds, "kinematic": True},
         {"kind": "abc", "magnetic": {"peak": 2, "energy": 1e-6, "seed": 7}},
@@ -61,7 +63,9 @@ def _dynamo(reynolds: float, expected: float, points: int, dt: float, stop: floa
     name, labels = f"dynamo_{reynolds:g}", ("time", "log10 <b^2>")
     curve = Curve(name, t, np.log10(e), t[::10], np.log10(fit)[::10], labels, "exponential fit")
     # The expected values are rounded to 1e-4, and vary by as much with the interval of the fit.
-    return Result([Check("growth rate, t > 200", expected, rate, 2e-4, source, absolute=True)], [curve])
+    return Result(
+        [Check("growth rate, t > 200", expected, rate, 2e-4, source, absolute=True)], [curve]
+    )
 
 
 def inertial_range() -> Result:
@@ -88,13 +92,25 @@ def inertial_range() -> Result:
     labels = ("log10 k eta", "log10 k^(5/3) E / eps^(2/3)")
     compensated = k[shown] ** (5 / 3) * e[shown] / mean["dissipation"] ** (2 / 3)
     x, y = np.log10(k[shown] * mean["kolmogorov_scale"]), np.log10(compensated)
-    sources = "Sreenivasan, Phys. Fluids 7, 2778 (1995)", "Sreenivasan & Antonia, Annu. Rev. 29, 435 (1997)"
+    sources = (
+        "Sreenivasan, Phys. Fluids 7, 2778 (1995)",
+        "Sreenivasan & Antonia, Annu. Rev. 29, 435 (1997)",
+    )
     level, cited = np.full(2, np.log10(1.6)), f"C = 1.6: {sources[0]}"
     return Result(
         [
             Check("slope of E(k), 3 <= k <= 8", -5 / 3, float(slope), 0.15, "Kolmogorov (1941)"),
-            Check("gradient skewness", -0.5, mean["gradient_skewness"], 0.08, sources[1], absolute=True),
-            Check("dissipation / power", 1.0, mean["dissipation"] / 0.5, 0.15, "statistically steady"),
+            Check(
+                "gradient skewness",
+                -0.5,
+                mean["gradient_skewness"],
+                0.08,
+                sources[1],
+                absolute=True,
+            ),
+            Check(
+                "dissipation / power", 1.0, mean["dissipation"] / 0.5, 0.15, "statistically steady"
+            ),
         ],
         [Curve("inertial_range", x, y, x[[0, -1]], level, labels, cited)],
     )
@@ -104,12 +120,18 @@ CASES = (
     Case("budget", "energy budget and constant power, 32^3", budget),
     *(
         Case(f"dynamo_{reynolds}", f"kinematic ABC dynamo, Rm = {reynolds}: {fate}", run, full=True)
-        # Resolved with these points: 16^3 and 32^3 agree to 1e-5 at Rm = 12, 24^3 and 32^3 to 1.2e-4 at Rm = 20.
+        # Resolved with these points: 16^3 and 32^3 agree to 1e-5 at Rm = 12, 24^3 and 32^3 to
+        # 1.2e-4 at Rm = 20.
         for reynolds, fate, run in (
             (12, "grows", lambda: _dynamo(12, 0.0081, 16, 0.1, 300)),
             (20, "decays", lambda: _dynamo(20, -0.0030, 24, 0.08, 300)),
             (40, "grows", lambda: _dynamo(40, 0.0312, 32, 0.05, 400)),
         )
     ),
-    Case("inertial_range", "forced turbulence, 128^3: k^(-5/3) and skewness", inertial_range, full=True),
+    Case(
+        "inertial_range",
+        "forced turbulence, 128^3: k^(-5/3) and skewness",
+        inertial_range,
+        full=True,
+    ),
 )

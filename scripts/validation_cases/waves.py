@@ -9,14 +9,24 @@ import numpy as np
 
 from simulator.physics.models import State
 from simulator.spectral.operators import curl
-from validation_cases.case import Case, Check, Curve, Result, followed, march, simulation, with_fields
+from validation_cases.case import (
+    Case,
+    Check,
+    Curve,
+    Result,
+    followed,
+    march,
+    simulation,
+    with_fields,
+)
 
 INTEGERS = (1, -2, 1)
 BOX = (2 * np.pi, 3.0, 4.0)
 
 
 def plane_wave(sim, amplitude, mean=0.0):
-    """Coefficients of Re(a exp(i k . x)) + mean; `amplitude` has the components of a, k = 2 pi INTEGERS / L."""
+    """Coefficients of Re(a exp(i k . x)) + mean; `amplitude` has the components of a, k = 2 pi
+    INTEGERS / L."""
     layout = sim.transform.layout
     x, y, z = (layout.integers(axis) for axis in "xyz")
     at = (x == INTEGERS[0]) & (y == INTEGERS[1]) & (z == INTEGERS[2])
@@ -25,7 +35,8 @@ def plane_wave(sim, amplitude, mean=0.0):
 
 
 def growth(sim, name: str, state, dt: float, steps: int) -> tuple[complex, np.ndarray, Any]:
-    """(sigma, times, a(t) / a(0)) with a(t) = a(0) exp(sigma t), the projection of the state on the initial wave."""
+    """(sigma, times, a(t) / a(0)) with a(t) = a(0) exp(sigma t), the projection of the state on the
+    initial wave."""
     sim.state = state
     first = jnp.asarray(state.fields[name])
     weights = jnp.where(sim.transform.layout.integers("z") > 0, jnp.conj(first), 0)
@@ -50,7 +61,14 @@ def inertial() -> Result:
     omega = 2 * rotation @ k / size
     sigma, times, values = growth(sim, "velocity", state, float(0.05 / abs(omega)), 40)
     source = "Greenspan, The Theory of Rotating Fluids (1968), section 4.2"
-    curve = _curve("inertial_wave", times, values.real, lambda t: np.cos(omega * t), "velocity of the wave", source)
+    curve = _curve(
+        "inertial_wave",
+        times,
+        values.real,
+        lambda t: np.cos(omega * t),
+        "velocity of the wave",
+        source,
+    )
     return Result([Check("frequency", float(omega), sigma.imag, 1e-6, source)], [curve])
 
 
@@ -72,13 +90,19 @@ def alfven() -> Result:
     source = "Biskamp, Magnetohydrodynamic Turbulence (2003), section 2.3"
 
     def expected(t: np.ndarray) -> np.ndarray:
-        """<u(x) . u(x - B t)> / <u^2>: every mode keeps its amplitude and changes its phase by k . B t."""
+        """<u(x) . u(x - B t)> / <u^2>: every mode keeps its amplitude and changes its phase by k .
+        B t."""
         weights = np.asarray(layout.weight() * (abs(u) ** 2).sum(0)).ravel()
         phases = np.broadcast_to(np.asarray(frequency), layout.shape).ravel()
         return np.array([weights @ np.cos(phases * time) for time in t]) / weights.sum()
 
     curve = _curve(
-        "alfven_wave", times, overlaps.real / overlaps.real[0], expected, "correlation with the start", source
+        "alfven_wave",
+        times,
+        overlaps.real / overlaps.real[0],
+        expected,
+        "correlation with the start",
+        source,
     )
     return Result([Check("speed / Alfven speed", 1.0, speed, 1e-6, source)], [curve])
 
@@ -92,7 +116,9 @@ def _stratified(square: float):
     rate = np.emath.sqrt(-square * (upward @ upward))
     # u = upward, b = -N^2 (u . e) / sigma
     state = with_fields(
-        sim, velocity=plane_wave(sim, upward), buoyancy=plane_wave(sim, -square * (upward @ e) / rate)
+        sim,
+        velocity=plane_wave(sim, upward),
+        buoyancy=plane_wave(sim, -square * (upward @ e) / rate),
     )
     return complex(rate), *growth(sim, "buoyancy", state, float(0.05 / abs(rate)), 40)
 
@@ -101,7 +127,12 @@ def internal() -> Result:
     rate, sigma, times, values = _stratified(4.0)
     source = "omega = N k_h / k; Davidson, Turbulence in Rotating ... Fluids (2013), section 4.1"
     curve = _curve(
-        "internal_wave", times, values.real, lambda t: np.cos(rate.imag * t), "buoyancy of the wave", source
+        "internal_wave",
+        times,
+        values.real,
+        lambda t: np.cos(rate.imag * t),
+        "buoyancy of the wave",
+        source,
     )
     return Result([Check("frequency", rate.imag, sigma.imag, 1e-6, source)], [curve])
 
@@ -124,11 +155,13 @@ def abc_decay() -> Result:
 
 
 RATE = 1e-6
-"""The allowed relative error: (omega dt)^4 / 120 = 2e-8 of rk4, 6e-9 of composition4, and the error of the fit."""
+"""The allowed relative error: (omega dt)^4 / 120 = 2e-8 of rk4, 6e-9 of composition4, and the error
+of the fit."""
 
 
 def _contrast(sim: Any, mode: Sequence[int]) -> Callable[[State], jax.Array]:
-    """The function from a state to the density of a mode over the mean density, in a box with sides 2 pi."""
+    """The function from a state to the density of a mode over the mean density, in a box with sides
+    2 pi."""
 
     def contrast(state: State) -> jax.Array:
         density, points = sim.values("density")(state), sim.transform.physical.coordinates()
@@ -139,11 +172,19 @@ def _contrast(sim: Any, mode: Sequence[int]) -> Callable[[State], jax.Array]:
 
 
 def density_wave(
-    model: dict[str, Any], squared: float, name: str, source: str, mode: Sequence[int] = (1, 0, 0), **time: str
+    model: dict[str, Any],
+    squared: float,
+    name: str,
+    source: str,
+    mode: Sequence[int] = (1, 0, 0),
+    **time: str,
 ) -> Result:
-    """Follows a wave of amplitude 1e-6 with the exact squared frequency `squared`, negative for a growing wave."""
+    """Follows a wave of amplitude 1e-6 with the exact squared frequency `squared`, negative for a
+    growing wave."""
     initial = {"kind": "jeans_wave", "amplitude": 1e-6, "mode": list(mode)}
-    sim = simulation(model, initial, (16, 16, 16), time={"stop": 1.0, "dt": 0.01, "max_steps": 1, **time})
+    sim = simulation(
+        model, initial, (16, 16, 16), time={"stop": 1.0, "dt": 0.01, "max_steps": 1, **time}
+    )
     rate = abs(squared) ** 0.5
     times, values = followed(sim, 0.04 / rate, 60, _contrast(sim, mode))
     values = values.real / values.real[0]
@@ -181,6 +222,10 @@ CASES = (
     Case("internal_wave", "internal gravity wave", internal),
     Case("convection", "growth of a mode in unstable stratification", convection),
     Case("sound_wave", "sound wave slowed by its own gravity", lambda: gas(0.05, "sound_wave")),
-    Case("jeans_collapse", "growth of a wave beyond the Jeans length", lambda: gas(1.0, "jeans_collapse")),
+    Case(
+        "jeans_collapse",
+        "growth of a wave beyond the Jeans length",
+        lambda: gas(1.0, "jeans_collapse"),
+    ),
     Case("matter_wave", "wave in a self-gravitating, self-interacting condensate", waves),
 )

@@ -1,4 +1,5 @@
-"""Finds the halos of particles and the cores of waves in the snapshots of a run, for `analyze --halos`."""
+"""Finds the halos of particles and the cores of waves in the snapshots of a run, for `analyze
+--halos`."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -28,21 +29,32 @@ _PER_DECADE = 5  # Bins of the mass function.
 def find_halos(
     path: Path, linking: float = 0.2, members: int = 20, overrides: Sequence[str | Override] = ()
 ) -> Iterator[tuple[Path, HaloCatalogue]]:
-    """The catalogue of each snapshot of the run in `path`, and its file, when it is written. One process reads all
-    particles of a snapshot. Raises UserError if the run has no snapshot, or no matter that forms halos."""
+    """The catalogue of each snapshot of the run in `path`, and its file, when it is written. One
+    process reads all particles of a snapshot. Raises UserError if the run has no snapshot, or no
+    matter that forms halos."""
     recomputed = Recomputed(path, overrides)
     simulation = recomputed.simulation
     model, initial = simulation.model, recomputed.config.initial
     matter, starts = {"waves": model}, {"waves": initial}
     if isinstance(model, Composite):
-        matter = {n: p if isinstance(p, ParticleComponent) else p.alone for n, p in model.parts.items()}
+        matter = {
+            n: p if isinstance(p, ParticleComponent) else p.alone for n, p in model.parts.items()
+        }
         starts = initial.components if initial.kind == "composite" else {}
-    matter = {n: p for n, p in matter.items() if isinstance(p, ParticleComponent | SchrodingerPoisson) and p.gravity}
+    matter = {
+        n: p
+        for n, p in matter.items()
+        if isinstance(p, ParticleComponent | SchrodingerPoisson) and p.gravity
+    }
     if not matter or simulation.transform.grid.planar:
-        raise UserError(f"--halos: {path}: halos need particles or waves with gravity in three dimensions")
+        raise UserError(
+            f"--halos: {path}: halos need particles or waves with gravity in three dimensions"
+        )
     if not simulation.cluster.is_first:
         return
-    deviations = {name: _deviation(part, starts.get(name), simulation.inputs) for name, part in matter.items()}
+    deviations = {
+        name: _deviation(part, starts.get(name), simulation.inputs) for name, part in matter.items()
+    }
     for snapshot in recomputed.snapshots:
         for name, part in matter.items():
             if isinstance(part, ParticleComponent):
@@ -53,7 +65,8 @@ def find_halos(
 
 
 def _deviation(part: Any, start: Any, files: Any) -> Any:
-    """sigma(R) at a = 1 of the linear power spectrum from which all matter started; None if there is none."""
+    """sigma(R) at a = 1 of the linear power spectrum from which all matter started; None if there
+    is none."""
     if part.background is None or not isinstance(start, CosmologicalSettings) or start.share < 1:
         return None
     grid = part.transform.grid
@@ -63,32 +76,56 @@ def _deviation(part: Any, start: Any, files: Any) -> Any:
 
 
 def _about(part: Any, snapshot: Snapshot, total: float) -> dict[str, Any]:
-    """The attributes of a catalogue, with yt's names: `code` units of lengths are proper, of velocities peculiar."""
+    """The attributes of a catalogue, with yt's names: `code` units of lengths are proper, of
+    velocities peculiar."""
     a = 1.0 if part.background is None else part.background.scale_factor_at(snapshot.time)
-    s, unit, box = part.background and part.background.settings, UNITS.get(part.units), part.transform.grid.box
-    h = s.hubble / unit.hubble if s and unit else 1.0  # 1 in units of Mpc / h: the run does not know h
+    s, unit, box = (
+        part.background and part.background.settings,
+        UNITS.get(part.units),
+        part.transform.grid.box,
+    )
+    h = (
+        s.hubble / unit.hubble if s and unit else 1.0
+    )  # 1 in units of Mpc / h: the run does not know h
     length = a * unit.megaparsecs * _MEGAPARSEC if unit else a
     return {
-        "scale_factor": a, "total_mass": total, "current_time": snapshot.time, "current_redshift": 1 / a - 1,
-        "cosmological_simulation": int(s is not None), "hubble_constant": h, "omega_matter": s.matter if s else 0.0,
+        "scale_factor": a,
+        "total_mass": total,
+        "current_time": snapshot.time,
+        "current_redshift": 1 / a - 1,
+        "cosmological_simulation": int(s is not None),
+        "hubble_constant": h,
+        "omega_matter": s.matter if s else 0.0,
         "omega_lambda": 1 - s.matter - s.radiation - s.curvature if s else 0.0,
-        "domain_left_edge": np.zeros(3), "domain_right_edge": length * np.array(box),
-        "domain_left_edge_units": b"cm", "domain_right_edge_units": b"cm",
-        "length_unit": length, "mass_unit": _SUN if unit else 1.0, "velocity_unit": 1e5 if unit else 1.0,
-        "length_unit_units": b"cm", "mass_unit_units": b"g", "velocity_unit_units": b"cm/s",
-    }  # fmt: skip
+        "domain_left_edge": np.zeros(3),
+        "domain_right_edge": length * np.array(box),
+        "domain_left_edge_units": b"cm",
+        "domain_right_edge_units": b"cm",
+        "length_unit": length,
+        "mass_unit": _SUN if unit else 1.0,
+        "velocity_unit": 1e5 if unit else 1.0,
+        "length_unit_units": b"cm",
+        "mass_unit_units": b"g",
+        "velocity_unit_units": b"cm/s",
+    }
 
 
-def _halos(name: str, part: Any, snapshot: Snapshot, linking: float, members: int, deviation: Any) -> HaloCatalogue:
+def _halos(
+    name: str, part: Any, snapshot: Snapshot, linking: float, members: int, deviation: Any
+) -> HaloCatalogue:
     stored = snapshot.particles[name]
-    given = {record: np.asarray(stored[record]) for record in ("id", "mass", "position", "velocity")}
+    given = {
+        record: np.asarray(stored[record]) for record in ("id", "mass", "position", "velocity")
+    }
     box, total = np.array(part.transform.grid.box), float(given["mass"].sum())
     about, volume = _about(part, snapshot, total), float(box.prod())
     columns, ids = finder.halos(given, box, linking, members)
     for record in ("velocity", "spread"):
         columns[record] = columns[record] / about["scale_factor"]
     profile = {"edges": finder.SHELLS, "density": columns.pop("profile")}
-    columns |= {f"{n}_{a}": v[:, i] for n, v in columns.items() if v.ndim > 1 for i, a in enumerate("xyz")}
+    columns |= {
+        f"{n}_{a}": v[:, i] for n, v in columns.items() if v.ndim > 1 for i, a in enumerate("xyz")
+    }
     columns = {n: v for n, v in columns.items() if v.ndim == 1}
     least = members * total / len(given["id"])
     decades = np.log10(columns["mass"].max(initial=least) / least)
@@ -100,7 +137,9 @@ def _halos(name: str, part: Any, snapshot: Snapshot, linking: float, members: in
     if deviation is not None:
         growth = part.background.growth(about["scale_factor"]) / part.background.growth(1.0)
         mass = np.geomspace(edges[0] / 2, 2 * edges[-1], 80)
-        tables["fits"] = finder.fitted_mass_functions(total / volume, lambda radius: growth * deviation(radius), mass)
+        tables["fits"] = finder.fitted_mass_functions(
+            total / volume, lambda radius: growth * deviation(radius), mass
+        )
     about |= {"linking_length": linking, "least_members": members}
     return HaloCatalogue(name, snapshot.step, columns, about, tables)
 
@@ -108,7 +147,9 @@ def _halos(name: str, part: Any, snapshot: Snapshot, linking: float, members: in
 def _cores(name: str, part: SchrodingerPoisson, snapshot: Snapshot, prefix: str) -> HaloCatalogue:
     grid, psi, rho = part.transform.grid, f"{prefix}psi", f"{prefix}density"
     if psi not in snapshot and rho not in snapshot:
-        raise UserError(f"--halos: {snapshot.path}: holds neither {psi} nor {rho}, as output.snapshots.fields says")
+        raise UserError(
+            f"--halos: {snapshot.path}: holds neither {psi} nor {rho}, as output.snapshots.fields says"
+        )
     if psi in snapshot:
         density = np.stack([abs(snapshot[psi][i]).astype(float) ** 2 for i in range(grid.shape[0])])
     else:
@@ -125,5 +166,7 @@ def _cores(name: str, part: SchrodingerPoisson, snapshot: Snapshot, prefix: str)
     columns["soliton_radius"] = length * radial_ground_state().core
     if part.background is not None:
         unit = part.hbar / part.background.settings.hubble
-        columns["expected_core_mass"] = finder.expected_core_mass(columns["mass"], a, matter, mean, unit)
+        columns["expected_core_mass"] = finder.expected_core_mass(
+            columns["mass"], a, matter, mean, unit
+        )
     return HaloCatalogue(name, snapshot.step, columns, about | {"overdensity": over}, {})

@@ -12,15 +12,17 @@ EVEN = 1e-6  # The largest relative difference between the intervals of evenly s
 
 
 class FrequencySpectrum(NamedTuple):
-    """E(omega). Its sum, times the distance of two frequencies, is the mean square of the fluctuations."""
+    """E(omega). Its sum, times the distance of two frequencies, is the mean square of the
+    fluctuations."""
 
     omega: np.ndarray  # (frequencies,), from 0 on.
     energy: np.ndarray
 
 
 class WaveSpectrum(NamedTuple):
-    """E(omega, k) of waves exp(i (k x - omega t)), which travel along the axis if k > 0 and against it if k < 0. Its
-    sum, times the distances of two frequencies and two wavenumbers, is the mean square of the fluctuations."""
+    """E(omega, k) of waves exp(i (k x - omega t)), which travel along the axis if k > 0 and against
+    it if k < 0. Its sum, times the distances of two frequencies and two wavenumbers, is the mean
+    square of the fluctuations."""
 
     omega: np.ndarray  # (frequencies,), rising from 0.
     k: np.ndarray  # (wavenumbers,), rising from the most negative.
@@ -28,7 +30,8 @@ class WaveSpectrum(NamedTuple):
 
 
 def even_rows(time: np.ndarray) -> slice:
-    """The longest sequence of rows at equal intervals of `time`. Raises UserError if it is shorter than `FEWEST`."""
+    """The longest sequence of rows at equal intervals of `time`. Raises UserError if it is shorter
+    than `FEWEST`."""
     intervals = np.diff(time)
     usual = np.median(intervals) if len(intervals) else 0.0
     even = np.concatenate([[False], abs(intervals - usual) <= EVEN * usual, [False]])
@@ -43,35 +46,37 @@ def even_rows(time: np.ndarray) -> slice:
 
 
 def frequency_spectrum(time: np.ndarray, values: np.ndarray) -> FrequencySpectrum:
-    """E(omega) of `values` (row, point): the mean over the points of the spectra of the fluctuations about each
-    point's mean over time. A Hann window keeps the jump between both ends of the record from spreading over all
-    frequencies; the resolution is 4 pi / duration."""
+    """E(omega) of `values` (row, point): the mean over the points of the spectra of the
+    fluctuations about each point's mean over time. A Hann window keeps the jump between both ends
+    of the record from spreading over all frequencies; the resolution is 4 pi / duration."""
     omega, amplitudes, step = _in_frequency(time, values)
     return FrequencySpectrum(omega, (abs(amplitudes) ** 2).mean(1) / step)
 
 
 def wave_spectrum(time: np.ndarray, values: np.ndarray, spacing: float) -> WaveSpectrum:
-    """E(omega, k) of `values` (row, position) on a line of evenly spaced positions around the box, with the window
-    and the resolution of `frequency_spectrum`."""
+    """E(omega, k) of `values` (row, position) on a line of evenly spaced positions around the box,
+    with the window and the resolution of `frequency_spectrum`."""
     omega, amplitudes, step = _in_frequency(time, values)
     points = values.shape[1]
-    # numpy's forward transform in time expands in exp(i omega t); waves exp(-i omega t) have the conjugate
-    # amplitudes.
+    # numpy's forward transform in time expands in exp(i omega t); waves exp(-i omega t) have the
+    # conjugate amplitudes.
     modes = np.fft.fftshift(np.fft.fft(amplitudes.conj(), axis=1), axes=1) / points
     k = 2 * np.pi * np.fft.fftshift(np.fft.fftfreq(points, spacing))
     return WaveSpectrum(omega, k, abs(modes) ** 2 / (step * (k[1] - k[0] if points > 1 else 1.0)))
 
 
 def _in_frequency(time: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """(frequencies, amplitudes, distance of two frequencies). The squares of the amplitudes (frequencies, point) add
-    up to the mean square of the fluctuations."""
+    """(frequencies, amplitudes, distance of two frequencies). The squares of the amplitudes
+    (frequencies, point) add up to the mean square of the fluctuations."""
     rows = even_rows(time)
     time, values = time[rows], np.asarray(values[rows], np.float64)
     count = len(time)
     window = np.sin(np.pi * (np.arange(count) + 0.5) / count) ** 2
     window /= np.sqrt((window**2).mean())
     amplitudes = np.fft.rfft((values - values.mean(0)) * window[:, None], axis=0) / count
-    pairs = np.full(len(amplitudes), 2.0)  # rfft leaves out the negative frequencies, which hold as much
+    pairs = np.full(
+        len(amplitudes), 2.0
+    )  # rfft leaves out the negative frequencies, which hold as much
     pairs[0] = 1.0
     if count % 2 == 0:
         pairs[-1] = 1.0
@@ -80,8 +85,9 @@ def _in_frequency(time: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def probe_spectrum(series: SeriesReader, name: str) -> FrequencySpectrum | WaveSpectrum:
-    """The spectrum of a variable of `probes.h5`: in frequency for a variable at points, in frequency and wavenumber
-    for a variable on a line (`LINE/NAME`). Raises UserError if the rows are not evenly spaced in time."""
+    """The spectrum of a variable of `probes.h5`: in frequency for a variable at points, in
+    frequency and wavenumber for a variable on a line (`LINE/NAME`). Raises UserError if the rows
+    are not evenly spaced in time."""
     values = series[name]
     (dimension,) = series.variables[name]
     if dimension == "point":

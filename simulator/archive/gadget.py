@@ -1,8 +1,8 @@
 """Writes snapshots as HDF5 files of GADGET-4, which yt, pynbody and most codes of cosmology read.
 
-Lengths are kpc/h or Mpc/h, masses 1e10 Msun/h, and a file's velocities are peculiar velocities in km/s divided by
-sqrt(a): Springel et al., Mon. Not. R. Astron. Soc. 506, 2871 (2021), and the manual of GADGET-4. Velocities of a run
-are supercomoving, a times the peculiar velocity."""
+Lengths are kpc/h or Mpc/h, masses 1e10 Msun/h, and a file's velocities are peculiar velocities in
+km/s divided by sqrt(a): Springel et al., Mon. Not. R. Astron. Soc. 506, 2871 (2021), and the manual
+of GADGET-4. Velocities of a run are supercomoving, a times the peculiar velocity."""
 
 import math
 from collections.abc import Mapping
@@ -33,8 +33,8 @@ class Clock(NamedTuple):
 
 
 def clock_of(configuration: Mapping[str, Any], time: float) -> Clock | None:
-    """The clock of a run with this resolved configuration; None for a static box. Units of Mpc/h do not contain h:
-    it is then that of `output.gadget` or of the start."""
+    """The clock of a run with this resolved configuration; None for a static box. Units of Mpc/h do
+    not contain h: it is then that of `output.gadget` or of the start."""
     model, initial = configuration.get("model") or {}, configuration.get("initial") or {}
     if not model.get("cosmology"):
         return None
@@ -49,10 +49,13 @@ def clock_of(configuration: Mapping[str, Any], time: float) -> Clock | None:
 
 
 def fill_gadget(file: h5py.File, folder: Path, manifest: Manifest) -> None:
-    """Write the particles of a snapshot: each component is a type, from 1 on, in the order of the configuration."""
+    """Write the particles of a snapshot: each component is a type, from 1 on, in the order of the
+    configuration."""
     snapshot, configuration = Snapshot(folder, manifest), configuration_of(manifest)
     clock, settings = clock_of(configuration, manifest.time), configuration["output"]["gadget"]
-    assert clock is not None and clock.unit is not None and clock.h is not None  # see `gadget_problem`
+    assert (
+        clock is not None and clock.unit is not None and clock.h is not None
+    )  # see `gadget_problem`
     h, unit = clock.h, clock.unit
     per_h = 1.0 if unit.per_h else h
     length, mass = unit.megaparsecs * 1e3 * per_h, 1e-10 * per_h
@@ -76,20 +79,32 @@ def fill_gadget(file: h5py.File, folder: Path, manifest: Manifest) -> None:
                 made[piece] = records[record][..., piece].T * scales.get(record, 1)
     s = clock.cosmology
     common = {
-        "Time": clock.a, "Redshift": 1 / clock.a - 1, "BoxSize": manifest.attributes["box"][0] * length,
-        "NumFilesPerSnapshot": 1, "Omega0": s.matter, "HubbleParam": h,
+        "Time": clock.a,
+        "Redshift": 1 / clock.a - 1,
+        "BoxSize": manifest.attributes["box"][0] * length,
+        "NumFilesPerSnapshot": 1,
+        "Omega0": s.matter,
+        "HubbleParam": h,
         "OmegaLambda": 1 - s.matter - s.radiation - s.curvature,
-        "UnitLength_in_cm": CM_PER_KPC, "UnitMass_in_g": GRAMS, "UnitVelocity_in_cm_per_s": 1e5,
-    }  # fmt: skip
+        "UnitLength_in_cm": CM_PER_KPC,
+        "UnitMass_in_g": GRAMS,
+        "UnitVelocity_in_cm_per_s": 1e5,
+    }
     flags = dict.fromkeys(("Sfr", "Cooling", "Feedback", "StellarAge", "Metals", "Entropy_ICs"), 0)
     file.create_group("Header").attrs.update(
         {
-            **common, "MassTable": table, "NumPart_ThisFile": counts.astype(np.uint32), "NumPart_Total": counts,
+            **common,
+            "MassTable": table,
+            "NumPart_ThisFile": counts.astype(np.uint32),
+            "NumPart_Total": counts,
             "NumPart_Total_HighWord": (counts >> np.uint64(32)).astype(np.uint32),
-            "Flag_DoublePrecision": int(dtype is np.float64), **{f"Flag_{name}": n for name, n in flags.items()},
+            "Flag_DoublePrecision": int(dtype is np.float64),
+            **{f"Flag_{name}": n for name, n in flags.items()},
         }
-    )  # fmt: skip
-    file.create_group("Parameters").attrs.update({**common, "ComovingIntegrationOn": 1, "Hubble": 0.1})
+    )
+    file.create_group("Parameters").attrs.update(
+        {**common, "ComovingIntegrationOn": 1, "Hubble": 0.1}
+    )
 
 
 DATASETS = {

@@ -1,8 +1,8 @@
 """Catalogues of halos, `RUN/halos/NAME_STEP.0.h5`: one for each kind of matter and snapshot.
 
-A file holds the columns as the table `catalogue`, which pandas reads, and again at the root under yt's names; also
-`particles/ids`, the members of all halos one after the other, and further arrays in groups. Like an index it ends
-with a checksum that covers the manifest of its snapshot."""
+A file holds the columns as the table `catalogue`, which pandas reads, and again at the root under
+yt's names; also `particles/ids`, the members of all halos one after the other, and further arrays
+in groups. Like an index it ends with a checksum that covers the manifest of its snapshot."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,8 +28,22 @@ _FOR_YT = {
     **{f"position_{a}": (f"particle_position_{a}", "code_length") for a in "xyz"},
     **{f"velocity_{a}": (f"particle_velocity_{a}", "code_velocity") for a in "xyz"},
 }
-_SHOWN = ("id", "number", "mass", "position_x", "position_y", "position_z", "spread", "radius", "sphere_mass",
-          "peak_density", "core_radius", "soliton_radius", "core_mass", "expected_core_mass")  # fmt: skip
+_SHOWN = (
+    "id",
+    "number",
+    "mass",
+    "position_x",
+    "position_y",
+    "position_z",
+    "spread",
+    "radius",
+    "sphere_mass",
+    "peak_density",
+    "core_radius",
+    "soliton_radius",
+    "core_mass",
+    "expected_core_mass",
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +75,10 @@ class HaloCatalogue:
         """A table of the first halos, with its header."""
         names = [name for name in _SHOWN if name in self.columns]
         body = zip(*(self.columns[name][:most].tolist() for name in names), strict=True)
-        return [[name.removeprefix("position_") for name in names], *([brief(v) for v in row] for row in body)]
+        return [
+            [name.removeprefix("position_") for name in names],
+            *([brief(v) for v in row] for row in body),
+        ]
 
 
 def catalogue_of(run: Path, name: str, step: int) -> Path:
@@ -79,10 +96,16 @@ def _read(path: Path) -> HaloCatalogue:
         with h5py.File(path, "r", locking=False) as file:
             table: Any = file["catalogue"]
             groups: Any = {key: item for key, item in file.items() if isinstance(item, h5py.Group)}
-            tables = {key: {k: item[...] for k, item in group.items()} for key, group in groups.items()}
-            return HaloCatalogue(name, int(step), {n: table[n] for n in table.dtype.names}, dict(file.attrs), tables)
+            tables = {
+                key: {k: item[...] for k, item in group.items()} for key, group in groups.items()
+            }
+            return HaloCatalogue(
+                name, int(step), {n: table[n] for n in table.dtype.names}, dict(file.attrs), tables
+            )
     except (OSError, KeyError) as error:
-        raise UserError(f"{path}: {reason(error)}; simulator analyze RUN --halos makes it again") from None
+        raise UserError(
+            f"{path}: {reason(error)}; simulator analyze RUN --halos makes it again"
+        ) from None
 
 
 def catalogue_problems(run: Path) -> Iterator[tuple[Path, str | None]]:
@@ -92,7 +115,11 @@ def catalogue_problems(run: Path) -> Iterator[tuple[Path, str | None]]:
         folder = snapshots.get(path.name.removesuffix(_END).rpartition("_")[2])
         problem = "its snapshot is gone"
         try:
-            problem = derived_problem(path, folder, read_manifest(folder)) if folder is not None else problem
+            problem = (
+                derived_problem(path, folder, read_manifest(folder))
+                if folder is not None
+                else problem
+            )
         except (RunFailure, UserError):
             problem = "its snapshot is damaged"
         yield path, problem and f"{problem}; simulator analyze {run} --halos makes it again"
@@ -100,14 +127,20 @@ def catalogue_problems(run: Path) -> Iterator[tuple[Path, str | None]]:
 
 def write_catalogue(run: Path, found: HaloCatalogue) -> Path:
     """Write the file of a catalogue; returns it. Raises OSError."""
-    path, snapshot = catalogue_of(run, found.name, found.step), run / "snapshots" / f"{found.step:08d}"
+    path, snapshot = (
+        catalogue_of(run, found.name, found.step),
+        run / "snapshots" / f"{found.step:08d}",
+    )
     path.parent.mkdir(exist_ok=True)
     write_sealed(path, lambda file: _fill(file, found), snapshot, read_manifest(snapshot))
     return path
 
 
 def _fill(file: h5py.File, found: HaloCatalogue) -> None:
-    count, columns = len(found.columns["id"]), {"number": np.ones(len(found.columns["id"]), int), **found.columns}
+    count, columns = (
+        len(found.columns["id"]),
+        {"number": np.ones(len(found.columns["id"]), int), **found.columns},
+    )
     file.attrs.update({"data_type": b"halo_catalog", "num_halos": count, **found.attributes})
     columns["particle_index_start"] = np.cumsum(columns["number"]) - columns["number"]
     for name, values in columns.items():

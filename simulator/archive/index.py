@@ -1,11 +1,13 @@
-"""The index of a snapshot: an HDF5 file that shows every field as one virtual data set over the shards.
+"""The index of a snapshot: an HDF5 file that shows every field as one virtual data set over the
+shards.
 
-The layout is openPMD 1.1 (https://github.com/openPMD/openPMD-standard/blob/1.1.0/STANDARD.md), file-based
-iterations: `/data/<step>/fields/velocity/x`, `/data/<step>/particles/tracers/position/x`. The root has the dimension
-scales, `time`, and links `velocity_x`, ... to the same data sets, so that netCDF readers see plain variables with
-coordinates. String attributes are bytes, because yt fails on other strings. The index is derived: it can be rebuilt
-from the manifest, and this program reads no data through it. A VTKHDF sidecar shows the same fields to ParaView, and
-`snapshots.vtkhdf` shows all snapshots at once."""
+The layout is openPMD 1.1 (https://github.com/openPMD/openPMD-standard/blob/1.1.0/STANDARD.md),
+file-based iterations: `/data/<step>/fields/velocity/x`,
+`/data/<step>/particles/tracers/position/x`. The root has the dimension scales, `time`, and links
+`velocity_x`, ... to the same data sets, so that netCDF readers see plain variables with
+coordinates. String attributes are bytes, because yt fails on other strings. The index is derived:
+it can be rebuilt from the manifest, and this program reads no data through it. A VTKHDF sidecar
+shows the same fields to ParaView, and `snapshots.vtkhdf` shows all snapshots at once."""
 
 import contextlib
 import datetime
@@ -22,7 +24,15 @@ import h5py
 import numpy as np
 import xxhash
 
-from simulator.archive.manifest import LIBVER, Axis, FieldEntry, Manifest, committed, derived_files, read_manifest
+from simulator.archive.manifest import (
+    LIBVER,
+    Axis,
+    FieldEntry,
+    Manifest,
+    committed,
+    derived_files,
+    read_manifest,
+)
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.reader import configuration_of
 from simulator.archive.state import ALTERED
@@ -36,8 +46,8 @@ _IN_MEMORY, _PIECE = 1 << 26, 1 << 20  # Bytes.
 
 
 def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
-    """Write the index and the sidecar of a committed folder if they are missing or altered; returns the problem of
-    each written file. Raises OSError."""
+    """Write the index and the sidecar of a committed folder if they are missing or altered; returns
+    the problem of each written file. Raises OSError."""
     made: dict[Path, str] = {}
     for path, fill in derived_from(folder, manifest).items():
         if (problem := derived_problem(path, folder, manifest)) is not None:
@@ -59,23 +69,28 @@ def derived_from(folder: Path, manifest: Manifest) -> dict[Path, Callable[..., N
 
 
 def derived_problem(path: Path, folder: Path, manifest: Manifest) -> str | None:
-    """Why a derived file does not belong to its folder (it is missing, unreadable or altered); None if it does."""
+    """Why a derived file does not belong to its folder (it is missing, unreadable or altered); None
+    if it does."""
     return _seal_problem(path, _described(folder, manifest))
 
 
 def time_index_problem(parent: Path) -> str | None:
-    """Why the index of all snapshots in `parent` is not as this program wrote it; None if it is, or if there are no
-    indexed snapshots."""
+    """Why the index of all snapshots in `parent` is not as this program wrote it; None if it is, or
+    if there are no indexed snapshots."""
     return _seal_problem(parent.with_name(NAME), b"") if _all_listed(parent) else None
 
 
 def _described(folder: Path, manifest: Manifest) -> bytes:
-    """The bytes of a committed folder that the checksum of a derived file covers besides the file itself."""
+    """The bytes of a committed folder that the checksum of a derived file covers besides the file
+    itself."""
     return folder.name.encode() + manifest.encode()
 
 
-def write_sealed(path: Path, fill: Callable[[h5py.File], None], folder: Path, manifest: Manifest) -> None:
-    """Write an HDF5 file that is derived from a committed folder, for `derived_problem`. Raises OSError."""
+def write_sealed(
+    path: Path, fill: Callable[[h5py.File], None], folder: Path, manifest: Manifest
+) -> None:
+    """Write an HDF5 file that is derived from a committed folder, for `derived_problem`. Raises
+    OSError."""
     _write(path, fill, _described(folder, manifest))
 
 
@@ -93,12 +108,15 @@ def _write(path: Path, fill: Callable[[h5py.File], None], described: bytes) -> N
                 yield piece
             yield _seal(digest, described)
 
-        write_durably(path, pieces(), sync=False)  # a file that a power failure cut is made again, by its seal
+        write_durably(
+            path, pieces(), sync=False
+        )  # a file that a power failure cut is made again, by its seal
 
 
 def _seal_problem(path: Path, described: bytes) -> str | None:
-    """Why a derived file is not as this program wrote it: its last bytes are a checksum of the bytes before them and
-    of `described`. The file is read as bytes, because HDF5 may hang or crash on a damaged file."""
+    """Why a derived file is not as this program wrote it: its last bytes are a checksum of the
+    bytes before them and of `described`. The file is read as bytes, because HDF5 may hang or crash
+    on a damaged file."""
     digest = xxhash.xxh3_64()
     try:
         checksum(pieces_of(path, path.stat().st_size - _SEAL_LENGTH), digest)
@@ -119,20 +137,26 @@ def _seal(digest: xxhash.xxh3_64, described: bytes) -> bytes:
 
 
 def virtual(
-    group: h5py.Group, name: str, shape: tuple[int, ...], folder: Path, manifest: Manifest,
+    group: h5py.Group,
+    name: str,
+    shape: tuple[int, ...],
+    folder: Path,
+    manifest: Manifest,
     components: Sequence[tuple[str, tuple[int, ...]]],
-) -> h5py.Dataset:  # fmt: skip
+) -> h5py.Dataset:
     """A virtual data set over the shards of a committed folder.
 
-    `components`: (path, ()) for one component of a field, or (path, index) for each of several components, which the
-    data set stacks along its last axis."""
+    `components`: (path, ()) for one component of a field, or (path, index) for each of several
+    components, which the data set stacks along its last axis."""
     field = components[0][0].partition("/")[0]
     dtype = np.dtype(manifest.fields[field].dtype)
     layout = h5py.VirtualLayout(shape, dtype)
     for path, index in components:
         for shard, number, block in manifest.pieces(field):
             part = tuple(slice(a, a + n) for a, n in zip(block.start, block.shape, strict=True))
-            source = h5py.VirtualSource(f"{folder.name}/{shard.file}", f"{path}/{number}", block.shape, dtype)
+            source = h5py.VirtualSource(
+                f"{folder.name}/{shard.file}", f"{path}/{number}", block.shape, dtype
+            )
             layout[(*part, *index)] = source
     return _create(group, name, layout)
 
@@ -141,13 +165,19 @@ def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
     _set(
         file,
         {
-            "openPMD": "1.1.0", "openPMDextension": np.uint32(0), "basePath": "/data/%T/", "meshesPath": "fields/",
-            "particlesPath": "particles/", "iterationEncoding": "fileBased", "iterationFormat": "%08T",
-            "software": "simulator", "softwareVersion": version_of(),
+            "openPMD": "1.1.0",
+            "openPMDextension": np.uint32(0),
+            "basePath": "/data/%T/",
+            "meshesPath": "fields/",
+            "particlesPath": "particles/",
+            "iterationEncoding": "fileBased",
+            "iterationFormat": "%08T",
+            "software": "simulator",
+            "softwareVersion": version_of(),
             "date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
             **{k: v for k, v in manifest.attributes.items() if k not in ("time", "dt")},
         },
-    )  # fmt: skip
+    )
     file["time"] = manifest.time
     iteration = file.create_group(f"data/{manifest.step}")
     dt = manifest.attributes.get("dt", 0.0)
@@ -159,7 +189,10 @@ def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
         if entry.species is not None:
             species[entry.species] = entry.axes[-1].size
             record = name.removeprefix(f"{entry.species}.")
-            parent, described = iteration.require_group(f"particles/{entry.species}"), _record_attributes(record)
+            parent, described = (
+                iteration.require_group(f"particles/{entry.species}"),
+                _record_attributes(record),
+            )
         elif entry.is_mesh:
             record, parent, described = name, meshes, _mesh_attributes(entry)
         else:
@@ -186,10 +219,13 @@ def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
 
 
 _DIMENSIONS = {
-    **dict.fromkeys(("position", "positionOffset", "displacement"), (1, 0, 0)), "mass": (0, 1, 0),
-    **dict.fromkeys(("velocity", "fluid_velocity"), (1, 0, -1)), "fluid_acceleration": (1, 0, -2),
-}  # fmt: skip
-"""The powers of length, mass and time in the unit of each record of particles; yt needs them for positions."""
+    **dict.fromkeys(("position", "positionOffset", "displacement"), (1, 0, 0)),
+    "mass": (0, 1, 0),
+    **dict.fromkeys(("velocity", "fluid_velocity"), (1, 0, -1)),
+    "fluid_acceleration": (1, 0, -2),
+}
+"""The powers of length, mass and time in the unit of each record of particles; yt needs them for
+positions."""
 
 
 def _record_attributes(record: str) -> dict[str, Any]:
@@ -215,12 +251,20 @@ def _scale(file: h5py.File, axis: Axis) -> h5py.Dataset:
 
 def _mesh_attributes(entry: FieldEntry) -> dict[str, Any]:
     spacing = [a.spacing if a.spacing is not None else 1.0 for a in entry.axes]
-    offset = [a.origin if a.spacing is not None else float(min(a.labels or (0,))) for a in entry.axes]
+    offset = [
+        a.origin if a.spacing is not None else float(min(a.labels or (0,))) for a in entry.axes
+    ]
     return {
-        "geometry": "cartesian", "dataOrder": "C", "axisLabels": [a.name for a in entry.axes],
-        "gridSpacing": np.array(spacing), "gridGlobalOffset": np.array(offset), "gridUnitSI": 1.0,
-        "unitDimension": np.zeros(7), "timeOffset": 0.0, **entry.attributes,
-    }  # fmt: skip
+        "geometry": "cartesian",
+        "dataOrder": "C",
+        "axisLabels": [a.name for a in entry.axes],
+        "gridSpacing": np.array(spacing),
+        "gridGlobalOffset": np.array(offset),
+        "gridUnitSI": 1.0,
+        "unitDimension": np.zeros(7),
+        "timeOffset": 0.0,
+        **entry.attributes,
+    }
 
 
 def _set(target: h5py.HLObject, attributes: Mapping[str, Any]) -> None:
@@ -245,8 +289,8 @@ ROOT = "VTKHDF"
 
 
 def drawn(manifest: Manifest) -> dict[str, FieldEntry]:
-    """The fields in the sidecar: the real scalars and, in three dimensions, the 3-vectors on the grid of the first
-    field in physical space."""
+    """The fields in the sidecar: the real scalars and, in three dimensions, the 3-vectors on the
+    grid of the first field in physical space."""
     axes = _axes(manifest)
     return {
         name: entry
@@ -263,13 +307,19 @@ def image(manifest: Manifest) -> dict[str, Any]:
     axes = _axes(manifest)
     layer = 3 - len(axes) if axes else 0
     last = [0] * layer + [a.size - 1 for a in axes] or [0, 0, 0]
-    along = np.eye(3)[[2, 1, 0] if not layer else [1, 0, 2]]  # rows: the directions of the indices i, j, k
+    along = np.eye(3)[
+        [2, 1, 0] if not layer else [1, 0, 2]
+    ]  # rows: the directions of the indices i, j, k
     return {
         "Version": np.array([1, 0]),
         "Type": np.bytes_("ImageData"),
         "WholeExtent": np.array([end for n in reversed(last) for end in (0, n)]),
-        "Origin": np.array([a.origin for a in axes] + [0.0] * layer or 3 * [0.0], float),  # in the run's x, y, z
-        "Spacing": np.array([a.spacing for a in reversed(axes)] + [1.0] * layer or 3 * [1.0], float),  # along i, j, k
+        "Origin": np.array(
+            [a.origin for a in axes] + [0.0] * layer or 3 * [0.0], float
+        ),  # in the run's x, y, z
+        "Spacing": np.array(
+            [a.spacing for a in reversed(axes)] + [1.0] * layer or 3 * [1.0], float
+        ),  # along i, j, k
         "Direction": along.T.ravel(),
     }
 
@@ -287,7 +337,8 @@ def _fill_sidecar(file: h5py.File, folder: Path, manifest: Manifest) -> None:
 
 
 def _axes(manifest: Manifest) -> tuple[Axis, ...]:
-    """The axes of the first field over two or three axes of physical space; empty if there is no such field."""
+    """The axes of the first field over two or three axes of physical space; empty if there is no
+    such field."""
     for entry in manifest.fields.values():
         if len(entry.axes) in (2, 3) and all(a.spacing is not None for a in entry.axes):
             return entry.axes
@@ -307,10 +358,11 @@ class _Listed:
 
 
 def write_time_index(parent: Path) -> Path | None:
-    """Write the index of all snapshots with an index in `parent` (`RUN/snapshots`) beside that folder; returns the
-    file. If there are none, remove the file and return None.
+    """Write the index of all snapshots with an index in `parent` (`RUN/snapshots`) beside that
+    folder; returns the file. If there are none, remove the file and return None.
 
-    The newest snapshot describes the fields; a field is nan in the snapshots that lack it. Raises OSError."""
+    The newest snapshot describes the fields; a field is nan in the snapshots that lack it. Raises
+    OSError."""
     path = parent.with_name(NAME)
     entries = _all_listed(parent)
     if not entries:
@@ -324,15 +376,17 @@ def write_time_index(parent: Path) -> Path | None:
 def _all_listed(parent: Path) -> list[_Listed]:
     entries: list[_Listed | None] = []
     for folder in committed(parent):
-        with contextlib.suppress(UserError, RunFailure, OSError):  # `verify` reports damaged snapshots
+        with contextlib.suppress(
+            UserError, RunFailure, OSError
+        ):  # `verify` reports damaged snapshots
             entries.append(_listed(folder, (folder / MANIFEST).stat().st_mtime_ns))
     return [entry for entry in entries if entry is not None]
 
 
 @lru_cache(maxsize=1 << 16)
 def _listed(folder: Path, changed: int) -> _Listed | None:
-    """The entry of a snapshot whose manifest was written at the time `changed`: a run reads each manifest once. None
-    if the snapshot has no index."""
+    """The entry of a snapshot whose manifest was written at the time `changed`: a run reads each
+    manifest once. None if the snapshot has no index."""
     manifest = read_manifest(folder)
     if not manifest.index:
         return None
@@ -375,24 +429,30 @@ def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_
         layout = h5py.VirtualLayout((len(entries), *shape), _type(name, entries))
         for number, entry in _with(name, entries):
             file_name = f"{parent.name}/{derived_files(Path(entry.name))[1]}"
-            layout[number] = h5py.VirtualSource(file_name, f"{ROOT}/PointData/{name}", shape, entry.types[name])
+            layout[number] = h5py.VirtualSource(
+                file_name, f"{ROOT}/PointData/{name}", shape, entry.types[name]
+            )
         _create(data, name, layout)
 
 
-def _netcdf(file: h5py.File, name: str, field: FieldEntry, parent: Path, entries: Sequence[_Listed]) -> h5py.Dataset:
+def _netcdf(
+    file: h5py.File, name: str, field: FieldEntry, parent: Path, entries: Sequence[_Listed]
+) -> h5py.Dataset:
     """Create the variable (time, components..., axes...) of a field at the root of `file`."""
     layout = h5py.VirtualLayout((len(entries), *field.shape), _type(name, entries))
     for number, entry in _with(name, entries):
         file_name = f"{parent.name}/{derived_files(Path(entry.name))[0]}"
         for index, path in field.component_paths(name):
             source = f"data/{int(entry.name)}/fields/{path}"
-            layout[(number, *index)] = h5py.VirtualSource(file_name, source, field.extents, entry.types[name])
+            layout[(number, *index)] = h5py.VirtualSource(
+                file_name, source, field.extents, entry.types[name]
+            )
     return _create(file, name, layout)
 
 
 def dimensions(field: FieldEntry) -> list[tuple[str, np.ndarray]]:
-    """Names and coordinates of the dimensions of a field: `component` (for a tensor `component_0`, ...), then the
-    axes of space."""
+    """Names and coordinates of the dimensions of a field: `component` (for a tensor `component_0`,
+    ...), then the axes of space."""
     several = len(field.components) > 1
     leading = [
         (f"component_{i}" if several else "component", np.array(names, dtype="S"))
@@ -412,5 +472,9 @@ def _type(name: str, entries: Sequence[_Listed]) -> np.dtype:
 def _create(group: h5py.Group, name: str, layout: h5py.VirtualLayout) -> h5py.Dataset:
     kind = layout.dtype
     # A missing source reads as the fill value, which must not look like data.
-    missing = kind.type(complex(np.nan, np.nan) if kind.kind == "c" else np.nan) if kind.kind in "fc" else None
+    missing = (
+        kind.type(complex(np.nan, np.nan) if kind.kind == "c" else np.nan)
+        if kind.kind in "fc"
+        else None
+    )
     return group.create_virtual_dataset(name, layout, fillvalue=missing)

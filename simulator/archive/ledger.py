@@ -1,7 +1,8 @@
 """`RUN/ledger.json`: the files that the run wrote, with checksums, and the files that it removed.
 
-The ledger is one table. The run replaces it whole before it replaces or removes a file; its last line is the xxh3 of
-the other lines. Names are relative to the run folder, a record is the number of bytes and their xxh3:
+The ledger is one table. The run replaces it whole before it replaces or removes a file; its last
+line is the xxh3 of the other lines. Names are relative to the run folder, a record is the number of
+bytes and their xxh3:
 
     "files": {NAME: RECORD}             files that should exist; for a growing file, the record of its first bytes
     "before": {NAME: RECORD or null}    the previous record of a file whose replacement was announced
@@ -10,9 +11,9 @@ the other lines. Names are relative to the run folder, a record is the number of
     "ended": TEXT or null               how the run ended, after which it wrote nothing more
     "saves": N                          how often the table was written
 
-A run may be killed after it has written the table and before the replacement that the table announces, so a file may
-match either record until the next table. `state.json` holds the newest `saves`, so that an older copy of the ledger
-is noticed."""
+A run may be killed after it has written the table and before the replacement that the table
+announces, so a file may match either record until the next table. `state.json` holds the newest
+`saves`, so that an older copy of the ledger is noticed."""
 
 import os
 import threading
@@ -39,7 +40,8 @@ def is_save(name: str) -> bool:
 
 @dataclass
 class Records:
-    """The contents of a ledger. `problem`: the damage of an unusable ledger, whose other contents are empty."""
+    """The contents of a ledger. `problem`: the damage of an unusable ledger, whose other contents
+    are empty."""
 
     files: dict[str, Record] = field(default_factory=dict)
     before: dict[str, Record | None] = field(default_factory=dict)
@@ -50,7 +52,8 @@ class Records:
     problem: str | None = None
 
     def acceptable(self, name: str) -> list[Record | None]:
-        """The records that the file `name` may match now; None among them means that the file may be absent."""
+        """The records that the file `name` may match now; None among them means that the file may
+        be absent."""
         records = [self.files.get(name)]
         if name in self.before:
             records.append(self.before[name])
@@ -84,7 +87,9 @@ def read_ledger(folder: Path) -> Records | None:
     if content is None:
         return Records(problem=ALTERED)
     for records in (content["files"], content["before"]):
-        records.update({name: tuple(record) if record else None for name, record in records.items()})
+        records.update(
+            {name: tuple(record) if record else None for name, record in records.items()}
+        )
     return Records(**content)
 
 
@@ -92,13 +97,17 @@ class Ledger(Journal):
     """The ledger of a live run. Several threads may call its methods."""
 
     def __init__(
-        self, folder: Path, own: Iterable[Path] = (), check: Callable[[], None] = lambda: None, sync: bool = True
+        self,
+        folder: Path,
+        own: Iterable[Path] = (),
+        check: Callable[[], None] = lambda: None,
+        sync: bool = True,
     ) -> None:
         """Continue the ledger in `folder`, or begin a new one.
 
-        `own`: files of the run that may exist already; files without a record are recorded as they are. `check` is
-        called before each change and raises if another process has taken over the folder. Without `sync` only the
-        last table of a start is durable."""
+        `own`: files of the run that may exist already; files without a record are recorded as they
+        are. `check` is called before each change and raises if another process has taken over the
+        folder. Without `sync` only the last table of a start is durable."""
         self.folder, self._check, self.sync = folder, check, sync
         self._lock = threading.RLock()
         self._growing: dict[str, AppendedFile] = {}
@@ -128,7 +137,9 @@ class Ledger(Journal):
             self._records.before.pop(self._name(path), None)
 
     def kept(self, paths: Iterable[Path]) -> None:
-        if records := {self._name(path): checksum(pieces_of(path)) for path in paths if path.is_file()}:
+        if records := {
+            self._name(path): checksum(pieces_of(path)) for path in paths if path.is_file()
+        }:
             with self._lock:
                 for name, record in records.items():
                     self._records.before.pop(name, None)
@@ -147,13 +158,16 @@ class Ledger(Journal):
         return file
 
     def mark(self, *, now: bool = False, ended: str | None = None) -> None:
-        """Record the growing files, at most once a minute unless `now` is set or the run has `ended`."""
+        """Record the growing files, at most once a minute unless `now` is set or the run has
+        `ended`."""
         if not (now or ended) and time.monotonic() < self._next_mark:
             return
         with self._lock:
             self._next_mark = time.monotonic() + MARK_EVERY
             marks = {name: file.mark for name, file in self._growing.items()}
-            changed = [name for name, mark in marks.items() if self._records.files.get(name) != mark]
+            changed = [
+                name for name, mark in marks.items() if self._records.files.get(name) != mark
+            ]
             for name in changed:
                 if self.sync or ended:
                     self._growing[name].sync()
@@ -176,12 +190,16 @@ class Ledger(Journal):
             if not path.is_file():
                 if None in records.acceptable(name):
                     records.remove(name, "never written")
-            elif name not in GROWING and (now := checksum(pieces_of(path))) in (old, records.files[name]):
+            elif name not in GROWING and (now := checksum(pieces_of(path))) in (
+                old,
+                records.files[name],
+            ):
                 records.keep(name, now)
                 del records.before[name]
 
     def save(self, ended: str | None = None) -> None:
-        """Replace the table on disk by the present one. `ended`: the state in which the run has ended."""
+        """Replace the table on disk by the present one. `ended`: the state in which the run has
+        ended."""
         with self._lock:
             self._check()
             self._records.ended, self._records.saves = ended, self._records.saves + 1
@@ -196,12 +214,14 @@ class Ledger(Journal):
 class Audit:
     """Checks the files of the run in `folder` against the run's ledger. Threads may share an audit.
 
-    The run may go on meanwhile: a file that differs from the ledger may have been replaced after the ledger was read,
-    but then a newer ledger has announced the replacement."""
+    The run may go on meanwhile: a file that differs from the ledger may have been replaced after
+    the ledger was read, but then a newer ledger has announced the replacement."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        state = read_state(folder)  # before the ledger, which is never older than a state that was read earlier
+        state = read_state(
+            folder
+        )  # before the ledger, which is never older than a state that was read earlier
         self._saves = state.ledger if state else 0
         records = read_ledger(folder)
         self._records, self._exists = records or Records(), records is not None
@@ -220,14 +240,16 @@ class Audit:
         return not self._exists or self._records.state
 
     def names(self, saves: bool) -> Iterator[str]:
-        """The recorded files that should exist: of snapshots and checkpoints if `saves`, else all other files."""
+        """The recorded files that should exist: of snapshots and checkpoints if `saves`, else all
+        other files."""
         return (name for name in list(self._records.files) if is_save(name) == saves)
 
     def knows(self, name: str) -> bool:
         return name in self._records.files
 
     def is_recorded(self, path: Path) -> bool:
-        """Whether `path` matches its record; true if it has none, or if the run has removed or replaced the file."""
+        """Whether `path` matches its record; true if it has none, or if the run has removed or
+        replaced the file."""
         name = path.relative_to(self.folder).as_posix()
         try:
             return not self.knows(name) or self.problem(name) is None
@@ -235,12 +257,14 @@ class Audit:
             return False
 
     def removed(self, name: str) -> bool:
-        """Reads the ledger again; returns whether the run itself removed the missing file `name`."""
+        """Reads the ledger again; returns whether the run itself removed the missing file
+        `name`."""
         self._read()
         return None in self._records.acceptable(name)
 
     def problem(self, name: str) -> str | None:
-        """A recorded file's damage; None if the file is intact. Raises OSError if it is unreadable."""
+        """A recorded file's damage; None if the file is intact. Raises OSError if it is
+        unreadable."""
         while True:
             known = self._records
             if (damage := self._damage(name, known)) is None:
@@ -267,7 +291,11 @@ class Audit:
         size = path.stat().st_size
         for length, digest in recorded:
             if size >= length and checksum(pieces_of(path, length)) == (length, digest):
-                return f"too long: {size} bytes, not {length}" if known.ended and size > length else None
+                return (
+                    f"too long: {size} bytes, not {length}"
+                    if known.ended and size > length
+                    else None
+                )
         length = recorded[-1][0]
         return f"short: {size} bytes, not {length}" if size < length else ALTERED
 

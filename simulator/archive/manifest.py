@@ -1,8 +1,9 @@
-"""The manifest of a committed folder: the fields, the shards, and the shard that holds each block of a field.
+"""The manifest of a committed folder: the fields, the shards, and the shard that holds each block
+of a field.
 
-The manifest is the only authority on a snapshot: readers find every byte through it and ignore files that it does not
-name. The last line of a manifest is the xxh3 of the bytes before it, so that damage to the manifest is detected like
-damage to a shard."""
+The manifest is the only authority on a snapshot: readers find every byte through it and ignore
+files that it does not name. The last line of a manifest is the xxh3 of the bytes before it, so that
+damage to the manifest is detected like damage to a shard."""
 
 import contextlib
 import itertools
@@ -26,8 +27,8 @@ FORMAT = "simulator shards"
 VERSION = 1
 LIBVER = ("v110", "v110")  # The HDF5 format of shards and indices.
 SUMS = "series_"
-"""The prefix of the names of a series' sums. A sum may be NaN: a quantity that was undefined at one sample, such as a
-ratio of energies at rest, has no mean."""
+"""The prefix of the names of a series' sums. A sum may be NaN: a quantity that was undefined at one
+sample, such as a ratio of energies at rest, has no mean."""
 NAME = "manifest.json"
 COMMITTED = re.compile(r"\d{8,}")  # Names of committed folders: the step.
 NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")  # Names of data sets and axes.
@@ -48,9 +49,9 @@ class _Entry(BaseModel):
 class Axis(_Entry):
     """One named axis of a stored array, without padding.
 
-    `size`: the number of entries. Spectral axes have `labels`, the signed wavenumber of each entry, and `points`, the
-    number of grid points (+points/2 and -points/2 are the same mode). On physical axes entry i lies at
-    `origin + i * spacing`, in the run's unit of length."""
+    `size`: the number of entries. Spectral axes have `labels`, the signed wavenumber of each entry,
+    and `points`, the number of grid points (+points/2 and -points/2 are the same mode). On physical
+    axes entry i lies at `origin + i * spacing`, in the run's unit of length."""
 
     name: str
     size: int
@@ -63,12 +64,16 @@ class Axis(_Entry):
     def _check(self) -> "Axis":
         if self.size < 0 or not NAMED.fullmatch(self.name):
             raise ValueError(f"axis {self.name!r} of size {self.size}")
-        if self.labels is not None and (len(self.labels) != self.size or len(set(self.labels)) != self.size):
+        if self.labels is not None and (
+            len(self.labels) != self.size or len(set(self.labels)) != self.size
+        ):
             raise ValueError(f"axis {self.name}: {self.size} different labels are needed")
         return self
 
     @classmethod
-    def modes(cls, name: str, labels: Sequence[int] | np.ndarray, points: int | None = None) -> "Axis":
+    def modes(
+        cls, name: str, labels: Sequence[int] | np.ndarray, points: int | None = None
+    ) -> "Axis":
         return cls(name=name, size=len(labels), labels=tuple(int(k) for k in labels), points=points)
 
     @classmethod
@@ -86,7 +91,8 @@ class Axis(_Entry):
 
 
 class BlockEntry(_Entry):
-    """A block's position in its field (without components) and the number of its values that are not finite."""
+    """A block's position in its field (without components) and the number of its values that are
+    not finite."""
 
     start: tuple[int, ...]
     shape: tuple[int, ...]
@@ -94,7 +100,8 @@ class BlockEntry(_Entry):
 
 
 class ShardEntry(_Entry):
-    """One shard: its name below the folder, its number of bytes, its checksum, and its blocks of each field.
+    """One shard: its name below the folder, its number of bytes, its checksum, and its blocks of
+    each field.
 
     Block i of component c of field f is the data set `f/c/i` (`f/i` for a scalar field)."""
 
@@ -105,13 +112,16 @@ class ShardEntry(_Entry):
 
 
 class FieldEntry(_Entry):
-    """A field as a whole: dtype (numpy's notation with byte order), names of components, axes without padding."""
+    """A field as a whole: dtype (numpy's notation with byte order), names of components, axes
+    without padding."""
 
     dtype: str
     components: tuple[tuple[str, ...], ...] = ()
     axes: tuple[Axis, ...] = ()
     hermitian: bool = False
-    species: str | None = None  # The species of a record of particles, whose name is `SPECIES.RECORD`.
+    species: str | None = (
+        None  # The species of a record of particles, whose name is `SPECIES.RECORD`.
+    )
     attributes: dict[str, Any] = {}
 
     @property
@@ -126,16 +136,24 @@ class FieldEntry(_Entry):
 
     @property
     def is_mesh(self) -> bool:
-        """Whether this is a field over space or wavenumbers, not a counter, a table or a record of particles."""
-        return bool(self.axes) and all(a.spacing is not None or a.labels is not None for a in self.axes)
+        """Whether this is a field over space or wavenumbers, not a counter, a table or a record of
+        particles."""
+        return bool(self.axes) and all(
+            a.spacing is not None or a.labels is not None for a in self.axes
+        )
 
     def component_paths(self, field: str) -> list[tuple[tuple[int, ...], str]]:
-        """Index and path of each component: `(0,), "velocity/x"`; `(), "density"` for a scalar field."""
-        return [(index, f"{field}/{name}" if name else field) for index, name in component_names(self.components)]
+        """Index and path of each component: `(0,), "velocity/x"`; `(), "density"` for a scalar
+        field."""
+        return [
+            (index, f"{field}/{name}" if name else field)
+            for index, name in component_names(self.components)
+        ]
 
 
 def component_names(components: Sequence[Sequence[str]]) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Index and name of every component: `(0,), "x"`; `(0, 1), "xy"` for a tensor; `(), ""` for a scalar."""
+    """Index and name of every component: `(0,), "x"`; `(0, 1), "xy"` for a tensor; `(), ""` for a
+    scalar."""
     separator = "" if all(len(n) == 1 for names in components for n in names) else "_"
     for index in itertools.product(*(range(len(names)) for names in components)):
         yield index, separator.join(names[i] for names, i in zip(components, index, strict=True))
@@ -168,29 +186,39 @@ class Manifest(_Entry):
                 yield Piece(shard, number, block)
 
     def problems(self) -> list[str]:
-        """Contradictions within the manifest: blocks out of bounds, gaps, overlaps, invalid names."""
+        """Contradictions within the manifest: blocks out of bounds, gaps, overlaps, invalid
+        names."""
         names = [shard.file for shard in self.shards]
         lines = ["two shards have the same name"] if len(set(names)) != len(names) else []
-        lines += [f"shard name {name!r}" for name in names if not re.fullmatch(r"shards/p\d+\.h5", name)]
+        lines += [
+            f"shard name {name!r}" for name in names if not re.fullmatch(r"shards/p\d+\.h5", name)
+        ]
         for shard in self.shards:
-            lines += [f"{shard.file}: unknown field {f!r}" for f in shard.blocks if f not in self.fields]
+            lines += [
+                f"{shard.file}: unknown field {f!r}" for f in shard.blocks if f not in self.fields
+            ]
         for name, entry in self.fields.items():
             blocks = [piece.block for piece in self.pieces(name)]
             inside = all(
                 len(b.start) == len(b.shape) == len(entry.extents)
                 and all(
-                    s >= 0 and 0 < n <= size - s for s, n, size in zip(b.start, b.shape, entry.extents, strict=True)
+                    s >= 0 and 0 < n <= size - s
+                    for s, n, size in zip(b.start, b.shape, entry.extents, strict=True)
                 )
                 for b in blocks
             )
             volume = sum(math.prod(b.shape) for b in blocks)
-            if not inside or len({b.start for b in blocks}) != len(blocks) or volume != math.prod(entry.extents):
+            if (
+                not inside
+                or len({b.start for b in blocks}) != len(blocks)
+                or volume != math.prod(entry.extents)
+            ):
                 lines.append(f"the blocks of {name} do not tile {entry.extents}")
         return lines
 
     def nonfinite(self) -> dict[str, int]:
-        """The number of values that are not finite, by field, for fields with such values; the sums of series, which
-        may have them (see `SUMS`), are left out."""
+        """The number of values that are not finite, by field, for fields with such values; the sums
+        of series, which may have them (see `SUMS`), are left out."""
         fields = (name for name in self.fields if not name.startswith(SUMS))
         counts = {name: sum(p.block.nonfinite for p in self.pieces(name)) for name in fields}
         return {name: n for name, n in counts.items() if n}
@@ -198,7 +226,8 @@ class Manifest(_Entry):
     def encode(self) -> bytes:
         content = self.model_dump(mode="json", exclude_none=True)
         body = json.dumps(content, indent=1, allow_nan=False).removesuffix("\n}") + ",\n"
-        # Lists of integers go on one line, for people who read the manifest (no JSON string contains a line end).
+        # Lists of integers go on one line, for people who read the manifest (no JSON string
+        # contains a line end).
         body = re.sub(r"\[\n[\s\d,\-]+\]", lambda m: re.sub(r"\s+", "", m[0]), body).encode()
         return body + f'"manifest_xxh3": "{xxhash.xxh3_64_hexdigest(body)}"\n}}\n'.encode()
 
@@ -215,7 +244,9 @@ def load_filters(compression: str) -> Mapping[str, Any]:
     try:
         from hdf5plugin import Blosc2
     except ImportError:
-        said = "compression blosc2 needs the package hdf5plugin (pip install hdf5plugin); or use gzip"
+        said = (
+            "compression blosc2 needs the package hdf5plugin (pip install hdf5plugin); or use gzip"
+        )
         raise UserError(said) from None
     return {**Blosc2(cname="zstd", clevel=1, filters=Blosc2.SHUFFLE), "fletcher32": True}
 
@@ -223,8 +254,8 @@ def load_filters(compression: str) -> Mapping[str, Any]:
 def decode(data: bytes, origin: Path) -> Manifest:
     """The manifest in `data`, read from `origin`.
 
-    Raises UserError if another program or version wrote the file, Damaged if this program wrote the file and the
-    bytes were altered."""
+    Raises UserError if another program or version wrote the file, Damaged if this program wrote the
+    file and the bytes were altered."""
     tail = _TAIL.search(data)
     if tail is None or xxhash.xxh3_64_hexdigest(data[: tail.start()]) != tail[1].decode():
         if FORMAT.encode() in data or tail is not None or (origin.parent / "shards").is_dir():
@@ -236,7 +267,9 @@ def decode(data: bytes, origin: Path) -> Manifest:
         raise UserError(f"{origin}: not a manifest of this program")
     if (version := content.get("version")) != VERSION:
         cure = "use the version of the program that wrote it"
-        raise UserError(f"{origin}: format version {version}, but this program reads {VERSION}; {cure}")
+        raise UserError(
+            f"{origin}: format version {version}, but this program reads {VERSION}; {cure}"
+        )
     try:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
@@ -249,8 +282,8 @@ def decode(data: bytes, origin: Path) -> Manifest:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a committed folder.
 
-    Raises UserError if `folder` does not exist or is not a snapshot or checkpoint of this program, Damaged if its
-    manifest is missing or altered, or has another step than the folder's name."""
+    Raises UserError if `folder` does not exist or is not a snapshot or checkpoint of this program,
+    Damaged if its manifest is missing or altered, or has another step than the folder's name."""
     path = folder / NAME
     if folder.name.startswith(TEMPORARY):
         raise UserError(f"{folder}: never finished; the next start of its run removes it")
@@ -266,9 +299,13 @@ def read_manifest(folder: Path) -> Manifest:
             raise Damaged(f"{path}: missing") from None
         inside = sorted(path.parent for path in folder.glob(f"snapshots/[0-9]*/{NAME}"))
         meant = f"; the run's last snapshot is {inside[-1]}" if inside else ""
-        raise UserError(f"{folder}: not a snapshot or checkpoint of this program (no {NAME}){meant}") from None
+        raise UserError(
+            f"{folder}: not a snapshot or checkpoint of this program (no {NAME}){meant}"
+        ) from None
     except NotADirectoryError:
-        raise UserError(f"{folder}: not a snapshot or checkpoint of this program (not a folder)") from None
+        raise UserError(
+            f"{folder}: not a snapshot or checkpoint of this program (not a folder)"
+        ) from None
     except OSError as error:
         raise RunFailure(f"cannot read {reason(error)}") from None
 
@@ -283,8 +320,11 @@ def folder_name(step: int) -> str:
 
 
 def derived_files(folder: Path) -> tuple[Path, Path, Path]:
-    """The paths of the index, the VTKHDF sidecar and the GADGET file of a committed folder; they may be absent."""
-    index, sidecar, gadget = (folder.with_name(folder.name + end) for end in (".h5", ".vtkhdf", ".hdf5"))
+    """The paths of the index, the VTKHDF sidecar and the GADGET file of a committed folder; they
+    may be absent."""
+    index, sidecar, gadget = (
+        folder.with_name(folder.name + end) for end in (".h5", ".vtkhdf", ".hdf5")
+    )
     return index, sidecar, gadget
 
 
@@ -298,11 +338,18 @@ def committed(parent: Path) -> list[Path]:
 
 
 def commit(
-    temporary: Path, target: Path, manifest: Manifest, check: Callable[[], None], hook: Hook, sync: bool = True
+    temporary: Path,
+    target: Path,
+    manifest: Manifest,
+    check: Callable[[], None],
+    hook: Hook,
+    sync: bool = True,
 ) -> None:
-    """Write the manifest into `temporary`, sync everything if `sync` is set, and rename it to `target`.
+    """Write the manifest into `temporary`, sync everything if `sync` is set, and rename it to
+    `target`.
 
-    `check` is called right before the first visible change; if it raises, `target` stays as it was."""
+    `check` is called right before the first visible change; if it raises, `target` stays as it
+    was."""
     write_durably(temporary / NAME, [manifest.encode()], sync=sync)
     hook("manifest written")
     for folder in (temporary / "shards", temporary) if sync else ():
@@ -314,7 +361,9 @@ def commit(
         # The old index would describe the new shards by the old layout; a missing index is rebuilt.
         for path in derived_files(target):
             path.unlink(missing_ok=True)
-        aside = target.with_name(f"{TEMPORARY}old-{target.name}-{temporary.name.rpartition('-')[2]}")
+        aside = target.with_name(
+            f"{TEMPORARY}old-{target.name}-{temporary.name.rpartition('-')[2]}"
+        )
         target.rename(aside)
         hook("moved aside")
     try:
@@ -335,7 +384,8 @@ def commit(
 
 
 def remove(folder: Path) -> None:
-    """Remove a committed folder and its derived files. A kill during the removal leaves only a temporary folder."""
+    """Remove a committed folder and its derived files. A kill during the removal leaves only a
+    temporary folder."""
     doomed = folder.with_name(f"{TEMPORARY}removed-{folder.name}-{secrets.token_hex(4)}")
     folder.rename(doomed)
     for path in derived_files(folder):
@@ -344,13 +394,15 @@ def remove(folder: Path) -> None:
 
 
 def _discard(temporary: Path) -> None:
-    """Remove a temporary folder; if the removal fails (open files on NFS), the next start repeats it."""
+    """Remove a temporary folder; if the removal fails (open files on NFS), the next start repeats
+    it."""
     with contextlib.suppress(OSError):
         remove_tree(temporary)
 
 
 def clean_leftovers(parent: Path) -> list[str]:
-    """Remove the leftovers of a killed writer in `parent`; returns a line for each removed or restored file.
+    """Remove the leftovers of a killed writer in `parent`; returns a line for each removed or
+    restored file.
 
     Only the writer of a run calls this, at its start, never while a save is under way."""
     lines: list[str] = []

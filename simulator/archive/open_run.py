@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 def open_run(path: str | Path) -> "Run":
-    """The run in the folder `path`, which may have been moved. Raises UserError if `path` is not a run folder."""
+    """The run in the folder `path`, which may have been moved. Raises UserError if `path` is not a
+    run folder."""
     folder = Path(path)
     if not (folder / CONFIG).is_file():
         problem = "no such folder" if not folder.exists() else f"not a run: it has no {CONFIG}"
@@ -65,17 +66,20 @@ class Run(Shown):
 
     @property
     def spectra(self) -> SeriesReader:
-        """Shell spectra: `.time`, `.step`, an array (row, k) for each quantity, and in `.coordinates` `k`, the number
-        of `modes` and the mean wavenumber `k_mean` of every shell."""
+        """Shell spectra: `.time`, `.step`, an array (row, k) for each quantity, and in
+        `.coordinates` `k`, the number of `modes` and the mean wavenumber `k_mean` of every
+        shell."""
         return self.series("spectra")
 
     @property
     def slices(self) -> SeriesReader:
-        """Mid-planes: `slices["speed/xy"]` is (row, x, y), `slices.at(-1)` reads one row of all variables."""
+        """Mid-planes: `slices["speed/xy"]` is (row, x, y), `slices.at(-1)` reads one row of all
+        variables."""
         return self.series("slices")
 
     def series(self, name: str) -> SeriesReader:
-        """The present series `RUN/NAME.h5`. Raises UserError if the file is missing or is not a series."""
+        """The present series `RUN/NAME.h5`. Raises UserError if the file is missing or is not a
+        series."""
         path = self.path / f"{name}.h5"
         if not path.exists():
             raise UserError(f"{path}: not written (yet)")
@@ -90,21 +94,23 @@ class Run(Shown):
         return Snapshots(self.path / "snapshots")
 
     def to_xarray(self) -> "xarray.Dataset":
-        """All snapshots as one lazy data set (dask): fields (time, component, x, y, z) with coordinates, `units` if
-        the model states them, and the run's configuration among the attributes. dask reads values when `.load()`,
-        `.mean()`, a picture, ... needs them. Raises UserError if there is no snapshot yet, or if xarray or dask is
-        not installed."""
+        """All snapshots as one lazy data set (dask): fields (time, component, x, y, z) with
+        coordinates, `units` if the model states them, and the run's configuration among the
+        attributes. dask reads values when `.load()`, `.mean()`, a picture, ... needs them. Raises
+        UserError if there is no snapshot yet, or if xarray or dask is not installed."""
         return data_set(self.path, self.snapshots[:])
 
     def to_yt(self, index: int = -1, h: float | None = None) -> Any:
-        """A snapshot as a yt data set whose fields have units (`code_length/code_time`, ...), from which yt derives
-        further fields (`("gas", "vorticity_z")`), with particles, redshift and cosmology. yt reads values on the grid
-        when it needs them. `h`: H0 in 100 km/s/Mpc, see `yt_data`. Raises UserError without yt."""
+        """A snapshot as a yt data set whose fields have units (`code_length/code_time`, ...), from
+        which yt derives further fields (`("gas", "vorticity_z")`), with particles, redshift and
+        cosmology. yt reads values on the grid when it needs them. `h`: H0 in 100 km/s/Mpc, see
+        `yt_data`. Raises UserError without yt."""
         return yt_data(self.snapshots[index], h)
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """The origin of the run: versions, commit, host, devices; earlier starts are under `earlier`."""
+        """The origin of the run: versions, commit, host, devices; earlier starts are under
+        `earlier`."""
         return provenance.read(self.path)
 
     @property
@@ -115,18 +121,26 @@ class Run(Shown):
     def shown(self) -> tuple[str, dict[str, Any]]:
         rows = flat({name: block for name, block in self.config.items() if name in MAIN_BLOCKS})
         rows["series"] = sorted(path.stem for path in self.path.glob("*.h5")) or "none"
-        rows["snapshots"] = f"{len(self.snapshots)}, steps {', '.join(map(str, self.snapshots.steps[-5:]))}"
+        rows["snapshots"] = (
+            f"{len(self.snapshots)}, steps {', '.join(map(str, self.snapshots.steps[-5:]))}"
+        )
         return repr(self)[1:-1], rows
 
     def picture(self) -> str:
-        if not (self.path / "slices.h5").exists() or not len(slices := self.slices) or not slices.variables:
+        if (
+            not (self.path / "slices.h5").exists()
+            or not len(slices := self.slices)
+            or not slices.variables
+        ):
             return ""
         name = next(iter(slices.variables))
         return picture(slices.one(name, -1), f"{name} at t = {slices.time[-1]:g}")
 
     def __repr__(self) -> str:
         state = self.state
-        progress = f"{state.state}, step {state.step}, t = {state.time:g}" if state else "not started"
+        progress = (
+            f"{state.state}, step {state.step}, t = {state.time:g}" if state else "not started"
+        )
         return f"<Run {self.path}: {progress}>"
 
 
@@ -178,21 +192,25 @@ CHUNK_BYTES = 1 << 27  # The largest chunk of a data set in bytes.
 
 
 def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
-    """Every stored field of `snapshots` as (time, component, x, y, z), read lazily in the blocks of the shards. A
-    field is nan in the snapshots that lack it. Raises UserError if xarray or dask is not installed, or if `snapshots`
-    is empty."""
+    """Every stored field of `snapshots` as (time, component, x, y, z), read lazily in the blocks of
+    the shards. A field is nan in the snapshots that lack it. Raises UserError if xarray or dask is
+    not installed, or if `snapshots` is empty."""
     try:
         import dask.array
         import xarray
     except ImportError as error:
-        raise UserError(f"to_xarray needs the package {error.name}: pip install 'simulator[readers]'") from None
+        raise UserError(
+            f"to_xarray needs the package {error.name}: pip install 'simulator[readers]'"
+        ) from None
     if not snapshots:
         raise UserError(f"{path}: no snapshot yet")
     variables: dict[str, Any] = {}
     coordinates: dict[str, Any] = {"time": ("time", np.array([s.time for s in snapshots]))}
     coordinates["step"] = ("time", np.array([s.step for s in snapshots]))
     # The newest snapshot with a field describes the field.
-    meshes = {n: entry for s in snapshots for n, entry in s.manifest.fields.items() if entry.is_mesh}
+    meshes = {
+        n: entry for s in snapshots for n, entry in s.manifest.fields.items() if entry.is_mesh
+    }
     for name, entry in meshes.items():
         kind = np.result_type(*(s[name].dtype for s in snapshots if name in s))
         parts = []
@@ -202,11 +220,22 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
                 continue
             stored = snapshot[name]
             token = f"{snapshot.path.absolute()}-{name}-{snapshot.manifest.shards[0].xxh3}"
-            plain: Any = {"chunks": _chunks(stored), "lock": False, "asarray": False, "fancy": False}
-            array = dask.array.from_array(stored, name=token, meta=np.empty(0, stored.dtype), **plain)
+            plain: Any = {
+                "chunks": _chunks(stored),
+                "lock": False,
+                "asarray": False,
+                "fancy": False,
+            }
+            array = dask.array.from_array(
+                stored, name=token, meta=np.empty(0, stored.dtype), **plain
+            )
             parts.append(array.astype(kind))
         axes = dimensions(entry)
-        variables[name] = (("time", *(axis for axis, _ in axes)), dask.array.stack(parts), dict(entry.attributes))
+        variables[name] = (
+            ("time", *(axis for axis, _ in axes)),
+            dask.array.stack(parts),
+            dict(entry.attributes),
+        )
         for axis, values in axes:
             coordinates[axis] = (axis, values.astype(str) if values.dtype.kind == "S" else values)
     attributes = {
@@ -218,11 +247,17 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
 
 
 def _chunks(field: StoredField) -> list[tuple[int, ...]]:
-    """The extents of the chunks along each dimension of a stored field: one component of the block of one shard. A
-    block of more than `CHUNK_BYTES` is divided along its first axis."""
-    starts = [sorted({piece.block.start[i] for piece in field.pieces}) for i in range(len(field.axes))]
-    extents = [np.diff([*at, axis.size]).tolist() for at, axis in zip(starts, field.axes, strict=True)]
+    """The extents of the chunks along each dimension of a stored field: one component of the block
+    of one shard. A block of more than `CHUNK_BYTES` is divided along its first axis."""
+    starts = [
+        sorted({piece.block.start[i] for piece in field.pieces}) for i in range(len(field.axes))
+    ]
+    extents = [
+        np.diff([*at, axis.size]).tolist() for at, axis in zip(starts, field.axes, strict=True)
+    ]
     block = math.prod(map(max, extents)) * field.dtype.itemsize
     planes = max(1, max(extents[0]) * CHUNK_BYTES // block)
-    extents[0] = [min(planes, extent - i) for extent in extents[0] for i in range(0, extent, planes)]
+    extents[0] = [
+        min(planes, extent - i) for extent in extents[0] for i in range(0, extent, planes)
+    ]
     return [*((1,) * len(names) for names in field.entry.components), *map(tuple, extents)]

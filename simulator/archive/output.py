@@ -1,4 +1,5 @@
-"""Writes the output of a run: rows of diagnostics and series, snapshots and checkpoints of a state."""
+"""Writes the output of a run: rows of diagnostics and series, snapshots and checkpoints of a
+state."""
 
 import os
 import time
@@ -27,18 +28,25 @@ INDEX_EVERY = 5.0  # Seconds between two writes of the index of all snapshots, w
 
 
 class Output:
-    """Writes the output of a run's events. Every process calls the methods; process 0 writes the series, all
-    processes write shards.
+    """Writes the output of a run's events. Every process calls the methods; process 0 writes the
+    series, all processes write shards.
 
-    Process 0 calls `check` before each write; `check` raises if another process has taken over the folder. An error
-    of process 0 in a series is stored in `trouble`, on which the processes agree later: if one process raised the
-    error in the middle of an event, the other processes would wait for ever in the event's collectives. `inside`
-    holds attributes of every snapshot. The time of each kind of event is charged to `spent`."""
+    Process 0 calls `check` before each write; `check` raises if another process has taken over the
+    folder. An error of process 0 in a series is stored in `trouble`, on which the processes agree
+    later: if one process raised the error in the middle of an event, the other processes would wait
+    for ever in the event's collectives. `inside` holds attributes of every snapshot. The time of
+    each kind of event is charged to `spent`."""
 
     def __init__(
-        self, simulation: Simulation, folder: Path, writer: Writer, check: Callable[[], None] = lambda: None,
-        inside: Mapping[str, Any] | None = None, spent: Stopwatch | None = None, journal: Journal = UNRECORDED,
-    ):  # fmt: skip
+        self,
+        simulation: Simulation,
+        folder: Path,
+        writer: Writer,
+        check: Callable[[], None] = lambda: None,
+        inside: Mapping[str, Any] | None = None,
+        spent: Stopwatch | None = None,
+        journal: Journal = UNRECORDED,
+    ):
         self._journal = journal
         self._simulation, self._folder, self._writer = simulation, folder, writer
         self._check, self._inside = check, dict(inside or {})
@@ -52,7 +60,8 @@ class Output:
         self._index_due, self._unlisted = 0.0, False
 
     def programs(self) -> dict[str, Compilable]:
-        """The programs of the run's events, which the caller compiles before the first step and gives to `use`."""
+        """The programs of the run's events, which the caller compiles before the first step and
+        gives to `use`."""
         simulation = self._simulation
         state = simulation.placed_template
         programs = {"diagnostics": Compilable(simulation.diagnostics, (state,))}
@@ -62,11 +71,14 @@ class Output:
         sampled = simulation.config.output.snapshots.sample
         if sampled:
             for name in simulation.swarm.kinds:
-                programs[f"particles {name}"] = Compilable(simulation.sampled(name, sampled), (state,))
+                programs[f"particles {name}"] = Compilable(
+                    simulation.sampled(name, sampled), (state,)
+                )
         return programs | {n: Compilable(simulation.values(n), (state,)) for n in self._saved}
 
     def use(self, ready: Mapping[str, Callable[..., Any]]) -> None:
-        """Use these compiled programs, by name, from now on; a missing program is compiled at its first call."""
+        """Use these compiled programs, by name, from now on; a missing program is compiled at its
+        first call."""
         self._ready = ready
         for name, series in self._series.items():
             series.compiled = ready.get(name, series.program)
@@ -93,14 +105,17 @@ class Output:
             self.trouble = f"{reason(error)}; all earlier output is intact"
 
     def take(self, names: tuple[str, ...], state: State, schedule: Mapping[str, Any]) -> None:
-        """Writes the output of the events `names` for `state`, in order. Checkpoints store `schedule`, its state."""
+        """Writes the output of the events `names` for `state`, in order. Checkpoints store
+        `schedule`, its state."""
         for name in names:
             with self._spent.on(name.replace("_", " ")):
                 match name:
                     case "diagnostics":
                         self.diagnostics(state)
                     case "snapshots":
-                        for added in (n for n, series in self._series.items() if series.with_snapshots):
+                        for added in (
+                            n for n, series in self._series.items() if series.with_snapshots
+                        ):
                             self._measure(added, state)
                         self.snapshot(state)
                     case "checkpoints":
@@ -109,15 +124,19 @@ class Output:
                         self._measure(name, state)
 
     def _measure(self, name: str, state: State) -> None:
-        """Measures one row of `NAME.h5`, unless this step has its row already, and writes it. Rows of a frequent
-        series wait until `flush` or, at most, for a while."""
+        """Measures one row of `NAME.h5`, unless this step has its row already, and writes it. Rows
+        of a frequent series wait until `flush` or, at most, for a while."""
         if self._series[name].take(state):
             self._write_rows(name)
 
     def _write_rows(self, name: str) -> None:
         if rows := self._series[name].waiting():
             finish = self._series[name].measured.finish
-            self.write(lambda: self._file(name).extend((step, time, finish(row)) for step, time, row in rows))
+            self.write(
+                lambda: self._file(name).extend(
+                    (step, time, finish(row)) for step, time, row in rows
+                )
+            )
 
     def _file(self, name: str) -> Series:
         return self._series[name].file(self._folder / f"{name}.h5", self._journal)
@@ -126,7 +145,12 @@ class Output:
         row = self._compute("diagnostics", self._simulation.diagnostics, state)
         values = {k: float(v) for k, v in row.items()}
         dt = float(state.dt)
-        clock = {"step": int(state.step), "time": float(state.time), "dt": dt, "cfl": dt * values.pop("rate")}
+        clock = {
+            "step": int(state.step),
+            "time": float(state.time),
+            "dt": dt,
+            "cfl": dt * values.pop("rate"),
+        }
         self.write(lambda: self._rows().append(clock | values))
         if self._first and not self._warned:
             for line in self._simulation.model.warnings(values):
@@ -159,14 +183,18 @@ class Output:
             spec = specs.get(name.removesuffix("_mean"))
             units = simulation.model.units_of(spec) if spec is not None else ""
             components = component_names(array.shape[: array.ndim - len(axes)])
-            saved.append(Dataset(name, array, axes, components, attributes={"units": units} if units else {}))
+            saved.append(
+                Dataset(name, array, axes, components, attributes={"units": units} if units else {})
+            )
         saved += self._particles(state)
         clock = {"time": float(state.time), "dt": float(state.dt), "step": int(state.step)}
         attributes = {**clock, "box": list(simulation.config.grid.box), **self._inside}
         single, index = settings.precision == "single", settings.index or output.gadget is not None
         options = Options(output.compression, single, index, sync=simulation.config.run.sync)
         folder = self._folder / "snapshots"
-        self._writer.submit(folder, clock["step"], saved, attributes, options=options, after=self._indexed)
+        self._writer.submit(
+            folder, clock["step"], saved, attributes, options=options, after=self._indexed
+        )
 
     def _particles(self, state: State) -> list[Dataset]:
         simulation = self._simulation
@@ -174,13 +202,16 @@ class Output:
         for name, held in state.particles.items():
             particles = held.without("start_velocity")
             if fields and name in simulation.swarm.kinds:
-                sampled = self._compute(f"particles {name}", simulation.sampled(name, fields), state)
+                sampled = self._compute(
+                    f"particles {name}", simulation.sampled(name, fields), state
+                )
                 particles = particles.with_records(sampled)
             species += particle_datasets(particles, simulation.populations[name])
         return species
 
     def checkpoint(self, state: State, schedule: Mapping[str, Any]) -> None:
-        """Writes a checkpoint, that is, all arrays that influence the next step, in the background."""
+        """Writes a checkpoint, that is, all arrays that influence the next step, in the
+        background."""
         self.flush()
         simulation = self._simulation
         settings = simulation.config.output.checkpoints
@@ -194,15 +225,22 @@ class Output:
         saved = datasets(state, simulation.model, simulation.populations)
         saved += [dataset for series in self._series.values() for dataset in series.datasets()]
         attributes = {
-            "time": float(state.time), "box": list(simulation.config.grid.box), "schedule": dict(schedule),
-            "fixed_dt": simulation.time_step.fixed or 0.0, "configuration": self._inside.get("configuration", ""),
-            "layout": simulation.transform.name, "devices": len(simulation.cluster.devices),
-        }  # fmt: skip
+            "time": float(state.time),
+            "box": list(simulation.config.grid.box),
+            "schedule": dict(schedule),
+            "fixed_dt": simulation.time_step.fixed or 0.0,
+            "configuration": self._inside.get("configuration", ""),
+            "layout": simulation.transform.name,
+            "devices": len(simulation.cluster.devices),
+        }
         folder, options = self._folder / "checkpoints", Options(index=False)
-        self._writer.submit(folder, int(state.step), saved, attributes, options=options, after=committed)
+        self._writer.submit(
+            folder, int(state.step), saved, attributes, options=options, after=committed
+        )
 
     def _indexed(self, folder: Path) -> None:
-        """Records a new snapshot and adds it to the index of all snapshots, at the latest when the run ends."""
+        """Records a new snapshot and adds it to the index of all snapshots, at the latest when the
+        run ends."""
         self._journal.kept([folder / MANIFEST])
         self._unlisted = time.monotonic() < self._index_due
         if not self._unlisted:
@@ -210,7 +248,8 @@ class Output:
             self._index_due = time.monotonic() + INDEX_EVERY
 
     def truncate(self, step: int) -> list[str]:
-        """Removes the rows later than `step` from table and series; returns a line for each shortened file."""
+        """Removes the rows later than `step` from table and series; returns a line for each
+        shortened file."""
         removed = {"diagnostics.csv": self._rows().truncate(step)}
         for name in self._series:
             removed[f"{name}.h5"] = self._file(name).truncate(step)

@@ -1,7 +1,7 @@
 """Reads snapshots lazily, through the manifest and never through the virtual data sets.
 
-Files are opened one at a time and closed again, so that any number of shards needs only a handful of file
-descriptors; a slice opens only the shards that it overlaps."""
+Files are opened one at a time and closed again, so that any number of shards needs only a handful
+of file descriptors; a slice opens only the shards that it overlaps."""
 
 import itertools
 import math
@@ -12,7 +12,14 @@ from typing import Any
 import h5py
 import numpy as np
 
-from simulator.archive.manifest import Damaged, FieldEntry, Manifest, Piece, load_filters, read_manifest
+from simulator.archive.manifest import (
+    Damaged,
+    FieldEntry,
+    Manifest,
+    Piece,
+    load_filters,
+    read_manifest,
+)
 from simulator.config.yaml12 import parse_yaml
 from simulator.files import reason
 from simulator.words import Shown
@@ -31,7 +38,11 @@ class Snapshot(Shown, Mapping[str, "StoredField"]):
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path, self.manifest = path, manifest
-        self.step, self.time, self.attributes = manifest.step, manifest.time, dict(manifest.attributes)
+        self.step, self.time, self.attributes = (
+            manifest.step,
+            manifest.time,
+            dict(manifest.attributes),
+        )
 
     @property
     def fields(self) -> list[str]:
@@ -39,9 +50,9 @@ class Snapshot(Shown, Mapping[str, "StoredField"]):
 
     @property
     def particles(self) -> "dict[str, dict[str, StoredField]]":
-        """The records of particles by species and name: `particles["tracers"]["position"]` is (3, count),
-        `particles["tracers"]["id"]` (count,). All records of a snapshot have the same order of particles, which
-        differs between snapshots; the id identifies a particle."""
+        """The records of particles by species and name: `particles["tracers"]["position"]` is (3,
+        count), `particles["tracers"]["id"]` (count,). All records of a snapshot have the same order
+        of particles, which differs between snapshots; the id identifies a particle."""
         species: dict[str, dict[str, StoredField]] = {}
         for name, entry in self.manifest.fields.items():
             if entry.species is not None:
@@ -51,7 +62,9 @@ class Snapshot(Shown, Mapping[str, "StoredField"]):
 
     def __getitem__(self, name: str) -> "StoredField":
         if name not in self.manifest.fields:
-            raise KeyError(f"{self.path} has no field {name!r}; its fields are {', '.join(self.fields)}")
+            raise KeyError(
+                f"{self.path} has no field {name!r}; its fields are {', '.join(self.fields)}"
+            )
         return StoredField(self.path, self.manifest, name)
 
     def __iter__(self) -> Iterator[str]:
@@ -72,8 +85,8 @@ class Snapshot(Shown, Mapping[str, "StoredField"]):
 def open_snapshot(path: str | Path) -> Snapshot:
     """Open a committed folder; `path` is the folder, its manifest, or its index file.
 
-    Reads only the manifest. Raises UserError if `path` is not a snapshot or checkpoint of this program, Damaged (a
-    RunFailure) if the manifest is damaged."""
+    Reads only the manifest. Raises UserError if `path` is not a snapshot or checkpoint of this
+    program, Damaged (a RunFailure) if the manifest is damaged."""
     folder = snapshot_folder(Path(path))
     manifest = read_manifest(folder)
     load_filters(manifest.compression)
@@ -81,7 +94,8 @@ def open_snapshot(path: str | Path) -> Snapshot:
 
 
 def snapshot_folder(path: Path) -> Path:
-    """The committed folder of `path`: the folder itself, its manifest, its index file or its sidecar."""
+    """The committed folder of `path`: the folder itself, its manifest, its index file or its
+    sidecar."""
     if path.suffix in (".h5", ".vtkhdf") and path.with_suffix("").is_dir():
         return path.with_suffix("")
     if path.name == "manifest.json":
@@ -90,8 +104,8 @@ def snapshot_folder(path: Path) -> Path:
 
 
 class LazyArray:
-    """An array on disk. Integers, slices (any step) and `...` read the selected part as a numpy array;
-    `numpy.asarray` reads the whole array."""
+    """An array on disk. Integers, slices (any step) and `...` read the selected part as a numpy
+    array; `numpy.asarray` reads the whole array."""
 
     name: str
     shape: tuple[int, ...]
@@ -122,8 +136,8 @@ class LazyArray:
 class StoredField(LazyArray):
     """One field on disk: shape (components..., n0, n1, ...), without padding.
 
-    `.axes`: the trailing axes, without the component axes in front of them. `.pieces`: the blocks of the field, each
-    in one shard. Reading raises Damaged if a shard is missing or damaged."""
+    `.axes`: the trailing axes, without the component axes in front of them. `.pieces`: the blocks
+    of the field, each in one shard. Reading raises Damaged if a shard is missing or damaged."""
 
     def __init__(self, folder: Path, manifest: Manifest, name: str) -> None:
         self._folder, self.name = folder, name
@@ -164,17 +178,23 @@ class StoredField(LazyArray):
                         for component, out in targets:
                             stored = shard[f"{component}/{piece.number}"]
                             expected = piece.block.shape, self.dtype
-                            if not isinstance(stored, h5py.Dataset) or (stored.shape, stored.dtype) != expected:
+                            if (
+                                not isinstance(stored, h5py.Dataset)
+                                or (stored.shape, stored.dtype) != expected
+                            ):
                                 raise Damaged(f"{path}: {component} does not match the manifest")
                             stored.read_direct(out, source, destination)
             except FileNotFoundError:
-                raise Damaged(f"{path}: missing; `simulator verify` lists all missing files") from None
+                raise Damaged(
+                    f"{path}: missing; `simulator verify` lists all missing files"
+                ) from None
             except (OSError, KeyError, RuntimeError, ValueError) as error:
                 raise Damaged(f"{path}: cannot be read ({reason(error)})") from error
 
 
 def _opened(path: Path) -> h5py.File:
-    """Opens an HDF5 file without locks, which the file systems of clusters often lack. Raises OSError."""
+    """Opens an HDF5 file without locks, which the file systems of clusters often lack. Raises
+    OSError."""
     try:
         return h5py.File(path, "r", locking=False)
     except OSError as error:
@@ -183,8 +203,11 @@ def _opened(path: Path) -> h5py.File:
         return h5py.File(path, "r")  # this process has opened the file already, with locks
 
 
-def _overlap(piece: Piece, ranges: list[range]) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
-    """The part of `ranges` within the block, as a hyperslab of the block and of the output; None if it is empty."""
+def _overlap(
+    piece: Piece, ranges: list[range]
+) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
+    """The part of `ranges` within the block, as a hyperslab of the block and of the output; None if
+    it is empty."""
     source, destination = [], []
     for r, start, n in zip(ranges, piece.block.start, piece.block.shape, strict=True):
         first = max(0, -((r.start - start) // r.step))  # ceil((start - r.start) / step)
@@ -198,7 +221,8 @@ def _overlap(piece: Piece, ranges: list[range]) -> tuple[tuple[slice, ...], tupl
 
 
 def selected(index: Any, shape: tuple[int, ...]) -> tuple[list[range], list[bool]]:
-    """The selected indices of each axis, and whether the result lacks the axis (after an integer index)."""
+    """The selected indices of each axis, and whether the result lacks the axis (after an integer
+    index)."""
     items = list(index) if isinstance(index, tuple) else [index]
     if (missing := len(shape) - sum(i is not Ellipsis for i in items)) < 0:
         raise IndexError(f"{len(items)} indices for {len(shape)} axes")
@@ -213,6 +237,8 @@ def selected(index: Any, shape: tuple[int, ...]) -> tuple[list[range], list[bool
                 raise IndexError(f"index {item} on an axis of {n}")
             ranges.append(range(int(item) % n, int(item) % n + 1))
         else:
-            raise IndexError("a stored field is indexed by integers, slices and ...; read it, then index further")
+            raise IndexError(
+                "a stored field is indexed by integers, slices and ...; read it, then index further"
+            )
         dropped.append(not isinstance(item, slice))
     return ranges, dropped

@@ -1,4 +1,5 @@
-"""Rebuilds the states of a run from its snapshots on the available devices, to measure or to render them."""
+"""Rebuilds the states of a run from its snapshots on the available devices, to measure or to render
+them."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -37,8 +38,9 @@ from simulator.simulation.start import begin
 class Recomputed:
     """The snapshots of the run in `path` as states of the run's model, on any devices.
 
-    `overrides` replace keys of the run's configuration, as on the command line (useful keys are those of `output` and
-    `devices`). Snapshots do not hold the memory of a forcing, so the states have the memory of a new start."""
+    `overrides` replace keys of the run's configuration, as on the command line (useful keys are
+    those of `output` and `devices`). Snapshots do not hold the memory of a forcing, so the states
+    have the memory of a new start."""
 
     def __init__(self, path: Path, overrides: Sequence[str | Override] = ()) -> None:
         run = open_run(path)
@@ -51,11 +53,15 @@ class Recomputed:
     @cached_property
     def simulation(self) -> Simulation:
         """The simulation of the run on the available devices, without its initial condition."""
-        cluster, inputs = connect(self.config, discover(os.environ)), RunInputs(self.path / "inputs")
+        cluster, inputs = (
+            connect(self.config, discover(os.environ)),
+            RunInputs(self.path / "inputs"),
+        )
         return Simulation(self.config, cluster=cluster, inputs=inputs, report=lambda line: None)
 
     def states(self, steps: Sequence[int] | None = None) -> Iterator[State]:
-        """The state of each snapshot, or of the snapshots with the given `steps`, one after the other.
+        """The state of each snapshot, or of the snapshots with the given `steps`, one after the
+        other.
 
         Raises UserError if a snapshot lacks a field of the model."""
         simulation = self.simulation
@@ -75,13 +81,27 @@ class Recomputed:
             carried = self._particles(snapshot, simulation.swarm.populations)
             if carried:
                 velocities, memory = self._start_of_particles
-                carried = {name: _with_start(found, velocities[name]) for name, found in carried.items()}
-                state = replace(state, particles=state.particles | carried, memory=state.memory | memory)
+                carried = {
+                    name: _with_start(found, velocities[name]) for name, found in carried.items()
+                }
+                state = replace(
+                    state, particles=state.particles | carried, memory=state.memory | memory
+                )
             state = simulation.grow(state)
             time, dt = jnp.float64(snapshot.time), jnp.float64(snapshot.attributes.get("dt", 0.0))
-            memory = {name: jnp.float64(jnp.nan) if name == RESIDUAL else m for name, m in state.memory.items()}
+            memory = {
+                name: jnp.float64(jnp.nan) if name == RESIDUAL else m
+                for name, m in state.memory.items()
+            }
             yield simulation.placed(
-                replace(state, time=time, origin=time, step=jnp.int64(snapshot.step), dt=dt, memory=memory)
+                replace(
+                    state,
+                    time=time,
+                    origin=time,
+                    step=jnp.int64(snapshot.step),
+                    dt=dt,
+                    memory=memory,
+                )
             )
 
     def _fields(self, path: str) -> dict[str, Any]:
@@ -89,12 +109,16 @@ class Recomputed:
         return {name: stored.coefficients(name, model.transform_of(name)) for name in model.fields}
 
     def _particles(self, snapshot: Snapshot, populations: Populations) -> dict[str, ParticleSet]:
-        return {name: found.restored(ParticlesOnDisk(snapshot, name)) for name, found in populations.items()}
+        return {
+            name: found.restored(ParticlesOnDisk(snapshot, name))
+            for name, found in populations.items()
+        }
 
     @cached_property
     def _start_of_particles(self) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-        """The initial velocities (3, count), by id, of the particles in the fluid, on every device, and the numbers
-        that the particles' steps need. Both follow from the initial flow, which the snapshot of step 0 holds."""
+        """The initial velocities (3, count), by id, of the particles in the fluid, on every device,
+        and the numbers that the particles' steps need. Both follow from the initial flow, which the
+        snapshot of step 0 holds."""
         swarm = self.simulation.swarm
         first = self.snapshots[0]
         if first.step != 0:
@@ -104,7 +128,10 @@ class Recomputed:
             )
         sets, memory = swarm.start(self._fields(str(first.path)))
         known = swarm.populations
-        return {n: known[n].chosen(found, found.records["start_velocity"], 1) for n, found in sets.items()}, memory
+        return {
+            n: known[n].chosen(found, found.records["start_velocity"], 1)
+            for n, found in sets.items()
+        }, memory
 
 
 def _with_start(particles: ParticleSet, velocities: jax.Array) -> ParticleSet:
@@ -114,7 +141,8 @@ def _with_start(particles: ParticleSet, velocities: jax.Array) -> ParticleSet:
 
 FOLDER = "analysis"
 EVERY = "{every_steps: 1}"
-"""The cadence of kinds that the run's configuration does not request; every snapshot gives a row."""
+"""The cadence of kinds that the run's configuration does not request; every snapshot gives a
+row."""
 
 
 def analyze(
@@ -123,12 +151,12 @@ def analyze(
     overrides: Sequence[str | Override] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[str, list[str]]:
-    """Measure every snapshot of the run in `path` into a new folder RUN/analysis. Returns a line about what was
-    written, and one for each kind that the model does not allow.
+    """Measure every snapshot of the run in `path` into a new folder RUN/analysis. Returns a line
+    about what was written, and one for each kind that the model does not allow.
 
-    The diagnostics and the series of the named `kinds` are measured (default: the kinds in the run's configuration;
-    `all`: every kind that the model allows). Raises UserError if the run has no snapshot, or if a kind does not exist
-    or cannot be measured."""
+    The diagnostics and the series of the named `kinds` are measured (default: the kinds in the
+    run's configuration; `all`: every kind that the model allows). Raises UserError if the run has
+    no snapshot, or if a kind does not exist or cannot be measured."""
     known = list(KINDS)
     every = kinds is not None and "all" in kinds
     for kind in kinds or ():
@@ -140,7 +168,9 @@ def analyze(
     refused: list[str] = []
     if every:
         added, refused = _possible(path, overrides, added)
-    left_out = [k for k in known if kinds is not None and k not in wanted and getattr(plain, k) is not None]
+    left_out = [
+        k for k in known if kinds is not None and k not in wanted and getattr(plain, k) is not None
+    ]
     recomputed = Recomputed(path, [*overrides, *added, *(f"output.{k}=null" for k in left_out)])
     folder = path / FOLDER
     simulation = recomputed.simulation
@@ -156,11 +186,17 @@ def analyze(
             raise RunFailure(output.trouble)
         progress(number, len(recomputed.snapshots))
     output.close()
-    return f"{folder}  {len(recomputed.snapshots)} rows of diagnostics, {', '.join(series)}", refused
+    return (
+        f"{folder}  {len(recomputed.snapshots)} rows of diagnostics, {', '.join(series)}",
+        refused,
+    )
 
 
-def _possible(path: Path, overrides: Sequence[str | Override], added: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The added kinds that the run's model allows, and a line for each kind that it does not allow."""
+def _possible(
+    path: Path, overrides: Sequence[str | Override], added: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The added kinds that the run's model allows, and a line for each kind that it does not
+    allow."""
     simulation: Simulation | None = None
     allowed, refused = [], []
     for override in added:
@@ -182,13 +218,18 @@ def render(
     overrides: Sequence[str | Override] = (),
     fields: Sequence[str] = (),
 ) -> Iterator[tuple[str, float, dict[str, np.ndarray]]]:
-    """Render the snapshots with these `steps` (None: all; -1: the last) of the run in `path`, according to the run's
-    `output.render` with the `overrides`. On process 0 yields `FIELD_STEP`, the time, and by name the `image` (row,
-    column, channel) and `colours/NAME` of each field, rows of value, red, green, blue and absorption. `fields`
-    replace the fields that `output.render` names; a field named in both keeps its transfer function.
-    Raises UserError if there is no such snapshot, or if the model has no field to show."""
+    """Render the snapshots with these `steps` (None: all; -1: the last) of the run in `path`,
+    according to the run's `output.render` with the `overrides`. On process 0 yields `FIELD_STEP`,
+    the time, and by name the `image` (row, column, channel) and `colours/NAME` of each field, rows
+    of value, red, green, blue and absorption. `fields` replace the fields that `output.render`
+    names; a field named in both keeps its transfer function. Raises UserError if there is no such
+    snapshot, or if the model has no field to show."""
     known = open_run(path).snapshots.steps
-    wanted = known if steps is None else tuple(known[-1] if step == -1 and known else step for step in steps)
+    wanted = (
+        known
+        if steps is None
+        else tuple(known[-1] if step == -1 and known else step for step in steps)
+    )
     for step in wanted:
         if step not in known:
             listed = ", ".join(map(str, known)) or "none"
@@ -206,7 +247,8 @@ def render(
 
 
 def _showing(fields: Sequence[str], asked: Any) -> list[Override]:
-    """Overrides that replace the fields in `asked`, the run's settings of `output.render`, by `fields`."""
+    """Overrides that replace the fields in `asked`, the run's settings of `output.render`, by
+    `fields`."""
     if not fields:
         return []
     known: dict[str, Any] = {}

@@ -29,8 +29,9 @@ TOGETHER = 30.0  # Seconds for which rows of frequent series wait to be written 
 
 
 class Recorded:
-    """One series of a run: its measurement, the arrays that it carries from row to row, and the rows that wait to be
-    written. In a checkpoint the names of the arrays begin with `series_NAME_`."""
+    """One series of a run: its measurement, the arrays that it carries from row to row, and the
+    rows that wait to be written. In a checkpoint the names of the arrays begin with
+    `series_NAME_`."""
 
     def __init__(self, name: str, measured: Measured, simulation: Simulation, kind: Kind):
         self.measured, self._prefix = measured, f"series_{name}_"
@@ -39,12 +40,16 @@ class Recorded:
         everywhere = NamedSharding(simulation.transform.layout.mesh, PartitionSpec())
         carried = measured.carried
         self._places = {} if carried is None else carried.places
-        self.template: dict[str, jax.ShapeDtypeStruct] = {}  # Shapes, types and shardings of the arrays.
+        self.template: dict[
+            str, jax.ShapeDtypeStruct
+        ] = {}  # Shapes, types and shardings of the arrays.
         for key, array in {} if carried is None else jax.eval_shape(carried.begin).items():
             sharding = self._places[key].sharding(array.ndim) if key in self._places else everywhere
             self.template[key] = jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
         self._shardings = {key: array.sharding for key, array in self.template.items()}
-        self.program = jax.jit(self.row, donate_argnums=1, out_shardings=(everywhere, self._shardings))
+        self.program = jax.jit(
+            self.row, donate_argnums=1, out_shardings=(everywhere, self._shardings)
+        )
         self.compiled: Callable[..., Any] = self.program
         fields = carried.fields if carried is not None else None
         self.fields = None if fields is None else jax.jit(fields)
@@ -55,11 +60,14 @@ class Recorded:
         self._file: Series | None = None
 
     def row(self, state: State, memory: Memory) -> tuple[Any, Memory]:
-        """From a state and the arrays to a row, which is replicated, and the arrays after it; can be compiled."""
+        """From a state and the arrays to a row, which is replicated, and the arrays after it; can
+        be compiled."""
         if self.measured.carried is None:
             return self.measured.compute(state), memory
         memory = self.measured.carried.update(state, memory)
-        memory = {n: jax.lax.with_sharding_constraint(memory[n], s) for n, s in self._shardings.items()}
+        memory = {
+            n: jax.lax.with_sharding_constraint(memory[n], s) for n, s in self._shardings.items()
+        }
         return self.measured.compute(state, memory), memory
 
     def begin(self) -> Memory:
@@ -84,7 +92,8 @@ class Recorded:
         ]
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Continue with the arrays in a checkpoint, or begin anew if it was written without this series."""
+        """Continue with the arrays in a checkpoint, or begin anew if it was written without this
+        series."""
         self._memory = None
         if all(self._prefix + name in snapshot for name in self.template):
             self._memory = {
@@ -95,7 +104,8 @@ class Recorded:
             }
 
     def take(self, state: State) -> bool:
-        """Measure one row, unless this step has its row already; returns whether rows are to be written now."""
+        """Measure one row, unless this step has its row already; returns whether rows are to be
+        written now."""
         step = int(state.step)
         if self._last_step == step:
             return False
@@ -103,7 +113,9 @@ class Recorded:
         computed: Mapping[str, jax.Array] = {}
         if self.measured.variables:
             computed, self._memory = self.compiled(state, self.memory)
-        self._waiting.append((step, float(state.time), {name: np.asarray(v) for name, v in computed.items()}))
+        self._waiting.append(
+            (step, float(state.time), {name: np.asarray(v) for name, v in computed.items()})
+        )
         return not self._frequent or time.monotonic() - self._written >= TOGETHER
 
     def waiting(self) -> list[tuple[int, float, Mapping[str, np.ndarray]]]:
@@ -115,7 +127,9 @@ class Recorded:
         """The series, opened for writing."""
         if self._file is None:
             m = self.measured
-            self._file = Series(path, m.coordinates, m.variables, m.attributes, self._beside, journal=journal)
+            self._file = Series(
+                path, m.coordinates, m.variables, m.attributes, self._beside, journal=journal
+            )
         return self._file
 
 
@@ -125,14 +139,18 @@ def subject_of(simulation: Simulation) -> Subject:
     if simulation.populations:
         model, forcing, swarm = simulation.model, simulation.forcing, simulation.swarm
         motion = partial(quantities.motion, model, forcing, swarm)
-        sampled, names = partial(quantities.sampled, model, forcing, swarm), quantities.sampled_names(model)
+        sampled, names = (
+            partial(quantities.sampled, model, forcing, swarm),
+            quantities.sampled_names(model),
+        )
         carried = ParticleSubject(simulation.populations, swarm, motion, sampled, names)
     files = cast(Any, simulation.inputs)
     return Subject(simulation.model, simulation.transform, simulation.template, files, carried)
 
 
 def series_of(simulation: Simulation) -> dict[str, Measured]:
-    """The measurement of each series of a run, by name. Raises UserError if the model does not allow one of them."""
+    """The measurement of each series of a run, by name. Raises UserError if the model does not
+    allow one of them."""
     if simulation.config.output.gadget is not None:
         problem = gadget_problem(simulation.config, simulation.model)
         if problem is not None:
@@ -158,4 +176,7 @@ def _measured(simulation: Simulation, subject: Subject, kind: Kind, settings: An
 def recorded(simulation: Simulation) -> dict[str, Recorded]:
     """The series of a run, by name. Raises UserError if the model does not allow one of them."""
     kinds = {name: kind for name, kind, _ in requested(simulation.config.output)}
-    return {name: Recorded(name, m, simulation, kinds[name]) for name, m in series_of(simulation).items()}
+    return {
+        name: Recorded(name, m, simulation, kinds[name])
+        for name, m in series_of(simulation).items()
+    }

@@ -1,12 +1,12 @@
 """Restores stored arrays onto devices, from any layout to any layout.
 
-Axes are matched by name and modes by their signed wavenumbers, so the stored and the requested layout may differ in
-axis order, padding, sharding, truncation and resolution, and every mode keeps its exact value. If the file holds only
-the mode -k of a real field, the mode k is its conjugate: a half-complex layout reads a full one and vice versa. Modes
-that are not stored are zero.
+Axes are matched by name and modes by their signed wavenumbers, so the stored and the requested
+layout may differ in axis order, padding, sharding, truncation and resolution, and every mode keeps
+its exact value. If the file holds only the mode -k of a real field, the mode k is its conjugate: a
+half-complex layout reads a full one and vice versa. Modes that are not stored are zero.
 
-Each device's part is assembled from hyperslabs, a few runs of consecutive stored modes along each axis. Memory: this
-part, and pieces of at most 64 MiB, or of one plane if a plane is larger."""
+Each device's part is assembled from hyperslabs, a few runs of consecutive stored modes along each
+axis. Memory: this part, and pieces of at most 64 MiB, or of one plane if a plane is larger."""
 
 import itertools
 import math
@@ -25,19 +25,25 @@ PIECE_BYTES = 64 << 20
 
 
 def restore(
-    source: str | Path | Snapshot, name: str, sharding: jax.sharding.Sharding, axes: Sequence[Axis],
-    padded_shape: tuple[int, ...] | None = None, dtype: Any = None,
-) -> jax.Array:  # fmt: skip
+    source: str | Path | Snapshot,
+    name: str,
+    sharding: jax.sharding.Sharding,
+    axes: Sequence[Axis],
+    padded_shape: tuple[int, ...] | None = None,
+    dtype: Any = None,
+) -> jax.Array:
     """The field `name` on the devices of `sharding`, in the layout described by `axes`.
 
     `axes`: the requested trailing axes in order, without padding (`Dataset.axes` of the layout).
-    `padded_shape`: the extents of these axes with padding, which is zero (default: no padding). The result has
-    shape (components..., *padded_shape); `sharding` belongs to the whole result.
-    `dtype`: by default the dtype of the stored field.
-    Raises UserError if the stored field does not fit these axes, Damaged if a shard is missing or damaged."""
+    `padded_shape`: the extents of these axes with padding, which is zero (default: no padding). The
+    result has shape (components..., *padded_shape); `sharding` belongs to the whole result.
+    `dtype`: by default the dtype of the stored field. Raises UserError if the stored field does not
+    fit these axes, Damaged if a shard is missing or damaged."""
     snapshot = source if isinstance(source, Snapshot) else open_snapshot(source)
     if name not in snapshot:
-        raise UserError(f"{snapshot.path}: has no field {name}; its fields are {', '.join(snapshot.fields)}")
+        raise UserError(
+            f"{snapshot.path}: has no field {name}; its fields are {', '.join(snapshot.fields)}"
+        )
     field = snapshot[name]
     order = _axis_order(field, axes)
     padded = tuple(a.size for a in axes) if padded_shape is None else tuple(padded_shape)
@@ -52,16 +58,25 @@ def restore(
 
 
 def _axis_order(field: StoredField, axes: Sequence[Axis]) -> list[int]:
-    there, wanted = ({a.name: "modes" if a.labels else f"{a.size} points" for a in own} for own in (field.axes, axes))
+    there, wanted = (
+        {a.name: "modes" if a.labels else f"{a.size} points" for a in own}
+        for own in (field.axes, axes)
+    )
     if there != wanted:
-        said = (", ".join(f"{name} ({what})" for name, what in own.items()) for own in (there, wanted))
+        said = (
+            ", ".join(f"{name} ({what})" for name, what in own.items()) for own in (there, wanted)
+        )
         raise UserError(f"{field.name}: is stored over {next(said)}, wanted over {next(said)}")
     stored = list(there)
     return [stored.index(axis.name) for axis in axes]
 
 
 def _assemble(
-    field: StoredField, axes: Sequence[Axis], order: list[int], bounds: list[tuple[int, int]], dtype: np.dtype
+    field: StoredField,
+    axes: Sequence[Axis],
+    order: list[int],
+    bounds: list[tuple[int, int]],
+    dtype: np.dtype,
 ) -> np.ndarray:
     """The part of the requested array between `bounds`, which refer to the padded array."""
     leading = len(field.shape) - len(axes)
@@ -88,13 +103,16 @@ def _assemble(
         _copy(field, component, order, direct, view, conjugate=False)
         if field.entry.hermitian:
             for i in range(len(axes)):  # the modes whose label on axis i is not stored
-                some = [m if j != i else np.where(direct[j] < 0, m, -1) for j, m in enumerate(mirrored)]
+                some = [
+                    m if j != i else np.where(direct[j] < 0, m, -1) for j, m in enumerate(mirrored)
+                ]
                 _copy(field, component, order, some, view, conjugate=True)
     return out
 
 
 def _places(stored: Axis, wanted: Axis) -> dict[int, int]:
-    """The stored position of each wavenumber; on the same even grid +points/2 and -points/2 are one mode."""
+    """The stored position of each wavenumber; on the same even grid +points/2 and -points/2 are one
+    mode."""
     places = {k: i for i, k in enumerate(stored.labels or ())}
     if stored.points is not None and stored.points == wanted.points and stored.points % 2 == 0:
         half = stored.points // 2
@@ -105,10 +123,15 @@ def _places(stored: Axis, wanted: Axis) -> dict[int, int]:
 
 
 def _copy(
-    field: StoredField, component: tuple[int, ...], order: list[int], places: list[np.ndarray], out: np.ndarray,
+    field: StoredField,
+    component: tuple[int, ...],
+    order: list[int],
+    places: list[np.ndarray],
+    out: np.ndarray,
     conjugate: bool,
-) -> None:  # fmt: skip
-    """Copy the entries with a stored place (>= 0) on all axes into `out`, run by run, in bounded pieces."""
+) -> None:
+    """Copy the entries with a stored place (>= 0) on all axes into `out`, run by run, in bounded
+    pieces."""
     plane = field.dtype.itemsize * math.prod(len(p) for p in places[1:])
     most = max(1, PIECE_BYTES // max(plane, 1))
     for runs in itertools.product(_runs(places[0], most), *map(_runs, places[1:])):
@@ -121,8 +144,8 @@ def _copy(
 
 
 def _runs(places: np.ndarray, most: int | None = None) -> Iterator[tuple[slice, slice]]:
-    """The requested and the stored entries of every run of places that rise or fall by one, divided into runs of at
-    most `most` entries. The place -1 stands for an entry that is not stored."""
+    """The requested and the stored entries of every run of places that rise or fall by one, divided
+    into runs of at most `most` entries. The place -1 stands for an entry that is not stored."""
     there = np.flatnonzero(places >= 0)
     ways = np.where(np.diff(there) == 1, np.diff(places[there]), 0)
     ways[abs(ways) != 1] = 0

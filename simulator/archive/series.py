@@ -1,14 +1,15 @@
 """HDF5 series: arrays against time, such as `spectra.h5` and `slices.h5`.
 
-A series is one ordinary file that is replaced whole with every row, so that a reader always sees a complete file.
-Only the last rows are rewritten: a part with PART_ROWS rows and PART_BYTES bytes is full and never written again. As
-long as one part is enough (512 spectra of 8 kB), `NAME.h5` holds the rows itself. Longer series lie in parts
-`NAME.parts/STEP.h5`, named by their first step, and `NAME.h5` is an index that lists the parts and shows each
-variable as one virtual data set. Its replacement commits a row; readers ignore a part that it does not list, and read
-the parts themselves, because a virtual data set shows a missing part as nan.
+A series is one ordinary file that is replaced whole with every row, so that a reader always sees a
+complete file. Only the last rows are rewritten: a part with PART_ROWS rows and PART_BYTES bytes is
+full and never written again. As long as one part is enough (512 spectra of 8 kB), `NAME.h5` holds
+the rows itself. Longer series lie in parts `NAME.parts/STEP.h5`, named by their first step, and
+`NAME.h5` is an index that lists the parts and shows each variable as one virtual data set. Its
+replacement commits a row; readers ignore a part that it does not list, and read the parts
+themselves, because a virtual data set shows a missing part as nan.
 
-A file holds `step`, `time` (row), the coordinates, properties of their points (such as the number of modes in a
-shell), and each variable as (row, *its dimensions), with dimension scales."""
+A file holds `step`, `time` (row), the coordinates, properties of their points (such as the number
+of modes in a shell), and each variable as (row, *its dimensions), with dimension scales."""
 
 import json
 import os
@@ -40,16 +41,24 @@ class Series:
     """The open series of a live run, written by one process."""
 
     def __init__(
-        self, path: Path, coordinates: Mapping[str, np.ndarray], variables: Mapping[str, tuple[str, ...]],
-        attributes: Mapping[str, Any] | None = None, beside: Mapping[str, tuple[str, np.ndarray]] | None = None,
-        *, journal: Journal = UNRECORDED, part_rows: int = PART_ROWS, part_bytes: int = PART_BYTES,
-    ) -> None:  # fmt: skip
+        self,
+        path: Path,
+        coordinates: Mapping[str, np.ndarray],
+        variables: Mapping[str, tuple[str, ...]],
+        attributes: Mapping[str, Any] | None = None,
+        beside: Mapping[str, tuple[str, np.ndarray]] | None = None,
+        *,
+        journal: Journal = UNRECORDED,
+        part_rows: int = PART_ROWS,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
         """Continue the series in `path`, or begin it with the first row.
 
-        `variables` gives the dimensions of one row of each variable by the names of `coordinates`, whose values are
-        one-dimensional. `attributes` go to the file's root. `beside` maps names to (coordinate, values): further
-        properties of the points of a coordinate; an existing file keeps its own values. A variable is nan in the rows
-        that lack it. Raises UserError if the coordinates differ from those in the file."""
+        `variables` gives the dimensions of one row of each variable by the names of `coordinates`,
+        whose values are one-dimensional. `attributes` go to the file's root. `beside` maps names to
+        (coordinate, values): further properties of the points of a coordinate; an existing file
+        keeps its own values. A variable is nan in the rows that lack it. Raises UserError if the
+        coordinates differ from those in the file."""
         self.path, self._journal = path, journal
         self._coordinates = {name: np.asarray(values) for name, values in coordinates.items()}
         self._variables = dict(variables)
@@ -65,17 +74,22 @@ class Series:
         self._remove_unlisted()
 
     def extend(self, rows: Iterable[tuple[int, float, Mapping[str, np.ndarray]]]) -> None:
-        """Add rows (step, time, values) and commit them together. The values of a row must have every variable, with
-        the shape of its dimensions."""
+        """Add rows (step, time, values) and commit them together. The values of a row must have
+        every variable, with the shape of its dimensions."""
         for step, time, values in rows:
             if values.keys() != self._required:
-                raise ValueError(f"missing or unknown variables: {sorted(values.keys() ^ self._required)}")
+                raise ValueError(
+                    f"missing or unknown variables: {sorted(values.keys() ^ self._required)}"
+                )
             row = {"step": np.int64(step), "time": np.float64(time)}
             row |= {name: np.asarray(value) for name, value in values.items()}
             if wrong := [name for name in values if row[name].shape != self._shape(name)]:
                 raise ValueError(f"variables with values of another shape: {wrong}")
             most, size = self._limits
-            if len(self._active) >= most and len(self._active) * sum(value.nbytes for value in row.values()) >= size:
+            if (
+                len(self._active) >= most
+                and len(self._active) * sum(value.nbytes for value in row.values()) >= size
+            ):
                 if self._uncommitted or not self._parts:
                     self._write(self._folder / self._part().file, self._fill_rows)
                 self._parts.append(self._part())
@@ -87,10 +101,14 @@ class Series:
     def truncate(self, step: int) -> int:
         """Remove the rows later than `step`; returns their number."""
         reader = SeriesReader(self.path) if self.path.exists() else None
-        if reader is None or (keep := int(np.searchsorted(reader.step, step, side="right"))) == len(reader):
+        if reader is None or (keep := int(np.searchsorted(reader.step, step, side="right"))) == len(
+            reader
+        ):
             return 0
         whole = 0
-        while whole < len(self._parts) and sum(part.rows for part in self._parts[: whole + 1]) < keep:
+        while (
+            whole < len(self._parts) and sum(part.rows for part in self._parts[: whole + 1]) < keep
+        ):
             whole += 1
         self._parts = self._parts[:whole]
         self._active = reader.rows(whole)[: keep - sum(part.rows for part in self._parts)]
@@ -105,8 +123,8 @@ class Series:
                     f"{self.path}: {name} has changed since this file was begun; "
                     "configure its output as before, or move the file away to begin another"
                 )
-        # The stored values are kept, because sums over modes on another number of devices may differ in the last
-        # digit.
+        # The stored values are kept, because sums over modes on another number of devices may
+        # differ in the last digit.
         kept = {name: (along, reader.coordinates[name]) for name, along in reader.beside.items()}
         self._beside = self._beside | kept
         plain = {name: v for name, v in reader.coordinates.items() if name not in reader.beside}
@@ -122,8 +140,8 @@ class Series:
             self._write(self.path, self._fill_index)
 
     def _write(self, path: Path, fill: Callable[[h5py.File], None]) -> None:
-        # On a full disk HDF5 may report success and crash at exit, so HDF5 writes to memory and `replace_file` to
-        # the disk.
+        # On a full disk HDF5 may report success and crash at exit, so HDF5 writes to memory and
+        # `replace_file` to the disk.
         path.parent.mkdir(exist_ok=True)
         with h5py.File(os.fspath(path), "w", driver="core", backing_store=False) as file:
             fill(file)
@@ -134,9 +152,13 @@ class Series:
     def _fill_rows(self, file: h5py.File) -> None:
         def column(name: str) -> h5py.Dataset:
             shape, kind = self._kind(name)
-            missing = np.full(shape, np.nan, np.float32)  # float32 keeps the dtype of the other rows
+            missing = np.full(
+                shape, np.nan, np.float32
+            )  # float32 keeps the dtype of the other rows
             values = [row.get(name, missing) for row in self._active]
-            return file.create_dataset(name, data=np.stack(values) if values else np.empty((0, *shape), kind))
+            return file.create_dataset(
+                name, data=np.stack(values) if values else np.empty((0, *shape), kind)
+            )
 
         self._describe(file, column, [])
 
@@ -148,20 +170,31 @@ class Series:
             layout = h5py.VirtualLayout((sum(part.rows for part in parts), *shape), kind)
             first = 0
             for part in parts:
-                source = h5py.VirtualSource(f"{self._folder.name}/{part.file}", name, (part.rows, *shape))
+                source = h5py.VirtualSource(
+                    f"{self._folder.name}/{part.file}", name, (part.rows, *shape)
+                )
                 layout[first : (first := first + part.rows)] = source
-            return file.create_virtual_dataset(name, layout, fillvalue=np.nan if kind.kind == "f" else 0)
+            return file.create_virtual_dataset(
+                name, layout, fillvalue=np.nan if kind.kind == "f" else 0
+            )
 
         self._describe(file, virtual, parts)
 
     def _kind(self, name: str) -> tuple[tuple[int, ...], np.dtype]:
         """The shape of a column's rows, and the type of those that are not yet full."""
         values = [row[name] for row in self._active if name in row]
-        kind = np.result_type(*values) if values else np.dtype(np.int64 if name == "step" else np.float64)
+        kind = (
+            np.result_type(*values)
+            if values
+            else np.dtype(np.int64 if name == "step" else np.float64)
+        )
         return self._shape(name), kind
 
-    def _describe(self, file: h5py.File, create: Callable[[str], h5py.Dataset], parts: Sequence[_Part]) -> None:
-        """Writes the content that parts and index have in common: coordinates, variables, scales, attributes."""
+    def _describe(
+        self, file: h5py.File, create: Callable[[str], h5py.Dataset], parts: Sequence[_Part]
+    ) -> None:
+        """Writes the content that parts and index have in common: coordinates, variables, scales,
+        attributes."""
         file.attrs["format"] = _FORMAT
         file.attrs["parts"] = json.dumps([[part.file, part.rows] for part in parts])
         for name, value in self._attributes.items():
@@ -185,7 +218,9 @@ class Series:
                 variable.dims[axis].attach_scale(scale)
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        return tuple(len(self._coordinates[dimension]) for dimension in self._variables.get(name, ()))
+        return tuple(
+            len(self._coordinates[dimension]) for dimension in self._variables.get(name, ())
+        )
 
     @property
     def _folder(self) -> Path:
@@ -195,7 +230,8 @@ class Series:
         return _Part(f"{self._active[0]['step']:08d}.h5", len(self._active))
 
     def _remove_unlisted(self) -> None:
-        """Remove the parts that a killed process wrote but did not commit, and those that `truncate` has dropped."""
+        """Remove the parts that a killed process wrote but did not commit, and those that
+        `truncate` has dropped."""
         if not self._folder.is_dir():
             return
         listed = {part.file for part in [*self._parts, self._part()]} if self._parts else ()
@@ -208,23 +244,29 @@ class Series:
 
 
 class SeriesReader:
-    """A series at the moment of opening: `step`, `time`, `coordinates`, and variables by name. `beside` maps further
-    properties of the points of a coordinate, such as the number of modes in a shell, to the coordinate.
+    """A series at the moment of opening: `step`, `time`, `coordinates`, and variables by name.
+    `beside` maps further properties of the points of a coordinate, such as the number of modes in a
+    shell, to the coordinate.
 
-    `reader["energy"]` is the whole variable as (row, ...). `reader.at(index)` reads one row of all variables;
-    negative indices count from the end. Raises OSError if the series, or a part of it, is missing."""
+    `reader["energy"]` is the whole variable as (row, ...). `reader.at(index)` reads one row of all
+    variables; negative indices count from the end. Raises OSError if the series, or a part of it,
+    is missing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         with h5py.File(path, "r", locking=False) as file:
             if file.attrs.get("format") != _FORMAT:
                 raise OSError(f"{path}: not a series of this program")
-            self.attributes = {key: value for key, value in file.attrs.items() if key not in ("format", "parts")}
+            self.attributes = {
+                key: value for key, value in file.attrs.items() if key not in ("format", "parts")
+            }
             listed = json.loads(str(file.attrs["parts"]))
             self.variables = {name: _dimensions(_dataset(file, name)) for name in _names(file)}
             self.beside = {n: str(d.attrs["along"]) for n, d in file.items() if "along" in d.attrs}
             dimensions = {dimension for needed in self.variables.values() for dimension in needed}
-            self.coordinates = {name: _dataset(file, name)[:] for name in sorted(dimensions | self.beside.keys())}
+            self.coordinates = {
+                name: _dataset(file, name)[:] for name in sorted(dimensions | self.beside.keys())
+            }
             plain = _Part("", len(_dataset(file, "step")))
         self.parts = tuple(_Part(name, rows) for name, rows in listed) or (plain,)
         self.step = self._read("step").astype(np.int64)
@@ -249,7 +291,8 @@ class SeriesReader:
         return {name: self.one(name, index) for name in self.variables}
 
     def one(self, name: str, index: int) -> np.ndarray:
-        """One variable of one row; nan if the row lacks it. Raises IndexError if the row does not exist."""
+        """One variable of one row; nan if the row lacks it. Raises IndexError if the row does not
+        exist."""
         position = range(len(self))[index]
         ends = np.cumsum([part.rows for part in self.parts])
         number = int(np.searchsorted(ends, position, side="right"))
@@ -261,7 +304,9 @@ class SeriesReader:
         columns = self._columns(number, ("step", "time", *self.variables))
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
-    def _columns(self, number: int, names: Iterable[str], places: slice = slice(None)) -> dict[str, np.ndarray]:
+    def _columns(
+        self, number: int, names: Iterable[str], places: slice = slice(None)
+    ) -> dict[str, np.ndarray]:
         part = self.parts[number]
         wanted = range(part.rows)[places]
         with h5py.File(self._file(part), "r", locking=False) as file:
@@ -273,7 +318,9 @@ class SeriesReader:
             }
 
     def _read(self, name: str) -> np.ndarray:
-        return np.concatenate([self._columns(number, (name,))[name] for number in range(len(self.parts))])
+        return np.concatenate(
+            [self._columns(number, (name,))[name] for number in range(len(self.parts))]
+        )
 
     def _shape(self, name: str) -> tuple[int, ...]:
         return tuple(len(self.coordinates[dimension]) for dimension in self.variables[name])
@@ -283,8 +330,8 @@ class SeriesReader:
 
 
 def series_names(folder: Path) -> list[str]:
-    """Names of the series that a run folder may have (NAME.h5 with NAME.parts/): every registered kind, then the
-    other series in `folder`, such as those of the user's functions."""
+    """Names of the series that a run folder may have (NAME.h5 with NAME.parts/): every registered
+    kind, then the other series in `folder`, such as those of the user's functions."""
     others = (path for path in sorted(folder.glob("*.h5")) if path.stem not in KINDS)
     return [*KINDS, *(path.stem for path in others if _is_series(path))]
 
@@ -321,8 +368,8 @@ class Table:
     def __init__(self, path: Path, columns: Sequence[str], journal: Journal = UNRECORDED) -> None:
         """Open `path` for appending; a missing file is created with its header.
 
-        A table with other columns (an earlier version, another set of diagnostics) is rewritten with both sets: a
-        column that a row lacks is nan."""
+        A table with other columns (an earlier version, another set of diagnostics) is rewritten
+        with both sets: a column that a row lacks is nan."""
         if not columns or columns[0] != "step" or len(set(columns)) != len(columns):
             raise ValueError("the first column is step, and names are unique")
         self.path, self._journal = path, journal
@@ -343,7 +390,8 @@ class Table:
         self._required = frozenset(columns)
 
     def append(self, row: Mapping[str, float]) -> None:
-        """Append one row, or after an OSError nothing of it. Raises ValueError for missing or unknown columns."""
+        """Append one row, or after an OSError nothing of it. Raises ValueError for missing or
+        unknown columns."""
         if row.keys() != self._required:
             raise ValueError(f"missing or unknown columns: {sorted(row.keys() ^ self._required)}")
         line = ",".join(_text(row.get(name, np.nan)) for name in self.columns) + "\n"
@@ -352,8 +400,8 @@ class Table:
     def truncate(self, step: int) -> int:
         """Remove the rows later than `step`; returns their number.
 
-        The file is replaced even if no row is removed: an earlier writer on a lost node, which may still have the old
-        file open, then appends to a file without a name."""
+        The file is replaced even if no row is removed: an earlier writer on a lost node, which may
+        still have the old file open, then appends to a file without a name."""
         lines = _whole_lines(self.path)
         kept = [line for line in lines[1:] if int(line.split(",", 1)[0]) <= step]
         removed = len(lines) - 1 - len(kept)
@@ -375,7 +423,8 @@ class Table:
 
 
 def read_table(path: Path) -> dict[str, np.ndarray]:
-    """The columns of a table by name, `step` as int64 and the others as float64, without an incomplete last row."""
+    """The columns of a table by name, `step` as int64 and the others as float64, without an
+    incomplete last row."""
     lines = _whole_lines(path)
     names = lines[0].split(",")
     rows = [line.split(",") for line in lines[1:]]

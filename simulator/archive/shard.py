@@ -1,14 +1,15 @@
-"""Describes the arrays to be saved, and builds the shard of one process: an HDF5 file with the process's blocks of
-every array, copied to the host, and the record of that file.
+"""Describes the arrays to be saved, and builds the shard of one process: an HDF5 file with the
+process's blocks of every array, copied to the host, and the record of that file.
 
-A field on the devices is an array of shape (components..., n0, n1, ...) whose trailing axes are named. Sharded axes
-may be padded at their end; only the first `Axis.size` entries are stored.
+A field on the devices is an array of shape (components..., n0, n1, ...) whose trailing axes are
+named. Sharded axes may be padded at their end; only the first `Axis.size` entries are stored.
 
-HDF5 makes only the structure of the file, in memory: without compression data sets are contiguous, allocated early
-and never filled, so that HDF5 assigns their offsets and writes a few kilobytes into a sparse file without a name. The
-caller writes structure and data in the order of the file, without a copy, and a full disk is a plain OSError, where
-HDF5 may crash the interpreter. In the format `v110` a file whose writer was killed does not open. HDF5 closes the
-file in memory before its bytes are read, because HDF5 1.14's image of an open `v110` file has a wrong checksum."""
+HDF5 makes only the structure of the file, in memory: without compression data sets are contiguous,
+allocated early and never filled, so that HDF5 assigns their offsets and writes a few kilobytes into
+a sparse file without a name. The caller writes structure and data in the order of the file, without
+a copy, and a full disk is a plain OSError, where HDF5 may crash the interpreter. In the format
+`v110` a file whose writer was killed does not open. HDF5 closes the file in memory before its bytes
+are read, because HDF5 1.14's image of an open `v110` file has a wrong checksum."""
 
 import io
 import math
@@ -22,7 +23,15 @@ import h5py
 import jax
 import numpy as np
 
-from simulator.archive.manifest import LIBVER, NAMED, Axis, BlockEntry, FieldEntry, ShardEntry, load_filters
+from simulator.archive.manifest import (
+    LIBVER,
+    NAMED,
+    Axis,
+    BlockEntry,
+    FieldEntry,
+    ShardEntry,
+    load_filters,
+)
 from simulator.files import checksum
 
 _CHUNK_BYTES = 1 << 20
@@ -33,16 +42,15 @@ _STRUCTURE = 1 << 9  # The approximate number of bytes that HDF5 adds for each d
 class Dataset:
     """An array to be stored under `name`, with its named axes and their extents without padding.
 
-    `array`: jax.Array (sharded in any way over its trailing axes, replicated, or both), or an array-like with the
-    same value on every process.
-    `axes`: descriptions of the trailing axes; an array without axes (a counter, a time) is small and stored exactly.
-    `components`: names along each leading axis, e.g. `(("x", "y", "z"),)`.
-    `hermitian`: whether the array holds modes of a real field, with mode -k the conjugate of mode k.
-    `species`: the name of the particles, for a record of particles; None for fields.
-    `shares`: for records of particles, whose last axis consists of equal parts: the number of entries of each part
-    that are stored, from the first on. In the file the stored entries follow one another, and the axis counts them
-    all.
-    `attributes`: further JSON values for readers."""
+    `array`: jax.Array (sharded in any way over its trailing axes, replicated, or both), or an
+    array-like with the same value on every process. `axes`: descriptions of the trailing axes; an
+    array without axes (a counter, a time) is small and stored exactly. `components`: names along
+    each leading axis, e.g. `(("x", "y", "z"),)`. `hermitian`: whether the array holds modes of a
+    real field, with mode -k the conjugate of mode k. `species`: the name of the particles, for a
+    record of particles; None for fields. `shares`: for records of particles, whose last axis
+    consists of equal parts: the number of entries of each part that are stored, from the first on.
+    In the file the stored entries follow one another, and the axis counts them all. `attributes`:
+    further JSON values for readers."""
 
     name: str
     array: Any
@@ -55,15 +63,23 @@ class Dataset:
 
     def __post_init__(self) -> None:
         if not NAMED.fullmatch(self.name):
-            raise ValueError(f"data set {self.name!r}: a name starts with a letter and contains no slash")
+            raise ValueError(
+                f"data set {self.name!r}: a name starts with a letter and contains no slash"
+            )
         shape, leading = self.shape, tuple(len(c) for c in self.components)
         if not self.axes:
             axes = tuple(Axis(name=f"dim_{i}", size=n) for i, n in enumerate(shape))
             object.__setattr__(self, "axes", axes)
         extents = tuple(axis.size for axis in self.axes)
         padded = shape[len(leading) :]
-        if shape[: len(leading)] != leading or len(padded) != len(extents) or any(map(lt, padded, extents)):
-            raise ValueError(f"data set {self.name}: shape {shape} for components {leading}, axes {extents}")
+        if (
+            shape[: len(leading)] != leading
+            or len(padded) != len(extents)
+            or any(map(lt, padded, extents))
+        ):
+            raise ValueError(
+                f"data set {self.name}: shape {shape} for components {leading}, axes {extents}"
+            )
         if self.dtype.kind not in "biufc" or self.dtype.name == "float16":
             raise ValueError(f"data set {self.name}: cannot store {self.dtype}")
 
@@ -73,7 +89,11 @@ class Dataset:
 
     @property
     def dtype(self) -> np.dtype:
-        return np.dtype(self.array.dtype) if isinstance(self.array, jax.Array) else np.asarray(self.array).dtype
+        return (
+            np.dtype(self.array.dtype)
+            if isinstance(self.array, jax.Array)
+            else np.asarray(self.array).dtype
+        )
 
 
 @dataclass
@@ -87,8 +107,9 @@ class Block:
 def own_blocks(dataset: Dataset, process_id: int, dtype: np.dtype | None = None) -> list[Block]:
     """The blocks of `dataset` that this process stores, copied to the host, without padding.
 
-    Over all processes every entry is in exactly one block, because only the first replica is stored. Memory: the size
-    of the blocks. The blocks own their memory, so that the devices' buffers may be donated at once."""
+    Over all processes every entry is in exactly one block, because only the first replica is
+    stored. Memory: the size of the blocks. The blocks own their memory, so that the devices'
+    buffers may be donated at once."""
     dtype = dtype or dataset.dtype
     leading = len(dataset.components)
     if not isinstance(dataset.array, jax.Array):
@@ -100,23 +121,34 @@ def own_blocks(dataset: Dataset, process_id: int, dtype: np.dtype | None = None)
         shard.data.copy_to_host_async()
     blocks = []
     for shard in shards:
-        bounds = [s.indices(n)[:2] for s, n in zip(shard.index, dataset.shape, strict=True)]  # of the padded array
-        if any(start != 0 or stop != n for (start, stop), n in zip(bounds, dataset.shape[:leading], strict=False)):
+        bounds = [
+            s.indices(n)[:2] for s, n in zip(shard.index, dataset.shape, strict=True)
+        ]  # of the padded array
+        if any(
+            start != 0 or stop != n
+            for (start, stop), n in zip(bounds, dataset.shape[:leading], strict=False)
+        ):
             raise ValueError(f"data set {dataset.name}: a component axis is sharded")
         if dataset.shares:
             blocks += _shares(dataset, np.asarray(shard.data), bounds[-1][0], dtype)
             continue
         starts = tuple(start for start, _ in bounds[leading:])
-        extents = [min(stop, a.size) - start for (start, stop), a in zip(bounds[leading:], dataset.axes, strict=True)]
+        extents = [
+            min(stop, a.size) - start
+            for (start, stop), a in zip(bounds[leading:], dataset.axes, strict=True)
+        ]
         if all(n > 0 for n in extents):
             valid = (slice(None),) * leading + tuple(slice(n) for n in extents)
             # on the CPU np.asarray is a view, and a buffer with a view cannot be donated
-            blocks.append(Block(starts, np.array(np.asarray(shard.data)[valid], dtype=dtype, order="C")))
+            blocks.append(
+                Block(starts, np.array(np.asarray(shard.data)[valid], dtype=dtype, order="C"))
+            )
     return blocks
 
 
 def _shares(dataset: Dataset, data: np.ndarray, first: int, dtype: np.dtype) -> list[Block]:
-    """The blocks of one device's entries (components..., entries), which begin at the entry `first`."""
+    """The blocks of one device's entries (components..., entries), which begin at the entry
+    `first`."""
     extent = dataset.shape[-1] // len(dataset.shares)
     number = first // extent
     parts = data.reshape(*data.shape[:-1], -1, extent)
@@ -133,7 +165,8 @@ def shard_name(process_id: int) -> str:
 
 
 def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """The shape of chunks of at most about 1 MiB that are contiguous in memory, that is, whole in the last axes."""
+    """The shape of chunks of at most about 1 MiB that are contiguous in memory, that is, whole in
+    the last axes."""
     chunk, room = list(shape), _CHUNK_BYTES // itemsize
     for i in range(len(chunk)):
         rest = math.prod(chunk[i + 1 :])
@@ -144,11 +177,15 @@ def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def build_shard(
-    process_id: int, fields: Mapping[str, FieldEntry], blocks: Mapping[str, list[Block]], compression: str = "none"
+    process_id: int,
+    fields: Mapping[str, FieldEntry],
+    blocks: Mapping[str, list[Block]],
+    compression: str = "none",
 ) -> tuple[list[memoryview], ShardEntry]:
     """The bytes of this process's shard, in pieces to be written in order, and the shard's record.
 
-    Without compression the pieces are views of the blocks, with a few kilobytes of HDF5 structure between them."""
+    Without compression the pieces are views of the blocks, with a few kilobytes of HDF5 structure
+    between them."""
     filters = load_filters(compression)
     parts = [
         (f"{path}/{number}", block, block.data[(*index, ...)])
@@ -158,14 +195,20 @@ def build_shard(
     ]
     # The file in memory is sparse: the kernel holds only the pages that HDF5 writes.
     image: Any = io.BytesIO() if filters else io.FileIO(os.memfd_create("shard"), "w+")
-    if not filters:  # raises OSError if the size exceeds the limit for files, a reason that HDF5 would not name
+    if (
+        not filters
+    ):  # raises OSError if the size exceeds the limit for files, a reason that HDF5 would not name
         image.truncate(_STRUCTURE * (len(parts) + 2) + sum(data.nbytes for *_, data in parts))
         image.truncate(0)
     placed: list[tuple[int, np.ndarray]] = []
     with h5py.File(image, "w", libver=LIBVER) as file:
         for path, block, data in parts:
             if filters:
-                chunks = {**filters, "chunks": chunk_shape(data.shape, data.dtype.itemsize)} if data.ndim else {}
+                chunks = (
+                    {**filters, "chunks": chunk_shape(data.shape, data.dtype.itemsize)}
+                    if data.ndim
+                    else {}
+                )
                 stored = file.create_dataset(path, data=data, **chunks)
             else:
                 parent, _, name = path.rpartition("/")
@@ -173,9 +216,13 @@ def build_shard(
                 placed.append((stored.id.get_offset() or 0, data))
             if block.start:  # for people who inspect a shard
                 stored.attrs["start"] = np.array(block.start, dtype=np.int64)
-    pieces = [image.getbuffer()] if filters else list(stream(image, sorted(placed, key=lambda p: p[0])))
+    pieces = (
+        [image.getbuffer()] if filters else list(stream(image, sorted(placed, key=lambda p: p[0])))
+    )
     size, digest = checksum(pieces)
-    entries = {name: tuple(_block_entry(fields[name], b) for b in own) for name, own in blocks.items()}
+    entries = {
+        name: tuple(_block_entry(fields[name], b) for b in own) for name, own in blocks.items()
+    }
     return pieces, ShardEntry(file=shard_name(process_id), bytes=size, xxh3=digest, blocks=entries)
 
 
@@ -196,8 +243,8 @@ def nonfinite(values: np.ndarray) -> int:
 
 
 def reserve(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtype) -> h5py.Dataset:
-    """A data set with an offset in the file (`dataset.id.get_offset()`) whose bytes HDF5 never writes, and which does
-    not record the time, so that equal data are equal bytes."""
+    """A data set with an offset in the file (`dataset.id.get_offset()`) whose bytes HDF5 never
+    writes, and which does not record the time, so that equal data are equal bytes."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
@@ -208,7 +255,8 @@ def reserve(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtyp
 
 
 def stream(image: io.FileIO, data: Iterable[tuple[int, np.ndarray]]) -> Iterator[memoryview]:
-    """The bytes of the whole file in order; closes `image`. `data`: (offset, array), by ascending offset."""
+    """The bytes of the whole file in order; closes `image`. `data`: (offset, array), by ascending
+    offset."""
     with image:
         size = image.seek(0, os.SEEK_END)
         image.seek(0)

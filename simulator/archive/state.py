@@ -1,4 +1,5 @@
-"""`RUN/state.json`: the progress of the run, for `status`, for the job script's requeue, and for the next start."""
+"""`RUN/state.json`: the progress of the run, for `status`, for the job script's requeue, and for
+the next start."""
 
 import json
 import re
@@ -24,10 +25,10 @@ _TAIL = re.compile(rb',\n  "xxh3": "([0-9a-f]{16})"\n}\n\Z')
 class RunState:
     """One moment of a run.
 
-    A `stopped` run ended early on request, a `failed` run because of an error; both can be continued. A `running` run
-    without a live lock was killed. `seconds` is the wall time of all starts of the run. `advanced` tells whether this
-    start took a step beyond its first state. `updated` is UTC. `ledger` is the number of times that the ledger was
-    written."""
+    A `stopped` run ended early on request, a `failed` run because of an error; both can be
+    continued. A `running` run without a live lock was killed. `seconds` is the wall time of all
+    starts of the run. `advanced` tells whether this start took a step beyond its first state.
+    `updated` is UTC. `ledger` is the number of times that the ledger was written."""
 
     state: Literal["running", "finished", "stopped", "failed"]
     step: int
@@ -48,7 +49,8 @@ class RunState:
 
 
 def write_state(folder: Path, state: RunState) -> None:
-    """Replace `folder/state.json`, with the present time. Its last line is the checksum of the other lines."""
+    """Replace `folder/state.json`, with the present time. Its last line is the checksum of the
+    other lines."""
     stamp = datetime.now(UTC).isoformat(timespec="seconds")
     replace_file(folder / NAME, seal({"program": _PROGRAM, **asdict(state), "updated": stamp}))
 
@@ -71,7 +73,8 @@ def unsealed(data: bytes) -> dict[str, Any] | None:
 
 
 def read_state(folder: Path) -> RunState | None:
-    """The state of the run in `folder`; None if this program wrote no readable state there. Ignores unknown keys."""
+    """The state of the run in `folder`; None if this program wrote no readable state there. Ignores
+    unknown keys."""
     content = read_json(folder / NAME)
     return restored(RunState, content) if content.get("program") == _PROGRAM else None
 

@@ -32,13 +32,16 @@ from simulator.spectral.layout import PhysicalLayout, padded
 _CLOCK = ("time", "step", "dt", "origin", "since")
 _COMPONENTS = ("x", "y", "z")
 CARRIED = ("memory_", "history_", "series_")
-"""Prefixes of a checkpoint's arrays that belong to model, forcing, integrator or series and are not fields."""
+"""Prefixes of a checkpoint's arrays that belong to model, forcing, integrator or series and are not
+fields."""
 
 
 def spectral_axes(layout: Layout) -> tuple[Axis, ...]:
     """The axes of a spectral layout, as the manifest describes them."""
     shape, names = dict(zip("xyz", layout.grid.shape, strict=True)), layout.grid.names
-    return tuple(Axis.modes(names[a], layout.mode_numbers[a], points=shape[a]) for a in layout.seen_order)
+    return tuple(
+        Axis.modes(names[a], layout.mode_numbers[a], points=shape[a]) for a in layout.seen_order
+    )
 
 
 def physical_axes(transform: Transform | PhysicalLayout) -> tuple[Axis, ...]:
@@ -60,15 +63,22 @@ def field_dataset(name: str, array: jax.Array, place: Layout | PhysicalLayout) -
     return Dataset(name, place.as_seen(array), axes, lead, hermitian=spectral and place.half)
 
 
-def restored_field(snapshot: Snapshot, name: str, like: Any, place: Layout | PhysicalLayout) -> jax.Array:
+def restored_field(
+    snapshot: Snapshot, name: str, like: Any, place: Layout | PhysicalLayout
+) -> jax.Array:
     """A stored array in this layout; `like` has the type and the number of axes of the result."""
     axes = spectral_axes(place) if isinstance(place, Layout) else physical_axes(place)
     sharding = place.seen_sharding(like.ndim - 3 + len(place.seen_order))
-    return place.from_seen(restore(snapshot, name, sharding, axes, place.seen_shape, np.dtype(like.dtype)))
+    return place.from_seen(
+        restore(snapshot, name, sharding, axes, place.seen_shape, np.dtype(like.dtype))
+    )
 
 
-def datasets(state: State, model: Model, populations: Populations = MappingProxyType({})) -> list[Dataset]:
-    """All arrays that influence the next step, at full precision. `populations` belong to the state's particles."""
+def datasets(
+    state: State, model: Model, populations: Populations = MappingProxyType({})
+) -> list[Dataset]:
+    """All arrays that influence the next step, at full precision. `populations` belong to the
+    state's particles."""
 
     def field(stored: str, name: str, array: jax.Array) -> Dataset:
         return field_dataset(stored, array, model.transform_of(name).layout)
@@ -76,7 +86,9 @@ def datasets(state: State, model: Model, populations: Populations = MappingProxy
     fields = [field(name, name, array) for name, array in state.fields.items()]
     clock = [Dataset(name, np.asarray(getattr(state, name))) for name in _CLOCK]
     memory = [Dataset(f"memory_{name}", np.asarray(value)) for name, value in state.memory.items()]
-    kept = [(kind, name, array) for kind, tree in state.history.items() for name, array in tree.items()]
+    kept = [
+        (kind, name, array) for kind, tree in state.history.items() for name, array in tree.items()
+    ]
     history = [field(_history_name(kind, name), name, array) for kind, name, array in kept]
     particles: list[Dataset] = []
     for name, found in state.particles.items():
@@ -84,9 +96,12 @@ def datasets(state: State, model: Model, populations: Populations = MappingProxy
     return [*fields, *clock, *memory, *history, *particles]
 
 
-def load(folder: Path, like: State, model: Model, populations: Populations = MappingProxyType({})) -> State:
-    """The state stored in `folder`, in the layouts of the model, with each particle on the device of its position.
-    `like` has the names, shapes and types of the arrays; the buffers of particles may become larger."""
+def load(
+    folder: Path, like: State, model: Model, populations: Populations = MappingProxyType({})
+) -> State:
+    """The state stored in `folder`, in the layouts of the model, with each particle on the device
+    of its position. `like` has the names, shapes and types of the arrays; the buffers of particles
+    may become larger."""
     snapshot = open_snapshot(folder)
 
     def field(stored: str, name: str, array: jax.Array) -> jax.Array:
@@ -102,14 +117,21 @@ def load(folder: Path, like: State, model: Model, populations: Populations = Map
         **{name: small(name, getattr(like, name)) for name in _CLOCK},
         memory={name: small(f"memory_{name}", value) for name, value in like.memory.items()},
         history={
-            kept: {name: field(_history_name(kept, name), name, array) for name, array in tree.items()}
+            kept: {
+                name: field(_history_name(kept, name), name, array) for name, array in tree.items()
+            }
             for kept, tree in like.history.items()
         },
-        particles={name: populations[name].restored(ParticlesOnDisk(snapshot, name)) for name in like.particles},
+        particles={
+            name: populations[name].restored(ParticlesOnDisk(snapshot, name))
+            for name in like.particles
+        },
     )
 
 
-def whole(snapshot: Snapshot, name: str, shape: tuple[int, ...], sharding: Any, dtype: Any = None) -> jax.Array:
+def whole(
+    snapshot: Snapshot, name: str, shape: tuple[int, ...], sharding: Any, dtype: Any = None
+) -> jax.Array:
     """A small stored array, of which every process reads all values."""
     value = np.asarray(snapshot[name][...], dtype).reshape(shape)
     return jax.make_array_from_callback(shape, sharding, lambda index: value[index])
@@ -136,11 +158,16 @@ def particle_datasets(particles: ParticleSet, population: Population) -> Iterato
     for record, array in {"id": particles.id, **particles.records}.items():
         names = (_RECORD_COMPONENTS[array.shape[0]],) if array.ndim > 1 else ()
         said = {"shares": list(shares), "arrangement": arrangement(domain)}
-        yield Dataset(f"{name}.{record}", array, axis, names, species=name, shares=shares, attributes=said)
+        yield Dataset(
+            f"{name}.{record}", array, axis, names, species=name, shares=shares, attributes=said
+        )
 
 
-def _checked_shares(name: str, particles: ParticleSet, total: int, domain: Domain) -> tuple[int, ...]:
-    """The number of particles on each device. Raises RunFailure if their sum or that of their ids is wrong."""
+def _checked_shares(
+    name: str, particles: ParticleSet, total: int, domain: Domain
+) -> tuple[int, ...]:
+    """The number of particles on each device. Raises RunFailure if their sum or that of their ids
+    is wrong."""
 
     def look(particles: ParticleSet) -> tuple[jax.Array, jax.Array, jax.Array]:
         valid = particles.valid
@@ -158,7 +185,8 @@ def _checked_shares(name: str, particles: ParticleSet, total: int, domain: Domai
 class RunInputs(Inputs):
     """The input files of a run, and the snapshots and checkpoints from which the run starts.
 
-    Snapshots and checkpoints are not copied, because later starts continue from the run's own checkpoints."""
+    Snapshots and checkpoints are not copied, because later starts continue from the run's own
+    checkpoints."""
 
     def snapshot(self, path: str) -> "StoredFields":
         return StoredFields(path)
@@ -179,14 +207,21 @@ class RunInputs(Inputs):
 
 
 class StoredFields:
-    """The fields of a snapshot (values) or checkpoint (modes) at `path`. Raises UserError if it is neither."""
+    """The fields of a snapshot (values) or checkpoint (modes) at `path`. Raises UserError if it is
+    neither."""
 
     def __init__(self, path: str):
         self._snapshot: Snapshot = open_snapshot(Path(path))
-        entries = {n: f.entry for n, f in self._snapshot.items() if f.entry.is_mesh and not n.startswith(CARRIED)}
+        entries = {
+            n: f.entry
+            for n, f in self._snapshot.items()
+            if f.entry.is_mesh and not n.startswith(CARRIED)
+        }
         if not entries:
             raise UserError(f"{path}: holds no field")
-        self.components = {n: tuple(len(c) for c in entry.components) for n, entry in entries.items()}
+        self.components = {
+            n: tuple(len(c) for c in entry.components) for n, entry in entries.items()
+        }
         axes = {a.name: a for a in next(iter(entries.values())).axes}
         self._modes = axes["x"].labels is not None
         shape = [axes[a].points or axes[a].size for a in "xyz" if a in axes]
@@ -196,7 +231,8 @@ class StoredFields:
         self.grid = Grid.of(shape, [float(length) for length in box], "none")
 
     def coefficients(self, name: str, transform: Transform) -> jax.Array:
-        """The modes of field `name` in the layout of `transform`; zero where the stored grid has no mode."""
+        """The modes of field `name` in the layout of `transform`; zero where the stored grid has no
+        mode."""
         layout, components = transform.layout, self.components[name]
         kind = np.result_type(transform.dtype, np.complex64)
         if self._modes:
@@ -217,9 +253,11 @@ class StoredFields:
 
 
 def resized(modes: jax.Array, source: Layout, target: Layout) -> jax.Array:
-    """Modes in another layout, at the same or another resolution; no device ever holds a whole field.
+    """Modes in another layout, at the same or another resolution; no device ever holds a whole
+    field.
 
-    An axis is resized while every device holds all of it: x and y first, z after an exchange of z for y."""
+    An axis is resized while every device holds all of it: x and y first, z after an exchange of z
+    for y."""
     assert source.sharded.keys() <= {"z"} and source.half == target.half
     lead = modes.ndim - 3
     modes = jnp.transpose(modes, (*range(lead), *(lead + source.order.index(a) for a in "zyx")))
@@ -235,9 +273,14 @@ def resized(modes: jax.Array, source: Layout, target: Layout) -> jax.Array:
     return target.constrain(jnp.where(target.mask, modes, 0))
 
 
-def _matched(modes: jax.Array, position: int, axis: str, source: Layout, target: Layout) -> jax.Array:
-    """The modes with the target's wavenumbers along one axis; zero for wavenumbers that the source lacks."""
+def _matched(
+    modes: jax.Array, position: int, axis: str, source: Layout, target: Layout
+) -> jax.Array:
+    """The modes with the target's wavenumbers along one axis; zero for wavenumbers that the source
+    lacks."""
     places = {int(k): i for i, k in enumerate(source.mode_numbers[axis])}
     index = np.array([places.get(int(k), -1) for k in target.padded_mode_numbers(axis)])
     shape = [-1 if i == position else 1 for i in range(modes.ndim)]
-    return jnp.where((index >= 0).reshape(shape), jnp.take(modes, np.maximum(index, 0), axis=position), 0)
+    return jnp.where(
+        (index >= 0).reshape(shape), jnp.take(modes, np.maximum(index, 0), axis=position), 0
+    )

@@ -1,5 +1,6 @@
-"""Verifies the files of a run by reading them back: snapshots and checkpoints against their manifests, all other
-files against the run's ledger. Makes missing or altered derived files again."""
+"""Verifies the files of a run by reading them back: snapshots and checkpoints against their
+manifests, all other files against the run's ledger. Makes missing or altered derived files
+again."""
 
 import itertools
 import os
@@ -11,7 +12,13 @@ from pathlib import Path
 
 from simulator.archive.halos import catalogue_problems
 from simulator.archive.index import NAME as TIME_INDEX
-from simulator.archive.index import derived_from, derived_problem, make_derived, time_index_problem, write_time_index
+from simulator.archive.index import (
+    derived_from,
+    derived_problem,
+    make_derived,
+    time_index_problem,
+    write_time_index,
+)
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import Audit
 from simulator.archive.manifest import NAME as MANIFEST
@@ -59,31 +66,45 @@ class Findings:
         return [f"{c.file}: {c.problem or 'ok'}" for c in self.files] + self.notes
 
 
-def verify(folder: Path, *, workers: int = 4, recorded: Callable[[Path], bool] = lambda manifest: True) -> Findings:
-    """Read all files of a committed folder, `workers` shards at a time, in bounded memory, and report their damage.
+def verify(
+    folder: Path, *, workers: int = 4, recorded: Callable[[Path], bool] = lambda manifest: True
+) -> Findings:
+    """Read all files of a committed folder, `workers` shards at a time, in bounded memory, and
+    report their damage.
 
-    `recorded(path)`: whether the manifest `path` matches the run's ledger. Raises UserError if `folder` is not a
-    snapshot or checkpoint of this program."""
+    `recorded(path)`: whether the manifest `path` matches the run's ledger. Raises UserError if
+    `folder` is not a snapshot or checkpoint of this program."""
     report = Findings(folder)
     try:
         manifest = report.manifest = read_manifest(folder)
     except RunFailure as error:
-        report.files.append(Checked(folder / MANIFEST, str(error).removeprefix(f"{folder / MANIFEST}: ")))
+        report.files.append(
+            Checked(folder / MANIFEST, str(error).removeprefix(f"{folder / MANIFEST}: "))
+        )
         return report
     known = recorded(folder / MANIFEST)
-    report.files.append(Checked(folder / MANIFEST, None if known else "not the one that was committed"))
+    report.files.append(
+        Checked(folder / MANIFEST, None if known else "not the one that was committed")
+    )
     with ThreadPoolExecutor(max_workers=workers) as threads:
         report.files += threads.map(
-            lambda shard: _checked(path := folder / shard.file, lambda: _shard_problem(path, shard)), manifest.shards
+            lambda shard: _checked(
+                path := folder / shard.file, lambda: _shard_problem(path, shard)
+            ),
+            manifest.shards,
         )
     named = {folder / MANIFEST, *(folder / s.file for s in manifest.shards)}
     report.notes += [
         f"{path}: not part of the snapshot"
         # Unlike rglob, walk tolerates that a run removes the folder meanwhile.
-        for path in sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
+        for path in sorted(
+            Path(place, name) for place, _, names in os.walk(folder) for name in names
+        )
         if path not in named
     ]
-    report.files += [_check_derived(path, folder, manifest) for path in derived_from(folder, manifest)]
+    report.files += [
+        _check_derived(path, folder, manifest) for path in derived_from(folder, manifest)
+    ]
     return report
 
 
@@ -95,7 +116,8 @@ def _check_derived(path: Path, folder: Path, manifest: Manifest) -> Checked:
 
 
 def newest_good(parent: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
-    """The newest restorable folder in `parent`, and the newer folders, each with the reason why it was skipped."""
+    """The newest restorable folder in `parent`, and the newer folders, each with the reason why it
+    was skipped."""
     skipped: list[tuple[Path, str]] = []
     for folder in reversed(committed(parent)):
         try:
@@ -111,8 +133,8 @@ def newest_good(parent: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
 
 
 def stored_in(path: Path) -> list[Path]:
-    """The committed folders in `path`, which is a run folder, a folder of snapshots or checkpoints, a snapshot or a
-    checkpoint. Raises UserError if `path` is none of these."""
+    """The committed folders in `path`, which is a run folder, a folder of snapshots or checkpoints,
+    a snapshot or a checkpoint. Raises UserError if `path` is none of these."""
     if (path / MANIFEST).exists() or (path / "shards").is_dir():
         return [path]
     kinds = [p for name in ("snapshots", "checkpoints") if (p := path / name).is_dir()]
@@ -120,7 +142,11 @@ def stored_in(path: Path) -> list[Path]:
         return [folder for kind in kinds for folder in committed(kind)]
     if folders := committed(path):
         return folders
-    what = "no such folder" if not path.exists() else "not a run, snapshot or checkpoint of this program"
+    what = (
+        "no such folder"
+        if not path.exists()
+        else "not a run, snapshot or checkpoint of this program"
+    )
     raise UserError(f"{path}: {what}; give a run folder or e.g. RUN/snapshots/00000010")
 
 
@@ -132,16 +158,23 @@ def _shard_problem(path: Path, shard: ShardEntry) -> str | None:
         return ALTERED
     bad = {name: sum(b.nonfinite for b in blocks) for name, blocks in shard.blocks.items()}
     wrong = {name: n for name, n in bad.items() if n and not name.startswith(SUMS)}
-    return ", ".join(f"{name} has {n} values that are not finite" for name, n in wrong.items()) or None
+    return (
+        ", ".join(f"{name} has {n} values that are not finite" for name, n in wrong.items()) or None
+    )
 
 
-def prune(parent: Path, keep_last: int, keep_every: int | None = None, journal: Journal = UNRECORDED) -> list[Path]:
-    """Remove all but the `keep_last` newest folders, keeping those whose step is a multiple of `keep_every`.
+def prune(
+    parent: Path, keep_last: int, keep_every: int | None = None, journal: Journal = UNRECORDED
+) -> list[Path]:
+    """Remove all but the `keep_last` newest folders, keeping those whose step is a multiple of
+    `keep_every`.
 
-    Removes nothing unless the newest folder has been read back and verified. Returns the removed folders; each
-    removal is announced to `journal` first."""
+    Removes nothing unless the newest folder has been read back and verified. Returns the removed
+    folders; each removal is announced to `journal` first."""
     folders = committed(parent)
-    old = [folder for folder in folders[:-keep_last] if not keep_every or int(folder.name) % keep_every]
+    old = [
+        folder for folder in folders[:-keep_last] if not keep_every or int(folder.name) % keep_every
+    ]
     if not old or not verify(folders[-1]).restorable:
         return []
     for folder in old:
@@ -155,30 +188,35 @@ KINDS = ("snapshots", "checkpoints")
 
 @dataclass(frozen=True)
 class Verification:
-    """The reports on a run, in order, as threads on all cores produce them; `total` is their largest number."""
+    """The reports on a run, in order, as threads on all cores produce them; `total` is their
+    largest number."""
 
     total: int
     reports: Iterator[Findings]
 
 
 def verification(path: Path, cores: int | None = None) -> Verification:
-    """Reports on a run, a folder of snapshots or checkpoints, a snapshot or a checkpoint, by `cores` threads
-    (default: all cores that this process may use). The run may go on meanwhile.
+    """Reports on a run, a folder of snapshots or checkpoints, a snapshot or a checkpoint, by
+    `cores` threads (default: all cores that this process may use). The run may go on meanwhile.
 
-    Makes a missing or altered index again if the disk allows it. Raises UserError if this program did not write
-    `path`."""
+    Makes a missing or altered index again if the disk allows it. Raises UserError if this program
+    did not write `path`."""
     cores = cores or len(os.sched_getaffinity(0))
     if any((path / name).exists() for name in (CONFIG, STATE, LEDGER)):
         audit = Audit(path)
         folders = _saves(path, audit)
-        reports = itertools.chain(_outside(path, audit), _of_saves(folders, audit, cores), _leftovers(path))
+        reports = itertools.chain(
+            _outside(path, audit), _of_saves(folders, audit, cores), _leftovers(path)
+        )
         return Verification(1 + len(folders), reports)
     folders = stored_in(snapshot_folder(path))
     run = folders[0].parent.parent if folders and folders[0].parent.name in KINDS else None
     known = Audit(run) if run is not None and (run / LEDGER).exists() else None
     if folders == [snapshot_folder(path)]:
         return Verification(1, (_verified(folder, known, cores) for folder in folders))
-    return Verification(len(folders), itertools.chain(_of_saves(folders, known, cores), _leftovers(path)))
+    return Verification(
+        len(folders), itertools.chain(_of_saves(folders, known, cores), _leftovers(path))
+    )
 
 
 def _outside(folder: Path, audit: Audit) -> Iterator[Findings]:
@@ -189,9 +227,15 @@ def _outside(folder: Path, audit: Audit) -> Iterator[Findings]:
     if audit.expected:
         found.files.append(_checked(folder / LEDGER, audit.ledger_problem))
     else:
-        found.notes.append(f"{folder}: has no {LEDGER}: only its snapshots and checkpoints are checked")
-    found.files += [_checked(folder / name, partial(audit.problem, name)) for name in audit.names(saves=False)]
-    found.files += [Checked(path, problem, derived=True) for path, problem in catalogue_problems(folder)]
+        found.notes.append(
+            f"{folder}: has no {LEDGER}: only its snapshots and checkpoints are checked"
+        )
+    found.files += [
+        _checked(folder / name, partial(audit.problem, name)) for name in audit.names(saves=False)
+    ]
+    found.files += [
+        Checked(path, problem, derived=True) for path, problem in catalogue_problems(folder)
+    ]
     found.files += _time_index(folder / "snapshots", found.notes)
     yield found
 
@@ -219,11 +263,14 @@ def _saves(path: Path, audit: Audit) -> list[Path]:
 
 
 def _report(folder: Path, audit: Audit | None, workers: int) -> Findings | None:
-    """The report on one snapshot or checkpoint; None if the run has removed the folder meanwhile."""
+    """The report on one snapshot or checkpoint; None if the run has removed the folder
+    meanwhile."""
     name = f"{folder.parent.name}/{folder.name}/{MANIFEST}"
     try:
         report = _verified(folder, audit, workers)
-        if report.manifest is None:  # the ledger announced the rename, which may have happened just now
+        if (
+            report.manifest is None
+        ):  # the ledger announced the rename, which may have happened just now
             report = _verified(folder, audit, workers)
     except UserError as error:
         if folder.exists():  # written by another version
@@ -237,18 +284,24 @@ def _report(folder: Path, audit: Audit | None, workers: int) -> Findings | None:
 
 
 def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
-    report = verify(folder, workers=workers, recorded=audit.is_recorded if audit else lambda manifest: True)
+    report = verify(
+        folder, workers=workers, recorded=audit.is_recorded if audit else lambda manifest: True
+    )
     if report.ok or not report.restorable or (manifest := report.manifest) is None:
         return report
     made: dict[Path, str] = {}
     try:
         made = make_derived(folder, manifest)
-        report.notes += [f"{p}: was {problem}, made again" for p, problem in made.items() if problem != ALTERED]
+        report.notes += [
+            f"{p}: was {problem}, made again" for p, problem in made.items() if problem != ALTERED
+        ]
     except OSError as error:
         report.notes.append(f"{folder}: its index cannot be made again ({reason(error)})")
 
     def now(checked: Checked) -> Checked:
-        if made.get(checked.file) == ALTERED:  # stays a finding: something writes to the run's files
+        if (
+            made.get(checked.file) == ALTERED
+        ):  # stays a finding: something writes to the run's files
             return Checked(checked.file, f"{ALTERED}, made again", derived=True)
         return _check_derived(checked.file, folder, manifest) if checked.derived else checked
 
@@ -267,7 +320,9 @@ def _time_index(parent: Path, notes: list[str]) -> Iterator[Checked]:
             elif made:
                 notes.append(f"{path}: was {problem}, made again")
         except OSError as error:
-            yield Checked(path, f"{problem}; it cannot be made again ({reason(error)})", derived=True)
+            yield Checked(
+                path, f"{problem}; it cannot be made again ({reason(error)})", derived=True
+            )
 
 
 def _checked(path: Path, problem: Callable[[], str | None]) -> Checked:

@@ -5,10 +5,11 @@
 3. process 0 writes the manifest, syncs, renames, writes the index and prunes, in the background;
 4. agreement: process 0 broadcasts the outcome.
 
-`submit` copies the arrays to the host, so the caller may donate its buffers at once. The agreements are collective
-operations in the caller's thread, in `poll`, `wait` or the next `submit`, which every process calls at the same
-steps, so that they never interleave with collectives of the computation. If the caller includes `busy` in a reduction
-that it makes anyway, `poll` needs no communication while a save is under way."""
+`submit` copies the arrays to the host, so the caller may donate its buffers at once. The agreements
+are collective operations in the caller's thread, in `poll`, `wait` or the next `submit`, which
+every process calls at the same steps, so that they never interleave with collectives of the
+computation. If the caller includes `busy` in a reduction that it makes anyway, `poll` needs no
+communication while a save is under way."""
 
 import contextlib
 import json
@@ -24,7 +25,15 @@ from typing import Any
 import numpy as np
 
 from simulator.archive.index import make_derived
-from simulator.archive.manifest import FieldEntry, Hook, Manifest, ShardEntry, commit, folder_name, load_filters
+from simulator.archive.manifest import (
+    FieldEntry,
+    Hook,
+    Manifest,
+    ShardEntry,
+    commit,
+    folder_name,
+    load_filters,
+)
 from simulator.archive.shard import Block, Dataset, build_shard, own_blocks, shard_name
 from simulator.cluster.start import Cluster
 from simulator.errors import RunFailure
@@ -58,7 +67,8 @@ class Options:
 
 @dataclass
 class _Save:
-    """One save on one process. `manifest` has no shards yet; `phase` is the latest background work of the save."""
+    """One save on one process. `manifest` has no shards yet; `phase` is the latest background work
+    of the save."""
 
     target: Path
     temporary: Path
@@ -72,9 +82,10 @@ class _Save:
 class Writer:
     """Writes snapshots or checkpoints of a run, at most one at a time.
 
-    Every process constructs a writer and calls its methods at the same points. Right before each commit, when
-    `temporary` contains the manifest, process 0 calls `check`, which raises if the run's lock has been lost, then
-    `announce(temporary, target)`. `hook` is called on every process with the name of each stage that it reaches."""
+    Every process constructs a writer and calls its methods at the same points. Right before each
+    commit, when `temporary` contains the manifest, process 0 calls `check`, which raises if the
+    run's lock has been lost, then `announce(temporary, target)`. `hook` is called on every process
+    with the name of each stage that it reaches."""
 
     def __init__(
         self,
@@ -86,7 +97,8 @@ class Writer:
     ) -> None:
         self._cluster, self._check, self._announce, self._hook = cluster, check, announce, hook
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
-        # An orphaned process of a lost node may still write into an earlier temporary folder, so names are unique.
+        # An orphaned process of a lost node may still write into an earlier temporary folder, so
+        # names are unique.
         self._token = cluster.broadcast(secrets.token_hex(4))
         self._save: _Save | None = None
 
@@ -101,39 +113,59 @@ class Writer:
         return self._save is not None and not self._save.phase.done()
 
     def submit(
-        self, parent: Path, step: int, datasets: Sequence[Dataset], attributes: Mapping[str, Any], *,
-        options: Options = Options(), after: Callable[[Path], object] | None = None,
-    ) -> None:  # fmt: skip
-        """Start saving `datasets` as `parent/<step>`. Returns when the data sets are copied to the host.
+        self,
+        parent: Path,
+        step: int,
+        datasets: Sequence[Dataset],
+        attributes: Mapping[str, Any],
+        *,
+        options: Options = Options(),
+        after: Callable[[Path], object] | None = None,
+    ) -> None:
+        """Start saving `datasets` as `parent/<step>`. Returns when the data sets are copied to the
+        host.
 
-        `attributes`: JSON values, including `time`. `after(folder)` runs on process 0 in the background once the
-        folder is committed. Waits for the previous save. Collective; errors of this save surface in the next
-        `poll`, `wait` or `submit`."""
+        `attributes`: JSON values, including `time`. `after(folder)` runs on process 0 in the
+        background once the folder is committed. Waits for the previous save. Collective; errors of
+        this save surface in the next `poll`, `wait` or `submit`."""
         self.wait()
         attributes = _plain({**attributes, "time": float(attributes["time"])})
         fields = {d.name: _entry(d, options) for d in datasets}
         manifest = Manifest(
-            step=step, time=attributes["time"], index=options.index, compression=options.compression,
-            attributes=attributes, fields=fields, shards=(),
-        )  # fmt: skip
+            step=step,
+            time=attributes["time"],
+            index=options.index,
+            compression=options.compression,
+            attributes=attributes,
+            fields=fields,
+            shards=(),
+        )
         target = Path(parent) / folder_name(step)
         temporary = target.with_name(f"{TEMPORARY}{target.name}-{self._token}")
         save = _Save(target, temporary, manifest, options, after)
         try:
-            process, types = self._cluster.process_id, {name: np.dtype(entry.dtype) for name, entry in fields.items()}
-            blocks = {d.name: own for d in datasets if (own := own_blocks(d, process, types[d.name]))}
+            process, types = (
+                self._cluster.process_id,
+                {name: np.dtype(entry.dtype) for name, entry in fields.items()},
+            )
+            blocks = {
+                d.name: own for d in datasets if (own := own_blocks(d, process, types[d.name]))
+            }
             self._hook("copied")
             save.phase = self._threads.submit(self._write_shard, save, blocks)
         except (OSError, MemoryError, RuntimeError) as error:
-            save.phase.set_exception(error)  # the other processes learn of this error in the agreement
+            save.phase.set_exception(
+                error
+            )  # the other processes learn of this error in the agreement
         self._save = save
 
     def poll(self, busy: bool | None = None) -> Path | None:
         """Advance the outstanding save as far as possible without waiting. Collective.
 
-        `busy`: whether `self.busy` is true on any process, if the caller has reduced this flag already.
-        Returns the committed folder in the call that learns of the commit, else None. If the save failed on any
-        process, removes the temporary folder and raises RunFailure on every process."""
+        `busy`: whether `self.busy` is true on any process, if the caller has reduced this flag
+        already. Returns the committed folder in the call that learns of the commit, else None. If
+        the save failed on any process, removes the temporary folder and raises RunFailure on every
+        process."""
         if self._save is None:
             return None
         if busy is None:
@@ -146,7 +178,8 @@ class Writer:
         return self._finish(self._save)
 
     def wait(self) -> Path | None:
-        """Finish the outstanding save, if any, and return its folder. Collective; raises like `poll`."""
+        """Finish the outstanding save, if any, and return its folder. Collective; raises like
+        `poll`."""
         if self._save is None:
             return None
         # Errors are raised where all processes agree on them.
@@ -157,7 +190,8 @@ class Writer:
         return self._finish(self._save)
 
     def close(self) -> None:
-        """End the background thread. An unfinished save stays uncommitted; process 0 removes its temporary folder."""
+        """End the background thread. An unfinished save stays uncommitted; process 0 removes its
+        temporary folder."""
         self._threads.shutdown(wait=True)
         if self._save is not None and self._cluster.process_id == 0:
             with contextlib.suppress(OSError):
@@ -166,7 +200,9 @@ class Writer:
     def _gather(self, save: _Save) -> None:
         error = save.phase.exception()
         reports = self._cluster.gather(
-            {"error": f"process {self._cluster.process_id} on {socket.gethostname()}: {reason(error)}"}
+            {
+                "error": f"process {self._cluster.process_id} on {socket.gethostname()}: {reason(error)}"
+            }
             if error
             else {"shard": save.phase.result()}
         )
@@ -178,17 +214,23 @@ class Writer:
         if problems := manifest.problems():
             self._fail(save, _not_written(save, problems[0]))
         if save.options.require_finite and (bad := manifest.nonfinite()):
-            counts = ", ".join(f"{name} has {n} values that are not finite" for name, n in bad.items())
+            counts = ", ".join(
+                f"{name} has {n} values that are not finite" for name, n in bad.items()
+            )
             self._fail(save, _not_written(save, counts))
         save.committing = True
         commits = self._cluster.process_id == 0
-        save.phase = self._threads.submit(partial(self._commit, save, manifest) if commits else lambda: None)
+        save.phase = self._threads.submit(
+            partial(self._commit, save, manifest) if commits else lambda: None
+        )
 
     def _finish(self, save: _Save) -> Path:
         error = save.phase.exception()
         line = None
         if error:
-            line = str(error) if isinstance(error, RunFailure) else _not_written(save, reason(error))
+            line = (
+                str(error) if isinstance(error, RunFailure) else _not_written(save, reason(error))
+            )
         line = self._cluster.broadcast(line)
         if line:
             self._fail(save, line, error)
@@ -197,7 +239,8 @@ class Writer:
         return save.target
 
     def _fail(self, save: _Save, line: str, error: BaseException | None = None) -> None:
-        """Raise the failure that all processes have agreed on, after process 0 has removed the temporary folder."""
+        """Raise the failure that all processes have agreed on, after process 0 has removed the
+        temporary folder."""
         self._save = None
         if self._cluster.process_id == 0:
             with contextlib.suppress(OSError):
@@ -211,7 +254,9 @@ class Writer:
         if not blocks:
             return None
         process_id = self._cluster.process_id
-        pieces, record = build_shard(process_id, save.manifest.fields, blocks, save.manifest.compression)
+        pieces, record = build_shard(
+            process_id, save.manifest.fields, blocks, save.manifest.compression
+        )
         write_durably(save.temporary / shard_name(process_id), pieces, sync=save.options.sync)
         self._hook("shard written")
         return record.model_dump(mode="json")

@@ -53,18 +53,25 @@ def step(args: argparse.Namespace) -> int:
 
 
 def _measured(config: RunConfig, allocation: Allocation, seconds: float) -> dict[str, Any] | None:
-    """The costs and the description of the measured step, in the first process; None in the other processes."""
+    """The costs and the description of the measured step, in the first process; None in the other
+    processes."""
     cluster = connect(config, allocation)
     simulation = Simulation(config, cluster=cluster, inputs=RunInputs())
     check_memory(simulation)
     costs = measure_step(simulation, simulation.compiled_loop(), seconds)
     about = {
-        "name": config.name, "model": config.model.kind, "integrator": config.time.integrator,
-        "shape": config.grid.shape, "precision": config.precision, "host": platform.node(),
-        "devices": len(cluster.devices), "device": cluster.devices[0].device_kind,
-        "processes": cluster.num_processes, "transform": simulation.transform.name,
+        "name": config.name,
+        "model": config.model.kind,
+        "integrator": config.time.integrator,
+        "shape": config.grid.shape,
+        "precision": config.precision,
+        "host": platform.node(),
+        "devices": len(cluster.devices),
+        "device": cluster.devices[0].device_kind,
+        "processes": cluster.num_processes,
+        "transform": simulation.transform.name,
         "kernels": described(simulation.transform.kernels, cluster.platform),
-    }  # fmt: skip
+    }
     cluster.close()
     return about | costs if cluster.is_first else None
 
@@ -83,7 +90,9 @@ def step_lines(found: dict[str, Any]) -> list[str]:
     rest = max(step - sum(seconds for _, seconds, _ in parts), 0.0)
     rates = f"{limits['bandwidth'] / 1e9:.3g} GB/s copied, {limits['rate'] / 1e9:.3g} GFlop/s"
     parts.append(("the rest", rest, "products at the points, registers, sums"))
-    parts.append(("limit", sum(part["seconds"] for part in limits["parts"]), f"of the transforms: {rates}"))
+    parts.append(
+        ("limit", sum(part["seconds"] for part in limits["parts"]), f"of the transforms: {rates}")
+    )
     sent = [f"{c['count']} {kind} ({size(c['bytes'])})" for kind, c in found["collectives"].items()]
     held, temporary = found["resident"], found["temporary"]
     return [
@@ -93,7 +102,10 @@ def step_lines(found: dict[str, Any]) -> list[str]:
         f"{'step':18}{ms(step):>10}          median of {len(found['rounds'])}, "
         f"{ms(found['fastest'])} to {ms(found['slowest'])}; "
         f"{found['points_per_second'] / 1e6:.3g} million points per second and device",
-        *(f"  {name:16}{ms(seconds):>10} {seconds / step:>6.0%}   {what}" for name, seconds, what in parts),
+        *(
+            f"  {name:16}{ms(seconds):>10} {seconds / step:>6.0%}   {what}"
+            for name, seconds, what in parts
+        ),
         f"{'diagnostics':18}{ms(found['diagnostics']):>10}          per row; a row every 10 steps makes a run take "
         f"{1 + found['diagnostics'] / (10 * step):.3f} times as long",
         f"{'memory':18}{size(found['memory_bytes']):>10}   on each device; words per grid point: "

@@ -1,4 +1,5 @@
-"""Records when, where and by which command a benchmark was measured, for the file with its numbers."""
+"""Records when, where and by which command a benchmark was measured, for the file with its
+numbers."""
 
 import os
 import shlex
@@ -13,8 +14,9 @@ from simulator.words import version_of
 
 
 def circumstances(arguments: Sequence[str], program: str = "simulator") -> dict[str, Any]:
-    """Date, version, commit (None without a checkout), processor, cores, memory (bytes), the load of the last minute
-    (processes that ran or waited, the benchmark's own among them) and the command `PROGRAM ARGUMENTS`."""
+    """Date, version, commit (None without a checkout), processor, cores, memory (bytes), the load
+    of the last minute (processes that ran or waited, the benchmark's own among them) and the
+    command `PROGRAM ARGUMENTS`."""
     words = list(arguments)
     for option in ("--json", "--folder"):  # names of files do not influence the measurement
         if option in words:
@@ -23,7 +25,9 @@ def circumstances(arguments: Sequence[str], program: str = "simulator") -> dict[
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "version": version_of(),
-        "commit": None if (checkout := git_state(Path(__file__).parent)) is None else checkout["commit"],
+        "commit": None
+        if (checkout := git_state(Path(__file__).parent)) is None
+        else checkout["commit"],
         "processor": processor(),
         "cores": usable_cores(),
         "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),

@@ -1,7 +1,8 @@
-"""Measures the cost of a step: its time and the parts of this time, memory, communication, compilation.
+"""Measures the cost of a step: its time and the parts of this time, memory, communication,
+compilation.
 
-The step and the parts of its transforms are timed in turns, so that a disturbance of the machine affects all of them
-alike; medians are compared."""
+The step and the parts of its transforms are timed in turns, so that a disturbance of the machine
+affects all of them alike; medians are compared."""
 
 import os
 from collections import Counter
@@ -35,17 +36,23 @@ def _operations(transform: Transform, transforms: int) -> float:
     return (2.5 if transform.layout.real else 5.0) * points * np.log2(points) * transforms
 
 
-def limits(simulation: Simulation, parts: Counter[TimedPart], agree: Callable[[float], float]) -> dict[str, Any]:
-    """The least time of a step's transforms on these devices: a transform reads and writes its data twice, at the
-    measured `bandwidth` of a copy (bytes per second of all devices), and takes 2.5 N log2 N operations (complex data
-    5 N log2 N), at the `rate` (per second) of transforms of 32^3 points, which stay in the cache. `parts`: what,
-    transforms, bytes, operations, and seconds, the larger of both, of each part of the transforms.
+def limits(
+    simulation: Simulation, parts: Counter[TimedPart], agree: Callable[[float], float]
+) -> dict[str, Any]:
+    """The least time of a step's transforms on these devices: a transform reads and writes its data
+    twice, at the measured `bandwidth` of a copy (bytes per second of all devices), and takes 2.5 N
+    log2 N operations (complex data 5 N log2 N), at the `rate` (per second) of transforms of 32^3
+    points, which stay in the cache. `parts`: what, transforms, bytes, operations, and seconds, the
+    larger of both, of each part of the transforms.
 
-    The rates are measured on all processes at the same time; `agree` broadcasts those of the first."""
+    The rates are measured on all processes at the same time; `agree` broadcasts those of the
+    first."""
     devices = simulation.cluster.devices
     mesh = jax.sharding.Mesh(np.array(devices), ("all",))
     sharding = NamedSharding(mesh, PartitionSpec("all"))
-    array = jax.jit(lambda: jnp.ones((len(devices), 1 << 24), jnp.float32), out_shardings=sharding)()
+    array = jax.jit(
+        lambda: jnp.ones((len(devices), 1 << 24), jnp.float32), out_shardings=sharding
+    )()
     copy = jax.jit(lambda a: -a)
     array = jax.block_until_ready(copy(array))
     fastest = min(_seconds(lambda: jax.block_until_ready(copy(array))) for _ in range(10))
@@ -64,10 +71,19 @@ def limits(simulation: Simulation, parts: Counter[TimedPart], agree: Callable[[f
         each = np.dtype(transform.dtype).itemsize * (1 if transform.layout.real else 2)
         moved = 4.0 * each * transform.grid.points * transforms
         operations = _operations(transform, transforms)
-        what = {"what": part.direction, "transforms": transforms, "bytes": moved, "operations": operations}
+        what = {
+            "what": part.direction,
+            "transforms": transforms,
+            "bytes": moved,
+            "operations": operations,
+        }
         return {**what, "seconds": max(moved / bandwidth, operations / rate)}
 
-    return {"bandwidth": bandwidth, "rate": rate, "parts": [limited(part, count) for part, count in parts.items()]}
+    return {
+        "bandwidth": bandwidth,
+        "rate": rate,
+        "parts": [limited(part, count) for part, count in parts.items()],
+    }
 
 
 def _seconds_per_step(simulation: Simulation, compiled: Any, steps: int) -> float:
@@ -79,15 +95,17 @@ def _seconds_per_step(simulation: Simulation, compiled: Any, steps: int) -> floa
     simulation.state = state
     if int(state.step) < before + steps:
         problem, _ = simulation.trouble()
-        raise RunFailure(f"step {before}: {problem}; measure another configuration, or a smaller time step")
+        raise RunFailure(
+            f"step {before}: {problem}; measure another configuration, or a smaller time step"
+        )
     return seconds / steps
 
 
 def _repeated(
     function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], times: int
 ) -> Callable[[], float]:
-    """A function that calls `function`, a function of arrays, in a loop on the device as in steps, and returns the
-    seconds of one call."""
+    """A function that calls `function`, a function of arrays, in a loop on the device as in steps,
+    and returns the seconds of one call."""
 
     def loop(*arrays):
         def again(_, carry):
@@ -102,13 +120,15 @@ def _repeated(
     loop.__name__ = f"{function.__name__}_{times}"
     compiled = jax.jit(loop).lower(*arguments).compile()
     shardings = [a.sharding for a in arguments]
-    made = jax.jit(lambda: [jnp.full(a.shape, 1e-3, a.dtype) for a in arguments], out_shardings=shardings)()
+    made = jax.jit(
+        lambda: [jnp.full(a.shape, 1e-3, a.dtype) for a in arguments], out_shardings=shardings
+    )()
     return lambda: _seconds(lambda: jax.block_until_ready(compiled(*made))) / (times + 1)
 
 
 def part_alone(part: TimedPart) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
-    """A function that executes one part of a step's transforms alone, and its arguments. Its pointwise work is the
-    least that keeps XLA from removing a transform."""
+    """A function that executes one part of a step's transforms alone, and its arguments. Its
+    pointwise work is the least that keeps XLA from removing a transform."""
     transform = part.transform
     forward = part.direction == "forward"
     source = transform.physical if forward else transform.layout
@@ -131,12 +151,17 @@ def part_alone(part: TimedPart) -> tuple[Callable[..., Any], list[jax.ShapeDtype
             return transform.evaluate_once({"f": array}, spread)
         return transform.forward(array) if forward else transform.inverse(array)
 
-    run.__name__ = f"{part.direction}_{transform.name}_{part.given}_{part.made}"  # for the compile cache
+    run.__name__ = (
+        f"{part.direction}_{transform.name}_{part.given}_{part.made}"  # for the compile cache
+    )
     return run, [argument]
 
 
-def exchange_alone(exchange: TimedExchange) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
-    """A function that executes one all-to-all alone, and its arguments: an array for each sent block."""
+def exchange_alone(
+    exchange: TimedExchange,
+) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
+    """A function that executes one all-to-all alone, and its arguments: an array for each sent
+    block."""
     mesh, (blocks, *shape) = exchange.transform.layout.mesh, exchange.shape
     spec = PartitionSpec(mesh.axis_names)
     # The blocks have the form in which transforms pass them: see `LocalTransform._separated`.
@@ -152,12 +177,15 @@ def exchange_alone(exchange: TimedExchange) -> tuple[Callable[..., Any], list[ja
 
 
 def timed_in_rounds(
-    contenders: Sequence[Callable[[], Any]], seconds: float, agree: Callable[[Any], Any] = lambda value: value
+    contenders: Sequence[Callable[[], Any]],
+    seconds: float,
+    agree: Callable[[Any], Any] = lambda value: value,
 ) -> list[list]:
-    """The results of the rounds of every contender, a function that returns the seconds of its parts: at least five
-    rounds, for about `seconds`, after a warm-up round.
+    """The results of the rounds of every contender, a function that returns the seconds of its
+    parts: at least five rounds, for about `seconds`, after a warm-up round.
 
-    `agree` broadcasts the value of the first process, so that all processes run the same number of rounds."""
+    `agree` broadcasts the value of the first process, so that all processes run the same number of
+    rounds."""
     results: list[list] = [[] for _ in contenders]
     for contender in contenders:
         contender()
@@ -170,16 +198,18 @@ def timed_in_rounds(
 
 
 def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -> dict[str, Any]:
-    """The cost of a step, measured for about `seconds`; `compiled` is the simulation's `compiled_loop`. Every process
-    calls this.
+    """The cost of a step, measured for about `seconds`; `compiled` is the simulation's
+    `compiled_loop`. Every process calls this.
 
-    Seconds: of a `step` (the median of `rounds`), its `transforms` alone without their exchanges, these exchanges
-    alone (`communication`; None if the backend does not report them), a row of `diagnostics`, and tracing and
-    compilation of the loop without (`compile_cold`) and with the compile cache of an earlier run. Memory of a device:
-    `memory_bytes`; in words of the run's precision per grid point of the device the state (`resident`) and
-    `temporary`. `collectives`: number and sent bytes of one device by kind; the body of a loop counts once."""
+    Seconds: of a `step` (the median of `rounds`), its `transforms` alone without their exchanges,
+    these exchanges alone (`communication`; None if the backend does not report them), a row of
+    `diagnostics`, and tracing and compilation of the loop without (`compile_cold`) and with the
+    compile cache of an earlier run. Memory of a device: `memory_bytes`; in words of the run's
+    precision per grid point of the device the state (`resident`) and `temporary`. `collectives`:
+    number and sent bytes of one device by kind; the body of a loop counts once."""
     cluster = simulation.cluster
-    # A program with a unique name is in no cache at its first compilation, but in the cache at the second.
+    # A program with a unique name is in no cache at its first compilation, but in the cache at the
+    # second.
     name = cluster.broadcast(f"{simulation.advance.__name__}_{os.getpid()}_{os.urandom(4).hex()}")
 
     def recompile() -> None:
@@ -206,17 +236,30 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
     each = [median(times) * n for times, n in zip(alone, counts, strict=True)]
     parts, exchanges = sum(each[: len(found.parts)]), sum(each[len(found.parts) :])
     step, points, devices = median(rounds), simulation.grid.points, len(cluster.devices)
-    known = exchanges > 0 or not any(c.bytes for k, c in collectives(compiled).items() if k == "all-to-all")
+    known = exchanges > 0 or not any(
+        c.bytes for k, c in collectives(compiled).items() if k == "all-to-all"
+    )
     memory = Memory.of(compiled)
-    resident, temporary = (words(m, simulation.config, points, devices) for m in (memory.resident, memory.temporary))
+    resident, temporary = (
+        words(m, simulation.config, points, devices) for m in (memory.resident, memory.temporary)
+    )
     return {
-        "step": step, "fastest": min(rounds), "slowest": max(rounds), "transforms": max(parts - exchanges, 0.0),
-        "communication": exchanges if known else None, "diagnostics": median(rows),
-        "resident": resident, "temporary": temporary, "memory_bytes": memory.total,
+        "step": step,
+        "fastest": min(rounds),
+        "slowest": max(rounds),
+        "transforms": max(parts - exchanges, 0.0),
+        "communication": exchanges if known else None,
+        "diagnostics": median(rows),
+        "resident": resident,
+        "temporary": temporary,
+        "memory_bytes": memory.total,
         "collectives": {k: asdict(c) for k, c in collectives(compiled).items() if c.count},
-        "compile_cold": cold, "compile_cached": cached, "points_per_second": points / devices / step,
-        "limits": limits(simulation, found.parts, cluster.broadcast), "rounds": rounds,
-    }  # fmt: skip
+        "compile_cold": cold,
+        "compile_cached": cached,
+        "points_per_second": points / devices / step,
+        "limits": limits(simulation, found.parts, cluster.broadcast),
+        "rounds": rounds,
+    }
 
 
 def _seconds(call: Callable[[], Any]) -> float:

@@ -23,16 +23,26 @@ from simulator.words import version_of
 
 GROUPS: dict[str, dict[str, str]] = {
     "run": {
-        "run": "run", "resume": "run", "init": "case", "check": "case", "explain": "case", "plan": "plan",
+        "run": "run",
+        "resume": "run",
+        "init": "case",
+        "check": "case",
+        "explain": "case",
+        "plan": "plan",
     },
     "look": {
-        "status": "look", "plot": "draw", "movie": "draw", "render": "draw", "report": "draw",
-        "analyze": "look", "verify": "look",
+        "status": "look",
+        "plot": "draw",
+        "movie": "draw",
+        "render": "draw",
+        "report": "draw",
+        "analyze": "look",
+        "verify": "look",
     },
     "study": {"sweep": "sweep", "dataset": "sweep", "assimilate": "assimilate"},
     "cluster": {"submit": "run", "doctor": "doctor"},
     "about": {"docs": "about", "cite": "about", "completion": "about", "bench": "bench"},
-}  # fmt: skip
+}
 """The commands in the order of the help, each with its module in this package."""
 COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
 GONE = {
@@ -62,7 +72,9 @@ def build_parser(commands: Iterable[str] = COMMANDS) -> CommandParser:
     helps = {action.dest: action.help for action in subparsers._choices_actions}
     for group, names in GROUPS.items():
         lines = "".join(f"\n  {name:12}{helps[name]}" for name in names if name in helps)
-        parser.description = f"{parser.description}\n\n{group}:{lines}" if lines else parser.description
+        parser.description = (
+            f"{parser.description}\n\n{group}:{lines}" if lines else parser.description
+        )
     return parser
 
 
@@ -70,11 +82,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
     spent = Stopwatch()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    for name in ("stdout", "stderr"):  # Python sets a stream that the caller has closed (`>&-`) to None
+    for name in (
+        "stdout",
+        "stderr",
+    ):  # Python sets a stream that the caller has closed (`>&-`) to None
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - stays open
         if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # the name of a file need not be valid text
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # the name of a file need not be valid text
     # XLA reads this when JAX is imported; it hides warnings about the compile cache, which mean nothing to a user.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
@@ -92,12 +109,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == "<module>")
-        if isinstance(error, ValueError) and "jax" in [frame.f_globals.get("__name__") for frame in frames]:
+        frames = (
+            frame
+            for frame, _ in traceback.walk_tb(error.__traceback__)
+            if frame.f_code.co_name == "<module>"
+        )
+        if isinstance(error, ValueError) and "jax" in [
+            frame.f_globals.get("__name__") for frame in frames
+        ]:
             names = ", ".join(name for name in os.environ if name.startswith("JAX_"))
-            return _say(f"JAX refuses its environment ({error}); correct or unset one of {names}", 2)
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # such a name comes from the user
-            return _say(f"{shortened(str(error.filename))}: this path is too long for the file system", 2)
+            return _say(
+                f"JAX refuses its environment ({error}); correct or unset one of {names}", 2
+            )
+        if (
+            isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
+        ):  # such a name comes from the user
+            return _say(
+                f"{shortened(str(error.filename))}: this path is too long for the file system", 2
+            )
         traceback.print_exc()
         return 1
 

@@ -14,7 +14,10 @@ from simulator.errors import UserError, did_you_mean
 from simulator.words import version_of
 
 FOLDER = Path(__file__).parents[1] / "docs"
-GENERATED = ("reference/keys", "reference/commands")  # Pages that `keys_page` and `commands_page` generate.
+GENERATED = (
+    "reference/keys",
+    "reference/commands",
+)  # Pages that `keys_page` and `commands_page` generate.
 
 
 @cache
@@ -73,7 +76,9 @@ def keys_page() -> str:
         for k in dict.fromkeys(members):
             inner = f" (kind `{k.kind}`)" if k.kind not in ("", kind) else ""
             kinds = "block" if k.type.startswith("block") else _cell(k.type)
-            lines.append(f"| `{k.path}`{inner} | {kinds} | {_default(k.path, k.default)} | {_cell(k.meaning)} |")
+            lines.append(
+                f"| `{k.path}`{inner} | {kinds} | {_default(k.path, k.default)} | {_cell(k.meaning)} |"
+            )
         lines.append("")
     return "\n".join(lines)
 
@@ -94,7 +99,9 @@ def _cell(text: str) -> str:
 
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    actions = [
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    ]
     return {name: inner for action in actions for name, inner in action.choices.items()}
 
 
@@ -176,7 +183,9 @@ def find(wanted: str) -> str:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise UserError(f"simulator docs: {wanted} is the end of several names: {', '.join(matches)}")
+        raise UserError(
+            f"simulator docs: {wanted} is the end of several names: {', '.join(matches)}"
+        )
     ends = [n.rpartition("/")[2] for n in known]
     meant = did_you_mean(name, [*known, *ends], "; simulator docs --list lists the pages")
     raise UserError(f"simulator docs: unknown page {wanted}{meant}")
@@ -232,7 +241,9 @@ def completion(args: argparse.Namespace) -> int:
     try:
         import shtab  # pyright: ignore[reportMissingImports] - optional
     except ImportError:
-        raise UserError("simulator completion needs the package shtab (pip install shtab)") from None
+        raise UserError(
+            "simulator completion needs the package shtab (pip install shtab)"
+        ) from None
     parser = build_parser()
     for action in parser._actions:  # shtab would leave out the commands, whose help is suppressed
         action.help = None if action.choices else action.help

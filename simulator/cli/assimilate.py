@@ -23,7 +23,9 @@ def assimilate(args: argparse.Namespace) -> int:
     try:
         import optax  # noqa: F401
     except ImportError:
-        raise UserError("assimilate: needs the package optax: pip install 'simulator[learn]'") from None
+        raise UserError(
+            "assimilate: needs the package optax: pip install 'simulator[learn]'"
+        ) from None
     from simulator.run.command import allocated, launched
     from simulator.study.assimilation import open_assimilation
 

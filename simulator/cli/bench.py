@@ -12,7 +12,9 @@ def _shape(text: str) -> tuple[int, ...]:
     with suppress(ValueError):
         extents = tuple(int(n) for n in text.split(","))
     if len(extents) not in (2, 3):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write e.g. 256,256,256 or 1024,1024")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a shape; write e.g. 256,256,256 or 1024,1024"
+        )
     if min(extents) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: every extent must be at least 1")
     return extents

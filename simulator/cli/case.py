@@ -31,7 +31,9 @@ def check(args: argparse.Namespace) -> int:
             raise UserError("simulator check: --schema describes every file; leave CONFIG out")
         print(json.dumps(json_schema(), indent=1))
     elif args.config is None:
-        raise UserError("simulator check: name a file, e.g. simulator check configs/taylor_green.yaml")
+        raise UserError(
+            "simulator check: name a file, e.g. simulator check configs/taylor_green.yaml"
+        )
     else:
         from simulator.run.refusals import check
 
@@ -60,7 +62,9 @@ def explain(args: argparse.Namespace) -> int:
         inside = [key for key in known if key.path.startswith(f"{wanted}.")]
         shown += [key for key in inside if key.path.count(".") == wanted.count(".") + 1]
     if not shown:
-        meant = did_you_mean(wanted, {key.path for key in known}, "; simulator explain lists the blocks")
+        meant = did_you_mean(
+            wanted, {key.path for key in known}, "; simulator explain lists the blocks"
+        )
         raise UserError(f"simulator explain: unknown key {args.key}{meant}")
     # A key that is the same in several kinds of block is listed once.
     merged: dict[tuple[str, ...], list[str]] = {}
@@ -94,7 +98,9 @@ def init(args: argparse.Namespace) -> int:
         return 0
     if args.case not in cases:
         meant = did_you_mean(args.case, cases)
-        raise UserError(f"simulator init: unknown case {args.case!r}{meant} known: {', '.join(cases)}")
+        raise UserError(
+            f"simulator init: unknown case {args.case!r}{meant} known: {', '.join(cases)}"
+        )
     source = cases[args.case]
     target = args.output or Path(source.name)
     # The files that the case needs are written beside it.
@@ -138,7 +144,9 @@ def _document(source: Path) -> dict[str, Any]:
 def _files(source: Path) -> list[str]:
     document = _document(source)
     paths = [block.get("path") for block in document.values() if isinstance(block, dict)]
-    return [str(p) for p in [*paths, document.get("base")] if p and source.with_name(str(p)).is_file()]
+    return [
+        str(p) for p in [*paths, document.get("base")] if p and source.with_name(str(p)).is_file()
+    ]
 
 
 def _absent(source: Path) -> re.Pattern[str]:
@@ -155,7 +163,11 @@ def _absent(source: Path) -> re.Pattern[str]:
     model = subject.model
     absent = [] if model.background else ["time.steps", "time.spacing"]
     absent += [] if "magnetic" in model.fields else ["initial.magnetic"]
-    absent += [] if subject.carried else ["output.gadget", "output.snapshots.sample", "output.slices.particles"]
+    absent += (
+        []
+        if subject.carried
+        else ["output.gadget", "output.snapshots.sample", "output.slices.particles"]
+    )
     for name, kind in KINDS.items():
         try:
             kind.measured(subject, kind.Settings.model_validate({"every_steps": 1}))
@@ -173,7 +185,9 @@ def _further_keys(source: Path) -> str:
 
     document, absent = _document(source), _absent(source)
     paths = [f"{path}." for path in flat(document)]
-    chosen = {name: block.get("kind", "") for name, block in document.items() if isinstance(block, dict)}
+    chosen = {
+        name: block.get("kind", "") for name, block in document.items() if isinstance(block, dict)
+    }
     lines = [
         "",
         "# Further keys with their defaults; here, or on the command line as key.path=value. More with",
@@ -183,7 +197,14 @@ def _further_keys(source: Path) -> str:
         block, _, name = key.path.partition(".")
         inner = name.count(".") > 1 or "NAME" in key.path or ".N" in key.path
         other = key.kind not in ("", chosen.get(block, ""))
-        if not name or inner or other or key.path.endswith(".kind") or block == "slurm" or absent.match(key.path):
+        if (
+            not name
+            or inner
+            or other
+            or key.path.endswith(".kind")
+            or block == "slurm"
+            or absent.match(key.path)
+        ):
             continue
         given = any(path.startswith(f"{key.path}.") for path in paths)
         if given or (block == "forcing" and "forcing" not in document):

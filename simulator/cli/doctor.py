@@ -14,7 +14,11 @@ from simulator.cli.parser import BY_HAND, arg, command, config_arguments
     "check processes, cores and GPUs, and show how a field is divided among them",
     *config_arguments(required=False),
     arg("--platform", choices=("auto", "cpu", "gpu"), default="auto"),
-    arg("--folder DIR", "a shared folder in which the processes find one another, as in a run folder", type=Path),
+    arg(
+        "--folder DIR",
+        "a shared folder in which the processes find one another, as in a run folder",
+        type=Path,
+    ),
     *BY_HAND,
 )
 def doctor(args: argparse.Namespace) -> int:
@@ -53,9 +57,13 @@ def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
         cluster = connect(config, allocation, args.folder)
         transform = place(config, cluster).transform()
     else:
-        cluster = start(allocation, platform=args.platform, folder=args.folder, report=lambda line: None)
+        cluster = start(
+            allocation, platform=args.platform, folder=args.folder, report=lambda line: None
+        )
         transform = make_transform(Grid((64, 64, 64)), cluster.devices)
-    shared = list(doctor.shared_findings([doctor.Facts(**item) for item in cluster.gather(asdict(facts))]))
+    shared = list(
+        doctor.shared_findings([doctor.Facts(**item) for item in cluster.gather(asdict(facts))])
+    )
     result = _transform(cluster.devices)
     if cluster.is_first:
         kinds = {device.device_kind for device in cluster.devices}
@@ -84,7 +92,9 @@ def _transform(devices: Any) -> str:
     def error():
         x, y, z = transform.physical.coordinates()
         values = transform.physical.constrain(jnp.cos(2 * x + 3 * y - 5 * z))
-        return transform.physical.max(jnp.abs(transform.inverse(transform.forward(values)) - values))
+        return transform.physical.max(
+            jnp.abs(transform.inverse(transform.forward(values)) - values)
+        )
 
     largest = float(jax.jit(error)())
     if not largest < 1e-12:  # 50 times the rounding error of a transform of this size

@@ -34,7 +34,9 @@ def _times(text: str) -> tuple[float, float]:
             raise ValueError
         return found
     except ValueError:
-        raise argparse.ArgumentTypeError(f"two times are needed, e.g. 3:5 or 3:, not {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"two times are needed, e.g. 3:5 or 3:, not {text!r}"
+        ) from None
 
 
 def _shifts(text: str) -> tuple[float, ...]:
@@ -54,12 +56,14 @@ def _formats(text: str) -> tuple[str, ...]:
     arg("--field NAME,...", "only these fields or quantities, e.g. dye", type=_list, default=()),
     arg("--time FROM:TO", "only rows between these times", type=_times),
     arg("--compensate P", "multiply spectra by k^P, e.g. 5/3", type=_number),
-    arg("--shift T,...", "of several runs: add these to the times of each", type=_shifts, default=()),
+    arg(
+        "--shift T,...", "of several runs: add these to the times of each", type=_shifts, default=()
+    ),
     arg("--average", "draw means over time, with their standard errors", action="store_true"),
     arg("--format png,pdf,svg", "default png", type=_formats, default=("png",)),
     arg("--style", "paper: for print", choices=("screen", "paper"), default="screen"),
     arg("--output FOLDER", "another folder for the pictures", type=Path),
-)  # fmt: skip
+)
 def plot(args: argparse.Namespace) -> int:
     """Draw the present output of a run into RUN/plots/: diagnostics against time, and spectra, slices, projections,
     profiles, histograms and all other series, at several times. Several runs (or the folder of a sweep), and means
@@ -72,10 +76,21 @@ def plot(args: argparse.Namespace) -> int:
 
     known = ("diagnostics", *KINDS, "halos")
     for kind in args.what or ():
-        there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)  # the series of a user's function
+        there = any(
+            (Path(run) / f"{kind}.h5").exists() for run in args.runs
+        )  # the series of a user's function
         if kind not in known and not there:
             raise UserError(f"--what: no {kind!r}; known: {', '.join(known)}")
-    picked = args.what, args.field, args.time, args.compensate, args.average, args.format, args.style, args.shift
+    picked = (
+        args.what,
+        args.field,
+        args.time,
+        args.compensate,
+        args.average,
+        args.format,
+        args.style,
+        args.shift,
+    )
     choice = Selection(*picked)
     plotted = plot_runs(args.runs, choice, args.output)
     for path in plotted.files:
@@ -88,7 +103,9 @@ def plot(args: argparse.Namespace) -> int:
 def _rate(text: str) -> float:
     value = float(text)
     if not 0 < value <= 240 or math.isnan(value):
-        raise argparse.ArgumentTypeError(f"{text} is not a number of frames per second between 0 and 240")
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a number of frames per second between 0 and 240"
+        )
     return value
 
 
@@ -118,10 +135,19 @@ def movie(args: argparse.Namespace) -> int:
     field = None if args.render else args.field or ""
     with progress_bar(f"{args.field or 'render'}: frames") as progress:
         made = movie(
-            args.run, field, axis=args.axis, projected=args.projection, fps=args.fps,
-            output=args.output, keep=args.frames, encoder=ffmpeg(), progress=progress,
-        )  # fmt: skip
-    print(f"{made.path}  {made.frames} frames from {made.source}, {made.path.stat().st_size / 1e6:.2g} MB")
+            args.run,
+            field,
+            axis=args.axis,
+            projected=args.projection,
+            fps=args.fps,
+            output=args.output,
+            keep=args.frames,
+            encoder=ffmpeg(),
+            progress=progress,
+        )
+    print(
+        f"{made.path}  {made.frames} frames from {made.source}, {made.path.stat().st_size / 1e6:.2g} MB"
+    )
     if made.note:
         print(made.note, file=sys.stderr)
     return 0
@@ -130,12 +156,21 @@ def movie(args: argparse.Namespace) -> int:
 @command(
     "make volume pictures of a run's snapshots",
     arg("run RUN", "the run's folder; the run may still be going on"),
-    arg("--field", "may be repeated, to blend (default: the vorticity magnitude, else the density)", action="append"),
+    arg(
+        "--field",
+        "may be repeated, to blend (default: the vorticity magnitude, else the density)",
+        action="append",
+    ),
     arg("--azimuth DEGREES", "angle of the camera from x towards y", type=float),
     arg("--elevation DEGREES", "angle of the camera above the x-y plane", type=float),
     arg("--zoom", "with 1 the box's diagonal is the picture's shorter side", type=float),
     arg("--size WIDTH,HEIGHT", "size of the picture in pixels"),
-    arg("--step", "step of a snapshot; may be repeated (default: the last)", type=int, action="append"),
+    arg(
+        "--step",
+        "step of a snapshot; may be repeated (default: the last)",
+        type=int,
+        action="append",
+    ),
     arg("--all", "every snapshot", action="store_true"),
     overrides("values that replace the run's keys of output or devices"),
 )
@@ -149,7 +184,11 @@ def render(args: argparse.Namespace) -> int:
     from simulator.show.kinds import volume_picture
     from simulator.show.style import Labels, draw
 
-    asked = {"camera.azimuth": args.azimuth, "camera.elevation": args.elevation, "camera.zoom": args.zoom}
+    asked = {
+        "camera.azimuth": args.azimuth,
+        "camera.elevation": args.elevation,
+        "camera.zoom": args.zoom,
+    }
     asked |= {"size": args.size}
     own = [f"output.render.{key}={value}" for key, value in asked.items() if value is not None]
     steps = None if args.all else args.step or [-1]
@@ -171,7 +210,13 @@ def _seconds(text: str) -> int:
     "write one HTML page about a run or a sweep",
     arg("path RUN|SWEEP", "a run's folder, or a sweep's file or folder", type=Path),
     arg("--output FILE", "another file, *.html", type=Path),
-    arg("--watch SECONDS", f"again every {_EVERY} or SECONDS, until the end", nargs="?", type=_seconds, const=_EVERY),
+    arg(
+        "--watch SECONDS",
+        f"again every {_EVERY} or SECONDS, until the end",
+        nargs="?",
+        type=_seconds,
+        const=_EVERY,
+    ),
 )
 def report(args: argparse.Namespace) -> int:
     """Write one self-contained HTML page with parameters, provenance, health, pictures with captions, timing and
@@ -180,7 +225,9 @@ def report(args: argparse.Namespace) -> int:
     example: simulator report outputs/taylor_green"""
     from simulator.show.report import is_going_on, report_run, report_sweep, sweep_at
 
-    if args.output is not None and (args.output.suffix != ".html" or not args.output.parent.is_dir()):
+    if args.output is not None and (
+        args.output.suffix != ".html" or not args.output.parent.is_dir()
+    ):
         raise UserError(f"--output: {args.output}: a file *.html in an existing folder is needed")
     written = None
     while True:

@@ -16,7 +16,11 @@ _TEXT = 3  # number of columns with text; the columns after them have numbers, a
 @command(
     "show the progress of runs and the state of their jobs",
     arg("runs RUN", "run folders", nargs="*"),
-    arg("--folder-of ARGUMENT", "print the folder of `simulator run ARGUMENT ...`", nargs=argparse.REMAINDER),
+    arg(
+        "--folder-of ARGUMENT",
+        "print the folder of `simulator run ARGUMENT ...`",
+        nargs=argparse.REMAINDER,
+    ),
 )
 def status(args: argparse.Namespace) -> int:
     """Show a line for each run: job, state, step, t, percent, steps/s, expected end, last checkpoint. Without RUN,
@@ -28,7 +32,9 @@ def status(args: argparse.Namespace) -> int:
         from simulator.config import load_config
 
         asked = build_parser(["run"]).parse_args(["run", *args.folder_of])
-        print(load_config(asked.config, with_output(asked.overrides, asked.output)).output.directory)
+        print(
+            load_config(asked.config, with_output(asked.overrides, asked.output)).output.directory
+        )
         return 0
     folders = [Path(run) for run in args.runs] or sorted(
         path.parent for path in Path("outputs").glob("*/config.yaml")
@@ -69,7 +75,11 @@ def verify(args: argparse.Namespace) -> int:
         for number, report in enumerate(found.reports, start=1):
             count, files = count + (report.manifest is not None), files + len(report.files)
             problems += len(report.problems)
-            for line in (f"{c.file}: {c.problem}" for c in report.problems) if args.quiet else report.lines():
+            for line in (
+                (f"{c.file}: {c.problem}" for c in report.problems)
+                if args.quiet
+                else report.lines()
+            ):
                 print(line)
             progress(number, found.total)
     what = f"{problems} wrong" if problems else "all good"
@@ -81,7 +91,11 @@ def verify(args: argparse.Namespace) -> int:
     "measure a run again, from its snapshots",
     arg("runs RUN", "run folders, then key=value of output or devices", nargs="+"),
     arg("--what KIND,...", "kinds of series (default: those of the run's configuration), or all"),
-    arg("--halos", "instead find halos of particles and cores of waves, for RUN/halos", action="store_true"),
+    arg(
+        "--halos",
+        "instead find halos of particles and cores of waves, for RUN/halos",
+        action="store_true",
+    ),
     arg("--linking B", "distance of friends over that of particles (default 0.2)", type=float),
     arg("--members N", "least number of particles in a halo (default 20)", type=int),
 )

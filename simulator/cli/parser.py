@@ -68,7 +68,9 @@ class Argument(NamedTuple):
     group: str | None = None
 
 
-def arg(name: str, help: str | None = None, *, group: str | None = None, **options: Any) -> Argument:
+def arg(
+    name: str, help: str | None = None, *, group: str | None = None, **options: Any
+) -> Argument:
     """An argument of a command, such as `arg("--csv OUT", "write the table to OUT")`, with further options of
     `ArgumentParser.add_argument`, under the heading `group` of the help."""
     name, _, metavar = name.partition(" ")
@@ -91,12 +93,17 @@ def config_arguments(required: bool = True) -> tuple[Argument, ...]:
 
 
 BY_HAND = (
-    arg("--coordinator HOST:PORT", "address where processes started by hand meet", group="processes"),
+    arg(
+        "--coordinator HOST:PORT", "address where processes started by hand meet", group="processes"
+    ),
     arg("--num-processes N", "number of processes started by hand", type=int, group="processes"),
     arg("--process-id I", "number of this process, from 0", type=int, group="processes"),
 )
 """The arguments of a process that the user starts by hand."""
-PROCESSES = (arg("--processes N", "start N local processes that form one run", type=int, group="processes"), *BY_HAND)
+PROCESSES = (
+    arg("--processes N", "start N local processes that form one run", type=int, group="processes"),
+    *BY_HAND,
+)
 """The arguments that start the processes of a run."""
 
 
@@ -123,14 +130,18 @@ class Command(NamedTuple):
     def add_to(self, subparsers: Any, name: str) -> argparse.ArgumentParser:
         text = inspect.getdoc(self.execute) if self.execute else self.about
         description, _, example = (text or "").partition("\n\nexample: ")
-        parser = subparsers.add_parser(name, help=self.help, description=description, epilog=f"example: {example}")
+        parser = subparsers.add_parser(
+            name, help=self.help, description=description, epilog=f"example: {example}"
+        )
         groups: dict[str | None, Any] = {None: parser}
         for argument, options, group in self.arguments:
             if group not in groups:
                 groups[group] = parser.add_argument_group(group)
             groups[group].add_argument(argument, **options)
         if self.commands:
-            inner = parser.add_subparsers(title="commands", metavar="COMMAND", dest=f"{name}_command", required=True)
+            inner = parser.add_subparsers(
+                title="commands", metavar="COMMAND", dest=f"{name}_command", required=True
+            )
             for each, command in self.commands.items():
                 command.add_to(inner, each)
         else:

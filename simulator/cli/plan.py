@@ -11,7 +11,9 @@ from simulator.errors import UserError
 @command(
     "memory, files and time of a run, before it is submitted",
     *config_arguments(),
-    arg("--devices N", "number of devices; by default the smallest on which the run fits", type=int),
+    arg(
+        "--devices N", "number of devices; by default the smallest on which the run fits", type=int
+    ),
     arg("--nodes N", "instead: the number of nodes, as in simulator submit", type=int),
     arg(
         "--device NAME",
@@ -21,7 +23,11 @@ from simulator.errors import UserError
         default="here",
     ),
     arg("--steps N", "number of steps of the run, if dt follows from the flow", type=int),
-    arg("--scaling", "tables of predicted strong and weak scaling to 4096 devices", action="store_true"),
+    arg(
+        "--scaling",
+        "tables of predicted strong and weak scaling to 4096 devices",
+        action="store_true",
+    ),
     arg("--json", "print the plan as JSON", action="store_true"),
 )
 def plan(args: argparse.Namespace) -> int:
@@ -30,21 +36,39 @@ def plan(args: argparse.Namespace) -> int:
     Python files that the configuration names are executed, with your permissions.
 
     example: simulator plan configs/taylor_green_re1600.yaml grid.shape=1024,1024,1024 --device h100"""
-    os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")  # JAX then loads its plugin without a driver
+    os.environ.setdefault(
+        "JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"
+    )  # JAX then loads its plugin without a driver
     from simulator.cluster.hardware import usable_cores
     from simulator.config import load_config
-    from simulator.plan import Plan, Step, Steps, estimated_steps, fewest_devices, machine, this_machine
+    from simulator.plan import (
+        Plan,
+        Step,
+        Steps,
+        estimated_steps,
+        fewest_devices,
+        machine,
+        this_machine,
+    )
     from simulator.plan.machines import target_of
     from simulator.plan.plan import strong, weak
     from simulator.plan.report import as_json, lines_of, scaling_lines
     from simulator.plan.steps import fixed_steps
     from simulator.simulation.placement import most_devices
 
-    for name, value in (("--devices", args.devices), ("--nodes", args.nodes), ("--steps", args.steps)):
+    for name, value in (
+        ("--devices", args.devices),
+        ("--nodes", args.nodes),
+        ("--steps", args.steps),
+    ):
         if value is not None and value < 1:
             raise UserError(f"{name}: must be at least 1, not {value}")
     if args.nodes and (args.devices or args.device == "here"):
-        other = "--devices counts them already" if args.devices else "--device here is one node; name a --device"
+        other = (
+            "--devices counts them already"
+            if args.devices
+            else "--device here is one node; name a --device"
+        )
         raise UserError(f"--nodes: {other}, or leave --nodes out")
     if args.json and args.scaling:
         raise UserError("--json: prints a plan, not the tables of --scaling; leave one of them out")
@@ -67,7 +91,9 @@ def plan(args: argparse.Namespace) -> int:
         devices = fewest_devices(config, found) or 1
     Step(config, devices, found.platform, target_of(found)).begin()
     with ThreadPoolExecutor(1) as beside:  # counts the steps while programs are compiled
-        counted = beside.submit(lambda: Steps(args.steps, "given") if args.steps else estimated_steps(config))
+        counted = beside.submit(
+            lambda: Steps(args.steps, "given") if args.steps else estimated_steps(config)
+        )
         plan = Plan(config, found, devices, fixed_steps(config))
         plan.refuse()
         _ = plan.largest_shape  # compiles a program too

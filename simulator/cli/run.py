@@ -34,7 +34,11 @@ def run(args: argparse.Namespace) -> int:
     "continue a run from its folder",
     arg("folder RUN", "a run folder", type=Path),
     overrides("values that replace those of RUN/config.yaml, read as YAML"),
-    arg("--allow KEY", "let this frozen key change, e.g. model.viscosity; may be repeated", action="append"),
+    arg(
+        "--allow KEY",
+        "let this frozen key change, e.g. model.viscosity; may be repeated",
+        action="append",
+    ),
     *PROCESSES,
 )
 def resume(args: argparse.Namespace) -> int:
@@ -50,7 +54,9 @@ def resume(args: argparse.Namespace) -> int:
     with allocated(args) as allocation:
         for override in args.overrides:
             if override.partition("=")[0] in ("output.directory", "output"):
-                raise UserError(f"command line: {override}: resume continues in the folder RUN; move it instead")
+                raise UserError(
+                    f"command line: {override}: resume continues in the folder RUN; move it instead"
+                )
         folder = open_run(args.folder).path.absolute()
         # `absolute` keeps links in the path. Input files need not exist any more, because the run uses its copies.
         changes = [*args.overrides, text_override("output.directory", str(folder))]
@@ -78,9 +84,15 @@ _NUMBERS = ("nodes", "tasks-per-node", "gpus-per-node", "cpus-per-task")
     "submit a run to Slurm",
     *config_arguments(),
     arg("--output DIR", "the run folder; the same as output.directory=DIR"),
-    arg("--device NAME", "the nodes' kind of device, for which simulator plan suggests nodes, GPUs and time"),
+    arg(
+        "--device NAME",
+        "the nodes' kind of device, for which simulator plan suggests nodes, GPUs and time",
+    ),
     arg("--dry-run", "print the script; write and submit nothing", action="store_true"),
-    *(arg(f"--{name} {value}", text, group="resources") for name, (value, text) in _OPTIONS.items()),
+    *(
+        arg(f"--{name} {value}", text, group="resources")
+        for name, (value, text) in _OPTIONS.items()
+    ),
 )
 def submit(args: argparse.Namespace) -> int:
     """Write a job script into the run folder and submit it. Resources that are not given are taken from the `slurm`
@@ -99,7 +111,9 @@ def submit(args: argparse.Namespace) -> int:
     for name in _OPTIONS:
         key = name.replace("-", "_")
         if (value := getattr(args, key)) is not None:
-            changes.append(f"slurm.{key}={value}" if name in _NUMBERS else text_override(f"slurm.{key}", value))
+            changes.append(
+                f"slurm.{key}={value}" if name in _NUMBERS else text_override(f"slurm.{key}", value)
+            )
     config, site, lines = load_config(args.config, changes), site_settings(), []
     if device := args.device or config.slurm.device or site.device:
         from simulator.plan.report import suggested

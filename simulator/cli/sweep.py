@@ -7,8 +7,15 @@ from simulator.cli.parser import Command, arg, command
 
 FILE = arg("file FILE", "the sweep's YAML file")
 RUNNING = (
-    arg("--jobs N", "number of processes at a time, which share cores and GPUs", type=int, default=1),
-    arg("--batch", "auto: step runs that differ only in numbers together", choices=("auto", "off"), default="off"),
+    arg(
+        "--jobs N", "number of processes at a time, which share cores and GPUs", type=int, default=1
+    ),
+    arg(
+        "--batch",
+        "auto: step runs that differ only in numbers together",
+        choices=("auto", "off"),
+        default="off",
+    ),
 )
 
 
@@ -16,7 +23,9 @@ def _numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"numbers of runs are needed, e.g. 3,7, not {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"numbers of runs are needed, e.g. 3,7, not {text!r}"
+        ) from None
 
 
 @command("show the runs, their sizes and their costs", FILE)
@@ -80,7 +89,10 @@ def table_of(args: argparse.Namespace) -> int:
 @command(
     "draw quantities against parameters, and all runs' series and spectra",
     FILE,
-    arg("--x KEY|EXPRESSION", "a swept key (default: the first numeric key), or an expression as in collect"),
+    arg(
+        "--x KEY|EXPRESSION",
+        "a swept key (default: the first numeric key), or an expression as in collect",
+    ),
     arg("--y EXPRESSION", "may be repeated (default: all collected quantities)", action="append"),
     arg("--hue KEY", "the swept key that colours distinguish"),
 )
@@ -182,12 +194,19 @@ def submit_runs(args: argparse.Namespace) -> int:
             print(chunk.script, end="")
         return 0
     jobs = submit(sweep, chunks)
-    print(f"submitted {len(runs)} runs: array {', then array '.join(jobs)}, {short(sweep.folder / 'sweep.sbatch')}")
+    print(
+        f"submitted {len(runs)} runs: array {', then array '.join(jobs)}, {short(sweep.folder / 'sweep.sbatch')}"
+    )
     print(f"next:\n  {typed_sweep('status', sweep)}")
     return 0
 
 
-_JOBS = arg("--jobs", type=int, metavar="N", help="number of processes at a time; by default one for each core")
+_JOBS = arg(
+    "--jobs",
+    type=int,
+    metavar="N",
+    help="number of processes at a time; by default one for each core",
+)
 
 
 @command("run a study and write its runs as a data set for learning", FILE, _JOBS)
@@ -207,9 +226,13 @@ def dataset(args: argparse.Namespace) -> int:
     sweep = open_sweep(args.file)
     check_dataset(sweep)
     folders = [run.folder for run in sweep.runs]
-    elsewhere = [s for s in statuses_of(folders) if s.stage in (MemberState.QUEUED, MemberState.RUNNING)]
+    elsewhere = [
+        s for s in statuses_of(folders) if s.stage in (MemberState.QUEUED, MemberState.RUNNING)
+    ]
     if elsewhere:
-        print(f"{len(elsewhere)} runs are queued or running elsewhere; the same command goes on after them")
+        print(
+            f"{len(elsewhere)} runs are queued or running elsewhere; the same command goes on after them"
+        )
         return 3
     jobs = usual_jobs(sweep.runs) if args.jobs is None else args.jobs
     with DatasetWriter(sweep) as writer:
@@ -220,7 +243,9 @@ def dataset(args: argparse.Namespace) -> int:
             print(f"the data set is complete when all runs are done; {len(unfinished)} are not")
             return code or 3
         folder = short(writer.finish())
-    print(f'data set: {folder}\nthe_well.data.WellDataset(path="{folder}", well_split_name="train") reads it')
+    print(
+        f'data set: {folder}\nthe_well.data.WellDataset(path="{folder}", well_split_name="train") reads it'
+    )
     return 0
 
 
@@ -228,9 +253,14 @@ sweep = Command(
     "plan, run, continue and compare many runs from one file",
     None,
     commands={
-        "plan": plan, "run": run_sweep, "retry": retry_sweep, "submit": submit_runs, "status": status,
-        "table": table_of, "plot": plot_runs,
+        "plan": plan,
+        "run": run_sweep,
+        "retry": retry_sweep,
+        "submit": submit_runs,
+        "status": status,
+        "table": table_of,
+        "plot": plot_runs,
     },
     about="A parameter study: a YAML file names a base configuration and what is varied in it.\n\n"
     "example: simulator sweep plan configs/sweep_viscosity.yaml",
-)  # fmt: skip
+)

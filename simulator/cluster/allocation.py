@@ -1,10 +1,11 @@
 """Reads from flags and environment how many processes a run has, and the id of this process.
 
-`discover` is a pure function from an environment to an `Allocation`; `start` acts on it. Flags take precedence over
-SIMULATOR_COORDINATOR, SIMULATOR_NUM_PROCESSES and SIMULATOR_PROCESS_ID, these over a Slurm step, and a Slurm step
-over a single local process. A Slurm environment counts only if `srun` started the task: batch scripts, `salloc`
-shells, notebooks and ssh sessions have some of Slurm's variables, and a program that relied on those variables would
-wait for processes that nobody started."""
+`discover` is a pure function from an environment to an `Allocation`; `start` acts on it. Flags take
+precedence over SIMULATOR_COORDINATOR, SIMULATOR_NUM_PROCESSES and SIMULATOR_PROCESS_ID, these over
+a Slurm step, and a Slurm step over a single local process. A Slurm environment counts only if
+`srun` started the task: batch scripts, `salloc` shells, notebooks and ssh sessions have some of
+Slurm's variables, and a program that relied on those variables would wait for processes that nobody
+started."""
 
 import re
 import zlib
@@ -20,7 +21,8 @@ from simulator.errors import UserError, shortened, shown
 COORDINATOR = "SIMULATOR_COORDINATOR"
 NUM_PROCESSES = "SIMULATOR_NUM_PROCESSES"
 PROCESS_ID = "SIMULATOR_PROCESS_ID"
-# Only the launcher of --processes sets these two variables. Its processes share the cores and GPUs of one host.
+# Only the launcher of --processes sets these two variables. Its processes share the cores and GPUs
+# of one host.
 LOCAL_RANK = "SIMULATOR_LOCAL_RANK"
 LOCAL_PROCESSES = "SIMULATOR_LOCAL_PROCESSES"
 SECRET = "SIMULATOR_SECRET"  # A secret of the processes of one run. No record and no message contains it.
@@ -45,15 +47,15 @@ class Job:
 class Allocation:
     """Processes, nodes and devices, as far as flags and environment determine them.
 
-    source: the origin of the description; `local` is a single process.
-    nodes: the host names, if known; `node` is the index of this process's host in `nodes`.
-    local_rank, local_processes: rank among the processes of this node, and their number.
-    hosts: the host of every process, indexed by process id, if known.
-    cores: the most cores that this process may use; None if only its affinity limits them.
-    coordinator: `host:port` if given. Otherwise process 0 picks a port, `coordinator_host` is the host of process 0
-    and `rendezvous` a name that is unique to the processes of this step.
-    port: a port derived from `rendezvous`, for commands without a shared folder.
-    secret: the value of SIMULATOR_SECRET, which the launcher sets; empty if process 0 publishes a secret (`join`)."""
+    source: the origin of the description; `local` is a single process. nodes: the host names, if
+    known; `node` is the index of this process's host in `nodes`. local_rank, local_processes: rank
+    among the processes of this node, and their number. hosts: the host of every process, indexed by
+    process id, if known. cores: the most cores that this process may use; None if only its affinity
+    limits them. coordinator: `host:port` if given. Otherwise process 0 picks a port,
+    `coordinator_host` is the host of process 0 and `rendezvous` a name that is unique to the
+    processes of this step. port: a port derived from `rendezvous`, for commands without a shared
+    folder. secret: the value of SIMULATOR_SECRET, which the launcher sets; empty if process 0
+    publishes a secret (`join`)."""
 
     source: Literal["local", "explicit", "slurm"] = "local"
     process_id: int = 0
@@ -83,18 +85,24 @@ class Allocation:
 
 
 def discover(
-    environ: Mapping[str, str], *, coordinator: str | None = None, num_processes: int | None = None,
+    environ: Mapping[str, str],
+    *,
+    coordinator: str | None = None,
+    num_processes: int | None = None,
     process_id: int | None = None,
-) -> Allocation:  # fmt: skip
+) -> Allocation:
     """The allocation that flags (the keywords) and environment describe. A pure function.
 
-    Raises UserError for contradictions, incomplete explicit descriptions and heterogeneous jobs. A suspicious
-    environment (such as a shell inside a job) gives a local allocation with a warning."""
+    Raises UserError for contradictions, incomplete explicit descriptions and heterogeneous jobs. A
+    suspicious environment (such as a shell inside a job) gives a local allocation with a
+    warning."""
     name = COORDINATOR if coordinator is None else "--coordinator"
     coordinator = (environ.get(COORDINATOR) or None) if coordinator is None else coordinator
     if coordinator is not None:
         if not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\s/]+):\d{1,5}", coordinator):
-            raise UserError(f"{name}: {shown(coordinator)} is not an address; write HOST:PORT, e.g. node1:12345")
+            raise UserError(
+                f"{name}: {shown(coordinator)} is not an address; write HOST:PORT, e.g. node1:12345"
+            )
         if not 0 < int(coordinator.rpartition(":")[2]) < 2**16:
             raise UserError(f"{name}: {shown(coordinator)}: ports go from 1 to 65535")
     number = _integer(environ, NUM_PROCESSES) if num_processes is None else num_processes
@@ -108,9 +116,11 @@ def discover(
         more = f"add --num-processes N --process-id I, or {NUM_PROCESSES} and {PROCESS_ID}"
         raise UserError(f"{name} {coordinator} needs the number of processes too: {more}")
     return Allocation(
-        cores=_cores(environ, 1), gpus=GpuShare(visible_gpus(environ)), job=_job(environ),
+        cores=_cores(environ, 1),
+        gpus=GpuShare(visible_gpus(environ)),
+        job=_job(environ),
         warnings=(step,) if step else (),
-    )  # fmt: skip
+    )
 
 
 def _integer(environ: Mapping[str, str], name: str) -> int | None:
@@ -121,9 +131,12 @@ def _integer(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def _explicit(
-    environ: Mapping[str, str], coordinator: str | None, number: int | None, process: int | None,
+    environ: Mapping[str, str],
+    coordinator: str | None,
+    number: int | None,
+    process: int | None,
     step: Allocation | str | None,
-) -> Allocation:  # fmt: skip
+) -> Allocation:
     if number is None or process is None or (number > 1 and coordinator is None):
         settings = {
             f"--coordinator ({COORDINATOR})": coordinator,
@@ -131,7 +144,9 @@ def _explicit(
             f"--process-id ({PROCESS_ID})": process,
         }
         missing = " and ".join(name for name, value in settings.items() if value is None)
-        raise UserError(f"processes started by hand need all three of their settings; missing: {missing}")
+        raise UserError(
+            f"processes started by hand need all three of their settings; missing: {missing}"
+        )
     if number < 1:
         raise UserError(f"--num-processes {number}: at least 1 is needed")
     if not 0 <= process < number:
@@ -143,23 +158,35 @@ def _explicit(
     visible = visible_gpus(environ)
     gpus = GpuShare(visible, rank, sharers)
     if visible and len(visible) < sharers:
-        gpus = GpuShare(visible, problem=f"{sharers} processes for {len(visible)} visible GPUs; start fewer")
+        gpus = GpuShare(
+            visible, problem=f"{sharers} processes for {len(visible)} visible GPUs; start fewer"
+        )
     return Allocation(
-        source="explicit", process_id=process, num_processes=number, local_rank=rank,
-        local_processes=sharers, cores=_cores(environ, sharers), gpus=gpus, coordinator=coordinator,
-        job=_job(environ), secret=_secret(environ),
-    )  # fmt: skip
+        source="explicit",
+        process_id=process,
+        num_processes=number,
+        local_rank=rank,
+        local_processes=sharers,
+        cores=_cores(environ, sharers),
+        gpus=gpus,
+        coordinator=coordinator,
+        job=_job(environ),
+        secret=_secret(environ),
+    )
 
 
 def _secret(environ: Mapping[str, str]) -> str:
     secret = environ.get(SECRET, "")
     if secret and not 16 <= len(secret) <= 256:
-        raise UserError(f"{SECRET}: must have 16 to 256 characters; make one with: openssl rand -hex 16")
+        raise UserError(
+            f"{SECRET}: must have 16 to 256 characters; make one with: openssl rand -hex 16"
+        )
     return secret
 
 
 def _step(environ: Mapping[str, str], coordinator: str | None) -> Allocation | str | None:
-    """The allocation of one task of a Slurm step; or the reason to ignore Slurm's variables, None without any."""
+    """The allocation of one task of a Slurm step; or the reason to ignore Slurm's variables, None
+    without any."""
     job = _job(environ)
     if job is None:
         names = ", ".join(name for name in ("SLURM_PROCID", "SLURM_NTASKS") if environ.get(name))
@@ -174,7 +201,9 @@ def _step(environ: Mapping[str, str], coordinator: str | None) -> Allocation | s
         return f"Slurm's variables are incomplete (no usable {', '.join(missing)}): one process"
     if (whole(environ.get("SLURM_HET_SIZE") or environ.get("SLURM_PACK_SIZE")) or 1) > 1:
         mixed = f"job {job.id} is heterogeneous (SLURM_HET_SIZE is set), which is not supported"
-        raise UserError(f"{mixed}: ask for equal nodes in one component, without `:` or `#SBATCH hetjob`")
+        raise UserError(
+            f"{mixed}: ask for equal nodes in one component, without `:` or `#SBATCH hetjob`"
+        )
     count, process, local, node = (int(environ[name]) for name in names)
     try:
         nodes = tuple(expand(hosts))
@@ -190,12 +219,23 @@ def _step(environ: Mapping[str, str], coordinator: str | None) -> Allocation | s
     port = environ.get("SLURM_STEP_LAUNCHER_PORT", "")  # of the step's srun
     gpus = step_share(environ, local, per_node[node])
     return Allocation(
-        "slurm", process, count, nodes, node, local, per_node[node], _hosts(nodes, per_node, distribution),
-        cores=_cores(environ, per_node[node]), gpus=gpus, coordinator=coordinator, coordinator_host=nodes[0],
-        rendezvous=".".join(filter(None, (job.id, job.step, str(job.restarts), port))), job=job,
+        "slurm",
+        process,
+        count,
+        nodes,
+        node,
+        local,
+        per_node[node],
+        _hosts(nodes, per_node, distribution),
+        cores=_cores(environ, per_node[node]),
+        gpus=gpus,
+        coordinator=coordinator,
+        coordinator_host=nodes[0],
+        rendezvous=".".join(filter(None, (job.id, job.step, str(job.restarts), port))),
+        job=job,
         warnings=_warnings(gpus, distribution.startswith("arbitrary") and coordinator is None),
         secret=_secret(environ),
-    )  # fmt: skip
+    )
 
 
 def _warnings(gpus: GpuShare, any_first: bool) -> tuple[str, ...]:
@@ -206,7 +246,9 @@ def _warnings(gpus: GpuShare, any_first: bool) -> tuple[str, ...]:
     if is_mig(gpus.visible) and len(gpus.take(seen)) > 1:
         warnings.append("CUDA gives a process one MIG device only: start one task per MIG device")
     if any_first:
-        warnings.append("with --distribution=arbitrary the first process need not be on the first node")
+        warnings.append(
+            "with --distribution=arbitrary the first process need not be on the first node"
+        )
     return tuple(warnings)
 
 
@@ -214,7 +256,9 @@ def _hosts(nodes: Sequence[str], per_node: Sequence[int], distribution: str) -> 
     """The host of every process: by default node after node (Slurm's block distribution)."""
     if distribution.startswith(("arbitrary", "plane")):
         return ()
-    slots = [(local_rank, node) for node, number in enumerate(per_node) for local_rank in range(number)]
+    slots = [
+        (local_rank, node) for node, number in enumerate(per_node) for local_rank in range(number)
+    ]
     if distribution.startswith("cyclic"):
         slots.sort()
     return tuple(nodes[node] for _, node in slots)
@@ -229,7 +273,8 @@ def _job(environ: Mapping[str, str]) -> Job | None:
 
 
 def _shell_warning(environ: Mapping[str, str], job: Job) -> str | None:
-    """The warning for a program started by a job's shell instead of srun; None if the job has one task only."""
+    """The warning for a program started by a job's shell instead of srun; None if the job has one
+    task only."""
     tasks = environ.get("SLURM_STEP_NUM_TASKS") if "SLURM_PTY_PORT" in environ else None
     tasks = tasks or environ.get("SLURM_NTASKS") or environ.get("SLURM_JOB_NUM_NODES") or "1"
     if tasks == "1":
@@ -239,8 +284,12 @@ def _shell_warning(environ: Mapping[str, str], job: Job) -> str | None:
 
 
 def _cores(environ: Mapping[str, str], sharers: int) -> int | None:
-    """The number of cores that Slurm gave this process. If Slurm does not bind tasks, the process sees more cores."""
-    per_task, on_node = whole(environ.get("SLURM_CPUS_PER_TASK")), whole(environ.get("SLURM_CPUS_ON_NODE"))
+    """The number of cores that Slurm gave this process. If Slurm does not bind tasks, the process
+    sees more cores."""
+    per_task, on_node = (
+        whole(environ.get("SLURM_CPUS_PER_TASK")),
+        whole(environ.get("SLURM_CPUS_ON_NODE")),
+    )
     shares = [per_task] if per_task is not None and "SLURM_STEP_ID" in environ else []
     if on_node is not None:
         shares.append(on_node // sharers)

@@ -1,11 +1,13 @@
 """The cache of compiled programs and measured choices between runs.
 
-By default programs with `custom_partitioning` never hit JAX's cache, because the cache key contains a Python pointer.
-Without the pointer such programs hit, but the key no longer depends on the partitioning rule, whose body is Python
-and not part of the program. Therefore the name of the cache folder contains a hash of all sources of the rules, and
-the name of a jitted function contains the values over which a rule closes (parameters, a plan).
+By default programs with `custom_partitioning` never hit JAX's cache, because the cache key contains
+a Python pointer. Without the pointer such programs hit, but the key no longer depends on the
+partitioning rule, whose body is Python and not part of the program. Therefore the name of the cache
+folder contains a hash of all sources of the rules, and the name of a jitted function contains the
+values over which a rule closes (parameters, a plan).
 
-A cached program runs with the user's permissions, so that a cache that others could have written is not used."""
+A cached program runs with the user's permissions, so that a cache that others could have written is
+not used."""
 
 import contextlib
 import hashlib
@@ -32,12 +34,14 @@ LIMIT = 2 << 30  # bytes, over all folders
 
 
 def base_folder(environ: Mapping[str, str]) -> Path:
-    """The folder of compiled programs: the value of JAX_COMPILATION_CACHE_DIR, else `own_folder`."""
+    """The folder of compiled programs: the value of JAX_COMPILATION_CACHE_DIR, else
+    `own_folder`."""
     return _named(environ, "JAX_COMPILATION_CACHE_DIR", "SIMULATOR_CACHE")
 
 
 def own_folder(environ: Mapping[str, str]) -> Path:
-    """The folder of all other cached files: the value of SIMULATOR_CACHE, else the user's cache folder."""
+    """The folder of all other cached files: the value of SIMULATOR_CACHE, else the user's cache
+    folder."""
     return _named(environ, "SIMULATOR_CACHE")
 
 
@@ -53,8 +57,8 @@ def _named(environ: Mapping[str, str], *names: str) -> Path:
 
 
 def folder_name(platform: str, package: Path | None = None) -> str:
-    """`cpu-PROCESSOR-SOURCES` or `gpu-SOURCES`, with hashes of the processor, the sources and the versions: the
-    result of compiling a program depends on the program and on these.
+    """`cpu-PROCESSOR-SOURCES` or `gpu-SOURCES`, with hashes of the processor, the sources and the
+    versions: the result of compiling a program depends on the program and on these.
 
     package: the folder of the sources; by default the folder of this package."""
     package = package or Path(__file__).parents[1]
@@ -72,7 +76,8 @@ def folder_name(platform: str, package: Path | None = None) -> str:
 
 
 def prepare(environ: Mapping[str, str], platform: str) -> Path:
-    """Makes the cache folder and returns it. Raises OSError if the folder is not writable or not private."""
+    """Makes the cache folder and returns it. Raises OSError if the folder is not writable or not
+    private."""
     folder = private_folder(base_folder(environ) / folder_name(platform))
     with tempfile.TemporaryFile(dir=folder) as probe:
         probe.write(bytes(1 << 16))
@@ -80,13 +85,18 @@ def prepare(environ: Mapping[str, str], platform: str) -> Path:
 
 
 def private_folder(folder: Path) -> Path:
-    """Makes `folder`, for files that will be executed, if it is missing, and returns it. Raises OSError if this
-    fails, or if users other than this one and root own the folder, its parent or a file in it, or may write there."""
-    mode = 0o700 if os.geteuid() else 0o755  # every user may read a cache that root has made, as in a container
+    """Makes `folder`, for files that will be executed, if it is missing, and returns it. Raises
+    OSError if this fails, or if users other than this one and root own the folder, its parent or a
+    file in it, or may write there."""
+    mode = (
+        0o700 if os.geteuid() else 0o755
+    )  # every user may read a cache that root has made, as in a container
     folder.parent.mkdir(mode, parents=True, exist_ok=True)
     folder.mkdir(mode, exist_ok=True)
     check_private(folder.parent, sticky=stat.S_ISVTX)
-    if stat.S_IMODE(check_private(folder)) & 0o077:  # with mode 700 other users do not reach the files
+    if (
+        stat.S_IMODE(check_private(folder)) & 0o077
+    ):  # with mode 700 other users do not reach the files
         for path in folder.rglob("*"):
             with contextlib.suppress(FileNotFoundError):  # another run may prune at the same time
                 check_private(path)
@@ -94,13 +104,17 @@ def private_folder(folder: Path) -> Path:
 
 
 def check_private(path: Path, sticky: int = 0) -> int:
-    """The mode of a private file or folder. Others may write to a folder with the bit `sticky`, because they can only
-    add entries there. Raises PermissionError if `path` is not private."""
+    """The mode of a private file or folder. Others may write to a folder with the bit `sticky`,
+    because they can only add entries there. Raises PermissionError if `path` is not private."""
     status = path.stat()
     if status.st_uid not in (0, os.geteuid()):
-        raise PermissionError(f"{path} belongs to another user ({status.st_uid}), whose programs are not executed")
+        raise PermissionError(
+            f"{path} belongs to another user ({status.st_uid}), whose programs are not executed"
+        )
     if status.st_mode & 0o022 and not status.st_mode & sticky:
-        raise PermissionError(f"others may write to {path}; empty it, then: chmod go-w {shlex.quote(str(path))}")
+        raise PermissionError(
+            f"others may write to {path}; empty it, then: chmod go-w {shlex.quote(str(path))}"
+        )
     return status.st_mode
 
 
@@ -121,8 +135,9 @@ def use(folder: Path | None) -> None:
 
 
 def _share_between_processes() -> None:
-    """Makes the keys of JAX's cache equal on all processes of a run on processors: JAX 0.10 to 0.12 hashes the
-    topology as a process sees it, so that only process 0, which writes the cache, would find its programs."""
+    """Makes the keys of JAX's cache equal on all processes of a run on processors: JAX 0.10 to 0.12
+    hashes the topology as a process sees it, so that only process 0, which writes the cache, would
+    find its programs."""
     try:
         from jax._src import cache_key
 
@@ -136,17 +151,24 @@ def _share_between_processes() -> None:
         devices = list(accelerators.flat)
         if any(device.platform != "cpu" for device in devices):
             return original(hash_obj, accelerators, *others)
-        hash_obj.update(repr([(device.process_index, device.device_kind) for device in devices]).encode())
+        hash_obj.update(
+            repr([(device.process_index, device.device_kind) for device in devices]).encode()
+        )
 
     cache_key._hash_accelerator_config = hashed
 
 
 def prune(base: Path, limit: int = LIMIT) -> int:
-    """Removes the least recently used files of the cache until it takes at most `limit` bytes; returns its size.
+    """Removes the least recently used files of the cache until it takes at most `limit` bytes;
+    returns its size.
 
     Folders of other programs in `base` are left alone."""
     entries: list[tuple[float, int, Path]] = []
-    folders = [path for path in base.iterdir() if re.fullmatch(r"(cpu-[0-9a-f]{8}|gpu)-[0-9a-f]{16}", path.name)]
+    folders = [
+        path
+        for path in base.iterdir()
+        if re.fullmatch(r"(cpu-[0-9a-f]{8}|gpu)-[0-9a-f]{16}", path.name)
+    ]
     for path in (path for folder in folders for path in folder.rglob("*")):
         with contextlib.suppress(OSError):  # another run may prune at the same time
             if path.is_file():

@@ -21,8 +21,9 @@ from simulator.words import version_of
 class Facts:
     """The rank, host, cores and GPUs of one process.
 
-    cpus: the CPU numbers in the affinity mask. gpus_seen and gpus_taken: UUIDs if nvidia-smi lists them, else names
-    from CUDA_VISIBLE_DEVICES. gpus_on_node: the number of GPUs that Slurm gave the step on this node."""
+    cpus: the CPU numbers in the affinity mask. gpus_seen and gpus_taken: UUIDs if nvidia-smi lists
+    them, else names from CUDA_VISIBLE_DEVICES. gpus_on_node: the number of GPUs that Slurm gave the
+    step on this node."""
 
     process_id: int
     num_processes: int
@@ -41,7 +42,11 @@ class Facts:
     @property
     def line(self) -> str:
         """One line for the table of processes."""
-        gpus = f"GPUs {_names(self.gpus_taken)} of {_names(self.gpus_seen)}" if self.gpus_seen else "no GPU"
+        gpus = (
+            f"GPUs {_names(self.gpus_taken)} of {_names(self.gpus_seen)}"
+            if self.gpus_seen
+            else "no GPU"
+        )
         node = f" ({self.node})" if self.node != self.host else ""
         return (
             f"process {self.process_id} of {self.num_processes}: host {self.host}{node}, "
@@ -52,33 +57,49 @@ class Facts:
 
 
 def collect(allocation: Allocation, environ: Mapping[str, str], folder: str | None = None) -> Facts:
-    """The facts about this process. folder: where process 0 will publish the coordinator, if in a folder."""
+    """The facts about this process. folder: where process 0 will publish the coordinator, if in a
+    folder."""
     listed = listed_gpus() or []
     visible = allocation.gpus.visible
     seen = visible if visible is not None else tuple(str(i) for i in range(len(listed)))
-    taken = () if allocation.gpus.problem else tuple(seen[i] for i in allocation.gpus.take(len(seen)))
+    taken = (
+        () if allocation.gpus.problem else tuple(seen[i] for i in allocation.gpus.take(len(seen)))
+    )
     host = socket.gethostname()
     port = allocation.port if folder is None else f"port published in {folder}"
-    coordinator = allocation.coordinator or f"{allocation.coordinator_host}{':' if folder is None else ', '}{port}"
+    coordinator = (
+        allocation.coordinator
+        or f"{allocation.coordinator_host}{':' if folder is None else ', '}{port}"
+    )
     return Facts(
-        process_id=allocation.process_id, num_processes=allocation.num_processes, host=host,
-        node=allocation.host or host, local_rank=allocation.local_rank, local_processes=allocation.local_processes,
-        cpus=tuple(sorted(os.sched_getaffinity(0))), cores=min(usable_cores(), allocation.cores or usable_cores()),
+        process_id=allocation.process_id,
+        num_processes=allocation.num_processes,
+        host=host,
+        node=allocation.host or host,
+        local_rank=allocation.local_rank,
+        local_processes=allocation.local_processes,
+        cpus=tuple(sorted(os.sched_getaffinity(0))),
+        cores=min(usable_cores(), allocation.cores or usable_cores()),
         gpus_seen=tuple(_identity(name, listed) for name in seen),
         gpus_taken=tuple(_identity(name, listed) for name in taken),
         gpus_on_node=whole(environ.get("SLURM_GPUS_ON_NODE")),
-        coordinator=coordinator if allocation.num_processes > 1 else "none", versions=versions(),
-    )  # fmt: skip
+        coordinator=coordinator if allocation.num_processes > 1 else "none",
+        versions=versions(),
+    )
 
 
 def versions() -> tuple[str, ...]:
     """The versions that must be the same in all processes."""
     packages = ("simulator", "jax", "jaxlib", "jaxdecomp", "numpy")
-    return (f"python {platform.python_version()}", *(f"{name} {version_of(name)}" for name in packages))
+    return (
+        f"python {platform.python_version()}",
+        *(f"{name} {version_of(name)}" for name in packages),
+    )
 
 
 def _identity(name: str, listed: Sequence[str]) -> str:
-    """The UUID of the GPU `name`, because the number 0 may stand for different GPUs in two tasks."""
+    """The UUID of the GPU `name`, because the number 0 may stand for different GPUs in two
+    tasks."""
     return listed[int(name)] if name.isdigit() and int(name) < len(listed) else name
 
 
@@ -113,10 +134,14 @@ def own_findings(
         yield Finding("JAX_PLATFORMS=cpu hides the GPUs", "unset it")
     if facts.gpus_on_node is not None and seen > facts.gpus_on_node:
         problem = f"{seen} GPUs are visible, but Slurm gave {facts.gpus_on_node} of this node"
-        yield Finding(problem, "unset CUDA_VISIBLE_DEVICES in the job script, or bind with --gpus-per-task")
+        yield Finding(
+            problem, "unset CUDA_VISIBLE_DEVICES in the job script, or bind with --gpus-per-task"
+        )
     in_step, wanted = allocation.source == "slurm", environ.get("SLURM_CPUS_PER_TASK", "")
     if in_step and wanted.isdigit() and cores < int(wanted) // 2:
-        cure = "give srun its own --cpus-per-task=$SLURM_CPUS_PER_TASK (it does not inherit sbatch's)"
+        cure = (
+            "give srun its own --cpus-per-task=$SLURM_CPUS_PER_TASK (it does not inherit sbatch's)"
+        )
         yield Finding(f"SLURM_CPUS_PER_TASK is {wanted}, but this task may use {cores} cores", cure)
     both = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
     if all(environ.get(name) for name in both):
@@ -142,7 +167,8 @@ def shared_findings(processes: Sequence[Facts]) -> Iterator[Finding]:
     hosts: dict[str, list[Facts]] = defaultdict(list)
     for p in processes:
         hosts[p.host].append(p)
-        # a number identifies a GPU only if the process sees all GPUs of the node: in a control group every GPU is 0
+        # a number identifies a GPU only if the process sees all GPUs of the node: in a control
+        # group every GPU is 0
         for gpu in p.gpus_taken:
             if not gpu.isdigit() or len(p.gpus_seen) == (p.gpus_on_node or len(p.gpus_seen)):
                 owners[p.host, gpu].append(p.process_id)

@@ -17,28 +17,42 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8
 
 # Flags that jaxlib 0.10 to 0.12 know; an unknown flag in XLA_FLAGS ends the process.
 _GPU_FLAGS = {"xla_gpu_enable_latency_hiding_scheduler": "true"}
-# NCCL's single root (XLA's default) exchanges addresses with every rank, which works for about this many ranks.
+# NCCL's single root (XLA's default) exchanges addresses with every rank, which works for about this
+# many ranks.
 _RANKS_OF_A_ROOT = 128
 _CPU_FLAGS = {
     # Schedule for low memory instead of concurrency: each operation uses all cores by itself.
     "xla_cpu_enable_concurrency_optimized_scheduler": "false",
-    # Recompute wavenumbers, damping factors and other invariant arrays where they are used, which is faster than
-    # reading them from memory.
+    # Recompute wavenumbers, damping factors and other invariant arrays where they are used, which
+    # is faster than reading them from memory.
     "xla_disable_hlo_passes": "while-loop-invariant-code-motion",
-    # No kernels of YNNPACK: XLA hands it maxima and sums, whose evaluation takes an eighth of a step of 256^2 points.
+    # No kernels of YNNPACK: XLA hands it maxima and sums, whose evaluation takes an eighth of a
+    # step of 256^2 points.
     "xla_cpu_experimental_ynn_fusion_type": "",
 }
 # An unknown compiler option is refused; later versions may not have XLA's older emitters.
-QUICK: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False} if version("jaxlib").startswith("0.10.") else {}
-"""Compiler options of output on processors: compilation takes three quarters of the time, reductions are as fast."""
-UNOPTIMIZED = QUICK | {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_parallel_codegen_split_count": 1,  # splitting the code takes longer than generating it in one piece
-}
+QUICK: dict[str, Any] = (
+    {"xla_cpu_use_fusion_emitters": False} if version("jaxlib").startswith("0.10.") else {}
+)
+"""Compiler options of output on processors: compilation takes three quarters of the time,
+reductions are as fast."""
+UNOPTIMIZED = (
+    QUICK
+    | {
+        "xla_backend_optimization_level": 0,
+        "xla_llvm_disable_expensive_passes": True,
+        "xla_cpu_parallel_codegen_split_count": 1,  # splitting the code takes longer than generating it in one piece
+    }
+)
 """Compiler options of programs whose optimization takes longer than their execution."""
-_GPU_MEMORY = "0.9"  # fraction of the GPU's memory for XLA's pool (default 0.75), unless the user sets one of
-_MEMORY_NAMES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_ALLOCATOR")
+_GPU_MEMORY = (
+    "0.9"  # fraction of the GPU's memory for XLA's pool (default 0.75), unless the user sets one of
+)
+_MEMORY_NAMES = (
+    "XLA_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_ALLOCATOR",
+)
 
 
 @dataclass(frozen=True)
@@ -50,9 +64,13 @@ class Environment:
 
 
 def apply(
-    platform: Literal["cpu", "gpu"], report: Callable[[str], None],
-    environ: MutableMapping[str, str] = os.environ, *, first: bool = True, devices: int = 1,
-) -> Environment:  # fmt: skip
+    platform: Literal["cpu", "gpu"],
+    report: Callable[[str], None],
+    environ: MutableMapping[str, str] = os.environ,
+    *,
+    first: bool = True,
+    devices: int = 1,
+) -> Environment:
     """Makes the settings for a platform. Must be called before JAX's backend starts.
 
     first: whether this is process 0. Only process 0 reports warnings and prunes the cache.
@@ -69,18 +87,26 @@ def apply(
             compile_cache.prune(folder.parent)
     except OSError as error:
         if first:
-            report(f"warning: compiled programs are not kept ({error}); name a folder in SIMULATOR_CACHE")
+            report(
+                f"warning: compiled programs are not kept ({error}); name a folder in SIMULATOR_CACHE"
+            )
     compile_cache.use(folder)
     return Environment(made, folder)
 
 
 def keep_freed_memory(environ: MutableMapping[str, str]) -> dict[str, str]:
-    """Makes malloc keep large freed blocks, for all threads, instead of returning the blocks to the kernel.
+    """Makes malloc keep large freed blocks, for all threads, instead of returning the blocks to the
+    kernel.
 
-    XLA allocates its buffers anew for every execution, and the page faults take longer than the arithmetic (measured:
-    a copy of a 128^3 array of doubles takes 16.8 ms if malloc returns blocks, and 3.6 ms if it keeps them)."""
+    XLA allocates its buffers anew for every execution, and the page faults take longer than the
+    arithmetic (measured: a copy of a 128^3 array of doubles takes 16.8 ms if malloc returns blocks,
+    and 3.6 ms if it keeps them)."""
     user = [name for name in environ if name.startswith("MALLOC_")]
-    if user or "glibc.malloc" in environ.get("GLIBC_TUNABLES", "") or "malloc" in environ.get("LD_PRELOAD", ""):
+    if (
+        user
+        or "glibc.malloc" in environ.get("GLIBC_TUNABLES", "")
+        or "malloc" in environ.get("LD_PRELOAD", "")
+    ):
         return {}
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -100,7 +126,9 @@ def keep_freed_memory(environ: MutableMapping[str, str]) -> dict[str, str]:
 
 
 def with_xla_flags(
-    platform: Literal["cpu", "gpu"], environ: MutableMapping[str, str] = os.environ, devices: int = 1
+    platform: Literal["cpu", "gpu"],
+    environ: MutableMapping[str, str] = os.environ,
+    devices: int = 1,
 ) -> dict[str, str]:
     """Adds XLA flags that the user has not set; returns the changed variable, if any."""
     wanted = _CPU_FLAGS if platform == "cpu" else _GPU_FLAGS

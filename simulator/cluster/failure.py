@@ -1,8 +1,8 @@
 """Lets one of several processes fail without blocking the others.
 
-A Python exception in one process of a `jax.distributed` run makes all processes hang in the shutdown barrier for
-minutes. Therefore a process with an uncaught exception reports it and exits at once; the other processes notice the
-missing heartbeat, and Slurm or the launcher ends them."""
+A Python exception in one process of a `jax.distributed` run makes all processes hang in the
+shutdown barrier for minutes. Therefore a process with an uncaught exception reports it and exits at
+once; the other processes notice the missing heartbeat, and Slurm or the launcher ends them."""
 
 import contextlib
 import faulthandler
@@ -27,18 +27,21 @@ _TOGETHER = 3.0  # seconds to wait for the others to fail in the same way
 FIRST_WAITS = 10.0  # seconds for which process 0 waits for the others, which may still be starting
 OTHERS_TRY = 3.0  # seconds in which the others try to reach process 0
 _AFTER_FIRST = 0.3  # seconds by which the others let the reporting process exit first
-# messages of CPU and GPU collectives and of JAX's coordination service when a process has disappeared
-_LOST = re.compile(r"Gloo \w+ failed|(closed|reset) by peer|NCCL.*remote|CoordinationService|heartbeat")
+# messages of CPU and GPU collectives and of JAX's coordination service when a process has
+# disappeared
+_LOST = re.compile(
+    r"Gloo \w+ failed|(closed|reset) by peer|NCCL.*remote|CoordinationService|heartbeat"
+)
 
 
 @contextlib.contextmanager
 def contained(allocation: Allocation) -> Iterator[None]:
     """Guards all the work of one of several processes.
 
-    A UserError or RunFailure ends the process with exit code 2 or 1. If all processes raise the error, even before
-    they have met, process 0 reports it and all exit together; otherwise the process exits alone within seconds. Any
-    other exception is a bug: the process prints its traceback and exits at once with 1. Of a single process they
-    propagate."""
+    A UserError or RunFailure ends the process with exit code 2 or 1. If all processes raise the
+    error, even before they have met, process 0 reports it and all exit together; otherwise the
+    process exits alone within seconds. Any other exception is a bug: the process prints its
+    traceback and exits at once with 1. Of a single process they propagate."""
     if allocation.num_processes == 1:
         yield
         return
@@ -102,7 +105,8 @@ def _joined() -> bool:
 
 
 def _left_together() -> bool:
-    """Disconnects. True if all processes disconnect within seconds, so that none of them reports a lost one."""
+    """Disconnects. True if all processes disconnect within seconds, so that none of them reports a
+    lost one."""
     if not _joined():
         return False
     done = threading.Event()
@@ -125,7 +129,8 @@ def describe(process_id: int, num_processes: int) -> str:
 def leave(code: int, message: str = "", *, log: str = "") -> NoReturn:
     """Ends the process at once, without exit handlers or barriers.
 
-    message goes to stderr, and also to the console if stderr is a log file; log goes to stderr only."""
+    message goes to stderr, and also to the console if stderr is a log file; log goes to stderr
+    only."""
     for text in filter(None, (log, message)):
         print(text, file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
@@ -139,9 +144,11 @@ _console: int | None = None  # the original stderr, once to_log_file has redirec
 
 
 def to_log_file(folder: Path, process_id: int) -> Path:
-    """Redirects this process's stdout and stderr, including JAX's C++ messages, to its file in `folder`.
+    """Redirects this process's stdout and stderr, including JAX's C++ messages, to its file in
+    `folder`.
 
-    Appends, because a run may be continued. Failures are still printed on the original stderr too."""
+    Appends, because a run may be continued. Failures are still printed on the original stderr
+    too."""
     global _console
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / log_name(process_id)
@@ -155,14 +162,15 @@ def to_log_file(folder: Path, process_id: int) -> Path:
     return path
 
 
-# When all processes of a step raise before they have met, as for a mistake in the configuration, the error is printed
-# once: process 0 prints it and listens at the port derived from the step. A process that reaches process 0 there
-# exits silently; a process that does not prints its own error. Process 0 exits last, so that `srun
-# --kill-on-bad-exit` does not kill the others.
+# When all processes of a step raise before they have met, as for a mistake in the configuration,
+# the error is printed once: process 0 prints it and listens at the port derived from the step. A
+# process that reaches process 0 there exits silently; a process that does not prints its own error.
+# Process 0 exits last, so that `srun --kill-on-bad-exit` does not kill the others.
 
 
 def _told_all(allocation: Allocation, patience: float = FIRST_WAITS) -> None:
-    """Called by process 0 after it has printed the error: tells the others so, for at most `patience` seconds."""
+    """Called by process 0 after it has printed the error: tells the others so, for at most
+    `patience` seconds."""
     if allocation.port is None or allocation.coordinator is not None:
         return
     end = time.monotonic() + patience
@@ -200,12 +208,15 @@ SECOND_LINE = 5.0  # extra seconds after which faulthandler's timer acts if the 
 
 
 class Watchdog:
-    """Writes the stack of every thread to stderr and exits with 1 if `feed` is not called for `seconds`.
+    """Writes the stack of every thread to stderr and exits with 1 if `feed` is not called for
+    `seconds`.
 
-    name: the name of this process in the last line. The watchdog is a context manager around the loop that it guards.
+    name: the name of this process in the last line. The watchdog is a context manager around the
+    loop that it guards.
 
-    The watching thread needs Python's interpreter lock. If a stuck extension never releases the lock, the timer of
-    faulthandler, which needs no lock, writes the stacks and exits 5 s later, without the last line."""
+    The watching thread needs Python's interpreter lock. If a stuck extension never releases the
+    lock, the timer of faulthandler, which needs no lock, writes the stacks and exits 5 s later,
+    without the last line."""
 
     def __init__(self, seconds: float, name: str) -> None:
         self._seconds = seconds
@@ -236,7 +247,8 @@ class Watchdog:
             if self._stop.wait(left):
                 return
         where, waits = _main_thread()
-        # processes that wait for a stuck process are as late as that process, which should be reported first
+        # processes that wait for a stuck process are as late as that process, which should be
+        # reported first
         if self._stop.wait(_WAITING if waits else 0.0):
             return
         faulthandler.dump_traceback(_STDERR)
@@ -245,7 +257,8 @@ class Watchdog:
 
 
 def _main_thread() -> tuple[str, bool]:
-    """The main thread's position, and whether the thread seems to wait for devices or other processes there."""
+    """The main thread's position, and whether the thread seems to wait for devices or other
+    processes there."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     if frame is None:
         return "its end", False

@@ -1,9 +1,10 @@
-"""The hardware of this host: usable cores, the processor's model, the GPUs, and the GPUs that a process uses.
+"""The hardware of this host: usable cores, the processor's model, the GPUs, and the GPUs that a
+process uses.
 
-Slurm assigns GPUs in several ways. With `--gpus-per-task`, `--gpu-bind=single` and the like each task sees only its
-own GPUs; with `--gpus-per-node` or `--gres` alone every task sees all GPUs of its node and has to take its share.
-CUDA_VISIBLE_DEVICES looks the same in both cases (`0` may be the node's only GPU or the task's), so the number of
-GPUs on the node and the binding decide."""
+Slurm assigns GPUs in several ways. With `--gpus-per-task`, `--gpu-bind=single` and the like each
+task sees only its own GPUs; with `--gpus-per-node` or `--gres` alone every task sees all GPUs of
+its node and has to take its share. CUDA_VISIBLE_DEVICES looks the same in both cases (`0` may be
+the node's only GPU or the task's), so the number of GPUs on the node and the binding decide."""
 
 import contextlib
 import importlib.metadata
@@ -26,11 +27,15 @@ PLUGINS: dict[Vendor, tuple[str, ...]] = {
     "rocm": ("jax_rocm7_plugin", "jax_rocm10_plugin", "jax_rocm60_plugin"),
 }
 """Modules of JAX's plugins."""
-SETUP: dict[Vendor, str] = {"cuda": "./scripts/run --setup cuda12", "rocm": "./scripts/run --setup rocm"}
+SETUP: dict[Vendor, str] = {
+    "cuda": "./scripts/run --setup cuda12",
+    "rocm": "./scripts/run --setup rocm",
+}
 
 
 def usable_cores(root: Path = _ROOT) -> int:
-    """The number of physical cores that this process may use: the cores in its affinity mask, at most its quota.
+    """The number of physical cores that this process may use: the cores in its affinity mask, at
+    most its quota.
 
     Containers set the quota in the control group (version 2) of the process."""
     cores = {_siblings(root, cpu) for cpu in os.sched_getaffinity(0)}
@@ -62,7 +67,8 @@ def _quota(root: Path) -> int | None:
 
 
 def present_gpus(root: Path = _ROOT) -> int:
-    """The number of NVIDIA's, else AMD's, GPUs that this process may use, found without starting CUDA or ROCm."""
+    """The number of NVIDIA's, else AMD's, GPUs that this process may use, found without starting
+    CUDA or ROCm."""
     return _nvidia_gpus(root) or _amd_gpus(root)
 
 
@@ -81,28 +87,37 @@ def _amd_gpus(root: Path) -> int:
 
 
 def listed_gpus() -> list[str] | None:
-    """UUIDs of the GPUs that NVIDIA's driver shows this process, in the driver's order; None without nvidia-smi."""
+    """UUIDs of the GPUs that NVIDIA's driver shows this process, in the driver's order; None
+    without nvidia-smi."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30).stdout
+        listed = subprocess.run(
+            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30
+        ).stdout
         return re.findall(r"^GPU .*\(UUID: ([^)]*)\)", listed, re.MULTILINE)
     return None
 
 
 def _nvidia_gpus(root: Path) -> int:
-    """The number of GPUs that nvidia-smi lists, else in /proc or /dev, which ignore the job's control group."""
+    """The number of GPUs that nvidia-smi lists, else in /proc or /dev, which ignore the job's
+    control group."""
     if (listed := listed_gpus()) is not None:
         return len(listed)
-    counts = (len(list(root.glob(pattern))) for pattern in ("proc/driver/nvidia/gpus/*", "dev/nvidia[0-9]*"))
+    counts = (
+        len(list(root.glob(pattern)))
+        for pattern in ("proc/driver/nvidia/gpus/*", "dev/nvidia[0-9]*")
+    )
     return next((count for count in counts if count), 0)
 
 
 def has_gpu_plugin(vendor: Vendor | None = None) -> bool:
-    """Whether JAX's plugin for the GPUs of `vendor` (default: the vendor of this host's GPUs) is installed."""
+    """Whether JAX's plugin for the GPUs of `vendor` (default: the vendor of this host's GPUs) is
+    installed."""
     return any(map(importlib.util.find_spec, PLUGINS[vendor or gpu_vendor()]))
 
 
 def plugin_problem(vendor: Vendor) -> str | None:
-    """A line, with the cure, if the installed plugin for a vendor's GPUs does not match jaxlib, else None."""
+    """A line, with the cure, if the installed plugin for a vendor's GPUs does not match jaxlib,
+    else None."""
     jaxlib = importlib.metadata.version("jaxlib")
     for name in (module.replace("_", "-") for module in PLUGINS[vendor]):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -126,16 +141,17 @@ def cpu_model(root: Path = _ROOT) -> str:
 
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-"""The variables that restrict a process to some of a node's GPUs; for AMD's GPUs Slurm sets the second one."""
+"""The variables that restrict a process to some of a node's GPUs; for AMD's GPUs Slurm sets the
+second one."""
 
 
 @dataclass(frozen=True)
 class GpuShare:
     """The GPUs of a process according to the environment.
 
-    visible: the names of the GPUs that CUDA shows; None if no variable restricts the process. In that case `expected`
-    is the number of GPUs that Slurm gave the job on this node, if known.
-    rank, sharers: this process is number `rank` of `sharers` processes that divide the visible GPUs.
+    visible: the names of the GPUs that CUDA shows; None if no variable restricts the process. In
+    that case `expected` is the number of GPUs that Slurm gave the job on this node, if known. rank,
+    sharers: this process is number `rank` of `sharers` processes that divide the visible GPUs.
     problem: why the process has no share, and the flag that cures the problem."""
 
     visible: tuple[str, ...] | None = None
@@ -153,10 +169,11 @@ class GpuShare:
 
 
 def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The entries of CUDA_VISIBLE_DEVICES, or of AMD's variables, that the driver accepts (numbers, GPU- and MIG-
-    names); None if none of the variables is set.
+    """The entries of CUDA_VISIBLE_DEVICES, or of AMD's variables, that the driver accepts (numbers,
+    GPU- and MIG- names); None if none of the variables is set.
 
-    CUDA ignores the first entry that it cannot read (`-1`, `NoDevFiles`) and all entries after it."""
+    CUDA ignores the first entry that it cannot read (`-1`, `NoDevFiles`) and all entries after
+    it."""
     text = next((environ[name] for name in VISIBLE if name in environ), None)
     if text is None:
         return None
@@ -173,7 +190,9 @@ def is_mig(visible: tuple[str, ...] | None) -> bool:
     return bool(visible) and visible[0].startswith("MIG-")
 
 
-_CURE = "give each task its own with --gpus-per-task=1, or let the program divide with --gpu-bind=none"
+_CURE = (
+    "give each task its own with --gpus-per-task=1, or let the program divide with --gpu-bind=none"
+)
 
 
 def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) -> GpuShare:
@@ -182,7 +201,8 @@ def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) ->
     on_node = whole(environ.get("SLURM_GPUS_ON_NODE"))
     if visible is None and on_node is None:
         return GpuShare()
-    # --gpu-bind=none leaves CUDA_VISIBLE_DEVICES unset: every task sees all GPUs of the job on the node
+    # --gpu-bind=none leaves CUDA_VISIBLE_DEVICES unset: every task sees all GPUs of the job on the
+    # node
     seen = len(visible) if visible is not None else on_node or 0
     expected = on_node if visible is None else None
     if seen == 0 or local_tasks == 1:
@@ -197,7 +217,9 @@ def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) ->
         return GpuShare(visible, problem=problem if crowded else None)
     if seen < local_tasks:
         cure = f"ask for --ntasks-per-node={seen} or --gpus-per-node={local_tasks}"
-        return GpuShare(visible, problem=f"{local_tasks} tasks share {_gpus(seen)} on this node; {cure}")
+        return GpuShare(
+            visible, problem=f"{local_tasks} tasks share {_gpus(seen)} on this node; {cure}"
+        )
     return GpuShare(visible, rank=local_rank, sharers=local_tasks, expected=expected)
 
 

@@ -1,8 +1,9 @@
 """Slurm's host lists: `gpu-[1-4]-ib,login,a[01-02]b[3,5]`.
 
-A name may contain several bracketed lists, which multiply; the first list varies slowest. A range keeps the width of
-its first number (`[08-10]` is 08, 09, 10). Reference: man scontrol, `show hostnames`. The package python-hostlist
-does the same, but its licence (GPL) would determine the licence of this program."""
+A name may contain several bracketed lists, which multiply; the first list varies slowest. A range
+keeps the width of its first number (`[08-10]` is 08, 09, 10). Reference: man scontrol, `show
+hostnames`. The package python-hostlist does the same, but its licence (GPL) would determine the
+licence of this program."""
 
 import itertools
 import re
@@ -11,7 +12,9 @@ from math import prod
 
 from simulator.errors import shortened
 
-MOST = 2**20  # The largest number of hosts in a list: more than any machine has, but few enough to expand.
+MOST = (
+    2**20
+)  # The largest number of hosts in a list: more than any machine has, but few enough to expand.
 
 
 def expand(hostlist: str) -> list[str]:
@@ -29,7 +32,9 @@ def expand(hostlist: str) -> list[str]:
         pieces = re.split(r"\[([^\[\]]*)\]", part)  # plain, list, plain, list, ..., plain
         if any(bracket in piece for piece in pieces for bracket in "[]"):
             raise ValueError(f"host list {shortened(hostlist)!r}: brackets do not match")
-        choices = [_numbers(piece, hostlist) if i % 2 else [piece] for i, piece in enumerate(pieces)]
+        choices = [
+            _numbers(piece, hostlist) if i % 2 else [piece] for i, piece in enumerate(pieces)
+        ]
         if len(names) + prod(map(len, choices)) > MOST:
             raise _too_many(hostlist)
         names += ["".join(choice) for choice in itertools.product(*choices)]
@@ -83,7 +88,9 @@ def _numbers(ranges: str, hostlist: str) -> list[str]:
         match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", item, re.ASCII)
         first, last = (match[1], match[2] or match[1]) if match else ("1", "0")
         if int(first) > int(last):
-            raise ValueError(f"host list {shortened(hostlist)!r}: {shortened(item)!r} is no number and no range")
+            raise ValueError(
+                f"host list {shortened(hostlist)!r}: {shortened(item)!r} is no number and no range"
+            )
         if len(numbers) + int(last) - int(first) >= MOST:
             raise _too_many(hostlist)
         numbers += [str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)]

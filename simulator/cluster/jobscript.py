@@ -1,7 +1,8 @@
 """Writes readable job scripts for sbatch.
 
-`slurm/run_cpu.sbatch` and `slurm/run_gpu.sbatch` are job scripts for any configuration; `render` writes the script of
-a given run. All job scripts begin with `LISTEN` and end with `RUN_AND_REQUEUE`."""
+`slurm/run_cpu.sbatch` and `slurm/run_gpu.sbatch` are job scripts for any configuration; `render`
+writes the script of a given run. All job scripts begin with `LISTEN` and end with
+`RUN_AND_REQUEUE`."""
 
 import re
 import shlex
@@ -16,7 +17,9 @@ from simulator.cluster.queue import seconds
 from simulator.errors import UserError, shown
 from simulator.settings import Count, Integer, Settings
 
-LISTEN = Path(__file__).with_name("job_begin.sh").read_text()  # The beginning of every job script, after its flags.
+LISTEN = (
+    Path(__file__).with_name("job_begin.sh").read_text()
+)  # The beginning of every job script, after its flags.
 
 RUN_AND_REQUEUE = Path(__file__).with_name("job_end.sh").read_text()  # The end of every job script.
 
@@ -27,7 +30,9 @@ def _slurm_time(value: Any) -> Any:
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if isinstance(text, str) and seconds(text) is not None:
         return text
-    raise ValueError(f"a time in Slurm's format is needed, e.g. 00:30:00 or 2-12:00:00, not {shown(value)}")
+    raise ValueError(
+        f"a time in Slurm's format is needed, e.g. 00:30:00 or 2-12:00:00, not {shown(value)}"
+    )
 
 
 def _one_line(value: str) -> str:
@@ -40,7 +45,8 @@ Word = Annotated[str, AfterValidator(_one_line)]
 
 
 class SlurmSettings(Settings):
-    """Resources that `simulator submit` requests from Slurm; Slurm's defaults apply to all other resources."""
+    """Resources that `simulator submit` requests from Slurm; Slurm's defaults apply to all other
+    resources."""
 
     nodes: Count | None = None
     """Number of nodes."""
@@ -50,7 +56,9 @@ class SlurmSettings(Settings):
     """GPUs on each node."""
     cpus_per_task: Count | None = None
     """Cores for each process."""
-    time: Annotated[str, BeforeValidator(_slurm_time, json_schema_input_type=str | int)] | None = None
+    time: Annotated[str, BeforeValidator(_slurm_time, json_schema_input_type=str | int)] | None = (
+        None
+    )
     """Time limit in Slurm's format: minutes, HH:MM:SS or D-HH:MM:SS."""
     partition: Word | None = None
     """Partition (queue) of the job."""
@@ -65,7 +73,8 @@ class SlurmSettings(Settings):
     prologue: str | None = None
     """Shell commands that run first, for example to load modules or configure the network."""
     device: Word | None = None
-    """The kind of device in the nodes, by its name in `simulator plan`, which then suggests missing resources."""
+    """The kind of device in the nodes, by its name in `simulator plan`, which then suggests missing
+    resources."""
 
     def flags(self) -> list[str]:
         """The flags of sbatch, one per line, without those in `sbatch`."""
@@ -73,7 +82,9 @@ class SlurmSettings(Settings):
         if not self.gpus_per_node:
             given.pop("gpus_per_node", None)
         ours = {"tasks_per_node": "ntasks_per_node"}
-        return [f"--{ours.get(name, name).replace('_', '-')}={value}" for name, value in given.items()]
+        return [
+            f"--{ours.get(name, name).replace('_', '-')}={value}" for name, value in given.items()
+        ]
 
     @property
     def limit(self) -> float | None:
@@ -85,35 +96,53 @@ class SlurmSettings(Settings):
 
     @property
     def lead(self) -> int:
-        """Seconds before the time limit at which Slurm warns the run; a quarter of a limit of less than 8 minutes.
+        """Seconds before the time limit at which Slurm warns the run; a quarter of a limit of less
+        than 8 minutes.
 
-        With 120 s for every limit, a short job would stop as soon as it has started, and be requeued after each step.
-        """
+        With 120 s for every limit, a short job would stop as soon as it has started, and be
+        requeued after each step."""
         return LEAD if self.limit is None else max(1, min(LEAD, int(self.limit / 4)))
 
 
 def render(  # many parameters: each is a part of the script
-    name: str, folder: Path, command: Sequence[str], resources: SlurmSettings, *,
-    arguments: Sequence[str] | None = None, setup: Sequence[str] | None = None, array: str | None = None,
-    site: str = "", max_restarts: int = 50, about: Sequence[str] = (),
-) -> str:  # fmt: skip
+    name: str,
+    folder: Path,
+    command: Sequence[str],
+    resources: SlurmSettings,
+    *,
+    arguments: Sequence[str] | None = None,
+    setup: Sequence[str] | None = None,
+    array: str | None = None,
+    site: str = "",
+    max_restarts: int = 50,
+    about: Sequence[str] = (),
+) -> str:
     """The script of a job that executes one run, or one run of several in each task of an array.
 
-    folder: the run's folder, or the folder of the logs of an array's tasks. command: the words that start this
-    program.
-    arguments: the arguments of `run` (default: config.yaml in the folder). setup: for arrays, shell lines that set
-    `run` (the run folder) and `"$@"` (the arguments). site: shell lines for modules and the network. about: comments
-    at the top. Raises UserError if Slurm cannot write a log below the folder."""
+    folder: the run's folder, or the folder of the logs of an array's tasks. command: the words that
+    start this program. arguments: the arguments of `run` (default: config.yaml in the folder).
+    setup: for arrays, shell lines that set `run` (the run folder) and `"$@"` (the arguments). site:
+    shell lines for modules and the network. about: comments at the top. Raises UserError if Slurm
+    cannot write a log below the folder."""
     if "\\" in str(folder) or not str(folder).isprintable():
         bad = "contains a backslash, a line break or another character that sbatch does not accept in a path"
         raise UserError(f"output.directory: {str(folder)!r} {bad}; give another name with --output")
     # In the flag `--output` sbatch replaces patterns such as `%j`.
-    log = Path(str(folder).replace("%", "%%")) / "logs" / ("slurm-%A_%a.out" if array else "slurm-%j.out")
+    log = (
+        Path(str(folder).replace("%", "%%"))
+        / "logs"
+        / ("slurm-%A_%a.out" if array else "slurm-%j.out")
+    )
     flags = [
-        f"--job-name={name}", *resources.flags(), *([f"--array={array}"] if array else []),
-        f"--output={log}", "--open-mode=append", "--requeue",
-    ]  # fmt: skip
-    # If a flag is given twice, sbatch takes the last one, but it mixes the parts of two --signal flags.
+        f"--job-name={name}",
+        *resources.flags(),
+        *([f"--array={array}"] if array else []),
+        f"--output={log}",
+        "--open-mode=append",
+        "--requeue",
+    ]
+    # If a flag is given twice, sbatch takes the last one, but it mixes the parts of two --signal
+    # flags.
     warned = re.search(r"(^|\s)--signal( |=|$)", resources.sbatch or "")
     warning = [
         "# The warning: Slurm signals this script this many seconds before the time limit.",
@@ -121,7 +150,9 @@ def render(  # many parameters: each is a part of the script
     ]
     if setup is None:
         arguments = ["$run/config.yaml"] if arguments is None else arguments
-        words = " ".join(f'"{word}"' if word.startswith("$run") else shlex.quote(word) for word in arguments)
+        words = " ".join(
+            f'"{word}"' if word.startswith("$run") else shlex.quote(word) for word in arguments
+        )
         setup = [f"run={shlex.quote(str(folder))}", f"set -- {words}"]
     lines = [
         "#!/bin/bash",

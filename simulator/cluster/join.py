@@ -1,9 +1,11 @@
-"""Connects the processes of a run: first the processes meet, then each of them initializes `jax.distributed`.
+"""Connects the processes of a run: first the processes meet, then each of them initializes
+`jax.distributed`.
 
-A process needs the run's secret to take part: the value of SIMULATOR_SECRET, or a text that process 0 draws and
-publishes in the run folder, in a file that only the user may read. The tasks of a Slurm step without a run folder
-(`doctor`, `bench`) use the name of the step, which keeps steps apart but is not secret on the cluster. JAX's service,
-which process 0 starts when all processes have met, does not check secrets."""
+A process needs the run's secret to take part: the value of SIMULATOR_SECRET, or a text that process
+0 draws and publishes in the run folder, in a file that only the user may read. The tasks of a Slurm
+step without a run folder (`doctor`, `bench`) use the name of the step, which keeps steps apart but
+is not secret on the cluster. JAX's service, which process 0 starts when all processes have met,
+does not check secrets."""
 
 import contextlib
 import os
@@ -21,32 +23,43 @@ from simulator.cluster.allocation import SECRET, Allocation
 from simulator.cluster.rendezvous import Place
 from simulator.errors import RunFailure, UserError
 
-HEARTBEAT = 45  # seconds after which a silent process counts as dead: a machine may stall for half a minute
+HEARTBEAT = (
+    45  # seconds after which a silent process counts as dead: a machine may stall for half a minute
+)
 SHUTDOWN = 20  # seconds to wait for the others at the end (JAX's default: 300)
 CONNECTION = 60.0  # seconds for JAX to connect processes that have met; longer for more than 512
 _BY_HAND = "by-hand"  # the name under which processes started by hand publish
 
 
 def join(
-    allocation: Allocation, local_ids: list[int] | None, folder: Path | None, seconds: float,
+    allocation: Allocation,
+    local_ids: list[int] | None,
+    folder: Path | None,
+    seconds: float,
     say: Callable[[str], None],
-) -> rendezvous.Claim | None:  # fmt: skip
+) -> rendezvous.Claim | None:
     """Connects the processes; returns the claim on the port of JAX's service, if any.
 
     folder: the shared folder in which the processes of a step find process 0.
     seconds: how long to wait for missing processes; longer for more than 512 (`meeting.patience`).
     say: called with a line from time to time while processes are missing.
 
-    Raises UserError if the port is in use, NotAllCame if processes do not come, RunFailure if JAX fails."""
+    Raises UserError if the port is in use, NotAllCame if processes do not come, RunFailure if JAX
+    fails."""
     wait = meeting.patience(seconds, allocation.num_processes)
     _allow_connections(allocation.num_processes)
 
     def initialize(address: str) -> None:
-        _initialize(allocation, local_ids, address, meeting.patience(CONNECTION, allocation.num_processes))
+        _initialize(
+            allocation, local_ids, address, meeting.patience(CONNECTION, allocation.num_processes)
+        )
 
     name, secret, shared = _meeting_place(allocation, folder)
     if allocation.process_id > 0:
-        place = Place(allocation.coordinator or f"{allocation.coordinator_host or ''}:{allocation.port}", secret)
+        place = Place(
+            allocation.coordinator or f"{allocation.coordinator_host or ''}:{allocation.port}",
+            secret,
+        )
         find = (lambda: place) if shared is None else (lambda: rendezvous.find(shared, name))
         initialize(meeting.attend(find, allocation, wait, say))
         return None
@@ -59,7 +72,8 @@ def join(
             raise UserError(f"{what}: choose another for --coordinator") from None
         with _published(shared, name, Place(allocation.coordinator, secret)):
             guests = meeting.await_all(server, allocation, secret, wait, say)
-        # Possibly no other port is open between the hosts: JAX's service takes this port when all processes have met.
+        # Possibly no other port is open between the hosts: JAX's service takes this port when all
+        # processes have met.
         return _serve(guests, host, initialize, port)
     if allocation.port is None:
         raise AssertionError("several processes need a coordinator or a Slurm step")
@@ -75,10 +89,11 @@ def join(
 
 
 def _meeting_place(allocation: Allocation, folder: Path | None) -> tuple[str, str, Path | None]:
-    """Name and, on process 0, secret of the meeting; and the folder in which process 0 publishes both, None if the
-    other processes know both already.
+    """Name and, on process 0, secret of the meeting; and the folder in which process 0 publishes
+    both, None if the other processes know both already.
 
-    Raises UserError if the processes were started by hand and have neither folder nor SIMULATOR_SECRET."""
+    Raises UserError if the processes were started by hand and have neither folder nor
+    SIMULATOR_SECRET."""
     name, given = allocation.rendezvous or _BY_HAND, allocation.secret
     if folder is not None and not (allocation.coordinator and given):
         return name, given or secrets.token_hex(16), folder
@@ -99,7 +114,8 @@ def _published(folder: Path | None, name: str, place: Place) -> Iterator[None]:
         yield
     finally:
         rendezvous.retract(folder, name)
-        # The run may still be refused, so an empty folder is removed. Another step may still use the folder.
+        # The run may still be refused, so an empty folder is removed. Another step may still use
+        # the folder.
         with contextlib.suppress(OSError):
             folder.rmdir()
 
@@ -110,7 +126,9 @@ def _serve(
     """Process 0: starts JAX's service and tells the others its port."""
     try:
         return rendezvous.start_service(
-            lambda chosen: initialize(f"{host}:{chosen}"), lambda chosen: guests.tell(go=chosen), port
+            lambda chosen: initialize(f"{host}:{chosen}"),
+            lambda chosen: guests.tell(go=chosen),
+            port,
         )
     finally:
         guests.close()
@@ -122,7 +140,8 @@ def _split(address: str) -> tuple[str, int]:
 
 
 def _interface(host: str) -> str:
-    """The address at which process 0 listens for connections to `host`: loopback only, or all interfaces (empty)."""
+    """The address at which process 0 listens for connections to `host`: loopback only, or all
+    interfaces (empty)."""
     return {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "[::1]": "::1"}.get(host, "")
 
 
@@ -136,7 +155,8 @@ def _own_name(allocation: Allocation) -> str:
 
 
 def _allow_connections(processes: int) -> None:
-    """Raises the soft limit on open files (often 1024) so that this process can connect to all others."""
+    """Raises the soft limit on open files (often 1024) so that this process can connect to all
+    others."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 1024 + 4 * processes
     if resource.RLIM_INFINITY not in (soft, hard) and soft < wanted:
@@ -144,7 +164,9 @@ def _allow_connections(processes: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
 
 
-def _initialize(allocation: Allocation, local_ids: list[int] | None, address: str, seconds: float) -> None:
+def _initialize(
+    allocation: Allocation, local_ids: list[int] | None, address: str, seconds: float
+) -> None:
     host, port = _split(address)
     if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
         # otherwise gRPC would try to reach other nodes through the site's web proxy
@@ -163,12 +185,16 @@ def _initialize(allocation: Allocation, local_ids: list[int] | None, address: st
     timer.start()
     try:
         jax.distributed.initialize(
-            coordinator_address=address, num_processes=allocation.num_processes,
-            process_id=allocation.process_id, local_device_ids=local_ids,
-            cluster_detection_method="deactivate", coordinator_bind_address=f"{bind}:{port}",
-            initialization_timeout=round(seconds) + 60, heartbeat_timeout_seconds=HEARTBEAT,
+            coordinator_address=address,
+            num_processes=allocation.num_processes,
+            process_id=allocation.process_id,
+            local_device_ids=local_ids,
+            cluster_detection_method="deactivate",
+            coordinator_bind_address=f"{bind}:{port}",
+            initialization_timeout=round(seconds) + 60,
+            heartbeat_timeout_seconds=HEARTBEAT,
             shutdown_timeout_seconds=SHUTDOWN,
-        )  # fmt: skip
+        )
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
         own = f"process {allocation.process_id} of {allocation.num_processes} on {socket.gethostname()}"

@@ -1,9 +1,9 @@
 """Starts several local processes of one command, for `--processes N`.
 
-The children find each other on loopback. Each child runs in its own session, so that a terminal's Ctrl-C reaches only
-the launcher, which forwards every signal to each child once. The output of the first child is the output of the
-command. The other children write to log files; the launcher captures earlier output, and shows it if a child
-fails."""
+The children find each other on loopback. Each child runs in its own session, so that a terminal's
+Ctrl-C reaches only the launcher, which forwards every signal to each child once. The output of the
+first child is the output of the command. The other children write to log files; the launcher
+captures earlier output, and shows it if a child fails."""
 
 import argparse
 import contextlib
@@ -29,14 +29,20 @@ _TAIL = 15  # lines
 
 
 def launch(
-    command: Sequence[str], n: int, *, logs: Path | None = None, environ: Mapping[str, str] | None = None
+    command: Sequence[str],
+    n: int,
+    *,
+    logs: Path | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> int:
-    """Runs `command` in `n` processes that form one run; returns the exit code of the run: the code of the process
-    that failed first (1 if a signal killed it), else 3 if any process stopped early, else 0.
+    """Runs `command` in `n` processes that form one run; returns the exit code of the run: the code
+    of the process that failed first (1 if a signal killed it), else 3 if any process stopped early,
+    else 0.
 
-    Within 15 s of a failure all processes have ended, and the launcher shows the last lines of the failed process.
-    logs: the folder with the logs of the processes above 0 (`log_name`), which hold these lines. The caller must have
-    validated the input, because this function starts processes at once."""
+    Within 15 s of a failure all processes have ended, and the launcher shows the last lines of the
+    failed process. logs: the folder with the logs of the processes above 0 (`log_name`), which hold
+    these lines. The caller must have validated the input, because this function starts processes at
+    once."""
     claim = claim_port(host="127.0.0.1")
     children: list[_Child] = []
 
@@ -52,11 +58,14 @@ def launch(
             for process in range(n):
                 env = dict(os.environ if environ is None else environ)
                 env |= {
-                    allocation.COORDINATOR: f"127.0.0.1:{claim.port}", allocation.NUM_PROCESSES: str(n),
-                    allocation.PROCESS_ID: str(process), allocation.LOCAL_RANK: str(process),
-                    allocation.LOCAL_PROCESSES: str(n), allocation.LAUNCHER: str(os.getpid()),
+                    allocation.COORDINATOR: f"127.0.0.1:{claim.port}",
+                    allocation.NUM_PROCESSES: str(n),
+                    allocation.PROCESS_ID: str(process),
+                    allocation.LOCAL_RANK: str(process),
+                    allocation.LOCAL_PROCESSES: str(n),
+                    allocation.LAUNCHER: str(os.getpid()),
                     allocation.SECRET: secret,
-                }  # fmt: skip
+                }
                 children.append(_Child.start(process, command, env))
             failed = _first_failure(children)
             if failed is None:
@@ -93,7 +102,12 @@ class _Child:
     def start(number: int, command: Sequence[str], env: Mapping[str, str]) -> "_Child":
         output = tempfile.TemporaryFile() if number else None  # noqa: SIM115
         process = subprocess.Popen(
-            command, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
         return _Child(number, process, output)
 
@@ -103,9 +117,14 @@ class _Child:
             os.killpg(self.process.pid, number)
 
     def story(self, n: int, logs: Path | None, began: float) -> str:
-        """The message about the failed child, after the last lines of its output that were not shown yet."""
+        """The message about the failed child, after the last lines of its output that were not
+        shown yet."""
         code = self.process.returncode
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
+        how = (
+            f"was killed by {signal.Signals(-code).name}"
+            if code < 0
+            else f"failed with exit code {code}"
+        )
         lines = [f"simulator: process {self.number} of {n} {how}"]
         if self.output is not None:
             self.output.seek(0)
@@ -120,10 +139,11 @@ class _Child:
 
 
 def _first_failure(children: Sequence[_Child]) -> _Child | None:
-    """Waits until a child fails, and returns that child; returns None when all children have ended with 0 or 3.
+    """Waits until a child fails, and returns that child; returns None when all children have ended
+    with 0 or 3.
 
-    If several children have failed since the last poll, a child with an exit code comes before those killed by a
-    signal, because a process that loses another process aborts."""
+    If several children have failed since the last poll, a child with an exit code comes before
+    those killed by a signal, because a process that loses another process aborts."""
     while True:
         codes = [child.process.poll() for child in children]
         failed = [child for child in children if child.process.returncode not in (None, 0, 3)]
@@ -146,8 +166,8 @@ def _end(children: Sequence[_Child], grace: float) -> None:
 
 
 class Forwarding:
-    """Calls `send` with each signal that this process receives while the context is open, to pass it on to
-    children."""
+    """Calls `send` with each signal that this process receives while the context is open, to pass
+    it on to children."""
 
     def __init__(self, send: Callable[[int], None]) -> None:
         self._send = send

@@ -1,16 +1,18 @@
 """Makes the processes of a run wait for one another before JAX's service starts.
 
-JAX's own wait ends in an abort with a C++ stack and does not name the missing processes. Therefore process 0 listens
-on a TCP port, and every other process connects, identifies itself, and stays connected. Process 0 reports missing
-processes; when all processes have connected, it starts JAX's service and sends the port of the service to all of
-them, so that JAX's wait takes only seconds.
+JAX's own wait ends in an abort with a C++ stack and does not name the missing processes. Therefore
+process 0 listens on a TCP port, and every other process connects, identifies itself, and stays
+connected. Process 0 reports missing processes; when all processes have connected, it starts JAX's
+service and sends the port of the service to all of them, so that JAX's wait takes only seconds.
 
-Both sides send lines of JSON. A process sends `{"secret", "process", "processes", "node", "host", "pid"}`; process 0
-answers with one of `waiting` (the missing processes), `go` (the port), `over` (the reason for giving up), `refused`
-(the problem with that process) and `other` (the secret is not this run's).
+Both sides send lines of JSON. A process sends `{"secret", "process", "processes", "node", "host",
+"pid"}`; process 0 answers with one of `waiting` (the missing processes), `go` (the port), `over`
+(the reason for giving up), `refused` (the problem with that process) and `other` (the secret is not
+this run's).
 
-Anybody in the network may connect and send anything. Therefore messages are short, every field has its type, a
-process that does not know the run's secret gets no answer but `other`, and process 0 reports refused connections."""
+Anybody in the network may connect and send anything. Therefore messages are short, every field has
+its type, a process that does not know the run's secret gets no answer but `other`, and process 0
+reports refused connections."""
 
 import contextlib
 import hmac
@@ -47,15 +49,19 @@ class NotAllCame(RunFailure):
 
 
 def patience(seconds: float, processes: int) -> float:
-    """The timeout for `processes` processes: `seconds` for up to 512 processes, proportionally longer for more."""
+    """The timeout for `processes` processes: `seconds` for up to 512 processes, proportionally
+    longer for more."""
     return seconds * max(1.0, processes / _PER)
 
 
 def open_server(address: str, port: int, processes: int) -> socket.socket:
-    """The socket at which process 0 listens, on the interface with `address` (empty: on all). Raises OSError."""
+    """The socket at which process 0 listens, on the interface with `address` (empty: on all).
+    Raises OSError."""
     backlog = min(max(processes, 128), 4096)
     if not address and socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
+        return socket.create_server(
+            ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog
+        )
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, port), family=family, backlog=backlog)
 
@@ -110,10 +116,14 @@ class Guests:
         return connection.fileno() >= 0
 
     def _admit(self, connection: socket.socket, message: bytes) -> None:
-        """Admits the process that sent `message`, or answers with the reason and closes the connection."""
+        """Admits the process that sent `message`, or answers with the reason and closes the
+        connection."""
         hello = _read_hello(message)
         if hello is None or not hmac.compare_digest(_bytes(hello["secret"]), _bytes(self._secret)):
-            self._refuse(connection, "this run has another secret" if hello else "that is no process of this run")
+            self._refuse(
+                connection,
+                "this run has another secret" if hello else "that is no process of this run",
+            )
             if hello is not None:
                 _send(connection, {"other": True})
             connection.close()
@@ -142,7 +152,9 @@ class Guests:
             return
         with contextlib.suppress(OSError):
             last = "; further ones are not reported" if self._refused == _MOST_REFUSALS else ""
-            self._say(f"warning: refused a connection from {connection.getpeername()[0]}: {why}{last}")
+            self._say(
+                f"warning: refused a connection from {connection.getpeername()[0]}: {why}{last}"
+            )
 
     def tell(self, **message: Any) -> None:
         for connection, _ in self._here.values():
@@ -159,13 +171,16 @@ class Guests:
 
 
 def _read_hello(message: bytes) -> dict[str, Any] | None:
-    """The message in which a process identifies itself; None for any other message, such as a port scanner's."""
+    """The message in which a process identifies itself; None for any other message, such as a port
+    scanner's."""
     try:
         hello = json.loads(message)
     except (ValueError, RecursionError):
         return None
     # Python counts `true` as an int; the protocol does not.
-    if isinstance(hello, dict) and all(type(hello.get(name)) is kind for name, kind in _HELLO.items()):
+    if isinstance(hello, dict) and all(
+        type(hello.get(name)) is kind for name, kind in _HELLO.items()
+    ):
         return hello
     return None
 
@@ -174,11 +189,14 @@ def _bytes(secret: str) -> bytes:
     return secret.encode(errors="surrogatepass")
 
 
-def await_all(server: socket.socket, allocation: Allocation, secret: str, seconds: float, say: Say) -> Guests:
-    """Called by process 0: waits for all other processes, which know `secret`, and returns their connections. Closes
-    the server.
+def await_all(
+    server: socket.socket, allocation: Allocation, secret: str, seconds: float, say: Say
+) -> Guests:
+    """Called by process 0: waits for all other processes, which know `secret`, and returns their
+    connections. Closes the server.
 
-    say: called with a line from time to time while processes are missing. Raises NotAllCame after `seconds`."""
+    say: called with a line from time to time while processes are missing. Raises NotAllCame after
+    `seconds`."""
     guests, clock, began = Guests(allocation, secret, say), _Lines(seconds), time.monotonic()
     try:
         with server, selectors.DefaultSelector() as selector:
@@ -208,22 +226,31 @@ def await_all(server: socket.socket, allocation: Allocation, secret: str, second
             stranger.close()
         guests.unread.clear()
     if clock.spoke:
-        say(f"all {allocation.num_processes} processes are here after {time.monotonic() - began:.0f} s")
+        say(
+            f"all {allocation.num_processes} processes are here after {time.monotonic() - began:.0f} s"
+        )
     return guests
 
 
-def attend(find: Callable[[], Place | None], allocation: Allocation, seconds: float, say: Say) -> str:
-    """Called by every other process: connects to process 0 and waits until all have connected; returns the address of
-    JAX's service.
+def attend(
+    find: Callable[[], Place | None], allocation: Allocation, seconds: float, say: Say
+) -> str:
+    """Called by every other process: connects to process 0 and waits until all have connected;
+    returns the address of JAX's service.
 
-    find: returns the place of process 0, or None while it is unknown. say: as in `await_all`, but called only if this
-    process prints elsewhere than process 0.
+    find: returns the place of process 0, or None while it is unknown. say: as in `await_all`, but
+    called only if this process prints elsewhere than process 0.
 
-    Raises NotAllCame if process 0 gives up or is out of reach for `seconds`, UserError if it refuses this process."""
+    Raises NotAllCame if process 0 gives up or is out of reach for `seconds`, UserError if it
+    refuses this process."""
     clock, problem = _Lines(seconds), ""
     first = f"process 0 of {allocation.num_processes} ({allocation.coordinator_host or 'the first one'})"
-    alone = allocation.source == "explicit" and allocation.local_processes == 1  # a terminal of its own
-    speaks = alone or allocation.process_id == 1 or (allocation.node == 1 and allocation.local_rank == 0)
+    alone = (
+        allocation.source == "explicit" and allocation.local_processes == 1
+    )  # a terminal of its own
+    speaks = (
+        alone or allocation.process_id == 1 or (allocation.node == 1 and allocation.local_rank == 0)
+    )
     while True:
         if place := find():
             try:
@@ -235,11 +262,17 @@ def attend(find: Callable[[], Place | None], allocation: Allocation, seconds: fl
             except OSError as error:
                 problem = f"{place.address}: {error.strerror or error}"
         if clock.over:
-            why = problem or "it published no address: it did not start, or the run folder is not shared"
+            why = (
+                problem
+                or "it published no address: it did not start, or the run folder is not shared"
+            )
             late = f"{first} did not come within {_duration(seconds)} (run.rendezvous): {why}"
             raise NotAllCame(late, speaks=speaks or allocation.local_rank == 0)
         if clock.due() and speaks:
-            say(f"waiting for {first}, {_duration(clock.left)} left" + (f" ({problem})" if problem else ""))
+            say(
+                f"waiting for {first}, {_duration(clock.left)} left"
+                + (f" ({problem})" if problem else "")
+            )
         time.sleep(min(0.1, seconds / 20))
 
 
@@ -248,15 +281,20 @@ class _Other(Exception):
 
 
 def _come(place: Place, allocation: Allocation, say: Say) -> int | None:
-    """Waits for the answer of process 0: the port of JAX's service; None if the connection ends before the answer."""
+    """Waits for the answer of process 0: the port of JAX's service; None if the connection ends
+    before the answer."""
     host, _, port = place.address.rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as connection:
         connection.settimeout(None)
         _keep_alive(connection)
         hello = {
-            "secret": place.secret, "process": allocation.process_id, "processes": allocation.num_processes,
-            "node": allocation.host or socket.gethostname(), "host": socket.gethostname(), "pid": getpid(),
-        }  # fmt: skip
+            "secret": place.secret,
+            "process": allocation.process_id,
+            "processes": allocation.num_processes,
+            "node": allocation.host or socket.gethostname(),
+            "host": socket.gethostname(),
+            "pid": getpid(),
+        }
         connection.sendall(json.dumps(hello).encode() + b"\n")
         with connection.makefile("rb") as lines:
             for line in lines:

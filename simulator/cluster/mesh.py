@@ -10,7 +10,8 @@ MEMBERS = "members"  # The mesh axis of the members of an ensemble; all other ax
 
 
 class Device(Protocol):
-    """The attributes of `jax.Device` that this program uses; JAX's own type is opaque to type checkers."""
+    """The attributes of `jax.Device` that this program uses; JAX's own type is opaque to type
+    checkers."""
 
     id: int
     process_index: int
@@ -21,9 +22,11 @@ class Device(Protocol):
 def make_mesh(devices: Sequence[Device], shape: Sequence[int], names: Sequence[str]) -> Mesh:
     """A mesh of `devices` in the given order, with Auto axes.
 
-    `custom_partitioning` and jaxdecomp need Auto axes, but `jax.make_mesh` gives Explicit axes on some versions.
-    Raises ValueError if the product of `shape` is not the number of devices."""
-    return Mesh(np.asarray(devices).reshape(shape), tuple(names), axis_types=(AxisType.Auto,) * len(names))
+    `custom_partitioning` and jaxdecomp need Auto axes, but `jax.make_mesh` gives Explicit axes on
+    some versions. Raises ValueError if the product of `shape` is not the number of devices."""
+    return Mesh(
+        np.asarray(devices).reshape(shape), tuple(names), axis_types=(AxisType.Auto,) * len(names)
+    )
 
 
 def spatial(mesh: Mesh) -> Mapping[str, int]:

@@ -13,22 +13,47 @@ from pathlib import Path
 
 from simulator.errors import RunFailure, UserError
 
-ENDED = frozenset([
-    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
-    "TIMEOUT",
-])  # fmt: skip
+ENDED = frozenset(
+    [
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    ]
+)
 """States of jobs that have ended and will not be requeued."""
 WORKING = frozenset(
-    ["COMPLETING", "CONFIGURING", "RESIZING", "RUNNING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"]
+    [
+        "COMPLETING",
+        "CONFIGURING",
+        "RESIZING",
+        "RUNNING",
+        "SIGNALING",
+        "STAGE_OUT",
+        "STOPPED",
+        "SUSPENDED",
+    ]
 )
 """States of jobs whose processes may be alive."""
-_BEFORE = ("PENDING", "REQUEUED", "CONFIGURING", "RUNNING")  # Tasks whose program may not have started.
+_BEFORE = (
+    "PENDING",
+    "REQUEUED",
+    "CONFIGURING",
+    "RUNNING",
+)  # Tasks whose program may not have started.
 _PATIENCE = 10.0  # Timeout of a query in seconds.
 _MAX_ARRAY_SIZE = 1001  # Slurm's default.
 
 
 def _ask(*command: str, timeout: float = _PATIENCE) -> subprocess.CompletedProcess[str] | None:
-    """The answer of one of Slurm's commands; None if the command is not installed or does not answer."""
+    """The answer of one of Slurm's commands; None if the command is not installed or does not
+    answer."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     return None
@@ -39,7 +64,8 @@ def _states(job: str) -> subprocess.CompletedProcess[str] | None:
 
 
 def job_state(job: str) -> str | None:
-    """The state of a job (PENDING, RUNNING, ...); None if unknown, as some minutes after its end."""
+    """The state of a job (PENDING, RUNNING, ...); None if unknown, as some minutes after its
+    end."""
     answer = _states(job)
     return None if answer is None else next(iter(answer.stdout.split()), None)
 
@@ -63,7 +89,8 @@ def waiting_tasks(arrays: Collection[str]) -> set[str]:
 
 
 def seconds(text: str) -> float | None:
-    """The seconds in a time in Slurm's form M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None for UNLIMITED and INVALID."""
+    """The seconds in a time in Slurm's form M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None for
+    UNLIMITED and INVALID."""
     if not re.fullmatch(r"(\d+-\d+(:\d+){0,2})|(\d+(:\d+){0,2})", text):
         return None
     days, _, rest = text.rpartition("-")
@@ -82,13 +109,18 @@ def largest_array() -> int:
 def needs_sbatch() -> None:
     """Raises UserError if sbatch is not installed."""
     if shutil.which("sbatch") is None:
-        raise UserError("sbatch is not installed here: submit on a login node, or print the script with --dry-run")
+        raise UserError(
+            "sbatch is not installed here: submit on a login node, or print the script with --dry-run"
+        )
 
 
 def sbatch(script: Path, *options: str) -> str:
-    """Submits the script; returns the job's id. Raises RunFailure with sbatch's message if sbatch refuses."""
+    """Submits the script; returns the job's id. Raises RunFailure with sbatch's message if sbatch
+    refuses."""
     # The variables of a surrounding job would take precedence over the script.
-    environ = {name: value for name, value in os.environ.items() if not re.match(r"S(LURM|BATCH)_", name)}
+    environ = {
+        name: value for name, value in os.environ.items() if not re.match(r"S(LURM|BATCH)_", name)
+    }
     environ |= {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
     command = ["sbatch", "--parsable", *options, str(script)]
     answer = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)

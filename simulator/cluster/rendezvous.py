@@ -1,9 +1,10 @@
 """Lets the processes of a run find process 0, and claims the ports at which process 0 listens.
 
-Process 0 claims a port and publishes host, port and the run's secret as a file in the shared run folder, by rename;
-only the user may read the file. The other processes connect to the port (`meeting`). In a Slurm step the file's name
-contains job, step, restart count and the port of the srun that started the step, so that no two steps read each
-other's file. The other processes list the folder, because network file systems cache missing files."""
+Process 0 claims a port and publishes host, port and the run's secret as a file in the shared run
+folder, by rename; only the user may read the file. The other processes connect to the port
+(`meeting`). In a Slurm step the file's name contains job, step, restart count and the port of the
+srun that started the step, so that no two steps read each other's file. The other processes list
+the folder, because network file systems cache missing files."""
 
 import contextlib
 import json
@@ -34,9 +35,9 @@ class Place:
 class Claim:
     """A port of this host that no other process of this program uses until `release` is called.
 
-    gRPC listens with SO_REUSEPORT, so that two services of one user may share a port without an error and answer each
-    other's processes. The claim binds the UDP port of the same number exclusively, which other claims of it notice.
-    """
+    gRPC listens with SO_REUSEPORT, so that two services of one user may share a port without an
+    error and answer each other's processes. The claim binds the UDP port of the same number
+    exclusively, which other claims of it notice."""
 
     port: int
     _keeper: socket.socket = field(repr=False)
@@ -57,7 +58,9 @@ def claim_port(candidates: Sequence[int] = PORTS, host: str = "") -> Claim:
         except OSError:
             keeper.close()
     ports = str(candidates[0]) if len(candidates) == 1 else f"{candidates[0]} to {candidates[-1]}"
-    raise RunFailure(f"no free port on {socket.gethostname()} among {ports}; give one with --coordinator HOST:PORT")
+    raise RunFailure(
+        f"no free port on {socket.gethostname()} among {ports}; give one with --coordinator HOST:PORT"
+    )
 
 
 def listens(port: int) -> bool:
@@ -70,11 +73,11 @@ def listens(port: int) -> bool:
 def start_service(
     initialize: Callable[[int], None], announce: Callable[[int], None], port: int | None = None
 ) -> Claim | None:
-    """Called by process 0: starts JAX's service with `initialize(port)` and announces the port (default: a free one).
-    Returns the claim on a port that this function has chosen.
+    """Called by process 0: starts JAX's service with `initialize(port)` and announces the port
+    (default: a free one). Returns the claim on a port that this function has chosen.
 
-    `initialize` blocks until all other processes have connected, so a thread announces the port as soon as the
-    service listens."""
+    `initialize` blocks until all other processes have connected, so a thread announces the port as
+    soon as the service listens."""
     claim = claim_port() if port is None else None
     chosen = claim.port if claim else port
     assert chosen is not None
@@ -98,10 +101,13 @@ def start_service(
 
 
 def publish(folder: Path, name: str, place: Place) -> None:
-    """Called by process 0: publishes its place in `folder`, until `retract`. Raises RunFailure if that fails."""
+    """Called by process 0: publishes its place in `folder`, until `retract`. Raises RunFailure if
+    that fails."""
     path = folder / f"{_PREFIX}{name}"
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    for attempt in range(10):  # jobs that meet in the same folder remove the folder while it is empty
+    for attempt in range(
+        10
+    ):  # jobs that meet in the same folder remove the folder while it is empty
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for old in (path, draft):  # left by a start that was killed
@@ -112,7 +118,9 @@ def publish(folder: Path, name: str, place: Place) -> None:
             if attempt == 9:
                 raise
         except OSError as error:
-            raise RunFailure(f"{folder}: the processes cannot meet there: {error.strerror}") from error
+            raise RunFailure(
+                f"{folder}: the processes cannot meet there: {error.strerror}"
+            ) from error
     draft.write_text(json.dumps({"address": place.address, "secret": place.secret}))
     draft.replace(path)
 

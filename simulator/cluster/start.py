@@ -45,10 +45,10 @@ Report = Callable[[str], None]
 class Cluster:
     """The processes and devices of a run.
 
-    devices: the devices in use, ordered by process; every process has the same number.
-    environment: the settings made for speed, for `provenance.json`, and the folder of the compile cache.
-    All processes must call the five collective methods in the same order, from the main thread. With one process
-    these methods are trivial and do not use JAX."""
+    devices: the devices in use, ordered by process; every process has the same number. environment:
+    the settings made for speed, for `provenance.json`, and the folder of the compile cache. All
+    processes must call the five collective methods in the same order, from the main thread. With
+    one process these methods are trivial and do not use JAX."""
 
     allocation: Allocation
     platform: Literal["cpu", "gpu"]
@@ -75,18 +75,22 @@ class Cluster:
         return self.devices[self.process_id * per_process :][:per_process]
 
     def any(self, flags: np.ndarray) -> np.ndarray:
-        """Elementwise maximum of `flags` (bool or integer, one shape everywhere) over all processes."""
+        """Elementwise maximum of `flags` (bool or integer, one shape everywhere) over all
+        processes."""
         flags = np.asarray(flags)
         if self.num_processes == 1:
             return flags.copy()
         return self._stack(flags.astype(np.int64)).max(axis=0).astype(flags.dtype)
 
     def barrier(self, name: str) -> None:
-        """Returns when every process has called it. Raises RunFailure if the names of the barriers differ."""
+        """Returns when every process has called it. Raises RunFailure if the names of the barriers
+        differ."""
         if self.num_processes == 1:
             return
         if len(set(self._stack(np.array([zlib.crc32(name.encode())])).ravel())) > 1:
-            raise RunFailure(f"processes met at different barriers, this one at {name!r}; please report this bug")
+            raise RunFailure(
+                f"processes met at different barriers, this one at {name!r}; please report this bug"
+            )
 
     def gather(self, value: Any) -> list[Any]:
         """The small JSON values of all processes, in the order of their ids, on every process."""
@@ -103,8 +107,8 @@ class Cluster:
         return self.gather(value if self.is_first else None)[0]
 
     def together(self, action: Callable[[], Any]) -> Any:
-        """The JSON value of `action`, which process 0 calls, on every process; or its error (RunFailure for an
-        OSError)."""
+        """The JSON value of `action`, which process 0 calls, on every process; or its error
+        (RunFailure for an OSError)."""
         answer: dict[str, Any] = {}
         if self.is_first:
             try:
@@ -121,7 +125,8 @@ class Cluster:
         return answer["value"]
 
     def close(self) -> None:
-        """Waits for all processes, then disconnects this one, which ignores signals from then on. Idempotent."""
+        """Waits for all processes, then disconnects this one, which ignores signals from then on.
+        Idempotent."""
         if self.num_processes > 1 and jax.distributed.is_initialized():
             failure.ignore_requests()
             self.barrier("close")
@@ -151,21 +156,28 @@ def to_stderr(line: str) -> None:
 
 
 def start(
-    allocation: Allocation, *, platform: Platform = "auto", count: int | Literal["auto"] = "auto",
-    limit: int | None = None, folder: Path | None = None, wait: float = meeting.DEFAULT,
+    allocation: Allocation,
+    *,
+    platform: Platform = "auto",
+    count: int | Literal["auto"] = "auto",
+    limit: int | None = None,
+    folder: Path | None = None,
+    wait: float = meeting.DEFAULT,
     report: Report = to_stderr,
-) -> Cluster:  # fmt: skip
+) -> Cluster:
     """Starts JAX according to the allocation and returns the cluster.
 
-    count: devices over all processes, a multiple of their number; `auto` takes all GPUs, or on the CPU one
-    virtual device per core. limit: the number of devices that the layout can use, for `auto` on the CPU.
-    folder: the shared run folder, created if missing, in which the processes of a step find each other.
-    wait: seconds for which the processes wait for one another (`run.rendezvous`; see `meeting.patience`).
-    report: called with each warning, on process 0 or on the process that the warning concerns.
+    count: devices over all processes, a multiple of their number; `auto` takes all GPUs, or on the
+    CPU one virtual device per core. limit: the number of devices that the layout can use, for
+    `auto` on the CPU. folder: the shared run folder, created if missing, in which the processes of
+    a step find each other. wait: seconds for which the processes wait for one another
+    (`run.rendezvous`; see `meeting.patience`). report: called with each warning, on process 0 or on
+    the process that the warning concerns.
 
-    Raises UserError for problems that the user can cure, RunFailure if the processes cannot be connected. This
-    function also makes the settings of JAX on which all parts rely (double precision, partitionable random numbers).
-    If JAX's backend is running already (in a notebook), its devices are used as they are."""
+    Raises UserError for problems that the user can cure, RunFailure if the processes cannot be
+    connected. This function also makes the settings of JAX on which all parts rely (double
+    precision, partitionable random numbers). If JAX's backend is running already (in a notebook),
+    its devices are used as they are."""
     follow_launcher()
     failure.install(allocation)
     if allocation.process_id == 0:
@@ -180,9 +192,13 @@ def start(
     if allocation.num_processes > 1 and not jax.distributed.is_initialized():
         claim = join(allocation, local_ids, folder, wait, to_stderr)
     each = _per_process(allocation, count)  # after joining, so that all processes refuse together
-    forced = re.search(r"--xla_force_host_platform_device_count=\d+", os.environ.get("XLA_FLAGS", ""))
+    forced = re.search(
+        r"--xla_force_host_platform_device_count=\d+", os.environ.get("XLA_FLAGS", "")
+    )
     if chosen == "cpu" and not forced:  # _select refuses a number of the user that is too small
-        with contextlib.suppress(RuntimeError):  # the backend runs already (a notebook): _select takes its devices
+        with contextlib.suppress(
+            RuntimeError
+        ):  # the backend runs already (a notebook): _select takes its devices
             jax.config.update("jax_num_cpu_devices", each or _auto_cpu_devices(allocation, limit))
     try:
         present = jax.devices(gpu_vendor() if chosen == "gpu" else "cpu")
@@ -211,9 +227,13 @@ def _silent_stdout() -> Iterator[None]:
 
 
 def _touch_all(devices: Sequence[Device]) -> None:
-    """One collective over all devices: it connects the devices now, so that a failure to connect is raised here."""
+    """One collective over all devices: it connects the devices now, so that a failure to connect is
+    raised here."""
     mesh = make_mesh(devices, (len(devices),), ("device",))
-    sharded, whole = NamedSharding(mesh, PartitionSpec("device")), NamedSharding(mesh, PartitionSpec())
+    sharded, whole = (
+        NamedSharding(mesh, PartitionSpec("device")),
+        NamedSharding(mesh, PartitionSpec()),
+    )
     total = jax.jit(lambda: jnp.arange(len(devices)), out_shardings=sharded)()
     if (result := int(jax.jit(jnp.sum, out_shardings=whole)(total))) != sum(range(len(devices))):
         raise RunFailure(f"the first sum over {len(devices)} devices is wrong: {result}")
@@ -227,13 +247,18 @@ def follow_launcher() -> None:
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
     if whole(launcher) is None:
-        raise UserError(f"{LAUNCHER}: {shown(launcher)} is not a process id; unset it, the launcher sets it")
+        raise UserError(
+            f"{LAUNCHER}: {shown(launcher)} is not a process id; unset it, the launcher sets it"
+        )
     if os.getppid() != whole(launcher):
         raise RunFailure("the launcher of --processes is gone")
 
 
-def choose_platform(allocation: Allocation, requested: Platform, report: Report) -> Literal["cpu", "gpu"]:
-    """The platform to run on. Raises UserError if GPUs are requested, or given to the job, but unusable."""
+def choose_platform(
+    allocation: Allocation, requested: Platform, report: Report
+) -> Literal["cpu", "gpu"]:
+    """The platform to run on. Raises UserError if GPUs are requested, or given to the job, but
+    unusable."""
     if requested == "auto" and os.environ.get("JAX_PLATFORMS", "").split(",")[0] == "cpu":
         requested = "cpu"
     if requested == "cpu":
@@ -273,9 +298,10 @@ def _configure(platform: Literal["cpu", "gpu"]) -> None:
     # the run handles SIGTERM itself; JAX's service would swallow it
     jax.config.update("jax_enable_preemption_service", False)
     settings = {
-        "jax_threefry_partitionable": True, "jax_cpu_collectives_implementation": "gloo",
+        "jax_threefry_partitionable": True,
+        "jax_cpu_collectives_implementation": "gloo",
         "jax_platforms": "cpu" if platform == "cpu" else f"{gpu_vendor()},cpu",
-    }  # fmt: skip
+    }
     for name, value in settings.items():
         if hasattr(jax.config, name):  # the first two are defaults that later versions may drop
             jax.config.update(name, value)
@@ -291,7 +317,9 @@ def gpu_ids(allocation: Allocation) -> list[int]:
         raise UserError(f"Slurm gave {allocation.gpus.expected} GPUs of this node, {seen}: {cure}")
     taken = allocation.gpus.take(present)
     if not taken:
-        raise UserError(f"{allocation.gpus.sharers} processes on this host for {present} GPUs; start fewer")
+        raise UserError(
+            f"{allocation.gpus.sharers} processes on this host for {present} GPUs; start fewer"
+        )
     if visible is not None and is_mig(visible):
         # CUDA uses only the first visible MIG device, so this process's device must come first
         os.environ["CUDA_VISIBLE_DEVICES"] = visible[taken[0]]
@@ -309,20 +337,29 @@ def _auto_cpu_devices(allocation: Allocation, limit: int | None) -> int:
 
 
 def _select(
-    allocation: Allocation, present: list[Device], each: int | None, limit: int | None,
-    platform: Literal["cpu", "gpu"], report: Report,
-) -> tuple[Device, ...]:  # fmt: skip
+    allocation: Allocation,
+    present: list[Device],
+    each: int | None,
+    limit: int | None,
+    platform: Literal["cpu", "gpu"],
+    report: Report,
+) -> tuple[Device, ...]:
     """The first devices of every process, the same number of each."""
     n = allocation.num_processes
     owned = [
-        sorted((device for device in present if device.process_index == process), key=lambda device: device.id)
+        sorted(
+            (device for device in present if device.process_index == process),
+            key=lambda device: device.id,
+        )
         for process in range(n)
     ]
     counts = [len(devices) for devices in owned]
     fewest = min(counts)
     if each is None:
         if len(set(counts)) > 1 and allocation.process_id == 0:
-            report(f"warning: processes have {min(counts)} to {max(counts)} devices: each uses {fewest}")
+            report(
+                f"warning: processes have {min(counts)} to {max(counts)} devices: each uses {fewest}"
+            )
         each = fewest if platform == "gpu" or not limit else min(fewest, max(1, limit // n))
     if each > fewest or each < 1:
         poorest = counts.index(fewest)

@@ -35,8 +35,9 @@ MALLOC_ARENA_MAX MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_ MALLOC_TOP_PAD_ G
 HDF5_PLUGIN_PATH HDF5_USE_FILE_LOCKING HDF5_VDS_PREFIX
 """
 RECORDED = frozenset(_NAMES.split())
-"""The only variables that are ever printed or written to disk: they influence how a run is placed, compiled and
-connected. Any other variable may hold a token or a password. The entries are full names, never prefixes."""
+"""The only variables that are ever printed or written to disk: they influence how a run is placed,
+compiled and connected. Any other variable may hold a token or a password. The entries are full
+names, never prefixes."""
 
 
 def recorded(environ: Mapping[str, str]) -> dict[str, str]:
@@ -45,5 +46,6 @@ def recorded(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def whole(text: str | None) -> int | None:
-    """`text` as a whole number of at most 18 digits; None for any other text, which a variable may hold as well."""
+    """`text` as a whole number of at most 18 digits; None for any other text, which a variable may
+    hold as well."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 18 else None

@@ -1,4 +1,5 @@
-"""Settings of the box and its grid, of time integration, devices, transform and processes, and of a run's output."""
+"""Settings of the box and its grid, of time integration, devices, transform and processes, and of a
+run's output."""
 
 import math
 from collections.abc import Mapping
@@ -30,16 +31,22 @@ _PER_AXIS = entries("three values are needed, one for each of x, y and z, or two
 
 class GridSettings(Settings):
     shape: Annotated[tuple[Points, ...], TWO_OR_THREE, _PER_AXIS] = (64, 64, 64)
-    """Number of points along x, y and z or, in two dimensions, x and y; products of small primes are fast."""
-    box: Annotated[tuple[Length, ...], TWO_OR_THREE, _PER_AXIS] = (2 * math.pi, 2 * math.pi, 2 * math.pi)
-    """Lengths of the periodic box along the axes of the grid, 2 pi by default; entries such as 2*pi are possible."""
+    """Number of points along x, y and z or, in two dimensions, x and y; products of small primes
+    are fast."""
+    box: Annotated[tuple[Length, ...], TWO_OR_THREE, _PER_AXIS] = (
+        2 * math.pi,
+        2 * math.pi,
+        2 * math.pi,
+    )
+    """Lengths of the periodic box along the axes of the grid, 2 pi by default; entries such as 2*pi
+    are possible."""
     dealias: Literal["two_thirds", "spherical", "none"] = "two_thirds"
-    """two_thirds keeps the modes with |k_i| <= (N_i - 1)//3; spherical keeps the modes within 2 sqrt(2)/3 of the
-    Nyquist wavenumber, and computes products on two grids half a spacing apart: both are free of aliasing. none keeps
-    all modes, with aliasing errors."""
+    """two_thirds keeps the modes with |k_i| <= (N_i - 1)//3; spherical keeps the modes within 2
+    sqrt(2)/3 of the Nyquist wavenumber, and computes products on two grids half a spacing apart:
+    both are free of aliasing. none keeps all modes, with aliasing errors."""
     shell_width: Positive | None = None
-    """Width dk of the shells n = floor(|k| / dk + 1/2 + 1e-9) of spectra, transfers and random fields; by default the
-    largest 2 pi / L_i, which is coarse in a long box."""
+    """Width dk of the shells n = floor(|k| / dk + 1/2 + 1e-9) of spectra, transfers and random
+    fields; by default the largest 2 pi / L_i, which is coarse in a long box."""
 
     @model_validator(mode="before")
     @classmethod
@@ -53,8 +60,12 @@ class GridSettings(Settings):
     def _box_fits(self) -> Self:
         if len(self.box) != len(self.shape):
             axes = ("two axes", "three axes")[len(self.shape) - 2]
-            raise wrong("box", f"has {len(self.box)} lengths, but shape has {axes}; give one for each")
-        lengths = [length for length, n in zip(self.box, self.shape, strict=True) if n > 1] or self.box
+            raise wrong(
+                "box", f"has {len(self.box)} lengths, but shape has {axes}; give one for each"
+            )
+        lengths = [
+            length for length, n in zip(self.box, self.shape, strict=True) if n > 1
+        ] or self.box
         least = 2 * math.pi / max(lengths)
         if self.shell_width is not None and self.shell_width < least * (1 - 1e-9):
             empty = f"the smallest wavenumber of the box, 2 pi / L = {least:.6g}, and shells would be empty"
@@ -63,31 +74,39 @@ class GridSettings(Settings):
 
 
 EXCLUSIVE = ("cfl", "dt", "steps")  # The keys of `time` of which one chooses the time step.
-REMOVES = {"cfl": ("dt", "steps", "spacing"), "dt": ("cfl", "steps", "spacing"), "steps": ("cfl", "dt", "max_dt")}
+REMOVES = {
+    "cfl": ("dt", "steps", "spacing"),
+    "dt": ("cfl", "steps", "spacing"),
+    "steps": ("cfl", "dt", "max_dt"),
+}
 """The keys of a file's `time` that an override of one of `EXCLUSIVE` removes."""
 
 USUAL_CFL = 0.5  # The default CFL number, if integrator and dealiasing allow it.
 
-EVENT_TOLERANCE = 1e-6  # An event that is within this fraction of dt from the end of a step is due there.
+EVENT_TOLERANCE = (
+    1e-6  # An event that is within this fraction of dt from the end of a step is due there.
+)
 
 
 class TimeSettings(Settings):
     integrator: str = "rk4"
     """The time integrator."""
     stop: Moment
-    """The simulation time, from 0, at which the run ends; in an expanding box also {scale_factor: A} or {redshift:
-    Z}."""
+    """The simulation time, from 0, at which the run ends; in an expanding box also {scale_factor:
+    A} or {redshift: Z}."""
     cfl: Ratio | None = None
-    """CFL number: dt = cfl / max_x sum_i |v_i| / dx_i. If neither cfl nor dt is given, cfl is 0.5, or the limit of
-    the integrator with this dealiasing if that is smaller."""
+    """CFL number: dt = cfl / max_x sum_i |v_i| / dx_i. If neither cfl nor dt is given, cfl is 0.5,
+    or the limit of the integrator with this dealiasing if that is smaller."""
     dt: Duration | None = None
     """A fixed time step, instead of cfl."""
     steps: Count | None = None
-    """In an expanding box, instead of cfl: the number of steps to stop, which aligned output divides further."""
+    """In an expanding box, instead of cfl: the number of steps to stop, which aligned output
+    divides further."""
     spacing: Literal["growth", "log_scale_factor"] | None = None
     """What the steps divide equally: the linear growth factor D (the default) or ln a."""
     max_dt: Duration | None = None
-    """Upper limit of the time step that follows from cfl; required if the initial flow is at rest."""
+    """Upper limit of the time step that follows from cfl; required if the initial flow is at
+    rest."""
     max_steps: Count | None = None
     """The run ends after this many steps even if stop is not reached."""
 
@@ -113,7 +132,9 @@ class TimeSettings(Settings):
         return self
 
 
-MOST_DEVICES = 2**20  # Upper limit of `devices.count` and `fft.block`: more than any machine or grid has.
+MOST_DEVICES = (
+    2**20
+)  # Upper limit of `devices.count` and `fft.block`: more than any machine or grid has.
 
 
 def _auto_or_count(value: Any) -> Any:
@@ -130,8 +151,12 @@ def _auto_or_mesh(value: Any) -> Any:
     if value == "auto":
         return value
     numbers = list(value) if isinstance(value, list | tuple) else []
-    if len(numbers) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in numbers):
-        raise ValueError(f"auto or [rows, columns] is needed, two whole numbers, not {shown(value)}")
+    if len(numbers) != 2 or not all(
+        isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in numbers
+    ):
+        raise ValueError(
+            f"auto or [rows, columns] is needed, two whole numbers, not {shown(value)}"
+        )
     return numbers
 
 
@@ -143,65 +168,74 @@ class DeviceSettings(Settings):
     platform: Literal["auto", "cpu", "gpu"] = "auto"
     """auto uses GPUs if there are any."""
     count: AutoOrCount = "auto"
-    """Number of devices of the whole run, over all processes; on the CPU the number of virtual devices."""
+    """Number of devices of the whole run, over all processes; on the CPU the number of virtual
+    devices."""
 
 
 class FftSettings(Settings):
     backend: Literal["auto", "custom_partitioning", "jaxdecomp"] = "custom_partitioning"
-    """The implementation of distributed transforms; auto measures the candidates once and keeps the fastest."""
+    """The implementation of distributed transforms; auto measures the candidates once and keeps the
+    fastest."""
     decomposition: Literal["auto", "slab", "pencil", "z_xy", "zx_y", "z_y_x"] = "auto"
-    """How a field is divided among the devices; the last three are names of plans of custom_partitioning."""
+    """How a field is divided among the devices; the last three are names of plans of
+    custom_partitioning."""
     mesh: AutoOrMesh = "auto"
-    """Rows and columns of the devices that share pencils; their product is the number of devices. The devices of a
-    column are neighbours; with one row or one column the pencils are slabs. auto takes the mesh that pads least, and
-    with fft.backend: auto the fastest mesh."""
+    """Rows and columns of the devices that share pencils; their product is the number of devices.
+    The devices of a column are neighbours; with one row or one column the pencils are slabs. auto
+    takes the mesh that pads least, and with fft.backend: auto the fastest mesh."""
     block: AutoOrCount = "auto"
-    """Number of planes of physical space that are processed at a time; auto: what fits into a cache, on GPUs all."""
+    """Number of planes of physical space that are processed at a time; auto: what fits into a
+    cache, on GPUs all."""
     kernels: Literal["auto", "native", "xla"] = "auto"
-    """The implementation of the local stages of transforms: native code, which runs on processors and needs a C++
-    compiler, or XLA; auto uses native code where it is available."""
+    """The implementation of the local stages of transforms: native code, which runs on processors
+    and needs a C++ compiler, or XLA; auto uses native code where it is available."""
     exchange: Literal["full", "single", "half_scaled"] = "full"
-    """Format of the numbers that the nonlinear term of a double-precision run sends between devices: double
-    precision, single precision (half the bytes), or 16 bits scaled plane by plane (a quarter). Arrays stay in double
-    precision."""
+    """Format of the numbers that the nonlinear term of a double-precision run sends between
+    devices: double precision, single precision (half the bytes), or 16 bits scaled plane by plane
+    (a quarter). Arrays stay in double precision."""
 
 
 class ProcessSettings(Settings):
     """The block `run`: memory and supervision of the processes."""
 
     memory: Literal["auto", "low", "fast"] = "auto"
-    """low transforms components one after another, in about half the memory; auto is low only if fast does not
-    fit."""
+    """low transforms components one after another, in about half the memory; auto is low only if
+    fast does not fit."""
 
     watchdog: Seconds = 600.0
-    """A process that makes no progress for this long prints the stacks of its threads and ends the run."""
+    """A process that makes no progress for this long prints the stacks of its threads and ends the
+    run."""
 
     stop_within: Seconds = 60.0
-    """A process whose loop has not answered a signal to stop for this long prints the stacks of its threads and ends
-    the run. Give more time if a step, a row of output or a compilation takes longer."""
+    """A process whose loop has not answered a signal to stop for this long prints the stacks of its
+    threads and ends the run. Give more time if a step, a row of output or a compilation takes
+    longer."""
 
     rendezvous: Seconds = 900.0
-    """Time for which processes wait for one another at the start; longer for more than 512 processes."""
+    """Time for which processes wait for one another at the start; longer for more than 512
+    processes."""
 
     sync: bool = True
-    """Make each file durable as it is written. false does so at checkpoints and at the end only, which is faster for
-    many small files; after a power failure the run continues from its last checkpoint. By default false for
-    `dataset`."""
+    """Make each file durable as it is written. false does so at checkpoints and at the end only,
+    which is faster for many small files; after a power failure the run continues from its last
+    checkpoint. By default false for `dataset`."""
 
 
 class SnapshotSettings(Cadence):
-    """The first and the last state are always a snapshot; steps end exactly at the times of `every`."""
+    """The first and the last state are always a snapshot; steps end exactly at the times of
+    `every`."""
 
     fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
     """Fields to write, evolved or derived; by default the evolved fields of the model."""
     sample: tuple[str, ...] = ("velocity",)
-    """Fields of the fluid that are sampled at the particles' positions and written as fluid_velocity and so on:
-    velocity, acceleration, gradient and the names of scalar fields."""
+    """Fields of the fluid that are sampled at the particles' positions and written as
+    fluid_velocity and so on: velocity, acceleration, gradient and the names of scalar fields."""
     precision: Literal["single", "double"] | None = None
     """Precision of the numbers in the files; by default the precision of the run."""
     index: bool = True
-    """Also write the files by which ParaView, yt and xarray read the snapshots, and a row of slices.h5 with each; by
-    default not in the runs of a study with `dataset`. `output.gadget` needs them."""
+    """Also write the files by which ParaView, yt and xarray read the snapshots, and a row of
+    slices.h5 with each; by default not in the runs of a study with `dataset`. `output.gadget` needs
+    them."""
 
 
 class GadgetSettings(Settings):
@@ -212,7 +246,8 @@ class GadgetSettings(Settings):
 
 
 class CheckpointSettings(Settings):
-    """Checkpoints for restarting; a checkpoint is also written at every early stop and at the end."""
+    """Checkpoints for restarting; a checkpoint is also written at every early stop and at the
+    end."""
 
     every_wall: Seconds = 900.0
     """Interval in wall-clock time: seconds, or 10min, 2h."""
@@ -226,7 +261,9 @@ class CheckpointSettings(Settings):
 
 def _installed(compression: str) -> str:
     if compression == "blosc2" and find_spec("hdf5plugin") is None:
-        raise ValueError("blosc2 needs the package hdf5plugin (pip install hdf5plugin); or use gzip")
+        raise ValueError(
+            "blosc2 needs the package hdf5plugin (pip install hdf5plugin); or use gzip"
+        )
     return compression
 
 
@@ -242,7 +279,8 @@ class OutputSettings(Settings):
     checkpoints: CheckpointSettings = CheckpointSettings()
     """Checkpoints in checkpoints/."""
     compression: Annotated[Literal["none", "gzip", "blosc2"], AfterValidator(_installed)] = "none"
-    """Lossless compression of snapshots; it saves a fifth for turbulence and makes writing many times slower."""
+    """Lossless compression of snapshots; it saves a fifth for turbulence and makes writing many
+    times slower."""
 
 
 def with_kinds(kinds: Mapping[str, Kind]) -> type[OutputSettings]:

@@ -1,4 +1,5 @@
-"""Compares configurations: may a run continue with the other one, and do both share their programs?"""
+"""Compares configurations: may a run continue with the other one, and do both share their
+programs?"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -30,7 +31,9 @@ class Difference(NamedTuple):
 
 
 _CHANGES: Mapping[str, Change] = {
-    **dict.fromkeys(("model", "grid", "initial", "precision", "forcing", "particles"), Change.FROZEN),
+    **dict.fromkeys(
+        ("model", "grid", "initial", "precision", "forcing", "particles"), Change.FROZEN
+    ),
     **dict.fromkeys(("name", "time", "output"), Change.CHANGEABLE),
     **dict.fromkeys(("output.directory", "devices", "fft", "run", "slurm"), Change.FREE),
 }
@@ -48,28 +51,41 @@ def classify(key: str) -> Change:
 
 
 def diff_configs(old: RunConfig, new: RunConfig) -> list[Difference]:
-    """Every key in which two configurations differ, keys of the new one first. Lists are compared as a whole."""
+    """Every key in which two configurations differ, keys of the new one first. Lists are compared
+    as a whole."""
     before, after = flat(as_mapping(old)), flat(as_mapping(new))
     keys = (key for key in {**after, **before} if before.get(key) != after.get(key))
     return [Difference(key, before.get(key), after.get(key), classify(key)) for key in keys]
 
 
-VARIED = ("model", "forcing")  # Blocks whose numbers may differ between configurations that share programs.
+VARIED = (
+    "model",
+    "forcing",
+)  # Blocks whose numbers may differ between configurations that share programs.
 TIME_STEP = ("dt", "cfl", "max_dt")
-_APART = ("name", "output", "initial", "run", "slurm")  # Blocks on which a step does not depend, except `run.memory`.
+_APART = (
+    "name",
+    "output",
+    "initial",
+    "run",
+    "slurm",
+)  # Blocks on which a step does not depend, except `run.memory`.
 
 
 def programs(config: RunConfig) -> str:
-    """A text that is equal for configurations that share their programs, that is, which differ only in numbers of
-    `model`, `forcing` and `time`, and in blocks on which a step does not depend (name, start, output, supervision).
+    """A text that is equal for configurations that share their programs, that is, which differ only
+    in numbers of `model`, `forcing` and `time`, and in blocks on which a step does not depend
+    (name, start, output, supervision).
 
-    The text distinguishes zero from other numbers, because zero often turns a term off. It cannot distinguish the
-    programs of a model that branches on other values of a number."""
+    The text distinguishes zero from other numbers, because zero often turns a term off. It cannot
+    distinguish the programs of a model that branches on other values of a number."""
     whole = as_mapping(config)
     shared = {name: block for name, block in whole.items() if name not in _APART}
     for block in VARIED:
         items = leaves(whole.get(block))
-        shared[block] = {k: ("zero", "number")[v != 0] if isinstance(v, float) else v for k, v in items}
+        shared[block] = {
+            k: ("zero", "number")[v != 0] if isinstance(v, float) else v for k, v in items
+        }
     time = whole["time"]
     shared["time"] = [time["integrator"], [key for key in TIME_STEP if key in time]]
     if "steps" in time:  # their ends follow from the background
@@ -79,11 +95,14 @@ def programs(config: RunConfig) -> str:
 
 def leaves(block: Any) -> Iterator[tuple[str, Any]]:
     """The values in nested mappings and lists, by dotted key."""
-    return ((dotted(path), item) for path, item in walk(block) if not isinstance(item, Mapping | list))
+    return (
+        (dotted(path), item) for path, item in walk(block) if not isinstance(item, Mapping | list)
+    )
 
 
 class Programs:
-    """A configuration as a key of caches: equal to configurations with the same programs and fields of snapshots."""
+    """A configuration as a key of caches: equal to configurations with the same programs and fields
+    of snapshots."""
 
     def __init__(self, config: RunConfig):
         self.config = config

@@ -23,23 +23,38 @@ _MOST_BYTES = 1 << 24  # More than any configuration has; endless files such as 
 
 
 _KINDS = {
-    "run": ("model", "a run needs at least model, initial and time.stop", "a run: simulator run FILE"),
-    "sweep": ("sweep", "a sweep needs at least base and sweep", "a sweep: simulator sweep plan FILE"),
-    "assimilation": ("observations", "an assimilation needs base, observations and background",
-                     "an assimilation: simulator assimilate FILE"),
-}  # fmt: skip
-"""By what a file describes: the key that tells, what an empty file lacks, and what a file of this kind is."""
+    "run": (
+        "model",
+        "a run needs at least model, initial and time.stop",
+        "a run: simulator run FILE",
+    ),
+    "sweep": (
+        "sweep",
+        "a sweep needs at least base and sweep",
+        "a sweep: simulator sweep plan FILE",
+    ),
+    "assimilation": (
+        "observations",
+        "an assimilation needs base, observations and background",
+        "an assimilation: simulator assimilate FILE",
+    ),
+}
+"""By what a file describes: the key that tells, what an empty file lacks, and what a file of this
+kind is."""
 
 
 def read_yaml(path: str | os.PathLike[str], of: str = "run") -> Document:
-    """The document in the file at `path`, a mapping. Raises UserError if the file is missing, unreadable, empty or of
-    another of the kinds run, sweep and assimilation than `of`. If `of` is "", the file may be empty."""
+    """The document in the file at `path`, a mapping. Raises UserError if the file is missing,
+    unreadable, empty or of another of the kinds run, sweep and assimilation than `of`. If `of` is
+    "", the file may be empty."""
     name = printable(os.fspath(path))
     try:
         with open(path, "rb") as file:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
-            raise UserError(f"{name}: larger than {_MOST_BYTES >> 20} MiB, so it is not a configuration")
+            raise UserError(
+                f"{name}: larger than {_MOST_BYTES >> 20} MiB, so it is not a configuration"
+            )
         text = content.decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{name}: no such file") from None
@@ -57,7 +72,9 @@ def read_yaml(path: str | os.PathLike[str], of: str = "run") -> Document:
             return Document({}, document.lines)
         raise UserError(f"{name}:1: empty; {_KINDS[of][1]}")
     if not isinstance(document.value, dict):
-        raise UserError(f"{name}:{document.lines[()]}: keys and values are needed, e.g. 'time: {{stop: 1}}'")
+        raise UserError(
+            f"{name}:{document.lines[()]}: keys and values are needed, e.g. 'time: {{stop: 1}}'"
+        )
     for kind, (key, _, what) in _KINDS.items():
         if of != kind and of and key in document.value and _KINDS[of][0] not in document.value:
             raise UserError(f"{name}:{document.lines[key,]}: this is {what.replace('FILE', name)}")
@@ -65,31 +82,38 @@ def read_yaml(path: str | os.PathLike[str], of: str = "run") -> Document:
 
 
 def load_config(
-    path: str | os.PathLike[str], overrides: Iterable[str | Override] = (), *, check_files: bool = True
+    path: str | os.PathLike[str],
+    overrides: Iterable[str | Override] = (),
+    *,
+    check_files: bool = True,
 ) -> RunConfig:
     """The run that the YAML file at `path` describes, with `key.path=value` overrides applied.
 
-    `check_files=False` accepts input files that no longer exist (when the record of a finished run is read).
-    Raises UserError with one line per mistake, `file:line: key: what is wrong, what would be right`."""
+    `check_files=False` accepts input files that no longer exist (when the record of a finished run
+    is read). Raises UserError with one line per mistake, `file:line: key: what is wrong, what would
+    be right`."""
     return _validated(read_yaml(path), os.fspath(path), overrides, check_files)
 
 
 def make_config(blocks: Mapping[str, Any]) -> RunConfig:
-    """The run that `blocks` describe: mappings or settings objects by name. Paths are relative to the current folder.
-    Raises UserError like `load_config`."""
+    """The run that `blocks` describe: mappings or settings objects by name. Paths are relative to
+    the current folder. Raises UserError like `load_config`."""
     data = {name: block for name, block in blocks.items() if block is not None}
     return _made(data, {"folder": os.getcwd(), "name": "run"}, Places({(): "Simulation"}))
 
 
 def parse_config(text: str, name: str) -> RunConfig:
-    """The run in `text`, which `dump_config` wrote; input files need not exist. Messages contain `name`."""
+    """The run in `text`, which `dump_config` wrote; input files need not exist. Messages contain
+    `name`."""
     document = parse_yaml(text, name)
     if not isinstance(document.value, dict):
         raise UserError(f"{name}: not a configuration")
     return _validated(document, name, (), check_files=False)
 
 
-def _validated(document: Document, name: str, overrides: Iterable[str | Override], check_files: bool) -> RunConfig:
+def _validated(
+    document: Document, name: str, overrides: Iterable[str | Override], check_files: bool
+) -> RunConfig:
     data: dict[str, Any] = document.value
     places = {key: f"{printable(name)}:{line}" for key, line in document.lines.items()}
     parsed, errors = [], []
@@ -119,7 +143,9 @@ def _made(data: dict[str, Any], context: dict[str, Any], places: Places) -> RunC
     return config
 
 
-def _checked(kind: type[Kind], data: dict[str, Any], context: dict[str, Any], places: Places) -> Kind:
+def _checked(
+    kind: type[Kind], data: dict[str, Any], context: dict[str, Any], places: Places
+) -> Kind:
     try:
         return kind.model_validate(data, context=context)
     except ValidationError as error:
@@ -127,21 +153,30 @@ def _checked(kind: type[Kind], data: dict[str, Any], context: dict[str, Any], pl
 
 
 def read_settings(
-    path: str | os.PathLike[str], kind: type[Kind], of: str = "", defaults: Mapping[str, Any] = _NOTHING,
+    path: str | os.PathLike[str],
+    kind: type[Kind],
+    of: str = "",
+    defaults: Mapping[str, Any] = _NOTHING,
     given: Mapping[str, Any] = _NOTHING,
-) -> tuple[Kind, Places]:  # fmt: skip
-    """The settings in a file that describes no run, and the origins of its keys; `of` as in `read_yaml`. `defaults`
-    has values of keys that the file lacks, `given` replaces the file's. Raises UserError, a line for each mistake."""
+) -> tuple[Kind, Places]:
+    """The settings in a file that describes no run, and the origins of its keys; `of` as in
+    `read_yaml`. `defaults` has values of keys that the file lacks, `given` replaces the file's.
+    Raises UserError, a line for each mistake."""
     document, name = read_yaml(path, of), printable(os.fspath(path))
     places = Places({key: f"{name}:{line}" for key, line in document.lines.items()})
-    return _checked(kind, {**defaults, **document.value, **given}, _context(os.fspath(path)), places), places
+    return _checked(
+        kind, {**defaults, **document.value, **given}, _context(os.fspath(path)), places
+    ), places
 
 
 def as_mapping(config: RunConfig) -> dict[str, Any]:
-    """The resolved configuration as plain mappings, lists, text and numbers, without keys that are None."""
+    """The resolved configuration as plain mappings, lists, text and numbers, without keys that are
+    None."""
     # pydantic's JSON mode would turn an infinite parameter of a user's function into null.
     text = str | os.PathLike
-    return each_leaf(config.model_dump(exclude_none=True), lambda v: str(v) if isinstance(v, text) else v)
+    return each_leaf(
+        config.model_dump(exclude_none=True), lambda v: str(v) if isinstance(v, text) else v
+    )
 
 
 def dump_config(config: RunConfig) -> str:
@@ -152,7 +187,8 @@ def dump_config(config: RunConfig) -> str:
 def json_schema() -> dict[str, Any]:
     """The JSON schema of a run's file, for editors."""
     schema = run_config_class().model_json_schema()
-    # `output.directory`, by default outputs/NAME, is the only key whose default depends on another key.
+    # `output.directory`, by default outputs/NAME, is the only key whose default depends on another
+    # key.
     schema["required"].remove("output")
     schema["$defs"]["OutputSettings"].pop("required")
     for definition in schema["$defs"].values():

@@ -16,7 +16,9 @@ from simulator.errors import UserError, did_you_mean, nearest, shown
 from simulator.settings import Settings
 
 
-def explain(error: ValidationError, settings: type[Settings], data: Any, places: Places) -> UserError:
+def explain(
+    error: ValidationError, settings: type[Settings], data: Any, places: Places
+) -> UserError:
     """The UserError with one line per mistake in `data`, in the order of the user's input."""
     mistakes: dict[tuple[Path, str], None] = {}
     for details in error.errors(include_url=False):
@@ -33,7 +35,10 @@ def explain(error: ValidationError, settings: type[Settings], data: Any, places:
         path = mistake[0]
         return next((order[path[:n]] for n in range(len(path), -1, -1) if path[:n] in order), -1)
 
-    lines = (f"{places.of(path)}: {beginning_of(path)}{line}" for path, line in sorted(mistakes, key=rank))
+    lines = (
+        f"{places.of(path)}: {beginning_of(path)}{line}"
+        for path, line in sorted(mistakes, key=rank)
+    )
     return UserError("\n".join(lines))
 
 
@@ -77,7 +82,9 @@ def _wrong_type(details: ErrorDetails, classes: tuple[type[Settings], ...]) -> s
         "string_type": "text is needed (in quotes, where it looks like something else)",
         "string_unicode": "text is needed",
         **dict.fromkeys(("tuple_type", "list_type"), "a list is needed, e.g. [a, b]"),
-        **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "union_tag_not_found"), _BLOCK),
+        **dict.fromkeys(
+            ("dict_type", "model_type", "model_attributes_type", "union_tag_not_found"), _BLOCK
+        ),
         "greater_than": f"must be greater than {_limit(context, 'gt')}",
         "greater_than_equal": f"must be at least {_limit(context, 'ge')}",
         "less_than": f"must be less than {_limit(context, 'lt')}",
@@ -129,7 +136,8 @@ def all_keys(settings: type[Settings], data: Any, path: Path = ()) -> list[Path]
 
 
 def _missing(path: Path, settings: type[Settings], data: Any) -> list[tuple[Path, str]]:
-    """The message for the missing key at `path`; for a missing block, a message for each of its required keys."""
+    """The message for the missing key at `path`; for a missing block, a message for each of its
+    required keys."""
     cls, _ = _block(path[:-1], settings, data)
     information = cls.model_fields.get(str(path[-1])) if cls else None
     if cls is None or information is None:
@@ -150,18 +158,22 @@ def _missing(path: Path, settings: type[Settings], data: Any) -> list[tuple[Path
 def _block(
     path: Path, settings: type[Settings], data: Any
 ) -> tuple[type[Settings] | None, tuple[type[Settings], ...]]:
-    """The settings class of the block at `path`, and the classes of the other kinds of this block."""
+    """The settings class of the block at `path`, and the classes of the other kinds of this
+    block."""
     classes = _locate(path, settings, data, plain=True)[1]
     value = value_at(data, path)
-    cls = next(iter(_chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)), None)
+    cls = next(
+        iter(_chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)), None
+    )
     return cls, tuple(other for other in classes if other is not cls)
 
 
 def _locate(
     location: tuple[str | int, ...], settings: type[Settings], data: Any, plain: bool = False
 ) -> tuple[Path, tuple[type[Settings], ...]]:
-    """The path in the user's data of pydantic's `location`, which also names branches of unions, and the settings
-    classes that are possible at this path. `plain`: the location is a path already."""
+    """The path in the user's data of pydantic's `location`, which also names branches of unions,
+    and the settings classes that are possible at this path. `plain`: the location is a path
+    already."""
     path: Path = ()
     annotation: Any = settings
     value = data
@@ -188,7 +200,11 @@ def _locate(
             inner = annotation
             while get_origin(inner) in (Union, UnionType, Annotated):
                 inner = get_args(inner)[0]
-            annotation = get_args(inner)[0] if get_origin(inner) in (list, tuple) and get_args(inner) else annotation
+            annotation = (
+                get_args(inner)[0]
+                if get_origin(inner) in (list, tuple) and get_args(inner)
+                else annotation
+            )
     return path, _classes(annotation)
 
 
@@ -201,7 +217,9 @@ def _kinds(classes: Iterable[type[Settings]]) -> list[str]:
     return [kind for information in fields for kind in _literals(information.annotation)]
 
 
-def _choices(path: Path, settings: type[Settings], data: Any, context: Mapping[str, Any]) -> list[str]:
+def _choices(
+    path: Path, settings: type[Settings], data: Any, context: Mapping[str, Any]
+) -> list[str]:
     cls, _ = _block(path[:-1], settings, data)
     information = cls.model_fields.get(str(path[-1])) if cls else None
     return _literals(information.annotation) if information else [context.get("expected", "")]
@@ -227,7 +245,9 @@ def _classes(annotation: Any) -> tuple[type[Settings], ...]:
 def _item(annotation: Any, part: str | int) -> Any:
     arguments = get_args(annotation)
     if get_origin(annotation) in (Union, UnionType, Annotated):
-        return next((item for argument in arguments if (item := _item(argument, part)) is not None), None)
+        return next(
+            (item for argument in arguments if (item := _item(argument, part)) is not None), None
+        )
     if get_origin(annotation) is dict:
         return arguments[1]
     if get_origin(annotation) in (list, tuple) and arguments:

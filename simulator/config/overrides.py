@@ -19,7 +19,8 @@ _EXCLUSIVE: Mapping[Path, tuple[Path, ...]] = {
 
 @dataclass(frozen=True)
 class Override:
-    """A value for the key at `path`, None to remove the key; `place` is the origin of the value in messages."""
+    """A value for the key at `path`, None to remove the key; `place` is the origin of the value in
+    messages."""
 
     path: Path
     value: Any
@@ -27,14 +28,18 @@ class Override:
 
 
 def parse_override(text: str) -> Override:
-    """Parses `grid.shape=64,64,64`. The value is read by the rules of YAML 1.2; a comma outside of brackets and
-    quotes makes it a list. Raises UserError: `command line: key: ...`."""
+    """Parses `grid.shape=64,64,64`. The value is read by the rules of YAML 1.2; a comma outside of
+    brackets and quotes makes it a list. Raises UserError: `command line: key: ...`."""
     key, separator, value = text.partition("=")
     key, named = key.strip(), shortened(key.strip(), 200)
     if not separator:
-        raise UserError(f"{COMMAND_LINE}: {shortened(text)}: an override is written key=value, e.g. time.stop=2")
+        raise UserError(
+            f"{COMMAND_LINE}: {shortened(text)}: an override is written key=value, e.g. time.stop=2"
+        )
     if not re.fullmatch(r"[^.\s]+(\.[^.\s]+)*", key):
-        raise UserError(f"{COMMAND_LINE}: {shortened(text)}: a key is written with dots, e.g. time.stop=2")
+        raise UserError(
+            f"{COMMAND_LINE}: {shortened(text)}: a key is written with dots, e.g. time.stop=2"
+        )
     if not value.strip():
         raise UserError(f"{COMMAND_LINE}: {named}: has no value; {named}=null removes the key")
     if "," in value and value.lstrip()[0] not in "[{'\"!&":
@@ -43,22 +48,27 @@ def parse_override(text: str) -> Override:
         document = parse_yaml(value, COMMAND_LINE)
     except UserError as error:
         reason = str(error).splitlines()[0].partition(": ")[2]
-        raise UserError(f"{COMMAND_LINE}: {named}: {reason}; quotes around the value may help") from None
+        raise UserError(
+            f"{COMMAND_LINE}: {named}: {reason}; quotes around the value may help"
+        ) from None
     on_line = each_leaf(document.value, lambda v: RootedText(v) if isinstance(v, str) else v)
     return Override(path_of(key), on_line)
 
 
 def text_override(key: str, text: str) -> Override:
-    """The override for an option whose argument is text and not YAML (`--output 7` names a folder)."""
+    """The override for an option whose argument is text and not YAML (`--output 7` names a
+    folder)."""
     return Override(tuple(key.split(".")), RootedText(text))
 
 
-def apply_overrides(data: dict[str, Any], places: dict[Path, str], overrides: Iterable[Override]) -> None:
+def apply_overrides(
+    data: dict[str, Any], places: dict[Path, str], overrides: Iterable[Override]
+) -> None:
     """Apply `overrides` to `data` in place, and update `places` (the origin of each key).
 
-    The last of several overrides of one key wins; otherwise their order does not matter. An override of `kind` with
-    another value than in the file discards the rest of the block; an override of `time.cfl`, `time.dt` or
-    `time.steps` removes the keys that it excludes."""
+    The last of several overrides of one key wins; otherwise their order does not matter. An
+    override of `kind` with another value than in the file discards the rest of the block; an
+    override of `time.cfl`, `time.dt` or `time.steps` removes the keys that it excludes."""
     last = {override.path: override for override in overrides}
     # A whole block comes before its keys, its kind before its other keys.
     for override in sorted(last.values(), key=lambda o: (len(o.path), o.path[-1] != "kind")):
@@ -68,7 +78,10 @@ def apply_overrides(data: dict[str, Any], places: dict[Path, str], overrides: It
         for other in _EXCLUSIVE.get(override.path, ()):
             if places.get(other) != override.place:
                 _remove(data, places, other)
-        if override.path[-1] == "kind" and value_at(data, override.path) not in (None, override.value):
+        if override.path[-1] == "kind" and value_at(data, override.path) not in (
+            None,
+            override.value,
+        ):
             _set(data, places, Override(override.path[:-1], {}, override.place))
         _set(data, places, override)
 
@@ -115,6 +128,12 @@ def _check_entry(block: Any, path: Path, depth: int, override: Override) -> None
 def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """A value and all values in its mappings and lists, each with its path."""
     yield path, value
-    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, Mapping)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, item in items:
         yield from walk(item, (*path, key))

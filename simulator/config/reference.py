@@ -1,5 +1,5 @@
-"""Lists every key of a run's file with type, default and meaning, from the settings classes: for `simulator explain`
-and for the reference in the documentation."""
+"""Lists every key of a run's file with type, default and meaning, from the settings classes: for
+`simulator explain` and for the reference in the documentation."""
 
 import json
 import re
@@ -10,15 +10,18 @@ from typing import Any
 from simulator.config.load import json_schema
 
 _NAMES = {
-    "integer": "whole number", "string": "text", "boolean": "true or false", "array": "list",
+    "integer": "whole number",
+    "string": "text",
+    "boolean": "true or false",
+    "array": "list",
     "object": "block",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
 class Key:
-    """A key of a run's file. In the dotted `path` N stands for a position in a list, NAME for a name that the user
-    chooses."""
+    """A key of a run's file. In the dotted `path` N stands for a position in a list, NAME for a
+    name that the user chooses."""
 
     path: str
     kind: str  # The kind of its block, e.g. "navier_stokes"; empty if the block has one kind.
@@ -28,7 +31,8 @@ class Key:
 
 
 def keys(schema: Mapping[str, Any] | None = None) -> list[Key]:
-    """All keys, in the order of the settings classes; a key of several kinds is listed once per kind."""
+    """All keys, in the order of the settings classes; a key of several kinds is listed once per
+    kind."""
     schema = json_schema() if schema is None else schema
     listed = list(_of_block(schema, schema["$defs"], "", ""))
     choices: dict[str, list[str]] = {}
@@ -41,30 +45,42 @@ def keys(schema: Mapping[str, Any] | None = None) -> list[Key]:
             merged.append(key)
         elif key.type == choices[key.path][0]:  # one entry for the kinds of a block
             kinds = " | ".join(choices[key.path])
-            merged.append(replace(key, kind="", type=kinds, default="", meaning="Selects the kind of this block."))
+            merged.append(
+                replace(
+                    key, kind="", type=kinds, default="", meaning="Selects the kind of this block."
+                )
+            )
     return merged
 
 
-def _of_block(block: Mapping[str, Any], definitions: Mapping[str, Any], prefix: str, kind: str) -> Iterator[Key]:
+def _of_block(
+    block: Mapping[str, Any], definitions: Mapping[str, Any], prefix: str, kind: str
+) -> Iterator[Key]:
     required = set(block.get("required", ()))
     for name, property in block.get("properties", {}).items():
         path = f"{prefix}{name}"
         value, meaning = property.get("default"), property.get("description", "")
-        default = "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+        default = (
+            "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+        )
         if not meaning and "$ref" in property:  # that of the block which is the value
             meaning = definitions[property["$ref"].rpartition("/")[2]].get("description", "")
         meaning = " ".join(str(meaning).split())
-        yield Key(path, kind, _type(property, definitions), "" if name in required else default, meaning)
+        yield Key(
+            path, kind, _type(property, definitions), "" if name in required else default, meaning
+        )
         for suffix, inner in _inner_blocks(property, definitions):
-            inner_kind = inner.get("properties", {}).get("kind", {}).get("const", kind if not suffix else "")
+            inner_kind = (
+                inner.get("properties", {}).get("kind", {}).get("const", kind if not suffix else "")
+            )
             yield from _of_block(inner, definitions, f"{path}{suffix}.", inner_kind)
 
 
 def _inner_blocks(
     property: Mapping[str, Any], definitions: Mapping[str, Any]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The blocks in the value of a key, as (suffix of the path, block): ".N" in a list, ".NAME" in a mapping, "" for
-    the value itself."""
+    """The blocks in the value of a key, as (suffix of the path, block): ".N" in a list, ".NAME" in
+    a mapping, "" for the value itself."""
     for choice in _choices(property):
         if "$ref" in choice:
             block = definitions[choice["$ref"].rpartition("/")[2]]
@@ -73,10 +89,17 @@ def _inner_blocks(
             else:
                 yield from _inner_blocks(block, definitions)
         elif choice.get("type") == "array" and "items" in choice:
-            yield from ((f".N{suffix}", block) for suffix, block in _inner_blocks(choice["items"], definitions))
-        elif choice.get("type") == "object" and isinstance(choice.get("additionalProperties"), dict):
+            yield from (
+                (f".N{suffix}", block)
+                for suffix, block in _inner_blocks(choice["items"], definitions)
+            )
+        elif choice.get("type") == "object" and isinstance(
+            choice.get("additionalProperties"), dict
+        ):
             inner = choice["additionalProperties"]
-            yield from ((f".NAME{suffix}", block) for suffix, block in _inner_blocks(inner, definitions))
+            yield from (
+                (f".NAME{suffix}", block) for suffix, block in _inner_blocks(inner, definitions)
+            )
 
 
 def _choices(property: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -87,7 +110,9 @@ def _choices(property: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _type(property: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
-    texts = list(dict.fromkeys(filter(None, (_one_type(c, definitions) for c in _choices(property)))))
+    texts = list(
+        dict.fromkeys(filter(None, (_one_type(c, definitions) for c in _choices(property))))
+    )
     if "text" in texts and any(text.startswith("number") for text in texts):
         texts.remove("text")  # the text is an expression such as 2*pi
     return " or ".join(texts)
@@ -114,10 +139,13 @@ def _one_type(choice: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     bounds = [
         f"{sign} {choice[key]:g}"
         for key, sign in (
-            ("exclusiveMinimum", ">"), ("minimum", ">="), ("exclusiveMaximum", "<"), ("maximum", "<="),
+            ("exclusiveMinimum", ">"),
+            ("minimum", ">="),
+            ("exclusiveMaximum", "<"),
+            ("maximum", "<="),
         )
         if key in choice
-    ]  # fmt: skip
+    ]
     return " ".join([_NAMES.get(name, name), *bounds])
 
 

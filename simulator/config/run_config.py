@@ -1,8 +1,8 @@
 """The description of a run, assembled from the settings of its parts.
 
-Models, initial conditions, forcings and integrators are registered in their packages; this module names none of them.
-`RunConfig` is the class that the program works with; `assemble` makes its subclass that validates the parts'
-settings."""
+Models, initial conditions, forcings and integrators are registered in their packages; this module
+names none of them. `RunConfig` is the class that the program works with; `assemble` makes its
+subclass that validates the parts' settings."""
 
 import math
 import re
@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Self, Union, cast
 
-from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    create_model,
+    model_validator,
+)
 
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.config.blocks import (
@@ -35,8 +42,9 @@ from simulator.words import MAIN_BLOCKS, Shown, flat
 
 
 class Registries(NamedTuple):
-    """The parts that can be chosen by name: `{kind: class}`, each class with its `Settings`; `{name: class}` for the
-    integrators, whose `max_cfl` maps each supported kind of dealiasing to the largest `time.cfl`."""
+    """The parts that can be chosen by name: `{kind: class}`, each class with its `Settings`;
+    `{name: class}` for the integrators, whose `max_cfl` maps each supported kind of dealiasing to
+    the largest `time.cfl`."""
 
     models: Mapping[str, Any]
     initials: Mapping[str, Any]
@@ -44,7 +52,8 @@ class Registries(NamedTuple):
     integrators: Mapping[str, Any]
     particles: Mapping[str, Any]
     in_time: Callable[[dict[str, Any], bool], dict[str, Any]]
-    """Replaces scale factors and redshifts in the data of a run in an expanding box by simulation times."""
+    """Replaces scale factors and redshifts in the data of a run in an expanding box by simulation
+    times."""
 
 
 def registered() -> Registries:
@@ -61,8 +70,8 @@ def registered() -> Registries:
 
 @dataclass(frozen=True)
 class Places:
-    """The origin of each key of a configuration: `run.yaml:3` or `command line`. All instances compare equal, so that
-    configurations with the same values are equal."""
+    """The origin of each key of a configuration: `run.yaml:3` or `command line`. All instances
+    compare equal, so that configurations with the same values are equal."""
 
     by_path: Mapping[tuple[str | int, ...], str] = field(default_factory=dict, compare=False)
 
@@ -75,21 +84,27 @@ class Places:
 
 
 def usable_name(name: str) -> str:
-    """`name`, if it can name a folder and a job. Raises ValueError if it contains other characters than these may."""
+    """`name`, if it can name a folder and a job. Raises ValueError if it contains other characters
+    than these may."""
     if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name):
-        raise ValueError(f"the name of a folder and a job has letters, digits and _ . + - only, unlike {shown(name)}")
+        raise ValueError(
+            f"the name of a folder and a job has letters, digits and _ . + - only, unlike {shown(name)}"
+        )
     return name
 
 
 MOST_STEPS, MOST_EVENTS = 1e12, 1e9  # More than any run has; a double counts exactly up to 1e15.
-SINGLE = 1e-36, 1e36  # The range of single precision, reduced by a factor of about 100 at both ends.
+SINGLE = (
+    1e-36,
+    1e36,
+)  # The range of single precision, reduced by a factor of about 100 at both ends.
 
 
 class RunConfig(Shown, Settings):
     """A run as the user described it, complete with defaults.
 
-    `model`, `initial`, `forcing` and `particles` hold the settings of the chosen kinds, whose classes are defined
-    with the parts."""
+    `model`, `initial`, `forcing` and `particles` hold the settings of the chosen kinds, whose
+    classes are defined with the parts."""
 
     name: Annotated[str, AfterValidator(usable_name)] = "run"
     """Name of the run; by default the file's name."""
@@ -123,7 +138,9 @@ class RunConfig(Shown, Settings):
     def shown(self) -> tuple[str, dict[str, Any]]:
         blocks = self.model_dump(exclude_none=True)
         rows = flat({name: blocks[name] for name in MAIN_BLOCKS if blocks.get(name)})
-        return f"configuration {self.name}", rows | flat(self.output.model_dump(exclude_defaults=True), "output")
+        return f"configuration {self.name}", rows | flat(
+            self.output.model_dump(exclude_defaults=True), "output"
+        )
 
     @model_validator(mode="before")
     @classmethod
@@ -141,10 +158,17 @@ class RunConfig(Shown, Settings):
         names = [p.name for p in self.particles]
         for index, p in enumerate(self.particles):
             if p.name in names[:index]:
-                raise wrong(f"particles.{index}.name", f"{p.name} is taken; names of particles have to differ")
+                raise wrong(
+                    f"particles.{index}.name",
+                    f"{p.name} is taken; names of particles have to differ",
+                )
             if not p.given():
                 stored = p.count is not None
-                problem = "start: snapshot takes all stored particles; leave the key out" if stored else "missing"
+                problem = (
+                    "start: snapshot takes all stored particles; leave the key out"
+                    if stored
+                    else "missing"
+                )
                 raise wrong(f"particles.{index}.count", problem)
         taken = (*KINDS, "diagnostics", "snapshots", "checkpoints")
         for name, kind, _ in requested(self.output):
@@ -157,27 +181,44 @@ class RunConfig(Shown, Settings):
     def _countable(self) -> Self:
         stop, dt = self.time.stop, self.time.dt
         if dt is not None and stop / dt > MOST_STEPS and self.time.max_steps is None:
-            given, least = f"{dt:g} gives {stop / dt:.3g} steps until time.stop = {stop:g}", stop / MOST_STEPS
+            given, least = (
+                f"{dt:g} gives {stop / dt:.3g} steps until time.stop = {stop:g}",
+                stop / MOST_STEPS,
+            )
             raise wrong("time.dt", f"{given}; at least {least:g}, or time.max_steps, is needed")
         cadences = [("diagnostics", self.output.diagnostics), ("snapshots", self.output.snapshots)]
-        cadences += [(kind.name, settings) for _, kind, settings in requested(self.output) if settings]
+        cadences += [
+            (kind.name, settings) for _, kind, settings in requested(self.output) if settings
+        ]
         for name, cadence in cadences:
             every = cadence.every
             if isinstance(every, float) and stop / every > MOST_EVENTS:
                 given = f"{every:g} gives {stop / every:.3g} events until time.stop = {stop:g}"
-                raise wrong(f"output.{name}.every", f"{given}; at least {stop / MOST_EVENTS:g} is needed")
+                raise wrong(
+                    f"output.{name}.every", f"{given}; at least {stop / MOST_EVENTS:g} is needed"
+                )
         return self
 
     @model_validator(mode="after")
     def _precision_suffices(self) -> Self:
         if self.precision == "single":
             if self.output.snapshots.precision == "double":
-                raise wrong("output.snapshots.precision", "the run itself is in single precision; leave the key out")
+                raise wrong(
+                    "output.snapshots.precision",
+                    "the run itself is in single precision; leave the key out",
+                )
             lowest = 2 * math.pi / max(self.grid.box)
-            highest = math.hypot(*(math.pi * n / x for n, x in zip(self.grid.shape, self.grid.box, strict=True)))
+            highest = math.hypot(
+                *(math.pi * n / x for n, x in zip(self.grid.shape, self.grid.box, strict=True))
+            )
             if lowest**2 <= SINGLE[0] or highest**2 >= SINGLE[1]:
-                cure = "single precision cannot hold; use precision: double, or another unit of length"
-                raise wrong("grid.box", f"has wavenumbers {lowest:.2g} to {highest:.2g}, whose squares {cure}")
+                cure = (
+                    "single precision cannot hold; use precision: double, or another unit of length"
+                )
+                raise wrong(
+                    "grid.box",
+                    f"has wavenumbers {lowest:.2g} to {highest:.2g}, whose squares {cure}",
+                )
         return self
 
     @property
@@ -192,8 +233,8 @@ class RunConfig(Shown, Settings):
 
     @contextmanager
     def blaming(self, block: str) -> Iterator[None]:
-        """Adds the origin to errors `KEY: MESSAGE` about the settings of a part; the key belongs to `block`, or to
-        the top level if `block` is empty."""
+        """Adds the origin to errors `KEY: MESSAGE` about the settings of a part; the key belongs to
+        `block`, or to the top level if `block` is empty."""
         try:
             yield
         except UserError as error:
@@ -207,12 +248,15 @@ def _choice(parts: Mapping[str, Any]) -> Any:
 
 
 def _fitting(registries: Registries) -> dict[str, Any]:
-    """Validators for the keys outside of its block that a model restricts: the integrator (one of `integrators`, else
-    any integrator that matches `split`) and the dealiasing (one of `dealias`); the first possible value is the
-    default. Integrator and dealiasing together limit `time.cfl` and its default."""
+    """Validators for the keys outside of its block that a model restricts: the integrator (one of
+    `integrators`, else any integrator that matches `split`) and the dealiasing (one of `dealias`);
+    the first possible value is the default. Integrator and dealiasing together limit `time.cfl` and
+    its default."""
 
     def integrators(model: Any) -> Sequence[str]:
-        return list(registries.integrators) if model.open else _solvers(model, registries.integrators)
+        return (
+            list(registries.integrators) if model.open else _solvers(model, registries.integrators)
+        )
 
     def defaults(cls: Any, data: Any) -> Any:
         model = data.get("model") if isinstance(data, dict) else None
@@ -229,7 +273,8 @@ def _fitting(registries: Registries) -> dict[str, Any]:
         return with_cfl(data) if isinstance(data, dict) else data
 
     def with_cfl(data: dict[str, Any]) -> dict[str, Any]:
-        """`data` with the default of `time.cfl` lowered to the limit of integrator and dealiasing."""
+        """`data` with the default of `time.cfl` lowered to the limit of integrator and
+        dealiasing."""
         time, grid = data.get("time"), data.get("grid", {})
         if not isinstance(time, dict) or not isinstance(grid, dict):
             return data
@@ -237,14 +282,18 @@ def _fitting(registries: Registries) -> dict[str, Any]:
             return data
         integrator = time.get("integrator", TimeSettings.model_fields["integrator"].default)
         dealias = grid.get("dealias", GridSettings.model_fields["dealias"].default)
-        limit = getattr(registries.integrators.get(str(integrator)), "max_cfl", {}).get(str(dealias))
+        limit = getattr(registries.integrators.get(str(integrator)), "max_cfl", {}).get(
+            str(dealias)
+        )
         if limit is None or limit >= USUAL_CFL:
             return data
         return {**data, "time": {**time, "cfl": limit}}
 
     def check(self: RunConfig) -> RunConfig:
         model = registries.models[self.model.kind]
-        if misfit := _misfit(self, self.model.kind, model, integrators(model), registries.integrators):
+        if misfit := _misfit(
+            self, self.model.kind, model, integrators(model), registries.integrators
+        ):
             raise wrong(*misfit)
         return self
 
@@ -256,14 +305,16 @@ def _fitting(registries: Registries) -> dict[str, Any]:
 
 def _solvers(model: Any, integrators: Mapping[str, Any]) -> Sequence[str]:
     """The integrators that solve `model`, the default first."""
-    return model.integrators or [n for n, c in integrators.items() if c.split == model.split and not c.growing]
+    return model.integrators or [
+        n for n, c in integrators.items() if c.split == model.split and not c.growing
+    ]
 
 
 def _misfit(
     config: RunConfig, name: str, model: Any, known: Sequence[str], integrators: Mapping[str, Any]
 ) -> tuple[str, str] | None:
-    """The key whose value does not fit the model `name`, and the message; None if all keys fit. The integrators
-    `known` solve the model."""
+    """The key whose value does not fit the model `name`, and the message; None if all keys fit. The
+    integrators `known` solve the model."""
     integrator, dealias, cfl = config.time.integrator, config.grid.dealias, config.time.cfl
     if integrator not in known:
         return "time.integrator", f"{integrator} does not solve {name}; {' or '.join(known)} do"
@@ -277,7 +328,10 @@ def _misfit(
     if dealias not in limits:
         others = " or ".join(n for n in known if dealias in integrators[n].max_cfl)
         takes = " or ".join(limits)
-        return ("grid.dealias", f"{dealias} works with time.integrator: {others} only; {integrator} takes {takes}")
+        return (
+            "grid.dealias",
+            f"{dealias} works with time.integrator: {others} only; {integrator} takes {takes}",
+        )
     if cfl is not None and cfl > limits[dealias]:
         most = f"{limits[dealias]:g} with {integrator} and grid.dealias: {dealias}"
         return "time.cfl", f"must be at most {most}, not {cfl:g}"
@@ -285,8 +339,8 @@ def _misfit(
 
 
 def check_fitting(config: RunConfig, model: Any) -> None:
-    """Raises UserError if integrator, forcing or dealiasing do not fit the model of a user's file, which was not
-    known when the configuration was read."""
+    """Raises UserError if integrator, forcing or dealiasing do not fit the model of a user's file,
+    which was not known when the configuration was read."""
     integrators = registered().integrators
     known = _solvers(model, integrators)
     if misfit := _misfit(config, type(model).__name__, model, known, integrators):
@@ -294,19 +348,32 @@ def check_fitting(config: RunConfig, model: Any) -> None:
 
 
 def assemble(registries: Registries) -> type[RunConfig]:
-    """The RunConfig whose `model`, `initial`, `forcing` and `time` accept the parts in the registries."""
+    """The RunConfig whose `model`, `initial`, `forcing` and `time` accept the parts in the
+    registries."""
     particles: Any = tuple[cast(Any, (_choice(registries.particles), ...))]
-    integrator = Literal[tuple(registries.integrators)], copy(TimeSettings.model_fields["integrator"])
+    integrator = (
+        Literal[tuple(registries.integrators)],
+        copy(TimeSettings.model_fields["integrator"]),
+    )
     time = create_model(
-        "TimeSettings", __base__=TimeSettings, __doc__=TimeSettings.__doc__, integrator=cast(Any, integrator)
+        "TimeSettings",
+        __base__=TimeSettings,
+        __doc__=TimeSettings.__doc__,
+        integrator=cast(Any, integrator),
     )
 
     return create_model(
-        "RunConfig", __base__=RunConfig, __doc__=RunConfig.__doc__, __validators__=_fitting(registries),
-        model=(_choice(registries.models), ...), initial=(_choice(registries.initials), ...),
-        forcing=(cast(Any, _choice(registries.forcings) | None), None), particles=(particles, ()), time=(time, ...),
+        "RunConfig",
+        __base__=RunConfig,
+        __doc__=RunConfig.__doc__,
+        __validators__=_fitting(registries),
+        model=(_choice(registries.models), ...),
+        initial=(_choice(registries.initials), ...),
+        forcing=(cast(Any, _choice(registries.forcings) | None), None),
+        particles=(particles, ()),
+        time=(time, ...),
         output=(with_kinds(KINDS), ...),
-    )  # fmt: skip
+    )
 
 
 @cache

@@ -1,8 +1,9 @@
 """Reads and writes YAML by the rules of YAML 1.2's core schema, with the line of every key.
 
-PyYAML scans and parses; the core schema of https://yaml.org/spec/1.2.2/#103-core-schema replaces its YAML 1.1 rules
-(`no` is false, `1e-3` is text, `12:30` is 750, the last of two equal keys wins). ruamel.yaml reads YAML 1.2 too, but
-the line of every key and the list of all mistakes would need the same code on top of ruamel.yaml."""
+PyYAML scans and parses; the core schema of https://yaml.org/spec/1.2.2/#103-core-schema replaces
+its YAML 1.1 rules (`no` is false, `1e-3` is text, `12:30` is 750, the last of two equal keys wins).
+ruamel.yaml reads YAML 1.2 too, but the line of every key and the list of all mistakes would need
+the same code on top of ruamel.yaml."""
 
 import re
 from dataclasses import dataclass, field
@@ -17,14 +18,18 @@ from yaml.scanner import Scanner
 
 from simulator.errors import UserError, shortened, shown
 
-Path = tuple[str | int, ...]  # The position of a value in a document: keys of mappings, indices of lists.
+Path = tuple[
+    str | int, ...
+]  # The position of a value in a document: keys of mappings, indices of lists.
 
 _TAG = "tag:yaml.org,2002:"
 MOST_NODES = 100_000
 _NAMED = {
-    "\t": "a tab (indent with spaces)", "\ufeff": "a byte order mark (U+FEFF)", "\0": "the end",
+    "\t": "a tab (indent with spaces)",
+    "\ufeff": "a byte order mark (U+FEFF)",
+    "\0": "the end",
     "\n": "the end of the line",
-}  # fmt: skip
+}
 """Names for invisible characters in PyYAML's messages."""
 _CORE_SCHEMA = (
     ("null", re.compile(r"~|null|Null|NULL|"), "~nN"),
@@ -41,7 +46,9 @@ class _Resolver(BaseResolver):
 
 for _name, _expression, _first in _CORE_SCHEMA:
     _whole = re.compile(rf"(?:{_expression.pattern})\Z")
-    _Resolver.add_implicit_resolver(_TAG + _name, _whole, [*_first] + ([""] if _name == "null" else []))
+    _Resolver.add_implicit_resolver(
+        _TAG + _name, _whole, [*_first] + ([""] if _name == "null" else [])
+    )
 
 
 class _Loader(Reader, Scanner, Parser, Composer, _Resolver):
@@ -55,7 +62,9 @@ class _Loader(Reader, Scanner, Parser, Composer, _Resolver):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         self.count += 1
-        if self.count > MOST_NODES:  # refuse during the scan, which takes a minute for a million values
+        if (
+            self.count > MOST_NODES
+        ):  # refuse during the scan, which takes a minute for a million values
             mark = self.peek_event().start_mark
             raise ComposerError(None, None, f"more than {MOST_NODES} values", mark)
         return super().compose_node(parent, index)
@@ -75,7 +84,8 @@ def dotted(path: Path) -> str:
 
 
 def beginning_of(path: Path) -> str:
-    """The beginning of a message about the value at `path`, `grid.shape.0: `; empty for the whole document."""
+    """The beginning of a message about the value at `path`, `grid.shape.0: `; empty for the whole
+    document."""
     return f"{shortened(dotted(path), 200)}: " if path else ""
 
 
@@ -115,13 +125,17 @@ def parse_yaml(text: str, name: str) -> Document:
         where = f"{name}:{mark.line + 1}" if mark else name
         problem = ", ".join(part for part in (error.context, error.problem) if part)
         for character, word in _NAMED.items():
-            problem = problem.replace(f"character {character!r}", word).replace(repr(character), word)
+            problem = problem.replace(f"character {character!r}", word).replace(
+                repr(character), word
+            )
         if error.context == "expected a single document in the stream":
             problem = "more than one document ('---'); keep one"
         raise UserError(f"{where}: unreadable YAML: {' '.join(problem.split())}") from None
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise UserError(f"{name}:{line}: unreadable YAML: a character that YAML does not allow") from None
+        raise UserError(
+            f"{name}:{line}: unreadable YAML: a character that YAML does not allow"
+        ) from None
     except RecursionError:
         raise UserError(f"{name}: unreadable YAML: nested too deeply") from None
     if construction.errors:
@@ -130,7 +144,8 @@ def parse_yaml(text: str, name: str) -> Document:
 
 
 class _Construction:
-    """Constructs values from nodes, and collects all mistakes of a document instead of stopping at the first."""
+    """Constructs values from nodes, and collects all mistakes of a document instead of stopping at
+    the first."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -153,10 +168,14 @@ class _Construction:
                 case yaml.MappingNode(tag="tag:yaml.org,2002:map"):
                     return self._mapping(node, path)
                 case yaml.SequenceNode(tag="tag:yaml.org,2002:seq"):
-                    return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+                    return [
+                        self.value(item, (*path, index)) for index, item in enumerate(node.value)
+                    ]
                 case yaml.ScalarNode():
                     return self._scalar(node, path)
-            return self._error(node, path, f"the tag {_short(node.tag)} is not allowed; leave it out")
+            return self._error(
+                node, path, f"the tag {_short(node.tag)} is not allowed; leave it out"
+            )
         finally:
             self._open.discard(id(node))
 
@@ -164,12 +183,18 @@ class _Construction:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _TAG + "str":
-                self._error(key_node, path, "a key must be a name; put quotes around it if it is meant as one")
+                self._error(
+                    key_node,
+                    path,
+                    "a key must be a name; put quotes around it if it is meant as one",
+                )
                 continue
             key = key_node.value
             here = (*path, key)
             if key == "<<" and key_node.style is None:  # in quotes it is ordinary text
-                self._error(key_node, here, "merge keys are not part of YAML 1.2; write the keys out")
+                self._error(
+                    key_node, here, "merge keys are not part of YAML 1.2; write the keys out"
+                )
             elif key in result:
                 first = self.lines[here]
                 self._error(key_node, here, f"given twice, first on line {first}; keep one of them")
@@ -215,8 +240,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, value: str) -> yaml.Node:
-    # Text that a YAML 1.2 reader would not read as text is quoted (PyYAML knows only the rules of 1.1). Text with
-    # control characters and line ends gets double quotes, because PyYAML's single quotes do not preserve these.
+    # Text that a YAML 1.2 reader would not read as text is quoted (PyYAML knows only the rules of
+    # 1.1). Text with control characters and line ends gets double quotes, because PyYAML's single
+    # quotes do not preserve these.
     special = any(expression.fullmatch(value) for _, expression, _ in _CORE_SCHEMA)
     style = "'" if special else None if value.isprintable() else '"'
     return dumper.represent_scalar(_TAG + "str", str(value), style=style)
@@ -227,5 +253,13 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def dump_yaml(value: Any) -> str:
-    """`value` (mappings, lists, text, numbers) as YAML that readers of YAML 1.1 and 1.2 read alike."""
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+    """`value` (mappings, lists, text, numbers) as YAML that readers of YAML 1.1 and 1.2 read
+    alike."""
+    return yaml.dump(
+        value,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=None,
+        width=100,
+    )

@@ -1,4 +1,5 @@
-"""Kinds of series that a run can write. A new kind is a class in a file of this package and a line in `_OWN`.
+"""Kinds of series that a run can write. A new kind is a class in a file of this package and a line
+in `_OWN`.
 
 The order of `_OWN` is that of rows, files and pictures."""
 
@@ -6,7 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulator.measure.histograms import Histograms, JointHistograms
-from simulator.measure.kind import Cadence, Carried, Curves, Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.kind import (
+    Cadence,
+    Carried,
+    Curves,
+    Kind,
+    Measured,
+    SeriesCadence,
+    Subject,
+    Unsupported,
+)
 from simulator.measure.lightcone import Lightcone
 from simulator.measure.pair_correlation import PairCorrelation
 from simulator.measure.particles import ParticleStatistics, Trajectories
@@ -33,17 +43,35 @@ def _admitted(name: str, declared: Any) -> Kind:
 
 
 _OWN: tuple[Kind, ...] = (
-    Spectra(), SpectralMaps(), Cospectra(), Transfer(), StructureFunctions(), Histograms(), JointHistograms(),
-    Strain(), Profiles(), Projections(), Lightcone(), Probes(), PythonOutput(), ParticleStatistics(),
-    PairCorrelation(), Trajectories(), Helicity(), ShellToShell(), Statistics(), FieldStatistics(),
-    Slices(), Render(),
-)  # fmt: skip
+    Spectra(),
+    SpectralMaps(),
+    Cospectra(),
+    Transfer(),
+    StructureFunctions(),
+    Histograms(),
+    JointHistograms(),
+    Strain(),
+    Profiles(),
+    Projections(),
+    Lightcone(),
+    Probes(),
+    PythonOutput(),
+    ParticleStatistics(),
+    PairCorrelation(),
+    Trajectories(),
+    Helicity(),
+    ShellToShell(),
+    Statistics(),
+    FieldStatistics(),
+    Slices(),
+    Render(),
+)
 KINDS = Registry[Kind]("simulator.outputs", {kind.name: kind for kind in _OWN}, _admitted)
 
 
 def requested(output: Any) -> Iterator[tuple[str, Kind, Any]]:
-    """The series that a run with the settings `output` writes: (file name, kind, settings of the series). The
-    settings of a series are None if only snapshots add rows."""
+    """The series that a run with the settings `output` writes: (file name, kind, settings of the
+    series). The settings of a series are None if only snapshots add rows."""
     for kind in KINDS.values():
         series = dict(kind.series(getattr(output, kind.name, None)))
         if kind.with_snapshots and not series and output.snapshots.index:
@@ -51,4 +79,13 @@ def requested(output: Any) -> Iterator[tuple[str, Kind, Any]]:
         yield from ((name, kind, settings) for name, settings in series.items())
 
 
-__all__ = ["Cadence", "Carried", "Curves", "Kind", "Measured", "SeriesCadence", "Subject", "Unsupported"]
+__all__ = [
+    "Cadence",
+    "Carried",
+    "Curves",
+    "Kind",
+    "Measured",
+    "SeriesCadence",
+    "Subject",
+    "Unsupported",
+]

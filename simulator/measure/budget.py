@@ -6,7 +6,9 @@ from simulator.physics.models import Fields, Force, Model
 from simulator.physics.models.model import Balance
 from simulator.spectral.arrays import Number
 
-RESIDUAL = "budget_residual"  # The name of the residual in the state's memory and in the diagnostics.
+RESIDUAL = (
+    "budget_residual"  # The name of the residual in the state's memory and in the diagnostics.
+)
 
 
 def injection(model: Model, fields: Fields, time: Number, force: Force | None) -> Number:
@@ -21,14 +23,20 @@ def budget(model: Model, fields: Fields, time: Number, force: Force | None) -> B
 
 
 def residual(before: Balance, after: Balance, dt: Number) -> Number:
-    """The `imbalance` of a step, with the mean of gain and of dissipation over both ends of the step."""
+    """The `imbalance` of a step, with the mean of gain and of dissipation over both ends of the
+    step."""
     change = (after.energy.astype(jnp.float64) - before.energy) / dt
-    return imbalance(change, (before.production + after.production) / 2, (before.dissipation + after.dissipation) / 2)
+    return imbalance(
+        change,
+        (before.production + after.production) / 2,
+        (before.dissipation + after.dissipation) / 2,
+    )
 
 
 def imbalance(change: Number, gained: Number | float, dissipation: Number) -> Number:
-    """dE/dt minus gain plus dissipation, divided by the dissipation; undivided if the dissipation is 0. With dE/dt of
-    the equations on this grid it is the error of the truncation of modes, without that of the time integration."""
+    """dE/dt minus gain plus dissipation, divided by the dissipation; undivided if the dissipation
+    is 0. With dE/dt of the equations on this grid it is the error of the truncation of modes,
+    without that of the time integration."""
     lost = dissipation.astype(jnp.float64)
     error = change.astype(jnp.float64) - gained + lost
     return jnp.where(lost > 0, error / jnp.where(lost > 0, lost, 1), error)

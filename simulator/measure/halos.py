@@ -1,4 +1,5 @@
-"""Halos of particles by friends of friends, cores of wave dark matter, and mass functions, on the host."""
+"""Halos of particles by friends of friends, cores of wave dark matter, and mass functions, on the
+host."""
 
 import math
 import os
@@ -16,18 +17,22 @@ from scipy.spatial import KDTree
 Columns = dict[str, np.ndarray]
 SLAB = 1 << 17  # Particles that a thread searches together; their list of pairs takes about 0.3 GB.
 OVERDENSITY = 200.0
-"""Mean density within a halo's radius over that of the box; of waves in an expanding box `virial_overdensity`."""
+"""Mean density within a halo's radius over that of the box; of waves in an expanding box
+`virial_overdensity`."""
 SHELLS = np.geomspace(0.1, 2, 13)  # Edges of the shells of profiles, in units of a halo's radius.
 SPHERE = 4 / 3 * math.pi
 
 
-def friends(position: np.ndarray, mass: np.ndarray, box: np.ndarray, reach: float, slab: int = SLAB) -> Any:
-    """The group (n,) of each particle, numbered from 0, and its crowding (n,): the mass within `reach` of it,
-    weighted by 1 - (d / reach)^2. `position` (n, 3) lies inside of the periodic box.
+def friends(
+    position: np.ndarray, mass: np.ndarray, box: np.ndarray, reach: float, slab: int = SLAB
+) -> Any:
+    """The group (n,) of each particle, numbered from 0, and its crowding (n,): the mass within
+    `reach` of it, weighted by 1 - (d / reach)^2. `position` (n, 3) lies inside of the periodic box.
 
-    Particles closer than `reach` are friends; a group is closed under friendship (Davis et al., Astrophys. J. 292,
-    371 (1985)). Threads search slabs of at most `slab` particles, each together with the particles up to `reach`
-    above it; groups of several slabs with a common particle are one, so the result does not depend on the slabs."""
+    Particles closer than `reach` are friends; a group is closed under friendship (Davis et al.,
+    Astrophys. J. 292, 371 (1985)). Threads search slabs of at most `slab` particles, each together
+    with the particles up to `reach` above it; groups of several slabs with a common particle are
+    one, so the result does not depend on the slabs."""
     n, length = len(position), box[0]
     order = np.argsort(position[:, 0], kind="stable")
     x = position[order, 0]
@@ -38,11 +43,15 @@ def friends(position: np.ndarray, mass: np.ndarray, box: np.ndarray, reach: floa
         beyond = min(first, np.searchsorted(x, top - length, side="right"))
         held = order[np.r_[first : max(last, np.searchsorted(x, top, side="right")), 0:beyond]]
         pairs = KDTree(position[held], boxsize=box).query_pairs(reach, output_type="ndarray")
-        i, j = pairs[pairs[:, 0] < own].T  # i < j; pairs of two particles above belong to another slab
+        i, j = pairs[
+            pairs[:, 0] < own
+        ].T  # i < j; pairs of two particles above belong to another slab
         ahead = np.mod(position[held[j], 0] - position[held[i], 0], length)
         i, j = (k[(j < own) | (ahead <= reach)] for k in (i, j))
         weight = 1 - (distances(position[held[i]], position[held[j]], box) / reach) ** 2
-        crowd = np.bincount(i, weight * mass[held[j]], len(held)) + np.bincount(j, weight * mass[held[i]], len(held))
+        crowd = np.bincount(i, weight * mass[held[j]], len(held)) + np.bincount(
+            j, weight * mass[held[i]], len(held)
+        )
         group = _groups(len(held), i, j)
         return held, held[np.unique(group, return_index=True)[1][group]], crowd
 
@@ -68,23 +77,29 @@ def _nearest(away: np.ndarray, box: np.ndarray) -> np.ndarray:
 def halos(
     particles: Mapping[str, np.ndarray], box: np.ndarray, linking: float = 0.2, members: int = 20
 ) -> tuple[Columns, np.ndarray]:
-    """The halos, from the heaviest on, and the ids of their members, one halo after the other. The distance of
-    friends is `linking` in units of the mean distance (V/N)^(1/3) of particles, `members` the least number in a halo.
+    """The halos, from the heaviest on, and the ids of their members, one halo after the other. The
+    distance of friends is `linking` in units of the mean distance (V/N)^(1/3) of particles,
+    `members` the least number in a halo.
 
-    `particles`: `id`, `mass` (n,), `position` and `velocity` (3, n) in any order. `id` of a halo is the smallest of
-    its members' and `mass` their mass, `position` that of its densest particle, `center_of_mass` and `velocity`
-    means, `spread` the velocity dispersion along one axis. `radius` is that of the sphere about `position` whose mean
-    density is `OVERDENSITY` times that of the box, `sphere_mass` the mass in it, and `profile` (halo, shell) the
-    density of all particles in `SHELLS`; they are nan where the density is nowhere so high."""
+    `particles`: `id`, `mass` (n,), `position` and `velocity` (3, n) in any order. `id` of a halo is
+    the smallest of its members' and `mass` their mass, `position` that of its densest particle,
+    `center_of_mass` and `velocity` means, `spread` the velocity dispersion along one axis. `radius`
+    is that of the sphere about `position` whose mean density is `OVERDENSITY` times that of the
+    box, `sphere_mass` the mass in it, and `profile` (halo, shell) the density of all particles in
+    `SHELLS`; they are nan where the density is nowhere so high."""
     sort = np.argsort(particles["id"])
     ids, mass = (np.asarray(particles[name])[sort] for name in ("id", "mass"))
-    position, velocity = (np.asarray(particles[name], float)[:, sort].T for name in ("position", "velocity"))
+    position, velocity = (
+        np.asarray(particles[name], float)[:, sort].T for name in ("position", "velocity")
+    )
     position = np.mod(position, box)
     position[position >= box] = 0  # the remainder of a tiny negative number is the box
     volume = float(np.prod(box))
     groups, crowding = friends(position, mass, box, linking * (volume / len(ids)) ** (1 / 3))
     held = np.flatnonzero(np.bincount(groups)[groups] >= members)
-    held = held[np.lexsort((crowding[held], groups[held]))]  # the densest member of each group is the last
+    held = held[
+        np.lexsort((crowding[held], groups[held]))
+    ]  # the densest member of each group is the last
     _, starts, number = np.unique(groups[held], return_index=True, return_counts=True)
     of = np.repeat(np.arange(len(starts)), number)
     peak, weight = position[held[starts + number - 1]], mass[held]
@@ -95,7 +110,9 @@ def halos(
 
     drift = mean(velocity[held])
     columns: Columns = {
-        "id": np.array([ids[held[a : a + n]].min() for a, n in zip(starts, number, strict=True)], np.int64),
+        "id": np.array(
+            [ids[held[a : a + n]].min() for a, n in zip(starts, number, strict=True)], np.int64
+        ),
         "number": number,
         "mass": np.bincount(of, weight, len(starts)),
         "position": peak,
@@ -110,14 +127,19 @@ def halos(
     return columns, np.concatenate([ids[:0], *own])
 
 
-def _spheres(position: np.ndarray, mass: np.ndarray, box: np.ndarray, found: Columns, density: float) -> Columns:
-    """`radius`, `sphere_mass` and `profile` of halos, in spheres of the mean `density` about their positions."""
+def _spheres(
+    position: np.ndarray, mass: np.ndarray, box: np.ndarray, found: Columns, density: float
+) -> Columns:
+    """`radius`, `sphere_mass` and `profile` of halos, in spheres of the mean `density` about their
+    positions."""
     tree = KDTree(position, boxsize=box)
     radius, inside = np.full((2, len(found["mass"])), np.nan)
     profile = np.full((len(radius), len(SHELLS) - 1), np.nan)
     for i, (centre, heavy) in enumerate(zip(found["position"], found["mass"], strict=True)):
         # The spheres of few halos hold more than twice the mass of the halo.
-        near = np.array(tree.query_ball_point(centre, SHELLS[-1] * (2 * heavy / (SPHERE * density)) ** (1 / 3)))
+        near = np.array(
+            tree.query_ball_point(centre, SHELLS[-1] * (2 * heavy / (SPHERE * density)) ** (1 / 3))
+        )
         away = distances(position[near], centre, box)
         order = np.argsort(away, kind="stable")
         held = np.cumsum(mass[near[order]])
@@ -130,72 +152,116 @@ def _spheres(position: np.ndarray, mass: np.ndarray, box: np.ndarray, found: Col
     return {"radius": radius, "sphere_mass": inside, "profile": profile}
 
 
-def cores(density: np.ndarray, box: np.ndarray, overdensity: float = OVERDENSITY, most: int = 1000) -> Columns:
-    """The cores of wave dark matter of a density (x, y, z), from the densest on, one in each halo, at most `most`.
+def cores(
+    density: np.ndarray, box: np.ndarray, overdensity: float = OVERDENSITY, most: int = 1000
+) -> Columns:
+    """The cores of wave dark matter of a density (x, y, z), from the densest on, one in each halo,
+    at most `most`.
 
-    `position`, `peak_density`; `core_radius`, at which the mean over directions is half of it; `core_mass` within
-    this radius; `radius` and `mass` of the sphere whose mean density is `overdensity` times that of the box (nan if
-    there is none). A core is a maximum above this density that lies in no halo, and not within three core radii, of a
-    denser one. Values between grid points are those of cubic splines."""
+    `position`, `peak_density`; `core_radius`, at which the mean over directions is half of it;
+    `core_mass` within this radius; `radius` and `mass` of the sphere whose mean density is
+    `overdensity` times that of the box (nan if there is none). A core is a maximum above this
+    density that lies in no halo, and not within three core radii, of a denser one. Values between
+    grid points are those of cubic splines."""
     mean, spacing = float(density.mean()), box / np.array(density.shape)
-    peaks = np.argwhere((density == maximum_filter(density, 3, mode="wrap")) & (density > overdensity * mean))
+    peaks = np.argwhere(
+        (density == maximum_filter(density, 3, mode="wrap")) & (density > overdensity * mean)
+    )
     peaks = peaks[np.argsort(-density[tuple(peaks.T)], kind="stable")] * spacing
     spline = spline_filter(density, 3, mode="grid-wrap")
     z = np.linspace(-1, 1, 193)[:-1] + 1 / 192  # a Fibonacci lattice on the sphere
     turn = np.arange(192) * math.pi * (3 - math.sqrt(5))
-    directions = np.stack([np.sqrt(1 - z**2) * np.cos(turn), np.sqrt(1 - z**2) * np.sin(turn), z], -1)
+    directions = np.stack(
+        [np.sqrt(1 - z**2) * np.cos(turn), np.sqrt(1 - z**2) * np.sin(turn), z], -1
+    )
     r = np.concatenate([[0], np.geomspace(min(spacing) / 8, min(box) / 2, 160)])
 
     def at(places: np.ndarray) -> np.ndarray:
-        return map_coordinates(spline, np.moveaxis(places / spacing, -1, 0), mode="grid-wrap", prefilter=False)
+        return map_coordinates(
+            spline, np.moveaxis(places / spacing, -1, 0), mode="grid-wrap", prefilter=False
+        )
 
     accurate = {"xatol": 1e-4 * min(spacing), "fatol": 1e-9 * float(density.max())}
     found, taken = list[tuple[float, ...]](), np.empty((0, 4))
     for peak in peaks:
         if len(found) == most or (distances(taken[:, :3], peak, box) < taken[:, 3]).any():
             continue
-        centre = minimize(lambda x: -float(at(x[None])[0]), peak, method="Nelder-Mead", options=accurate).x
+        centre = minimize(
+            lambda x: -float(at(x[None])[0]), peak, method="Nelder-Mead", options=accurate
+        ).x
         shells = at(centre + r[:, None, None] * directions).mean(1)
-        held = np.concatenate([[0], np.cumsum(SPHERE * (shells[1:] + shells[:-1]) / 2 * np.diff(r**3))])
+        held = np.concatenate(
+            [[0], np.cumsum(SPHERE * (shells[1:] + shells[:-1]) / 2 * np.diff(r**3))]
+        )
         half = int(np.argmax(shells < shells[0] / 2))
-        core = float(np.interp(-shells[0] / 2, -shells[: half + 1], r[: half + 1])) if half else math.nan
+        core = (
+            float(np.interp(-shells[0] / 2, -shells[: half + 1], r[: half + 1]))
+            if half
+            else math.nan
+        )
         last = int(np.argmin(held[1:] >= overdensity * mean * SPHERE * r[1:] ** 3))
         whole = (r[last], held[last]) if last else (math.nan, math.nan)
         found.append((*np.mod(centre, box), shells[0], core, np.interp(core, r, held), *whole))
         taken = np.vstack([taken, [*centre, np.nanmax([3 * core, whole[0], 0])]])
-    names = [f"position_{a}" for a in "xyz"] + ["peak_density", "core_radius", "core_mass", "radius", "mass"]
-    return {"id": np.arange(len(found)), **dict(zip(names, np.reshape(found, (-1, len(names))).T, strict=True))}
+    names = [f"position_{a}" for a in "xyz"] + [
+        "peak_density",
+        "core_radius",
+        "core_mass",
+        "radius",
+        "mass",
+    ]
+    return {
+        "id": np.arange(len(found)),
+        **dict(zip(names, np.reshape(found, (-1, len(names))).T, strict=True)),
+    }
 
 
 def virial_overdensity(matter: float) -> float:
-    """Mean density of a virialised halo over that of matter in a flat universe with Omega_m(z) = `matter`: Bryan &
-    Norman, Astrophys. J. 495, 80 (1998), equation 6."""
+    """Mean density of a virialised halo over that of matter in a flat universe with Omega_m(z) =
+    `matter`: Bryan & Norman, Astrophys. J. 495, 80 (1998), equation 6."""
     return (18 * math.pi**2 + 82 * (matter - 1) - 39 * (matter - 1) ** 2) / matter
 
 
 def expected_core_mass(
     halo: np.ndarray, a: float, matter: tuple[float, float], density: float, unit: float
 ) -> np.ndarray:
-    """Mass within the core radius in halos of these masses at the scale factor a: Schive et al., Phys. Rev. Lett.
-    113, 261302 (2014), equation 6. `matter`: Omega_m at a and today, `density`: the comoving mean, `unit`: the area
-    hbar / (m H0). They give the least mass of a halo, which is 4.4e7 (m c^2 / 1e-22 eV)^(-3/2) solar masses there."""
+    """Mass within the core radius in halos of these masses at the scale factor a: Schive et al.,
+    Phys. Rev. Lett. 113, 261302 (2014), equation 6. `matter`: Omega_m at a and today, `density`:
+    the comoving mean, `unit`: the area hbar / (m H0). They give the least mass of a halo, which is
+    4.4e7 (m c^2 / 1e-22 eV)^(-3/2) solar masses there."""
     now, today = map(virial_overdensity, matter)
     least = (today / 375) ** 0.25 * 32 * math.pi * density * unit**1.5 * matter[1] ** -0.75
     return 0.25 * a**-0.5 * (now / today) ** (1 / 6) * (halo / least) ** (1 / 3) * least
 
 
-def fitted_mass_functions(density: float, deviation: Callable[[float], float], mass: np.ndarray) -> Columns:
-    """dn/dlnM = f(sigma) density / M |dln sigma / dln M| at rising masses (n,), for Press & Schechter (1974), Sheth &
-    Tormen (1999) and Watson et al. (2013). `deviation(R)` is the standard deviation sigma of the linear contrast in
-    spheres of radius R, `density` the mean.
+def fitted_mass_functions(
+    density: float, deviation: Callable[[float], float], mass: np.ndarray
+) -> Columns:
+    """dn/dlnM = f(sigma) density / M |dln sigma / dln M| at rising masses (n,), for Press &
+    Schechter (1974), Sheth & Tormen (1999) and Watson et al. (2013). `deviation(R)` is the standard
+    deviation sigma of the linear contrast in spheres of radius R, `density` the mean.
 
-    The last is a fit to halos of friends of friends with the linking length 0.2, Mon. Not. R. Astron. Soc. 433, 1230,
-    and nan outside of its range -0.55 < ln(1/sigma) < 1.31."""
+    The last is a fit to halos of friends of friends with the linking length 0.2, Mon. Not. R.
+    Astron. Soc. 433, 1230, and nan outside of its range -0.55 < ln(1/sigma) < 1.31."""
     s = np.array([deviation(float(r)) for r in np.cbrt(mass / (SPHERE * density))])
     nu = 1.686 / s
-    sheth = 0.3222 * nu * math.sqrt(1.414 / math.pi) * (1 + (0.707 * nu**2) ** -0.3) * np.exp(-0.3535 * nu**2)
-    watson = np.where(abs(np.log(s) + 0.38) < 0.93, 0.282 * ((1.406 / s) ** 2.163 + 1) * np.exp(-1.21 / s**2), np.nan)
+    sheth = (
+        0.3222
+        * nu
+        * math.sqrt(1.414 / math.pi)
+        * (1 + (0.707 * nu**2) ** -0.3)
+        * np.exp(-0.3535 * nu**2)
+    )
+    watson = np.where(
+        abs(np.log(s) + 0.38) < 0.93,
+        0.282 * ((1.406 / s) ** 2.163 + 1) * np.exp(-1.21 / s**2),
+        np.nan,
+    )
     press = math.sqrt(2 / math.pi) * nu * np.exp(-(nu**2) / 2)
     fits = {"press_schechter": press, "sheth_tormen": sheth, "watson": watson}
     slope = abs(np.gradient(np.log(s), np.log(mass)))
-    return {"mass": mass, "sigma": s, **{name: f * density / mass * slope for name, f in fits.items()}}
+    return {
+        "mass": mass,
+        "sigma": s,
+        **{name: f * density / mass * slope for name, f in fits.items()},
+    }

@@ -1,5 +1,5 @@
-"""Probability densities of fields, their gradients and the logarithm of mass densities, and of pairs of quantities:
-histograms.h5 and joint_histograms.h5."""
+"""Probability densities of fields, their gradients and the logarithm of mass densities, and of
+pairs of quantities: histograms.h5 and joint_histograms.h5."""
 
 from __future__ import annotations
 
@@ -10,8 +10,25 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, binned, rising
-from simulator.measure.lazy import Number, PhysicalScalar, SpectralVector, jax, jnp, models, operators, spectral
+from simulator.measure.kind import (
+    Kind,
+    Measured,
+    SeriesCadence,
+    Subject,
+    Unsupported,
+    binned,
+    rising,
+)
+from simulator.measure.lazy import (
+    Number,
+    PhysicalScalar,
+    SpectralVector,
+    jax,
+    jnp,
+    models,
+    operators,
+    spectral,
+)
 from simulator.measure.profiles import Densities, densities
 from simulator.measure.slices import check_scalar
 from simulator.measure.transfer import check_flow
@@ -50,16 +67,23 @@ class Histograms(Kind):
 
 
 def histograms(
-    transform: spectral.Transform, components: Mapping[str, tuple[int, ...]], bins: int, reach: float
+    transform: spectral.Transform,
+    components: Mapping[str, tuple[int, ...]],
+    bins: int,
+    reach: float,
 ) -> Measured:
-    """`NAME` (sigma,): probability density of a quantity as a function of its deviation from the mean, in standard
-    deviations. The histogram of a vector counts all components, each about its own mean; `NAME_deviation` is the root
-    of the mean of their variances. Values beyond +-reach deviations are not counted.
+    """`NAME` (sigma,): probability density of a quantity as a function of its deviation from the
+    mean, in standard deviations. The histogram of a vector counts all components, each about its
+    own mean; `NAME_deviation` is the root of the mean of their variances. Values beyond +-reach
+    deviations are not counted.
 
-    Quantities: every field of the model; for scalars also the gradient (`NAME_gradient`); for vectors also the curl
-    (`vorticity`, `current`); for the velocity also `longitudinal_gradient` and `transverse_gradient`."""
+    Quantities: every field of the model; for scalars also the gradient (`NAME_gradient`); for
+    vectors also the curl (`vorticity`, `current`); for the velocity also `longitudinal_gradient`
+    and `transverse_gradient`."""
     layout, physical = transform.layout, transform.physical
-    count = physical.summed(lambda v: (binned(v * bins, bins),), [physical.spec_of(4)], name="histogram")
+    count = physical.summed(
+        lambda v: (binned(v * bins, bins),), [physical.spec_of(4)], name="histogram"
+    )
     quantities: dict[str, Callable[[models.Fields], jax.Array]] = {}
 
     def vector(field: jax.Array) -> jax.Array:
@@ -79,7 +103,9 @@ def histograms(
     if "velocity" in components:
         axes = range(len(transform.grid.axes))
         quantities["longitudinal_gradient"] = partial(derivatives, pairs=[(i, i) for i in axes])
-        quantities["transverse_gradient"] = partial(derivatives, pairs=[(i, j) for i in axes for j in axes if i != j])
+        quantities["transverse_gradient"] = partial(
+            derivatives, pairs=[(i, j) for i in axes for j in axes if i != j]
+        )
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         row = {}
@@ -101,10 +127,12 @@ def histograms(
 _CURLS = {"velocity": "vorticity", "magnetic": "current"}
 
 
-def log_densities(transform: spectral.Transform, given: Densities, bins: int, reach: tuple[float, float]) -> Measured:
-    """`log_NAME` (contrast,): fraction of the volume per decade of density, as a function of log10 of the density
-    over its mean; `log_NAME_mass`: fraction of the mass. Points are not counted where the density is not positive or
-    log10 lies outside of `reach`."""
+def log_densities(
+    transform: spectral.Transform, given: Densities, bins: int, reach: tuple[float, float]
+) -> Measured:
+    """`log_NAME` (contrast,): fraction of the volume per decade of density, as a function of log10
+    of the density over its mean; `log_NAME_mass`: fraction of the mass. Points are not counted
+    where the density is not positive or log10 lies outside of `reach`."""
     grid, physical = transform.grid, transform.physical
     low, width = reach[0], (reach[1] - reach[0]) / bins
 
@@ -128,22 +156,25 @@ def log_densities(transform: spectral.Transform, given: Densities, bins: int, re
 
 
 class JointHistogramSettings(SeriesCadence):
-    pairs: Annotated[tuple[tuple[str, str], ...], Field(min_length=1, max_length=20)] = (("R", "Q"),)
+    pairs: Annotated[tuple[tuple[str, str], ...], Field(min_length=1, max_length=20)] = (
+        ("R", "Q"),
+    )
     """Pairs of quantities: scalar fields, or Q and R, the invariants of the velocity gradient."""
     bins: Annotated[Integer, Field(ge=2, le=1000)] = 100
     """Number of bins along each axis."""
     range: Ratio = 10.0
-    """The histograms extend by this many units to both sides; a scalar field's unit is its standard deviation."""
+    """The histograms extend by this many units to both sides; a scalar field's unit is its standard
+    deviation."""
 
 
 class JointHistograms(Kind):
-    """`A_B` (first, second): probability density of the quantities A and B of each pair. Quantities are scalar
-    fields, in standard deviations from their means, and `Q` and `R`, in units of <omega^2> / 4 and its power 3/2.
-    Values beyond +-reach units are not counted.
+    """`A_B` (first, second): probability density of the quantities A and B of each pair. Quantities
+    are scalar fields, in standard deviations from their means, and `Q` and `R`, in units of
+    <omega^2> / 4 and its power 3/2. Values beyond +-reach units are not counted.
 
-    `B_given_A` (first) and `A_given_B` (second): the mean of one quantity over the points where the other is in a
-    bin, nan for bins without points. These means, and the mean `A_mean` and the unit `A_scale` of every quantity, are
-    in the run's units."""
+    `B_given_A` (first) and `A_given_B` (second): the mean of one quantity over the points where the
+    other is in a bin, nan for bins without points. These means, and the mean `A_mean` and the unit
+    `A_scale` of every quantity, are in the run's units."""
 
     name = "joint_histograms"
     description = (
@@ -155,17 +186,24 @@ class JointHistograms(Kind):
     def measured(self, subject: Subject, settings: JointHistogramSettings) -> Measured:
         for number, pair in enumerate(settings.pairs):
             if pair in settings.pairs[:number] or pair[0] == pair[1]:
-                raise Unsupported(f"{pair[0]}, {pair[1]} repeats a name or a pair", key=f"pairs.{number}")
+                raise Unsupported(
+                    f"{pair[0]}, {pair[1]} repeats a name or a pair", key=f"pairs.{number}"
+                )
             for name in pair:
                 if name in INVARIANTS:
                     check_flow(subject)
                     if subject.transform.grid.planar:
                         raise Unsupported(
-                            "Q and R are invariants of gradients in three dimensions; name scalar fields", "pairs"
+                            "Q and R are invariants of gradients in three dimensions; name scalar fields",
+                            "pairs",
                         )
                 else:
                     check_scalar(name, subject, key=f"pairs.{number}")
-        model, transform, physical = subject.model, subject.model.transform, subject.model.transform.physical
+        model, transform, physical = (
+            subject.model,
+            subject.model.transform,
+            subject.model.transform.physical,
+        )
         pairs, bins, reach = settings.pairs, settings.bins, settings.range
         names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
         area = (2 * reach / bins) ** 2
@@ -174,7 +212,9 @@ class JointHistograms(Kind):
             """Counts (bins, bins) of points by their places along both axes, in bins."""
             a, b = jnp.floor(first), jnp.floor(second)
             inside = (a >= 0) & (a < bins) & (b >= 0) & (b < bins)
-            return (binned(jnp.where(inside, a * bins + b, jnp.inf), bins * bins).reshape(bins, bins),)
+            return (
+                binned(jnp.where(inside, a * bins + b, jnp.inf), bins * bins).reshape(bins, bins),
+            )
 
         def average(place, values):
             """The number of points in each bin (bins,), and the sum of their `values` (bins,)."""
@@ -184,9 +224,14 @@ class JointHistograms(Kind):
         averaging = physical.summed(average, [physical.spec] * 2, 2, name="conditional_mean")
 
         def place(quantity: _Quantity) -> jax.Array:
-            """The place of each point along the axis, in bins: 0 to `bins` within the reach, infinite in padding."""
-            units = (quantity.values - quantity.centre) / jnp.where(quantity.scale > 0, quantity.scale, 1)
-            return physical.constrain(jnp.where(physical.inside(), (units / reach + 1) / 2 * bins, jnp.inf))
+            """The place of each point along the axis, in bins: 0 to `bins` within the reach,
+            infinite in padding."""
+            units = (quantity.values - quantity.centre) / jnp.where(
+                quantity.scale > 0, quantity.scale, 1
+            )
+            return physical.constrain(
+                jnp.where(physical.inside(), (units / reach + 1) / 2 * bins, jnp.inf)
+            )
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             quantities, row = _quantities(model, names, state.fields), {}
@@ -196,7 +241,9 @@ class JointHistograms(Kind):
                 for name, given in ((second, first), (first, second)):
                     values = physical.constrain(quantities[name].values)
                     points, sums = averaging(place(quantities[given]), values)
-                    row[f"{name}_given_{given}"] = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
+                    row[f"{name}_given_{given}"] = jnp.where(
+                        points > 0, sums / jnp.maximum(points, 1), jnp.nan
+                    )
             for name in names:
                 row[f"{name}_mean"] = physical.mean(quantities[name].values)
                 row[f"{name}_scale"] = quantities[name].scale
@@ -222,17 +269,29 @@ class _Quantity(NamedTuple):
     scale: Number
 
 
-def invariants(transform: spectral.Transform, velocity: SpectralVector) -> dict[str, PhysicalScalar]:
-    """Values on the grid of Q = -A_ij A_ji / 2 and R = -det A with A_ij = du_i/dx_j of a velocity without divergence
-    (Chong, Perry and Cantwell 1990, Phys. Fluids A 2, 765)."""
+def invariants(
+    transform: spectral.Transform, velocity: SpectralVector
+) -> dict[str, PhysicalScalar]:
+    """Values on the grid of Q = -A_ij A_ji / 2 and R = -det A with A_ij = du_i/dx_j of a velocity
+    without divergence (Chong, Perry and Cantwell 1990, Phys. Fluids A 2, 765)."""
     k = transform.layout.wavenumbers(velocity.real.dtype)
-    a = [transform.inverse(jnp.stack([1j * k[j] * velocity[i] for j in range(3)])) for i in range(3)]
+    a = [
+        transform.inverse(jnp.stack([1j * k[j] * velocity[i] for j in range(3)])) for i in range(3)
+    ]
     q = -0.5 * sum(a[i][j] * a[j][i] for i in range(3) for j in range(3))
-    cofactors = [a[1][(j + 1) % 3] * a[2][(j + 2) % 3] - a[1][(j + 2) % 3] * a[2][(j + 1) % 3] for j in range(3)]
-    return {"Q": jnp.asarray(q), "R": -(a[0][0] * cofactors[0] + a[0][1] * cofactors[1] + a[0][2] * cofactors[2])}
+    cofactors = [
+        a[1][(j + 1) % 3] * a[2][(j + 2) % 3] - a[1][(j + 2) % 3] * a[2][(j + 1) % 3]
+        for j in range(3)
+    ]
+    return {
+        "Q": jnp.asarray(q),
+        "R": -(a[0][0] * cofactors[0] + a[0][1] * cofactors[1] + a[0][2] * cofactors[2]),
+    }
 
 
-def _quantities(model: models.Model, names: Sequence[str], fields: models.Fields) -> dict[str, _Quantity]:
+def _quantities(
+    model: models.Model, names: Sequence[str], fields: models.Fields
+) -> dict[str, _Quantity]:
     """Number fields with their means and standard deviations, Q and R with their units."""
     transform, physical, found = model.transform, model.transform.physical, {}
     if set(names) & set(INVARIANTS):

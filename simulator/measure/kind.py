@@ -1,4 +1,5 @@
-"""The contract of a kind of series: one file defines its settings, its measurement, its storage and its pictures."""
+"""The contract of a kind of series: one file defines its settings, its measurement, its storage and
+its pictures."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def _in_order(times: tuple[float, ...]) -> tuple[float, ...]:
 
 
 Times = Annotated[
-    Annotated[Moment, Tag("interval")] | Annotated[tuple[Moment, ...], AfterValidator(_in_order), Tag("times")],
+    Annotated[Moment, Tag("interval")]
+    | Annotated[tuple[Moment, ...], AfterValidator(_in_order), Tag("times")],
     Discriminator(lambda value: "times" if isinstance(value, list | tuple) else "interval"),
 ]
 
@@ -33,8 +35,8 @@ class Cadence(Settings):
     """The schedule of an output. If several keys are set, the output is due by each of them."""
 
     every: Times | None = None
-    """Interval in simulation time, or a list of times; in an expanding box also {redshift: [9, 3, 0]} or
-    {scale_factor: [0.1, 0.25, 1]}."""
+    """Interval in simulation time, or a list of times; in an expanding box also {redshift: [9, 3,
+    0]} or {scale_factor: [0.1, 0.25, 1]}."""
     every_steps: Count | None = None
     """Interval in steps."""
     every_wall: Seconds | None = None
@@ -46,19 +48,26 @@ class Cadence(Settings):
 
 
 class SeriesCadence(Cadence):
-    """The schedule of a series. A row is taken after the first step that reaches or passes the time of the row."""
+    """The schedule of a series. A row is taken after the first step that reaches or passes the time
+    of the row."""
 
-    with_snapshots: ClassVar[bool] = False  # Whether snapshots add rows, so that no interval is needed.
+    with_snapshots: ClassVar[bool] = (
+        False  # Whether snapshots add rows, so that no interval is needed.
+    )
 
     align: Flag = False
-    """Shorten steps so that rows due by simulation time are taken at exactly the time when they are due."""
+    """Shorten steps so that rows due by simulation time are taken at exactly the time when they are
+    due."""
 
     @model_validator(mode="after")
     def _some_cadence(self) -> Self:
         if not self.given and not self.with_snapshots:
             raise wrong("", "has no interval; give every, every_steps or every_wall")
         if self.align and self.every is None:
-            raise wrong("align", "applies to rows due by simulation time; give every too, or leave align out")
+            raise wrong(
+                "align",
+                "applies to rows due by simulation time; give every too, or leave align out",
+            )
         return self
 
 
@@ -73,9 +82,12 @@ def distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def rising(ends: tuple[float, float]) -> tuple[float, float]:
-    """Refuses an interval whose first end is not smaller than its second; for fields of settings."""
+    """Refuses an interval whose first end is not smaller than its second; for fields of
+    settings."""
     if ends[0] >= ends[1]:
-        raise ValueError(f"[{ends[0]:g}, {ends[1]:g}] is not increasing; the smaller end comes first")
+        raise ValueError(
+            f"[{ends[0]:g}, {ends[1]:g}] is not increasing; the smaller end comes first"
+        )
     return ends
 
 
@@ -84,7 +96,8 @@ Lengths = Annotated[tuple[Positive, Positive], AfterValidator(rising)]
 
 
 class Unsupported(Exception):
-    """The run's model or settings do not allow this kind of output. `key` is relative to the kind's block."""
+    """The run's model or settings do not allow this kind of output. `key` is relative to the kind's
+    block."""
 
     def __init__(self, message: str, key: str = "", *, of_model: bool = True):
         """`of_model`: without a key the message ends with "which MODEL does not have"."""
@@ -99,15 +112,21 @@ class ParticleSubject:
     populations: lazy.Populations  # All particles, by name.
     swarm: lazy.Swarm  # The particles that move with a fluid.
     motion: Callable[
-        [models.State], Callable[[str, lazy.ParticleSet], tuple[lazy.ParticleVectors, lazy.ParticleVectors]]
+        [models.State],
+        Callable[[str, lazy.ParticleSet], tuple[lazy.ParticleVectors, lazy.ParticleVectors]],
     ]
-    """`motion(state)(species, particles)` gives the velocity and the acceleration of particles of a species."""
+    """`motion(state)(species, particles)` gives the velocity and the acceleration of particles of a
+    species."""
     sampled: Callable[[models.State, str, tuple[str, ...]], dict[str, jax.Array]]
-    """`sampled(state, species, quantities)` gives the records `fluid_velocity` and so on of particles in a fluid."""
-    quantities: tuple[str, ...]  # The quantities of the fluid that `sampled` can interpolate to the particles.
+    """`sampled(state, species, quantities)` gives the records `fluid_velocity` and so on of
+    particles in a fluid."""
+    quantities: tuple[
+        str, ...
+    ]  # The quantities of the fluid that `sampled` can interpolate to the particles.
 
     def species(self, asked: tuple[str, ...] | None) -> tuple[str, ...]:
-        """The species to measure: `asked`, the value of a setting, or all for None. Refuses unknown names."""
+        """The species to measure: `asked`, the value of a setting, or all for None. Refuses unknown
+        names."""
         self.check(asked or (), self.populations, "particles")
         return asked or tuple(self.populations)
 
@@ -119,8 +138,8 @@ class ParticleSubject:
 
 @dataclass(frozen=True)
 class Subject:
-    """The subject of a measurement: a model on its transform, `template` with the shapes and types of its state, and
-    `files`, which opens the files of the configuration."""
+    """The subject of a measurement: a model on its transform, `template` with the shapes and types
+    of its state, and `files`, which opens the files of the configuration."""
 
     model: models.Model
     transform: spectral.Transform
@@ -132,7 +151,9 @@ class Subject:
     def particles(self) -> ParticleSubject:
         """The particles. Raises Unsupported if there are none."""
         if self.carried is None:
-            raise Unsupported("there are no particles; define some in the block `particles`", of_model=False)
+            raise Unsupported(
+                "there are no particles; define some in the block `particles`", of_model=False
+            )
         return self.carried
 
     def names(self, function: Callable[[models.Fields], Mapping[str, Any]]) -> tuple[str, ...]:
@@ -142,9 +163,10 @@ class Subject:
 
 @dataclass(frozen=True)
 class Curves:
-    """The drawing of one-dimensional variables of a series: one figure per variable with curves at up to six times.
-    `title` labels a variable's axis (default: its name in words), `coordinates` a coordinate's axis; both may be
-    mathematical text. `log` names the logarithmic axes: "", "x", "y" or "xy"."""
+    """The drawing of one-dimensional variables of a series: one figure per variable with curves at
+    up to six times. `title` labels a variable's axis (default: its name in words), `coordinates` a
+    coordinate's axis; both may be mathematical text. `log` names the logarithmic axes: "", "x", "y"
+    or "xy"."""
 
     title: Callable[[str], str] | None = None
     coordinates: Mapping[str, str] | None = None
@@ -154,19 +176,23 @@ class Curves:
 class Kind:
     """One kind of series: a file RUN/NAME.h5 with a row of arrays for each time at which it is due.
 
-    A kind is an instance in `simulator.measure.KINDS`, or a class or instance that an installed package declares
-    as an entry point of `simulator.outputs`. Its module must not import JAX at the top, because configurations are
-    read and pictures drawn without it; `measured` does the imports."""
+    A kind is an instance in `simulator.measure.KINDS`, or a class or instance that an installed
+    package declares as an entry point of `simulator.outputs`. Its module must not import JAX at the
+    top, because configurations are read and pictures drawn without it; `measured` does the
+    imports."""
 
     name: ClassVar[str]  # The key `output.NAME`, and the file NAME.h5.
     description: ClassVar[str]  # One line for the reference of keys.
     Settings: ClassVar[type[SeriesCadence]] = SeriesCadence
     default: ClassVar[SeriesCadence | None] = None
-    """The settings of a run without the key; None: the series is written only if the key is given."""
-    with_snapshots: ClassVar[bool] = False  # Whether every snapshot adds a row, even without the key.
+    """The settings of a run without the key; None: the series is written only if the key is
+    given."""
+    with_snapshots: ClassVar[bool] = (
+        False  # Whether every snapshot adds a row, even without the key.
+    )
     frequent: ClassVar[bool] = False
-    """Whether rows are small and many: rows then wait in memory and are written together, about every ten seconds and
-    before each checkpoint."""
+    """Whether rows are small and many: rows then wait in memory and are written together, about
+    every ten seconds and before each checkpoint."""
     curves: ClassVar[Curves] = Curves()  # The drawing of variables without registered pictures.
 
     @property
@@ -185,16 +211,16 @@ class Kind:
         raise NotImplementedError
 
     def pictures(self, series: Any, labels: Any) -> Iterator[tuple[str, Callable[[], Any]]] | None:
-        """Pictures of a `SeriesReader` that `curves` cannot describe, as (file name without its ending, function that
-        builds a matplotlib Figure); None to use `curves`. For kinds of other packages, whose modules may import
-        `simulator.show`."""
+        """Pictures of a `SeriesReader` that `curves` cannot describe, as (file name without its
+        ending, function that builds a matplotlib Figure); None to use `curves`. For kinds of other
+        packages, whose modules may import `simulator.show`."""
         return None
 
 
 @dataclass(frozen=True)
 class Carried:
-    """Arrays that a series carries from row to row, such as sums over time. They stay on the devices and are part of
-    every checkpoint. `begin` and `update` can be compiled.
+    """Arrays that a series carries from row to row, such as sums over time. They stay on the
+    devices and are part of every checkpoint. `begin` and `update` can be compiled.
 
     If an earlier start of the run did not write the series, the arrays begin at the next row."""
 
@@ -202,23 +228,25 @@ class Carried:
     update: Callable[[models.State, Mapping[str, jax.Array]], dict[str, jax.Array]]
     """The arrays after adding a state; called whenever a row is due, before the row is computed."""
     places: Mapping[str, spectral.Layout | PhysicalLayout] = field(default_factory=dict)
-    """Layouts of the arrays whose last three axes are modes or grid points; all others are small and replicated."""
+    """Layouts of the arrays whose last three axes are modes or grid points; all others are small
+    and replicated."""
     fields: Callable[[Mapping[str, jax.Array]], dict[str, jax.Array]] | None = None
-    """Computes from the arrays the fields (..., x, y, z) that snapshots hold beside the model's; is compiled."""
+    """Computes from the arrays the fields (..., x, y, z) that snapshots hold beside the model's; is
+    compiled."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The content of a row and its computation. `compute(state)`, with `carried` `compute(state, arrays)`, returns
-    all `variables` with the shapes of their dimensions and can be compiled."""
+    """The content of a row and its computation. `compute(state)`, with `carried` `compute(state,
+    arrays)`, returns all `variables` with the shapes of their dimensions and can be compiled."""
 
     coordinates: Mapping[str, np.ndarray]
     variables: Mapping[str, tuple[str, ...]]  # The dimensions of each variable.
     compute: Callable[..., dict[str, jax.Array]]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     beside: Callable[[], Mapping[str, tuple[str, np.ndarray]]] = dict
-    """Gives further arrays along a coordinate, stored once: name to (coordinate, values). All processes have to call
-    this function."""
+    """Gives further arrays along a coordinate, stored once: name to (coordinate, values). All
+    processes have to call this function."""
     carried: Carried | None = None
     finish: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]] = lambda row: row
     """Makes the variables from what `compute` returns, on the host of process 0."""
@@ -240,26 +268,35 @@ class Measured:
 
 
 def following(state: models.State, row: Mapping[str, jax.Array]) -> models.State:
-    """The state, with a data dependence that keeps its arrays from being sent to other devices before `row` is
-    computed. Exchanges of one program that do not depend on each other may start in a different order on each
-    process, and the processes then wait for one another for ever."""
+    """The state, with a data dependence that keeps its arrays from being sent to other devices
+    before `row` is computed. Exchanges of one program that do not depend on each other may start in
+    a different order on each process, and the processes then wait for one another for ever."""
     first = next(iter(row.values()))
 
     def later(array: jax.Array) -> jax.Array:
         return after(array, first) if jnp.issubdtype(array.dtype, jnp.inexact) else array
 
-    return replace(state, fields=jax.tree.map(later, state.fields), particles=jax.tree.map(later, state.particles))
+    return replace(
+        state,
+        fields=jax.tree.map(later, state.fields),
+        particles=jax.tree.map(later, state.particles),
+    )
 
 
 def in_shells(
-    layout: spectral.Layout, names: Iterable[str], compute: Callable[[models.State], dict[str, jax.Array]]
+    layout: spectral.Layout,
+    names: Iterable[str],
+    compute: Callable[[models.State], dict[str, jax.Array]],
 ) -> Measured:
-    """Shell spectra as functions of the shells' wavenumbers `k`, with the number of `modes` in each shell and the
-    mean wavenumber `k_mean` of these modes."""
+    """Shell spectra as functions of the shells' wavenumbers `k`, with the number of `modes` in each
+    shell and the mean wavenumber `k_mean` of these modes."""
 
     def beside() -> dict[str, tuple[str, np.ndarray]]:
         modes, mean = layout.once(layout.shell_modes)
-        return {"modes": ("k", np.asarray(modes).astype(np.int64)), "k_mean": ("k", np.asarray(mean))}
+        return {
+            "modes": ("k", np.asarray(modes).astype(np.int64)),
+            "k_mean": ("k", np.asarray(mean)),
+        }
 
     variables = {name: ("k",) for name in names}
     width = {"shell_width": layout.shell_width}

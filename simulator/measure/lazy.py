@@ -1,4 +1,5 @@
-"""JAX, and modules that import JAX, imported at their first use: runs are described, read and drawn without JAX."""
+"""JAX, and modules that import JAX, imported at their first use: runs are described, read and drawn
+without JAX."""
 # ruff: noqa: F401
 
 import ast
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 else:
 
     class _Lazy:
-        """Stands for a module or an object in a module, and imports the module at its use. The names are those of the
-        imports above, read from this file."""
+        """Stands for a module or an object in a module, and imports the module at its use. The
+        names are those of the imports above, read from this file."""
 
         def __init__(self, module: str, name: str = "") -> None:
             self._module, self._name = module, name
@@ -49,8 +50,14 @@ else:
         def __call__(self, *arguments: Any, **named: Any) -> Any:
             return self._object()(*arguments, **named)
 
-    _names = next(block for block in ast.parse(Path(__file__).read_text()).body if isinstance(block, ast.If))
+    _names = next(
+        block for block in ast.parse(Path(__file__).read_text()).body if isinstance(block, ast.If)
+    )
     for _line in _names.body:
         for _name in _line.names:
-            _proxy = _Lazy(_name.name) if isinstance(_line, ast.Import) else _Lazy(_line.module, _name.name)
+            _proxy = (
+                _Lazy(_name.name)
+                if isinstance(_line, ast.Import)
+                else _Lazy(_line.module, _name.name)
+            )
             globals()[_name.asname or _name.name] = _proxy

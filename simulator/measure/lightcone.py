@@ -1,4 +1,5 @@
-"""Matter where it crosses the past light cone of a distant observer, projected along z: lightcone.h5."""
+"""Matter where it crosses the past light cone of a distant observer, projected along z:
+lightcone.h5."""
 
 from __future__ import annotations
 
@@ -27,21 +28,32 @@ class Lightcone(Kind):
     Settings = LightconeSettings
 
     def measured(self, subject: Subject, settings: LightconeSettings) -> Measured:
-        """`NAME_density/xy`: comoving surface density of the particles that cross the light cone between the previous
-        row and this one, from the comoving distance `farthest` to `nearest`; 0 up to the first time of a list.
+        """`NAME_density/xy`: comoving surface density of the particles that cross the light cone
+        between the previous row and this one, from the comoving distance `farthest` to `nearest`; 0
+        up to the first time of a list.
 
-        Particles cross where their drift from the row's place with the row's velocity meets the plane z = observer +
-        c int_tau a d tau', or an image: off by the acceleration times the square of the time between rows, over 2."""
+        Particles cross where their drift from the row's place with the row's velocity meets the
+        plane z = observer + c int_tau a d tau', or an image: off by the acceleration times the
+        square of the time between rows, over 2."""
         model, background, grid = subject.model, subject.model.background, subject.transform.grid
         if not model.populations or background is None:
-            raise Unsupported("needs particles that are matter, in an expanding box", of_model=False)
-        light = settings.speed_of_light or (LIGHT if model.settings.units != "dimensionless" else 0.0)
+            raise Unsupported(
+                "needs particles that are matter, in an expanding box", of_model=False
+            )
+        light = settings.speed_of_light or (
+            LIGHT if model.settings.units != "dimensionless" else 0.0
+        )
         if not light:
             raise Unsupported("is required, because the run has no units", "speed_of_light")
-        limits = settings.every[0] if isinstance(settings.every, tuple) else 0.0, background.time_of(1.0)
+        limits = (
+            settings.every[0] if isinstance(settings.every, tuple) else 0.0,
+            background.time_of(1.0),
+        )
 
         def cone(time: jax.Array) -> tuple[jax.Array, jax.Array]:
-            return settings.observer + light * background.distance(time), light * background.scale_factor(time)
+            return settings.observer + light * background.distance(
+                time
+            ), light * background.scale_factor(time)
 
         def compute(state: models.State, times: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
             ends = jnp.clip(jnp.stack([times["begin"], times["end"]]), *limits)
@@ -49,21 +61,35 @@ class Lightcone(Kind):
             row["farthest"], row["nearest"] = cone(ends)[0] - settings.observer
             for name, population in model.populations.items():
                 particles = state.particles[name]
-                row[f"{name}_density/xy"] = crossed(particles, population.domain, cone, state.time, ends)
+                row[f"{name}_density/xy"] = crossed(
+                    particles, population.domain, cone, state.time, ends
+                )
             return row
 
         def update(state: models.State, times: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-            return {"begin": jnp.where(times["end"] < 0, state.time, times["end"]), "end": state.time}
+            return {
+                "begin": jnp.where(times["end"] < 0, state.time, times["end"]),
+                "end": state.time,
+            }
 
         carried = Carried(lambda: dict.fromkeys(("begin", "end"), jnp.float64(-1)), update)
-        places = {a: np.arange(n) * h for a, n, h in zip("xy", grid.shape, grid.spacing, strict=False)}
-        variables: Any = dict.fromkeys((f"{name}_density/xy" for name in model.populations), ("x", "y"))
-        return Measured(places, {**variables, "farthest": (), "nearest": ()}, compute, carried=carried)
+        places = {
+            a: np.arange(n) * h for a, n, h in zip("xy", grid.shape, grid.spacing, strict=False)
+        }
+        variables: Any = dict.fromkeys(
+            (f"{name}_density/xy" for name in model.populations), ("x", "y")
+        )
+        return Measured(
+            places, {**variables, "farthest": (), "nearest": ()}, compute, carried=carried
+        )
 
 
-def crossed(particles: ParticleSet, domain: Domain, cone: Callable, now: jax.Array, ends: jax.Array) -> jax.Array:
-    """The surface density (x, y) of particles where their drift meets the plane z = cone(time)[0], which falls at the
-    speed cone(time)[1], or a periodic image of it, between the times `ends` (2,); `now` is that of their places."""
+def crossed(
+    particles: ParticleSet, domain: Domain, cone: Callable, now: jax.Array, ends: jax.Array
+) -> jax.Array:
+    """The surface density (x, y) of particles where their drift meets the plane z = cone(time)[0],
+    which falls at the speed cone(time)[1], or a periodic image of it, between the times `ends`
+    (2,); `now` is that of their places."""
     (nx, ny, _), (lx, ly, lz) = domain.physical.grid.shape, domain.box
 
     def local(position: Any, velocity: Any, mass: Any, now: Any, ends: Any) -> jax.Array:
@@ -77,8 +103,15 @@ def crossed(particles: ParticleSet, domain: Domain, cone: Callable, now: jax.Arr
                 height, speed = cone(time)
                 gap = height - position[2] - (time - now) * velocity[2] - shift
                 time = jnp.clip(time + gap / (speed + velocity[2]), *ends)
-            x, y = ((position[i] + (time - now) * velocity[i]) * n for i, n in enumerate((nx / lx, ny / ly)))
-            i, j, weight = jnp.floor(x).astype(jnp.int32), jnp.floor(y).astype(jnp.int32), mass * (shift < above)
+            x, y = (
+                (position[i] + (time - now) * velocity[i]) * n
+                for i, n in enumerate((nx / lx, ny / ly))
+            )
+            i, j, weight = (
+                jnp.floor(x).astype(jnp.int32),
+                jnp.floor(y).astype(jnp.int32),
+                mass * (shift < above),
+            )
             for p, q in ((0, 0), (0, 1), (1, 0), (1, 1)):
                 share = weight * (1 - abs(x - i - p)) * (1 - abs(y - j - q))
                 sums = sums.at[(i + p) % nx, (j + q) % ny].add(share)
@@ -89,6 +122,12 @@ def crossed(particles: ParticleSet, domain: Domain, cone: Callable, now: jax.Arr
         return lax.fori_loop(0, images, image, jnp.zeros((nx, ny), jnp.float64))[None]
 
     records, of, none = particles.records, jax.sharding.PartitionSpec, jax.sharding.PartitionSpec()
-    mapped = domain.mapped(local, (domain.spec(2), domain.spec(2), domain.spec(1), none, none), of(domain.names))
+    mapped = domain.mapped(
+        local, (domain.spec(2), domain.spec(2), domain.spec(1), none, none), of(domain.names)
+    )
     mass = jnp.where(particles.valid, records["mass"], 0)
-    return mapped(records["position"], records["velocity"], mass, now, ends).sum(0) * (nx / lx) * (ny / ly)
+    return (
+        mapped(records["position"], records["velocity"], mass, now, ends).sum(0)
+        * (nx / lx)
+        * (ny / ly)
+    )

@@ -9,7 +9,15 @@ from typing import Annotated
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from simulator.measure.kind import Kind, Lengths, Measured, SeriesCadence, Subject, Unsupported, distinct
+from simulator.measure.kind import (
+    Kind,
+    Lengths,
+    Measured,
+    SeriesCadence,
+    Subject,
+    Unsupported,
+    distinct,
+)
 from simulator.measure.lazy import jax, models
 from simulator.measure.particles import ready_after
 from simulator.settings import Integer
@@ -32,8 +40,9 @@ class PairCorrelation(Kind):
     Settings = PairCorrelationSettings
 
     def measured(self, subject: Subject, settings: PairCorrelationSettings) -> Measured:
-        """`NAME/g`, the radial distribution function of at most `count` particles of each species, with
-        evenly spaced ids, in bins between `edges`; and `NAME/pairs`, the number of pairs in each bin."""
+        """`NAME/g`, the radial distribution function of at most `count` particles of each species,
+        with evenly spaced ids, in bins between `edges`; and `NAME/pairs`, the number of pairs in
+        each bin."""
         particles, grid = subject.particles, subject.transform.grid
         names = particles.species(settings.particles)
         long = [i for i in (0, 1, 2) if grid.shape[i] > 1]
@@ -42,20 +51,27 @@ class PairCorrelation(Kind):
         low, high = settings.range or (spacing / 16, 4 * spacing)
         if high > (half := min(box) / 2):
             raise Unsupported(
-                f"distances reach {high:g}; periodic distances are unique only up to half the box, {half:g}", "range"
+                f"distances reach {high:g}; periodic distances are unique only up to half the box, {half:g}",
+                "range",
             )
         edges = np.geomspace(low, high, settings.bins + 1)
         populations = particles.populations
         strides = {name: -(-populations[name].count // settings.count) for name in names}
         # Volumes between spheres, areas between circles, as fractions of the box.
-        volumes = {1: 2.0, 2: pi, 3: 4 * pi / 3}[len(long)] * np.diff(edges ** len(long)) / prod(box)
+        volumes = (
+            {1: 2.0, 2: pi, 3: 4 * pi / 3}[len(long)] * np.diff(edges ** len(long)) / prod(box)
+        )
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             row: dict[str, jax.Array] = {}
             last = None
             for name in names:
-                moving = ready_after(populations[name], state, last, replicated=True).particles[name]
-                row[name] = last = populations[name].chosen(moving, moving.records["position"], strides[name])
+                moving = ready_after(populations[name], state, last, replicated=True).particles[
+                    name
+                ]
+                row[name] = last = populations[name].chosen(
+                    moving, moving.records["position"], strides[name]
+                )
             return row
 
         def finish(row: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -70,13 +86,17 @@ class PairCorrelation(Kind):
             {"r": np.sqrt(edges[1:] * edges[:-1])},
             {f"{name}/{quantity}": ("r",) for name in names for quantity in ("g", "pairs")},
             compute,
-            {"edges": edges, **{f"{n}_particles": -(-populations[n].count // strides[n]) for n in names}},
+            {
+                "edges": edges,
+                **{f"{n}_particles": -(-populations[n].count // strides[n]) for n in names},
+            },
             finish=finish,
         )
 
 
 def pairs_between(position: np.ndarray, box: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """(bins,): the number of pairs of `position` (n, dimension) with periodic distances between rising `edges`."""
+    """(bins,): the number of pairs of `position` (n, dimension) with periodic distances between
+    rising `edges`."""
     from scipy.spatial import KDTree
 
     place = np.mod(position, box)

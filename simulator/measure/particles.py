@@ -1,5 +1,5 @@
-"""Paths of selected particles, and means of velocity, acceleration and dispersion over all particles: trajectories.h5
-and particle_statistics.h5."""
+"""Paths of selected particles, and means of velocity, acceleration and dispersion over all
+particles: trajectories.h5 and particle_statistics.h5."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import Annotated
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, binned, distinct
+from simulator.measure.kind import (
+    AXES,
+    Kind,
+    Measured,
+    SeriesCadence,
+    Subject,
+    Unsupported,
+    binned,
+    distinct,
+)
 from simulator.measure.lazy import (
     COMPONENTS,
     Domain,
@@ -29,8 +38,8 @@ class TrajectorySettings(SeriesCadence):
     particles: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
     """Names of the species; by default all."""
     sample: tuple[str, ...] = ()
-    """Quantities of the fluid at the particles: velocity, acceleration, gradient and the names of scalar fields. Only
-    for particles that move with a fluid."""
+    """Quantities of the fluid at the particles: velocity, acceleration, gradient and the names of
+    scalar fields. Only for particles that move with a fluid."""
 
 
 class Trajectories(Kind):
@@ -39,17 +48,27 @@ class Trajectories(Kind):
     Settings = TrajectorySettings
 
     def measured(self, subject: Subject, settings: TrajectorySettings) -> Measured:
-        """Paths of at most `count` particles of each species, with evenly spaced ids: `NAME/position_x`, ... over the
-        coordinate `NAME_id`, also `NAME/displacement_x`, ..., other records and the quantities in `sample`."""
+        """Paths of at most `count` particles of each species, with evenly spaced ids:
+        `NAME/position_x`, ... over the coordinate `NAME_id`, also `NAME/displacement_x`, ..., other
+        records and the quantities in `sample`."""
         particles = subject.particles
         names = particles.species(settings.particles)
         particles.check(settings.sample, particles.quantities, "sample")
-        if settings.sample and (matter := [name for name in names if name not in particles.swarm.kinds]):
-            raise Unsupported(f"{matter[0]} is matter itself and moves with no fluid; leave sample out", "sample")
+        if settings.sample and (
+            matter := [name for name in names if name not in particles.swarm.kinds]
+        ):
+            raise Unsupported(
+                f"{matter[0]} is matter itself and moves with no fluid; leave sample out", "sample"
+            )
         populations, see = particles.populations, settings.sample
         strides = {name: -(-populations[name].count // settings.count) for name in names}
-        own, sampled = ("position", "displacement", "velocity"), {f"fluid_{q}": COMPONENTS.get(q, 1) for q in see}
-        records = {name: {r: 3 for r in own if r in populations[name].records} | sampled for name in names}
+        own, sampled = (
+            ("position", "displacement", "velocity"),
+            {f"fluid_{q}": COMPONENTS.get(q, 1) for q in see},
+        )
+        records = {
+            name: {r: 3 for r in own if r in populations[name].records} | sampled for name in names
+        }
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             row: dict[str, jax.Array] = {}
@@ -68,23 +87,33 @@ class Trajectories(Kind):
 
         ids = {f"{name}_id": np.arange(0, populations[name].count, strides[name]) for name in names}
         kinds = [(name, record, n) for name in names for record, n in records[name].items()]
-        variables = {f"{name}/{v}": (f"{name}_id",) for name, r, n in kinds for v in _component_names(r, n)}
-        return Measured(ids, variables, compute, {"box": [float(n) for n in populations[names[0]].domain.box]})
+        variables = {
+            f"{name}/{v}": (f"{name}_id",) for name, r, n in kinds for v in _component_names(r, n)
+        }
+        return Measured(
+            ids, variables, compute, {"box": [float(n) for n in populations[names[0]].domain.box]}
+        )
 
 
 def _component_names(record: str, components: int) -> list[str]:
-    ends = {1: [""], 3: [f"_{a}" for a in AXES], 9: [f"_{a}{b}" for a in AXES for b in AXES]}[components]
+    ends = {1: [""], 3: [f"_{a}" for a in AXES], 9: [f"_{a}{b}" for a in AXES for b in AXES]}[
+        components
+    ]
     return [record + end for end in ends]
 
 
 def ready_after(
     population: Population, state: models.State, last: jax.Array | None, *, replicated: bool = False
 ) -> models.State:
-    """The state, with positions that depend on `last`, so that all processes exchange in the same order. `last` holds
-    values of particles, distributed like them, or those that `chosen` gives to every device (`replicated`)."""
+    """The state, with positions that depend on `last`, so that all processes exchange in the same
+    order. `last` holds values of particles, distributed like them, or those that `chosen` gives to
+    every device (`replicated`)."""
     if last is None:
         return state
-    particles, place = state.particles[population.name], jax.sharding.PartitionSpec() if replicated else None
+    particles, place = (
+        state.particles[population.name],
+        jax.sharding.PartitionSpec() if replicated else None,
+    )
     position = population.domain.after(particles.records["position"], last, place)
     changed = {**state.particles, population.name: particles.with_records({"position": position})}
     return models.State(**{**vars(state), "particles": changed})
@@ -103,9 +132,10 @@ class ParticleStatistics(Kind):
     Settings = ParticleStatisticsSettings
 
     def measured(self, subject: Subject, settings: ParticleStatisticsSettings) -> Measured:
-        """Means over all particles of each species: velocity and acceleration; dispersion and autocorrelation of the
-        velocity, if records hold the start; settling velocity, if a gravitational acceleration acts (`falling`);
-        separations of pairs, if the particles start as pairs."""
+        """Means over all particles of each species: velocity and acceleration; dispersion and
+        autocorrelation of the velocity, if records hold the start; settling velocity, if a
+        gravitational acceleration acts (`falling`); separations of pairs, if the particles start as
+        pairs."""
         particles = subject.particles
         begun = {name: kind.species.settings.start for name, kind in particles.swarm.kinds.items()}
         pairs = {name: start for name, start in begun.items() if start.kind == "pairs"}
@@ -120,7 +150,10 @@ class ParticleStatistics(Kind):
                 velocity, acceleration = move(name, moving)
                 means = _means(moving, velocity, acceleration, population.count)
                 if name in falling:
-                    drift, pull = jnp.stack([means[f"mean_velocity_{a}"] for a in AXES]), np.asarray(falling[name])
+                    drift, pull = (
+                        jnp.stack([means[f"mean_velocity_{a}"] for a in AXES]),
+                        np.asarray(falling[name]),
+                    )
                     means["settling_velocity"] = drift @ (pull / np.linalg.norm(pull))
                 scaled = acceleration / jnp.sqrt(means["acceleration_variance"] / 3)
                 means["acceleration"] = _density(scaled, moving.valid, edges, population.domain)
@@ -135,7 +168,10 @@ class ParticleStatistics(Kind):
 
         variables: dict[str, tuple[str, ...]] = {}
         for name, population in populations.items():
-            keys = [f"mean_velocity_{a}" for a in AXES] + ["velocity_variance", "acceleration_variance"]
+            keys = [f"mean_velocity_{a}" for a in AXES] + [
+                "velocity_variance",
+                "acceleration_variance",
+            ]
             if "displacement" in population.records:
                 keys += [*(f"dispersion_{a}" for a in AXES), "velocity_autocorrelation"]
             if name in falling:
@@ -145,7 +181,10 @@ class ParticleStatistics(Kind):
         coordinates = {"sigma": (edges[1:] + edges[:-1]) / 2}
         for name, start in pairs.items():
             coordinates[f"{name}_separation"] = np.array(start.separations)
-            variables |= {f"{name}/{key}": (f"{name}_separation",) for key in ("pair_dispersion", "pair_change")}
+            variables |= {
+                f"{name}/{key}": (f"{name}_separation",)
+                for key in ("pair_dispersion", "pair_change")
+            }
         return Measured(coordinates, variables, compute)
 
 
@@ -165,12 +204,15 @@ def _means(
         displacement, start = particles.records["displacement"], particles.records["start_velocity"]
         product = mean((velocity * start).sum(0))
         means |= {f"dispersion_{a}": mean(displacement[i] ** 2) for i, a in enumerate(AXES)}
-        means["velocity_autocorrelation"] = product / jnp.sqrt(square * mean((start * start).sum(0)))
+        means["velocity_autocorrelation"] = product / jnp.sqrt(
+            square * mean((start * start).sum(0))
+        )
     return means
 
 
 def _apart(way: ParticleVectors, start: PairPlaces, domain: Domain) -> dict[str, jax.Array]:
-    """The mean squares of the distance of a pair, and of its change since the start, for each separation."""
+    """The mean squares of the distance of a pair, and of its change since the start, for each
+    separation."""
     pair = jnp.arange(way.shape[1] // 2)
     first = start.vectors(pair, domain)
     change = way[:, 1::2] - way[:, ::2]
@@ -183,7 +225,9 @@ def _apart(way: ParticleVectors, start: PairPlaces, domain: Domain) -> dict[str,
     return {"pair_dispersion": mean(first + change), "pair_change": mean(change)}
 
 
-def _density(values: ParticleVectors, valid: jax.Array, edges: np.ndarray, domain: Domain) -> jax.Array:
+def _density(
+    values: ParticleVectors, valid: jax.Array, edges: np.ndarray, domain: Domain
+) -> jax.Array:
     """Probability density of the three components of `values` together, in bins of equal width."""
     bins, width = len(edges) - 1, edges[1] - edges[0]
 

@@ -10,7 +10,16 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
-from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, check_names, distinct
+from simulator.measure.kind import (
+    AXES,
+    Kind,
+    Measured,
+    SeriesCadence,
+    Subject,
+    Unsupported,
+    check_names,
+    distinct,
+)
 from simulator.measure.lazy import jax, jnp, lax, models, spectral
 from simulator.settings import Real, Settings, wrong
 
@@ -43,7 +52,9 @@ class ProbeSettings(SeriesCadence):
         names = [line.name for line in self.lines]
         for index, name in enumerate(names):
             if name in names[:index] or name in TAKEN:
-                raise wrong(f"lines.{index}.name", f"{name} is taken; names of lines have to differ")
+                raise wrong(
+                    f"lines.{index}.name", f"{name} is taken; names of lines have to differ"
+                )
         return self
 
 
@@ -63,7 +74,9 @@ class Probes(Kind):
 
         def placed(position: tuple[float, ...], key: str) -> tuple[float, float, float]:
             if len(position) != len(grid.axes):
-                raise Unsupported(f"{len(grid.axes)} coordinates are needed, not {len(position)}", key=key)
+                raise Unsupported(
+                    f"{len(grid.axes)} coordinates are needed, not {len(position)}", key=key
+                )
             given = dict(zip(grid.axes, position, strict=True))
             return given.get("x", 0.0), given["y"], given["z"]
 
@@ -88,11 +101,14 @@ class Line:
     through: tuple[float, float, float]
 
 
-def values_at(layout: spectral.Layout, field: jax.Array, positions: Sequence[np.ndarray | jax.Array]) -> jax.Array:
-    """Values of a real field, from its coefficients (..., *order), on the points that the x, y and z positions
-    span: (..., x, y, z).
+def values_at(
+    layout: spectral.Layout, field: jax.Array, positions: Sequence[np.ndarray | jax.Array]
+) -> jax.Array:
+    """Values of a real field, from its coefficients (..., *order), on the points that the x, y and
+    z positions span: (..., x, y, z).
 
-    The sums over modes are taken axis by axis, first along the axes that every device holds whole."""
+    The sums over modes are taken axis by axis, first along the axes that every device holds
+    whole."""
     order = sorted(layout.order, key=lambda axis: axis in layout.sharded)
     lead = field.ndim - 3
     operand = [3 + i for i in range(lead)] + [AXES.index(axis) for axis in layout.order]
@@ -101,22 +117,32 @@ def values_at(layout: spectral.Layout, field: jax.Array, positions: Sequence[np.
         own, made = AXES.index(axis), 20 + AXES.index(axis)
         phases = layout.phases(axis, positions[own], field.dtype)
         result = [made if label == own else label for label in operand]
-        values = jnp.einsum(values, operand, phases, [made, own], result, precision=lax.Precision.HIGHEST)
+        values = jnp.einsum(
+            values, operand, phases, [made, own], result, precision=lax.Precision.HIGHEST
+        )
         operand = result
     return jnp.einsum(values, operand, [*operand[:lead], 20, 21, 22]).real
 
 
 def probes(
-    model: models.Model, names: Sequence[str], points: Sequence[Sequence[float]], lines: Mapping[str, Line]
+    model: models.Model,
+    names: Sequence[str],
+    points: Sequence[Sequence[float]],
+    lines: Mapping[str, Line],
 ) -> Measured:
-    """`NAME` (point,) and `LINE/NAME` (LINE_x, with the name of the line's axis): values of evolved real fields at
-    points (x, y, z) and on lines; a vector has one variable for each component, `NAME_x` and so on. Each point or
-    line reads all modes of a field once and needs no transform."""
+    """`NAME` (point,) and `LINE/NAME` (LINE_x, with the name of the line's axis): values of evolved
+    real fields at points (x, y, z) and on lines; a vector has one variable for each component,
+    `NAME_x` and so on. Each point or line reads all modes of a field once and needs no
+    transform."""
     grid = model.transform.grid
     whole = jax.sharding.NamedSharding(model.transform.layout.mesh, jax.sharding.PartitionSpec())
     placed = np.asarray(points, np.float64).reshape(-1, 3)
     points_of = dict(
-        zip(AXES, (np.arange(n) * h for n, h in zip(grid.shape, grid.spacing, strict=True)), strict=True)
+        zip(
+            AXES,
+            (np.arange(n) * h for n, h in zip(grid.shape, grid.spacing, strict=True)),
+            strict=True,
+        )
     )
     along = {name: points_of[line.axis] for name, line in lines.items()}
     called = {name: f"{name}_{grid.names[line.axis]}" for name, line in lines.items()}
@@ -140,7 +166,9 @@ def probes(
                 position = [np.array([x]) for x in line.through]
                 position[AXES.index(line.axis)] = along[key]
                 values = values_at(layout, field, position)
-                row |= named(name, values.reshape(*values.shape[:-3], prod(values.shape[-3:])), f"{key}/")
+                row |= named(
+                    name, values.reshape(*values.shape[:-3], prod(values.shape[-3:])), f"{key}/"
+                )
         return row
 
     variables: dict[str, tuple[str, ...]] = {}
@@ -151,7 +179,9 @@ def probes(
         variables |= {f"{key}/{n}": (called[key],) for key in lines for n in own}
     attributes = {f"{key}_through": list(grid.seen(line.through)) for key, line in lines.items()}
     where = {
-        seen: ("point", np.asarray(placed[:, AXES.index(axis)])) for axis, seen in grid.names.items() if len(points)
+        seen: ("point", np.asarray(placed[:, AXES.index(axis)]))
+        for axis, seen in grid.names.items()
+        if len(points)
     }
     coordinates = {"point": np.arange(len(points))} if len(points) else {}
     coordinates |= {called[key]: positions for key, positions in along.items()}

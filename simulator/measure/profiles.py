@@ -1,5 +1,5 @@
-"""Radial profiles of mass densities about the densest point, and integrals along the axes: profiles.h5 and
-projections.h5."""
+"""Radial profiles of mass densities about the densest point, and integrals along the axes:
+profiles.h5 and projections.h5."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import TypeAlias
 
 import numpy as np
 
-from simulator.measure.kind import AXES, Kind, Lengths, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.kind import (
+    AXES,
+    Kind,
+    Lengths,
+    Measured,
+    SeriesCadence,
+    Subject,
+    Unsupported,
+)
 from simulator.measure.lazy import PhysicalLayout, jax, jnp, lax, models, spectral
 from simulator.measure.slices import values_of
 from simulator.settings import Points
@@ -27,12 +35,14 @@ class Profiles(Kind):
     Settings = ProfileSettings
 
     def measured(self, subject: Subject, settings: ProfileSettings) -> Measured:
-        """`NAME` (r,): means of densities over spherical shells (in two dimensions rings) about the densest point of
-        the first density, at periodic distances; nan for shells without grid points.
+        """`NAME` (r,): means of densities over spherical shells (in two dimensions rings) about the
+        densest point of the first density, at periodic distances; nan for shells without grid
+        points.
 
-        `r` is the geometric middle of a shell, `radius` the mean distance of its `points`; `enclosed_mass` (r_outer,)
-        is the mass of the first density within the shell's outer edge. `center_x`, `center_y`, `center_z` and
-        `peak_density` are the position and the value of the maximum, which may lie between grid points."""
+        `r` is the geometric middle of a shell, `radius` the mean distance of its `points`;
+        `enclosed_mass` (r_outer,) is the mass of the first density within the shell's outer edge.
+        `center_x`, `center_y`, `center_z` and `peak_density` are the position and the value of the
+        maximum, which may lie between grid points."""
         if not (given := densities(subject.model)):
             raise Unsupported("needs a mass density")
         transform, bins = subject.model.density_transform, settings.bins
@@ -45,7 +55,9 @@ class Profiles(Kind):
             values = {name: density(state) for name, density in given.items()}
             place, peak = densest(layout, physical, values[main], transform.forward(values[main]))
             away = [x - c for x, c in zip(physical.coordinates(), place, strict=True)]
-            away = [a - length * jnp.rint(a / length) for a, length in zip(away, grid.box, strict=True)]
+            away = [
+                a - length * jnp.rint(a / length) for a, length in zip(away, grid.box, strict=True)
+            ]
             distance = jnp.sqrt(away[0] ** 2 + away[1] ** 2 + away[2] ** 2)
             # The first shell extends to the second edge; distant points and padding are in none.
             shell = jnp.searchsorted(jnp.asarray(edges[1:]), distance, side="right")
@@ -56,13 +68,21 @@ class Profiles(Kind):
             points = sums[0]
             means = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
             row = dict(zip(("radius", *given), means[1:], strict=True))
-            row |= {"points": points, "enclosed_mass": jnp.cumsum(sums[2]) * cell, "peak_density": peak}
+            row |= {
+                "points": points,
+                "enclosed_mass": jnp.cumsum(sums[2]) * cell,
+                "peak_density": peak,
+            }
             centre = jnp.mod(place, jnp.asarray(grid.box))
-            return row | {f"center_{name}": centre[AXES.index(axis)] for axis, name in grid.names.items()}
+            return row | {
+                f"center_{name}": centre[AXES.index(axis)] for axis, name in grid.names.items()
+            }
 
         middles = np.sqrt(edges[:-1] * edges[1:])
         scalars = (*(f"center_{axis}" for axis in grid.names.values()), "peak_density")
-        variables = dict.fromkeys((*given, "radius", "points"), ("r",)) | {"enclosed_mass": ("r_outer",)}
+        variables = dict.fromkeys((*given, "radius", "points"), ("r",)) | {
+            "enclosed_mass": ("r_outer",)
+        }
         variables |= dict.fromkeys(scalars, ())
         return Measured({"r": middles, "r_outer": edges[1:]}, variables, compute)
 
@@ -82,12 +102,12 @@ def densities(model: models.Model) -> dict[str, Callable[[models.State], jax.Arr
 def densest(
     layout: spectral.Layout, physical: PhysicalLayout, values: jax.Array, modes: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """The position (x, y, z) and the value of the maximum of a density, from its `values` and its coefficients
-    `modes`.
+    """The position (x, y, z) and the value of the maximum of a density, from its `values` and its
+    coefficients `modes`.
 
-    Starting from the densest grid point (the first of several), Newton's method finds the maximum of the Fourier
-    series between the points. If the iteration moves by more than a grid spacing along an axis, or ends at a lower
-    density, the result is the grid point."""
+    Starting from the densest grid point (the first of several), Newton's method finds the maximum
+    of the Fourier series between the points. If the iteration moves by more than a grid spacing
+    along an axis, or ends at a lower density, the result is the grid point."""
     shape, spacing = physical.shape, physical.grid.spacing
     values = jnp.where(physical.inside(), values, -jnp.inf)
     number = jnp.zeros((), jnp.int64)
@@ -95,7 +115,9 @@ def densest(
         number = number * n + lax.broadcasted_iota(jnp.int64, shape, i)
     top = values.max()
     first = jnp.where(values == top, number, np.prod(shape)).min()
-    index = jnp.stack([first // (shape[1] * shape[2]), first // shape[2] % shape[1], first % shape[2]])
+    index = jnp.stack(
+        [first // (shape[1] * shape[2]), first // shape[2] % shape[1], first % shape[2]]
+    )
     start = index * jnp.asarray(spacing)
     k = layout.wavenumbers(modes.real.dtype)
 
@@ -105,12 +127,15 @@ def densest(
         for q, x in zip(k, place, strict=True):
             shifted = shifted * jnp.exp(1j * (q * x.astype(q.dtype))).astype(modes.dtype)
         slope = jnp.stack([layout.sum((1j * q * shifted).real) for q in k])
-        hessian = jnp.stack([jnp.stack([layout.sum(-(p * q * shifted).real) for q in k]) for p in k])
+        hessian = jnp.stack(
+            [jnp.stack([layout.sum(-(p * q * shifted).real) for q in k]) for p in k]
+        )
         return layout.sum(shifted.real), slope.astype(jnp.float64), hessian.astype(jnp.float64)
 
     def step(_, place: jax.Array) -> jax.Array:
         _, slope, hessian = around(place)
-        # Along a ridge, or an axis of one point, the curvature is 0 and the position must not change.
+        # Along a ridge, or an axis of one point, the curvature is 0 and the position must not
+        # change.
         shift = 1e-9 * abs(hessian).max() + jnp.finfo(jnp.float64).tiny
         return place - jnp.linalg.solve(hessian - shift * jnp.eye(3), slope)
 
@@ -120,16 +145,23 @@ def densest(
     return jnp.where(near, maximum, start), jnp.where(near, density, top)
 
 
-def profile_edges(grid: spectral.Grid, bins: int, reach: tuple[float, float] | None = None) -> np.ndarray:
-    """Edges (bins + 1,) of the spherical shells, equally spaced in the logarithm; the first shell extends to the
-    centre. By default `reach` is from the smallest grid spacing to half the shortest side of the box."""
+def profile_edges(
+    grid: spectral.Grid, bins: int, reach: tuple[float, float] | None = None
+) -> np.ndarray:
+    """Edges (bins + 1,) of the spherical shells, equally spaced in the logarithm; the first shell
+    extends to the centre. By default `reach` is from the smallest grid spacing to half the shortest
+    side of the box."""
     present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
     low = min(grid.spacing[i] for i in present)
     high = min(grid.box[i] for i in present) / 2
     return np.geomspace(*(reach or (low, high)), bins + 1)
 
 
-PLANES = {"xy": "z", "xz": "y", "yz": "x"}  # The axes of a projection, and the axis of the integral.
+PLANES = {
+    "xy": "z",
+    "xz": "y",
+    "yz": "x",
+}  # The axes of a projection, and the axis of the integral.
 
 
 class Projections(Kind):
@@ -137,9 +169,12 @@ class Projections(Kind):
     description = "Mass densities integrated along x, y and z in projections.h5."
 
     def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
-        """`NAME/xy`, `NAME/xz`, `NAME/yz`: integrals of a density along the third axis (mass / length^2)."""
+        """`NAME/xy`, `NAME/xz`, `NAME/yz`: integrals of a density along the third axis (mass /
+        length^2)."""
         if subject.transform.grid.planar:
-            raise Unsupported("needs three dimensions; use output.slices in a plane", of_model=False)
+            raise Unsupported(
+                "needs three dimensions; use output.slices in a plane", of_model=False
+            )
         if not (given := densities(subject.model)):
             raise Unsupported("needs a mass density")
         transform = subject.model.density_transform
@@ -159,5 +194,7 @@ class Projections(Kind):
                     planes[f"{name}/{plane}"] = total[:a, :b]
             return planes
 
-        coordinates = {a: np.arange(n) * h for a, n, h in zip(AXES, grid.shape, grid.spacing, strict=True)}
+        coordinates = {
+            a: np.arange(n) * h for a, n, h in zip(AXES, grid.shape, grid.spacing, strict=True)
+        }
         return Measured(coordinates, {f"{n}/{p}": tuple(p) for n in given for p in PLANES}, compute)

@@ -37,10 +37,14 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, Mapping | PythonOutputSettings) else value
 
 
-def _distinct_series(functions: tuple[PythonOutputSettings, ...]) -> tuple[PythonOutputSettings, ...]:
+def _distinct_series(
+    functions: tuple[PythonOutputSettings, ...],
+) -> tuple[PythonOutputSettings, ...]:
     for number, function in enumerate(functions):
         if function.series in (other.series for other in functions[:number]):
-            raise ValueError(f"two functions write {function.series}.h5; give one of them another name: ...")
+            raise ValueError(
+                f"two functions write {function.series}.h5; give one of them another name: ..."
+            )
     return functions
 
 
@@ -49,7 +53,9 @@ Block = PythonOutputSettings | list[PythonOutputSettings]
 
 class PythonOutput(Kind):
     name = "python"
-    description = "Measurements by your own functions, one block or a list, each in a series NAME.h5."
+    description = (
+        "Measurements by your own functions, one block or a list, each in a series NAME.h5."
+    )
     Settings = PythonOutputSettings
 
     @property
@@ -79,7 +85,9 @@ class PythonOutput(Kind):
         return Measured(*_dimensions(shapes), compute, {"function": settings.function})
 
 
-def _checked(result: Any, subject: Subject, refused: Callable[[str], UserError]) -> dict[str, jax.Array]:
+def _checked(
+    result: Any, subject: Subject, refused: Callable[[str], UserError]
+) -> dict[str, jax.Array]:
     """The result of the function as arrays, replicated on every device."""
     if not isinstance(result, Mapping) or not result:
         given = type(result).__name__
@@ -87,15 +95,25 @@ def _checked(result: Any, subject: Subject, refused: Callable[[str], UserError])
     whole = jax.sharding.NamedSharding(subject.transform.layout.mesh, jax.sharding.PartitionSpec())
     row = {}
     for name, value in result.items():
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z]\w*", name) or name in ("step", "time"):
-            raise refused(f"{name!r} cannot name a variable; use letters, digits and _, but not step or time")
+        if (
+            not isinstance(name, str)
+            or not re.fullmatch(r"[A-Za-z]\w*", name)
+            or name in ("step", "time")
+        ):
+            raise refused(
+                f"{name!r} cannot name a variable; use letters, digits and _, but not step or time"
+            )
         try:
             array = jnp.asarray(value)
         except (TypeError, ValueError):
-            raise refused(f"{name} is {type(value).__name__}; a number or an array is needed") from None
+            raise refused(
+                f"{name} is {type(value).__name__}; a number or an array is needed"
+            ) from None
         grid = subject.transform.grid
         if array.shape[-len(grid.axes) :] == grid.seen(grid.shape):
-            raise refused(f"{name} is a whole field; return a mean, a profile or another small array")
+            raise refused(
+                f"{name} is a whole field; return a mean, a profile or another small array"
+            )
         if jnp.iscomplexobj(array):
             raise refused(f"{name} is complex; return its .real and .imag")
         row[name] = lax.with_sharding_constraint(array, whole)
@@ -103,17 +121,21 @@ def _checked(result: Any, subject: Subject, refused: Callable[[str], UserError])
 
 
 def _dimensions(shapes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
-    """A coordinate `index_N` from 0 to N - 1 for every length, and the dimensions of the variables."""
+    """A coordinate `index_N` from 0 to N - 1 for every length, and the dimensions of the
+    variables."""
     lengths = sorted({n for a in shapes.values() for n in a.shape})
     variables = {name: tuple(f"index_{n}" for n in a.shape) for name, a in shapes.items()}
     return {f"index_{n}": np.arange(n) for n in lengths}, variables
 
 
 class PhysicalFields(Mapping[str, Any]):
-    """Values of evolved and derived fields by name: `fields["velocity"]` is (3, x, y, z), without padding; in two
-    dimensions there is no z. Values are computed on access, so that only the fields that are used cost time."""
+    """Values of evolved and derived fields by name: `fields["velocity"]` is (3, x, y, z), without
+    padding; in two dimensions there is no z. Values are computed on access, so that only the fields
+    that are used cost time."""
 
-    def __init__(self, names: tuple[str, ...], shape: tuple[int, ...], values: Callable[[str], jax.Array]):
+    def __init__(
+        self, names: tuple[str, ...], shape: tuple[int, ...], values: Callable[[str], jax.Array]
+    ):
         self._names, self._shape, self._values = names, shape, values
 
     def __getitem__(self, name: str) -> jax.Array:
@@ -127,16 +149,21 @@ class PhysicalFields(Mapping[str, Any]):
 
 
 class FieldView(PhysicalFields):
-    """The fields as a user's function gets them. JAX traces the function: its arrays are distributed over the
-    devices, and sums over points are sums over all devices."""
+    """The fields as a user's function gets them. JAX traces the function: its arrays are
+    distributed over the devices, and sums over points are sums over all devices."""
 
     def __init__(self, model: models.Model, fields: models.Fields):
         self._model, self._fields, grid = model, fields, model.transform.grid
-        super().__init__(tuple(model.specs()), grid.seen(grid.shape), lambda name: model.field_values(name, fields))
+        super().__init__(
+            tuple(model.specs()),
+            grid.seen(grid.shape),
+            lambda name: model.field_values(name, fields),
+        )
 
     @property
     def points(self) -> tuple[jax.Array, ...]:
-        """The coordinates x, y, z of the grid points, arrays that broadcast to (x, y, z); in two dimensions x, y."""
+        """The coordinates x, y, z of the grid points, arrays that broadcast to (x, y, z); in two
+        dimensions x, y."""
         physical = self._model.transform.physical
         grid = physical.grid
         x, y, z = physical.coordinates()

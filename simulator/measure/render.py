@@ -15,7 +15,10 @@ from simulator.measure.slices import check_scalar
 from simulator.settings import Flag, Integer, Positive, Real, Settings, wrong
 
 FAMILIES = 4  # The most fields in one picture: `rendering.transfer` has a hue for each.
-USUAL = ("vorticity_magnitude", "density")  # By default the first of these fields that the model has is shown.
+USUAL = (
+    "vorticity_magnitude",
+    "density",
+)  # By default the first of these fields that the model has is shown.
 
 
 def _colour(name: Any) -> Any:
@@ -24,7 +27,9 @@ def _colour(name: Any) -> Any:
     try:
         ImageColor.getrgb(str(name))
     except ValueError:
-        raise ValueError(f"{shortened(str(name))} is not a colour; give a name or #rrggbb") from None
+        raise ValueError(
+            f"{shortened(str(name))} is not a colour; give a name or #rrggbb"
+        ) from None
     return str(name)
 
 
@@ -49,13 +54,15 @@ class RenderSettings(SeriesCadence):
     field: str | None = None
     """A scalar field; by default the vorticity magnitude, else the density."""
     fields: Annotated[dict[str, Points], Field(min_length=1, max_length=FAMILIES)] | None = None
-    """Instead of `field` and `transfer`: several scalar fields in one picture, each with its transfer function, such
-    as {vorticity_magnitude: auto, dye: auto}. With `auto` each field has its own hue: orange, blue, green, violet."""
+    """Instead of `field` and `transfer`: several scalar fields in one picture, each with its
+    transfer function, such as {vorticity_magnitude: auto, dye: auto}. With `auto` each field has
+    its own hue: orange, blue, green, violet."""
     camera: CameraSettings = CameraSettings()
     """The position of the camera."""
     transfer: Points = "auto"
-    """Points [value, colour, opacity] in rising order of value. The opacity is the fraction of light lost on a path
-    of a hundredth of the box's shortest side. The default is chosen from the mean and mean square of the values."""
+    """Points [value, colour, opacity] in rising order of value. The opacity is the fraction of
+    light lost on a path of a hundredth of the box's shortest side. The default is chosen from the
+    mean and mean square of the values."""
     size: tuple[Pixels, Pixels] = (512, 512)
     """Width and height in pixels."""
     outline: Flag = True
@@ -65,7 +72,10 @@ class RenderSettings(SeriesCadence):
     def _consistent(self) -> Self:
         if self.fields is not None and (self.field is not None or self.transfer != "auto"):
             key = "transfer" if self.field is None else "field"
-            raise wrong(key, "`fields` names the fields and their transfer functions; leave one of both keys out")
+            raise wrong(
+                key,
+                "`fields` names the fields and their transfer functions; leave one of both keys out",
+            )
         _rising("transfer", self.transfer)
         for name, points in (self.fields or {}).items():
             _rising(f"fields.{name}", points)
@@ -75,7 +85,9 @@ class RenderSettings(SeriesCadence):
 def _rising(key: str, points: Any) -> None:
     values = [] if points == "auto" else [point[0] for point in points]
     if any(b <= a for a, b in itertools.pairwise(values)):
-        raise wrong(key, f"the values {', '.join(f'{v:g}' for v in values)} do not rise; sort the points")
+        raise wrong(
+            key, f"the values {', '.join(f'{v:g}' for v in values)} do not rise; sort the points"
+        )
 
 
 class Render(Kind):
@@ -95,7 +107,9 @@ class Render(Kind):
         def compute(state: Any) -> dict[str, Any]:
             contents = subject.model.contents(state)
             fields = [subject.model.whole_values(name, contents) for name in shown]
-            tables = dict(zip((f"colours/{name}" for name in shown), volume.tables(*fields), strict=True))
+            tables = dict(
+                zip((f"colours/{name}" for name in shown), volume.tables(*fields), strict=True)
+            )
             return {"image": volume.image(*fields), **tables}
 
         pixels = {"row": np.arange(height), "column": np.arange(width), "channel": np.arange(3)}
@@ -105,12 +119,15 @@ class Render(Kind):
         for name, transfer in zip(shown, volume.transfers, strict=True):
             points[f"{name}_point"] = np.arange(transfer.count)
             variables[f"colours/{name}"] = (f"{name}_point", "entry")
-        attributes = {"field": "+".join(shown)} | settings.camera.model_dump(include={"azimuth", "elevation"})
+        attributes = {"field": "+".join(shown)} | settings.camera.model_dump(
+            include={"azimuth", "elevation"}
+        )
         return Measured(pixels | points, variables, compute, attributes)
 
 
 def fields_of(model: models.Model, settings: RenderSettings) -> dict[str, Any]:
-    """The transfer function of each field. Raises Unsupported if none is named and the model has none of `USUAL`."""
+    """The transfer function of each field. Raises Unsupported if none is named and the model has
+    none of `USUAL`."""
     if settings.fields is not None:
         return dict(settings.fields)
     name = settings.field or next((name for name in USUAL if name in model.scalar_fields), None)
@@ -120,7 +137,8 @@ def fields_of(model: models.Model, settings: RenderSettings) -> dict[str, Any]:
 
 
 def volume_of(transform: Any, settings: RenderSettings, functions: tuple[Any, ...]) -> Volume:
-    """The renderer for fields on this transform, with the camera of the settings and these transfer functions."""
+    """The renderer for fields on this transform, with the camera of the settings and these transfer
+    functions."""
     from PIL import ImageColor
 
     def colour(name: str) -> tuple[float, ...]:
@@ -129,7 +147,9 @@ def volume_of(transform: Any, settings: RenderSettings, functions: tuple[Any, ..
     transfers = []
     for number, function in enumerate(functions):
         family = number if len(functions) > 1 else None
-        points = None if function == "auto" else tuple((v, colour(name), o) for v, name, o in function)
+        points = (
+            None if function == "auto" else tuple((v, colour(name), o) for v, name, o in function)
+        )
         transfers.append(TransferFunction(points, family))  # pyright: ignore[reportArgumentType]
     camera = settings.camera
     seen = Camera(camera.azimuth, camera.elevation, camera.zoom, settings.size)

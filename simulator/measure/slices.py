@@ -10,7 +10,16 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from simulator.errors import did_you_mean
-from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct, following
+from simulator.measure.kind import (
+    AXES,
+    Kind,
+    Measured,
+    SeriesCadence,
+    Subject,
+    Unsupported,
+    distinct,
+    following,
+)
 from simulator.measure.lazy import Domain, ParticleSet, Populations, jax, jnp, lax, models, spectral
 from simulator.settings import Integer
 
@@ -20,14 +29,15 @@ MOST = 1000
 class SliceSettings(SeriesCadence):
     with_snapshots = True
     fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
-    """Scalar fields to cut; by default the speed, vorticity magnitude and density that the model has, and every
-    scalar of a user's own equation."""
+    """Scalar fields to cut; by default the speed, vorticity magnitude and density that the model
+    has, and every scalar of a user's own equation."""
     through: Literal["middle", "maximum"] = "middle"
-    """Cut through the middle of the box, or through the grid point with the largest value of each field at each time,
-    as for matter that moves; particles are then not drawn over the planes."""
+    """Cut through the middle of the box, or through the grid point with the largest value of each
+    field at each time, as for matter that moves; particles are then not drawn over the planes."""
     particles: Annotated[Integer, Field(ge=0, le=10**6)] = MOST
-    """The largest number of particles of each species to draw over a plane, out of those within half a grid spacing
-    of the plane; 0 for none. More particles that are matter are shown by their density alone."""
+    """The largest number of particles of each species to draw over a plane, out of those within
+    half a grid spacing of the plane; 0 for none. More particles that are matter are shown by their
+    density alone."""
 
 
 class Slices(Kind):
@@ -43,26 +53,41 @@ class Slices(Kind):
         names = asked or subject.model.pictured
         moving = settings is not None and settings.through == "maximum"
         if moving and subject.transform.grid.planar:
-            raise Unsupported("there is one plane in two dimensions; leave it out", "through", of_model=False)
-        planes = planes_of(subject.transform, {n: values_of(subject.model, n) for n in names}, through_maximum=moving)
+            raise Unsupported(
+                "there is one plane in two dimensions; leave it out", "through", of_model=False
+            )
+        planes = planes_of(
+            subject.transform,
+            {n: values_of(subject.model, n) for n in names},
+            through_maximum=moving,
+        )
         most = MOST if settings is None else settings.particles
         if (carried := subject.carried) is None or not most or moving:
             return planes
         # The density shows matter; a few massive particles are shown one by one.
-        shown = {n: p for n, p in carried.populations.items() if n in carried.swarm.kinds or p.count <= most}
+        shown = {
+            n: p
+            for n, p in carried.populations.items()
+            if n in carried.swarm.kinds or p.count <= most
+        }
         if not shown:
             return planes
         # In two dimensions there is one plane.
-        cuts = {plane: axes for plane, axes in PLANES.items() if set(axes) <= planes.coordinates.keys()}
+        cuts = {
+            plane: axes for plane, axes in PLANES.items() if set(axes) <= planes.coordinates.keys()
+        }
         return planes.joined(near_planes(shown, cuts, most))
 
 
 def check_scalar(name: str, subject: Subject, key: str = "fields") -> None:
-    """Refuses a name that is no scalar field of the model; `key` is its place in the configuration."""
+    """Refuses a name that is no scalar field of the model; `key` is its place in the
+    configuration."""
     if name in subject.model.scalar_fields:
         return
     meant = did_you_mean(name, subject.model.scalar_fields)
-    problem = f"{name} is not a scalar" if name in subject.model.specs() else f"unknown field {name!r}"
+    problem = (
+        f"{name} is not a scalar" if name in subject.model.specs() else f"unknown field {name!r}"
+    )
     raise Unsupported(f"{problem}{meant} known: {', '.join(subject.model.scalar_fields)}", key=key)
 
 
@@ -80,9 +105,10 @@ def planes_of(
     *,
     through_maximum: bool,
 ) -> Measured:
-    """`NAME/xy`, `NAME/xz`, `NAME/yz`: values of scalar fields on the planes through the grid point N/2 of the third
-    axis, or through the grid point of the field's maximum, whose place is then `NAME/place_x` and so on; in two
-    dimensions only `NAME/xy`. `scalars` are functions from the state to values (x, y, z)."""
+    """`NAME/xy`, `NAME/xz`, `NAME/yz`: values of scalar fields on the planes through the grid point
+    N/2 of the third axis, or through the grid point of the field's maximum, whose place is then
+    `NAME/place_x` and so on; in two dimensions only `NAME/xy`. `scalars` are functions from the
+    state to values (x, y, z)."""
     grid, seen = transform.grid, transform.physical.as_seen
     shape = grid.seen(grid.shape)
     whole = jax.sharding.NamedSharding(transform.layout.mesh, jax.sharding.PartitionSpec())
@@ -93,18 +119,29 @@ def planes_of(
             whole_field = seen(values(state))
             if through_maximum:
                 found = _cut_at_maximum(whole_field, shape, coordinates)
-                planes |= {f"{name}/{part}": lax.with_sharding_constraint(v, whole) for part, v in found.items()}
+                planes |= {
+                    f"{name}/{part}": lax.with_sharding_constraint(v, whole)
+                    for part, v in found.items()
+                }
             for plane, axes in () if through_maximum else cuts.items():
-                cut = tuple(slice(n) if axis in axes else n // 2 for axis, n in zip(coordinates, shape, strict=True))
-                # Process 0 writes the planes, which are small enough to be replicated on every device.
+                cut = tuple(
+                    slice(n) if axis in axes else n // 2
+                    for axis, n in zip(coordinates, shape, strict=True)
+                )
+                # Process 0 writes the planes, which are small enough to be replicated on every
+                # device.
                 planes[f"{name}/{plane}"] = lax.with_sharding_constraint(whole_field[cut], whole)
-            state = following(state, planes)  # also keeps two whole fields from being in memory together
+            state = following(
+                state, planes
+            )  # also keeps two whole fields from being in memory together
         return planes
 
     sizes = zip(grid.names.values(), shape, grid.seen(grid.spacing), strict=True)
     coordinates = {a: np.arange(n) * h for a, n, h in sizes}
     cuts = {plane: axes for plane, axes in PLANES.items() if set(axes) <= coordinates.keys()}
-    variables: dict[str, tuple[str, ...]] = {f"{n}/{cut}": axes for n in scalars for cut, axes in cuts.items()}
+    variables: dict[str, tuple[str, ...]] = {
+        f"{n}/{cut}": axes for n in scalars for cut, axes in cuts.items()
+    }
     if through_maximum:
         variables |= {f"{n}/place_{axis}": () for n in scalars for axis in coordinates}
     return Measured(coordinates, variables, compute)
@@ -113,49 +150,73 @@ def planes_of(
 def _cut_at_maximum(
     values: jax.Array, shape: tuple[int, ...], coordinates: Mapping[str, np.ndarray]
 ) -> dict[str, jax.Array]:
-    """The planes of values (x, y, z) through the first point of the maximum, and its coordinates. Planes are sums, so
-    that no device holds values of others."""
+    """The planes of values (x, y, z) through the first point of the maximum, and its coordinates.
+    Planes are sums, so that no device holds values of others."""
 
     def inside(array: jax.Array, sides: tuple[int, ...]) -> jax.Array:
         index = [lax.broadcasted_iota(jnp.int32, array.shape, i) < n for i, n in enumerate(sides)]
         return jnp.where(math.prod(index[1:], start=index[0]), array, -jnp.inf)
 
     def at(array: jax.Array, axis: int, index: jax.Array) -> jax.Array:
-        return jnp.where(lax.broadcasted_iota(index.dtype, array.shape, axis) == index, array, 0).sum(axis)
+        return jnp.where(
+            lax.broadcasted_iota(index.dtype, array.shape, axis) == index, array, 0
+        ).sum(axis)
 
     nx, ny, nz = shape
     x = jnp.argmax(inside(values, shape).max((1, 2)))
     yz = at(values, 0, x)
     y = jnp.argmax(inside(yz, (ny, nz)).max(1))
     z = jnp.argmax(at(yz, 0, y)[:nz])
-    places = {f"place_{a}": jnp.asarray(coordinates[a])[i] for a, i in zip(AXES, (x, y, z), strict=True)}
-    return {"xy": at(values, 2, z)[:nx, :ny], "xz": at(values, 1, y)[:nx, :nz], "yz": yz[:ny, :nz], **places}
+    places = {
+        f"place_{a}": jnp.asarray(coordinates[a])[i] for a, i in zip(AXES, (x, y, z), strict=True)
+    }
+    return {
+        "xy": at(values, 2, z)[:nx, :ny],
+        "xz": at(values, 1, y)[:nx, :nz],
+        "yz": yz[:ny, :nz],
+        **places,
+    }
 
 
 _MIXING = 0x1E3779B97F4A7C15
 
 
-def near_planes(populations: Populations, planes: Mapping[str, tuple[str, str]], most: int) -> Measured:
-    """Positions of the particles within half a grid spacing of the mid-planes, for pictures: `NAME/near_xy_x` and
-    `NAME/near_xy_y`, ... over the coordinate `near`. If a species has more than `most` such particles, those with the
-    smallest hashes of their ids are taken; if it has fewer, the remaining entries are NaN."""
+def near_planes(
+    populations: Populations, planes: Mapping[str, tuple[str, str]], most: int
+) -> Measured:
+    """Positions of the particles within half a grid spacing of the mid-planes, for pictures:
+    `NAME/near_xy_x` and `NAME/near_xy_y`, ... over the coordinate `near`. If a species has more
+    than `most` such particles, those with the smallest hashes of their ids are taken; if it has
+    fewer, the remaining entries are NaN."""
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         row: dict[str, jax.Array] = {}
         for name, population in populations.items():
-            particles = state.particles.get(name)  # None for a snapshot measured again, without particles of a fluid
+            particles = state.particles.get(
+                name
+            )  # None for a snapshot measured again, without particles of a fluid
             for plane, axes in planes.items():
                 there = particles is not None
-                places = _near(particles, population.domain, plane, most) if there else jnp.full((2, most), jnp.nan)
+                places = (
+                    _near(particles, population.domain, plane, most)
+                    if there
+                    else jnp.full((2, most), jnp.nan)
+                )
                 row |= {f"{name}/near_{plane}_{axis}": places[i] for i, axis in enumerate(axes)}
         return row
 
-    names = [f"{n}/near_{plane}_{axis}" for n in populations for plane, axes in planes.items() for axis in axes]
+    names = [
+        f"{n}/near_{plane}_{axis}"
+        for n in populations
+        for plane, axes in planes.items()
+        for axis in axes
+    ]
     return Measured({"near": np.arange(most)}, dict.fromkeys(names, ("near",)), compute)
 
 
 def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.Array:
-    """(2, most): positions in a mid-plane of particles within half a spacing of it, replicated on every device."""
+    """(2, most): positions in a mid-plane of particles within half a spacing of it, replicated on
+    every device."""
     along = [AXES.index(axis) for axis in plane]
     across = next(i for i in range(3) if i not in along)
     grid = domain.physical.grid
@@ -163,8 +224,11 @@ def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.
     held = min(particles.capacity, most)
 
     def local(ids: jax.Array, position: jax.Array) -> tuple[jax.Array, jax.Array]:
-        near = (ids >= 0) & ((abs(position[across] - middle) <= spacing / 2) | (grid.shape[across] == 1))
-        # A hash: the ids on a lattice rise plane by plane, and a product alone would pick stripes of particles.
+        near = (ids >= 0) & (
+            (abs(position[across] - middle) <= spacing / 2) | (grid.shape[across] == 1)
+        )
+        # A hash: the ids on a lattice rise plane by plane, and a product alone would pick stripes
+        # of particles.
         mixed = ids * _MIXING
         mixed = (mixed ^ lax.shift_right_logical(mixed, 32)) * _MIXING & jnp.iinfo(jnp.int64).max
         keys = jnp.where(near, mixed, jnp.iinfo(jnp.int64).max)
@@ -173,7 +237,11 @@ def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.
 
     if domain.cuts:
         spec = (domain.spec(1), domain.spec(2))
-        local = jax.shard_map(local, mesh=domain.physical.mesh, in_specs=spec, out_specs=spec, check_vma=False)
+        local = jax.shard_map(
+            local, mesh=domain.physical.mesh, in_specs=spec, out_specs=spec, check_vma=False
+        )
     keys, places = local(particles.id, particles.records["position"])
-    places = jax.lax.with_sharding_constraint(places, domain.everywhere)[:, jnp.argsort(keys)[:most]]
+    places = jax.lax.with_sharding_constraint(places, domain.everywhere)[
+        :, jnp.argsort(keys)[:most]
+    ]
     return jnp.pad(places, ((0, 0), (0, most - places.shape[1])), constant_values=jnp.nan)

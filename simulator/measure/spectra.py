@@ -1,12 +1,20 @@
-"""Spectra over shells and over wavenumbers across and along an axis, and spectra of fluxes, helicities and parts of
-the energy: spectra.h5, spectral_maps.h5 and cospectra.h5."""
+"""Spectra over shells and over wavenumbers across and along an axis, and spectra of fluxes,
+helicities and parts of the energy: spectra.h5, spectral_maps.h5 and cospectra.h5."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Literal
 
-from simulator.measure.kind import Curves, Kind, Measured, SeriesCadence, Subject, Unsupported, in_shells
+from simulator.measure.kind import (
+    Curves,
+    Kind,
+    Measured,
+    SeriesCadence,
+    Subject,
+    Unsupported,
+    in_shells,
+)
 from simulator.measure.lazy import Bins, jax, models, shell_spectra, spectral_map
 
 Axis = Literal["x", "y", "z"]
@@ -25,10 +33,12 @@ class Spectra(Kind):
     default = SpectraSettings(every_steps=100)
 
     def measured(self, subject: Subject, settings: SpectraSettings) -> Measured:
-        """`NAME` (k): the shell spectra of the model. With an axis also `perpendicular/NAME` and `parallel/NAME`:
-        spectra over the wavenumbers across and along the axis."""
+        """`NAME` (k): the shell spectra of the model. With an axis also `perpendicular/NAME` and
+        `parallel/NAME`: spectra over the wavenumbers across and along the axis."""
         model, layout = subject.model, subject.transform.layout
-        shells = in_shells(layout, subject.names(model.spectra), lambda state: model.spectra(model.contents(state)))
+        shells = in_shells(
+            layout, subject.names(model.spectra), lambda state: model.spectra(model.contents(state))
+        )
         shells = replace(shells, attributes={**shells.attributes, **model.spectra_attributes})
         if settings.axis is None:
             return shells
@@ -48,7 +58,8 @@ class Spectra(Kind):
 
 
 def _bins(subject: Subject, axis: str, missing: str) -> tuple[tuple[str, ...], dict[str, Bins]]:
-    """The names of the energies of modes, and the bins of the wavenumbers across and along an axis."""
+    """The names of the energies of modes, and the bins of the wavenumbers across and along an
+    axis."""
     layout = subject.transform.layout
     if not (names := subject.names(subject.model.spectral_energies)):
         raise Unsupported(missing)
@@ -68,8 +79,9 @@ class SpectralMaps(Kind):
     Settings = SpectralMapSettings
 
     def measured(self, subject: Subject, settings: SpectralMapSettings) -> Measured:
-        """`NAME` (k_perpendicular, k_parallel): energy per area of the plane of the wavenumbers across and along an
-        axis. The sum along one of them, times the bins' width, is the spectrum over the other."""
+        """`NAME` (k_perpendicular, k_parallel): energy per area of the plane of the wavenumbers
+        across and along an axis. The sum along one of them, times the bins' width, is the spectrum
+        over the other."""
         model, layout = subject.model, subject.transform.layout
         names, bins = _bins(subject, settings.axis, "needs energies of modes")
 
@@ -79,7 +91,9 @@ class SpectralMaps(Kind):
             return {n: spectral_map(*both, layout, e) for n, e in energies.items()}
 
         coordinates = {f"k_{d}": b.wavenumbers() for d, b in bins.items()}
-        return Measured(coordinates, dict.fromkeys(names, tuple(coordinates)), compute, {"axis": settings.axis})
+        return Measured(
+            coordinates, dict.fromkeys(names, tuple(coordinates)), compute, {"axis": settings.axis}
+        )
 
 
 class Cospectra(Kind):
@@ -90,5 +104,9 @@ class Cospectra(Kind):
     def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
         model, layout = subject.model, subject.model.density_transform.layout
         if not (names := subject.names(model.cospectra)):
-            raise Unsupported("needs scalars, rotation, stratification, a magnetic field, gas or waves")
-        return in_shells(layout, names, lambda state: shell_spectra(layout, model.cospectra(state.fields)))
+            raise Unsupported(
+                "needs scalars, rotation, stratification, a magnetic field, gas or waves"
+            )
+        return in_shells(
+            layout, names, lambda state: shell_spectra(layout, model.cospectra(state.fields))
+        )

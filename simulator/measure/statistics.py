@@ -1,10 +1,11 @@
-"""Means, variances and standard errors over time, from correlated samples: statistics.h5. Means and variances of
-whole fields, in snapshots: field_statistics.h5 counts their samples.
+"""Means, variances and standard errors over time, from correlated samples: statistics.h5. Means and
+variances of whole fields, in snapshots: field_statistics.h5 counts their samples.
 
-The error of a mean of correlated samples follows from means of blocks of 2, 4, 8, ... samples: when blocks are longer
-than the correlation time, their means are independent and the estimate levels off (Flyvbjerg and Petersen 1989, J.
-Chem. Phys. 91, 461). Each level gets its samples from the previous one as pairs become complete, so that the memory
-grows with the logarithm of the number of samples."""
+The error of a mean of correlated samples follows from means of blocks of 2, 4, 8, ... samples: when
+blocks are longer than the correlation time, their means are independent and the estimate levels off
+(Flyvbjerg and Petersen 1989, J. Chem. Phys. 91, 461). Each level gets its samples from the previous
+one as pairs become complete, so that the memory grows with the logarithm of the number of
+samples."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ OF = ("mean", "variance", "error")
 
 class Statistics(Kind):
     name = "statistics"
-    description = "Means over time of diagnostics, spectra and transfer, with error bars, in statistics.h5."
+    description = (
+        "Means over time of diagnostics, spectra and transfer, with error bars, in statistics.h5."
+    )
     Settings = StatisticsSettings
     frequent = True
 
@@ -74,7 +77,9 @@ class Statistics(Kind):
         curves = [name for name, shape in shapes.items() if shape]
         shells = in_shells(layout, curves, lambda state: {})
         over = {name: ("k",) if shape else () for name, shape in shapes.items()}
-        variables = {"samples": ()} | {f"{kind}/{name}": axes for kind in OF for name, axes in over.items()}
+        variables = {"samples": ()} | {
+            f"{kind}/{name}": axes for kind in OF for name, axes in over.items()
+        }
         attributes, carried = {**shells.attributes, "from": start}, Carried(begin, update)
         return Measured(shells.coordinates, variables, compute, attributes, shells.beside, carried)
 
@@ -84,9 +89,9 @@ FEWEST = 8  # Smallest number of blocks for which the estimate of a level is use
 
 
 class Moments(NamedTuple):
-    """For a vector of n quantities, on each level: the number of blocks (levels,); the mean and the sum of squared
-    deviations of the blocks' means (levels, n); the mean of a block that waits for its partner (levels, n), and
-    whether a block waits (levels,), 0 or 1."""
+    """For a vector of n quantities, on each level: the number of blocks (levels,); the mean and the
+    sum of squared deviations of the blocks' means (levels, n); the mean of a block that waits for
+    its partner (levels, n), and whether a block waits (levels,), 0 or 1."""
 
     blocks: jax.Array
     mean: jax.Array
@@ -103,7 +108,9 @@ def empty(n: int) -> Moments:
 def taken_in(moments: Moments, sample: jax.Array, on: jax.Array) -> Moments:
     """The moments with one more sample (n,), if `on` (Welford 1962, Technometrics 4, 419)."""
 
-    def level(carry: tuple[jax.Array, jax.Array], old: Moments) -> tuple[tuple[jax.Array, jax.Array], Moments]:
+    def level(
+        carry: tuple[jax.Array, jax.Array], old: Moments
+    ) -> tuple[tuple[jax.Array, jax.Array], Moments]:
         value, active = carry
         count = old.blocks + active
         away = jnp.where(active, value - old.mean, 0.0)
@@ -118,7 +125,8 @@ def taken_in(moments: Moments, sample: jax.Array, on: jax.Array) -> Moments:
 
 
 def results(moments: Moments) -> dict[str, jax.Array]:
-    """`mean`, `variance` of the samples and standard `error` of the mean, (n,) each; nan for too few samples."""
+    """`mean`, `variance` of the samples and standard `error` of the mean, (n,) each; nan for too
+    few samples."""
     count = moments.blocks[:, None]
     spread = moments.squares / jnp.maximum(count - 1, 1)
     squared = jnp.where(count >= FEWEST, spread / jnp.maximum(count, 1), 0.0).max(0)
@@ -149,9 +157,10 @@ class FieldStatistics(Kind):
     Settings = FieldStatisticsSettings
 
     def measured(self, subject: Subject, settings: Any) -> Measured:
-        """Statistics over the samples from the time `from` on, updated as by Welford (1962, Technometrics 4, 419)
-        with two further arrays for every component, in the run's precision. A row holds the number n of `samples`;
-        `NAME_mean` and `NAME_variance` (with the divisor n - 1) go into snapshots, and are zero if n is too small."""
+        """Statistics over the samples from the time `from` on, updated as by Welford (1962,
+        Technometrics 4, 419) with two further arrays for every component, in the run's precision. A
+        row holds the number n of `samples`; `NAME_mean` and `NAME_variance` (with the divisor n -
+        1) go into snapshots, and are zero if n is too small."""
         model = subject.model
         names = _averaged(subject, settings.fields)
         start = float(getattr(settings, "from"))
@@ -159,7 +168,11 @@ class FieldStatistics(Kind):
         shapes = {name: (*model.specs()[name].shape, *physical.shape) for name in names}
 
         def begin() -> dict[str, jax.Array]:
-            arrays = {f"{kind}_{name}": jnp.zeros(s, dtype) for name, s in shapes.items() for kind in _KEPT}
+            arrays = {
+                f"{kind}_{name}": jnp.zeros(s, dtype)
+                for name, s in shapes.items()
+                for kind in _KEPT
+            }
             return {"samples": jnp.int64(0), **arrays}
 
         def update(state: models.State, arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
@@ -172,7 +185,8 @@ class FieldStatistics(Kind):
                 mean = mean + away / jnp.maximum(count, 1).astype(dtype)
                 squares = arrays[f"squares_{name}"] + away * jnp.where(on, values - mean, 0)
                 updated |= {f"mean_{name}": mean, f"squares_{name}": squares}
-                # Fields are updated one after the other, so that the values of only one are in memory.
+                # Fields are updated one after the other, so that the values of only one are in
+                # memory.
                 fields, updated = jax.lax.optimization_barrier((fields, updated))
             return updated
 
@@ -191,8 +205,8 @@ class FieldStatistics(Kind):
 
 
 def _averaged(subject: Subject, asked: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The names of the fields to average. Refuses complex fields, and fields NAME if NAME_mean or NAME_variance is
-    itself a field of the model."""
+    """The names of the fields to average. Refuses complex fields, and fields NAME if NAME_mean or
+    NAME_variance is itself a field of the model."""
     model = subject.model
     known = [name for name, spec in model.specs().items() if not spec.complex]
     names = asked or tuple(name for name in model.fields if name in known)

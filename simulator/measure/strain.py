@@ -20,22 +20,25 @@ class StrainSettings(SeriesCadence):
     bins: Points = 100
     """Number of bins of each histogram."""
     range: Ratio = 5.0
-    """The histograms of the eigenvalues extend by this many root mean squares of the strain to both sides."""
+    """The histograms of the eigenvalues extend by this many root mean squares of the strain to both
+    sides."""
 
 
 class Strain(Kind):
-    """Probability densities in the eigenframe of S_ij = (du_i/dx_j + du_j/dx_i) / 2 of a velocity without divergence.
+    """Probability densities in the eigenframe of S_ij = (du_i/dx_j + du_j/dx_i) / 2 of a velocity
+    without divergence.
 
-    `alpha`, `beta`, `gamma` (rate): the eigenvalues, largest first, in units of `strain_rms` = sqrt(<S_ij S_ij>).
-    `s_star` (shape): -3 sqrt(6) alpha beta gamma / (alpha^2 + beta^2 + gamma^2)^(3/2), uniformly distributed in a
-    Gaussian field (Lund and Rogers 1994, Phys. Fluids 6, 1838). `VECTOR_alpha`, ... (cosine): |cos| of the angle
-    between a vector and each eigenvector (Ashurst et al. 1987, Phys. Fluids 30, 2343); vectors are the vorticity, the
-    magnetic field and the gradient of each scalar, among the fields of the model. Points where the
-    vector or the strain is at round-off level are not counted.
+    `alpha`, `beta`, `gamma` (rate): the eigenvalues, largest first, in units of `strain_rms` =
+    sqrt(<S_ij S_ij>). `s_star` (shape): -3 sqrt(6) alpha beta gamma / (alpha^2 + beta^2 +
+    gamma^2)^(3/2), uniformly distributed in a Gaussian field (Lund and Rogers 1994, Phys. Fluids 6,
+    1838). `VECTOR_alpha`, ... (cosine): |cos| of the angle between a vector and each eigenvector
+    (Ashurst et al. 1987, Phys. Fluids 30, 2343); vectors are the vorticity, the magnetic field and
+    the gradient of each scalar, among the fields of the model. Points where the vector or the
+    strain is at round-off level are not counted.
 
-    Means: `alpha_mean`, ... of the eigenvalues; `stretching_alpha`, ... = <alpha (omega . e_alpha)^2>, whose sum is
-    <omega . S omega>; `strain_product` = <alpha beta gamma>, -1/4 of this sum (Betchov 1956, J. Fluid Mech. 1, 497).
-    """
+    Means: `alpha_mean`, ... of the eigenvalues; `stretching_alpha`, ... = <alpha (omega .
+    e_alpha)^2>, whose sum is <omega . S omega>; `strain_product` = <alpha beta gamma>, -1/4 of this
+    sum (Betchov 1956, J. Fluid Mech. 1, 497)."""
 
     name = "strain"
     description = (
@@ -68,12 +71,19 @@ class Strain(Kind):
             squares = layout.inner(s, s)
             rms = jnp.sqrt(squares[:3].sum() + 2 * squares[3:].sum())
             lengths = [jnp.sqrt(layout.inner(v, v).sum()) for v in directions]
-            unit = [v / jnp.where(size > 0, size, 1) for v, size in zip(directions, lengths, strict=True)]
+            unit = [
+                v / jnp.where(size > 0, size, 1)
+                for v, size in zip(directions, lengths, strict=True)
+            ]
             values = transform.inverse(jnp.concatenate([s / jnp.where(rms > 0, rms, 1), *unit]))
             inside = jnp.broadcast_to(physical.inside(), physical.shape)
-            rates, shape, cosines, sums = program(physical.constrain(values), physical.constrain(inside))
+            rates, shape, cosines, sums = program(
+                physical.constrain(values), physical.constrain(inside)
+            )
             points = transform.grid.points
-            row = {name: rates[i] / (points * 2 * reach / bins) for i, name in enumerate(EIGENVALUES)}
+            row = {
+                name: rates[i] / (points * 2 * reach / bins) for i, name in enumerate(EIGENVALUES)
+            }
             row["s_star"] = shape / (jnp.maximum(shape.sum(), 1) * 2 / bins)
             densities = cosines / (jnp.maximum(cosines.sum(-1, keepdims=True), 1) / bins)
             for j, name in enumerate(vectors):
@@ -86,26 +96,38 @@ class Strain(Kind):
             return row | {"strain_product": rms**3 * means[6]}
 
         middles = (np.arange(bins) + 0.5) / bins
-        variables: dict[str, tuple[str, ...]] = {name: ("rate",) for name in EIGENVALUES} | {"s_star": ("shape",)}
+        variables: dict[str, tuple[str, ...]] = {name: ("rate",) for name in EIGENVALUES} | {
+            "s_star": ("shape",)
+        }
         variables |= {f"{name}_{e}": ("cosine",) for name in vectors for e in EIGENVALUES}
-        numbers = ("strain_rms", *(f"{e}_mean" for e in EIGENVALUES), *(f"stretching_{e}" for e in EIGENVALUES))
+        numbers = (
+            "strain_rms",
+            *(f"{e}_mean" for e in EIGENVALUES),
+            *(f"stretching_{e}" for e in EIGENVALUES),
+        )
         variables |= dict.fromkeys((*numbers, "strain_product"), ())
-        coordinates = {"rate": reach * (2 * middles - 1), "shape": 2 * middles - 1, "cosine": middles}
+        coordinates = {
+            "rate": reach * (2 * middles - 1),
+            "shape": 2 * middles - 1,
+            "cosine": middles,
+        }
         return Measured(coordinates, variables, compute, {"vectors": vectors})
 
 
 EIGENVALUES = ("alpha", "beta", "gamma")
-_SWEEPS = 6  # Each sweep of a 3 x 3 problem squares the error; round-off is reached after four or five.
+_SWEEPS = (
+    6  # Each sweep of a 3 x 3 problem squares the error; round-off is reached after four or five.
+)
 
 Vectors: TypeAlias = "tuple[tuple[jax.Array, ...], ...]"
 
 
 def eigensystem(strain: jax.Array) -> tuple[tuple[jax.Array, ...], Vectors]:
-    """The eigenvalues alpha >= beta >= gamma (...) of symmetric matrices (6, ...), in the order of `strain_rate`, and
-    the components (3)(...) of the unit eigenvector of each.
+    """The eigenvalues alpha >= beta >= gamma (...) of symmetric matrices (6, ...), in the order of
+    `strain_rate`, and the components (3)(...) of the unit eigenvector of each.
 
-    Cyclic Jacobi rotations (Golub and Van Loan, Matrix Computations, section 8.5) are accurate for equal eigenvalues
-    too, unlike closed formulas."""
+    Cyclic Jacobi rotations (Golub and Van Loan, Matrix Computations, section 8.5) are accurate for
+    equal eigenvalues too, unlike closed formulas."""
     zero, one = jnp.zeros_like(strain[0]), jnp.ones_like(strain[0])
     start = (tuple(strain), tuple(one if i == j else zero for i, j in product(range(3), range(3))))
 
@@ -123,7 +145,10 @@ def eigensystem(strain: jax.Array) -> tuple[tuple[jax.Array, ...], Vectors]:
             diagonal[p], diagonal[q] = diagonal[p] - t * a, diagonal[q] + t * a
             first, second = (min(r, p), max(r, p)), (min(r, q), max(r, q))
             off[p, q] = jnp.zeros_like(a)
-            off[first], off[second] = c * off[first] - s * off[second], s * off[first] + c * off[second]
+            off[first], off[second] = (
+                c * off[first] - s * off[second],
+                s * off[first] + c * off[second],
+            )
             for row in v:
                 row[p], row[q] = c * row[p] - s * row[q], s * row[p] + c * row[q]
         return (*diagonal, off[0, 1], off[0, 2], off[1, 2]), tuple(e for row in v for e in row)
@@ -133,18 +158,26 @@ def eigensystem(strain: jax.Array) -> tuple[tuple[jax.Array, ...], Vectors]:
     for a, b in ((0, 1), (1, 2), (0, 1)):
         (low, u), (high, w) = pairs[a], pairs[b]
         swap = low < high
-        pairs[a] = jnp.maximum(low, high), tuple(jnp.where(swap, y, x) for x, y in zip(u, w, strict=True))
-        pairs[b] = jnp.minimum(low, high), tuple(jnp.where(swap, x, y) for x, y in zip(u, w, strict=True))
+        pairs[a] = (
+            jnp.maximum(low, high),
+            tuple(jnp.where(swap, y, x) for x, y in zip(u, w, strict=True)),
+        )
+        pairs[b] = (
+            jnp.minimum(low, high),
+            tuple(jnp.where(swap, x, y) for x, y in zip(u, w, strict=True)),
+        )
     return tuple(e for e, _ in pairs), tuple(v for _, v in pairs)
 
 
 def _counting(transform: spectral.Transform, vectors: int, bins: int, reach: float) -> Program:
-    """A program of two arrays: values (6 + 3 vectors, x, y, z) of the strain and of vectors, all with a root mean
-    square of 1, and a mask (x, y, z) of the points without padding. Its results are counts of the eigenvalues (3,
-    bins), of s* (bins) and of the cosines (vectors, 3, bins), and sums (7) of the eigenvalues, of their parts in the
-    stretching of the first vector, and of their product.
+    """A program of two arrays: values (6 + 3 vectors, x, y, z) of the strain and of vectors, all
+    with a root mean square of 1, and a mask (x, y, z) of the points without padding. Its results
+    are counts of the eigenvalues (3, bins), of s* (bins) and of the cosines (vectors, 3, bins), and
+    sums (7) of the eigenvalues, of their parts in the stretching of the first vector, and of their
+    product.
 
-    It visits planes of points one after the other, so that the eigenvectors never exist as fields."""
+    It visits planes of points one after the other, so that the eigenvectors never exist as
+    fields."""
     physical = transform.physical
 
     def counted(place: jax.Array, counts: jax.Array) -> jax.Array:

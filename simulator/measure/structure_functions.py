@@ -19,24 +19,26 @@ Order = Annotated[Integer, Field(ge=2, le=10)]
 
 class StructureFunctionSettings(SeriesCadence):
     separations: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=1000)] | None = None
-    """Separations (length); by default about six per octave, from the grid spacing to half the box."""
+    """Separations (length); by default about six per octave, from the grid spacing to half the
+    box."""
     orders: Annotated[tuple[Order, ...], Field(min_length=1, max_length=9)] = (2, 3, 4)
     """Powers of the increments."""
     mixed: Flag = False
-    """Also write third moments: means of the longitudinal increment times squares of the increments of the velocity,
-    of scalars (Yaglom's law) and of Elsasser fields."""
+    """Also write third moments: means of the longitudinal increment times squares of the increments
+    of the velocity, of scalars (Yaglom's law) and of Elsasser fields."""
 
 
 class StructureFunctions(Kind):
     """<du^p> for increments du = u(x + r e) - u(x) along each axis e, at any separations r.
 
-    `longitudinal_P` (axis, r) is the moment of the component along e, `transverse_P` the mean of the moments of the
-    other components. Fields are shifted in spectral space, so that r need not be a multiple of the grid spacing.
+    `longitudinal_P` (axis, r) is the moment of the component along e, `transverse_P` the mean of
+    the moments of the other components. Fields are shifted in spectral space, so that r need not be
+    a multiple of the grid spacing.
 
-    With the names `mixed` of further fields, third moments are added: `mixed_velocity`, <du_e |du|^2>; `mixed_NAME`,
-    <du_e dtheta^2>, of each scalar theta (Yaglom 1949); with `magnetic` among the fields `mixed_elsasser_plus`,
-    <dz-_e |dz+|^2> with z+- = u +- b, and `mixed_elsasser_minus` (Politano and Pouquet 1998, Phys. Rev. E 57, R21).
-    """
+    With the names `mixed` of further fields, third moments are added: `mixed_velocity`, <du_e
+    |du|^2>; `mixed_NAME`, <du_e dtheta^2>, of each scalar theta (Yaglom 1949); with `magnetic`
+    among the fields `mixed_elsasser_plus`, <dz-_e |dz+|^2> with z+- = u +- b, and
+    `mixed_elsasser_minus` (Politano and Pouquet 1998, Phys. Rev. E 57, R21)."""
 
     name = "structure_functions"
     description = "Moments of velocity increments in structure_functions.h5."
@@ -53,11 +55,16 @@ class StructureFunctions(Kind):
             mixed = known if "velocity" in model.fields else []
         layout, axes = transform.layout, transform.grid.axes
         magnetic = mixed is not None and "magnetic" in mixed
-        products = [] if mixed is None else ["velocity", *(name for name in mixed if name != "magnetic")]
+        products = (
+            [] if mixed is None else ["velocity", *(name for name in mixed if name != "magnetic")]
+        )
         products += ["elsasser_plus", "elsasser_minus"] if magnetic else []
 
         def compute(state: models.State) -> dict[str, jax.Array]:
-            fields = {"velocity": model.velocity(state.fields), **{name: state.fields[name] for name in mixed or ()}}
+            fields = {
+                "velocity": model.velocity(state.fields),
+                **{name: state.fields[name] for name in mixed or ()},
+            }
             rows: dict[str, list[jax.Array]] = {}
             means: dict[str, jax.Array] = {}
             for e, axis in enumerate(axes):
@@ -67,10 +74,16 @@ class StructureFunctions(Kind):
 
                 def at(r, axis=axis, fields=fields):
                     x, y, z = (r if a == axis else 0.0 for a in AXES)
-                    moved = {name: operators.translate(layout, f, (x, y, z)) for name, f in fields.items()}
-                    increments = {name: layout.constrain(moved[name] - f) for name, f in fields.items()}
+                    moved = {
+                        name: operators.translate(layout, f, (x, y, z))
+                        for name, f in fields.items()
+                    }
+                    increments = {
+                        name: layout.constrain(moved[name] - f) for name, f in fields.items()
+                    }
                     return transform.evaluate(
-                        increments, lambda v, *_: spectral.Local({}, {}, _moments(v, orders, products))
+                        increments,
+                        lambda v, *_: spectral.Local({}, {}, _moments(v, orders, products)),
                     ).means
 
                 means = lax.map(at, jnp.asarray(separations, jnp.float64))
@@ -85,12 +98,14 @@ class StructureFunctions(Kind):
 
         names = [f"{kind}_{p}" for kind in ("longitudinal", "transverse") for p in orders]
         variables = dict.fromkeys([*names, *(f"mixed_{name}" for name in products)], ("axis", "r"))
-        return Measured({"axis": np.arange(len(axes)), "r": np.asarray(separations, float)}, variables, compute)
+        return Measured(
+            {"axis": np.arange(len(axes)), "r": np.asarray(separations, float)}, variables, compute
+        )
 
 
 def default_separations(grid: spectral.Grid) -> tuple[float, ...]:
-    """About six separations per octave, from the smallest grid spacing to half the shortest side of the box, rounded
-    to multiples of the spacing."""
+    """About six separations per octave, from the smallest grid spacing to half the shortest side of
+    the box, rounded to multiples of the spacing."""
     present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
     spacing = min(grid.spacing[i] for i in present)
     most = int(min(grid.box[i] for i in present) / 2 / spacing + 1e-9)
@@ -98,9 +113,11 @@ def default_separations(grid: spectral.Grid) -> tuple[float, ...]:
     return tuple(float(n * spacing) for n in steps)
 
 
-def _moments(values: dict[str, jax.Array], orders: Sequence[int], products: Sequence[str]) -> dict[str, jax.Array]:
-    """At every point the powers P of component I of the velocity increment, `I_P`, and the products of component I
-    with the square of an increment, `I_NAME`."""
+def _moments(
+    values: dict[str, jax.Array], orders: Sequence[int], products: Sequence[str]
+) -> dict[str, jax.Array]:
+    """At every point the powers P of component I of the velocity increment, `I_P`, and the products
+    of component I with the square of an increment, `I_NAME`."""
     du = values["velocity"]
     moments = {f"{i}_{p}": du[i] ** p for i in range(len(du)) for p in orders}
     for name in products:

@@ -1,5 +1,5 @@
-"""Energy transfer and flux between scales, by the sign of helicity and from band to band: transfer.h5, helicity.h5
-and shell_to_shell.h5."""
+"""Energy transfer and flux between scales, by the sign of helicity and from band to band:
+transfer.h5, helicity.h5 and shell_to_shell.h5."""
 
 from __future__ import annotations
 
@@ -8,8 +8,26 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from simulator.measure.kind import Curves, Kind, Measured, SeriesCadence, Subject, Unsupported, in_shells
-from simulator.measure.lazy import flux, jax, jnp, lax, models, operators, shell_spectra, spectral, transfer
+from simulator.measure.kind import (
+    Curves,
+    Kind,
+    Measured,
+    SeriesCadence,
+    Subject,
+    Unsupported,
+    in_shells,
+)
+from simulator.measure.lazy import (
+    flux,
+    jax,
+    jnp,
+    lax,
+    models,
+    operators,
+    shell_spectra,
+    spectral,
+    transfer,
+)
 from simulator.settings import Integer
 
 
@@ -24,8 +42,8 @@ class Transfer(Kind):
     description = "Energy transfer and flux between scales in transfer.h5."
 
     def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
-        """Energy transfer T(k) by the nonlinear terms, `transfer/NAME`, and its flux to larger wavenumbers,
-        `flux/NAME`: Pi(k) = -sum of T up to k."""
+        """Energy transfer T(k) by the nonlinear terms, `transfer/NAME`, and its flux to larger
+        wavenumbers, `flux/NAME`: Pi(k) = -sum of T up to k."""
         model, layout = subject.model, subject.transform.layout
         if not (names := subject.names(model.transfers)):
             raise Unsupported("needs energy transfers between modes")
@@ -35,7 +53,9 @@ class Transfer(Kind):
             fluxes = {f"flux/{n}": flux(t, layout.shell_width) for n, t in transfers.items()}
             return {f"transfer/{n}": t for n, t in transfers.items()} | fluxes
 
-        return in_shells(layout, [f"{kind}/{n}" for kind in ("transfer", "flux") for n in names], compute)
+        return in_shells(
+            layout, [f"{kind}/{n}" for kind in ("transfer", "flux") for n in names], compute
+        )
 
 
 SIGNS = ("positive", "negative")
@@ -43,20 +63,24 @@ SIGNS = ("positive", "negative")
 
 class Helicity(Kind):
     name = "helicity"
-    description = "Helicity spectrum, and energy, transfer and flux by the sign of helicity, in helicity.h5."
+    description = (
+        "Helicity spectrum, and energy, transfer and flux by the sign of helicity, in helicity.h5."
+    )
     curves = Curves(coordinates={"k": r"wavenumber $k$"}, log="x")
 
     def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
-        """As functions of the shells' wavenumbers `k`: `helicity`, the sum of Re(u* . omega), and for both signs of
-        helicity `energy/SIGN`, `transfer/SIGN` = Re(u_SIGN* . (u x omega)^) and `flux/SIGN`. The sum of both
-        transfers is the transfer of kinetic energy."""
+        """As functions of the shells' wavenumbers `k`: `helicity`, the sum of Re(u* . omega), and
+        for both signs of helicity `energy/SIGN`, `transfer/SIGN` = Re(u_SIGN* . (u x omega)^) and
+        `flux/SIGN`. The sum of both transfers is the transfer of kinetic energy."""
         check_flow(subject)
         transform, layout = subject.transform, subject.transform.layout
         if transform.grid.planar:
             raise Unsupported("is zero in two dimensions", of_model=False)
 
         def terms(values, points, parameters) -> spectral.Local:
-            return spectral.Local({"force": operators.cross(values["velocity"], values["vorticity"])})
+            return spectral.Local(
+                {"force": operators.cross(values["velocity"], values["vorticity"])}
+            )
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             u = state.fields["velocity"]
@@ -66,16 +90,23 @@ class Helicity(Kind):
             for sign, part in zip(SIGNS, _helical_parts(transform, u), strict=True):
                 modes[f"energy/{sign}"] = operators.squared(abs(part)) / 2
                 modes[f"transfer/{sign}"] = transfer(part, force)
-            row = {name: layout.shell_sum(values) / layout.shell_width for name, values in modes.items()}
-            return row | {f"flux/{s}": flux(row[f"transfer/{s}"], layout.shell_width) for s in SIGNS}
+            row = {
+                name: layout.shell_sum(values) / layout.shell_width
+                for name, values in modes.items()
+            }
+            return row | {
+                f"flux/{s}": flux(row[f"transfer/{s}"], layout.shell_width) for s in SIGNS
+            }
 
         names = [f"{kind}/{sign}" for kind in ("energy", "transfer", "flux") for sign in SIGNS]
         return in_shells(layout, ["helicity", *names], compute)
 
 
-def _helical_parts(transform: spectral.Transform, velocity: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """u+ and u-: the parts of every mode except k = 0 that satisfy i k x u = +|k| u and -|k| u (Waleffe 1992,
-    Phys. Fluids A 4, 350, eq. 1). Their sum is u without its mean."""
+def _helical_parts(
+    transform: spectral.Transform, velocity: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """u+ and u-: the parts of every mode except k = 0 that satisfy i k x u = +|k| u and -|k| u
+    (Waleffe 1992, Phys. Fluids A 4, 350, eq. 1). Their sum is u without its mean."""
     layout = transform.layout
     inverse_k = jnp.sqrt(layout.inverse_k_squared(velocity.real.dtype))
     scaled_curl = operators.curl(layout, velocity) * inverse_k
@@ -85,18 +116,21 @@ def _helical_parts(transform: spectral.Transform, velocity: jax.Array) -> tuple[
 
 class ShellToShellSettings(SeriesCadence):
     bands_per_octave: Annotated[Integer, Field(ge=1, le=16)] = 2
-    """Number of wavenumber bands per octave. Each band costs one nonlinear term and is at least one shell wide."""
+    """Number of wavenumber bands per octave. Each band costs one nonlinear term and is at least one
+    shell wide."""
 
 
 class ShellToShell(Kind):
     name = "shell_to_shell"
-    description = "Kinetic energy that bands of wavenumbers receive from one another in shell_to_shell.h5."
+    description = (
+        "Kinetic energy that bands of wavenumbers receive from one another in shell_to_shell.h5."
+    )
     Settings = ShellToShellSettings
 
     def measured(self, subject: Subject, settings: ShellToShellSettings) -> Measured:
-        """`transfer` (receiver, giver): T(K, Q) = -<u_K . (u . grad) u_Q>, the kinetic energy per time that band K
-        receives from band Q (Dar, Verma and Eswaran 2001, Physica D 157, 207). The sum over Q is the transfer into
-        band K, and T(K, Q) = -T(Q, K)."""
+        """`transfer` (receiver, giver): T(K, Q) = -<u_K . (u . grad) u_Q>, the kinetic energy per
+        time that band K receives from band Q (Dar, Verma and Eswaran 2001, Physica D 157, 207). The
+        sum over Q is the transfer into band K, and T(K, Q) = -T(Q, K)."""
         check_flow(subject)
         transform, layout = subject.transform, subject.transform.layout
         edges = band_edges(layout.shells, settings.bands_per_octave)
@@ -115,18 +149,27 @@ class ShellToShell(Kind):
                 part = layout.constrain(jnp.where(number == band, u, 0))
                 stress = transform.evaluate({"velocity": u, "band": part}, terms).products["stress"]
                 force = -jnp.stack([operators.divergence(layout, part) for part in stress])
-                return jnp.zeros(bands).at[jnp.asarray(band_of)].add(layout.shell_sum(transfer(u, force)))
+                return (
+                    jnp.zeros(bands)
+                    .at[jnp.asarray(band_of)]
+                    .add(layout.shell_sum(transfer(u, force)))
+                )
 
             return {"transfer": lax.map(given, jnp.arange(bands)).T}
 
         middles = layout.shell_width * (edges[:-1] + edges[1:] - 1) / 2
         both = {"receiver": middles, "giver": middles}
-        return Measured(both, {"transfer": tuple(both)}, compute, {"edges": (edges * layout.shell_width).tolist()})
+        return Measured(
+            both,
+            {"transfer": tuple(both)},
+            compute,
+            {"edges": (edges * layout.shell_width).tolist()},
+        )
 
 
 def band_edges(shells: int, per_octave: int) -> np.ndarray:
-    """First shell numbers of the bands, and the number of shells: band 0 is k = 0, followed by `per_octave` bands per
-    octave, each at least one shell wide."""
+    """First shell numbers of the bands, and the number of shells: band 0 is k = 0, followed by
+    `per_octave` bands per octave, each at least one shell wide."""
     steps = range(per_octave * (int(np.log2(max(shells, 2))) + 2))
     inner = sorted({round(2 ** (i / per_octave)) for i in steps})
     return np.array([0, *(n for n in inner if n < shells), shells])

@@ -1,16 +1,19 @@
-"""Volume rendering of scalar fields: each device renders its own part of the box; the parts are combined in order.
+"""Volume rendering of scalar fields: each device renders its own part of the box; the parts are
+combined in order.
 
-On a ray, dI = -kappa I ds + kappa c ds with the colour c and the absorption kappa of the transfer function: a slice
-of optical depth tau transmits exp(-tau) and adds (1 - exp(-tau)) c. Of several fields (Max 1995, IEEE Trans. Vis.
-Comput. Graph. 1, 99) kappa is the sum of the absorptions and c the mean of the colours, weighted with them.
+On a ray, dI = -kappa I ds + kappa c ds with the colour c and the absorption kappa of the transfer
+function: a slice of optical depth tau transmits exp(-tau) and adds (1 - exp(-tau)) c. Of several
+fields (Max 1995, IEEE Trans. Vis. Comput. Graph. 1, 99) kappa is the sum of the absorptions and c
+the mean of the colours, weighted with them.
 
-Every ray crosses the parts of a slab or pencil decomposition in the same order, that of the devices along each axis,
-so that the partial images (colour, transmittance) are combined by "over" (Porter and Duff 1984). Devices exchange one
-plane with each neighbour, and images; no field is gathered.
+Every ray crosses the parts of a slab or pencil decomposition in the same order, that of the devices
+along each axis, so that the partial images (colour, transmittance) are combined by "over" (Porter
+and Duff 1984). Devices exchange one plane with each neighbour, and images; no field is gathered.
 
-The projection of a grid along parallel rays is a shear followed by a plane affine map (Lacroute and Levoy, SIGGRAPH
-1994): plane after plane along the principal axis p is shifted and added, from front to back, to an intermediate
-image, whose resolution is a multiple of the grid's, which is then interpolated onto the screen."""
+The projection of a grid along parallel rays is a shear followed by a plane affine map (Lacroute and
+Levoy, SIGGRAPH 1994): plane after plane along the principal axis p is shifted and added, from front
+to back, to an intermediate image, whose resolution is a multiple of the grid's, which is then
+interpolated onto the screen."""
 
 import itertools
 import math
@@ -31,7 +34,10 @@ from simulator.spectral.grid import AXES
 from simulator.spectral.layout import PhysicalLayout, padded
 
 PEAKED = 2.0  # Positive fields with a larger ratio of root mean square to mean have points at equal ratios.
-SLICES = 2, 256  # Least number of slices along a ray, per grid cell and in all; fewer would show as stripes.
+SLICES = (
+    2,
+    256,
+)  # Least number of slices along a ray, per grid cell and in all; fewer would show as stripes.
 FRAME = 0.35  # Brightness of the box's edges.
 FINEST = 4  # The largest number of points of the intermediate image per grid cell and direction.
 
@@ -40,9 +46,9 @@ FINEST = 4  # The largest number of points of the intermediate image per grid ce
 class Camera:
     """A camera at infinite distance that looks at the middle of the box.
 
-    `azimuth` (degrees, from x towards y) and `elevation` (degrees, above the x-y plane) are its direction; z points
-    up. With `zoom` 1 the diagonal of the box is as long as the shorter side of the picture. `size` is (width, height)
-    in pixels."""
+    `azimuth` (degrees, from x towards y) and `elevation` (degrees, above the x-y plane) are its
+    direction; z points up. With `zoom` 1 the diagonal of the box is as long as the shorter side of
+    the picture. `size` is (width, height) in pixels."""
 
     azimuth: float = 30.0
     elevation: float = 25.0
@@ -51,7 +57,8 @@ class Camera:
 
     @cached_property
     def axes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Unit vectors to the right and up on the screen, and along the rays, away from the camera."""
+        """Unit vectors to the right and up on the screen, and along the rays, away from the
+        camera."""
         a, e = math.radians(self.azimuth), math.radians(self.elevation)
         towards = np.array([math.cos(e) * math.cos(a), math.cos(e) * math.sin(a), math.sin(e)])
         right = np.array([-math.sin(a), math.cos(a), 0.0])
@@ -71,12 +78,13 @@ Point = tuple[float, Colour, float]
 
 @dataclass(frozen=True)
 class TransferFunction:
-    """Colour and opacity as functions of the value: colour and absorption coefficient are linear between the given
-    points and constant beyond them.
+    """Colour and opacity as functions of the value: colour and absorption coefficient are linear
+    between the given points and constant beyond them.
 
-    `points`: (value, (red, green, blue), opacity) in rising order of value, with colours from 0 to 1; opacity is the
-    fraction of light lost on a path of a hundredth of the shortest side of the box. None: chosen from the mean and
-    variance of the values, in the hue with the number `family` (0 to 3) or, by default, in several hues."""
+    `points`: (value, (red, green, blue), opacity) in rising order of value, with colours from 0 to
+    1; opacity is the fraction of light lost on a path of a hundredth of the shortest side of the
+    box. None: chosen from the mean and variance of the values, in the hue with the number `family`
+    (0 to 3) or, by default, in several hues."""
 
     points: tuple[Point, ...] | None = None
     family: int | None = None
@@ -86,17 +94,21 @@ class TransferFunction:
         """The number of points."""
         return len(self.points or _HUES["positive"])
 
-    def table(self, length: float, mean: jax.Array, square: jax.Array, least: jax.Array) -> jax.Array:
-        """(point, 5): value, red, green, blue, absorption per length. `length` is the shortest side of the box;
-        `mean`, `square` (mean square) and `least` are those of the values."""
+    def table(
+        self, length: float, mean: jax.Array, square: jax.Array, least: jax.Array
+    ) -> jax.Array:
+        """(point, 5): value, red, green, blue, absorption per length. `length` is the shortest side
+        of the box; `mean`, `square` (mean square) and `least` are those of the values."""
         if self.points is not None:
             return jnp.asarray(_rows(self.points, length))
-        # Rounded to three digits: round-off, which depends on the number of devices, must not change the picture.
+        # Rounded to three digits: round-off, which depends on the number of devices, must not
+        # change the picture.
         rms = _rounded(jnp.sqrt(square))
         deviation = _rounded(jnp.sqrt(jnp.maximum(square - mean**2, 0)))
         middle = deviation * jnp.round(mean / deviation, 2)
         positive, signed = (jnp.asarray(_rows(points, length)) for points in self._usual())
-        # Of a field with high peaks, such as the density of halos, the usual points would show the peaks alone.
+        # Of a field with high peaks, such as the density of halos, the usual points would show the
+        # peaks alone.
         average, usual = _rounded(mean), positive[:, 0] * rms
         decades = average * (usual[-1] / average) ** jnp.linspace(0, 1, self.count)
         positive = positive.at[:, 0].set(jnp.where(rms > PEAKED * average, decades, usual))
@@ -111,12 +123,17 @@ class TransferFunction:
         low, fading, rising, high = family["signed"]
         shades = zip(_HUES["positive"], family["positive"], strict=True)
         tails = zip(_HUES["tails"], (low, fading, fading, rising, high), strict=True)
-        return [(at, shade, part) for (at, _, part), shade in shades], [(at, t, part) for (at, part), t in tails]
+        return [(at, shade, part) for (at, _, part), shade in shades], [
+            (at, t, part) for (at, part), t in tails
+        ]
 
 
 def _rows(points: Sequence[Point], length: float) -> np.ndarray:
     return np.array(
-        [[value, *colour, -np.log1p(-opacity) / (REFERENCE * length)] for value, colour, opacity in points]
+        [
+            [value, *colour, -np.log1p(-opacity) / (REFERENCE * length)]
+            for value, colour, opacity in points
+        ]
     )
 
 
@@ -129,16 +146,22 @@ def _rounded(value: jax.Array) -> jax.Array:
 def looked_up(table: jax.Array, values: jax.Array) -> tuple[jax.Array, ...]:
     """Red, green, blue and absorption, each with the shape of `values`, as sums of ramps."""
     at, entries = table[:, 0].astype(values.dtype), table[:, 1:].astype(values.dtype)
-    shares = [jnp.clip((values - at[i]) / (at[i + 1] - at[i]), 0, 1) for i in range(table.shape[0] - 1)]
+    shares = [
+        jnp.clip((values - at[i]) / (at[i + 1] - at[i]), 0, 1) for i in range(table.shape[0] - 1)
+    ]
     return tuple(
         entries[0, channel]
-        + sum(share * (entries[i + 1, channel] - entries[i, channel]) for i, share in enumerate(shares))
+        + sum(
+            share * (entries[i + 1, channel] - entries[i, channel])
+            for i, share in enumerate(shares)
+        )
         for channel in range(4)
     )
 
 
 def mixed(media: Sequence[tuple[jax.Array, ...]]) -> tuple[jax.Array, ...]:
-    """Red, green, blue and absorption of media in the same space, each given like the result of `looked_up`."""
+    """Red, green, blue and absorption of media in the same space, each given like the result of
+    `looked_up`."""
     if len(media) == 1:
         return media[0]
     absorption = sum(medium[3] for medium in media)
@@ -148,7 +171,8 @@ def mixed(media: Sequence[tuple[jax.Array, ...]]) -> tuple[jax.Array, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Volume:
-    """A renderer for scalar fields, each with its transfer function. `image` and `light` can be jitted."""
+    """A renderer for scalar fields, each with its transfer function. `image` and `light` can be
+    jitted."""
 
     physical: PhysicalLayout
     camera: Camera = Camera()
@@ -156,19 +180,25 @@ class Volume:
     outline: bool = False  # Whether the box's edges are drawn, three of them behind it.
 
     def image(self, *fields: jax.Array) -> jax.Array:
-        """Pixels (height, width, 3) of 8 bits, replicated on every device, from values (x, y, z) of each field."""
+        """Pixels (height, width, 3) of 8 bits, replicated on every device, from values (x, y, z) of
+        each field."""
         light = self.light(*fields)
         colour = light[..., :3]
         if self.outline:
-            back, front = (FRAME * jnp.asarray(edges, light.dtype)[..., None] for edges in self._edges)
+            back, front = (
+                FRAME * jnp.asarray(edges, light.dtype)[..., None] for edges in self._edges
+            )
             colour = (colour + light[..., 3:] * back) * (1 - front) + front
         pixels = jnp.rint(jnp.clip(colour, 0, 1) * 255).astype(jnp.uint8)
         if self.physical.mesh.size == 1:
             return pixels
-        return lax.with_sharding_constraint(pixels, NamedSharding(self.physical.mesh, PartitionSpec()))
+        return lax.with_sharding_constraint(
+            pixels, NamedSharding(self.physical.mesh, PartitionSpec())
+        )
 
     def light(self, *fields: jax.Array) -> jax.Array:
-        """(height, width, 4): red, green and blue light at the camera, and transmittance of the box, double."""
+        """(height, width, 4): red, green and blue light at the camera, and transmittance of the
+        box, double."""
         physical, tables = self.physical, self.tables(*fields)
         (width, height), names = self.camera.size, self._names
         rows = PartitionSpec(names) if names else PartitionSpec()
@@ -191,10 +221,15 @@ class Volume:
 
     @cached_property
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """The edges of the box at its farthest corner, and all others, (height, width) each, from 0 to 1."""
+        """The edges of the box at its farthest corner, and all others, (height, width) each, from 0
+        to 1."""
         right, up, along = self.camera.axes
         width, height = self.camera.size
-        screen = np.diag(self.physical.grid.box) @ np.stack([right, -up], 1) / self.camera.pixel(self.physical.grid)
+        screen = (
+            np.diag(self.physical.grid.box)
+            @ np.stack([right, -up], 1)
+            / self.camera.pixel(self.physical.grid)
+        )
         y, x = np.mgrid[:height, :width] + 0.5
         edges = np.zeros((2, height, width))
         for corner in itertools.product((0, 1), repeat=3):
@@ -211,8 +246,8 @@ class Volume:
 
     @cached_property
     def _order(self) -> tuple[int, int, int]:
-        """The axes p, u, v (0, 1, 2 for x, y, z): along p a ray crosses the most planes, so that it moves by at most
-        one cell from plane to plane."""
+        """The axes p, u, v (0, 1, 2 for x, y, z): along p a ray crosses the most planes, so that it
+        moves by at most one cell from plane to plane."""
         steps = np.abs(self.camera.axes[2]) / np.array(self.physical.grid.spacing)
         p = int(np.argmax(steps))
         u, v = (axis for axis in range(3) if axis != p)
@@ -235,8 +270,9 @@ class Volume:
         return self.physical.grid.spacing[p] / abs(float(self.camera.axes[2][p])) / self._cuts
 
     def _offsets(self, axis: int) -> np.ndarray:
-        """Displacement along `axis` (u or v) at each slice, in points of the intermediate image: (slices,). A ray
-        crosses slice k, at (k + 1/2) / _cuts planes of p, this far from its crossing of the plane 0."""
+        """Displacement along `axis` (u or v) at each slice, in points of the intermediate image:
+        (slices,). A ray crosses slice k, at (k + 1/2) / _cuts planes of p, this far from its
+        crossing of the plane 0."""
         p, spacing = self._order[0], self.physical.grid.spacing
         slope = float(self.camera.axes[2][axis] / self.camera.axes[2][p])
         # If a ray is parallel to an axis, round-off must not decide between two points.
@@ -245,12 +281,15 @@ class Volume:
         return np.round(cells * self._fine, 9)
 
     def _onto(self, axis: int) -> tuple[float, float, float]:
-        """(c, x, y): pixel (column i, row j) is at c + x i + y j along `axis` of the intermediate image, in points
-        from the corner of the box."""
+        """(c, x, y): pixel (column i, row j) is at c + x i + y j along `axis` of the intermediate
+        image, in points from the corner of the box."""
         right, up, along = self.camera.axes
         p = self._order[0]
         width, height = self.camera.size
-        side, scale = self.camera.pixel(self.physical.grid), self._fine / self.physical.grid.spacing[axis]
+        side, scale = (
+            self.camera.pixel(self.physical.grid),
+            self._fine / self.physical.grid.spacing[axis],
+        )
 
         def base(point: np.ndarray) -> float:
             """The position at which the ray through `point` crosses p = 0."""
@@ -275,7 +314,8 @@ class Volume:
 
     @cached_property
     def _extents(self) -> tuple[int, int]:
-        """Points of the intermediate image along u and v; the first is padded to a multiple of the devices."""
+        """Points of the intermediate image along u and v; the first is padded to a multiple of the
+        devices."""
         u, v = (
             self.physical.shape[axis] * self._fine + int(np.ptp(np.floor(self._offsets(axis))))
             for axis in self._order[1:]
@@ -284,9 +324,14 @@ class Volume:
 
     @cached_property
     def _front_to_back(self) -> np.ndarray:
-        """The devices, numbered over the mesh axes `_names`, in the order in which rays cross their parts."""
-        numbers = np.arange(self._devices).reshape([self.physical.mesh.shape[name] for name in self._names])
-        directions = tuple(slice(None, None, 1 if self.camera.axes[2][axis] >= 0 else -1) for axis in self._sharded)
+        """The devices, numbered over the mesh axes `_names`, in the order in which rays cross their
+        parts."""
+        numbers = np.arange(self._devices).reshape(
+            [self.physical.mesh.shape[name] for name in self._names]
+        )
+        directions = tuple(
+            slice(None, None, 1 if self.camera.axes[2][axis] >= 0 else -1) for axis in self._sharded
+        )
         return numbers[directions].ravel()
 
     def _local(self, blocks: list[jax.Array], tables: list[jax.Array]) -> jax.Array:
@@ -302,15 +347,22 @@ class Volume:
         planes, across, down = (n - 1 for n in blocks[0].shape)
         cuts, fine = self._cuts, self._fine
         slices = planes * cuts
-        first = [self._place(axis) * n for axis, n in zip((p, u, v), (planes, across, down), strict=True)]
+        first = [
+            self._place(axis) * n for axis, n in zip((p, u, v), (planes, across, down), strict=True)
+        ]
         starts, parts = [], []
         for axis in (u, v):
             offsets = self._offsets(axis)
             whole = np.floor(offsets)
             starts.append(jnp.asarray((whole.max() - whole).astype(np.int32)))
             parts.append(jnp.asarray(offsets - whole, blocks[0].dtype))
-        along = [(f * fine + jnp.arange(n * fine)) for f, n in zip(first[1:], (across, down), strict=True)]
-        window = (along[0] < grid.shape[u] * fine)[:, None] & (along[1] < grid.shape[v] * fine)[None, :]
+        along = [
+            (f * fine + jnp.arange(n * fine))
+            for f, n in zip(first[1:], (across, down), strict=True)
+        ]
+        window = (along[0] < grid.shape[u] * fine)[:, None] & (along[1] < grid.shape[v] * fine)[
+            None, :
+        ]
 
         def add(number: jax.Array, image: jax.Array) -> jax.Array:
             local = number if self.camera.axes[2][p] >= 0 else slices - 1 - number
@@ -326,10 +378,15 @@ class Volume:
             *colour, absorption = mixed(media)
             valid = window & (k < grid.shape[p] * cuts)
             through = jnp.exp(-jnp.where(valid, absorption * self._step, 0)).astype(image.dtype)
-            corner = [jnp.int32(0), *(jnp.int32(s[k] + f * fine) for s, f in zip(starts, first[1:], strict=True))]
+            corner = [
+                jnp.int32(0),
+                *(jnp.int32(s[k] + f * fine) for s, f in zip(starts, first[1:], strict=True)),
+            ]
             before = lax.dynamic_slice(image, corner, (4, across * fine, down * fine))
             added = before[3] * (1 - through)
-            after = jnp.stack([before[i] + added * colour[i] for i in range(3)] + [before[3] * through])
+            after = jnp.stack(
+                [before[i] + added * colour[i] for i in range(3)] + [before[3] * through]
+            )
             return lax.dynamic_update_slice(image, after, corner)
 
         empty = jnp.zeros((4, *self._extents), jnp.float64).at[3].set(1)
@@ -339,33 +396,43 @@ class Volume:
         return lax.axis_index(self._sharded[axis]) if axis in self._sharded else 0
 
     def _with_next_planes(self, blocks: list[jax.Array], axis: int) -> list[jax.Array]:
-        """The blocks with the next plane of the periodic box inserted after their last valid plane. All planes are
-        sent in one exchange: several without a data dependence could be confused (see `spectral.collectives`)."""
+        """The blocks with the next plane of the periodic box inserted after their last valid plane.
+        All planes are sent in one exchange: several without a data dependence could be confused
+        (see `spectral.collectives`)."""
         planes = jnp.stack([lax.slice_in_dim(block, 0, 1, axis=axis) for block in blocks])
         if axis not in self._sharded:
             return [jnp.concatenate(pair, axis) for pair in zip(blocks, planes, strict=True)]
         name, n = self._sharded[axis], self.physical.grid.shape[axis]
-        size, count = self.physical.shape[axis] // self.physical.mesh.shape[name], self.physical.mesh.shape[name]
+        size, count = (
+            self.physical.shape[axis] // self.physical.mesh.shape[name],
+            self.physical.mesh.shape[name],
+        )
         holding = [d for d in range(count) if d * size < n]
         follows = [(holding[(i + 1) % len(holding)], d) for i, d in enumerate(holding)]
         planes = lax.ppermute(planes, name, follows)
         place = jnp.clip(n - lax.axis_index(name) * size, 0, size)
         return [
-            lax.dynamic_update_slice_in_dim(jnp.concatenate([block, plane], axis), plane, place, axis)
+            lax.dynamic_update_slice_in_dim(
+                jnp.concatenate([block, plane], axis), plane, place, axis
+            )
             for block, plane in zip(blocks, planes, strict=True)
         ]
 
     def _joined(self, image: jax.Array) -> jax.Array:
-        """The whole image, on every device: each device combines one strip of all partial images, in order."""
+        """The whole image, on every device: each device combines one strip of all partial images,
+        in order."""
         strips = image.reshape(4, self._devices, -1, image.shape[2]).swapaxes(0, 1)
         parts = lax.all_to_all(strips, self._names, 0, 0)
         joined, *others = (parts[int(device)] for device in self._front_to_back)
         for behind in others:
-            joined = jnp.concatenate([joined[:3] + joined[3:] * behind[:3], joined[3:] * behind[3:]])
+            joined = jnp.concatenate(
+                [joined[:3] + joined[3:] * behind[:3], joined[3:] * behind[3:]]
+            )
         return lax.all_gather(joined, self._names, axis=1, tiled=True)
 
     def _drawn(self, image: jax.Array) -> jax.Array:
-        """The device's rows of the picture (rows, width, 4), interpolated linearly from the intermediate image."""
+        """The device's rows of the picture (rows, width, 4), interpolated linearly from the
+        intermediate image."""
         _p, u, v = self._order
         width, height = self.camera.size
         rows = padded(height, self._devices) // self._devices
@@ -375,7 +442,9 @@ class Volume:
         at = []
         for axis, extent in zip((u, v), image.shape[1:], strict=True):
             c, x, y = self._onto(axis)
-            at.append(jnp.clip(c + float(np.floor(self._offsets(axis)).max()) + x * i + y * j, -1, extent))
+            at.append(
+                jnp.clip(c + float(np.floor(self._offsets(axis)).max()) + x * i + y * j, -1, extent)
+            )
         nothing = jnp.asarray([0, 0, 0, 1.0], image.dtype)
         points = jnp.pad(jnp.moveaxis(image, 0, -1) - nothing, ((1, 2), (1, 2), (0, 0)))
         lower = [jnp.floor(position).astype(jnp.int32) for position in at]
@@ -389,7 +458,10 @@ class Volume:
 
 
 def _between(plane: jax.Array, part: jax.Array, fine: int) -> jax.Array:
-    """Linear interpolation along the first axis: (n + 1, m) to (n * fine, m), at (t + part) / fine cells."""
+    """Linear interpolation along the first axis: (n + 1, m) to (n * fine, m), at (t + part) / fine
+    cells."""
     low, high = plane[:-1], plane[1:]
     shares = [(r + part) / fine for r in range(fine)]
-    return jnp.stack([low * (1 - share) + high * share for share in shares], 1).reshape(-1, plane.shape[1])
+    return jnp.stack([low * (1 - share) + high * share for share in shares], 1).reshape(
+        -1, plane.shape[1]
+    )

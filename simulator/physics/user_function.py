@@ -1,8 +1,9 @@
-"""Functions of users' Python files: calls whose errors name file and line, and a check that they work point by point.
+"""Functions of users' Python files: calls whose errors name file and line, and a check that they
+work point by point.
 
-Nonlinear terms are evaluated in blocks of points, separately on each device. A mean over the box, a finite difference
-or a transform in them would silently see the points of one block only. The check reads traced operations, without a
-device."""
+Nonlinear terms are evaluated in blocks of points, separately on each device. A mean over the box, a
+finite difference or a transform in them would silently see the points of one block only. The check
+reads traced operations, without a device."""
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -30,10 +31,13 @@ class UserFunction:
 
     @classmethod
     def of(cls, files: Any, settings: Any, given: str, key: str = "") -> "UserFunction":
-        """The function that settings with `path`, `function` and `parameters` name; `files` opens the file."""
+        """The function that settings with `path`, `function` and `parameters` name; `files` opens
+        the file."""
         function = files.function(str(settings.path), settings.function)
         line = getattr(getattr(function, "__code__", None), "co_firstlineno", None)
-        return cls(function, settings.path, settings.function, given, settings.parameters, key, line)
+        return cls(
+            function, settings.path, settings.function, given, settings.parameters, key, line
+        )
 
     def __call__(self, *arguments: Any) -> Any:
         """The result. Raises UserError, with the user's line, for any error in the function."""
@@ -43,7 +47,8 @@ class UserFunction:
             raise
         except jax.errors.JAXTypeError as error:
             raise self.refused(
-                f"uses numpy, or an if, on {self.given}; use jax.numpy instead, with jnp.where for an if", error
+                f"uses numpy, or an if, on {self.given}; use jax.numpy instead, with jnp.where for an if",
+                error,
             ) from error
         except Exception as error:
             first = str(error).partition("\n")[0]
@@ -58,7 +63,8 @@ class UserFunction:
         return UserError(f"{self.key}{place}: {self.name}: {problem}")
 
     def check_pointwise(self, traced: ClosedJaxpr, advice: str) -> None:
-        """Raises UserError if the function, `traced` on a block of `POINTS`, uses values at several points."""
+        """Raises UserError if the function, `traced` on a block of `POINTS`, uses values at several
+        points."""
         if (mixed := mixing(traced)) is None:
             return
         operation, trace = mixed
@@ -68,15 +74,26 @@ class UserFunction:
         raise UserError(f"{self.key}{place}: {problem}") if place else self.refused(problem)
 
 
-POINTS = (101, 103, 107)  # Extents of a block that no other axis has, which identify axes of points.
-_ALONG = {"rev": "dimensions", "sort": "dimension", "cumsum": "axis", "cumprod": "axis", "cummax": "axis"}
+POINTS = (
+    101,
+    103,
+    107,
+)  # Extents of a block that no other axis has, which identify axes of points.
+_ALONG = {
+    "rev": "dimensions",
+    "sort": "dimension",
+    "cumsum": "axis",
+    "cumprod": "axis",
+    "cummax": "axis",
+}
 _ALONG |= {"cummin": "axis", "cumlogsumexp": "axis"}
-"""Operations that keep the shape, with the parameter that names the axes along which they mix values."""
+"""Operations that keep the shape, with the parameter that names the axes along which they mix
+values."""
 
 
 def mixing(traced: ClosedJaxpr) -> tuple[str, Any] | None:
-    """The first operation that mixes points in a function traced on a block of `POINTS`, with its traceback, or
-    None."""
+    """The first operation that mixes points in a function traced on a block of `POINTS`, with its
+    traceback, or None."""
     for outer in traced.jaxpr.eqns:
         for equation in _operations(outer):
             if not _is_pointwise(equation):
@@ -109,7 +126,8 @@ def _points(shape: tuple[int, ...]) -> list[int]:
 
 
 def _is_pointwise(equation: Any) -> bool:
-    """Whether every input axis of points appears in the outputs, in the same order, and is not mixed."""
+    """Whether every input axis of points appears in the outputs, in the same order, and is not
+    mixed."""
     name, params = equation.primitive.name, equation.params
     given = [v.aval.shape for v in equation.invars if hasattr(v.aval, "shape")]
     made = [v.aval.shape for v in equation.outvars if hasattr(v.aval, "shape")]
@@ -122,7 +140,9 @@ def _is_pointwise(equation: Any) -> bool:
         case "fft":
             return not held
         case "iota" | "random_bits" | "threefry2x32":
-            return not any(map(_points, made))  # positions or random numbers of a block, not of the box
+            return not any(
+                map(_points, made)
+            )  # positions or random numbers of a block, not of the box
         case "gather":
             return set(_points(given[0])) <= set(params["slice_sizes"])
         case "scatter" | "scatter-add" | "scatter_add":

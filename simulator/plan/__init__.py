@@ -1,5 +1,6 @@
-"""Predicts the memory, the files and the duration of a run before the run starts. The memory is read from the run's
-compiled programs, the duration follows from the memory traffic of a step; no array of the run is allocated."""
+"""Predicts the memory, the files and the duration of a run before the run starts. The memory is
+read from the run's compiled programs, the duration follows from the memory traffic of a step; no
+array of the run is allocated."""
 
 from simulator.plan.fitting import fewest_devices
 from simulator.plan.machines import machine

@@ -1,7 +1,7 @@
 """An abstract simulation: the shapes, layouts and programs of a run, without arrays.
 
-On devices that exist only by name a program can be traced (`jax.eval_shape`, `jax.make_jaxpr`); on virtual CPU
-devices it can also be compiled, and XLA then states its memory."""
+On devices that exist only by name a program can be traced (`jax.eval_shape`, `jax.make_jaxpr`); on
+virtual CPU devices it can also be compiled, and XLA then states its memory."""
 
 import contextlib
 from collections.abc import Sequence
@@ -41,8 +41,9 @@ class PaperCluster:
 
 
 def prepare_virtual_devices(*, gpus: bool = False) -> None:
-    """Makes JAX provide enough virtual CPU devices, with XLA's flags as in a run, and ignore GPUs unless `gpus`. Has
-    no effect after JAX's backend has started or the number of devices was set."""
+    """Makes JAX provide enough virtual CPU devices, with XLA's flags as in a run, and ignore GPUs
+    unless `gpus`. Has no effect after JAX's backend has started or the number of devices was
+    set."""
     if jax.config.values.get("jax_num_cpu_devices", 0) < 1:
         with_xla_flags("cpu")
         with contextlib.suppress(RuntimeError):  # the backend has started
@@ -65,22 +66,28 @@ def with_shape(config: RunConfig, shape: tuple[int, ...]) -> RunConfig:
 
 
 def scaled(shape: tuple[int, ...], longest: int, least: int = 1) -> tuple[int, ...]:
-    """A shape with the proportions of `shape`, `longest` points along its longest side and at least `least` along the
-    other sides; an axis of one point keeps one point."""
+    """A shape with the proportions of `shape`, `longest` points along its longest side and at least
+    `least` along the other sides; an axis of one point keeps one point."""
     return tuple(max(min(least, n), round(longest * n / max(shape))) if n > 1 else 1 for n in shape)
 
 
 def paper_simulation(
-    config: RunConfig, devices: int | Sequence[Any] = 1, platform: Platform = "cpu", inputs: Inputs | None = None
+    config: RunConfig,
+    devices: int | Sequence[Any] = 1,
+    platform: Platform = "cpu",
+    inputs: Inputs | None = None,
 ) -> Simulation:
-    """The configuration's simulation on `devices`, a number of devices that cannot compute or a list of virtual
-    devices, with the program of a run on `platform`.
+    """The configuration's simulation on `devices`, a number of devices that cannot compute or a
+    list of virtual devices, with the program of a run on `platform`.
 
-    `fft.backend: auto` is planned as the default backend, `run.memory: auto` as fast. Raises UserError if model, grid
-    and initial condition are incompatible, or if the grid cannot be distributed over the devices."""
+    `fft.backend: auto` is planned as the default backend, `run.memory: auto` as fast. Raises
+    UserError if model, grid and initial condition are incompatible, or if the grid cannot be
+    distributed over the devices."""
     jax.config.update("jax_enable_x64", True)  # as in every run; starts no backend
     on_paper = isinstance(devices, int)
-    if config.fft.backend == "auto" or on_paper:  # jaxDecomp's transforms cannot be traced without devices
+    if (
+        config.fft.backend == "auto" or on_paper
+    ):  # jaxDecomp's transforms cannot be traced without devices
         usual = {"backend": FftSettings().backend}
         config = config.model_copy(update={"fft": config.fft.model_copy(update=usual)})
     config = with_memory(config, "fast") if config.run.memory == "auto" else config

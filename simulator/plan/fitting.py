@@ -1,8 +1,9 @@
-"""Finds the smallest number of devices on which a run fits, and the largest grid that fits on given devices.
+"""Finds the smallest number of devices on which a run fits, and the largest grid that fits on given
+devices.
 
-The memory of a program is nearly proportional to the state. One program is compiled near the expected limit; the
-memory of its neighbours is estimated from it, and read from a compiled program only if the estimate is close to the
-limit."""
+The memory of a program is nearly proportional to the state. One program is compiled near the
+expected limit; the memory of its neighbours is estimated from it, and read from a compiled program
+only if the estimate is close to the limit."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,29 +22,39 @@ T = TypeVar("T")
 MOST_DEVICES = 4096
 POWERS = [2**i for i in range(MOST_DEVICES.bit_length())]
 NICE = sorted(
-    2**a * 3**b * 5**c for a in range(16) for b in range(4) for c in range(3) if 8 <= 2**a * 3**b * 5**c <= 65536
+    2**a * 3**b * 5**c
+    for a in range(16)
+    for b in range(4)
+    for c in range(3)
+    if 8 <= 2**a * 3**b * 5**c <= 65536
 )
 """Numbers of points for which transforms are fast."""
 
-TYPICAL = 14  # A step typically holds this many times its state; the search starts with this estimate.
+TYPICAL = (
+    14  # A step typically holds this many times its state; the search starts with this estimate.
+)
 LEAST_SHARE, USUAL_SHARE = 0.3, {"cpu": 0.7, "gpu": 0.65}
 """The smallest and the usual ratio of the memory of a low-memory step to that of the fast step."""
 ERROR, SAME_DEVICES_ERROR = 0.25, 0.06
-"""The relative error of a memory that is estimated from the program of another number of devices, or of another shape
-on the same devices. Measured: at most 4 % on the same devices (three models from 864^3 to 1440^3, and 600^3 to 675^3
-with a GPU's blocks), 4 to 9 % from two devices to four, 15 % between one device, which exchanges nothing, and two."""
+"""The relative error of a memory that is estimated from the program of another number of devices,
+or of another shape on the same devices. Measured: at most 4 % on the same devices (three models
+from 864^3 to 1440^3, and 600^3 to 675^3 with a GPU's blocks), 4 to 9 % from two devices to four, 15
+% between one device, which exchanges nothing, and two."""
 
 
 class Fitting:
-    """Tells whether the steps of a configuration fit on a machine, for any shape and number of devices. `beside` is
-    the ratio of the whole run's memory to the memory of its steps."""
+    """Tells whether the steps of a configuration fit on a machine, for any shape and number of
+    devices. `beside` is the ratio of the whole run's memory to the memory of its steps."""
 
     def __init__(self, config: RunConfig, machine: Machine, beside: float = 1.0):
         self._config, self._machine, self._beside = config, machine, beside
-        self._compiled: dict[str, Step] = {}  # The last compiled step, by the name of its transform.
+        self._compiled: dict[
+            str, Step
+        ] = {}  # The last compiled step, by the name of its transform.
 
     def fits(self, devices: int, shape: tuple[int, ...] | None = None) -> bool:
-        """Whether a step fits; with `run.memory: auto`, whether the fast or the low-memory step fits."""
+        """Whether a step fits; with `run.memory: auto`, whether the fast or the low-memory step
+        fits."""
         config = self._config if shape is None else with_shape(self._config, shape)
         try:
             share = self._share(_step(config, self._machine, devices))
@@ -54,7 +65,8 @@ class Fitting:
         return self._share(_step(with_memory(config, "low"), self._machine, devices)) <= 1
 
     def _share(self, step: Step) -> float:
-        """The fraction of the available memory that a step takes; an estimate if it is clearly above or below 1."""
+        """The fraction of the available memory that a step takes; an estimate if it is clearly
+        above or below 1."""
         if surely_fits(step, self._machine):
             return 0.0
         limit, name = usable(self._machine) / self._beside, step.simulation.transform.name
@@ -86,26 +98,32 @@ def _step(config: RunConfig, machine: Machine, devices: int) -> Step:
 
 
 def step_on(config: RunConfig, machine: Machine, devices: int) -> Step:
-    """The step of a run on these devices: with `run.memory: auto` the low-memory step if the fast step does not
-    fit."""
+    """The step of a run on these devices: with `run.memory: auto` the low-memory step if the fast
+    step does not fit."""
     step = _step(config, machine, devices)
     if not may_be_low(config) or surely_fits(step, machine) or step.memory <= usable(machine):
         return step
     return _step(with_memory(config, "low"), machine, devices)
 
 
-def fewest_devices(config: RunConfig, machine: Machine, above: int = 0, beside: float = 1.0) -> int | None:
-    """The smallest power of two above `above` such that a run fits on that many devices; None if there is none."""
+def fewest_devices(
+    config: RunConfig, machine: Machine, above: int = 0, beside: float = 1.0
+) -> int | None:
+    """The smallest power of two above `above` such that a run fits on that many devices; None if
+    there is none."""
     counts = [n for n in POWERS if n > above and _shareable(config, n)]
     if not counts:
         return None
     state = _step(config, machine, counts[0]).state * counts[0]
     need = beside * TYPICAL * state / usable(machine)
-    return _first_that_fits(counts, sum(n < need for n in counts), Fitting(config, machine, beside).fits)
+    return _first_that_fits(
+        counts, sum(n < need for n in counts), Fitting(config, machine, beside).fits
+    )
 
 
 def _first_that_fits(cases: Sequence[T], likely: int, fits: Callable[[T], bool]) -> T | None:
-    """The first of `cases` that fits, each of which needs less than the one before; `likely` is its likely index."""
+    """The first of `cases` that fits, each of which needs less than the one before; `likely` is its
+    likely index."""
     at = min(likely, len(cases) - 1)
     if not fits(cases[at]):
         return next((case for case in cases[at + 1 :] if fits(case)), None)
@@ -122,13 +140,18 @@ def _shareable(config: RunConfig, devices: int) -> bool:
     return True
 
 
-def largest_shape(config: RunConfig, machine: Machine, devices: int, beside: float = 1.0) -> tuple[int, ...] | None:
-    """The largest grid with the configuration's proportions that fits; its sides are products of 2, 3 and 5."""
+def largest_shape(
+    config: RunConfig, machine: Machine, devices: int, beside: float = 1.0
+) -> tuple[int, ...] | None:
+    """The largest grid with the configuration's proportions that fits; its sides are products of 2,
+    3 and 5."""
     need = beside * _step(config, machine, devices).memory
     if may_be_low(config):
         config, need = with_memory(config, "low"), USUAL_SHARE[machine.platform] * need
     shape = config.grid.shape
     likely = max(shape) * (usable(machine) / need) ** (1 / len(shape))
-    shapes = [s for n in reversed(NICE) if _shareable(with_shape(config, s := scaled(shape, n)), devices)]
+    shapes = [
+        s for n in reversed(NICE) if _shareable(with_shape(config, s := scaled(shape, n)), devices)
+    ]
     fits = partial(Fitting(config, machine, beside).fits, devices)
     return _first_that_fits(shapes, sum(max(s) > likely for s in shapes), fits) if shapes else None

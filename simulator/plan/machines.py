@@ -1,7 +1,8 @@
 """The memory and the rates of known devices, and XLA's descriptions of GPUs that are not present.
 
-The table, `devices.yaml`, holds peak rates from the vendors' data sheets; a step is planned with the fractions
-`EFFICIENCY` of the peaks. A device is a GPU, half of an MI250X, or a core of a processor, as in a run."""
+The table, `devices.yaml`, holds peak rates from the vendors' data sheets; a step is planned with
+the fractions `EFFICIENCY` of the peaks. A device is a GPU, half of an MI250X, or a core of a
+processor, as in a run."""
 
 import os
 from collections.abc import Mapping
@@ -20,8 +21,9 @@ from simulator.plan.abstract_run import Platform
 GB = 1e9
 DEVICES = Path(__file__).with_name("devices.yaml")
 START, EXCHANGE_LATENCY = 5e-6, 20e-6
-"""Seconds from one kernel of a GPU to the next, an upper bound: launches that overlap with longer kernels leave
-0.9e-6 (Gray, Getting Started with CUDA Graphs, NVIDIA 2019). Seconds of an all-to-all of short messages."""
+"""Seconds from one kernel of a GPU to the next, an upper bound: launches that overlap with longer
+kernels leave 0.9e-6 (Gray, Getting Started with CUDA Graphs, NVIDIA 2019). Seconds of an all-to-all
+of short messages."""
 
 
 @dataclass(frozen=True)
@@ -29,39 +31,74 @@ class Machine:
     name: str
     platform: Platform
     memory: float  # Memory of one device in bytes.
-    bandwidth: float  # Bytes per second that a device reads and writes while all devices of a node work.
+    bandwidth: (
+        float  # Bytes per second that a device reads and writes while all devices of a node work.
+    )
     per_node: int  # Number of devices per node.
     link: float  # Bytes per second that a device sends to others on its node.
     network: float  # Bytes per second that a node sends to others.
     source: str
     cache: float | None = None
-    """Bytes per second for transforms, and for arrays of a block's size, if these stay in a cache."""
+    """Bytes per second for transforms, and for arrays of a block's size, if these stay in a
+    cache."""
     measured: bool = False  # Whether `bandwidth` is the rate of the run's own steps, measured here.
     start: float = START  # Seconds from one kernel to the next.
     exchange_latency: float = EXCHANGE_LATENCY
-    """Seconds of an all-to-all of short messages, without PEER_LATENCY for each participating device."""
+    """Seconds of an all-to-all of short messages, without PEER_LATENCY for each participating
+    device."""
     program: Mapping[str, Any] | None = field(default=None, repr=False)
     """XLA's description of the device, for compilation without such a device."""
 
 
 def _gpu(
-    name: str, *, memory: float, bandwidth: float, per_node: int, link: float, network: float, source: str,
+    name: str,
+    *,
+    memory: float,
+    bandwidth: float,
+    per_node: int,
+    link: float,
+    network: float,
+    source: str,
     program: Mapping[str, Any] | None = None,
-) -> Machine:  # fmt: skip
+) -> Machine:
     # The driver offers other bytes than the name of the device says: 79 GiB of an H100 with 80 GB.
     held = program["device_memory_size"] if program else memory * GB
-    return Machine(name, "gpu", held, bandwidth * GB, per_node, link * GB, network * GB, source, program=program)
+    return Machine(
+        name,
+        "gpu",
+        held,
+        bandwidth * GB,
+        per_node,
+        link * GB,
+        network * GB,
+        source,
+        program=program,
+    )
 
 
 def _processor(name: str, *, cores: int, memory: float, bandwidth: float, source: str) -> Machine:
-    """A node with two processors; a device is a core. Transforms, and blocks that stay in a core's cache, move 10
-    GB/s (measured on such cores)."""
+    """A node with two processors; a device is a core. Transforms, and blocks that stay in a core's
+    cache, move 10 GB/s (measured on such cores)."""
     each = bandwidth * GB / cores
-    return Machine(name, "cpu", memory * GB / cores, each, cores, each / 2, 25 * GB, source, cache=10 * GB, start=0.0)
+    return Machine(
+        name,
+        "cpu",
+        memory * GB / cores,
+        each,
+        cores,
+        each / 2,
+        25 * GB,
+        source,
+        cache=10 * GB,
+        start=0.0,
+    )
 
 
 _TABLE = yaml.safe_load(DEVICES.read_text())
-KNOWN = {name: (_processor if "cores" in about else _gpu)(name, **about) for name, about in _TABLE.items()}
+KNOWN = {
+    name: (_processor if "cores" in about else _gpu)(name, **about)
+    for name, about in _TABLE.items()
+}
 
 USABLE_MEMORY = {"gpu": 0.9, "cpu": 0.9}
 """The fraction of a device's memory that a run may use: on GPUs the share of XLA's pool."""
@@ -71,30 +108,43 @@ PEER_LATENCY = 1e-6  # Seconds of an all-to-all for each participating device.
 
 
 def machine(name: str, where: str = "--device") -> Machine:
-    """The device `name` of the table. Raises UserError, blaming `where`, if the table has no such device."""
+    """The device `name` of the table. Raises UserError, blaming `where`, if the table has no such
+    device."""
     word = name.strip().lower().replace("_", "-").removeprefix("nvidia-").removeprefix("amd-")
     if word not in KNOWN:
-        raise UserError(f"{where}: unknown device {name}; known: {', '.join(KNOWN)}; describe others in {DEVICES}")
+        raise UserError(
+            f"{where}: unknown device {name}; known: {', '.join(KNOWN)}; describe others in {DEVICES}"
+        )
     peak = KNOWN[word]
-    return replace(peak, **{name: fraction * getattr(peak, name) for name, fraction in EFFICIENCY.items()})
+    return replace(
+        peak, **{name: fraction * getattr(peak, name) for name, fraction in EFFICIENCY.items()}
+    )
 
 
 MOST = 512  # The largest number of devices for which programs are compiled.
 SKIP_CHECKS = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"
-"""Environment variable: if it is set, loading the plugin does not query a driver for its version."""
+"""Environment variable: if it is set, loading the plugin does not query a driver for its
+version."""
 OPTIONS = {"xla_gpu_enable_latency_hiding_scheduler": True, "xla_backend_optimization_level": 0}
-"""Compiler options: the scheduler of a run on GPUs (see `cluster.environment`), and no optimization of the kernels'
-code, which XLA generates after it has fixed memory and schedule."""
+"""Compiler options: the scheduler of a run on GPUs (see `cluster.environment`), and no optimization
+of the kernels' code, which XLA generates after it has fixed memory and schedule."""
 
 _COMMON = {
-    "threads_per_block_limit": 1024, "threads_per_warp": 32, "threads_per_core_limit": 2048,
-    "block_dim_limit_x": 2147483647, "block_dim_limit_y": 65535, "block_dim_limit_z": 65535,
-    "registers_per_core_limit": 65536, "registers_per_block_limit": 65536, "shared_memory_per_block": 49152,
-}  # fmt: skip
+    "threads_per_block_limit": 1024,
+    "threads_per_warp": 32,
+    "threads_per_core_limit": 2048,
+    "block_dim_limit_x": 2147483647,
+    "block_dim_limit_y": 65535,
+    "block_dim_limit_z": 65535,
+    "registers_per_core_limit": 65536,
+    "registers_per_block_limit": 65536,
+    "shared_memory_per_block": 49152,
+}
 
 
 def missing(machine: Machine) -> str | None:
-    """Why programs cannot be compiled here for the GPU `machine`, with a remedy; None if they can be compiled."""
+    """Why programs cannot be compiled here for the GPU `machine`, with a remedy; None if they can
+    be compiled."""
     if machine.measured:
         return None
     if machine.program is None:
@@ -106,8 +156,11 @@ def missing(machine: Machine) -> str | None:
 
 
 def target_of(machine: Machine) -> str | None:
-    """The name of the described GPU for which programs are compiled; None if they are compiled for virtual CPUs."""
-    described = machine.platform == "gpu" and KNOWN.get(machine.name) is not None and not machine.measured
+    """The name of the described GPU for which programs are compiled; None if they are compiled for
+    virtual CPUs."""
+    described = (
+        machine.platform == "gpu" and KNOWN.get(machine.name) is not None and not machine.measured
+    )
     return machine.name if described and missing(machine) is None else None
 
 

@@ -1,4 +1,5 @@
-"""Measures the rate of a run's own steps on this machine, on a grid of at most 128 points along an axis."""
+"""Measures the rate of a run's own steps on this machine, on a grid of at most 128 points along an
+axis."""
 
 import os
 import time
@@ -24,14 +25,16 @@ from simulator.simulation.advance import Until
 from simulator.simulation.simulation import Simulation
 
 LARGEST = 128
-"""Points along the longest side of the measured grid, whose arrays exceed a processor's cache, as larger grids do."""
+"""Points along the longest side of the measured grid, whose arrays exceed a processor's cache, as
+larger grids do."""
 SHORTEST, WHOLE = 0.02, 1.0  # Seconds of one timed call, and of all timed calls together.
 
 Clock = Callable[[], float]
 
 
 class TimedSteps:
-    """Takes steps of a simulation from its initial state, and starts again if the run ends early on so few points."""
+    """Takes steps of a simulation from its initial state, and starts again if the run ends early on
+    so few points."""
 
     def __init__(self, simulation: Simulation, clock: Clock = time.perf_counter):
         self.compiled = simulation.compiled_loop()
@@ -49,8 +52,13 @@ class TimedSteps:
                 return self.shortest
 
     def _take(self, count: int) -> float:
-        """Takes `count` steps; returns the seconds per step, infinite if the run ends within these steps."""
-        state: Any = self._state if self._state is not None else jax.tree.map(lambda a: a.copy(), self._start)
+        """Takes `count` steps; returns the seconds per step, infinite if the run ends within these
+        steps."""
+        state: Any = (
+            self._state
+            if self._state is not None
+            else jax.tree.map(lambda a: a.copy(), self._start)
+        )
         before = int(state.step)
         began = self._clock()
         state = jax.block_until_ready(
@@ -59,7 +67,9 @@ class TimedSteps:
         took = (self._clock() - began) / count
         ended = int(state.step) < before + count
         if ended and before == 0:
-            raise RunFailure("the run stops at its start; take another configuration, or a smaller time step")
+            raise RunFailure(
+                "the run stops at its start; take another configuration, or a smaller time step"
+            )
         self._state = None if ended else state
         return float("inf") if ended else took
 
@@ -69,13 +79,17 @@ def _work(shape: tuple[int, ...]) -> float:
 
 
 def this_machine(
-    config: RunConfig, devices: int | None = None, clock: Clock = time.perf_counter, largest: int = LARGEST
+    config: RunConfig,
+    devices: int | None = None,
+    clock: Clock = time.perf_counter,
+    largest: int = LARGEST,
 ) -> Machine:
-    """The devices that a run would take here, with the rate of the run's own steps. Starts JAX on these devices.
+    """The devices that a run would take here, with the rate of the run's own steps. Starts JAX on
+    these devices.
 
-    devices: the number of devices of the run; by default all. clock: returns seconds; on cores that other programs
-    use too, the processor time of this process. largest: points along the longest side of the measured grid. Raises
-    UserError if the run cannot start on the measured grid."""
+    devices: the number of devices of the run; by default all. clock: returns seconds; on cores that
+    other programs use too, the processor time of this process. largest: points along the longest
+    side of the measured grid. Raises UserError if the run cannot start on the measured grid."""
     jax.config.update("jax_enable_x64", True)  # as in every run
     prepare_virtual_devices(gpus=True)
     present, cores = jax.devices(), usable_cores()
@@ -85,17 +99,23 @@ def this_machine(
         keep_freed_memory(os.environ)  # as in every run
     used = tuple(present[:devices])
     shape = scaled(config.grid.shape, min(largest, max(config.grid.shape)), least=4)
-    smaller = with_shape(config, shape).model_copy(update={"devices": DeviceSettings(count=len(used))})
+    smaller = with_shape(config, shape).model_copy(
+        update={"devices": DeviceSettings(count=len(used))}
+    )
     try:
         cluster = Cluster(discover({}), platform, used)
-        steps = TimedSteps(Simulation(smaller, cluster=cluster, inputs=RunInputs(), report=lambda line: None), clock)
+        steps = TimedSteps(
+            Simulation(smaller, cluster=cluster, inputs=RunInputs(), report=lambda line: None),
+            clock,
+        )
     except (UserError, OSError) as error:
         text = " x ".join(map(str, shape))
         raise UserError(
             f"--device here: a step on {text} points is measured, and there the run cannot start: {error}; "
             "name a device instead, e.g. --device epyc-7763"
         ) from None
-    # For N points the time of a step is proportional to N log N, its bytes to N; the rate belongs to the run's grid.
+    # For N points the time of a step is proportional to N log N, its bytes to N; the rate belongs
+    # to the run's grid.
     took = steps.time() * _work(config.grid.shape) / _work(shape)
     moved = Step(config, len(used), platform).traffic
     rate = (moved.bytes + moved.sent) / took
@@ -105,6 +125,15 @@ def this_machine(
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / cores
     source = f"measured: a step on {' x '.join(map(str, shape))} points, {len(used)} of {len(present)} devices"
     return Machine(
-        "this machine", platform, memory, rate, len(present), rate, rate * len(present), source,
-        measured=True, start=0.0, exchange_latency=0.0,
-    )  # fmt: skip
+        "this machine",
+        platform,
+        memory,
+        rate,
+        len(present),
+        rate,
+        rate * len(present),
+        source,
+        measured=True,
+        start=0.0,
+        exchange_latency=0.0,
+    )

@@ -1,5 +1,6 @@
-"""Predicts memory, files and duration of a run on given devices, alternatives that fit, the request to Slurm, and the
-scaling: of the same grid over more devices (strong), and of the same number of points per device (weak)."""
+"""Predicts memory, files and duration of a run on given devices, alternatives that fit, the request
+to Slurm, and the scaling: of the same grid over more devices (strong), and of the same number of
+points per device (weak)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,15 @@ from simulator.errors import UserError
 from simulator.measure.kind import Cadence
 from simulator.plan import fitting
 from simulator.plan.abstract_run import with_shape
-from simulator.plan.fitting import MOST_DEVICES, NICE, POWERS, fewest_devices, largest_shape, step_on, usable
+from simulator.plan.fitting import (
+    MOST_DEVICES,
+    NICE,
+    POWERS,
+    fewest_devices,
+    largest_shape,
+    step_on,
+    usable,
+)
 from simulator.plan.machines import PEER_LATENCY, Machine
 from simulator.plan.step import Step
 from simulator.plan.steps import Steps
@@ -43,9 +52,10 @@ class Seconds:
 
 
 def seconds(moved: Traffic, machine: Machine, devices: int) -> Seconds:
-    """The duration of a step, if a device reads and writes at its bandwidth (a processor: the fraction CACHED of the
-    bytes at the bandwidth of its cache), and sends to devices on its own node and on other nodes at the same time. A
-    GPU works on `moved.overlapped` bytes in the meantime."""
+    """The duration of a step, if a device reads and writes at its bandwidth (a processor: the
+    fraction CACHED of the bytes at the bandwidth of its cache), and sends to devices on its own
+    node and on other nodes at the same time. A GPU works on `moved.overlapped` bytes in the
+    meantime."""
     cached = CACHED if machine.cache else 0.0
     arrays = moved.bytes * (cached / (machine.cache or 1.0) + (1 - cached) / machine.bandwidth)
     exchange = 0.0 if devices == 1 else sum(_exchange(sent, machine) for sent in moved.exchanged)
@@ -58,13 +68,16 @@ def seconds(moved: Traffic, machine: Machine, devices: int) -> Seconds:
 def _exchange(sent: Sent, machine: Machine) -> float:
     inside = min(sent.devices, max(1, machine.per_node // sent.stride))
     on_node = sent.bytes * (inside - 1) / sent.devices / machine.link
-    off_node = sent.bytes * (sent.devices - inside) / sent.devices / (machine.network / machine.per_node)
+    off_node = (
+        sent.bytes * (sent.devices - inside) / sent.devices / (machine.network / machine.per_node)
+    )
     return max(on_node, off_node)
 
 
 @dataclass(frozen=True)
 class OutputSize:
-    """Bytes of a snapshot and of a checkpoint, without compression, and the numbers of both at the end of a run."""
+    """Bytes of a snapshot and of a checkpoint, without compression, and the numbers of both at the
+    end of a run."""
 
     snapshot: float
     checkpoint: float
@@ -108,7 +121,8 @@ def files_of(step: Step, steps: int | None) -> OutputSize:
 
 
 def snapshots_of(config: RunConfig, steps: int | None) -> int | None:
-    """The number of snapshots: the first and the last state, and the states due in between; None if it is unknown."""
+    """The number of snapshots: the first and the last state, and the states due in between; None if
+    it is unknown."""
     wanted: Cadence = config.output.snapshots
     if wanted.every_wall is not None or (wanted.every_steps is not None and steps is None):
         return None
@@ -124,7 +138,8 @@ def snapshots_of(config: RunConfig, steps: int | None) -> int | None:
 
 @dataclass
 class Plan:
-    """The plan of a configuration on `devices` devices. Raises UserError if the devices cannot share the grid."""
+    """The plan of a configuration on `devices` devices. Raises UserError if the devices cannot
+    share the grid."""
 
     config: RunConfig
     machine: Machine
@@ -180,7 +195,8 @@ class Plan:
         return asked
 
     def refuse(self) -> None:
-        """Raises UserError, with the missing memory and the alternatives that fit, if the run does not fit."""
+        """Raises UserError, with the missing memory and the alternatives that fit, if the run does
+        not fit."""
         if self.fits:
             return
         short = self.step.largest - self.available
@@ -188,7 +204,9 @@ class Plan:
         cures = []
         if smaller := self.largest_shape:
             cures.append(f"{' x '.join(map(str, smaller))} would fit on these devices")
-        if (more := fewest_devices(self.config, self.machine, self.devices, self.beside)) is not None:
+        if (
+            more := fewest_devices(self.config, self.machine, self.devices, self.beside)
+        ) is not None:
             cures.append(f"{more} devices would suffice for this shape")
         raise self.config.error(
             "grid.shape",
@@ -204,7 +222,8 @@ def counted(machine: Machine, devices: int) -> str:
 
 
 def slurm_time(duration: float) -> str:
-    """A duration (seconds) as a time limit, rounded up to minutes, and above an hour to quarters of an hour."""
+    """A duration (seconds) as a time limit, rounded up to minutes, and above an hour to quarters of
+    an hour."""
     unit = 60 if duration <= 3600 else 900
     minutes = ceil(duration / unit) * unit // 60
     return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
@@ -223,15 +242,22 @@ class Point:
 
 
 def strong(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
-    """The configuration's grid on 1, 2, 4, ... devices, starting with the first number on which it fits."""
-    return _compared(_points(config, machine, [(n, config.grid.shape) for n in POWERS if n <= most]))
+    """The configuration's grid on 1, 2, 4, ... devices, starting with the first number on which it
+    fits."""
+    return _compared(
+        _points(config, machine, [(n, config.grid.shape) for n in POWERS if n <= most])
+    )
 
 
 def weak(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
-    """The configuration's grid on one device, or the largest grid with its proportions that fits there, and grids
-    with the same number of points per device on 8, 64, 512, ... devices (in two dimensions on 4, 16, 64, ...). All
-    grids are smaller if one of them would not fit."""
-    shape = config.grid.shape if fitting.Fitting(config, machine).fits(1) else largest_shape(config, machine, 1)
+    """The configuration's grid on one device, or the largest grid with its proportions that fits
+    there, and grids with the same number of points per device on 8, 64, 512, ... devices (in two
+    dimensions on 4, 16, 64, ...). All grids are smaller if one of them would not fit."""
+    shape = (
+        config.grid.shape
+        if fitting.Fitting(config, machine).fits(1)
+        else largest_shape(config, machine, 1)
+    )
     base = shape or config.grid.shape
     more = 2 ** len(base)
     counts, found = [more**i for i in range(most.bit_length()) if more**i <= most], list[Point]()
@@ -249,7 +275,9 @@ def _nice(n: int, before: int) -> int:
     return 1 if before == 1 else max((m for m in NICE if m <= n), default=n)
 
 
-def _points(config: RunConfig, machine: Machine, cases: Sequence[tuple[int, tuple[int, ...]]]) -> Iterator[Point]:
+def _points(
+    config: RunConfig, machine: Machine, cases: Sequence[tuple[int, tuple[int, ...]]]
+) -> Iterator[Point]:
     for devices, shape in cases:
         try:
             step = step_on(with_shape(config, shape), machine, devices)
@@ -270,4 +298,8 @@ def _compared(points: Iterable[Point]) -> list[Point]:
     def rate(p: Point) -> float:
         return prod(p.shape) / (p.seconds * p.devices)
 
-    return [replace(p, efficiency=rate(p) / rate(first)) for p in predicted if p.devices >= first.devices]
+    return [
+        replace(p, efficiency=rate(p) / rate(first))
+        for p in predicted
+        if p.devices >= first.devices
+    ]

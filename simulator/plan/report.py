@@ -1,5 +1,5 @@
-"""Writes a plan as the lines or the JSON of `simulator plan`, and suggests to `simulator submit` the resources that
-the user has not specified, which needs only a login node."""
+"""Writes a plan as the lines or the JSON of `simulator plan`, and suggests to `simulator submit`
+the resources that the user has not specified, which needs only a login node."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,9 @@ def lines_of(plan: Plan) -> list[str]:
         why = missing(machine) or f"{machine.name} is measured, not described"
         basis = [f"a weaker estimate, from a GPU's program compiled for processors: {why}"]
         if step.target is not None:
-            basis = [f"read from programs compiled for {step.target}; memory with the FFT library's workspace"]
+            basis = [
+                f"read from programs compiled for {step.target}; memory with the FFT library's workspace"
+            ]
     lines = [
         f"{config.name}: {config.model.kind}, {shape}, {config.precision} precision, {config.time.integrator}, "
         f"{transform.name}",
@@ -45,7 +47,9 @@ def lines_of(plan: Plan) -> list[str]:
         _row("available", plan.available),
     ]
     if (largest := plan.largest_shape) is not None:
-        lines.append(f"  the largest grid of these proportions that fits: {' x '.join(map(str, largest))}")
+        lines.append(
+            f"  the largest grid of these proportions that fits: {' x '.join(map(str, largest))}"
+        )
     lines += ["", ("{:<24}{:>14}{:>14}").format("a step of a device", "bytes", "seconds")]
     for name, count, spent in (
         ("read and written", moved.bytes, took.arrays),
@@ -64,10 +68,15 @@ def _run(plan: Plan) -> list[str]:
         lines = [f"steps: unknown: {steps.source}"]
     else:
         lines = [f"steps: {steps.count} {steps.source}: {_seconds(plan.whole_run)} in all"]
-    many = f"{files.snapshots} of them" if files.snapshots is not None else "due by wall-clock time or steps"
+    many = (
+        f"{files.snapshots} of them"
+        if files.snapshots is not None
+        else "due by wall-clock time or steps"
+    )
     lines.append(
         f"files: a snapshot {size(files.snapshot)}, {many}; a checkpoint {size(files.checkpoint)}, "
-        f"{files.checkpoints} of them" + (f"; {size(files.all)} in all" if files.all is not None else "")
+        f"{files.checkpoints} of them"
+        + (f"; {size(files.all)} in all" if files.all is not None else "")
     )
     if not plan.machine.measured:
         lines.append("for simulator submit: " + " ".join(flags(plan.ask())))
@@ -75,36 +84,60 @@ def _run(plan: Plan) -> list[str]:
 
 
 def as_json(plan: Plan) -> str:
-    """A plan as JSON, with bytes and seconds of one device; `memory_per_point` is the number of values of the run's
-    precision per grid point."""
+    """A plan as JSON, with bytes and seconds of one device; `memory_per_point` is the number of
+    values of the run's precision per grid point."""
     config, step = plan.config, plan.step
     step.begin()
     moved, took = step.traffic, plan.seconds  # traced while the programs are compiled
     content = {
-        "name": config.name, "model": config.model.kind, "integrator": config.time.integrator,
-        "shape": config.grid.shape, "precision": config.precision, "device": plan.machine.name,
-        "devices": plan.devices, "transform": step.simulation.transform.name,
+        "name": config.name,
+        "model": config.model.kind,
+        "integrator": config.time.integrator,
+        "shape": config.grid.shape,
+        "precision": config.precision,
+        "device": plan.machine.name,
+        "devices": plan.devices,
+        "transform": step.simulation.transform.name,
         "memory_bytes": {
-            "state": step.state, "step": step.memory, "diagnostics": step.held("diagnostics"),
-            "snapshot": step.held("output"), "available": plan.available,
+            "state": step.state,
+            "step": step.memory,
+            "diagnostics": step.held("diagnostics"),
+            "snapshot": step.held("output"),
+            "available": plan.available,
         },
         "memory_per_point": words(step.memory, config, prod(config.grid.shape), plan.devices),
-        "bytes_per_step": moved.bytes + moved.sent, "compiled_for": step.target or "virtual processors",
-        "traffic_per_step": asdict(moved), "seconds_per_step": took.all, "seconds_by_part": asdict(took),
-        "steps": plan.steps.count, "seconds": plan.whole_run, "largest_shape": plan.largest_shape,
-        "files": asdict(plan.files), "slurm": flags(plan.ask()),
-    }  # fmt: skip
+        "bytes_per_step": moved.bytes + moved.sent,
+        "compiled_for": step.target or "virtual processors",
+        "traffic_per_step": asdict(moved),
+        "seconds_per_step": took.all,
+        "seconds_by_part": asdict(took),
+        "steps": plan.steps.count,
+        "seconds": plan.whole_run,
+        "largest_shape": plan.largest_shape,
+        "files": asdict(plan.files),
+        "slurm": flags(plan.ask()),
+    }
     return json.dumps(content, indent=1)
 
 
 def scaling_lines(points: Sequence[Point], title: str) -> list[str]:
     longest = max((len(p.transform) for p in points), default=0)
     form = f"  {{:>7}}  {{:<24}}{{:<{max(10, longest)}}}{{:>11}}{{:>11}}{{:>11}}{{:>12}}"
-    lines = [title, form.format("devices", "shape", "transform", "memory", "a step", "exchange", "efficiency")]
+    lines = [
+        title,
+        form.format("devices", "shape", "transform", "memory", "a step", "exchange", "efficiency"),
+    ]
     for p in points:
         shape = " x ".join(map(str, p.shape))
-        memory, times = size(p.memory) + ("" if p.fits else " !"), (_seconds(p.seconds), _seconds(p.exchange))
-        lines.append(form.format(p.devices, shape, p.transform, memory, *times, f"{100 * p.efficiency:.0f} %"))
+        memory, times = (
+            size(p.memory) + ("" if p.fits else " !"),
+            (_seconds(p.seconds), _seconds(p.exchange)),
+        )
+        lines.append(
+            form.format(
+                p.devices, shape, p.transform, memory, *times, f"{100 * p.efficiency:.0f} %"
+            )
+        )
     if not all(p.fits for p in points):
         lines.append("  ! more than a device has")
     return lines
@@ -129,8 +162,9 @@ def _seconds(value: float) -> str:
 
 
 def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunConfig, list[str]]:
-    """The configuration with the missing ones of nodes, GPUs or cores, and time, planned for the device `device`; and
-    lines that state the suggestion, or that given settings are too small. `site` holds the settings of the site."""
+    """The configuration with the missing ones of nodes, GPUs or cores, and time, planned for the
+    device `device`; and lines that state the suggestion, or that given settings are too small.
+    `site` holds the settings of the site."""
     given = site.model_dump(exclude_none=True) | config.slurm.model_dump(exclude_none=True)
     found = machine(device, "device")
     devices = _devices(config, found, given)
@@ -164,7 +198,9 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
     if wanted:
         steps, asked = plan.steps.count, " ".join(flags(wanted))
         why = f"{_seconds(plan.seconds.all)} a step" + (f", {steps} steps" if steps else "")
-        lines.append(f"suggested by simulator plan for {devices} {counted(found, devices)}: {asked} ({why})")
+        lines.append(
+            f"suggested by simulator plan for {devices} {counted(found, devices)}: {asked} ({why})"
+        )
     return config.model_copy(update={"slurm": config.slurm.model_copy(update=wanted)}), lines
 
 

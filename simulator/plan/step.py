@@ -1,7 +1,8 @@
-"""The memory of a step on a device, read from compiled programs without allocating their arrays, and its traffic.
+"""The memory of a step on a device, read from compiled programs without allocating their arrays,
+and its traffic.
 
-The programs are compiled for a described GPU if JAX's plugin for it is installed, else for virtual CPU devices. This
-takes one or a few seconds, whatever the size of the grid."""
+The programs are compiled for a described GPU if JAX's plugin for it is installed, else for virtual
+CPU devices. This takes one or a few seconds, whatever the size of the grid."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -33,18 +34,24 @@ _compilers = ThreadPoolExecutor(usable_cores(), thread_name_prefix="plan")
 
 
 def needs(
-    config: RunConfig, devices: int, platform: Platform, program: CompiledProgram, target: str | None = None
+    config: RunConfig,
+    devices: int,
+    platform: Platform,
+    program: CompiledProgram,
+    target: str | None = None,
 ) -> Future[int]:
-    """Bytes that a compiled program holds on one of `devices` devices, including the state and, on GPUs, a workspace
-    of the size of the largest local transform. The program is compiled, in the background, for the described GPU
-    `target`, else for as many of the `virtual_devices`. Raises UserError if the grid cannot be distributed over the
-    devices."""
+    """Bytes that a compiled program holds on one of `devices` devices, including the state and, on
+    GPUs, a workspace of the size of the largest local transform. The program is compiled, in the
+    background, for the described GPU `target`, else for as many of the `virtual_devices`. Raises
+    UserError if the grid cannot be distributed over the devices."""
     return _needs(Programs(config), devices, platform, program, target)
 
 
 @lru_cache(maxsize=8)
 def _simulation(key: Programs, devices: int, platform: Platform, target: str | None) -> Simulation:
-    placed_on = virtual_devices()[:devices] if target is None else described_devices(target, devices)
+    placed_on = (
+        virtual_devices()[:devices] if target is None else described_devices(target, devices)
+    )
     return paper_simulation(key.config, placed_on, platform)
 
 
@@ -71,7 +78,8 @@ def _needs(
     def read() -> int:
         # The optimization of a CPU's code follows the assignment of memory.
         compiled = lowered.compile(compiler_options=OPTIONS if target else UNOPTIMIZED)
-        # The GPU's FFT library allocates a workspace at run time, at most as large as the transformed array.
+        # The GPU's FFT library allocates a workspace at run time, at most as large as the
+        # transformed array.
         scratch = largest_transform(compiled) if platform == "gpu" else 0
         return Memory.of(compiled).total + scratch
 
@@ -80,13 +88,15 @@ def _needs(
 
 @dataclass
 class Step:
-    """The step of a configuration on one of its devices. Raises UserError if grid and devices are incompatible."""
+    """The step of a configuration on one of its devices. Raises UserError if grid and devices are
+    incompatible."""
 
     config: RunConfig
     devices: int = 1
     platform: Platform = "cpu"
     target: str | None = None
-    """The described GPU for which the programs are compiled; None if they are compiled for virtual CPUs."""
+    """The described GPU for which the programs are compiled; None if they are compiled for virtual
+    CPUs."""
     simulation: Simulation = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -121,9 +131,9 @@ class Step:
             needs(step.config, step.devices, step.platform, program, step.target)
 
     def held(self, program: CompiledProgram) -> float:
-        """Bytes that a compiled program holds on a device, as XLA states them. For more devices than programs are
-        compiled for, the bytes of fewer devices with as many points each, times the ratio of the states, which differ
-        by padding."""
+        """Bytes that a compiled program holds on a device, as XLA states them. For more devices
+        than programs are compiled for, the bytes of fewer devices with as many points each, times
+        the ratio of the states, which differ by padding."""
         if self.devices <= self._most:
             return needs(self.config, self.devices, self.platform, program, self.target).result()
         counterpart, config = self._counterpart, self.config
@@ -139,9 +149,12 @@ class Step:
 
     @cached_property
     def _counterpart(self) -> "Step":
-        """The step on the most devices for which programs are compiled, with the same physical space per device."""
+        """The step on the most devices for which programs are compiled, with the same physical
+        space per device."""
         count, config, transform = self._most, self.config, self.simulation.transform
-        if config.fft.backend == JAXDECOMP:  # jaxDecomp does not pad, so every side must be divisible for all meshes
+        if (
+            config.fft.backend == JAXDECOMP
+        ):  # jaxDecomp does not pad, so every side must be divisible for all meshes
             scale = (count / self.devices) ** (1 / len(config.grid.shape))
             shape = tuple(max(1, round(n * scale / count)) * count for n in config.grid.shape)
         else:  # more devices may need pencils where fewer do not
@@ -172,7 +185,8 @@ class Estimate:
 
 
 def estimate(config: RunConfig) -> Estimate:
-    """The estimate of a run. Raises UserError if model, grid and initial condition are incompatible."""
+    """The estimate of a run. Raises UserError if model, grid and initial condition are
+    incompatible."""
     columns, state = _traced(Programs(config))
     steps = fixed_steps(config).count if config.time.dt or config.time.steps else None
     return Estimate(columns, state, prod(config.grid.shape), steps)

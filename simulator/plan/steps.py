@@ -12,7 +12,10 @@ from simulator.errors import UserError
 from simulator.plan.abstract_run import paper_simulation, scaled, with_memory, with_shape
 from simulator.simulation.advance import rate_of
 
-COARSE = (16, 32)  # Points along the longest side of the grids on which the initial time step is computed.
+COARSE = (
+    16,
+    32,
+)  # Points along the longest side of the grids on which the initial time step is computed.
 
 
 @dataclass(frozen=True)
@@ -27,14 +30,18 @@ def fixed_steps(config: RunConfig) -> Steps:
     if time.steps is not None:
         return Steps(_limited(config, time.steps), "of time.steps, and those that output divides")
     if time.dt is None:
-        return Steps(time.max_steps, "at most, by time.max_steps" if time.max_steps else "dt follows from the flow")
+        return Steps(
+            time.max_steps,
+            "at most, by time.max_steps" if time.max_steps else "dt follows from the flow",
+        )
     return Steps(_limited(config, ceil(round(time.stop / time.dt, 6))), f"of time.dt = {time.dt:g}")
 
 
 def estimated_steps(config: RunConfig) -> Steps:
-    """The number of steps; if dt follows from the CFL number, an estimate from the initial dt. The initial condition
-    is built on grids of 16 and 32 points along the longest side, and the increase of 1/dt between these grids is
-    extrapolated to the run's grid. A flow that speeds up takes more steps, a decaying flow fewer."""
+    """The number of steps; if dt follows from the CFL number, an estimate from the initial dt. The
+    initial condition is built on grids of 16 and 32 points along the longest side, and the increase
+    of 1/dt between these grids is extrapolated to the run's grid. A flow that speeds up takes more
+    steps, a decaying flow fewer."""
     known = fixed_steps(config)
     if config.time.dt is not None or config.time.steps is not None:
         return known
@@ -43,7 +50,10 @@ def estimated_steps(config: RunConfig) -> Steps:
     try:
         starts = [_start(config, s) for s in (shapes if len(shapes) == len(COARSE) else [shape])]
     except (UserError, OSError):
-        return Steps(config.time.max_steps, "the initial condition cannot be built on a coarse grid; give --steps")
+        return Steps(
+            config.time.max_steps,
+            "the initial condition cannot be built on a coarse grid; give --steps",
+        )
     rates, first = [rate for rate, _ in starts], starts[0][1]
     if not all(isfinite(r) for r in rates):
         return Steps(config.time.max_steps, "the initial time step is unknown; give --steps")
@@ -57,7 +67,9 @@ def estimated_steps(config: RunConfig) -> Steps:
     if dt is None:
         return Steps(config.time.max_steps, "the initial state is at rest; give --steps")
     dt = min(dt, largest) if largest else dt
-    return Steps(_limited(config, ceil((config.time.stop - first) / dt)), f"of the initial dt = {dt:.3g}")
+    return Steps(
+        _limited(config, ceil((config.time.stop - first) / dt)), f"of the initial dt = {dt:.3g}"
+    )
 
 
 def _limited(config: RunConfig, count: int) -> int:
@@ -65,8 +77,11 @@ def _limited(config: RunConfig, count: int) -> int:
 
 
 def _start(config: RunConfig, shape: tuple[int, ...]) -> tuple[float, float]:
-    """The rate (1/time) of the initial state that limits dt, on a grid of this shape, and the time of this state."""
-    config = with_memory(with_shape(config, shape), "fast").model_copy(update={"fft": FftSettings()})
+    """The rate (1/time) of the initial state that limits dt, on a grid of this shape, and the time
+    of this state."""
+    config = with_memory(with_shape(config, shape), "fast").model_copy(
+        update={"fft": FftSettings()}
+    )
     simulation = paper_simulation(config, jax.local_devices(backend="cpu")[:1], inputs=RunInputs())
     # Optimizations take longer than the execution of a program that runs once on few points.
     name = "jax_disable_most_optimizations"

@@ -1,7 +1,8 @@
-"""Counts the transforms and exchanges in the trace of a step, and estimates the step's memory traffic from them.
+"""Counts the transforms and exchanges in the trace of a step, and estimates the step's memory
+traffic from them.
 
-This works for any model and integrator, on devices that exist only by name: every part of a transform is a `Program`
-in the traced step, and every loop states its number of iterations."""
+This works for any model and integrator, on devices that exist only by name: every part of a
+transform is a `Program` in the traced step, and every loop states its number of iterations."""
 
 import math
 from collections import Counter
@@ -20,7 +21,8 @@ from simulator.spectral.transform import Transform
 
 
 class TimedPart(NamedTuple):
-    """A part of a transform: `forward`, `inverse` or `evaluate`, from `given` to `made` components."""
+    """A part of a transform: `forward`, `inverse` or `evaluate`, from `given` to `made`
+    components."""
 
     transform: Transform
     direction: str
@@ -29,7 +31,8 @@ class TimedPart(NamedTuple):
 
 
 class TimedExchange(NamedTuple):
-    """An all-to-all of messages (message, component, ...) of one device over an axis of a transform's mesh."""
+    """An all-to-all of messages (message, component, ...) of one device over an axis of a
+    transform's mesh."""
 
     transform: Transform
     axis: str
@@ -42,8 +45,8 @@ class Anatomy(NamedTuple):
     exchanges: Counter[TimedExchange]
     ffts: int  # Number of local Fourier transforms of one device, without the transforms of the native kernels.
     planes: float
-    """Bytes that a device sends so that all devices get planes of modes which only one of them holds
-    (`operators.hermitian`); XLA takes a sum over the devices for that."""
+    """Bytes that a device sends so that all devices get planes of modes which only one of them
+    holds (`operators.hermitian`); XLA takes a sum over the devices for that."""
 
 
 class Sent(NamedTuple):
@@ -52,7 +55,8 @@ class Sent(NamedTuple):
     bytes: float  # Bytes of the messages of a device in all of them, with those that it keeps.
     devices: int  # Number of devices that take part in one exchange.
     stride: int
-    """Distance between neighbours among them in the list of all devices, of which a node holds consecutive ones."""
+    """Distance between neighbours among them in the list of all devices, of which a node holds
+    consecutive ones."""
 
 
 @dataclass(frozen=True)
@@ -63,25 +67,31 @@ class Traffic:
     sent: float  # Bytes that the device sends to others.
     exchanges: int  # Number of all-to-alls.
     kernels: int  # Number of routines that a GPU starts.
-    overlapped: float = 0.0  # Bytes of `bytes` that a GPU reads and writes while it exchanges others.
+    overlapped: float = (
+        0.0  # Bytes of `bytes` that a GPU reads and writes while it exchanges others.
+    )
     exchanged: tuple[Sent, ...] = ()
 
 
 ACCESSES = {"gpu": (8.0, 10.0, 14.0), "cpu": (5.0, 6.0, 8.0)}
-"""How often a step reads or writes each component that it transforms, if no axis, one axis or two axes are
-distributed; products at the points, stages of the integrator and copies for exchanges are included. The numbers are
-means over the compiled programs of all models, which differ from them by factors of up to 1.7."""
+"""How often a step reads or writes each component that it transforms, if no axis, one axis or two
+axes are distributed; products at the points, stages of the integrator and copies for exchanges are
+included. The numbers are means over the compiled programs of all models, which differ from them by
+factors of up to 1.7."""
 PARTICLES = 200.0
-"""How often a step reads or writes the bytes of its particles, from compiled programs of cold dark matter."""
+"""How often a step reads or writes the bytes of its particles, from compiled programs of cold dark
+matter."""
 PER_FFT, PER_EXCHANGE = 2, 3
 """Number of GPU kernels for each local transform and each exchange, from compiled programs."""
 
 
 OVERLAPPED = {(False, 1): 0.44, (True, 1): 0.15, (False, 2): 0.60, (True, 2): 0.39}
-"""The fraction of a step's bytes that a GPU's program reads and writes while other components are exchanged, by
-`run.memory: low` and the number of distributed axes; from the schedules of programs for 8 and 64 H100s."""
+"""The fraction of a step's bytes that a GPU's program reads and writes while other components are
+exchanged, by `run.memory: low` and the number of distributed axes; from the schedules of programs
+for 8 and 64 H100s."""
 SHORT = 0.6
-"""The same of exchanges in half precision, which end sooner, relative to longer exchanges; from the same programs."""
+"""The same of exchanges in half precision, which end sooner, relative to longer exchanges; from the
+same programs."""
 
 
 def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
@@ -92,7 +102,9 @@ def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
     for part, count in counts.parts.items():
         transform = part.transform
         values = math.prod(transform.physical.shape) * (1 if transform.layout.real else 2)
-        moved += count * (part.given + part.made) * values * np.dtype(transform.dtype).itemsize / devices
+        moved += (
+            count * (part.given + part.made) * values * np.dtype(transform.dtype).itemsize / devices
+        )
     cut = min(sum(extent > 1 for extent in layout.mesh.shape.values()), 2)
     held = jax.tree.leaves(simulation.placed_template.particles)
     particles = sum(_bytes(array, array.sharding.shard_shape(array.shape)) for array in held)
@@ -103,12 +115,16 @@ def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
         at = names.index(exchange.axis)
         key = extents[at], math.prod(extents[at + 1 :])
         exchanged[key] = exchanged.get(key, 0.0) + count * _bytes(exchange, exchange.shape)
-    exchanges, accessed = sum(counts.exchanges.values()), ACCESSES[platform][cut] * moved + PARTICLES * particles
+    exchanges, accessed = (
+        sum(counts.exchanges.values()),
+        ACCESSES[platform][cut] * moved + PARTICLES * particles,
+    )
     hidden = 0.0
     if platform == "gpu" and exchanges:
         narrow = SHORT if simulation.config.fft.exchange == "half_scaled" else 1.0
         hidden = narrow * OVERLAPPED[simulation.placement.low, cut]
-    # On devices that exist only by name it is unknown whether modes of a user's equation grow, and most do not.
+    # On devices that exist only by name it is unknown whether modes of a user's equation grow, and
+    # most do not.
     planes = 0.0 if isinstance(simulation.model, Equation) else counts.planes
     return Traffic(
         accessed,
@@ -156,7 +172,8 @@ def anatomy(step: Callable[..., Any], *arguments: Any) -> Anatomy:
 
 
 def _equations(jaxpr: Jaxpr, times: int) -> Iterator[tuple[Any, int]]:
-    """All equations of a jaxpr, each with the number of times that it runs; the body of a `while` counts once."""
+    """All equations of a jaxpr, each with the number of times that it runs; the body of a `while`
+    counts once."""
     for equation in jaxpr.eqns:
         yield equation, times
         if equation.primitive is program_p:

@@ -1,5 +1,5 @@
-"""The code that `simulator run` and `simulator resume` share: from a configuration to processes, devices and the
-run."""
+"""The code that `simulator run` and `simulator resume` share: from a configuration to processes,
+devices and the run."""
 
 import argparse
 import contextlib
@@ -19,7 +19,8 @@ from simulator.stopwatch import Stopwatch
 
 @contextlib.contextmanager
 def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
-    """The allocation of this process, valid while the context is open; None for the launcher of `--processes`.
+    """The allocation of this process, valid while the context is open; None for the launcher of
+    `--processes`.
 
     If several processes find the same mistake, only process 0 reports it (`failure.contained`)."""
     if getattr(args, "processes", None) is not None:
@@ -29,28 +30,39 @@ def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
         by_hand["--process-id"] = args.process_id
         if conflicting := [name for name, value in by_hand.items() if value is not None]:
             names = " and ".join(conflicting)
-            raise UserError(f"--processes starts all processes of the run itself; leave out {names}")
+            raise UserError(
+                f"--processes starts all processes of the run itself; leave out {names}"
+            )
         yield None
         return
     allocation = discover(
-        os.environ, coordinator=args.coordinator, num_processes=args.num_processes, process_id=args.process_id
+        os.environ,
+        coordinator=args.coordinator,
+        num_processes=args.num_processes,
+        process_id=args.process_id,
     )
     with contained(allocation):
         yield allocation
 
 
 def run_config(
-    config: RunConfig, args: argparse.Namespace, allocation: Allocation | None, allow: Sequence[str] = ()
+    config: RunConfig,
+    args: argparse.Namespace,
+    allocation: Allocation | None,
+    allow: Sequence[str] = (),
 ) -> int:
-    """Runs `config` as one process of a run, or launches as many processes as `--processes` requests.
+    """Runs `config` as one process of a run, or launches as many processes as `--processes`
+    requests.
 
-    `args.arguments` is the command line, for provenance and for the launched processes. `args.spent` has counted the
-    time since the command began. `allocation` comes from `allocated`. `allow` names frozen keys whose values may
-    differ from those of the run in the folder."""
+    `args.arguments` is the command line, for provenance and for the launched processes.
+    `args.spent` has counted the time since the command began. `allocation` comes from `allocated`.
+    `allow` names frozen keys whose values may differ from those of the run in the folder."""
     from simulator.run.prepare import Choices
     from simulator.run.refusals import may_run
 
-    choices = Choices(getattr(args, "overwrite", False), tuple(allow), ("simulator", *args.arguments))
+    choices = Choices(
+        getattr(args, "overwrite", False), tuple(allow), ("simulator", *args.arguments)
+    )
     folder = Path(config.output.directory)
     processes = args.processes if allocation is None else allocation.num_processes
     # A refusal that needs no device comes before any process or device starts.
@@ -71,7 +83,9 @@ def launched(arguments: Sequence[str], processes: int, folder: Path | None = Non
     return launch(command, processes, logs=folder and folder / "logs")
 
 
-def _one_process(config: RunConfig, allocation: Allocation, choices: Any, spent: Stopwatch, overwritten: bool) -> int:
+def _one_process(
+    config: RunConfig, allocation: Allocation, choices: Any, spent: Stopwatch, overwritten: bool
+) -> int:
     from simulator.archive.states import RunInputs
     from simulator.cluster.failure import describe, to_log_file
     from simulator.run.execute import execute

@@ -1,4 +1,5 @@
-"""Executes one start of a run: claims the folder, starts or continues, takes the steps, completes the files."""
+"""Executes one start of a run: claims the folder, starts or continues, takes the steps, completes
+the files."""
 
 import contextlib
 import os
@@ -26,7 +27,14 @@ from simulator.run.folder import Action, Decision, RunFolder, claim
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
 from simulator.run.loop import Calls, Loop, Moment, Outcome
-from simulator.run.prepare import Choices, find_start, forget_after, headline, prepare_folder, take_up
+from simulator.run.prepare import (
+    Choices,
+    find_start,
+    forget_after,
+    headline,
+    prepare_folder,
+    take_up,
+)
 from simulator.run.progress import Progress, redshift_of, summary, typed
 from simulator.run.refusals import check_memory, decision_of
 from simulator.run.run_status import job_of
@@ -50,14 +58,15 @@ def execute(
     claimed: Callable[[], object] = lambda: None,
     spent: Stopwatch | None = None,
 ) -> int:
-    """Runs `simulation` in its output directory. Returns the exit code: 0 finished, 3 stopped early.
+    """Runs `simulation` in its output directory. Returns the exit code: 0 finished, 3 stopped
+    early.
 
-    `signals`: the caller's signal flags; by default this function installs flags while the run goes on. `claimed` is
-    called when process 0 holds the folder, so that the caller may write there too. `spent` has counted the time since
-    the program began, for the summary at the end.
+    `signals`: the caller's signal flags; by default this function installs flags while the run goes
+    on. `claimed` is called when process 0 holds the folder, so that the caller may write there too.
+    `spent` has counted the time since the program began, for the summary at the end.
 
-    Every process calls this; process 0 holds the folder and decides. Raises UserError if the folder is refused,
-    before anything is written, and RunFailure if the run fails."""
+    Every process calls this; process 0 holds the folder and decides. Raises UserError if the folder
+    is refused, before anything is written, and RunFailure if the run fails."""
     cluster = simulation.cluster
     log = log or RunLog(quiet=not cluster.is_first)
     run = _Run(simulation, choices, log, signals, spent or Stopwatch())
@@ -68,7 +77,12 @@ class _Run:
     """One start of a run on one process."""
 
     def __init__(
-        self, simulation: Simulation, choices: Choices, log: RunLog, signals: SignalFlags | None, spent: Stopwatch
+        self,
+        simulation: Simulation,
+        choices: Choices,
+        log: RunLog,
+        signals: SignalFlags | None,
+        spent: Stopwatch,
     ):
         self.simulation, self.choices, self.log, self.signals = simulation, choices, log, signals
         self.config, self.cluster = simulation.config, simulation.cluster
@@ -85,12 +99,14 @@ class _Run:
         if decision.action is not Action.FINISHED:
             check_memory(self.simulation)
             series_of(self.simulation)
-            # The shapes of particles are known only after their start, and several processes compile in one order.
+            # The shapes of particles are known only after their start, and several processes
+            # compile in one order.
             if self.cluster.num_processes == 1 and not self.simulation.populations:
                 with self.spent.on("compilation"):
                     self.compiling.begin(self._largest())
             if decision.action is Action.START:
-                # Before the folder is claimed, because a refused initial condition must write nothing.
+                # Before the folder is claimed, because a refused initial condition must write
+                # nothing.
                 with self.spent.on("initial condition"):
                     self.simulation.check_start()
             decision = self._decision(self._claim)
@@ -145,13 +161,29 @@ class _Run:
                     self.simulation.check_start()
         self.cluster.together(self._prepare)
         schedule = take_up(self.simulation, chosen)
-        writer = Writer(self.cluster, check=lambda: self._before_commit(output), announce=self._announce_save)
-        output = Output(self.simulation, self.folder, writer, self._check, self._inside(), self.spent, self.journal)
+        writer = Writer(
+            self.cluster, check=lambda: self._before_commit(output), announce=self._announce_save
+        )
+        output = Output(
+            self.simulation,
+            self.folder,
+            writer,
+            self._check,
+            self._inside(),
+            self.spent,
+            self.journal,
+        )
         if chosen is not None:
             output.restore(chosen)
             step = int(self.simulation.state.step)
-            self.cluster.together(lambda: forget_after(self.folder, output, step, self.journal, self.log))
-        first, settings, box = float(schedule.start_time), self.config.time, self.simulation.model.background
+            self.cluster.together(
+                lambda: forget_after(self.folder, output, step, self.journal, self.log)
+            )
+        first, settings, box = (
+            float(schedule.start_time),
+            self.config.time,
+            self.simulation.model.background,
+        )
         flags = self.signals or SignalFlags(within=self.config.run.stop_within, name=name)
         with (
             contextlib.closing(writer),
@@ -175,9 +207,13 @@ class _Run:
                 committed=lambda folder: output.write(lambda: self.state_file.committed(folder)),
                 alive=lambda: watchdog.feed("the last wake of the loop"),
             )
-            loop = Loop(self.simulation, schedule, output, writer, watch, calls, ready[STEPS], self.spent)
+            loop = Loop(
+                self.simulation, schedule, output, writer, watch, calls, ready[STEPS], self.spent
+            )
             self.spent.started()
-            self.state_file.begin(first, int(self.simulation.state.step), continued=chosen is not None)
+            self.state_file.begin(
+                first, int(self.simulation.state.step), continued=chosen is not None
+            )
             outcome = loop.run(continued=chosen is not None)
             with self.spent.on("waiting for files"):
                 writer.close()
@@ -204,10 +240,14 @@ class _Run:
         """Attributes of every snapshot that describe the run."""
         recorded = provenance.read(self.folder) if self.cluster.is_first else {}
         recorded.pop("earlier", None)
-        return {"configuration": dump_config(self.config), "provenance": self.cluster.broadcast(recorded)}
+        return {
+            "configuration": dump_config(self.config),
+            "provenance": self.cluster.broadcast(recorded),
+        }
 
     def _check(self) -> None:
-        """Raises RunFailure if another start has taken over the folder, where this process must not write then."""
+        """Raises RunFailure if another start has taken over the folder, where this process must not
+        write then."""
         if self.lock is not None:
             self.lock.check()
 
@@ -237,7 +277,8 @@ class _Run:
             self.state_file.write(outcome.ended, outcome.moment, outcome.reason)
             self._say_summary(outcome)
             if self.ledger is not None:
-                # The last time in this start; only the state file, which counts the versions, is written afterwards.
+                # The last time in this start; only the state file, which counts the versions, is
+                # written afterwards.
                 self.ledger.mark(ended=outcome.ended)
             self.state_file.write(outcome.ended, outcome.moment, outcome.reason)
         return 0 if outcome.ended == "finished" else 3
@@ -277,10 +318,12 @@ class StateFile:
         self._folder, self._began, self._last = folder, time.monotonic(), 0.0
         self._before, self._first_time, self._first_step = 0.0, 0.0, 0
         self.ledger: Ledger | None = None
-        """The run's ledger, once it is open; the state file records how often the ledger was written."""
+        """The run's ledger, once it is open; the state file records how often the ledger was
+        written."""
 
     def continues(self) -> None:
-        """Take over the position, the checkpoint and the wall time of earlier starts from the existing file."""
+        """Take over the position, the checkpoint and the wall time of earlier starts from the
+        existing file."""
         if (state := read_state(self._folder)) is not None:
             self._before = state.seconds
             kept = ("step", "time", "dt", "last_checkpoint", "last_checkpoint_time")
@@ -296,7 +339,9 @@ class StateFile:
         """Record a committed checkpoint; `folder` may also be a snapshot."""
         if folder.parent.name == "checkpoints":
             at = open_snapshot(folder).time
-            self._state = replace(self._state, last_checkpoint=int(folder.name), last_checkpoint_time=at)
+            self._state = replace(
+                self._state, last_checkpoint=int(folder.name), last_checkpoint_time=at
+            )
             self._last = 0.0
 
     def running(self, moment: Moment) -> None:
@@ -325,4 +370,6 @@ class StateFile:
 
     def failed(self, reason: str) -> None:
         """Write the state of a run that has failed, with its last known position."""
-        self.write("failed", Moment(self._state.step, self._state.time, self._state.dt, 0.0), reason)
+        self.write(
+            "failed", Moment(self._state.step, self._state.time, self._state.dt, 0.0), reason
+        )

@@ -1,7 +1,8 @@
-"""Classifies the contents of a run folder, decides what `run` does with the folder, and removes an earlier run.
+"""Classifies the contents of a run folder, decides what `run` does with the folder, and removes an
+earlier run.
 
-`decide` is the decision table as a pure function. Commands decide before they start anything; `claim` takes the lock
-and decides again."""
+`decide` is the decision table as a pure function. Commands decide before they start anything;
+`claim` takes the lock and decides again."""
 
 import os
 import re
@@ -28,14 +29,18 @@ from simulator.measure import KINDS
 from simulator.run.lock import RunLock
 
 _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
-_INDICES = ("snapshots.vtkhdf", "report.html")  # Files derived from other files; the ledger does not record them.
+_INDICES = (
+    "snapshots.vtkhdf",
+    "report.html",
+)  # Files derived from other files; the ledger does not record them.
 _ARRAYS = ("snapshots", "checkpoints")
 _SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf|\.hdf5)?|{re.escape(TEMPORARY)}.*")
 _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
 _CATALOGUE = re.compile(rf".*_\d{{8,}}\.0\.h5|{re.escape(TEMPORARY)}.*")
 _BEFORE_CONFIG = (LEDGER, "run.log", "inputs")
 """Files that a start may have written if it was killed before it wrote `config.yaml`."""
-# Entries that a folder may have before a run writes anything: start-up files, job scripts, Slurm's output.
+# Entries that a folder may have before a run writes anything: start-up files, job scripts, Slurm's
+# output.
 _AROUND = re.compile(
     r"lock(\.takeover)?|logs|stop|checkpoint|.*\.(sbatch|sh|out|err)"
     # Hidden files of this program and of file systems. Other hidden files belong to somebody, as in a home folder.
@@ -43,7 +48,8 @@ _AROUND = re.compile(
 )
 PLAN = "plan.json"
 SWEEP = "simulator sweep"
-"""The file that marks the folder of a sweep, which may lie beside a run's own files, and the program named in it."""
+"""The file that marks the folder of a sweep, which may lie beside a run's own files, and the
+program named in it."""
 
 
 def own_names(series: Iterable[str]) -> frozenset[str]:
@@ -73,7 +79,8 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """An action, and the lines that explain the action; with `clear` the earlier run is removed first."""
+    """An action, and the lines that explain the action; with `clear` the earlier run is removed
+    first."""
 
     action: Action
     lines: tuple[str, ...] = ()
@@ -85,10 +92,17 @@ class Decision:
 
 
 def decide(
-    path: Path, found: Found, state: RunState | None = None, differences: Sequence[Difference] = (), *,
-    stop: float | None = None, overwrite: bool = False, allow: Collection[str] = (),
-) -> Decision:  # fmt: skip
-    """The decision table. `stop` is the new `time.stop`; `allow` names frozen keys that may change all the same."""
+    path: Path,
+    found: Found,
+    state: RunState | None = None,
+    differences: Sequence[Difference] = (),
+    *,
+    stop: float | None = None,
+    overwrite: bool = False,
+    allow: Collection[str] = (),
+) -> Decision:
+    """The decision table. `stop` is the new `time.stop`; `allow` names frozen keys that may change
+    all the same."""
     changed = [difference for difference in differences if difference[3] != "free"]
     frozen = _frozen(differences, allow)
     lines = tuple(f"{key}: {in_words(old)} -> {in_words(new)}" for key, old, new, _ in changed)
@@ -120,7 +134,12 @@ def decide(
         at = f" at t = {state.time:g}, step {state.step}" if state else ""
         line = f"{path}: already finished{at}; a later time.stop continues it, --overwrite starts again"
         return Decision(Action.FINISHED, (line,))
-    how = {"running": "was cut off", "stopped": "was stopped", "failed": "failed", "finished": "was finished"}
+    how = {
+        "running": "was cut off",
+        "stopped": "was stopped",
+        "failed": "failed",
+        "finished": "was finished",
+    }
     was = "an unfinished run"
     if state is not None:
         reason = f" ({state.reason})" if state.reason else ""
@@ -130,7 +149,8 @@ def decide(
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run folder on disk. Only the process that holds the lock may call the methods that write."""
+    """A run folder on disk. Only the process that holds the lock may call the methods that
+    write."""
 
     path: Path
 
@@ -142,7 +162,9 @@ class RunFolder:
         if not self.path.is_dir() or home.is_relative_to(os.path.realpath(self.path)):
             return Found.FOREIGN
         try:  # a parameter study may lie in a run folder but is no part of the run
-            entries = (e for e in self.path.iterdir() if read_json(e / PLAN).get("program") != SWEEP)
+            entries = (
+                e for e in self.path.iterdir() if read_json(e / PLAN).get("program") != SWEEP
+            )
             names = {entry.name for entry in entries}
         except OSError as error:
             raise UserError(f"output.directory: {self.path}: {error.strerror}") from None
@@ -171,7 +193,8 @@ class RunFolder:
             raise UserError(f"output.directory: {self.path}: {error.strerror}") from None
 
     def recorded(self) -> Iterator[Path]:
-        """The existing files that a run's ledger records; for a snapshot or checkpoint the manifest."""
+        """The existing files that a run's ledger records; for a snapshot or checkpoint the
+        manifest."""
         for name in (CONFIG, *_WRITTEN, *(f"{name}.h5" for name in KINDS)):
             if (path := self.path / name).is_file():
                 yield path
@@ -187,22 +210,36 @@ class RunFolder:
     def clear(self) -> None:
         """Remove the files of an earlier run, and nothing else, for `--overwrite`.
 
-        `inputs/` stays, because the new configuration may read from it; `plots/` and `logs/` stay too."""
-        # If the removal is interrupted, the remaining files must be recognized as an unfinished run of this program.
-        # Therefore config.yaml is removed last.
+        `inputs/` stays, because the new configuration may read from it; `plots/` and `logs/` stay
+        too."""
+        # If the removal is interrupted, the remaining files must be recognized as an unfinished run
+        # of this program. Therefore config.yaml is removed last.
         if (self.path / STATE).exists():
-            write_state(self.path, RunState("stopped", 0, 0.0, 0.0, 0.0, 0.0, 0.0, reason="removal was cut short"))
+            write_state(
+                self.path,
+                RunState("stopped", 0, 0.0, 0.0, 0.0, 0.0, 0.0, reason="removal was cut short"),
+            )
         ledger = read_ledger(self.path)
         recorded = (Path(name) for name in ledger.files) if ledger else ()
-        series = {*KINDS, *(file.stem for file in recorded if len(file.parts) == 1 and file.suffix == ".h5")}
-        # The ledger is removed first, because `verify` would report the files removed below as missing.
+        series = {
+            *KINDS,
+            *(file.stem for file in recorded if len(file.parts) == 1 and file.suffix == ".h5"),
+        }
+        # The ledger is removed first, because `verify` would report the files removed below as
+        # missing.
         (self.path / LEDGER).unlink(missing_ok=True)
         for name in _ARRAYS:
             _remove_entries(self.path / name, _SAVED)
         _remove_entries(self.path / HALOS, _CATALOGUE)
         for name in series:
             _remove_entries(self.path / f"{name}.parts", _PART)
-        for name in (*(f"{name}.h5" for name in series), *_INDICES, *reversed(_WRITTEN), STATE, CONFIG):
+        for name in (
+            *(f"{name}.h5" for name in series),
+            *_INDICES,
+            *reversed(_WRITTEN),
+            STATE,
+            CONFIG,
+        ):
             (self.path / name).unlink(missing_ok=True)
         remove_temporaries(self.path)
 
@@ -210,8 +247,8 @@ class RunFolder:
 def claim(
     folder: RunFolder, environ: Mapping[str, str], decision: Callable[[], Decision], **lock: Any
 ) -> tuple[RunLock | None, Decision]:
-    """Take the lock and decide: another start may have begun, or ended, since the caller has looked at the folder.
-    The result has no lock if the run is already finished.
+    """Take the lock and decide: another start may have begun, or ended, since the caller has looked
+    at the folder. The result has no lock if the run is already finished.
 
     Raises UserError for a refusal and for a live lock; the folder is then as before. `lock` goes to
     `RunLock.acquire`."""
@@ -252,27 +289,34 @@ def _remove_entries(folder: Path, pattern: re.Pattern[str]) -> None:
         folder.rmdir()
 
 
-# The manifest of every checkpoint and snapshot contains the resolved configuration, protected by its checksum.
-# Anybody can edit `RUN/config.yaml`; therefore the blocks that may not change are taken from the manifest.
+# The manifest of every checkpoint and snapshot contains the resolved configuration, protected by
+# its checksum. Anybody can edit `RUN/config.yaml`; therefore the blocks that may not change are
+# taken from the manifest.
 
 
 def stored_config(checkpoint: Path) -> RunConfig | None:
-    """The configuration in the manifest of a checkpoint; None if an earlier version wrote the checkpoint without one.
+    """The configuration in the manifest of a checkpoint; None if an earlier version wrote the
+    checkpoint without one.
 
-    Raises the errors of `open_snapshot`, and UserError if this version cannot read the configuration."""
+    Raises the errors of `open_snapshot`, and UserError if this version cannot read the
+    configuration."""
     text = read_manifest(checkpoint).attributes.get("configuration")
     return parse_config(text, str(checkpoint / MANIFEST)) if text else None
 
 
 def computed_with(config_file: Path) -> RunConfig:
-    """The configuration of the run in the folder of `config_file`, with the frozen blocks of its newest checkpoint.
+    """The configuration of the run in the folder of `config_file`, with the frozen blocks of its
+    newest checkpoint.
 
     Raises UserError if the file cannot be read."""
     config = load_config(config_file, check_files=False)
     for checkpoint in reversed(committed(config_file.parent / "checkpoints")):
         try:
             stored = stored_config(checkpoint)
-        except (RunFailure, UserError):  # damaged or of another version, so no run continues from it
+        except (
+            RunFailure,
+            UserError,
+        ):  # damaged or of another version, so no run continues from it
             continue
         frozen = {} if stored is None else {block: getattr(stored, block) for block in FROZEN}
         return config.model_copy(update=frozen)
@@ -291,11 +335,15 @@ def check_restored(checkpoint: Path, now: RunConfig, allow: Collection[str]) -> 
 
 def _frozen(differences: Sequence[Difference], allow: Collection[str]) -> list[Difference]:
     """The frozen keys among `differences`, except those that lie at or below a key in `allow`."""
-    return [d for d in differences if d[3] == Change.FROZEN and not any(within(d[0], a) for a in allow)]
+    return [
+        d for d in differences if d[3] == Change.FROZEN and not any(within(d[0], a) for a in allow)
+    ]
 
 
 def _compared(differences: Sequence[Difference]) -> str:
-    return ", ".join(f"{key} (there {in_words(old)}, now {in_words(new)})" for key, old, new, _ in differences)
+    return ", ".join(
+        f"{key} (there {in_words(old)}, now {in_words(new)})" for key, old, new, _ in differences
+    )
 
 
 def _allowing(differences: Sequence[Difference]) -> str:

@@ -1,13 +1,15 @@
 """One writer per run folder: `RUN/lock`.
 
-The lock is a small file whose inode belongs to the lock's owner. A hard link creates the lock (atomically, on NFS
-too), the owner renews it by touching the inode through an open descriptor, and a takeover renames another inode over
-the name. An owner that was frozen and wakes up later therefore touches its own inode, which has no name any more, and
-cannot disturb the new owner; it notices the takeover by `still_mine`, which is called before every commit. Ages are
-differences of two times stamped by the file system, so the clocks of the nodes do not matter.
+The lock is a small file whose inode belongs to the lock's owner. A hard link creates the lock
+(atomically, on NFS too), the owner renews it by touching the inode through an open descriptor, and
+a takeover renames another inode over the name. An owner that was frozen and wakes up later
+therefore touches its own inode, which has no name any more, and cannot disturb the new owner; it
+notices the takeover by `still_mine`, which is called before every commit. Ages are differences of
+two times stamped by the file system, so the clocks of the nodes do not matter.
 
-Locks of the operating system (`flock`, and packages such as filelock that wrap it) often do not work between the
-nodes of a network file system, and packages with lock files do not detect a takeover."""
+Locks of the operating system (`flock`, and packages such as filelock that wrap it) often do not
+work between the nodes of a network file system, and packages with lock files do not detect a
+takeover."""
 
 import contextlib
 import errno
@@ -31,27 +33,38 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, er
 
 
 class RunLock:
-    """A lock that this process holds: `acquire` takes the lock, `release` or the end of a `with` block removes it."""
+    """A lock that this process holds: `acquire` takes the lock, `release` or the end of a `with`
+    block removes it."""
 
-    def __init__(self, path: Path, holder: Holder, descriptor: int, takeover: str | None, every: float) -> None:
+    def __init__(
+        self, path: Path, holder: Holder, descriptor: int, takeover: str | None, every: float
+    ) -> None:
         self.path, self.holder, self.takeover = path, holder, takeover
         self._descriptor = descriptor
         self._released = threading.Event()
-        self._thread = threading.Thread(target=self._renew, args=(every,), name="run-lock", daemon=True)
+        self._thread = threading.Thread(
+            target=self._renew, args=(every,), name="run-lock", daemon=True
+        )
         self._thread.start()
 
     @classmethod
     def acquire(
-        cls, folder: Path, environ: Mapping[str, str], *, job_is_gone: Callable[[str], bool] = job_is_gone,
-        renew_every: float = RENEW_EVERY, stale_after: float = STALE_AFTER,
-    ) -> Self:  # fmt: skip
+        cls,
+        folder: Path,
+        environ: Mapping[str, str],
+        *,
+        job_is_gone: Callable[[str], bool] = job_is_gone,
+        renew_every: float = RENEW_EVERY,
+        stale_after: float = STALE_AFTER,
+    ) -> Self:
         """Take the lock `folder/lock`.
 
-        A lock whose holder is known to be dead, or that was not renewed for `stale_after` seconds, is taken over, and
-        the attribute `takeover` is then a line about this. `job_is_gone(job_id)` asks the scheduler (default:
-        `squeue`).
+        A lock whose holder is known to be dead, or that was not renewed for `stale_after` seconds,
+        is taken over, and the attribute `takeover` is then a line about this. `job_is_gone(job_id)`
+        asks the scheduler (default: `squeue`).
 
-        Raises UserError, naming the holder, if the lock is live; OSError if the folder is not writable."""
+        Raises UserError, naming the holder, if the lock is live; OSError if the folder is not
+        writable."""
         path, mine = folder / LOCK, Holder.this_process(environ)
         beside = path.with_name(f"{_BESIDE}{mine.token}")
         descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -77,7 +90,9 @@ class RunLock:
         finally:
             beside.unlink(missing_ok=True)
         now = (folder / LOCK).stat().st_mtime
-        for left in folder.glob(f"{_BESIDE}*"):  # by starts that were killed while they tried to take the lock
+        for left in folder.glob(
+            f"{_BESIDE}*"
+        ):  # by starts that were killed while they tried to take the lock
             with contextlib.suppress(FileNotFoundError):
                 if now - left.stat().st_mtime > stale_after:
                     left.unlink()
@@ -87,7 +102,9 @@ class RunLock:
         """Whether this process still holds the lock. Every commit asks this first."""
         if self._released.is_set():
             return False
-        holder = read_holder(self.path.parent)  # opening the file makes an NFS client refresh its attributes
+        holder = read_holder(
+            self.path.parent
+        )  # opening the file makes an NFS client refresh its attributes
         return holder is not None and holder.token == self.holder.token
 
     def check(self) -> None:
@@ -138,8 +155,10 @@ def _appear(beside: Path, path: Path) -> bool:
 
 
 def _replace(path: Path, stale: Holder | None, beside: Path, stale_after: float) -> bool:
-    """Rename `beside` over the stale lock; False if another start has replaced that lock already."""
-    # Two starts may see the same stale lock; the second must not replace the lock that the first has just written.
+    """Rename `beside` over the stale lock; False if another start has replaced that lock
+    already."""
+    # Two starts may see the same stale lock; the second must not replace the lock that the first
+    # has just written.
     guard = path.with_name(LOCK + ".takeover")
     while not _appear(beside, guard):
         age = _age(guard, beside)
@@ -157,7 +176,8 @@ def _replace(path: Path, stale: Holder | None, beside: Path, stale_after: float)
 
 
 def _age(path: Path, beside: Path) -> float | None:
-    """Seconds since `path` was touched, by the clock of the file system; None if `path` does not exist."""
+    """Seconds since `path` was touched, by the clock of the file system; None if `path` does not
+    exist."""
     os.utime(beside)
     try:
         return beside.stat().st_mtime - path.stat().st_mtime
@@ -173,7 +193,8 @@ def _same_file(path: Path, descriptor: int) -> bool:
 
 
 def _in_use(path: Path, holder: Holder | None, beside: Path) -> str:
-    """The message that another process holds the lock, with the cure. A stuck loop does not see the file `stop`."""
+    """The message that another process holds the lock, with the cure. A stuck loop does not see the
+    file `stop`."""
     renewed, moved = _age(path, beside) or 0.0, _age(path.parent / STATE, beside)
     loop = "has not moved yet" if moved is None else f"last moved {max(moved, 0):.0f} s ago"
     cure = f"touch {path.parent / 'stop'}"

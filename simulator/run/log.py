@@ -14,12 +14,18 @@ from simulator.files import UNRECORDED, AppendedFile, Journal
 
 
 class LastingConsole(Console):
-    """A console for lines of plain text on stdout. If the reader of stdout has gone (`| head`, a lost connection) or
-    its disk is full, further lines are dropped and the run goes on; RUN/run.log has all lines."""
+    """A console for lines of plain text on stdout. If the reader of stdout has gone (`| head`, a
+    lost connection) or its disk is full, further lines are dropped and the run goes on; RUN/run.log
+    has all lines."""
 
     def __init__(self, file: TextIO | None = None, **options: Any) -> None:
         # In a notebook rich would otherwise make a display of each line.
-        options = {"highlight": False, "soft_wrap": True, "markup": False, "force_jupyter": False} | options
+        options = {
+            "highlight": False,
+            "soft_wrap": True,
+            "markup": False,
+            "force_jupyter": False,
+        } | options
         super().__init__(file=file or sys.stdout, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
@@ -38,13 +44,17 @@ class LastingConsole(Console):
 
 
 class RunLog:
-    """The messages of a run. `open` first writes the lines that were printed before the file was opened.
+    """The messages of a run. `open` first writes the lines that were printed before the file was
+    opened.
 
-    Only the process that holds the run's lock opens the file. If the disk is full, the log still prints to the
-    console and the run goes on; the writers of results raise their own errors."""
+    Only the process that holds the run's lock opens the file. If the disk is full, the log still
+    prints to the console and the run goes on; the writers of results raise their own errors."""
 
     def __init__(
-        self, console: Console | None = None, now: Callable[[], datetime] = datetime.now, quiet: bool = False
+        self,
+        console: Console | None = None,
+        now: Callable[[], datetime] = datetime.now,
+        quiet: bool = False,
     ) -> None:
         self.console = console or LastingConsole()
         self._now = now
@@ -60,7 +70,8 @@ class RunLog:
         self._pending.clear()
 
     def say(self, text: str, *, shown: bool = True) -> None:
-        """Prints the lines of `text` on the console, if they are to be `shown`, and writes them to the file."""
+        """Prints the lines of `text` on the console, if they are to be `shown`, and writes them to
+        the file."""
         for line in text.splitlines():
             if shown and not self._quiet:
                 self.console.print(line)

@@ -1,7 +1,8 @@
 """The loop of a run: advance on the devices; wake for events, and about once a second; agree; act.
 
-Conditions that only one process knows (clock, signal, stop file, a slow disk) go into one vector of flags. All
-processes act on its maximum over the processes, so that they take the same decision at the same step."""
+Conditions that only one process knows (clock, signal, stop file, a slow disk) go into one vector of
+flags. All processes act on its maximum over the processes, so that they take the same decision at
+the same step."""
 
 import time
 from collections.abc import Callable
@@ -45,8 +46,8 @@ class Outcome:
 
 
 class Calls(NamedTuple):
-    """The functions that the loop calls: `progress` and `alive` (for a watchdog) at every wake, `committed` after the
-    commit of a snapshot or checkpoint."""
+    """The functions that the loop calls: `progress` and `alive` (for a watchdog) at every wake,
+    `committed` after the commit of a snapshot or checkpoint."""
 
     progress: Callable[[Moment], None]
     committed: Callable[[Path], None]
@@ -57,19 +58,31 @@ class Loop:
     """Runs a simulation from its current state to the end, or until a request to stop."""
 
     def __init__(
-        self, simulation: Simulation, schedule: Schedule, output: Output, writer: Writer, watch: Watch,
-        calls: Calls, advance: Callable[[State, Until], State], spent: Stopwatch,
-    ):  # fmt: skip
+        self,
+        simulation: Simulation,
+        schedule: Schedule,
+        output: Output,
+        writer: Writer,
+        watch: Watch,
+        calls: Calls,
+        advance: Callable[[State, Until], State],
+        spent: Stopwatch,
+    ):
         """`advance` is the compiled `simulation.advance`."""
-        self._simulation, self._schedule, self._output, self._writer = simulation, schedule, output, writer
+        self._simulation, self._schedule, self._output, self._writer = (
+            simulation,
+            schedule,
+            output,
+            writer,
+        )
         self._watch, self._calls, self._take_steps, self._spent = watch, calls, advance, spent
         self._wall = WallTimer(schedule.events, time.monotonic)
         self._speed: float | None = None
         self._flags = np.zeros(len(Flag), np.int32)
 
     def run(self, *, continued: bool) -> Outcome:
-        """Runs the loop. `continued`: the state comes from a checkpoint, whose events were taken before it was
-        saved."""
+        """Runs the loop. `continued`: the state comes from a checkpoint, whose events were taken
+        before it was saved."""
         first = self._look().step
         seconds = 0.0
         due: tuple[str, ...] = ()
@@ -84,7 +97,10 @@ class Loop:
             steps, wall = self._agree(moment)
             reason = None if finished else stop_reason(self._flags)
             leaving = finished or (reason is not None and moment.step > first)
-            wanted = [*wall, *(["checkpoints"] if leaving or self._flags[Flag.CHECKPOINT_FILE] else [])]
+            wanted = [
+                *wall,
+                *(["checkpoints"] if leaving or self._flags[Flag.CHECKPOINT_FILE] else []),
+            ]
             fresh = moment.step > first or not continued
             self._take(tuple(n for n in dict.fromkeys(wanted) if n not in due and fresh), moment)
             self._watch.obey(self._flags)
@@ -106,7 +122,9 @@ class Loop:
 
     def _cannot_go_on(self, moment: Moment) -> NoReturn:
         what, cure = self._simulation.trouble()
-        self._fail(f"step {moment.step}, t = {moment.time:g}: {what}; all earlier output is intact. {cure} may help")
+        self._fail(
+            f"step {moment.step}, t = {moment.time:g}: {what}; all earlier output is intact. {cure} may help"
+        )
 
     def _fail(self, line: str) -> NoReturn:
         """Finishes a save in progress, then ends the run for a reason that all processes know."""
@@ -121,7 +139,8 @@ class Loop:
             self._calls.committed(folder)
 
     def _take(self, names: tuple[str, ...], moment: Moment) -> None:
-        # A step checks its initial state, so the present state may be the first one that is not finite.
+        # A step checks its initial state, so the present state may be the first one that is not
+        # finite.
         if names and self._simulation.nonfinite():
             self._cannot_go_on(moment)
         for name in names:
@@ -131,7 +150,8 @@ class Loop:
             self._wall.reset(name)
 
     def _agree(self, moment: Moment) -> tuple[int, tuple[str, ...]]:
-        """The number of steps to take next, and the events due by wall clock; sets the agreed flags."""
+        """The number of steps to take next, and the events due by wall clock; sets the agreed
+        flags."""
         wake = max(1, int(WAKE * self._speed)) if self._speed else 1
         flags = self._watch.poll(failed=self._output.trouble is not None, wall=self._wall.due())
         mine = np.array([*flags, self._writer.busy, wake], np.int64)
@@ -147,7 +167,9 @@ class Loop:
         self._calls.progress(moment)
         until_due = self._schedule.steps_until_due(moment.step)
         steps = wake if until_due is None else min(wake, max(until_due, 1))
-        return steps, tuple(n for n, d in zip(self._wall.names, agreed[len(Flag) :], strict=True) if d)
+        return steps, tuple(
+            n for n, d in zip(self._wall.names, agreed[len(Flag) :], strict=True) if d
+        )
 
     def _raise_trouble(self) -> None:
         """Raises, on every process, the first error of any process in writing a file."""
@@ -177,8 +199,8 @@ class Loop:
         return seconds
 
     def _make_room(self, state: State) -> bool:
-        """Enlarges buffers of particles that are too small; later steps use programs for the larger buffers. Returns
-        whether a buffer was too small."""
+        """Enlarges buffers of particles that are too small; later steps use programs for the larger
+        buffers. Returns whether a buffer was too small."""
         simulation = self._simulation
         name = crowded(state.particles)
         if name is None:

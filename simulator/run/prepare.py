@@ -1,4 +1,5 @@
-"""Prepares a run between the claim of its folder and its first step: repairs files, chooses the first state."""
+"""Prepares a run between the claim of its folder and its first step: repairs files, chooses the
+first state."""
 
 import contextlib
 import os
@@ -33,16 +34,18 @@ class Choices:
     """How `run` treats an existing folder."""
 
     overwrite: bool = False
-    allow: tuple[str, ...] = ()  # Frozen keys whose values may differ from those of the earlier start.
+    allow: tuple[
+        str, ...
+    ] = ()  # Frozen keys whose values may differ from those of the earlier start.
     command: Sequence[str] = ()
 
 
 def find_start(config: RunConfig, choices: Choices, log: RunLog) -> str | None:
-    """The newest intact checkpoint, from which the run continues. If no checkpoint was ever written, clears the
-    folder and returns None: the run then begins anew.
+    """The newest intact checkpoint, from which the run continues. If no checkpoint was ever
+    written, clears the folder and returns None: the run then begins anew.
 
-    Raises RunFailure if there are checkpoints but none of them is intact, UserError if the checkpoint was computed
-    with another configuration."""
+    Raises RunFailure if there are checkpoints but none of them is intact, UserError if the
+    checkpoint was computed with another configuration."""
     folder = config.output.directory
     for kind in ("snapshots", "checkpoints"):
         for line in clean_leftovers(folder / kind):
@@ -61,11 +64,14 @@ def find_start(config: RunConfig, choices: Choices, log: RunLog) -> str | None:
     return None
 
 
-def prepare_folder(simulation: Simulation, choices: Choices, log: RunLog, check: Callable[[], None]) -> Ledger:
-    """Opens ledger and log, writes the files that precede the first step, and repairs the traces of a killed start.
+def prepare_folder(
+    simulation: Simulation, choices: Choices, log: RunLog, check: Callable[[], None]
+) -> Ledger:
+    """Opens ledger and log, writes the files that precede the first step, and repairs the traces of
+    a killed start.
 
-    Warns of files that were lost or altered since the last start. `check` raises if another process has taken over
-    the folder."""
+    Warns of files that were lost or altered since the last start. `check` raises if another process
+    has taken over the folder."""
     path = simulation.config.output.directory
     audit, changed = Audit(path), []
     if audit.expected:
@@ -95,42 +101,52 @@ def _record_provenance(simulation: Simulation, choices: Choices, journal: Journa
             choices.command or sys.argv,
             os.environ,
             devices={
-                "platform": cluster.platform, "kind": cluster.devices[0].device_kind, "count": len(cluster.devices),
-                "processes": cluster.num_processes, "source": cluster.allocation.source,
+                "platform": cluster.platform,
+                "kind": cluster.devices[0].device_kind,
+                "count": len(cluster.devices),
+                "processes": cluster.num_processes,
+                "source": cluster.allocation.source,
             },
             mesh={
-                "axes": dict(transform.layout.mesh.shape), "transform": transform.name,
-                "physical": str(transform.physical.spec), "spectral": str(transform.layout.spec),
-                "order": transform.layout.order, "kernels": described(transform.kernels, cluster.platform),
+                "axes": dict(transform.layout.mesh.shape),
+                "transform": transform.name,
+                "physical": str(transform.physical.spec),
+                "spectral": str(transform.layout.spec),
+                "order": transform.layout.order,
+                "kernels": described(transform.kernels, cluster.platform),
                 "choice": simulation.placement.chosen.measured,
             },
             environment_set=cluster.environment.made,
         ),
         journal,
-    )  # fmt: skip
+    )
 
 
 def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
-    """The schedule of the run. If a checkpoint is `chosen`, the schedule and the state of the simulation are restored
-    from the checkpoint. All processes call this."""
+    """The schedule of the run. If a checkpoint is `chosen`, the schedule and the state of the
+    simulation are restored from the checkpoint. All processes call this."""
     settings, planned = simulation.config.time, events(simulation.config.output)
     if chosen is None:
         return Schedule(planned, settings.stop, simulation.first_time, max_steps=settings.max_steps)
     state = restored(simulation, chosen)
     stored = open_snapshot(chosen).attributes
     if stored["fixed_dt"] != (simulation.time_step.fixed or 0.0):
-        # With a fixed dt the time is origin + since * dt; with another dt the steps are counted from this time on.
+        # With a fixed dt the time is origin + since * dt; with another dt the steps are counted
+        # from this time on.
         state = replace(state, origin=state.time + 0, since=state.since * 0)
     simulation.state = state
     time, dt = float(state.time), float(state.dt)
-    return Schedule.restored(planned, settings.stop, stored["schedule"], time, dt, settings.max_steps)
+    return Schedule.restored(
+        planned, settings.stop, stored["schedule"], time, dt, settings.max_steps
+    )
 
 
 def forget_after(folder: Path, output: Output, step: int, journal: Journal, log: RunLog) -> None:
-    """Removes the output later than the checkpoint at `step`; the continued run writes this output again.
+    """Removes the output later than the checkpoint at `step`; the continued run writes this output
+    again.
 
-    Later checkpoints, which exist only if they are damaged, are removed too: if one of them became readable again, a
-    later start would continue from a state that this run no longer has."""
+    Later checkpoints, which exist only if they are damaged, are removed too: if one of them became
+    readable again, a later start would continue from a state that this run no longer has."""
     removed = output.truncate(step)
     for name in ("snapshot", "checkpoint"):
         for saved in committed(folder / f"{name}s"):

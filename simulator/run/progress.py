@@ -1,5 +1,5 @@
-"""Shows the progress of a run by a bar on a terminal or in a notebook, else by a line every half minute; composes the
-summary at the end."""
+"""Shows the progress of a run by a bar on a terminal or in a notebook, else by a line every half
+minute; composes the summary at the end."""
 
 import math
 import os
@@ -35,14 +35,21 @@ _WINDOW = 30.0
 class Progress:
     """Shows step, t, in an expanding box the redshift, dt, steps/s and the time to the end.
 
-    The speed is the mean over the last half minute, so that compilation and slow starts soon no longer count. The
-    time to the end follows from the speed in simulation time, because dt changes."""
+    The speed is the mean over the last half minute, so that compilation and slow starts soon no
+    longer count. The time to the end follows from the speed in simulation time, because dt
+    changes."""
 
     def __init__(
-        self, log: RunLog, start: float, stop: float, max_steps: int | None = None,
-        background: Background | None = None, *, clock: Callable[[], float] = time.monotonic,
+        self,
+        log: RunLog,
+        start: float,
+        stop: float,
+        max_steps: int | None = None,
+        background: Background | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
         line_every: float = LINE_EVERY,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._log, self._start, self._stop, self._max_steps = log, start, stop, max_steps
         self._clock, self._line_every, self._background = clock, line_every, background
         self._seen: deque[tuple[float, int, float]] = deque()
@@ -51,14 +58,19 @@ class Progress:
         self._bar: Bar | None = None
         self._shown = notebook_line()
         if self._shown is None and log.console.is_terminal:
-            words = TextColumn("{task.fields[words]}", markup=False, table_column=Column(no_wrap=True))
+            words = TextColumn(
+                "{task.fields[words]}", markup=False, table_column=Column(no_wrap=True)
+            )
             columns = TextColumn("{task.percentage:3.0f} %"), BarColumn(bar_width=None), words
-            self._bar = Bar(*columns, console=log.console, refresh_per_second=4, expand=True, transient=True)
+            self._bar = Bar(
+                *columns, console=log.console, refresh_per_second=4, expand=True, transient=True
+            )
             self._task = self._bar.add_task("", total=1.0, words="starting")
             self._bar.start()
 
     def update(self, step: int, time: float, dt: float) -> None:
-        """Show the position after the latest step. Cheap enough for every pause of the device loop."""
+        """Show the position after the latest step. Cheap enough for every pause of the device
+        loop."""
         now = self._clock()
         self._first_step = step if self._first_step is None else self._first_step
         self._seen.append((now, step, time))
@@ -71,13 +83,19 @@ class Progress:
             self._bar.update(self._task, completed=self.fraction(step, time), words=words)
         elif now - self._last_line >= self._line_every:
             self._last_line = now
-            self._log.say(f"{100 * self.fraction(step, time):3.0f} %  {self._words(step, time, dt)}")
+            self._log.say(
+                f"{100 * self.fraction(step, time):3.0f} %  {self._words(step, time, dt)}"
+            )
 
     def fraction(self, step: int, time: float) -> float:
         """The completed fraction of the run by simulation time or by steps, whichever is larger."""
         parts = [0.0]
         if math.isfinite(self._stop):
-            parts.append((time - self._start) / (self._stop - self._start) if self._stop > self._start else 1.0)
+            parts.append(
+                (time - self._start) / (self._stop - self._start)
+                if self._stop > self._start
+                else 1.0
+            )
         if self._max_steps and self._first_step is not None:
             parts.append((step - self._first_step) / self._max_steps)
         return min(max(parts), 1.0)
@@ -121,12 +139,16 @@ class Progress:
 
 def redshift_of(background: Any, time: float) -> str:
     """` (z = 9)`; nothing without an expanding background."""
-    return "" if background is None else f" (z = {round(1 / background.scale_factor_at(time) - 1, 6) + 0:.4g})"
+    return (
+        ""
+        if background is None
+        else f" (z = {round(1 / background.scale_factor_at(time) - 1, 6) + 0:.4g})"
+    )
 
 
 def notebook_line() -> Callable[[float, str], None] | None:
-    """A function (fraction, words) that shows its arguments in the output of the running notebook cell and replaces
-    the earlier ones; None outside of a notebook."""
+    """A function (fraction, words) that shows its arguments in the output of the running notebook
+    cell and replaces the earlier ones; None outside of a notebook."""
     ipython: Any = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if getattr(shell, "kernel", None) is None:
@@ -149,13 +171,15 @@ def notebook_line() -> Callable[[float, str], None] | None:
 
 
 def program() -> list[str]:
-    """The words that start this program: its console script if it lies beside the interpreter, else `python -m`."""
+    """The words that start this program: its console script if it lies beside the interpreter, else
+    `python -m`."""
     beside = Path(sys.executable).with_name("simulator")
     return [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-m", "simulator"]
 
 
 def typed() -> tuple[str, ...]:
-    """The words with which a user starts this program: its name if the shell finds it on PATH, else its path."""
+    """The words with which a user starts this program: its name if the shell finds it on PATH, else
+    its path."""
     path, *module = program()
     on_path = shutil.which("simulator")
     if not module and on_path is not None and os.path.samefile(on_path, path):
@@ -166,15 +190,23 @@ def typed() -> tuple[str, ...]:
 
 
 def summary(
-    folder: Path, *, outcome: str, steps: int, stepping: float, points: int, devices: int,
-    next_commands: Iterable[Sequence[str]], spent: Mapping[str, float] = MappingProxyType({}),
-) -> list[str]:  # fmt: skip
+    folder: Path,
+    *,
+    outcome: str,
+    steps: int,
+    stepping: float,
+    points: int,
+    devices: int,
+    next_commands: Iterable[Sequence[str]],
+    spent: Mapping[str, float] = MappingProxyType({}),
+) -> list[str]:
     """The lines at the end of a run.
 
-    `outcome` tells how the run ended; `stepping` is the time in the device loop, in seconds; `points` is the number
-    of grid points, shared by `devices` devices; `spent` maps each activity of this start to its seconds, which add up
-    to the whole (`Stopwatch.parts`). The lines list the contents of `folder` with their sizes. `next_commands` are
-    lists of words, shown as a user types them."""
+    `outcome` tells how the run ended; `stepping` is the time in the device loop, in seconds;
+    `points` is the number of grid points, shared by `devices` devices; `spent` maps each activity
+    of this start to its seconds, which add up to the whole (`Stopwatch.parts`). The lines list the
+    contents of `folder` with their sizes. `next_commands` are lists of words, shown as a user types
+    them."""
     lines = [outcome]
     if steps and stepping > 0:
         step = stepping / steps
@@ -195,15 +227,19 @@ def summary(
 
 
 def _wall_time(spent: Mapping[str, float]) -> str:
-    """`12.3 s in all: steps 8.1 s, compilation 3.0 s, ...`, the largest first, without activities that round to 0."""
+    """`12.3 s in all: steps 8.1 s, compilation 3.0 s, ...`, the largest first, without activities
+    that round to 0."""
     tenths = {name: int(10 * seconds + 0.5) for name, seconds in spent.items()}
     parts = sorted(((n, t) for n, t in tenths.items() if t), key=lambda part: -part[1])
     # The total is the sum of the rounded parts, so that the numbers in the line add up.
-    return f"{sum(tenths.values()) / 10:.1f} s in all: " + ", ".join(f"{n} {t / 10:.1f} s" for n, t in parts)
+    return f"{sum(tenths.values()) / 10:.1f} s in all: " + ", ".join(
+        f"{n} {t / 10:.1f} s" for n, t in parts
+    )
 
 
 def _resolution(table: Path) -> list[str]:
-    """How well the grid resolved a flow: the smallest and the last value of k_max times the dissipation scale."""
+    """How well the grid resolved a flow: the smallest and the last value of k_max times the
+    dissipation scale."""
     rows = read_table(table) if table.exists() else {}
     lines = []
     for column, words, edge in (
@@ -216,8 +252,11 @@ def _resolution(table: Path) -> list[str]:
         values, times = rows[column][known], rows["time"][known]
         least = int(values.argmin())
         line = f"{words}: {values[-1]:.3g} in the last row, {values[least]:.3g} at the least (t = {times[least]:g})"
-        # Before a cascade, the scale lies beyond the grid, but nothing does that the grid would cut off.
-        resolved = values[least] >= RESOLVED or bool((rows.get(edge, np.ones(1)) <= UNDER_RESOLVED).all())
+        # Before a cascade, the scale lies beyond the grid, but nothing does that the grid would cut
+        # off.
+        resolved = values[least] >= RESOLVED or bool(
+            (rows.get(edge, np.ones(1)) <= UNDER_RESOLVED).all()
+        )
         lines.append(line if resolved else f"{line}; a resolved cascade has {RESOLVED:g}")
     return lines
 
@@ -230,7 +269,9 @@ def contents(folder: Path) -> list[tuple[str, str]]:
         if path.exists():
             whole = size(_bytes(path) + _bytes(path.with_suffix(".parts")))
             if path.suffix == ".csv":
-                with path.open("rb") as file:  # read line by line, because the table of a long run may be large
+                with path.open(
+                    "rb"
+                ) as file:  # read line by line, because the table of a long run may be large
                     rows = sum(1 for _ in file) - 1
                 whole = f"{rows} row{'s' * (rows != 1)}, {whole}"
             found.append((name, whole))

@@ -1,8 +1,8 @@
 """Checks whether `run` may start a run, for all commands, also on a login node.
 
-The checks build an abstract simulation, on devices that cannot compute: model, forcing, outputs and initial condition
-raise the same errors as in a run. Checks that depend on values, such as an initial state at rest, are left to the
-run."""
+The checks build an abstract simulation, on devices that cannot compute: model, forcing, outputs and
+initial condition raise the same errors as in a run. Checks that depend on values, such as an
+initial state at rest, are left to the run."""
 
 import contextlib
 from collections.abc import Collection, Mapping
@@ -23,7 +23,15 @@ from simulator.physics.models.equation import Equation
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.plan.abstract_run import paper_simulation, virtual_devices
 from simulator.plan.fitting import NICE
-from simulator.run.folder import Action, Decision, Found, RunFolder, computed_with, decide, read_state
+from simulator.run.folder import (
+    Action,
+    Decision,
+    Found,
+    RunFolder,
+    computed_with,
+    decide,
+    read_state,
+)
 from simulator.simulation.compiling import bytes_of
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
@@ -32,48 +40,74 @@ from simulator.spectral import Transform
 from simulator.spectral.staged import NAME
 from simulator.words import size
 
-FEW = 1 << 24  # The largest number of modes of a field whose linear term is evaluated on a login node.
+FEW = (
+    1 << 24
+)  # The largest number of modes of a field whose linear term is evaluated on a login node.
 
 
 def may_run(
-    config: RunConfig, processes: int = 1, *, overwrite: bool = False, allow: Collection[str] = (),
+    config: RunConfig,
+    processes: int = 1,
+    *,
+    overwrite: bool = False,
+    allow: Collection[str] = (),
     growth: bool = False,
-) -> Decision:  # fmt: skip
-    """Whether `run` would start or continue the run, or find it finished. Raises UserError, with the place, if `run`
-    would refuse the folder, or the configuration on any devices. Needs no device and writes nothing. For `growth` see
-    `check`."""
+) -> Decision:
+    """Whether `run` would start or continue the run, or find it finished. Raises UserError, with
+    the place, if `run` would refuse the folder, or the configuration on any devices. Needs no
+    device and writes nothing. For `growth` see `check`."""
     decision = decision_of(config, overwrite=overwrite, allow=allow)
     decision.raise_if_refused()
     if decision.action is not Action.FINISHED:
         check(
-            config, processes, None if decision.clear else RunFolder(config.output.directory).path / "inputs", growth
+            config,
+            processes,
+            None if decision.clear else RunFolder(config.output.directory).path / "inputs",
+            growth,
         )
     return decision
 
 
-def decision_of(config: RunConfig, *, overwrite: bool = False, allow: Collection[str] = ()) -> Decision:
+def decision_of(
+    config: RunConfig, *, overwrite: bool = False, allow: Collection[str] = ()
+) -> Decision:
     """The decision of `run` for `config` and the present contents of its folder."""
     folder = RunFolder(Path(config.output.directory))
     found, file = folder.found(), folder.path / CONFIG
     old = found in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED) and not overwrite
     differences = diff_configs(computed_with(file), config) if old else ()
     state = read_state(folder.path)
-    return decide(folder.path, found, state, differences, stop=config.time.stop, overwrite=overwrite, allow=allow)
+    return decide(
+        folder.path,
+        found,
+        state,
+        differences,
+        stop=config.time.stop,
+        overwrite=overwrite,
+        allow=allow,
+    )
 
 
 def check(
-    config: RunConfig, processes: int = 1, copies: Path | None = None, growth: bool = False, whole: bool = True
+    config: RunConfig,
+    processes: int = 1,
+    copies: Path | None = None,
+    growth: bool = False,
+    whole: bool = True,
 ) -> None:
     """Raises UserError, with the place, if `run` would refuse the configuration on any devices.
 
-    `copies` is the folder with a continued run's copies of its input files. `growth`: also raises UserError if a
-    user's equation has modes that grow too fast for the fixed dt. This check computes the linear term on a virtual
-    CPU device; it is for commands that start no run, because a run makes the same check before it makes its folder.
-    Without `whole` output and initial condition are not checked."""
+    `copies` is the folder with a continued run's copies of its input files. `growth`: also raises
+    UserError if a user's equation has modes that grow too fast for the fixed dt. This check
+    computes the linear term on a virtual CPU device; it is for commands that start no run, because
+    a run makes the same check before it makes its folder. Without `whole` output and initial
+    condition are not checked."""
     count, fft = config.devices.count, config.fft
     check_devices(config, count, processes)
     simulation = paper_simulation(
-        config, count if count != "auto" and fft.backend == NAME else 1, inputs=_InputsOnPaper(copies)
+        config,
+        count if count != "auto" and fft.backend == NAME else 1,
+        inputs=_InputsOnPaper(copies),
     )
     if not whole:
         return
@@ -84,17 +118,27 @@ def check(
     with contextlib.suppress(jax.errors.JAXTypeError):
         jax.eval_shape(simulation.start)
     few = int(np.prod(simulation.transform.layout.valid)) <= FEW
-    if growth and few and isinstance(simulation.model, Equation) and simulation.time_step.fixed is not None:
+    if (
+        growth
+        and few
+        and isinstance(simulation.model, Equation)
+        and simulation.time_step.fixed is not None
+    ):
         simulation = paper_simulation(config, virtual_devices()[:1], inputs=simulation.inputs)
         check_growth(config, simulation.model, simulation.time_step)
 
 
 def check_memory(simulation: Simulation) -> None:
-    """Raises UserError, before any array is allocated, if the steps need more memory than the devices have free now.
-    If the free memory is unknown, no run is refused. All processes call this."""
+    """Raises UserError, before any array is allocated, if the steps need more memory than the
+    devices have free now. If the free memory is unknown, no run is refused. All processes call
+    this."""
     if (short := simulation.shortage()) is None:
         return
-    config, devices, (state, needs, free) = simulation.config, len(simulation.cluster.devices), short
+    config, devices, (state, needs, free) = (
+        simulation.config,
+        len(simulation.cluster.devices),
+        short,
+    )
     shape = config.grid.shape
     side = next((n for n in reversed(NICE) if (n / max(shape)) ** len(shape) * needs <= free), None)
     smaller = [] if side is None else [max(1, n * side // max(shape)) for n in shape]
@@ -109,12 +153,14 @@ def check_memory(simulation: Simulation) -> None:
         cures = [f"count: {fit}"] if fit > 0 else []
     cures.append(f"{_counted(ceil(needs / free * devices))} like these")
     have = f"on each of {_counted(devices)}, which {'has' if devices == 1 else 'have'} {size(free)} free"
-    raise config.error(key, f"{of} {have}; what would fit: {', or '.join(cures)} (simulator plan tells more)")
+    raise config.error(
+        key, f"{of} {have}; what would fit: {', or '.join(cures)} (simulator plan tells more)"
+    )
 
 
 def _crowd(simulation: Simulation, state: float) -> tuple[str, str, int, float] | None:
-    """If particles are most of the `state` (bytes): the key of the largest species' number, its name, that number,
-    and its bytes on a device."""
+    """If particles are most of the `state` (bytes): the key of the largest species' number, its
+    name, that number, and its bytes on a device."""
     sets = simulation.template.particles
     held = {name: bytes_of(particles) / sets[name].devices for name, particles in sets.items()}
     if 2 * sum(held.values()) < state:
@@ -122,7 +168,12 @@ def _crowd(simulation: Simulation, state: float) -> tuple[str, str, int, float] 
     name = max(held, key=lambda name: held[name])
     of_model = name in simulation.model.populations
     block, names = ("model.components", simulation.model.parts) if of_model else ("particles", sets)
-    return f"{block}.{list(names).index(name)}.count", name, simulation.populations[name].count, held[name]
+    return (
+        f"{block}.{list(names).index(name)}.count",
+        name,
+        simulation.populations[name].count,
+        held[name],
+    )
 
 
 def _counted(devices: int) -> str:
@@ -130,7 +181,8 @@ def _counted(devices: int) -> str:
 
 
 class _InputsOnPaper(RunInputs):
-    """Reads the input files of a configuration without the arrays of snapshots, for which zeros stand."""
+    """Reads the input files of a configuration without the arrays of snapshots, for which zeros
+    stand."""
 
     def snapshot(self, path: str) -> "_FieldsOnPaper":
         return _FieldsOnPaper(path)

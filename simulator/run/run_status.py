@@ -1,4 +1,5 @@
-"""Judges from lock, process and job whether a run is alive, for `status`, for sweeps and for the lock itself."""
+"""Judges from lock, process and job whether a run is alive, for `status`, for sweeps and for the
+lock itself."""
 
 import contextlib
 import json
@@ -22,13 +23,14 @@ LOCK = "lock"
 RENEW_EVERY = 10.0  # Seconds between two renewals of a lock.
 STALE_AFTER = 60.0  # Seconds without renewal after which a lock is stale.
 DOUBTFUL_AFTER = 2.5 * RENEW_EVERY
-"""Seconds without renewal after which Slurm's answer that the holder's job has ended is trusted; the Slurm of another
-cluster with the same file system does not know the job."""
+"""Seconds without renewal after which Slurm's answer that the holder's job has ended is trusted;
+the Slurm of another cluster with the same file system does not know the job."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The holder of a lock. `machine` distinguishes boots and containers, `started` processes with the same pid."""
+    """The holder of a lock. `machine` distinguishes boots and containers, `started` processes with
+    the same pid."""
 
     host: str
     pid: int
@@ -60,10 +62,16 @@ def read_holder(folder: Path) -> Holder | None:
 
 
 def why_dead(
-    holder: Holder | None, age: float, observer: Holder, job_is_gone: Callable[[str], bool], *,
-    stale_after: float = STALE_AFTER, doubtful_after: float = DOUBTFUL_AFTER,
-) -> str | None:  # fmt: skip
-    """Why a lock that was renewed `age` seconds ago no longer protects its run; None if its holder may be alive."""
+    holder: Holder | None,
+    age: float,
+    observer: Holder,
+    job_is_gone: Callable[[str], bool],
+    *,
+    stale_after: float = STALE_AFTER,
+    doubtful_after: float = DOUBTFUL_AFTER,
+) -> str | None:
+    """Why a lock that was renewed `age` seconds ago no longer protects its run; None if its holder
+    may be alive."""
     if age > stale_after:
         return f"not renewed for {age:.0f} s"
     if holder is None:
@@ -71,7 +79,11 @@ def why_dead(
     same_machine = (holder.host, holder.machine) == (observer.host, observer.machine)
     if same_machine and _start_time(holder.pid) != holder.started:
         return "that process is dead"
-    if holder.job_id and holder.job_id == observer.job_id and holder.restart_count < observer.restart_count:
+    if (
+        holder.job_id
+        and holder.job_id == observer.job_id
+        and holder.restart_count < observer.restart_count
+    ):
         return "this is a later start of the same job"
     if holder.job_id and age > doubtful_after and job_is_gone(holder.job_id):
         return f"job {holder.job_id} has ended"
@@ -79,33 +91,40 @@ def why_dead(
 
 
 def is_written(folder: Path, now: float | None = None) -> bool:
-    """Whether a process writes the run in `folder`. This function takes no lock over, so it trusts Slurm's answer at
-    once. `now` is in seconds since the epoch."""
+    """Whether a process writes the run in `folder`. This function takes no lock over, so it trusts
+    Slurm's answer at once. `now` is in seconds since the epoch."""
     try:
         age = (time.time() if now is None else now) - (folder / LOCK).stat().st_mtime
     except OSError:
         return False
     observer = Holder.this_process(os.environ)
-    return why_dead(read_holder(folder), age, observer, job_is_gone, doubtful_after=-math.inf) is None
+    return (
+        why_dead(read_holder(folder), age, observer, job_is_gone, doubtful_after=-math.inf) is None
+    )
 
 
 def process_lives(host: str, pid: int, job_id: str | None) -> bool:
-    """Whether the process `pid` on `host` is alive; for another host, whether the job of the process is alive."""
+    """Whether the process `pid` on `host` is alive; for another host, whether the job of the
+    process is alive."""
     if host == socket.gethostname():
         return _start_time(pid) is not None
     return job_id is not None and not job_is_gone(job_id)
 
 
 def _machine() -> str:
-    """An identifier of the boot and of the pid namespace; pids with the same identifier can be compared."""
+    """An identifier of the boot and of the pid namespace; pids with the same identifier can be
+    compared."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink(
+            "/proc/self/ns/pid"
+        )
     except OSError:
         return ""
 
 
 def _start_time(pid: int) -> int | None:
-    """The start time of a process in ticks after boot; None for a dead process or a zombie, and without /proc."""
+    """The start time of a process in ticks after boot; None for a dead process or a zombie, and
+    without /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -119,7 +138,8 @@ JOB = ".job"  # The file in which `submit` stores the id of the job.
 
 @dataclass(frozen=True)
 class RunStatus:
-    """The status of one run: its folder, the content of its state file, its job and the job's state in Slurm.
+    """The status of one run: its folder, the content of its state file, its job and the job's state
+    in Slurm.
 
     `writing`: a process renews the run's lock. `began`: a process has held the lock."""
 
@@ -157,7 +177,12 @@ class RunStatus:
     def ends(self) -> datetime | None:
         """The expected time of the run's end, from its last speed; None if the speed is unknown."""
         state = self.state
-        if state is None or state.state != "running" or not self.writing or state.steps_per_second * state.dt <= 0:
+        if (
+            state is None
+            or state.state != "running"
+            or not self.writing
+            or state.steps_per_second * state.dt <= 0
+        ):
             return None
         seconds = (state.stop - state.time) / (state.steps_per_second * state.dt)
         with contextlib.suppress(OverflowError, ValueError):
@@ -165,7 +190,8 @@ class RunStatus:
         return None
 
     def cells(self, now: datetime) -> tuple[str, ...]:
-        """The row of the table: run, job, state, step, t, %, steps/s, expected end, last checkpoint."""
+        """The row of the table: run, job, state, step, t, %, steps/s, expected end, last
+        checkpoint."""
         job = " ".join(filter(None, (self.job, self.job_state if self.job_lives else None))) or "-"
         head = (str(self.folder), job, self.word)
         state = self.state

@@ -1,4 +1,5 @@
-"""A simulation for scripts and notebooks, which can run with all the output of its configuration."""
+"""A simulation for scripts and notebooks, which can run with all the output of its
+configuration."""
 
 import inspect
 from collections.abc import Callable
@@ -22,7 +23,8 @@ from simulator.words import Shown
 
 
 class RunnableSimulation(Shown, Simulation):
-    """A simulation that a script or a notebook holds and runs. The package exports it as `Simulation`.
+    """A simulation that a script or a notebook holds and runs. The package exports it as
+    `Simulation`.
 
         from simulator import Simulation, load_config
         simulation = Simulation(load_config("run.yaml", ["time.stop=1"]))
@@ -42,9 +44,15 @@ class RunnableSimulation(Shown, Simulation):
     `model`, or its key `equation`, may also be the class of an equation."""
 
     def __init__(
-        self, config: RunConfig | None = None, *, cluster: Cluster | None = None,
-        inputs: RunInputs | None = None, report: Report = print, members: int = 1, **blocks: Any,
-    ):  # fmt: skip
+        self,
+        config: RunConfig | None = None,
+        *,
+        cluster: Cluster | None = None,
+        inputs: RunInputs | None = None,
+        report: Report = print,
+        members: int = 1,
+        **blocks: Any,
+    ):
         inputs = inputs or RunInputs()
         if config is None:
             config = make_config({**blocks, "model": _named(blocks.get("model"), inputs)})
@@ -53,16 +61,21 @@ class RunnableSimulation(Shown, Simulation):
         super().__init__(config, cluster=cluster, inputs=inputs, report=report, members=members)
 
     def every(self, interval: float, function: Callable[..., Any], name: str | None = None) -> None:
-        """Calls `function(fields, time)` every `interval` of simulation time during `run`. The function returns
-        numbers and small arrays by name, which the run writes to the series RUN/NAME.h5 (`name`: by default the name
-        of the function), and `plot` draws.
+        """Calls `function(fields, time)` every `interval` of simulation time during `run`. The
+        function returns numbers and small arrays by name, which the run writes to the series
+        RUN/NAME.h5 (`name`: by default the name of the function), and `plot` draws.
 
-        `fields["velocity"]` holds values on the devices, traced by JAX: the function is compiled once. The key
-        `output.python` of a file does the same. The run keeps a copy of the function's source file."""
+        `fields["velocity"]` holds values on the devices, traced by JAX: the function is compiled
+        once. The key `output.python` of a file does the same. The run keeps a copy of the
+        function's source file."""
         path = _source(function)
         self.inputs.give(path, function.__name__, function)
         settings = PythonOutputSettings.model_construct(
-            path=Path(path), function=function.__name__, name=name, every=float(interval), parameters={}
+            path=Path(path),
+            function=function.__name__,
+            name=name,
+            every=float(interval),
+            parameters={},
         )
         output: Any = self.config.output
         others = tuple(python for python in output.python or () if python.series != settings.series)
@@ -70,8 +83,9 @@ class RunnableSimulation(Shown, Simulation):
         self.config = self.config.model_copy(update={"output": output})
 
     def run(self, **options: Any) -> int:
-        """Runs to the end with all output. Returns the exit code, which is 3 if the run was interrupted; another call
-        then continues the run. For the options see `simulator.run.execute.execute`."""
+        """Runs to the end with all output. Returns the exit code, which is 3 if the run was
+        interrupted; another call then continues the run. For the options see
+        `simulator.run.execute.execute`."""
         if (members := self.placement.members) > 1:
             raise UserError(
                 f"run: runs one simulation on all devices, and members={members} divides them; leave members out, or "
@@ -81,7 +95,10 @@ class RunnableSimulation(Shown, Simulation):
 
     def shown(self) -> tuple[str, dict[str, Any]]:
         state = self.state
-        now = {"state": f"step {int(state.step)}, t = {float(state.time):g}", "devices": len(self.cluster.devices)}
+        now = {
+            "state": f"step {int(state.step)}, t = {float(state.time):g}",
+            "devices": len(self.cluster.devices),
+        }
         return f"{self.config.name}: {model_name(self.config)}", {**self.config.shown()[1], **now}
 
     def picture(self) -> str:
@@ -98,14 +115,17 @@ def _named(model: Any, inputs: RunInputs) -> Any:
     if not isinstance(block, dict) or not inspect.isclass(equation := block.get("equation")):
         return block
     if not issubclass(equation, Equation):
-        raise TypeError(f"{equation.__name__} is not an equation; derive it from simulator.equations.Equation")
+        raise TypeError(
+            f"{equation.__name__} is not an equation; derive it from simulator.equations.Equation"
+        )
     path = _source(equation)
     inputs.give(path, equation.__name__, equation)
     return {"kind": "python", **block, "path": path, "equation": equation.__name__}
 
 
 def _source(thing: Any) -> str:
-    """The source file of a class or a function; a placeholder for an object defined in a notebook."""
+    """The source file of a class or a function; a placeholder for an object defined in a
+    notebook."""
     try:
         path = inspect.getsourcefile(thing)
     except TypeError:  # a class of __main__ that has no file

@@ -1,12 +1,14 @@
 """The schedule of a run: events due by simulation time, by step, and by wall clock.
 
-The n-th event of `every` lies at start + n * every, by multiplication, because a sum would drift. The event n = 0 is
-the first state and is governed by `Event.first`. A time counts as reached if it is at most EVENT_TOLERANCE * dt
-ahead, so that round-off neither causes a tiny step nor delays an event by a step.
+The n-th event of `every` lies at start + n * every, by multiplication, because a sum would drift.
+The event n = 0 is the first state and is governed by `Event.first`. A time counts as reached if it
+is at most EVENT_TOLERANCE * dt ahead, so that round-off neither causes a tiny step nor delays an
+event by a step.
 
-A `Schedule` is a value: its decisions depend on step, time and dt alone, which are the same on every process, and
-`Schedule.state` and `Schedule.restored` carry it through a checkpoint without changing a decision. The wall clock,
-which differs between processes, is left to `WallTimer`, on whose answers the processes agree before acting."""
+A `Schedule` is a value: its decisions depend on step, time and dt alone, which are the same on
+every process, and `Schedule.state` and `Schedule.restored` carry it through a checkpoint without
+changing a decision. The wall clock, which differs between processes, is left to `WallTimer`, on
+whose answers the processes agree before acting."""
 
 import math
 from bisect import bisect_right
@@ -22,10 +24,10 @@ from simulator.measure import requested
 class Event:
     """One kind of event with all its conditions.
 
-    `every` is simulation time or rising times, `every_steps` counts steps from the first state, `every_wall` is in
-    seconds; they may be combined. With `align` steps are shortened so that a step ends exactly at each time of
-    `every`; otherwise the event comes after the first step at or beyond that time. `first` and `last`: the event is
-    due at the first state, at the run's end."""
+    `every` is simulation time or rising times, `every_steps` counts steps from the first state,
+    `every_wall` is in seconds; they may be combined. With `align` steps are shortened so that a
+    step ends exactly at each time of `every`; otherwise the event comes after the first step at or
+    beyond that time. `first` and `last`: the event is due at the first state, at the run's end."""
 
     name: str
     every: float | tuple[float, ...] | None = None
@@ -43,7 +45,9 @@ def events(settings: Any) -> tuple[Event, ...]:
         every, align = getattr(cadence, "every", None), align or getattr(cadence, "align", False)
         return Event(name, every, cadence.every_steps, cadence.every_wall, align, first, last=True)
 
-    series = [event(name, cadence) for name, _, cadence in requested(settings) if cadence is not None]
+    series = [
+        event(name, cadence) for name, _, cadence in requested(settings) if cadence is not None
+    ]
     return (
         event("diagnostics", settings.diagnostics),
         *series,
@@ -56,8 +60,8 @@ def events(settings: Any) -> tuple[Event, ...]:
 class Schedule:
     """Decides which events are due at the end of a step and how far the next steps may go.
 
-    `counts` has the number n of the next event by time, by the name of the event. The run ends at `stop_time`, or
-    when `max_steps` steps were taken after `start_step`."""
+    `counts` has the number n of the next event by time, by the name of the event. The run ends at
+    `stop_time`, or when `max_steps` steps were taken after `start_step`."""
 
     events: tuple[Event, ...]
     stop_time: float
@@ -68,8 +72,13 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if not self.counts:
-            given = {event.name: event.every if isinstance(event.every, tuple) else () for event in self.events}
-            counts = {name: 1 + bisect_right(times, self.start_time) for name, times in given.items()}
+            given = {
+                event.name: event.every if isinstance(event.every, tuple) else ()
+                for event in self.events
+            }
+            counts = {
+                name: 1 + bisect_right(times, self.start_time) for name, times in given.items()
+            }
             object.__setattr__(self, "counts", counts)
 
     def finished(self, step: int, time: float, dt: float) -> bool:
@@ -88,49 +97,87 @@ class Schedule:
             if (event.first and first)
             or (event.last and last)
             or (not first and self._next(event) <= time + EVENT_TOLERANCE * dt)
-            or (not first and event.every_steps and (step - self.start_step) % event.every_steps == 0)
+            or (
+                not first
+                and event.every_steps
+                and (step - self.start_step) % event.every_steps == 0
+            )
         )
 
     def passed(self, time: float, dt: float) -> Self:
-        """The schedule after the events due at this state: the next time of each event lies beyond the state."""
+        """The schedule after the events due at this state: the next time of each event lies beyond
+        the state."""
         limit = time + EVENT_TOLERANCE * dt
-        return replace(self, counts={event.name: self._count_beyond(event, limit) for event in self.events})
+        return replace(
+            self, counts={event.name: self._count_beyond(event, limit) for event in self.events}
+        )
 
     def next_aligned(self, dt: float) -> float:
-        """The time at which a step has to end exactly: the time of the next aligned event, or the run's end."""
+        """The time at which a step has to end exactly: the time of the next aligned event, or the
+        run's end."""
         target = min((self._next(event) for event in self.events if event.align), default=math.inf)
         return target if target < self.stop_time - EVENT_TOLERANCE * dt else self.stop_time
 
     def next_soft(self) -> float:
-        """The time of the next event that is not aligned: the device loop pauses after the first step at or beyond
-        this time; inf if there is none."""
-        return min((self._next(event) for event in self.events if not event.align), default=math.inf)
+        """The time of the next event that is not aligned: the device loop pauses after the first
+        step at or beyond this time; inf if there is none."""
+        return min(
+            (self._next(event) for event in self.events if not event.align), default=math.inf
+        )
 
     def steps_until_due(self, step: int) -> int | None:
-        """Number of steps until the next event by `every_steps` or the end by `max_steps`; None without both."""
+        """Number of steps until the next event by `every_steps` or the end by `max_steps`; None
+        without both."""
         taken = step - self.start_step
-        waits = [event.every_steps - taken % event.every_steps for event in self.events if event.every_steps]
+        waits = [
+            event.every_steps - taken % event.every_steps
+            for event in self.events
+            if event.every_steps
+        ]
         if self.max_steps is not None:
             waits.append(max(self.max_steps - taken, 0))
         return min(waits, default=None)
 
     def state(self) -> dict[str, Any]:
-        """The part of the schedule that a checkpoint stores; JSON preserves every bit of the numbers."""
-        counts = {event.name: [_plain(event.every), self.counts[event.name]] for event in self.events if event.every}
+        """The part of the schedule that a checkpoint stores; JSON preserves every bit of the
+        numbers."""
+        counts = {
+            event.name: [_plain(event.every), self.counts[event.name]]
+            for event in self.events
+            if event.every
+        }
         return {"start_time": self.start_time, "start_step": self.start_step, "next": counts}
 
     @classmethod
     def restored(
-        cls, events: Sequence[Event], stop_time: float, state: Mapping[str, Any], time: float, dt: float,
+        cls,
+        events: Sequence[Event],
+        stop_time: float,
+        state: Mapping[str, Any],
+        time: float,
+        dt: float,
         max_steps: int | None = None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """The schedule of a run that continues at `time`, after the events of that state.
 
-        An event whose `every` equals the stored value is due exactly as in the uninterrupted run; a new or changed
-        event counts from the run's start and is next due beyond `time`."""
-        fresh = cls(tuple(events), stop_time, float(state["start_time"]), int(state["start_step"]), max_steps)
-        fresh, planned = fresh.passed(time, dt), {event.name: _plain(event.every) for event in events}
-        kept = {name: int(count) for name, (every, count) in state["next"].items() if planned.get(name) == every}
+        An event whose `every` equals the stored value is due exactly as in the uninterrupted run; a
+        new or changed event counts from the run's start and is next due beyond `time`."""
+        fresh = cls(
+            tuple(events),
+            stop_time,
+            float(state["start_time"]),
+            int(state["start_step"]),
+            max_steps,
+        )
+        fresh, planned = (
+            fresh.passed(time, dt),
+            {event.name: _plain(event.every) for event in events},
+        )
+        kept = {
+            name: int(count)
+            for name, (every, count) in state["next"].items()
+            if planned.get(name) == every
+        }
         return replace(fresh, counts={**fresh.counts, **kept})
 
     def _next(self, event: Event) -> float:
@@ -158,12 +205,15 @@ def _plain(every: float | tuple[float, ...] | None) -> float | list[float] | Non
 
 
 class WallTimer:
-    """Events by wall clock. Every process reads its clock, and the processes agree on the answer before they act.
+    """Events by wall clock. Every process reads its clock, and the processes agree on the answer
+    before they act.
 
     A restarted run counts from its restart. Wall-clock events never change a step."""
 
     def __init__(self, events: Sequence[Event], clock: Callable[[], float]) -> None:
-        self._every = {event.name: event.every_wall for event in events if event.every_wall is not None}
+        self._every = {
+            event.name: event.every_wall for event in events if event.every_wall is not None
+        }
         self._clock = clock
         self._last = dict.fromkeys(self._every, clock())
 

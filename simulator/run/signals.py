@@ -1,7 +1,7 @@
 """The requests to stop or to checkpoint: signals, files in the run folder, the end of the job.
 
-The functions of this module only collect requests in one small vector of flags. The processes agree on the maximum of
-this vector (`Cluster.any`), so that all of them act at the same step."""
+The functions of this module only collect requests in one small vector of flags. The processes agree
+on the maximum of this vector (`Cluster.any`), so that all of them act at the same step."""
 
 import faulthandler
 import os
@@ -35,13 +35,18 @@ class Flag(IntEnum):
 class SignalFlags:
     """SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 set a flag; a second SIGINT ends the process at once.
 
-    Enter the context after `jax.distributed.initialize`, which replaces handlers, in the main thread only. The
-    interpreter's C handler writes each signal to a pipe that a thread of this class reads, so that a second SIGINT
-    also ends a process whose main thread is inside a long compilation. If `answered` is not called `within` so many
-    seconds after the first signal, the process writes the stacks of all threads and ends (None: no limit)."""
+    Enter the context after `jax.distributed.initialize`, which replaces handlers, in the main
+    thread only. The interpreter's C handler writes each signal to a pipe that a thread of this
+    class reads, so that a second SIGINT also ends a process whose main thread is inside a long
+    compilation. If `answered` is not called `within` so many seconds after the first signal, the
+    process writes the stacks of all threads and ends (None: no limit)."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, *, within: float | None = None, name: str = "the run"
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        within: float | None = None,
+        name: str = "the run",
     ) -> None:
         self.received = 0
         self._within, self._name = within, name
@@ -57,7 +62,9 @@ class SignalFlags:
         self._read_end, self._write_end = os.pipe()
         os.set_blocking(self._write_end, False)
         # The handlers do nothing, because the thread reads the signals from the pipe.
-        self._previous = {number: signal.signal(number, lambda number, frame: None) for number in SIGNALS}
+        self._previous = {
+            number: signal.signal(number, lambda number, frame: None) for number in SIGNALS
+        }
         self._previous_wakeup = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
         self._thread.start()
@@ -108,25 +115,32 @@ class SignalFlags:
             self._interrupted_at = now
         elif now - self._interrupted_at >= SECOND_INTERRUPT_AFTER:
             os.write(2, b"interrupted a second time: ending at once; the last checkpoint stands\n")
-            os._exit(128 + signal.SIGINT)  # the code that a shell reports for an interrupted program
+            os._exit(
+                128 + signal.SIGINT
+            )  # the code that a shell reports for an interrupted program
 
 
 class Watch:
     """The requests to this process, polled between two calls of the device loop.
 
-    `folder` and `deadline` are None on all processes but the first. `deadline` is the end of the job in seconds since
-    the epoch, the unit of `clock`; the run stops `lead` seconds before the deadline."""
+    `folder` and `deadline` are None on all processes but the first. `deadline` is the end of the
+    job in seconds since the epoch, the unit of `clock`; the run stops `lead` seconds before the
+    deadline."""
 
     def __init__(
-        self, signals: SignalFlags, folder: Path | None = None, deadline: float | None = None,
-        lead: float = 0.0, clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+        self,
+        signals: SignalFlags,
+        folder: Path | None = None,
+        deadline: float | None = None,
+        lead: float = 0.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._signals, self._folder, self._deadline, self._lead = signals, folder, deadline, lead
         self._clock = clock
 
     def poll(self, *, failed: bool = False, wall: Sequence[bool] = ()) -> np.ndarray:
-        """The flags of this process, int32, in the order of `Flag`, followed by `wall` (`WallTimer.due`). The caller
-        takes the maximum over all processes."""
+        """The flags of this process, int32, in the order of `Flag`, followed by `wall`
+        (`WallTimer.due`). The caller takes the maximum over all processes."""
         left = None if self._deadline is None else self._deadline - self._clock()
         flags = [
             self._signals.received,
@@ -168,8 +182,9 @@ def stop_reason(flags: np.ndarray) -> str | None:
 
 
 def job_deadline(environ: Mapping[str, str], now: float) -> tuple[float, float] | None:
-    """The end of this Slurm job, in seconds since the epoch, and its time limit in seconds; None outside of a job,
-    without a limit, and before version 23 of Slurm, where only the job script's signal warns a run."""
+    """The end of this Slurm job, in seconds since the epoch, and its time limit in seconds; None
+    outside of a job, without a limit, and before version 23 of Slurm, where only the job script's
+    signal warns a run."""
     with suppress(KeyError, ValueError):
         end = float(environ["SLURM_JOB_END_TIME"])
         return end, end - float(environ.get("SLURM_JOB_START_TIME", now))
@@ -177,6 +192,7 @@ def job_deadline(environ: Mapping[str, str], now: float) -> tuple[float, float] 
 
 
 def lead(limit: float) -> float:
-    """Seconds before the end of a job with time limit `limit` at which the run stops if no signal came earlier: half
-    of the 120 s, or quarter of the limit, at which the job script requests its signal (`SlurmSettings.lead`)."""
+    """Seconds before the end of a job with time limit `limit` at which the run stops if no signal
+    came earlier: half of the 120 s, or quarter of the limit, at which the job script requests its
+    signal (`SlurmSettings.lead`)."""
     return min(60.0, limit / 8)

@@ -32,20 +32,21 @@ class PreparedJob:
     script: str | None
     lines: tuple[str, ...] = ()
     fresh: bool = True
-    """Whether the folder holds no run yet, so that `submit` writes the configuration beside the script."""
+    """Whether the folder holds no run yet, so that `submit` writes the configuration beside the
+    script."""
 
 
 def site_settings(environ: Mapping[str, str] = os.environ) -> SlurmSettings:
-    """The user's slurm.yaml, which has the defaults of every block `slurm`; empty if the file does not exist. Raises
-    UserError, with the line, for mistakes in the file."""
+    """The user's slurm.yaml, which has the defaults of every block `slurm`; empty if the file does
+    not exist. Raises UserError, with the line, for mistakes in the file."""
     base = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     path = Path(base) / "simulator" / "slurm.yaml"
     return read_settings(path, SlurmSettings)[0] if path.exists() else SlurmSettings()
 
 
 def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
-    """The job script of a run. Raises UserError if `run` would refuse the configuration or the folder, or if a job or
-    process is already computing the run."""
+    """The job script of a run. Raises UserError if `run` would refuse the configuration or the
+    folder, or if a job or process is already computing the run."""
     folder = Path(config.output.directory)
     decision = may_run(config, growth=True)
     if decision.action is Action.FINISHED:
@@ -58,7 +59,9 @@ def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
             f"scancel {status.job}"
         )
     if status.writing:
-        raise UserError(f"{folder}: a process is writing this run; wait, or end it with: touch {folder / 'stop'}")
+        raise UserError(
+            f"{folder}: a process is writing this run; wait, or end it with: touch {folder / 'stop'}"
+        )
     found = RunFolder(folder).found()
     fresh = found in (Found.ABSENT, Found.EMPTY, Found.PREPARED)
     resources, prologue = wishes(config.slurm, site)
@@ -71,12 +74,15 @@ def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
         f"Written by `simulator submit`{why}.",
     ]
     arguments = ["$run/config.yaml", *([] if fresh else _changes(folder, config))]
-    script = render(config.name, folder, program(), resources, arguments=arguments, site=prologue, about=about)
+    script = render(
+        config.name, folder, program(), resources, arguments=arguments, site=prologue, about=about
+    )
     return PreparedJob(folder, script, () if fresh else decision.lines, fresh)
 
 
 def submit(config: RunConfig, job: PreparedJob) -> str:
-    """Writes the script, and a new run's configuration, and submits the script. Returns the job's id.
+    """Writes the script, and a new run's configuration, and submits the script. Returns the job's
+    id.
 
     Raises RunFailure with sbatch's message if sbatch refuses the script."""
     needs_sbatch()
@@ -92,15 +98,17 @@ def submit(config: RunConfig, job: PreparedJob) -> str:
 
 
 def wishes(own: SlurmSettings, site: SlurmSettings) -> tuple[SlurmSettings, str]:
-    """The resources of a job, and the shell lines of its prologue. `own`, from configuration and command line,
-    overrides the settings of the site; each GPU gets one task and four cores by default."""
+    """The resources of a job, and the shell lines of its prologue. `own`, from configuration and
+    command line, overrides the settings of the site; each GPU gets one task and four cores by
+    default."""
     merged = site.model_dump(exclude_none=True) | own.model_dump(exclude_none=True)
     prologue = merged.pop("prologue", "")
     merged.pop("device", None)
     if gpus := merged.get("gpus_per_node"):
         tasks = merged.setdefault("tasks_per_node", gpus)
         if not re.search(r"(^|\s)(-c|--cpus-per-|--exclusive)", merged.get("sbatch", "")):
-            # Slurm's default is one core for a process, which compiles, writes files and drives the network too
+            # Slurm's default is one core for a process, which compiles, writes files and drives the
+            # network too
             merged.setdefault("cpus_per_task", CORES_PER_GPU * max(1, gpus // tasks))
     return SlurmSettings(**merged), prologue
 

@@ -1,4 +1,5 @@
-"""The page about an assimilation: how well the flow fits, the flow beside the observations, and its uncertainty."""
+"""The page about an assimilation: how well the flow fits, the flow beside the observations, and its
+uncertainty."""
 
 import csv
 from pathlib import Path
@@ -17,7 +18,10 @@ from simulator.words import duration
 
 def report_assimilation(folder: Path) -> Path:
     """Draws the pictures of the finished assimilation in `folder`, and writes its report.html."""
-    record, rows = read_json(folder / RECORD), list(csv.DictReader((folder / HISTORY).read_text().splitlines()))
+    record, rows = (
+        read_json(folder / RECORD),
+        list(csv.DictReader((folder / HISTORY).read_text().splitlines())),
+    )
     with np.load(folder / RESULT) as stored:
         result = dict(stored)
     plots = folder / "plots"
@@ -28,10 +32,14 @@ def report_assimilation(folder: Path) -> Path:
         found.append((draw(lambda: _fields(result), plots / "fields.png"), text))
     for name in [key.removeprefix("prior_") for key in result if key.startswith("prior_")]:
         text = f"{name}: spectra of the recovered flow, of the prior, and of the error that is expected"
-        found.append((draw(lambda name=name: _spectra(result, name), plots / f"spectrum_{name}.png"), text))
+        found.append(
+            (draw(lambda name=name: _spectra(result, name), plots / f"spectrum_{name}.png"), text)
+        )
     last, ensemble = rows[-1], record["settings"]["method"] == "ensemble"
     facts = {
-        "method": f"{record['settings']['members']} members, Kalman filter" if ensemble else "4D-Var",
+        "method": f"{record['settings']['members']} members, Kalman filter"
+        if ensemble
+        else "4D-Var",
         "base": record["settings"]["base"],
         "observed values": f"{int(result['number'])} at {len(result['time'])} times",
         "misfit": f"{float(last['misfit']):.4g}, the mean square of (model - observation) / error",
@@ -39,9 +47,11 @@ def report_assimilation(folder: Path) -> Path:
         "time": duration(float(last["seconds"])),
     }
     body = [
-        page.heading(folder.name, "done", "good"), page.facts(facts), page.pictures(found),
+        page.heading(folder.name, "done", "good"),
+        page.facts(facts),
+        page.pictures(found),
         page.section("Uncertainty", page.paragraph(_SPREAD if ensemble else _UNCERTAINTY)),
-    ]  # fmt: skip
+    ]
     target = folder / "report.html"
     replace_file(target, page.page(f"{folder.name}: assimilation", body))
     return target
@@ -60,7 +70,9 @@ def _history(rows: list[dict[str, str]], result: dict[str, Any]) -> Figure:
     left, right = drawn.subplots(1, 2)
     if "window" in rows[0]:
         left.semilogy(np.arange(1, len(rows) + 1), [float(row["misfit"]) ** 0.5 for row in rows])
-        for end in [i for i, row in enumerate(rows[1:], 1) if row["window"] != rows[i - 1]["window"]]:
+        for end in [
+            i for i, row in enumerate(rows[1:], 1) if row["window"] != rows[i - 1]["window"]
+        ]:
             left.axvline(end + 0.5, color="0.8", linewidth=0.8, zorder=0)
         left.set(xlabel="iteration", ylabel="misfit (rms)")
     else:
@@ -68,12 +80,22 @@ def _history(rows: list[dict[str, str]], result: dict[str, Any]) -> Figure:
             ("forecast", "before the analysis", "o-"),
             ("expected", "of spread and noise", "--"),
         ):
-            left.semilogy(result["time"], [float(row[key]) ** 0.5 for row in rows], line, markersize=3, label=label)
+            left.semilogy(
+                result["time"],
+                [float(row[key]) ** 0.5 for row in rows],
+                line,
+                markersize=3,
+                label=label,
+            )
         left.set(xlabel="t", ylabel="misfit (rms)")
         left.legend(frameon=False)
     right.plot(result["time"], result["rms"], "o-", markersize=3)
     right.axhline(1, color="0.6", linewidth=0.8, linestyle="--")
-    right.set(xlabel="t", ylabel="misfit (rms)" if "window" in rows[0] else "after the analysis", ylim=(0, None))
+    right.set(
+        xlabel="t",
+        ylabel="misfit (rms)" if "window" in rows[0] else "after the analysis",
+        ylim=(0, None),
+    )
     drawn.tight_layout()
     return drawn
 
@@ -86,8 +108,16 @@ def _fields(result: dict[str, Any]) -> Figure:
     for axes, dots in zip(drawn.subplots(1, 2, sharey=True), (False, True), strict=True):
         axes.imshow(image.T, origin="lower", extent=extent, cmap="RdBu_r", vmin=-top, vmax=top)
         if dots:
-            style = {"edgecolors": "k", "linewidths": 0.4, "cmap": "RdBu_r", "vmin": -top, "vmax": top}
-            axes.scatter(*points.T, c=values, s=max(min(2000 / max(len(points), 1), 30), 3), **style)
+            style = {
+                "edgecolors": "k",
+                "linewidths": 0.4,
+                "cmap": "RdBu_r",
+                "vmin": -top,
+                "vmax": top,
+            }
+            axes.scatter(
+                *points.T, c=values, s=max(min(2000 / max(len(points), 1), 30), 3), **style
+            )
         axes.set(xlabel="x", title=f"{result['variable']}{', with observations' if dots else ''}")
         axes.grid(False)
     drawn.axes[0].set_ylabel("y")
@@ -97,7 +127,11 @@ def _fields(result: dict[str, Any]) -> Figure:
 
 def _spectra(result: dict[str, Any], name: str) -> Figure:
     k = result[f"k_{name}"][1:]
-    shown = (("start", "recovered", "-"), ("prior", "prior", "--"), ("posterior", "expected\nerror", ":"))
+    shown = (
+        ("start", "recovered", "-"),
+        ("prior", "prior", "--"),
+        ("posterior", "expected\nerror", ":"),
+    )
     curves = [
         DrawnCurve(k, result[f"{part}_{name}"][1:], label, how={"linestyle": line, "marker": None})
         for part, label, line in shown

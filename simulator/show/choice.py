@@ -14,9 +14,10 @@ Format = Literal["png", "pdf", "svg"]
 
 @dataclass(frozen=True)
 class Selection:
-    """`what`: the drawn series and `diagnostics` (None: all). `fields`: the only drawn fields. `time`: first and last
-    time, infinite at an open end. `compensate`: the power of k that multiplies spectra. `average`: draw means over
-    time instead of single times. `shift`: times to be added to those of each of several runs."""
+    """`what`: the drawn series and `diagnostics` (None: all). `fields`: the only drawn fields.
+    `time`: first and last time, infinite at an open end. `compensate`: the power of k that
+    multiplies spectra. `average`: draw means over time instead of single times. `shift`: times to
+    be added to those of each of several runs."""
 
     what: tuple[str, ...] | None = None
     fields: tuple[str, ...] = ()
@@ -35,11 +36,13 @@ class Selection:
         return self.what is None or kind in self.what
 
     def shows(self, name: str) -> bool:
-        """Whether the picture or variable `name` is chosen: if fields are given, `name` must end with one of them."""
+        """Whether the picture or variable `name` is chosen: if fields are given, `name` must end
+        with one of them."""
         return not self.fields or any(_is(name, field) for field in self.fields)
 
     def refuse_unknown(self, drawn: Collection[str], known: Iterable[str]) -> None:
-        """Raises UserError if none of the pictures `drawn` shows a given field; `known` are the names that exist."""
+        """Raises UserError if none of the pictures `drawn` shows a given field; `known` are the
+        names that exist."""
         unknown = [field for field in self.fields if not any(_is(name, field) for name in drawn)]
         if unknown:
             there = ", ".join(sorted(set(known)))
@@ -49,7 +52,8 @@ class Selection:
             )
 
     def rows(self, time: Sequence[float] | np.ndarray) -> np.ndarray:
-        """The indices of the chosen times; round-off at both ends of the interval is allowed for."""
+        """The indices of the chosen times; round-off at both ends of the interval is allowed
+        for."""
         time = np.asarray(time)
         low, high = self.time or (-np.inf, np.inf)
         return np.flatnonzero((time >= low - 1e-9 * abs(low)) & (time <= high + 1e-9 * abs(high)))
@@ -59,7 +63,11 @@ class Selection:
         rows = self.rows(time)
         if self.time is not None and not len(rows):
             low, high = self.time
-            there = f"its times go from {time[0]:g} to {time[-1]:g}" if len(time) else "it has no rows yet"
+            there = (
+                f"its times go from {time[0]:g} to {time[-1]:g}"
+                if len(time)
+                else "it has no rows yet"
+            )
             raise UserError(f"--time: {where} has no row from {low:g} to {high:g}; {there}")
         return rows
 
@@ -86,4 +94,8 @@ class Window(SeriesReader):
 
 def window(series: SeriesReader, choice: Selection) -> SeriesReader:
     """The chosen rows of a series. Raises UserError if no row is chosen."""
-    return series if choice.time is None else Window(series, choice.chosen_rows(series.time, series.path))
+    return (
+        series
+        if choice.time is None
+        else Window(series, choice.chosen_rows(series.time, series.path))
+    )

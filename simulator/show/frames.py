@@ -33,7 +33,8 @@ class Frames:
     rows: Sequence[int]
     source: str  # The file or folder from which the frames are read.
     where: str = ""
-    """The position of the plane along the axis that it cuts, or the axis of a projection, in mathematical text."""
+    """The position of the plane along the axis that it cuts, or the axis of a projection, in
+    mathematical text."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -58,18 +59,24 @@ class Frames:
 
 
 def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) -> Frames:
-    """The frames of a field of a run: mid-planes across `axis`, or projections along `axis`, which are integrals of
-    densities and means of all other fields. If two sources have the field, the source with more frames is taken.
+    """The frames of a field of a run: mid-planes across `axis`, or projections along `axis`, which
+    are integrals of densities and means of all other fields. If two sources have the field, the
+    source with more frames is taken.
 
-    Raises UserError if no source has the field, with the available names, or if there are fewer than two frames."""
+    Raises UserError if no source has the field, with the available names, or if there are fewer
+    than two frames."""
     if projected and field == "phase":
-        raise UserError("--projection: a mean of phases has no meaning; take --slice, or another field")
+        raise UserError(
+            "--projection: a mean of phases has no meaning; take --slice, or another field"
+        )
     kind, variable = "projections" if projected else "slices", f"{field}/{PLANE[axis]}"
     stored, found, known = fields_in_snapshots(run), [], dict[str, None]()
     place = partial(where, field=field, axis=axis, projected=projected)
     if (run.path / f"{kind}.h5").exists():
         series = run.series(kind)
-        known.update((n.partition("/")[0], None) for n in series.variables if n.endswith(f"/{PLANE[axis]}"))
+        known.update(
+            (n.partition("/")[0], None) for n in series.variables if n.endswith(f"/{PLANE[axis]}")
+        )
         if variable in series:
             # A field that was requested later has no values in earlier rows.
             rows = [i for i in range(len(series)) if np.isfinite(series.one(variable, i)).any()]
@@ -81,11 +88,19 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
         what = "projection" if projected else "slice"
         meant = did_you_mean(field, known)
         there = ", ".join(known) or "none yet"
-        asked = f"no {what} of a field {field!r}{meant}" if field else f"give --field NAME or --render; {what}s"
+        asked = (
+            f"no {what} of a field {field!r}{meant}"
+            if field
+            else f"give --field NAME or --render; {what}s"
+        )
         raise UserError(f"{run.path}: {asked} there are: {there}")
     best = max(found, key=len)
     if len(best) < 2:
-        asked = "projections: {every: TIME}" if projected else f"slices: {{every: TIME, fields: [{field}]}}"
+        asked = (
+            "projections: {every: TIME}"
+            if projected
+            else f"slices: {{every: TIME, fields: [{field}]}}"
+        )
         raise UserError(
             f"{run.path}: {len(best)} frame of {field} in {best.source}, a movie needs two; "
             f"output.{asked} in the run's file makes them"
@@ -94,20 +109,24 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
 
 
 def volume_frames(run: Run) -> Frames:
-    """The volume pictures of a run, (row, column, channel) of 8 bits. Raises UserError for fewer than two."""
+    """The volume pictures of a run, (row, column, channel) of 8 bits. Raises UserError for fewer
+    than two."""
     if not (run.path / "render.h5").exists():
         raise UserError(
             f"{run.path}: no volume pictures; output.render: {{every: TIME}} in the run's file makes them"
         )
     series = run.series("render")
     if len(series) < 2:
-        raise UserError(f"{run.path}: {len(series)} volume picture, a movie needs two; give output.render more often")
+        raise UserError(
+            f"{run.path}: {len(series)} volume picture, a movie needs two; give output.render more often"
+        )
     return Frames(series, "image", range(len(series)), "render.h5")
 
 
 def readable(snapshot: Snapshot) -> dict[str, Read]:
-    """Functions that read the real scalar fields of a snapshot, by name: stored scalars, components (`velocity_x`)
-    and magnitudes (`speed`, `NAME_magnitude`) of vectors, `density` and `phase` of a wave function."""
+    """Functions that read the real scalar fields of a snapshot, by name: stored scalars, components
+    (`velocity_x`) and magnitudes (`speed`, `NAME_magnitude`) of vectors, `density` and `phase` of a
+    wave function."""
     found: dict[str, Read] = {}
     for name, stored in snapshot.items():
         lead = stored.entry.components
@@ -128,12 +147,14 @@ def readable(snapshot: Snapshot) -> dict[str, Read]:
 
 
 def _length(stored: StoredField, bounds: Bounds) -> np.ndarray:
-    return np.sqrt(sum(stored.read((i,), bounds).astype(np.float64) ** 2 for i in range(len(stored))))
+    return np.sqrt(
+        sum(stored.read((i,), bounds).astype(np.float64) ** 2 for i in range(len(stored)))
+    )
 
 
 def samples(found: Frames, most: int = 24, points: int = 256) -> list[np.ndarray]:
-    """Values that represent the range of all frames: of up to `most` frames, up to `points` values along each axis,
-    the smallest and the largest value."""
+    """Values that represent the range of all frames: of up to `most` frames, up to `points` values
+    along each axis, the smallest and the largest value."""
     result = []
     for i in evenly(len(found), most):
         plane = found.read(i)
@@ -145,8 +166,8 @@ def samples(found: Frames, most: int = 24, points: int = 256) -> list[np.ndarray
 
 
 class SnapshotPlanes(SeriesReader):
-    """The mid-planes, or the projections, of a field in each snapshot of a run, as a series that is read when it is
-    drawn."""
+    """The mid-planes, or the projections, of a field in each snapshot of a run, as a series that is
+    read when it is drawn."""
 
     def __init__(self, run: Run, field: str, *, projected: bool = False) -> None:
         self._field, self._projected = field, projected
@@ -175,7 +196,8 @@ class SnapshotPlanes(SeriesReader):
         return read(tuple(bounds)).squeeze(tuple(cuts))
 
     def _projection(self, read: Read, cut: int) -> np.ndarray:
-        """The integral of a density, or the mean of another field, along an axis, from a few planes at a time."""
+        """The integral of a density, or the mean of another field, along an axis, from a few planes
+        at a time."""
         nx, ny, nz = (len(points) for points in self.coordinates.values())
         planes = max(1, _PART // (8 * ny * nz))
         parts = []
@@ -184,7 +206,10 @@ class SnapshotPlanes(SeriesReader):
             parts.append(part.sum(cut, dtype=np.float64))
             if cut == 0:
                 parts = [sum(parts[1:], parts[0])]
-        total, points = np.concatenate(parts) if cut else parts[0], list(self.coordinates.values())[cut]
+        total, points = (
+            np.concatenate(parts) if cut else parts[0],
+            list(self.coordinates.values())[cut],
+        )
         spacing = float(points[1] - points[0]) if len(points) > 1 else 1.0
         return total * (spacing if is_density(self._field) else 1 / len(points))
 
@@ -196,10 +221,15 @@ def fields_in_snapshots(run: Run) -> list[str]:
 
 
 def usual(run: Run, drawn: list[str]) -> list[str]:
-    """The fields drawn by default, that is, stored scalars, density and phase of a wave function and magnitudes of
-    stored vectors, except `drawn` and those of the velocity."""
+    """The fields drawn by default, that is, stored scalars, density and phase of a wave function
+    and magnitudes of stored vectors, except `drawn` and those of the velocity."""
     found = fields_in_snapshots(run)
     stored = run.snapshots[-1] if found else {}
-    parts = {f"{name}_{c}" for name, each in stored.items() for names in each.entry.components for c in names}
+    parts = {
+        f"{name}_{c}"
+        for name, each in stored.items()
+        for names in each.entry.components
+        for c in names
+    }
     left_out = {*(parts | {"speed"}) - stored.keys(), *drawn}
     return [name for name in found if name not in left_out and not name.startswith("velocity")]

@@ -21,7 +21,8 @@ _FITS = {
 
 
 def halo_pictures(run: Path, labels: Labels, choice: Selection) -> Pictures:
-    """Pictures of each kind of matter with catalogues in the folder of a run, at up to six times."""
+    """Pictures of each kind of matter with catalogues in the folder of a run, at up to six
+    times."""
     found = catalogues(run)
     found = [found[row] for row in choice.rows([one.time for one in found])]
     for name in dict.fromkeys(one.name for one in found):
@@ -33,16 +34,28 @@ def halo_pictures(run: Path, labels: Labels, choice: Selection) -> Pictures:
             continue
         radius = labels.axis("core radius $r_c$", "length")
         relation = "peak_density", "core_radius", "soliton_radius", "solitons"
-        yield f"cores_{name}", partial(cores, own, labels, relation, labels.axis("peak density", "density"), radius)
+        yield (
+            f"cores_{name}",
+            partial(cores, own, labels, relation, labels.axis("peak density", "density"), radius),
+        )
         if "expected_core_mass" in own[0].columns:
             relation = "mass", "core_mass", "expected_core_mass", "Schive et al.\n(2014)"
-            yield f"cores_{name}_mass", partial(cores, own, labels, relation, "mass of the halo", "mass of the core")
+            yield (
+                f"cores_{name}_mass",
+                partial(cores, own, labels, relation, "mass of the halo", "mass of the core"),
+            )
 
 
 def mass_functions(found: Sequence[HaloCatalogue], labels: Labels) -> Figure:
-    """dn/dlnM at each time with the errors of counting; lines: published fits for the run's linear power spectrum."""
-    mass, volume = (f" (${unit}$)" if (unit := labels.unit(name)) else "" for name in ("mass", "volume"))
-    words = f"mass of the halo $M${mass}", rf"$dn / d\ln M$ per{' comoving' * labels.comoving} volume{volume}"
+    """dn/dlnM at each time with the errors of counting; lines: published fits for the run's linear
+    power spectrum."""
+    mass, volume = (
+        f" (${unit}$)" if (unit := labels.unit(name)) else "" for name in ("mass", "volume")
+    )
+    words = (
+        f"mass of the halo $M${mass}",
+        rf"$dn / d\ln M$ per{' comoving' * labels.comoving} volume{volume}",
+    )
     title = f"friends of friends, {found[0].attributes['linking_length']:g} spacings"
     result, (axes,) = panels(*words, title=title)
     tables = [one.tables["mass_function"] for one in found]
@@ -54,24 +67,49 @@ def mass_functions(found: Sequence[HaloCatalogue], labels: Labels) -> Figure:
         there = table["count"] > 0
         x, y, label = table["mass"][there], table["dn_dlnm"][there], labels.moment(one.time)
         handles.append(
-            axes.errorbar(x, y, y / np.sqrt(table["count"][there]), fmt="o", color=colour, markersize=4, label=label)
+            axes.errorbar(
+                x,
+                y,
+                y / np.sqrt(table["count"][there]),
+                fmt="o",
+                color=colour,
+                markersize=4,
+                label=label,
+            )
         )
         for name, values in one.tables.get("fits", {}).items():
             if name in _FITS and len(x):
-                axes.plot(one.tables["fits"]["mass"], values, color=colour, linewidth=1.0, linestyle=_FITS[name][1])
+                axes.plot(
+                    one.tables["fits"]["mass"],
+                    values,
+                    color=colour,
+                    linewidth=1.0,
+                    linestyle=_FITS[name][1],
+                )
     if "fits" in found[0].tables:
         handles += [
-            Line2D([], [], color="black", linewidth=1.0, ls=dash, label=word) for word, dash in _FITS.values()
+            Line2D([], [], color="black", linewidth=1.0, ls=dash, label=word)
+            for word, dash in _FITS.values()
         ]
-    axes.set(xscale="log", yscale="log", xlim=(tables[-1]["edges"][0] / 1.1, tables[-1]["edges"][-1] * 1.1))
-    axes.set_ylim(min(table["dn_dlnm"][table["count"] > 0].min(initial=top) for table in tables) / 4, 4 * top)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlim=(tables[-1]["edges"][0] / 1.1, tables[-1]["edges"][-1] * 1.1),
+    )
+    axes.set_ylim(
+        min(table["dn_dlnm"][table["count"] > 0].min(initial=top) for table in tables) / 4, 4 * top
+    )
     powers_of_ten(axes.xaxis)
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4)
     return result
 
 
 def cores(
-    found: Sequence[HaloCatalogue], labels: Labels, relation: tuple[str, str, str, str], across: str, up: str
+    found: Sequence[HaloCatalogue],
+    labels: Labels,
+    relation: tuple[str, str, str, str],
+    across: str,
+    up: str,
 ) -> Figure:
     """A property of the cores against another, and a published relation, dashed."""
     x, y, line, label = relation
@@ -79,8 +117,12 @@ def cores(
     for one, colour in zip(found, sequence_colours(len(found)), strict=True):
         order = np.argsort(one.columns[x])
         values = [one.columns[name][order] for name in (x, y, line)]
-        each.append(DrawnCurve(values[0], values[1], labels.moment(one.time), colour, how={"ls": ""}))
-        each.append(DrawnCurve(values[0], values[2], None, colour, how={"ls": "--", "marker": None}))
+        each.append(
+            DrawnCurve(values[0], values[1], labels.moment(one.time), colour, how={"ls": ""})
+        )
+        each.append(
+            DrawnCurve(values[0], values[2], None, colour, how={"ls": "--", "marker": None})
+        )
     result, axes, shown = plotted(each, across, up, "xy", "no cores yet")
     if shown:
         axes.plot([], [], color="black", ls="--", label=label)

@@ -1,4 +1,5 @@
-"""Checks whether a run can be trusted: its resolution, energy budget, conserved quantities, and its end."""
+"""Checks whether a run can be trusted: its resolution, energy budget, conserved quantities, and its
+end."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,11 +13,13 @@ from simulator.show.page import Verdict
 from simulator.show.runs import table_of
 
 LARGE_RESIDUAL = 1e-2
-"""The residual of the energy budget, as a fraction of the dissipation, above which the check warns."""
+"""The residual of the energy budget, as a fraction of the dissipation, above which the check
+warns."""
 STEADY = 0.1  # The change of the mean energy up to which a forced flow counts as stationary.
 _WARNING = re.compile(r"^\S+ \S+ warning: (.*)$", re.MULTILINE)
 _LOSS = {"double": 1e-9, "single": 1e-4}
-"""The relative change of conserved quantities, by precision, that exceeds the round-off of many steps."""
+"""The relative change of conserved quantities, by precision, that exceeds the round-off of many
+steps."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,22 @@ def _how_it_ended(run: Run) -> Iterator[HealthCheck]:
         yield HealthCheck("state", "note", "not begun", "no step was taken yet")
         return
     why = f": {state.reason}" if state.reason else ""
-    verdicts: Mapping[str, Verdict] = {"finished": "good", "failed": "bad", "stopped": "warn", "running": "note"}
+    verdicts: Mapping[str, Verdict] = {
+        "finished": "good",
+        "failed": "bad",
+        "stopped": "warn",
+        "running": "note",
+    }
     reached = f"step {state.step}, t = {state.time:g} of {state.stop:g}"
     yield HealthCheck("state", verdicts[state.state], state.state + why, reached)
     starts = 1 + len(run.provenance.get("earlier", ()))
     if starts > 1:
-        yield HealthCheck("restarts", "note", str(starts - 1), "continued from a checkpoint; the steps are the same")
+        yield HealthCheck(
+            "restarts",
+            "note",
+            str(starts - 1),
+            "continued from a checkpoint; the steps are the same",
+        )
 
 
 def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Iterator[HealthCheck]:
@@ -76,7 +89,9 @@ def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Itera
             continue
         warned = any("under-resolved" in text and words in text for text in warnings)
         least = float(values.min())
-        meaning = "1 resolves low-order statistics, 1.5 those of velocity gradients (Pope, section 9.1.2)"
+        meaning = (
+            "1 resolves low-order statistics, 1.5 those of velocity gradients (Pope, section 9.1.2)"
+        )
         meaning += "" if least >= 1 or warned else "; the cascade did not reach the grid's edge"
         verdict = "warn" if warned else "good" if least >= 1 else "note"
         value = f"{least:.3g} at the least, {float(values[-1]):.3g} in the last row"
@@ -84,14 +99,17 @@ def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Itera
 
 
 def _stationarity(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
-    """Whether the energy of a forced flow has stopped growing: the means of the last two quarters of the run."""
+    """Whether the energy of a forced flow has stopped growing: the means of the last two quarters
+    of the run."""
     times, energy = columns["time"], columns.get("energy", np.empty(0))
     bounds = np.searchsorted(times, times[0] + np.ptp(times) * np.array([0.5, 0.75]))
     third, last = (each[np.isfinite(each)] for each in np.split(energy, bounds)[1:])
     if len(third) and len(last) and third.mean() > 0:
         change = last.mean() / third.mean() - 1
         meaning = f"mean energy, from the third quarter to the last; below {STEADY:.0%} counts as stationary"
-        yield HealthCheck("stationarity", "good" if abs(change) < STEADY else "note", f"{change:+.1%}", meaning)
+        yield HealthCheck(
+            "stationarity", "good" if abs(change) < STEADY else "note", f"{change:+.1%}", meaning
+        )
 
 
 def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[HealthCheck]:
@@ -105,17 +123,26 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
         values = _finite(columns, name)
         if not len(values) or values[0] == 0:
             continue
-        change, what = float(abs(values / values[0] - 1).max()), f"conservation ({name.replace('_', ' ')})"
+        change, what = (
+            float(abs(values / values[0] - 1).max()),
+            f"conservation ({name.replace('_', ' ')})",
+        )
         verdict = "good" if change <= loss else "bad"
-        yield HealthCheck(what, verdict, f"{change:.2g}", "largest relative change since the first row")
+        yield HealthCheck(
+            what, verdict, f"{change:.2g}", "largest relative change since the first row"
+        )
     if "max_divergence" in columns and "enstrophy" in columns:
         gradient = np.sqrt(2 * np.nanmax(columns["enstrophy"]))
         if gradient > 0:
             most = float(np.nanmax(columns["max_divergence"]) / gradient)
             meaning = "largest divergence over the root mean square vorticity"
-            yield HealthCheck("divergence", "good" if most < loss else "bad", f"{most:.2g}", meaning)
+            yield HealthCheck(
+                "divergence", "good" if most < loss else "bad", f"{most:.2g}", meaning
+            )
     if len(cfl := _finite(columns, "cfl")):
-        yield HealthCheck("CFL number", "note", f"{float(cfl.max()):.3g} at the most", "in the rows written")
+        yield HealthCheck(
+            "CFL number", "note", f"{float(cfl.max()):.3g} at the most", "in the rows written"
+        )
 
 
 def _finite(columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""Draws curves in panels from any series: against a coordinate at several times, or against time; and images."""
+"""Draws curves in panels from any series: against a coordinate at several times, or against time;
+and images."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,9 @@ PANELS = ("energy", "dissipation", "enstrophy", "virial_ratio", "max_density", "
 """The columns of the diagnostics that are drawn by default."""
 _CLOCK = ("step", "time", "dt", "cfl")
 _FEW = 48  # A curve of at most so many points has a mark at each point.
-_ROUND_OFF = 1e-11  # A logarithmic axis does not show values below this fraction of the largest value.
+_ROUND_OFF = (
+    1e-11  # A logarithmic axis does not show values below this fraction of the largest value.
+)
 _STEADY = 2e-3  # The smallest extent of an axis of time series, relative to the largest value.
 _LOST = 0.01  # A part of the energy below this fraction of the total would lie on the axis of a linear panel.
 _WIDE = 30.0  # The axis of a density or virial ratio that varies by more than this factor is logarithmic.
@@ -30,7 +33,8 @@ _WIDE = 30.0  # The axis of a density or virial ratio that varies by more than t
 
 @dataclass(frozen=True)
 class DrawnCurve:
-    """y(x), with its standard error if it is a mean. `how` holds further arguments of matplotlib's `plot`."""
+    """y(x), with its standard error if it is a mean. `how` holds further arguments of matplotlib's
+    `plot`."""
 
     x: np.ndarray
     y: np.ndarray
@@ -40,10 +44,15 @@ class DrawnCurve:
     how: Mapping[str, Any] = field(default_factory=dict)
 
 
-def panels(x: str, *ys: str, title: str = "", height: float = 4.2, right: float = 0.78) -> tuple[Figure, list[Axes]]:
-    """Panels above one another with a common horizontal axis, and room for legends beside the panels."""
+def panels(
+    x: str, *ys: str, title: str = "", height: float = 4.2, right: float = 0.78
+) -> tuple[Figure, list[Axes]]:
+    """Panels above one another with a common horizontal axis, and room for legends beside the
+    panels."""
     result = style.figure(style.WIDTH, height)
-    grid = list(result.subplots(len(ys), 1, sharex=True, squeeze=False, gridspec_kw={"hspace": 0.08}).flat)
+    grid = list(
+        result.subplots(len(ys), 1, sharex=True, squeeze=False, gridspec_kw={"hspace": 0.08}).flat
+    )
     top = 0.36 if title else 0.29  # inches; a power of ten may stand above
     result.subplots_adjust(left=0.15, right=right, top=1 - top / height, bottom=0.54 / height)
     for axes, words in zip(grid, ys, strict=True):
@@ -60,7 +69,10 @@ def legend_beside(axes: Axes) -> None:
 
 
 def logarithmic(axes: Axes, log: str) -> None:
-    for name, axis, scale in (("x", axes.xaxis, axes.set_xscale), ("y", axes.yaxis, axes.set_yscale)):
+    for name, axis, scale in (
+        ("x", axes.xaxis, axes.set_xscale),
+        ("y", axes.yaxis, axes.set_yscale),
+    ):
         if name in log:
             scale("log")
             style.powers_of_ten(axis)
@@ -69,9 +81,9 @@ def logarithmic(axes: Axes, log: str) -> None:
 def drawn(
     axes: Axes, curves: Sequence[DrawnCurve], log: str = "", empty: str = "nothing above zero yet"
 ) -> list[np.ndarray]:
-    """Draw curves, with gaps at values that are not finite or that a logarithmic axis does not show. Returns the
-    shown values, nan in gaps; if there are no values, writes the note `empty` on the axes and returns an empty
-    list."""
+    """Draw curves, with gaps at values that are not finite or that a logarithmic axis does not
+    show. Returns the shown values, nan in gaps; if there are no values, writes the note `empty` on
+    the axes and returns an empty list."""
     top = max((float(np.nanmax(c.y[np.isfinite(c.y)], initial=0)) for c in curves), default=0.0)
     shown = []
     for c in curves:
@@ -91,7 +103,9 @@ def drawn(
         (line,) = axes.plot(c.x, y, color=c.colour, label=c.label if there.any() else None, **how)
         if c.error is not None:
             low = np.maximum(y - c.error, y * 1e-3) if "y" in log else y - c.error
-            axes.fill_between(c.x, low, y + c.error, color=line.get_color(), alpha=0.25, linewidth=0)
+            axes.fill_between(
+                c.x, low, y + c.error, color=line.get_color(), alpha=0.25, linewidth=0
+            )
     if not any(np.isfinite(y).any() for y in shown):
         style.note(axes, empty)
         return []
@@ -102,10 +116,16 @@ def drawn(
 
 
 def plotted(
-    curves: Sequence[DrawnCurve], x: str, y: str, log: str = "", empty: str = "nothing above zero yet",
-    levels: Sequence[tuple[float, str | None]] = (), **layout: Any,
-) -> tuple[Figure, Axes, list[np.ndarray]]:  # fmt: skip
-    """One panel with lines at `levels` and curves; also returns the shown values. `layout` as for `panels`."""
+    curves: Sequence[DrawnCurve],
+    x: str,
+    y: str,
+    log: str = "",
+    empty: str = "nothing above zero yet",
+    levels: Sequence[tuple[float, str | None]] = (),
+    **layout: Any,
+) -> tuple[Figure, Axes, list[np.ndarray]]:
+    """One panel with lines at `levels` and curves; also returns the shown values. `layout` as for
+    `panels`."""
     result, (axes,) = panels(x, y, **layout)
     for value, label in levels:
         level(axes, value, label)
@@ -126,11 +146,15 @@ def at_times(
 ) -> list[DrawnCurve]:
     """A variable with one dimension against `x`, a curve for each of up to six times."""
     rows = moments(series, labels)
-    return [DrawnCurve(x, np.asarray(series.one(name, r)), label, colour, how=how) for r, colour, label in rows]
+    return [
+        DrawnCurve(x, np.asarray(series.one(name, r)), label, colour, how=how)
+        for r, colour, label in rows
+    ]
 
 
 def level(axes: Axes, value: float = 0.0, label: str | None = None) -> None:
-    """A horizontal line at `value`: with a label, dashed, for a theoretical value; else thin, for reference."""
+    """A horizontal line at `value`: with a label, dashed, for a theoretical value; else thin, for
+    reference."""
     if label is None:
         axes.axhline(value, color="#888888", linewidth=0.7)
     else:
@@ -138,18 +162,22 @@ def level(axes: Axes, value: float = 0.0, label: str | None = None) -> None:
 
 
 def described(series: SeriesReader, labels: style.Labels, by: Curves) -> Pictures:
-    """The pictures of any series, by the dimensions of its variables: NAME with all numbers against time,
-    NAME_VARIABLE for each variable with one or two dimensions."""
+    """The pictures of any series, by the dimensions of its variables: NAME with all numbers against
+    time, NAME_VARIABLE for each variable with one or two dimensions."""
     name = series.path.stem
     yield from numbers(series, labels, by)
     for variable, dimensions in series.variables.items():
         build = {1: curves, 2: planes}.get(len(dimensions))
         if build is not None:
-            yield f"{name}_{variable.replace('/', '_')}", partial(build, series, variable, labels, by)
+            yield (
+                f"{name}_{variable.replace('/', '_')}",
+                partial(build, series, variable, labels, by),
+            )
 
 
 def numbers(series: SeriesReader, labels: style.Labels, by: Curves) -> Pictures:
-    """Figures of the variables that are single numbers at each time, with up to five panels each."""
+    """Figures of the variables that are single numbers at each time, with up to five panels
+    each."""
     names = [variable for variable, dimensions in series.variables.items() if not dimensions]
     for page in range(0, len(names), MOST_PANELS):
         stem = series.path.stem + (f"_{page // MOST_PANELS + 1}" if page else "")
@@ -165,7 +193,9 @@ def _coordinate(by: Curves, name: str) -> str:
     return (by.coordinates or {}).get(name, name.replace("_", " "))
 
 
-def against_time(series: SeriesReader, variables: Sequence[str], labels: style.Labels, by: Curves) -> Figure:
+def against_time(
+    series: SeriesReader, variables: Sequence[str], labels: style.Labels, by: Curves
+) -> Figure:
     """One panel for each variable that is a single number at each time."""
     height = 0.8 + 1.7 * len(variables)
     words = [_title(by, variable) for variable in variables]
@@ -174,7 +204,13 @@ def against_time(series: SeriesReader, variables: Sequence[str], labels: style.L
         values = np.asarray(series[variable])
         if log := "y" in by.log and bool((values > 0).any()):
             values = np.where(values > 0, values, np.nan)
-        panel.plot(series.time, values, marker="o" if len(values) <= 12 else None, markersize=3.5, clip_on=False)
+        panel.plot(
+            series.time,
+            values,
+            marker="o" if len(values) <= 12 else None,
+            markersize=3.5,
+            clip_on=False,
+        )
         if log:
             logarithmic(panel, "y")
     return result
@@ -191,21 +227,35 @@ def curves(series: SeriesReader, variable: str, labels: style.Labels, by: Curves
 def planes(series: SeriesReader, variable: str, labels: style.Labels, by: Curves) -> Figure:
     """A variable with two dimensions as images at up to four times, all on one colour scale."""
     horizontal, vertical = series.variables[variable]
-    shown = {row: np.asarray(series.one(variable, row)) for row in labels.rows(series.time, MOST_PLANES)}
+    shown = {
+        row: np.asarray(series.one(variable, row)) for row in labels.rows(series.time, MOST_PLANES)
+    }
     scale = style.scale_of(variable, list(shown.values()))
     return images(
-        series, labels, [(row, scale.shown(values)) for row, values in shown.items()],
-        (_coordinate(by, horizontal), _coordinate(by, vertical)), scale.label(_title(by, variable)),
-        vmin=scale.low, vmax=scale.high, cmap=scale.colours, extend=scale.extend,
+        series,
+        labels,
+        [(row, scale.shown(values)) for row, values in shown.items()],
+        (_coordinate(by, horizontal), _coordinate(by, vertical)),
+        scale.label(_title(by, variable)),
+        vmin=scale.low,
+        vmax=scale.high,
+        cmap=scale.colours,
+        extend=scale.extend,
         points=(series.coordinates[horizontal], series.coordinates[vertical]),
-    )  # fmt: skip
+    )
 
 
 def images(
-    series: SeriesReader, labels: style.Labels, shown: Sequence[tuple[int, np.ndarray]],
-    names: tuple[str, str], bar: str, *, points: tuple[np.ndarray, np.ndarray], extend: str = "neither",
+    series: SeriesReader,
+    labels: style.Labels,
+    shown: Sequence[tuple[int, np.ndarray]],
+    names: tuple[str, str],
+    bar: str,
+    *,
+    points: tuple[np.ndarray, np.ndarray],
+    extend: str = "neither",
     **how: Any,
-) -> Figure:  # fmt: skip
+) -> Figure:
     """Images (horizontal, vertical) of rows of a series, side by side, with one colour bar."""
     columns = min(2, len(shown))
     lines = math.ceil(len(shown) / columns)
@@ -228,12 +278,14 @@ def images(
 
 
 def colour_bar(result: Figure, mesh: Any, words: str, extend: str = "neither") -> None:
-    result.colorbar(mesh, cax=result.add_axes((0.85, 0.2, 0.022, 0.6)), extend=extend).set_label(words, labelpad=4)
+    result.colorbar(mesh, cax=result.add_axes((0.85, 0.2, 0.022, 0.6)), extend=extend).set_label(
+        words, labelpad=4
+    )
 
 
 def chosen_panels(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
-    """The columns to draw: those of PANELS; if the run has none of them, as with a user's equation, the first
-    columns. Empty without rows."""
+    """The columns to draw: those of PANELS; if the run has none of them, as with a user's equation,
+    the first columns. Empty without rows."""
     if not len(diagnostics.get("time", ())):
         return []
     found = [name for name in PANELS if name in diagnostics]
@@ -241,9 +293,9 @@ def chosen_panels(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
-    """A panel each for energy (with its parts if it has several), dissipation, enstrophy, virial ratio, maximum
-    density and vortices, without missing quantities, against the scale factor in an expanding background, else
-    against time.
+    """A panel each for energy (with its parts if it has several), dissipation, enstrophy, virial
+    ratio, maximum density and vortices, without missing quantities, against the scale factor in an
+    expanding background, else against time.
 
     `diagnostics` as from `open_run`: arrays of shape (row,) by name."""
     chosen = chosen_panels(diagnostics)
@@ -253,32 +305,49 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
     parts = {name: _parts(diagnostics) if name == "energy" else [] for name in names}
     x = "scale factor $a$" if expanding else r"time $t$"
     # A blank title makes room for the legend of the energies.
-    result, grid = panels(x, *names, title=" " * any(parts.values()), height=0.85 + 1.75 * len(names), right=0.97)
+    result, grid = panels(
+        x, *names, title=" " * any(parts.values()), height=0.85 + 1.75 * len(names), right=0.97
+    )
     for panel, name in zip(grid, names, strict=True):
         values = {name: diagnostics[name], **{part: diagnostics[part] for part in parts[name]}}
-        spread = _positive(diagnostics[name]) if name in ("max_density", "virial_ratio") else np.empty(0)
+        spread = (
+            _positive(diagnostics[name]) if name in ("max_density", "virial_ratio") else np.empty(0)
+        )
         wide = len(spread) > 0 and spread.max() > _WIDE * spread.min()
         # A logarithmic axis cannot show a total that is negative.
         wide = wide or (
-            len(_positive(values[name])) > 0 and any(grows(v) or _lost(v, values[name]) for v in values.values())
+            len(_positive(values[name])) > 0
+            and any(grows(v) or _lost(v, values[name]) for v in values.values())
         )
         if wide:
-            values = {curve: above for curve, each in values.items() if len(above := _visible(each, values[name]))}
+            values = {
+                curve: above
+                for curve, each in values.items()
+                if len(above := _visible(each, values[name]))
+            }
         power = 0 if wide else _power_of_ten(values)
         for number, (curve, each) in enumerate(values.items()):
             total = curve == name and parts[name]
             panel.plot(
-                time, each / 10.0**power, color="black" if total else f"C{max(number - 1, 0)}",
+                time,
+                each / 10.0**power,
+                color="black" if total else f"C{max(number - 1, 0)}",
                 label="total" if total else curve.removesuffix("_energy").replace("_", " "),
-                marker="o" if len(time) <= 25 else None, markersize=3.5, clip_on=False,
-            )  # fmt: skip
+                marker="o" if len(time) <= 25 else None,
+                markersize=3.5,
+                clip_on=False,
+            )
         if parts[name]:
-            panel.legend(ncols=len(values), loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.1)
+            panel.legend(
+                ncols=len(values), loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.1
+            )
         panel.set_ylabel(style.quantity(name) + (rf" ($10^{{{power}}}$)" if power else ""))
         if wide:
             logarithmic(panel, "y")
         else:
-            limits(panel, np.concatenate(list(values.values())) / 10.0**power, single=len(time) == 1)
+            limits(
+                panel, np.concatenate(list(values.values())) / 10.0**power, single=len(time) == 1
+            )
     if time[-1] > time[0]:
         grid[-1].set_xlim(time[0], time[-1])
     else:
@@ -287,31 +356,38 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
 
 
 def grows(values: np.ndarray) -> bool:
-    """Whether a nonnegative quantity ends far above its initial value, as in an instability or a dynamo."""
+    """Whether a nonnegative quantity ends far above its initial value, as in an instability or a
+    dynamo."""
     positive = _positive(values)
     return len(positive) > 1 and float(positive[-1]) > _WIDE * float(positive[0])
 
 
 def _lost(values: np.ndarray, total: np.ndarray) -> bool:
-    """Whether a nonnegative part, such as a weak magnetic energy, lies on the axis of a linear panel."""
+    """Whether a nonnegative part, such as a weak magnetic energy, lies on the axis of a linear
+    panel."""
     part = _positive(values) if len(_positive(values)) else np.zeros(1)
     return bool(_ROUND_OFF**2 < part.max() / np.nanmax(total) < _LOST)
 
 
 def _visible(values: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """The values that a logarithmic axis shows beside the `total`, nan in their gaps; empty if it shows none."""
-    there = np.isfinite(values) & (values > _ROUND_OFF**2 * np.nanmax(total))  # energies are squares
+    """The values that a logarithmic axis shows beside the `total`, nan in their gaps; empty if it
+    shows none."""
+    there = np.isfinite(values) & (
+        values > _ROUND_OFF**2 * np.nanmax(total)
+    )  # energies are squares
     return np.where(there, values, np.nan) if there.any() else values[:0]
 
 
 def _positive(values: np.ndarray) -> np.ndarray:
-    """The positive values if no value is negative, else none: a logarithmic axis may leave out zeros only."""
+    """The positive values if no value is negative, else none: a logarithmic axis may leave out
+    zeros only."""
     finite = values[np.isfinite(values)]
     return finite[finite > 0] if (finite >= 0).all() else finite[:0]
 
 
 def _parts(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
-    """The energies that add up to the total energy, without those of the components of a composite."""
+    """The energies that add up to the total energy, without those of the components of a
+    composite."""
     owners = tuple(name.removesuffix("mass") for name in diagnostics if name.endswith("_mass"))
     parts = [
         name
@@ -324,16 +400,25 @@ def _parts(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def _power_of_ten(curves: Mapping[str, np.ndarray]) -> int:
-    """The power of ten in the axis label that keeps the tick labels short; 0 for ordinary numbers."""
-    most = max((float(np.nanmax(abs(v))) for v in curves.values() if np.isfinite(v).any()), default=0)
+    """The power of ten in the axis label that keeps the tick labels short; 0 for ordinary
+    numbers."""
+    most = max(
+        (float(np.nanmax(abs(v))) for v in curves.values() if np.isfinite(v).any()), default=0
+    )
     power = math.floor(math.log10(most)) if most > 0 and math.isfinite(most) else 0
     return power if power < -2 or power > 3 else 0
 
 
 def limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
-    """Sets the limits of the vertical axis: from zero, to show the relative change, unless that change is small."""
+    """Sets the limits of the vertical axis: from zero, to show the relative change, unless that
+    change is small."""
     values = values[np.isfinite(values)]
-    if len(values) and values.min() >= 0 and values.max() > 0 and (single or np.ptp(values) > 0.15 * values.max()):
+    if (
+        len(values)
+        and values.min() >= 0
+        and values.max() > 0
+        and (single or np.ptp(values) > 0.15 * values.max())
+    ):
         panel.set_ylim(0, 1.08 * values.max())
     elif len(values) and 0 < np.ptp(values) < _STEADY * (size := float(abs(values).max())):
         # Conserved quantities look constant, and their tick labels stay short.

@@ -1,4 +1,5 @@
-"""`simulator movie RUN`: a movie of a plane of a field as mp4 or, without ffmpeg, as GIF and frames."""
+"""`simulator movie RUN`: a movie of a plane of a field as mp4 or, without ffmpeg, as GIF and
+frames."""
 
 import importlib
 import os
@@ -24,7 +25,9 @@ from simulator.show.frames import PLANE, Frames, frames, samples, volume_frames
 from simulator.show.kinds import colours_of, volume_picture
 from simulator.show.slices import PlaneAxis, bar_beside, dots, plane_image, repeated, words_of
 
-INSTALL = "without ffmpeg there is no mp4: install the system's ffmpeg, or pip install imageio-ffmpeg"
+INSTALL = (
+    "without ffmpeg there is no mp4: install the system's ffmpeg, or pip install imageio-ffmpeg"
+)
 SUFFIXES = (".mp4", ".gif")
 _PANEL = 5.0
 _SMALLER = 2 / 3  # The width of a GIF relative to that of an mp4, because GIFs compress badly.
@@ -40,7 +43,8 @@ class Movie:
 
 
 def ffmpeg() -> str | None:
-    """The path of the system's ffmpeg, else of the ffmpeg in the package imageio-ffmpeg; None if there is neither."""
+    """The path of the system's ffmpeg, else of the ffmpeg in the package imageio-ffmpeg; None if
+    there is neither."""
     if path := shutil.which("ffmpeg"):
         return path
     try:
@@ -50,22 +54,32 @@ def ffmpeg() -> str | None:
 
 
 def movie(  # many parameters: the options of `simulator movie`
-    path: str | Path, field: str | None, *, axis: str = "z", projected: bool = False, fps: float = 15,
-    output: Path | None = None, keep: Path | None = None, encoder: str | None = None,
+    path: str | Path,
+    field: str | None,
+    *,
+    axis: str = "z",
+    projected: bool = False,
+    fps: float = 15,
+    output: Path | None = None,
+    keep: Path | None = None,
+    encoder: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Movie:  # fmt: skip
-    """Write a movie of a field of the run in `path`, with one frame in memory at a time; without `field`, a movie of
-    the run's volume pictures (`output.render`).
+) -> Movie:
+    """Write a movie of a field of the run in `path`, with one frame in memory at a time; without
+    `field`, a movie of the run's volume pictures (`output.render`).
 
-    `output` ends in .mp4 or .gif; by default it is `RUN/plots/FIELD_slice_AXIS.mp4`. Without ffmpeg, whose path is
-    `encoder`, a GIF and a folder of its frames replace an mp4. `keep` is a folder for the frames as PNG. Raises
-    UserError if there is nothing to show, RunFailure if the file cannot be written."""
+    `output` ends in .mp4 or .gif; by default it is `RUN/plots/FIELD_slice_AXIS.mp4`. Without
+    ffmpeg, whose path is `encoder`, a GIF and a folder of its frames replace an mp4. `keep` is a
+    folder for the frames as PNG. Raises UserError if there is nothing to show, RunFailure if the
+    file cannot be written."""
     run = open_run(path)
     kind = "projection" if projected else "slice"
     name = "render" if field is None else f"{field}_{kind}_{axis}"
     target = output or run.path / "plots" / f"{name}.mp4"
     if target.suffix.lower() not in SUFFIXES:
-        raise UserError(f"--output: {target}: ends in {target.suffix or 'nothing'}; .mp4 or .gif are made")
+        raise UserError(
+            f"--output: {target}: ends in {target.suffix or 'nothing'}; .mp4 or .gif are made"
+        )
     if output is not None and not target.parent.is_dir():
         raise UserError(f"--output: {target.parent}: no such folder")
     shown = volume_frames(run) if field is None else frames(run, field, axis, projected=projected)
@@ -85,14 +99,20 @@ def movie(  # many parameters: the options of `simulator movie`
             if field is None:
                 picture = _Volume(shown, labels)
             else:
-                picture = _Picture(shown, field, axis, projected, style.scale_of(field, samples(shown)), labels)
+                picture = _Picture(
+                    shown, field, axis, projected, style.scale_of(field, samples(shown)), labels
+                )
             each = _shown(picture, shown, keep, progress)
             if encoder and file.suffix == ".mp4":
                 _write_mp4(picture.figure, each, file, fps)
             else:
                 _write_gif(picture.figure, each, file, fps)
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace") if isinstance(error.stderr, bytes) else str(error.stderr or "")
+        said = (
+            error.stderr.decode(errors="replace")
+            if isinstance(error.stderr, bytes)
+            else str(error.stderr or "")
+        )
         last = (said.strip().splitlines() or ["it says nothing"])[-1]
         raise RunFailure(f"{target}: ffmpeg failed: {last}") from None
     except OSError as error:
@@ -112,12 +132,17 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 def _shown(
-    picture: "_Picture | _Volume", shown: Frames, keep: Path | None, progress: Callable[[int, int], None]
+    picture: "_Picture | _Volume",
+    shown: Frames,
+    keep: Path | None,
+    progress: Callable[[int, int], None],
 ) -> Iterator[None]:
     for i in range(len(shown)):
         picture.show(i)
         if keep is not None:
-            image = style.fewer_colours(style.rendered(picture.figure), style.colour_map(picture.figure))
+            image = style.fewer_colours(
+                style.rendered(picture.figure), style.colour_map(picture.figure)
+            )
             image.save(keep / f"frame_{i:05d}.png", optimize=True, dpi=(style.DPI, style.DPI))
         yield
         progress(i + 1, len(shown))
@@ -132,32 +157,47 @@ def _write_mp4(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> N
 
 
 def _write_gif(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> None:
-    """Writes an animated GIF that repeats for ever; programs show delays below 20 ms slowly, so none is shorter."""
+    """Writes an animated GIF that repeats for ever; programs show delays below 20 ms slowly, so
+    none is shorter."""
 
     def images() -> Iterator[Image.Image]:
         for _ in each:
             picture = style.rendered(drawn)
             size = (round(picture.width * _SMALLER), round(picture.height * _SMALLER))
-            yield style.fewer_colours(picture.resize(size, Image.Resampling.LANCZOS), style.colour_map(drawn))
+            yield style.fewer_colours(
+                picture.resize(size, Image.Resampling.LANCZOS), style.colour_map(drawn)
+            )
 
     rest, delay = images(), 10 * max(2, round(100 / fps))
-    next(rest).save(path, "gif", save_all=True, append_images=rest, duration=delay, loop=0, optimize=False)
+    next(rest).save(
+        path, "gif", save_all=True, append_images=rest, duration=delay, loop=0, optimize=False
+    )
 
 
 class _Picture:
     """One panel with its colour bar; only the image and the time change from frame to frame."""
 
     def __init__(
-        self, shown: Frames, field: str, axis: str, projected: bool, scale: style.Scale, labels: style.Labels
+        self,
+        shown: Frames,
+        field: str,
+        axis: str,
+        projected: bool,
+        scale: style.Scale,
+        labels: style.Labels,
     ) -> None:
         self._shown, self._scale, self._labels = shown, scale, labels
         along = (PlaneAxis.of(shown.coordinates[0]), PlaneAxis.of(shown.coordinates[1]))
         extents = [each.high - each.low for each in along]
         wide, tall = (_PANEL * extent / max(extents) for extent in extents)
         inches = _LEFT + wide + _RIGHT, _TOP + tall + _BOTTOM
-        size = [2 * round(each * style.DPI / 2) / style.DPI for each in inches]  # H.264 needs even numbers of pixels
+        size = [
+            2 * round(each * style.DPI / 2) / style.DPI for each in inches
+        ]  # H.264 needs even numbers of pixels
         self.figure = style.figure(*size)
-        axes = self.figure.add_axes((_LEFT / size[0], _BOTTOM / size[1], wide / size[0], tall / size[1]))
+        axes = self.figure.add_axes(
+            (_LEFT / size[0], _BOTTOM / size[1], wide / size[0], tall / size[1])
+        )
         self._axes, self._dots = axes, list[Any]()
         nothing = np.zeros([len(points) for points in shown.coordinates])
         self._image = plane_image(axes, nothing, along, scale)
@@ -169,7 +209,9 @@ class _Picture:
         self._time = axes.set_title("", loc="left", pad=6)
         place = (_LEFT + wide + 0.14) / size[0], _BOTTOM / size[1], 0.13 / size[0], tall / size[1]
         words = scale.label(words_of(field, labels, projected=projected))
-        bar_beside(self.figure, self._image, place, words, scale.extend, max(1, min(8, int(tall / 0.4))))
+        bar_beside(
+            self.figure, self._image, place, words, scale.extend, max(1, min(8, int(tall / 0.4)))
+        )
 
     def show(self, i: int) -> None:
         for number, places in enumerate(self._shown.particles(i)):
@@ -181,13 +223,21 @@ class _Picture:
 
 
 class _Volume:
-    """A volume picture of the run, pixel by pixel, with the time in a corner and bars of its colours."""
+    """A volume picture of the run, pixel by pixel, with the time in a corner and bars of its
+    colours."""
 
     def __init__(self, shown: Frames, labels: style.Labels) -> None:
         self._shown, self._labels = shown, labels
-        rows, columns = (len(points) // 2 * 2 for points in shown.coordinates)  # H.264 takes even numbers only
-        self._part, self.figure = np.s_[:rows, :columns], style.figure(columns / style.DPI, rows / style.DPI)
+        rows, columns = (
+            len(points) // 2 * 2 for points in shown.coordinates
+        )  # H.264 takes even numbers only
+        self._part, self.figure = (
+            np.s_[:rows, :columns],
+            style.figure(columns / style.DPI, rows / style.DPI),
+        )
 
     def show(self, i: int) -> None:
         words = self._labels.moment(self._shown.time(i))
-        volume_picture(self._shown.read(i)[self._part], words, colours_of(self._shown.series, i), self.figure)
+        volume_picture(
+            self._shown.read(i)[self._part], words, colours_of(self._shown.series, i), self.figure
+        )

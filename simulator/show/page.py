@@ -1,8 +1,8 @@
 """Composes a self-contained HTML page: its frame, tables, and pictures with captions.
 
-The page loads no other file: styles and pictures are embedded. Anybody may have written the texts of a run, so these
-functions escape all text, and a policy forbids browsers to execute code. Arguments are plain text unless the
-docstring mentions HTML."""
+The page loads no other file: styles and pictures are embedded. Anybody may have written the texts
+of a run, so these functions escape all text, and a policy forbids browsers to execute code.
+Arguments are plain text unless the docstring mentions HTML."""
 
 import base64
 import os
@@ -59,20 +59,28 @@ def progress(percent: float) -> str:
 
 def facts(rows: Mapping[str, str]) -> str:
     """Names and values, both plain text."""
-    cells = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in rows.items() if v)
+    cells = "".join(
+        f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in rows.items() if v
+    )
     return f'<div class="wide"><table>{cells}</table></div>' if cells else ""
 
 
 def marked(verdict: Verdict, text: str) -> Cell:
     """A table cell with a mark before its text."""
-    return Cell(f'<td class="{verdict}"><span class="mark">{_MARKS[verdict]}</span>{escape(text)}</td>')
+    return Cell(
+        f'<td class="{verdict}"><span class="mark">{_MARKS[verdict]}</span>{escape(text)}</td>'
+    )
 
 
 def table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = (), *, close: bool = False
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numbers: Iterable[int] = (),
+    *,
+    close: bool = False,
 ) -> str:
-    """A table of rows of cells. Columns in `numbers` are aligned to the right. `close`: cells do not wrap, so that
-    each row is one line, and a wide table scrolls."""
+    """A table of rows of cells. Columns in `numbers` are aligned to the right. `close`: cells do
+    not wrap, so that each row is one line, and a wide table scrolls."""
     right = set(numbers)
 
     def kind(i: int) -> str:
@@ -80,7 +88,10 @@ def table(
 
     head = "".join(f"<th{kind(i)}>{escape(name)}</th>" for i, name in enumerate(header))
     head = f"<thead><tr>{head}</tr></thead>" if any(header) else ""
-    cells = ([c if isinstance(c, Cell) else f"<td{kind(i)}>{escape(c)}</td>" for i, c in enumerate(r)] for r in rows)
+    cells = (
+        [c if isinstance(c, Cell) else f"<td{kind(i)}>{escape(c)}</td>" for i, c in enumerate(r)]
+        for r in rows
+    )
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     kinds = "wide close" if close else "wide"
     return f'<div class="{kinds}"><table>{head}<tbody>{body}</tbody></table></div>'
@@ -90,8 +101,13 @@ def pictures(found: Iterable[tuple[Path, str]]) -> str:
     """PNG or SVG files, each with its caption, embedded in the page."""
     made = ""
     for path, caption in found:
-        kind, data = "svg+xml" if path.suffix == ".svg" else "png", base64.b64encode(path.read_bytes()).decode()
-        image = f'<img alt="{escape(caption)}" loading="lazy" src="data:image/{kind};base64,{data}">'
+        kind, data = (
+            "svg+xml" if path.suffix == ".svg" else "png",
+            base64.b64encode(path.read_bytes()).decode(),
+        )
+        image = (
+            f'<img alt="{escape(caption)}" loading="lazy" src="data:image/{kind};base64,{data}">'
+        )
         made += f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
     return f'<div class="pictures">{made}</div>' if made else ""
 
@@ -107,5 +123,6 @@ def folded(title: str, text: str) -> str:
 
 
 def link(path: str, text: str) -> Cell:
-    """A table cell with a link to a file relative to the page, whatever scheme its name looks like."""
+    """A table cell with a link to a file relative to the page, whatever scheme its name looks
+    like."""
     return Cell(f'<td><a href="./{quote(os.fsencode(path))}">{escape(text)}</a></td>')

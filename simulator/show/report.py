@@ -27,14 +27,22 @@ from simulator.words import brief, flat, size
 
 NAME = "report.html"
 _VERDICTS: dict[MemberState, page.Verdict] = {
-    MemberState.DONE: "good", MemberState.FAILED: "bad", MemberState.INTERRUPTED: "warn",
-}  # fmt: skip
-_FIRST = (("diagnostics",), ("statistics_spectrum", "spectrum_"), ("render_", "slices_", "projection_"))
-"""Beginnings of the names of the pictures that a run's page shows, the best first; the others are folded."""
+    MemberState.DONE: "good",
+    MemberState.FAILED: "bad",
+    MemberState.INTERRUPTED: "warn",
+}
+_FIRST = (
+    ("diagnostics",),
+    ("statistics_spectrum", "spectrum_"),
+    ("render_", "slices_", "projection_"),
+)
+"""Beginnings of the names of the pictures that a run's page shows, the best first; the others are
+folded."""
 
 
 def sweep_at(path: Path) -> Sweep | None:
-    """The sweep of a sweep's file or folder; None for a run's folder. Raises UserError for any other `path`."""
+    """The sweep of a sweep's file or folder; None for a run's folder. Raises UserError for any
+    other `path`."""
     if path.is_file():
         return open_sweep(path)
     if (path / CONFIG).is_file():
@@ -66,9 +74,9 @@ def caption(stem: str) -> str:
 
 
 def report_run(path: str | Path, output: Path | None = None, *, refresh: int | None = None) -> Path:
-    """Draw the pictures of the run in `path` again and write the page of the run to `output` (default
-    RUN/report.html); returns the file. `refresh`: seconds after which a browser reloads the page while the run goes
-    on.
+    """Draw the pictures of the run in `path` again and write the page of the run to `output`
+    (default RUN/report.html); returns the file. `refresh`: seconds after which a browser reloads
+    the page while the run goes on.
 
     Raises UserError if `path` is not a run, RunFailure or OSError if the page cannot be written."""
     run = open_run(path)
@@ -97,23 +105,39 @@ def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> I
         ends = status.ends
         yield page.paragraph(
             f"t = {state.time:g} of {state.stop:g}, step {state.step}"
-            + (f", {state.steps_per_second:.3g} steps per second" if state.state == "running" else "")
+            + (
+                f", {state.steps_per_second:.3g} steps per second"
+                if state.state == "running"
+                else ""
+            )
             + (f", expected end {ends:%Y-%m-%d %H:%M} UTC" if ends else "")
         )
     yield page.section("Health", health_table(found))
-    first = [next((p for kind in kinds for p in files if p.stem.startswith(kind)), None) for kinds in _FIRST]
-    main, rest = [path for path in first if path is not None], [path for path in files if path not in first]
-    shown, more = (page.pictures((path, caption(path.stem)) for path in paths) for paths in (main, rest))
+    first = [
+        next((p for kind in kinds for p in files if p.stem.startswith(kind)), None)
+        for kinds in _FIRST
+    ]
+    main, rest = (
+        [path for path in first if path is not None],
+        [path for path in files if path not in first],
+    )
+    shown, more = (
+        page.pictures((path, caption(path.stem)) for path in paths) for paths in (main, rest)
+    )
     yield page.section("Pictures", shown, page.details(f"{len(rest)} more", more))
     yield page.section("Numbers", _means(run), _last_row(run))
     if state is not None:
         words = ("verify" if state.state == "finished" else "status", "plot")
-        yield page.section("Next", *(page.paragraph(f"simulator {word} {run.path}") for word in words))
+        yield page.section(
+            "Next", *(page.paragraph(f"simulator {word} {run.path}") for word in words)
+        )
     yield page.section("Timing", page.details("wall time", _timing(run)))
     yield page.section("Parameters", *_parameters(run))
     yield page.section("Provenance", page.details("versions, machine, command", _provenance(run)))
     yield page.section("Data", page.details("files", _links(run)))
-    yield page.paragraph(f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by simulator report.", soft=True)
+    yield page.paragraph(
+        f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by simulator report.", soft=True
+    )
 
 
 def described(config: Mapping[str, Any]) -> str:
@@ -122,7 +146,9 @@ def described(config: Mapping[str, Any]) -> str:
     shape = " x ".join(str(n) for n in grid.get("shape", ())) or "?"
     model = (config.get("model") or {}).get("kind", "?")
     start = (config.get("initial") or {}).get("kind", "?")
-    return f"{model} on {shape} points, {config.get('precision', 'double')} precision, start: {start}"
+    return (
+        f"{model} on {shape} points, {config.get('precision', 'double')} precision, start: {start}"
+    )
 
 
 def health_table(found: list[HealthCheck]) -> str:
@@ -151,18 +177,24 @@ def _timing(run: Run) -> str:
     if (state := run.state) is None:
         return ""
     said = re.findall(r"^\S+ \S+ (\d+ steps: .*|[\d.]+ \S+ in all: .*)$", log_of(run), re.MULTILINE)
-    return page.facts({"wall time in all starts": f"{state.seconds:.4g} s", "last start": "; ".join(said[-2:])})
+    return page.facts(
+        {"wall time in all starts": f"{state.seconds:.4g} s", "last start": "; ".join(said[-2:])}
+    )
 
 
 def _parameters(run: Run) -> Iterator[str]:
     config = run.config
     blocks = ("model", "grid", "initial", "forcing", "time")
     yield page.facts({name: _in_words(config.get(name) or {}) for name in blocks})
-    yield page.folded("the whole configuration", (run.path / "config.yaml").read_text(errors="replace"))
+    yield page.folded(
+        "the whole configuration", (run.path / "config.yaml").read_text(errors="replace")
+    )
 
 
 def _in_words(block: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}: {brief(value)}" for key, value in block.items() if value not in (None, [], {}))
+    return ", ".join(
+        f"{key}: {brief(value)}" for key, value in block.items() if value not in (None, [], {})
+    )
 
 
 def _provenance(run: Run) -> str:
@@ -173,14 +205,16 @@ def _provenance(run: Run) -> str:
 
 def _links(run: Run) -> str:
     others = ("config.yaml", "run.log", "provenance.json", "snapshots.vtkhdf")
-    sizes = [(name, size(path.stat().st_size)) for name in others if (path := run.path / name).is_file()]
+    sizes = [
+        (name, size(path.stat().st_size)) for name in others if (path := run.path / name).is_file()
+    ]
     rows = [[page.link(name, name), text] for name, text in (*sizes, *contents(run.path))]
     return page.table(["file", ""], rows, [1]) if rows else ""
 
 
 def report_sweep(sweep: Sweep, output: Path | None = None, *, refresh: int | None = None) -> Path:
-    """Draw the pictures of the sweep again and write the page of the sweep to `output` (default SWEEP/report.html);
-    returns the file. Raises UserError if no run has written anything yet."""
+    """Draw the pictures of the sweep again and write the page of the sweep to `output` (default
+    SWEEP/report.html); returns the file. Raises UserError if no run has written anything yet."""
     statuses = sweep.statuses()
     target = output or sweep.folder / NAME
     try:
@@ -195,7 +229,9 @@ def report_sweep(sweep: Sweep, output: Path | None = None, *, refresh: int | Non
     return target
 
 
-def _sweep_body(sweep: Sweep, statuses: Sequence[MemberStatus], files: list[Path], place: Path) -> Iterator[str]:
+def _sweep_body(
+    sweep: Sweep, statuses: Sequence[MemberStatus], files: list[Path], place: Path
+) -> Iterator[str]:
     stages = {status.stage for status in statuses}
     verdict: page.Verdict = "good" if stages == {MemberState.DONE} else "note"
     verdict = "bad" if MemberState.FAILED in stages else verdict
@@ -215,23 +251,33 @@ def _sweep_body(sweep: Sweep, statuses: Sequence[MemberStatus], files: list[Path
             troubles += [page.paragraph(f"run {run.index}: {sweep.label(run)}"), health_table(bad)]
     yield page.section("Health", *troubles)
     yield page.section("File", page.folded(str(sweep.file), sweep.file.read_text(errors="replace")))
-    yield page.paragraph(f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by simulator report.", soft=True)
+    yield page.paragraph(
+        f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by simulator report.", soft=True
+    )
 
 
-def _table(sweep: Sweep, statuses: Sequence[MemberStatus], health: Sequence[list[HealthCheck]], place: Path) -> str:
+def _table(
+    sweep: Sweep, statuses: Sequence[MemberStatus], health: Sequence[list[HealthCheck]], place: Path
+) -> str:
     texts = [expression.text for expression in sweep.collected]
     values = sweep.rows(statuses)
     header = ["run", *sweep.varied, "state", "health", *texts]
     body = []
     for run, row, status, found in zip(sweep.runs, values, statuses, health, strict=True):
-        where = os.path.relpath(run.folder, place) + (f"/{NAME}" if (run.folder / NAME).exists() else "")
-        remarks = [check.name.partition(" (")[0] for check in found if check.verdict in ("warn", "bad")]
+        where = os.path.relpath(run.folder, place) + (
+            f"/{NAME}" if (run.folder / NAME).exists() else ""
+        )
+        remarks = [
+            check.name.partition(" (")[0] for check in found if check.verdict in ("warn", "bad")
+        ]
         verdict = _VERDICTS.get(status.stage, "note")
         body.append(
             [
                 page.link(where, str(run.index)),
                 *(brief(run.values[key]) if key in run.values else "" for key in sweep.varied),
-                page.marked(verdict, f"{status.stage}" + (f": {status.detail}" if verdict != "good" else "")),
+                page.marked(
+                    verdict, f"{status.stage}" + (f": {status.detail}" if verdict != "good" else "")
+                ),
                 page.marked(worst(found), (remarks[0] if remarks else "good")) if found else "",
                 *("" if math.isnan(row[text]) else brief(row[text]) for text in texts),
             ]

@@ -1,4 +1,5 @@
-"""`simulator plot RUN...`: draws the pictures of a run, of several runs together, and means over time."""
+"""`simulator plot RUN...`: draws the pictures of a run, of several runs together, and means over
+time."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,7 +23,14 @@ from simulator.run.folder import CONFIG, PLAN, series_names
 from simulator.show import lines
 from simulator.show.choice import Selection, Window, window
 from simulator.show.halos import halo_pictures
-from simulator.show.kinds import KOLMOGOROV_AXES, has_range, kolmogorov, pictures, tables_of_means, wavenumbers
+from simulator.show.kinds import (
+    KOLMOGOROV_AXES,
+    has_range,
+    kolmogorov,
+    pictures,
+    tables_of_means,
+    wavenumbers,
+)
 from simulator.show.slices import slices
 from simulator.show.style import COLOURS, Labels, draw, quantity, sequence_colours, spectrum_of
 from simulator.words import brief, flat
@@ -32,7 +40,9 @@ ALL = Selection()
 _TELLING = ("model", "grid", "initial", "forcing", "time", "precision")
 _MOST_TOLD = 2
 _BESIDE = 15  # The largest number of characters of a label beside the axes; longer labels stand above the axes.
-KOLMOGOROV = 5 / 3  # The power of k with which compensated energy spectra are drawn in Kolmogorov units.
+KOLMOGOROV = (
+    5 / 3
+)  # The power of k with which compensated energy spectra are drawn in Kolmogorov units.
 
 
 @dataclass(frozen=True)
@@ -46,8 +56,9 @@ class Plotted:
 def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = None) -> Plotted:
     """Draw the present output of the run in `path` into `output` (default: its folder `plots/`).
 
-    Draws `diagnostics.png`, the pictures of every series (`show.kinds`), and mid-planes of the snapshots' fields that
-    are not among the slices. Raises UserError if `path` is not a run, or if there is nothing to draw."""
+    Draws `diagnostics.png`, the pictures of every series (`show.kinds`), and mid-planes of the
+    snapshots' fields that are not among the slices. Raises UserError if `path` is not a run, or if
+    there is nothing to draw."""
     run = open_run(path)
     folder = output or run.path / "plots"
     missing: list[str] = []
@@ -60,7 +71,9 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
 
         there = [stem.removeprefix("slices_") for stem, _ in chosen]
         stored = fields_in_snapshots(run)
-        for field in [f for f in choice.fields if f in stored and f not in there] or usual(run, there):
+        for field in [f for f in choice.fields if f in stored and f not in there] or usual(
+            run, there
+        ):
             again = "density" in there and not choice.fields and _repeats(f"slices_{field}", labels)
             if choice.shows(field) and not again:
                 build = partial(slices, window(SnapshotPlanes(run, field), choice), field, labels)
@@ -77,14 +90,25 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
 
 
 def _drawn(
-    chosen: Sequence[tuple[str, Callable[[], Figure]]], folder: Path, choice: Selection, suffix: str = ""
+    chosen: Sequence[tuple[str, Callable[[], Figure]]],
+    folder: Path,
+    choice: Selection,
+    suffix: str = "",
 ) -> tuple[Path, ...]:
-    each = [(folder / f"{stem}{suffix}.{kind}", build) for stem, build in chosen for kind in choice.formats]
+    each = [
+        (folder / f"{stem}{suffix}.{kind}", build)
+        for stem, build in chosen
+        for kind in choice.formats
+    ]
     return tuple(draw(build, path, choice.style) for path, build in each)
 
 
 def _of_run(
-    run: Run, choice: Selection, labels: Labels, diagnostics: Mapping[str, np.ndarray], missing: list[str]
+    run: Run,
+    choice: Selection,
+    labels: Labels,
+    diagnostics: Mapping[str, np.ndarray],
+    missing: list[str],
 ) -> lines.Pictures:
     if lines.chosen_panels(diagnostics) and choice.takes("diagnostics") and not choice.fields:
         yield "diagnostics", partial(lines.time_series, diagnostics)
@@ -95,13 +119,21 @@ def _of_run(
                 if choice.shows(stem) and (choice.fields or not _repeats(stem, labels)):
                     yield stem, build
     if choice.takes("halos"):
-        yield from (drawing for drawing in halo_pictures(run.path, labels, choice) if choice.shows(drawing[0]))
+        yield from (
+            drawing
+            for drawing in halo_pictures(run.path, labels, choice)
+            if choice.shows(drawing[0])
+        )
 
 
 def _repeats(stem: str, labels: Labels) -> bool:
-    """Whether a picture shows the density of the only component of a composite, which is also the whole density."""
+    """Whether a picture shows the density of the only component of a composite, which is also the
+    whole density."""
     alone = [component["name"] for component in labels.model.get("components") or ()]
-    return len(alone) == 1 and re.search(rf"_{re.escape(alone[0])}_density(_power|_mass)?$", stem) is not None
+    return (
+        len(alone) == 1
+        and re.search(rf"_{re.escape(alone[0])}_density(_power|_mass)?$", stem) is not None
+    )
 
 
 def _diagnostics(run: Run, choice: Selection, missing: list[str]) -> Mapping[str, np.ndarray]:
@@ -114,12 +146,15 @@ def _diagnostics(run: Run, choice: Selection, missing: list[str]) -> Mapping[str
     rows = choice.rows(columns["time"])
     found = {name: values[rows] for name, values in columns.items()}
     if not lines.chosen_panels(found):
-        missing.append(f"{run.path / 'diagnostics.csv'}: no rows {'there' if choice.time else 'yet'}")
+        missing.append(
+            f"{run.path / 'diagnostics.csv'}: no rows {'there' if choice.time else 'yet'}"
+        )
     return found
 
 
 def _if_any(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
-    """The series `name`; None if it has no rows. Adds a line to `missing` if every run writes such a series."""
+    """The series `name`; None if it has no rows. Adds a line to `missing` if every run writes such
+    a series."""
     kind = KINDS.get(name)
     always = kind is not None and (kind.default is not None or kind.with_snapshots)
     if not always and not (run.path / f"{name}.h5").exists():
@@ -135,10 +170,12 @@ def _if_any(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
     return found
 
 
-def plot_runs(paths: Sequence[str | Path], choice: Selection = ALL, output: Path | None = None) -> Plotted:
-    """Draw several runs together, or means over time, into `output` (default: `plots/` in the folder of the run or of
-    the sweep; for several runs `plots/with_OTHERS/` in the folder of the first run). `plot_run` draws one run without
-    means or compensation."""
+def plot_runs(
+    paths: Sequence[str | Path], choice: Selection = ALL, output: Path | None = None
+) -> Plotted:
+    """Draw several runs together, or means over time, into `output` (default: `plots/` in the
+    folder of the run or of the sweep; for several runs `plots/with_OTHERS/` in the folder of the
+    first run). `plot_run` draws one run without means or compensation."""
     runs = [run for path in paths for run in _runs_in(Path(path))]
     if choice.shift and len(choice.shift) != len(runs):
         raise UserError(
@@ -152,7 +189,9 @@ def plot_runs(paths: Sequence[str | Path], choice: Selection = ALL, output: Path
     folder = output or one / "plots" / (f"with_{others}" if len(paths) > 1 else "")
     suffix = "_mean" if choice.average else "_compensated" if choice.compensate is not None else ""
     chosen = list(overlays(runs, choice))
-    choice.refuse_unknown([stem for stem, _ in chosen], {name for run in runs for name in run.diagnostics})
+    choice.refuse_unknown(
+        [stem for stem, _ in chosen], {name for run in runs for name in run.diagnostics}
+    )
     if not chosen:
         raise UserError(f"{', '.join(map(str, paths))}: nothing to draw together")
     return Plotted(_drawn(chosen, folder, choice, suffix), ())
@@ -167,30 +206,44 @@ def _runs_in(path: Path) -> list[Run]:
 
 @dataclass(frozen=True)
 class Looks:
-    """How the curves of several runs are distinguished: for each run further fields of its `DrawnCurve`, and a
-    function that adds the legends to a picture with all curves."""
+    """How the curves of several runs are distinguished: for each run further fields of its
+    `DrawnCurve`, and a function that adds the legends to a picture with all curves."""
 
     runs: Sequence[Mapping[str, Any]]
     add_legends: Callable[[Figure, Axes], None] = lambda figure, axes: None
 
 
 def labelled(labels: Sequence[str]) -> Looks:
-    """A colour and a label for each run. Long labels stand above the axes, because the room beside them is small."""
+    """A colour and a label for each run. Long labels stand above the axes, because the room beside
+    them is small."""
     colours = [*COLOURS] if len(labels) <= len(COLOURS) else [*sequence_colours(len(labels))]
 
     def add_legends(figure: Figure, axes: Axes) -> None:
         told = axes.get_legend_handles_labels()[1]
         if max((len(label.replace("$", "")) for label in told), default=0) > _BESIDE:
             figure.subplots_adjust(right=0.97, top=0.965 - 0.055 * -(-len(told) // 2))
-            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, handlelength=1.4, labelspacing=0.35)
+            axes.legend(
+                loc="lower left",
+                bbox_to_anchor=(0, 1),
+                ncols=2,
+                handlelength=1.4,
+                labelspacing=0.35,
+            )
 
-    return Looks([{"label": n, "colour": c} for n, c in zip(labels, colours, strict=False)], add_legends)
+    return Looks(
+        [{"label": n, "colour": c} for n, c in zip(labels, colours, strict=False)], add_legends
+    )
 
 
-def overlays(runs: Sequence[Run], choice: Selection = ALL, looks: Looks | None = None) -> lines.Pictures:
-    """Pictures with a curve for each run: `series_NAME` for the diagnostics, `KIND_NAME` for variables with one
-    dimension in the chosen series (by default the spectra). Without `looks` each run has a colour and a label."""
-    shifts = dict(zip((run.path for run in runs), choice.shift, strict=True)) if choice.shift else {}
+def overlays(
+    runs: Sequence[Run], choice: Selection = ALL, looks: Looks | None = None
+) -> lines.Pictures:
+    """Pictures with a curve for each run: `series_NAME` for the diagnostics, `KIND_NAME` for
+    variables with one dimension in the chosen series (by default the spectra). Without `looks` each
+    run has a colour and a label."""
+    shifts = (
+        dict(zip((run.path for run in runs), choice.shift, strict=True)) if choice.shift else {}
+    )
     if looks is None:
         runs, labels = _ordered(runs)
         looks = labelled(labels) if len(runs) > 1 else Looks([{}])
@@ -202,7 +255,9 @@ def overlays(runs: Sequence[Run], choice: Selection = ALL, looks: Looks | None =
         if kind == "diagnostics":
             continue
         read = [series_of(run, kind, shifts.get(run.path, 0.0)) for run in runs]
-        variables = dict.fromkeys(n for s in read if s for n, d in s.variables.items() if len(d) == 1)
+        variables = dict.fromkeys(
+            n for s in read if s for n, d in s.variables.items() if len(d) == 1
+        )
         for name in variables:
             if choice.shows(name.replace("/", "_")):
                 stem = f"{'spectrum' if kind == 'spectra' else kind}_{name.replace('/', '_')}"
@@ -210,8 +265,9 @@ def overlays(runs: Sequence[Run], choice: Selection = ALL, looks: Looks | None =
 
 
 def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """The runs and their labels: the one or two values of physics in which their configurations differ, else the
-    names of their folders. Runs that differ in one number are sorted by this number."""
+    """The runs and their labels: the one or two values of physics in which their configurations
+    differ, else the names of their folders. Runs that differ in one number are sorted by this
+    number."""
     values = [flat(run.config) for run in runs]
     differ = [
         key
@@ -223,7 +279,10 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
         runs, values = [runs[number] for number in order], [values[number] for number in order]
     if 0 < len(differ) <= _MOST_TOLD:
         told = [
-            ", ".join(f"{k.rpartition('.')[2]} = {brief(v.get(k)).replace('_', ' ')}" for k in differ) for v in values
+            ", ".join(
+                f"{k.rpartition('.')[2]} = {brief(v.get(k)).replace('_', ' ')}" for k in differ
+            )
+            for v in values
         ]
         if len(set(told)) == len(told):
             return list(runs), told
@@ -237,7 +296,8 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 
 def known(read: Callable[[], T], otherwise: T) -> T:
-    """The result of `read`; `otherwise` if `read` raises UserError, because a file is missing or cannot be read."""
+    """The result of `read`; `otherwise` if `read` raises UserError, because a file is missing or
+    cannot be read."""
     try:
         return read()
     except UserError:
@@ -270,7 +330,9 @@ def overlay(
     """The curves of all runs, None for a run without data."""
     result, (axes,) = lines.panels(x, y, right=0.76)
     each = [
-        replace(curve, **{"label": curve.label, **look, "how": {**curve.how, **look.get("how", {})}})
+        replace(
+            curve, **{"label": curve.label, **look, "how": {**curve.how, **look.get("how", {})}}
+        )
         for curve, look in zip(curves, looks.runs, strict=True)
         if curve is not None
     ]
@@ -283,24 +345,36 @@ def overlay(
 
 
 def _against_time(
-    runs: Sequence[Run], tables: Sequence[Mapping[str, np.ndarray]], looks: Looks, name: str,
+    runs: Sequence[Run],
+    tables: Sequence[Mapping[str, np.ndarray]],
+    looks: Looks,
+    name: str,
     choice: Selection,
-) -> Figure:  # fmt: skip
+) -> Figure:
     curves: list[lines.DrawnCurve | None] = []
     for run, columns in zip(runs, tables, strict=True):
         there = name in columns and len(columns[name])
         rows = choice.chosen_rows(columns["time"], run.path / "diagnostics.csv") if there else []
         mark = {"marker": "o" if len(rows) == 1 else None, "linewidth": 1.4}
-        curves.append(lines.DrawnCurve(columns["time"][rows], columns[name][rows], how=mark) if there else None)
+        curves.append(
+            lines.DrawnCurve(columns["time"][rows], columns[name][rows], how=mark)
+            if there
+            else None
+        )
     log = "y" if any(lines.grows(curve.y) for curve in curves if curve) else ""
     return overlay(curves, r"time $t$", quantity(name), looks, log)[0]
 
 
 def _curves(
-    tables: Sequence[Mapping[str, np.ndarray]], read: Sequence[SeriesReader | None], looks: Looks, kind: str,
-    name: str, choice: Selection,
-) -> Figure:  # fmt: skip
-    """A variable of each run at the run's last time, or its mean over time with the standard error."""
+    tables: Sequence[Mapping[str, np.ndarray]],
+    read: Sequence[SeriesReader | None],
+    looks: Looks,
+    kind: str,
+    name: str,
+    choice: Selection,
+) -> Figure:
+    """A variable of each run at the run's last time, or its mean over time with the standard
+    error."""
     (dimension,) = next(s.variables[name] for s in read if s is not None and name in s.variables)
     scaled = choice.compensate is not None and dimension == "k"
     power = float(choice.compensate or 0) if scaled else 0.0
@@ -308,7 +382,11 @@ def _curves(
     read = [window(s, choice) if s and name in s else None for s in read]
     in_kolmogorov = scaled and name == "kinetic_energy" and abs(power - KOLMOGOROV) < 1e-3
     # In Kolmogorov units if all runs have them.
-    units = [kolmogorov(table, s.time[steps]) for table, s in zip(tables, read, strict=True) if in_kolmogorov and s]
+    units = [
+        kolmogorov(table, s.time[steps])
+        for table, s in zip(tables, read, strict=True)
+        if in_kolmogorov and s
+    ]
     in_kolmogorov = bool(units) and None not in units
     scales = iter(units if in_kolmogorov else repeat(None))
     curves = [_last_or_mean(s, name, steps, power, next(scales)) if s else None for s in read]
@@ -321,15 +399,27 @@ def _curves(
     result, axes = overlay(curves, x, words + times, looks, log)
     if in_kolmogorov and any(has_range(c) for c in curves if c):
         axes.axhline(1.6, color="#444444", linewidth=1.0, linestyle="--")
-        axes.annotate("1.6", (1, 1.6), xycoords=("axes fraction", "data"), xytext=(-4, 3),
-                      textcoords="offset points", ha="right", color="#444444")  # fmt: skip
+        axes.annotate(
+            "1.6",
+            (1, 1.6),
+            xycoords=("axes fraction", "data"),
+            xytext=(-4, 3),
+            textcoords="offset points",
+            ha="right",
+            color="#444444",
+        )
     return result
 
 
 def _last_or_mean(
-    shown: SeriesReader, name: str, steps: slice, power: float, units: tuple[np.ndarray, np.ndarray] | None
+    shown: SeriesReader,
+    name: str,
+    steps: slice,
+    power: float,
+    units: tuple[np.ndarray, np.ndarray] | None,
 ) -> lines.DrawnCurve:
-    """The mean over the rows `steps`, multiplied by k to a power; in Kolmogorov units if `units` has them by row."""
+    """The mean over the rows `steps`, multiplied by k to a power; in Kolmogorov units if `units`
+    has them by row."""
     (dimension,) = shown.variables[name]
     x = wavenumbers(shown) if dimension == "k" else shown.coordinates[dimension]
     values = np.stack([shown.one(name, row) for row in range(len(shown))[steps]])
@@ -339,4 +429,6 @@ def _last_or_mean(
     error = values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
     when = f"{shown.time[0]:.4g}$ to $" if steps.start is None else ""
     mark = {"marker": "o" if len(x) == 1 else None, "linewidth": 1.4}
-    return lines.DrawnCurve(x, values.mean(0), f"$t = {when}{shown.time[-1]:.4g}$", error=error, how=mark)
+    return lines.DrawnCurve(
+        x, values.mean(0), f"$t = {when}{shown.time[-1]:.4g}$", error=error, how=mark
+    )

@@ -14,7 +14,16 @@ from matplotlib.ticker import MaxNLocator
 
 from simulator.archive.series import SeriesReader
 from simulator.show import style
-from simulator.show.style import PLAIN, Labels, Scale, is_density, lengths, position, quantity, scale_of
+from simulator.show.style import (
+    PLAIN,
+    Labels,
+    Scale,
+    is_density,
+    lengths,
+    position,
+    quantity,
+    scale_of,
+)
 
 MOST_TIMES = 4
 Plane = tuple[str, str, str]
@@ -26,16 +35,21 @@ _TITLED = 0.42  # Inches between rows of panels with titles.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.9, 0.9, 0.42, 0.52
 _GAP_X, _GAP_Y = 0.56, 0.16
 _TALLEST = 9.0
-_THINNEST = 0.42  # Smallest width and height of a plane, to which planes of flat boxes are stretched.
+_THINNEST = (
+    0.42  # Smallest width and height of a plane, to which planes of flat boxes are stretched.
+)
 _PAPER: Any = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
 _FAR = 5.0  # Rows whose densities have peaks that differ by more than this factor have a colour scale each.
 _SHOWN = 300  # Number of points along a plane above which the pixels limit the resolution.
 
 
 def fields(series: SeriesReader) -> list[str]:
-    """The fields that have all planes: `FIELD/xy`, `FIELD/xz` and `FIELD/yz`; in two dimensions `FIELD/xy`."""
+    """The fields that have all planes: `FIELD/xy`, `FIELD/xz` and `FIELD/yz`; in two dimensions
+    `FIELD/xy`."""
     found = [name.removesuffix("/xy") for name in series.variables if name.endswith("/xy")]
-    return [name for name in found if all(f"{name}/{a}{b}" in series for a, b, _ in planes_of(series))]
+    return [
+        name for name in found if all(f"{name}/{a}{b}" in series for a, b, _ in planes_of(series))
+    ]
 
 
 def planes_of(series: SeriesReader) -> tuple[Plane, ...]:
@@ -44,7 +58,8 @@ def planes_of(series: SeriesReader) -> tuple[Plane, ...]:
 
 
 def near(series: SeriesReader, plane: str, index: int) -> Iterator[tuple[str, np.ndarray]]:
-    """The species with particles near the plane `plane` in a row of slices, and their positions (2, particles)."""
+    """The species with particles near the plane `plane` in a row of slices, and their positions (2,
+    particles)."""
     for variable in series.variables:
         name, _, rest = variable.rpartition("/")
         if rest == f"near_{plane}_{plane[0]}":
@@ -54,14 +69,16 @@ def near(series: SeriesReader, plane: str, index: int) -> Iterator[tuple[str, np
 
 
 def dots(number: int) -> dict[str, Any]:
-    """The look of the dots for particles of species `number`: light and dark, to be visible on any colour."""
+    """The look of the dots for particles of species `number`: light and dark, to be visible on any
+    colour."""
     fill = ("white", "black", "#ffd700", "#00e5ff")[number % 4]
     edge = "white" if fill == "black" else "black"
     return {"s": 2.5, "c": fill, "edgecolors": edge, "linewidths": 0.25, "zorder": 3}
 
 
 def words_of(field: str, labels: Labels, *, projected: bool) -> str:
-    """The label of the colours of a field, or of its projection: the integral of a density, the mean of others."""
+    """The label of the colours of a field, or of its projection: the integral of a density, the
+    mean of others."""
     if projected and is_density(field):
         of = "" if field == "density" else f"{field.removesuffix('_density').replace('_', ' ')} "
         return of + labels.axis(r"surface density $\Sigma$", "column")
@@ -70,7 +87,8 @@ def words_of(field: str, labels: Labels, *, projected: bool) -> str:
 
 
 def where(series: SeriesReader, field: str, axis: str, *, projected: bool) -> str:
-    """The axis of a projection, or the position of the mid-plane, of which a run in two dimensions has none."""
+    """The axis of a projection, or the position of the mid-plane, of which a run in two dimensions
+    has none."""
     points = series.coordinates.get(axis)
     if projected:
         return f"along ${axis}$"
@@ -79,16 +97,32 @@ def where(series: SeriesReader, field: str, axis: str, *, projected: bool) -> st
     return "" if points is None else f"${axis} = {position(float(points[len(points) // 2]))}$"
 
 
-def slices(series: SeriesReader, field: str, labels: Labels = PLAIN, *, projected: bool = False) -> Figure:
-    """The mid-planes of `field` (one in two dimensions) at up to four times, all on one colour scale; or its
-    projections along the three axes."""
+def slices(
+    series: SeriesReader, field: str, labels: Labels = PLAIN, *, projected: bool = False
+) -> Figure:
+    """The mid-planes of `field` (one in two dimensions) at up to four times, all on one colour
+    scale; or its projections along the three axes."""
     words = words_of(field, labels, projected=projected)
     cone, empty = "nearest" in series, 0
-    while cone and empty < len(series.time) - 1 and series.one("nearest", empty) == series.one("farthest", empty):
+    while (
+        cone
+        and empty < len(series.time) - 1
+        and series.one("nearest", empty) == series.one("farthest", empty)
+    ):
         empty += 1  # the first rows of a light cone are empty
-    rows, shown = [empty + row for row in labels.rows(series.time[empty:], MOST_TIMES)], planes_of(series)
-    planes = {(r, a + b): series.one(f"{field}/{a}{b}", row) for r, row in enumerate(rows) for a, b, _ in shown}
-    axis_of = {name: PlaneAxis.of(series.coordinates[name]) for name in {a for plane in shown for a in plane[:2]}}
+    rows, shown = (
+        [empty + row for row in labels.rows(series.time[empty:], MOST_TIMES)],
+        planes_of(series),
+    )
+    planes = {
+        (r, a + b): series.one(f"{field}/{a}{b}", row)
+        for r, row in enumerate(rows)
+        for a, b, _ in shown
+    }
+    axis_of = {
+        name: PlaneAxis.of(series.coordinates[name])
+        for name in {a for plane in shown for a in plane[:2]}
+    }
     extent = {name: axis.high - axis.low for name, axis in axis_of.items()}
     alone = len(shown) == 1
     # A single plane is shown in rows of two times.
@@ -98,7 +132,12 @@ def slices(series: SeriesReader, field: str, labels: Labels = PLAIN, *, projecte
     each = [[planes[row, a + b] for a, b, _ in shown] for row in range(len(rows))]
     # The waves of early times would be invisible on the scale of the halos of late times.
     peaks = [max(float(np.nanmax(plane)) for plane in own) for own in each]
-    apart = is_density(field) and not alone and len(rows) > 1 and (labels.comoving or max(peaks) > _FAR * min(peaks))
+    apart = (
+        is_density(field)
+        and not alone
+        and len(rows) > 1
+        and (labels.comoving or max(peaks) > _FAR * min(peaks))
+    )
     scales = [scale_of(field, own, logarithmic=True) for own in each] if apart else []
     scale = scales[-1] if apart else scale_of(field, list(planes.values()))
     image: AxesImage | None = None
@@ -107,32 +146,56 @@ def slices(series: SeriesReader, field: str, labels: Labels = PLAIN, *, projecte
         if row >= len(rows):
             axes.remove()
             continue
-        image = plane_image(axes, planes[row, a + b], (axis_of[a], axis_of[b]), scales[row] if apart else scale)
+        image = plane_image(
+            axes, planes[row, a + b], (axis_of[a], axis_of[b]), scales[row] if apart else scale
+        )
         if apart and column == len(shown) - 1:
             place = axes.get_position()
             _colour_bar(result, image, "", scales[row].extend, (place.y0, place.y1))
         if f"{field}/place_{cut}" in series:
             place = position(float(series.one(f"{field}/place_{cut}", rows[row])))
-            axes.text(0.04, 0.04, f"${cut} = {place}$", transform=axes.transAxes, fontsize=9, bbox=_PAPER)
+            axes.text(
+                0.04, 0.04, f"${cut} = {place}$", transform=axes.transAxes, fontsize=9, bbox=_PAPER
+            )
         for number, (_, places) in enumerate(near(series, a + b, rows[row])):
             axes.scatter(*places, **dots(number))
         last = row + (len(columns) if alone else 1) >= len(rows)
-        _label(axes, (a, b), (axis_of[a], axis_of[b]), (float(widths[column]), float(heights[column])), last=last)
+        _label(
+            axes,
+            (a, b),
+            (axis_of[a], axis_of[b]),
+            (float(widths[column]), float(heights[column])),
+            last=last,
+        )
         if alone:
             axes.set_title(labels.moment(float(series.time[rows[row]])), pad=6)
         elif row == 0:
             axes.set_title(where(series, field, cut, projected=projected), pad=8)
         if column == 0 and not alone:
             axes.text(
-                -0.7 / widths[0], 0.5, labels.moment(series.time[rows[row]]),
-                transform=axes.transAxes, rotation=90, ha="center", va="center", fontsize=12,
-            )  # fmt: skip
+                -0.7 / widths[0],
+                0.5,
+                labels.moment(series.time[rows[row]]),
+                transform=axes.transAxes,
+                rotation=90,
+                ha="center",
+                va="center",
+                fontsize=12,
+            )
     _name_dots(result, [name for name, _ in near(series, shown[0][0] + shown[0][1], rows[-1])])
     assert image is not None
     if apart:
         width, height = result.get_size_inches()
         middle = (1 + (_BOTTOM - _TOP) / height) / 2
-        result.text(1 - 0.1 / width, middle, scale.label(words), rotation=90, ha="center", va="center", fontsize=12)
+        result.text(
+            1 - 0.1 / width,
+            middle,
+            scale.label(words),
+            rotation=90,
+            ha="center",
+            va="center",
+            fontsize=12,
+        )
     else:
         _colour_bar(result, image, scale.label(words), scale.extend)
     return result
@@ -144,16 +207,19 @@ projections = partial(slices, projected=True)
 def _name_dots(result: Figure, names: list[str]) -> None:
     looks = map(dots, range(len(names)))
     mark = {"linestyle": "", "marker": "o", "markersize": 3}
-    handles = [Line2D([], [], color=look["c"], markeredgecolor=look["edgecolors"], **mark) for look in looks]
+    handles = [
+        Line2D([], [], color=look["c"], markeredgecolor=look["edgecolors"], **mark)
+        for look in looks
+    ]
     if handles:
         close = {"handletextpad": 0.1, "borderaxespad": 0.2}
         result.legend(handles, names, loc="upper right", frameon=False, fontsize=9, **close)
 
 
 def interpolation(shape: tuple[int, ...], *, smooth: bool) -> str:
-    """The interpolation of an image. Fields are band-limited, that is, smooth between points; they are not
-    interpolated if the pixels limit the resolution, or if values jump from one end of the scale to the other (not
-    `smooth`)."""
+    """The interpolation of an image. Fields are band-limited, that is, smooth between points; they
+    are not interpolated if the pixels limit the resolution, or if values jump from one end of the
+    scale to the other (not `smooth`)."""
     if not smooth:
         return "nearest"
     return "bicubic" if min(shape) < _SHOWN else "antialiased"
@@ -162,8 +228,8 @@ def interpolation(shape: tuple[int, ...], *, smooth: bool) -> str:
 def _panels(
     extent: dict[str, float], planes: tuple[Plane, ...], rows: int, gap: float
 ) -> tuple[Figure, np.ndarray, np.ndarray, np.ndarray]:
-    """A figure with axes (row, plane) that have one scale, so that boxes keep their proportions, and the widths and
-    heights of the planes in inches; `gap` inches lie between rows."""
+    """A figure with axes (row, plane) that have one scale, so that boxes keep their proportions,
+    and the widths and heights of the planes in inches; `gap` inches lie between rows."""
     across, up = (np.array([extent[plane[i]] for plane in planes]) for i in (0, 1))
     room = style.WIDTH - _LEFT - _RIGHT - (len(planes) - 1) * _GAP_X
     scale = room / across.sum()
@@ -175,7 +241,11 @@ def _panels(
     height = _TOP + rows * heights.max() + (rows - 1) * gap + _BOTTOM
     result = style.figure(width, height)
     result.subplots_adjust(_LEFT / width, _BOTTOM / height, 1 - _RIGHT / width, 1 - _TOP / height)
-    spaces = {"wspace": _GAP_X / widths.mean(), "hspace": gap / heights.max(), "width_ratios": widths}
+    spaces = {
+        "wspace": _GAP_X / widths.mean(),
+        "hspace": gap / heights.max(),
+        "width_ratios": widths,
+    }
     grid = result.subplots(rows, len(planes), squeeze=False, gridspec_kw=spaces)
     for (_, column), axes in np.ndenumerate(grid):  # lower planes begin at the top of their row
         place = axes.get_position()
@@ -185,18 +255,27 @@ def _panels(
 
 
 def repeated(plane: np.ndarray, scale: Scale) -> np.ndarray:
-    """The values (b + 1, a + 1) to draw for a periodic plane (a, b), whose first row and column follow the last."""
+    """The values (b + 1, a + 1) to draw for a periodic plane (a, b), whose first row and column
+    follow the last."""
     return scale.shown(np.pad(plane, (0, 1), mode="wrap")).T
 
 
-def plane_image(axes: Axes, plane: np.ndarray, along: tuple["PlaneAxis", "PlaneAxis"], scale: Scale) -> AxesImage:
-    """Draw a periodic plane (a, b) on axes of the same proportions, with each pixel centred on its grid point."""
+def plane_image(
+    axes: Axes, plane: np.ndarray, along: tuple["PlaneAxis", "PlaneAxis"], scale: Scale
+) -> AxesImage:
+    """Draw a periodic plane (a, b) on axes of the same proportions, with each pixel centred on its
+    grid point."""
     first, second = along
     image = axes.imshow(
-        repeated(plane, scale), origin="lower", extent=(*first.cells, *second.cells), aspect="auto",
-        vmin=scale.low, vmax=scale.high, cmap=scale.colours,
+        repeated(plane, scale),
+        origin="lower",
+        extent=(*first.cells, *second.cells),
+        aspect="auto",
+        vmin=scale.low,
+        vmax=scale.high,
+        cmap=scale.colours,
         interpolation=interpolation(plane.shape, smooth=scale.smooth),
-    )  # fmt: skip
+    )
     axes.grid(False)
     axes.set_xlim(first.low, first.high)
     axes.set_ylim(second.low, second.high)
@@ -205,15 +284,21 @@ def plane_image(axes: Axes, plane: np.ndarray, along: tuple["PlaneAxis", "PlaneA
 
 
 def _label(
-    axes: Axes, names: tuple[str, str], along: tuple["PlaneAxis", "PlaneAxis"], inches: tuple[float, float],
-    *, last: bool,
-) -> None:  # fmt: skip
+    axes: Axes,
+    names: tuple[str, str],
+    along: tuple["PlaneAxis", "PlaneAxis"],
+    inches: tuple[float, float],
+    *,
+    last: bool,
+) -> None:
     lengths(axes.xaxis, along[0].low, along[0].high, _intervals(inches[0], 0.5))
     intervals = _intervals(inches[1], 0.24)
     lengths(axes.yaxis, along[1].low, along[1].high, intervals)
     axes.tick_params(labelbottom=last)
     axes.set_ylabel(f"${names[1]}$", labelpad=8, rotation=0, va="center")
-    if intervals < 2:  # the label stands between the ticks at the ends, whose labels may be as wide as the gap
+    if (
+        intervals < 2
+    ):  # the label stands between the ticks at the ends, whose labels may be as wide as the gap
         axes.yaxis.set_label_coords(-0.12 / inches[0], 0.5)
     if last:
         axes.set_xlabel(f"${names[0]}$", labelpad=2)
@@ -225,25 +310,46 @@ def _intervals(inches: float, each: float) -> int:
 
 
 def _colour_bar(
-    result: Figure, image: AxesImage, label: str, extend: str, beside: tuple[float, float] | None = None
+    result: Figure,
+    image: AxesImage,
+    label: str,
+    extend: str,
+    beside: tuple[float, float] | None = None,
 ) -> None:
-    """A bar at the right of the planes, or of those between two heights, fractions of the figure's."""
+    """A bar at the right of the planes, or of those between two heights, fractions of the
+    figure's."""
     width, height = result.get_size_inches()
-    low, high = (_BOTTOM, height - _TOP) if beside is None else (height * beside[0], height * beside[1])
+    low, high = (
+        (_BOTTOM, height - _TOP) if beside is None else (height * beside[0], height * beside[1])
+    )
     tall = min(high - low, 2.6)
-    place = (width - _RIGHT + 0.14) / width, ((low + high) / 2 - tall / 2) / height, 0.11 / width, tall / height
+    place = (
+        (width - _RIGHT + 0.14) / width,
+        ((low + high) / 2 - tall / 2) / height,
+        0.11 / width,
+        tall / height,
+    )
     bar_beside(result, image, place, label, extend, max(1, min(5, int(tall / 0.32))))
 
 
 def bar_beside(
-    result: Figure, image: AxesImage, place: tuple[float, float, float, float], label: str, extend: str,
+    result: Figure,
+    image: AxesImage,
+    place: tuple[float, float, float, float],
+    label: str,
+    extend: str,
     room: int,
-) -> None:  # fmt: skip
-    """A colour bar at `place` with at most `room` intervals between short numbers, and a label beside them."""
+) -> None:
+    """A colour bar at `place` with at most `room` intervals between short numbers, and a label
+    beside them."""
     axes = result.add_axes(place)
-    bar = result.colorbar(image, cax=axes, extend=extend, ticks=MaxNLocator(room, steps=[1, 2, 5, 10]))
+    bar = result.colorbar(
+        image, cax=axes, extend=extend, ticks=MaxNLocator(room, steps=[1, 2, 5, 10])
+    )
     bar.set_label(label, labelpad=4)
-    axes.yaxis.get_offset_text().set(x=0, ha="left")  # the power of ten is above the bar, not over the plane
+    axes.yaxis.get_offset_text().set(
+        x=0, ha="left"
+    )  # the power of ten is above the bar, not over the plane
     bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue] - a Spine, typed as a method
     axes.tick_params(direction="out", length=2.5, width=0.6)
     axes.grid(False)
@@ -251,7 +357,8 @@ def bar_beside(
 
 @dataclass(frozen=True)
 class PlaneAxis:
-    """A uniform periodic axis: the box from `low` to `high`; `cells` are the ends of the pixels of `repeated`."""
+    """A uniform periodic axis: the box from `low` to `high`; `cells` are the ends of the pixels of
+    `repeated`."""
 
     low: float
     high: float

@@ -1,6 +1,8 @@
-"""`simulator sweep plot`: draws quantities against a parameter, and series and spectra of all runs of a sweep.
+"""`simulator sweep plot`: draws quantities against a parameter, and series and spectra of all runs
+of a sweep.
 
-A run is a mark or a curve, whose colour encodes one parameter and whose line style encodes another."""
+A run is a mark or a curve, whose colour encodes one parameter and whose line style encodes
+another."""
 
 import math
 import re
@@ -58,27 +60,38 @@ class Parameter:
 
     @property
     def distinct(self) -> list[Any]:
-        """The different values: numbers in rising order, others in the order of their occurrence."""
+        """The different values: numbers in rising order, others in the order of their
+        occurrence."""
         found = list({_text(value): value for value in self.values}.values())
         return sorted(found) if self.numeric else found
 
     @property
     def positions(self) -> np.ndarray:
-        """The coordinate of each run along an axis: its value, or for text the index from `place`."""
-        return np.array(self.values if self.numeric else [self.place(v) for v in self.values], float)
+        """The coordinate of each run along an axis: its value, or for text the index from
+        `place`."""
+        return np.array(
+            self.values if self.numeric else [self.place(v) for v in self.values], float
+        )
 
     def place(self, value: Any) -> int:
         return [_text(v) for v in self.distinct].index(_text(value))
 
 
-def plot_sweep(sweep: Sweep, *, x: str | None = None, y: Sequence[str] = (), hue: str | None = None) -> list[Path]:
-    """Draws `y` against `x`, and overlays of the series and the latest spectra of all runs; returns the files.
+def plot_sweep(
+    sweep: Sweep, *, x: str | None = None, y: Sequence[str] = (), hue: str | None = None
+) -> list[Path]:
+    """Draws `y` against `x`, and overlays of the series and the latest spectra of all runs; returns
+    the files.
 
-    `x` and `hue` are keys that the sweep sets (by default the first numeric key, and the next one), `y` are
-    expressions as in `collect` (by default those of the file). UserError if nothing has been written yet."""
+    `x` and `hue` are keys that the sweep sets (by default the first numeric key, and the next one),
+    `y` are expressions as in `collect` (by default those of the file). UserError if nothing has
+    been written yet."""
     quantities = [_expression(sweep, text, "--y") for text in y] or list(sweep.collected)
     if x is not None and x not in sweep.swept and collect.reduction_of(x.partition(".")[0]):
-        at, by = _expression(sweep, x, "--x"), _parameter(sweep, hue, "--hue") if hue else _first(sweep)
+        at, by = (
+            _expression(sweep, x, "--x"),
+            _parameter(sweep, hue, "--hue") if hue else _first(sweep),
+        )
         return _drawn(sweep, _against(sweep, at, by, quantities))
     across = _parameter(sweep, x, "--x") if x else _first(sweep)
     # By default, line styles show a key only if it has few values.
@@ -90,10 +103,14 @@ def plot_sweep(sweep: Sweep, *, x: str | None = None, y: Sequence[str] = (), hue
     looks = coded(across, by)
     looks = replace(looks, runs=[looks.runs[i] for i in there])
     runs = [open_run(sweep.runs[i].folder) for i in there]
-    files = _drawn(sweep, chain(_against(sweep, across, by, quantities), overlays(runs, looks=looks)))
+    files = _drawn(
+        sweep, chain(_against(sweep, across, by, quantities), overlays(runs, looks=looks))
+    )
     if files:
         return files
-    raise UserError(f"{sweep.folder}: no run has written anything yet; simulator sweep run {sweep.file} runs them")
+    raise UserError(
+        f"{sweep.folder}: no run has written anything yet; simulator sweep run {sweep.file} runs them"
+    )
 
 
 def _drawn(sweep: Sweep, pictures: Pictures) -> list[Path]:
@@ -124,16 +141,24 @@ def _expression(sweep: Sweep, text: str, option: str) -> collect.Expression:
 
 
 def _against(
-    sweep: Sweep, x: Parameter | collect.Expression, hue: Parameter | None, expressions: Sequence[collect.Expression]
+    sweep: Sweep,
+    x: Parameter | collect.Expression,
+    hue: Parameter | None,
+    expressions: Sequence[collect.Expression],
 ) -> Pictures:
-    """Pictures of quantities against a parameter, or against another quantity with error bars of means."""
+    """Pictures of quantities against a parameter, or against another quantity with error bars of
+    means."""
     across = () if isinstance(x, Parameter) else (x,)
     wanted = [e for y in (*across, *expressions) for e in (y, None if not across else y.error) if e]
     statuses = sweep.statuses()
-    found = [collected(run, wanted, status) for run, status in zip(sweep.runs, statuses, strict=True)]
+    found = [
+        collected(run, wanted, status) for run, status in zip(sweep.runs, statuses, strict=True)
+    ]
 
     def quantity_of(e: collect.Expression) -> RunQuantity:
-        error = [values[e.error.text] for values in found] if across and e.error is not None else None
+        error = (
+            [values[e.error.text] for values in found] if across and e.error is not None else None
+        )
         return RunQuantity(e.text, [values[e.text] for values in found], error)
 
     name = x.key if isinstance(x, Parameter) else x.text
@@ -169,10 +194,14 @@ class RunQuantity:
 
 
 def against(
-    x: Parameter | RunQuantity, y: RunQuantity, hue: Parameter | None = None, *, joined: bool = False
+    x: Parameter | RunQuantity,
+    y: RunQuantity,
+    hue: Parameter | None = None,
+    *,
+    joined: bool = False,
 ) -> Figure:
-    """A quantity of every run against a parameter or another quantity, with error bars of means and a colour for each
-    value of `hue`, without values that are nan.
+    """A quantity of every run against a parameter or another quantity, with error bars of means and
+    a colour for each value of `hue`, without values that are nan.
 
     `joined`: points of one colour form a curve, because the runs differ in no other parameter."""
     result, (axes,) = panels(x.label, y.label, height=4.0, right=0.97)
@@ -182,21 +211,30 @@ def against(
     bars = [None if isinstance(each, Parameter) else each.errors for each in (x, y)]
     groups = [(None, there)]
     if hue is not None:
-        groups = [(v, there & np.array([_text(v) == _text(h) for h in hue.values])) for v in hue.distinct]
+        groups = [
+            (v, there & np.array([_text(v) == _text(h) for h in hue.values])) for v in hue.distinct
+        ]
     shades = _shades(hue) if hue is not None else lambda value: COLOURS[0]
     for number, (value, mask) in enumerate(groups):
         rows = np.flatnonzero(mask)[np.argsort(across[mask], kind="stable")]
         # Coinciding curves remain visible: a wide pale line below, hollow marks around.
         errors = [None if b is None else np.nan_to_num(np.asarray(b)[rows]) for b in bars]
         axes.errorbar(
-            across[rows], up[rows], yerr=errors[1], xerr=errors[0], elinewidth=1.0, capsize=2.5,
-            color=shades(value), zorder=3 + 0.1 * number,
+            across[rows],
+            up[rows],
+            yerr=errors[1],
+            xerr=errors[0],
+            elinewidth=1.0,
+            capsize=2.5,
+            color=shades(value),
+            zorder=3 + 0.1 * number,
             linestyle=LINES[number % len(LINES)] if joined and not words else "",
             linewidth=2.6 if number == 0 < len(groups) - 1 else 1.5,
-            marker=MARKS[number % len(MARKS)], markersize=5 if number % 2 == 0 else 8.5,
+            marker=MARKS[number % len(MARKS)],
+            markersize=5 if number % 2 == 0 else 8.5,
             markerfacecolor=shades(value) if number % 2 == 0 else "none",
             label=None if value is None or not len(rows) else _text(value),
-        )  # fmt: skip
+        )
     if not there.any():
         note(axes, "no run has finished yet")
     elif isinstance(x, Parameter):
@@ -224,7 +262,8 @@ def coded(colour: Parameter, line: Parameter | None) -> Looks:
 
 
 def _line(number: int) -> dict[str, Any]:
-    """A line style; the first one is wide and pale, so that it is visible below a coinciding curve."""
+    """A line style; the first one is wide and pale, so that it is visible below a coinciding
+    curve."""
     wide = {"linewidth": 1.3, "alpha": 1.0} if number else {"linewidth": 2.2, "alpha": 0.45}
     return {"linestyle": LINES[number % len(LINES)], **wide}
 
@@ -243,12 +282,15 @@ def reduced(expression: str) -> str:
         words = f"{of} {quantity(column)}"
     if reduction == "integral":
         words = f"{quantity(column)} integrated over time"
-    bounds = conditions.rstrip("]").replace("time", "t").replace("<=", r"\leq ").replace(">=", r"\geq ")
+    bounds = (
+        conditions.rstrip("]").replace("time", "t").replace("<=", r"\leq ").replace(">=", r"\geq ")
+    )
     return f"{words}, ${bounds.replace('==', '=')}$" if bounds else words
 
 
 def _formula(expression: str) -> str:
-    """An expression of columns as mathematical text, with symbols for the columns that have a common one."""
+    """An expression of columns as mathematical text, with symbols for the columns that have a
+    common one."""
 
     def symbol(name: re.Match[str]) -> str:
         words = name[0].replace("_", r"\ ")
@@ -259,7 +301,8 @@ def _formula(expression: str) -> str:
 
 
 def _shades(parameter: Parameter) -> Callable[[Any], Any]:
-    """A function from a value to its colour: from a colour map for numbers, else from a few distinct colours."""
+    """A function from a value to its colour: from a colour map for numbers, else from a few
+    distinct colours."""
     distinct = parameter.distinct
     if not parameter.numeric or len(distinct) <= 2:
         return lambda value: COLOURS[parameter.place(value) % len(COLOURS)]
@@ -277,27 +320,43 @@ def _mappable(parameter: Parameter) -> ScalarMappable:
 
 
 def _legends(colour: Parameter, line: Parameter | None, result: Figure, axes: Axes) -> None:
-    """Adds the legends of the drawn curves beside the axes, because curves may pass through any corner."""
+    """Adds the legends of the drawn curves beside the axes, because curves may pass through any
+    corner."""
     shades = _shades(colour)
     drawn = [each for each in axes.lines if np.isfinite(each.get_ydata()).any()]
     colours = {to_rgba(each.get_color()) for each in drawn}
     styles = {each.get_linestyle() for each in drawn}
     if not drawn:
         return
-    beside: Any = {"loc": "upper left", "labelspacing": 0.35, "alignment": "left", "handlelength": 1.8}
+    beside: Any = {
+        "loc": "upper left",
+        "labelspacing": 0.35,
+        "alignment": "left",
+        "handlelength": 1.8,
+    }
     top = 0.3
     if len(colour.distinct) <= _MOST_NAMED:
         told = [(shades(value), _text(value)) for value in colour.distinct]
-        handles = [Line2D([], [], color=shade, label=text) for shade, text in told if to_rgba(shade) in colours]
-        axes.add_artist(axes.legend(handles=handles, title=colour.label, bbox_to_anchor=(1.01, 1.0), **beside))
+        handles = [
+            Line2D([], [], color=shade, label=text)
+            for shade, text in told
+            if to_rgba(shade) in colours
+        ]
+        axes.add_artist(
+            axes.legend(handles=handles, title=colour.label, bbox_to_anchor=(1.01, 1.0), **beside)
+        )
         top = 1.0 - (len(handles) + 1.6) * 0.068
     else:
         place = result.add_axes((0.79, 0.45, 0.02, 0.5))
         result.colorbar(_mappable(colour), cax=place, label=colour.label)
         place.grid(False)
     if line is not None:
-        shown = [(i, value) for i, value in enumerate(line.distinct) if _line(i)["linestyle"] in styles]
-        handles = [Line2D([], [], color="#444444", label=_text(value), **_line(i)) for i, value in shown]
+        shown = [
+            (i, value) for i, value in enumerate(line.distinct) if _line(i)["linestyle"] in styles
+        ]
+        handles = [
+            Line2D([], [], color="#444444", label=_text(value), **_line(i)) for i, value in shown
+        ]
         axes.legend(handles=handles, title=line.label, bbox_to_anchor=(1.01, top), **beside)
 
 

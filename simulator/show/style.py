@@ -1,4 +1,5 @@
-"""The style of figures: names of quantities with their units, colour scales, ticks, and small PNG files."""
+"""The style of figures: names of quantities with their units, colour scales, ticks, and small PNG
+files."""
 
 import io
 import math
@@ -29,11 +30,15 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 _FOLDER = Path(__file__).parent
 WORDS = yaml.safe_load((_FOLDER / "labels.yaml").read_text())
-SYMBOLS: Mapping[str, str] = WORDS["symbols"]  # Symbols of columns in formulas, as mathematical text.
+SYMBOLS: Mapping[str, str] = WORDS[
+    "symbols"
+]  # Symbols of columns in formulas, as mathematical text.
 
 
 def _style(name: str) -> dict[str, Any]:
-    return {**matplotlib.rc_params_from_file(_FOLDER / f"{name}.mplstyle", use_default_template=False)}
+    return {
+        **matplotlib.rc_params_from_file(_FOLDER / f"{name}.mplstyle", use_default_template=False)
+    }
 
 
 RC: Any = {**_style("screen"), "axes.prop_cycle": cycler(color=COLOURS)}
@@ -57,19 +62,25 @@ def spectrum_of(name: str) -> str:
 
 
 def draw(build: Callable[[], Figure], path: Path, style: str = "screen") -> Path:
-    """Build a figure in a style and write it to `path` atomically; returns `path`. The suffix is the format: .png, or
-    .pdf and .svg, in which text stays text."""
+    """Build a figure in a style and write it to `path` atomically; returns `path`. The suffix is
+    the format: .png, or .pdf and .svg, in which text stays text."""
     data = io.BytesIO()
     with matplotlib.rc_context(RC | STYLES[style]):
         built = build()
         if path.suffix == ".png":
             picture, shown = rendered(built), [i for axes in built.axes for i in axes.images]
-            if not any(np.asarray(image.get_array()).ndim == 3 for image in shown):  # these keep all their colours
+            if not any(
+                np.asarray(image.get_array()).ndim == 3 for image in shown
+            ):  # these keep all their colours
                 picture = fewer_colours(picture, colour_map(built))
             picture.save(data, "png", optimize=True, dpi=(DPI, DPI))
         else:
-            made: dict[str, Any] = {"CreationDate": None} if path.suffix == ".pdf" else {"Date": None}
-            built.savefig(data, format=path.suffix[1:], metadata=made)  # the same picture gives the same file
+            made: dict[str, Any] = (
+                {"CreationDate": None} if path.suffix == ".pdf" else {"Date": None}
+            )
+            built.savefig(
+                data, format=path.suffix[1:], metadata=made
+            )  # the same picture gives the same file
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, data.getvalue())
     return path
@@ -84,12 +95,14 @@ def rendered(drawn: Figure) -> Image.Image:
 def colour_map(drawn: Figure) -> str | None:
     """The name of the colour map of a figure; None without one, also for images of colours."""
     images = (image for axes in drawn.axes for image in axes.images)
-    return next((image.get_cmap().name for image in images if np.asarray(image.get_array()).ndim == 2), None)
+    return next(
+        (image.get_cmap().name for image in images if np.asarray(image.get_array()).ndim == 2), None
+    )
 
 
 def fewer_colours(picture: Image.Image, colours: str | None) -> Image.Image:
-    """The picture with at most 256 colours, which looks the same with a third of the bytes; most colours are from the
-    colour map `colours`, if given."""
+    """The picture with at most 256 colours, which looks the same with a third of the bytes; most
+    colours are from the colour map `colours`, if given."""
     if colours is None:
         return picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     table = np.concatenate([colormaps[colours](np.linspace(0, 1, 216))[:, :3], _GREYS])
@@ -104,7 +117,8 @@ def figure(width: float, height: float) -> Figure:
 
 
 def sequence_colours(count: int) -> np.ndarray:
-    """Colours (count, 4) for a sequence of curves, from dark to light; a single curve gets the last colour."""
+    """Colours (count, 4) for a sequence of curves, from dark to light; a single curve gets the last
+    colour."""
     return colormaps["viridis"](np.linspace(0.0, 0.88, max(count, 2)))[max(2 - count, 0) :]
 
 
@@ -116,26 +130,35 @@ def evenly(count: int, most: int) -> list[int]:
 
 
 def lengths(axis: Any, low: float, high: float, most: int) -> None:
-    """Sets at most `most` intervals between the ticks of a length: at multiples of pi if the extent is a multiple of
-    pi. With `most` = 0 there is one tick, at the upper end."""
+    """Sets at most `most` intervals between the ticks of a length: at multiples of pi if the extent
+    is a multiple of pi. With `most` = 0 there is one tick, at the upper end."""
     ratio = (high - low) / math.pi
     if most and low == 0 and 0.45 < ratio < 33 and abs(ratio * 4 - round(ratio * 4)) < 1e-6:
         step = next((size for size in (0.25, 0.5, 1, 2, 4, 8, 16) if ratio / size <= most), ratio)
-        axis.set_major_locator(FixedLocator([math.pi * step * n for n in range(math.floor(ratio / step + 1e-6) + 1)]))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"${_multiple_of_pi(value / math.pi)}$"))
+        axis.set_major_locator(
+            FixedLocator([math.pi * step * n for n in range(math.floor(ratio / step + 1e-6) + 1)])
+        )
+        axis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"${_multiple_of_pi(value / math.pi)}$")
+        )
     else:
         ends = most < 2
-        axis.set_major_locator(FixedLocator([low, high][-most - 1 :]) if ends else MaxNLocator(most))
+        axis.set_major_locator(
+            FixedLocator([low, high][-most - 1 :]) if ends else MaxNLocator(most)
+        )
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"${value:.{3 if ends else 4}g}$"))
 
 
 def powers_of_ten(axis: Any) -> None:
-    """Sets few and plain ticks along a logarithmic axis, also at 2 and 5 if the axis spans less than two decades."""
+    """Sets few and plain ticks along a logarithmic axis, also at 2 and 5 if the axis spans less
+    than two decades."""
     low, high = axis.get_view_interval()
     short = high < 60 * low
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if short else (1.0,), numticks=12))
     if short:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"${value:g}$" if value >= 1e-3 else _power(value)))
+        axis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"${value:g}$" if value >= 1e-3 else _power(value))
+        )
     axis.set_minor_formatter(NullFormatter())
 
 
@@ -172,7 +195,8 @@ def _multiple_of_pi(multiple: float) -> str:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of a run, whose resolved configuration has the block `model`; dimensionless runs have no units."""
+    """The labels of a run, whose resolved configuration has the block `model`; dimensionless runs
+    have no units."""
 
     model: Mapping[str, Any]
 
@@ -203,12 +227,14 @@ class Labels:
         return 1.0 if self.background is None else self.background.scale_factor_at(time)
 
     def rows(self, times: Sequence[float] | np.ndarray, most: int) -> list[int]:
-        """At most `most` rows to show, including the first and the last, spread evenly in number; for an expanding
-        run in the logarithm of the scale factor."""
+        """At most `most` rows to show, including the first and the last, spread evenly in number;
+        for an expanding run in the logarithm of the scale factor."""
         if self.background is None or len(times) <= most:
             return evenly(len(times), most)
         logs = np.log([self.scale_factor(float(time)) for time in times])
-        return sorted({int(abs(logs - target).argmin()) for target in np.linspace(logs[0], logs[-1], most)})
+        return sorted(
+            {int(abs(logs - target).argmin()) for target in np.linspace(logs[0], logs[-1], most)}
+        )
 
     def moment(self, time: float) -> str:
         """`t = 0.5`, or `z = 9` for an expanding run until today, then `a = 1.2`."""
@@ -255,9 +281,9 @@ def is_density(field: str) -> bool:
 
 
 def scale_of(field: str, samples: Sequence[np.ndarray], *, logarithmic: bool = False) -> Scale:
-    """The colour scale for all of `samples`: cyclic for phases, symmetric about zero for values of both signs,
-    logarithmic for densities with a large range, or if asked, else starting at zero. A few extreme values are cut
-    off, because the other values would get almost the same colour."""
+    """The colour scale for all of `samples`: cyclic for phases, symmetric about zero for values of
+    both signs, logarithmic for densities with a large range, or if asked, else starting at zero. A
+    few extreme values are cut off, because the other values would get almost the same colour."""
     colours = _MAPS.get(field, "magma")
     if field == "phase":
         return Scale(-math.pi, math.pi, "twilight", smooth=False)
@@ -266,7 +292,11 @@ def scale_of(field: str, samples: Sequence[np.ndarray], *, logarithmic: bool = F
     if not values.any():
         return Scale(0.0, 1.0, colours)
     least, most, positive = float(values.min()), float(values.max()), values[values > 0]
-    if is_density(field) and least >= 0 and (logarithmic or most > _WIDE * float(np.quantile(positive, 0.01))):
+    if (
+        is_density(field)
+        and least >= 0
+        and (logarithmic or most > _WIDE * float(np.quantile(positive, 0.01)))
+    ):
         bottom = math.log10(float(np.quantile(positive, 0.002)))
         top = math.log10(float(positive.max()))
         low = max(bottom, top - _DECADES)
@@ -282,4 +312,8 @@ def scale_of(field: str, samples: Sequence[np.ndarray], *, logarithmic: bool = F
         middle, half = (most + least) / 2, max((most - least) / 2, 1e-12 * most)
         return Scale(middle - half, middle + half, colours)
     nearly = float(np.quantile(values, 0.999))
-    return Scale(0.0, nearly, colours, "max") if most > 1.25 * nearly > 0 else Scale(0.0, most, colours)
+    return (
+        Scale(0.0, nearly, colours, "max")
+        if most > 1.25 * nearly > 0
+        else Scale(0.0, most, colours)
+    )

@@ -1,5 +1,5 @@
-"""The programs of a run: compiled before its first step, several at a time, and the memory that they need, as the
-compiler states it before anything is allocated."""
+"""The programs of a run: compiled before its first step, several at a time, and the memory that
+they need, as the compiler states it before anything is allocated."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -27,9 +27,10 @@ class Compilable(NamedTuple):
 
 
 class Compiling:
-    """Compiles programs in the background, several at a time if `together`: processes that share devices must compile
-    in one order, because a GPU's compiler exchanges its measurements of kernels. A function that is not under
-    `jax.jit` is not compiled: in a batch of runs such functions call programs that the runs share."""
+    """Compiles programs in the background, several at a time if `together`: processes that share
+    devices must compile in one order, because a GPU's compiler exchanges its measurements of
+    kernels. A function that is not under `jax.jit` is not compiled: in a batch of runs such
+    functions call programs that the runs share."""
 
     def __init__(self, *, together: bool):
         workers = min(MOST, usable_cores()) if together else 1
@@ -38,18 +39,23 @@ class Compiling:
 
     def begin(self, programs: Mapping[str, Compilable]) -> None:
         """Trace the programs that were not begun, by name, and start to compile them."""
-        # Tracing holds Python's lock, so threads do not speed it up; the compiler releases the lock.
+        # Tracing holds Python's lock, so threads do not speed it up; the compiler releases the
+        # lock.
         for name, program in programs.items():
             if name not in self._begun and isinstance(program.function, jax.stages.Wrapped):
                 compile = program.function.lower(*program.arguments).compile
                 self._begun[name] = self._pool.submit(compile, None if program.often else QUICK)
 
-    def finish(self, programs: Mapping[str, Compilable], say: Callable[[str], None]) -> dict[str, Callable[..., Any]]:
+    def finish(
+        self, programs: Mapping[str, Compilable], say: Callable[[str], None]
+    ) -> dict[str, Callable[..., Any]]:
         """The compiled programs, by name. `say` gets a line if compilation takes time."""
         self.begin(programs)
         waiting = wait(self._begun.values(), timeout=PATIENCE).not_done
         if waiting:
-            say(f"compiling {', '.join(name for name, future in self._begun.items() if future in waiting)}")
+            say(
+                f"compiling {', '.join(name for name, future in self._begun.items() if future in waiting)}"
+            )
         ready = {name: program.function for name, program in programs.items()}
         ready |= {name: future.result() for name, future in self._begun.items()}
         self.close()
@@ -84,7 +90,11 @@ class Memory:
     @classmethod
     def of(cls, compiled: Any) -> Self:
         analysis = compiled.memory_analysis()
-        resident = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+        resident = (
+            analysis.argument_size_in_bytes
+            + analysis.output_size_in_bytes
+            - analysis.alias_size_in_bytes
+        )
         return cls(resident, analysis.temp_size_in_bytes)
 
 
@@ -107,18 +117,24 @@ def _free_host_bytes(root: Path = Path("/")) -> int | None:
     available: list[int] = []
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = (root / "proc/meminfo").read_text().splitlines()
-        available.append(1024 * int(next(x for x in lines if x.startswith("MemAvailable")).split()[1]))
+        available.append(
+            1024 * int(next(x for x in lines if x.startswith("MemAvailable")).split()[1])
+        )
     for limit, used in _LIMITS:
         with contextlib.suppress(OSError, ValueError):  # "max": no limit
-            available.append(int((root / limit[1:]).read_text()) - int((root / used[1:]).read_text()))
+            available.append(
+                int((root / limit[1:]).read_text()) - int((root / used[1:]).read_text())
+            )
     return min(available, default=None)
 
 
-def shortage(cluster: Any, template: Any, compiled_loop: Callable[[], Any]) -> tuple[float, float, float] | None:
-    """The bytes of a state like `template`, the bytes that its step needs, and the free bytes, on a device whose
-    memory is too small; None if a step fits, or if the free memory is unknown. All processes call this.
-    `compiled_loop` is called only if memory may be short and `AT_LEAST` times the state fits, which every step
-    needs."""
+def shortage(
+    cluster: Any, template: Any, compiled_loop: Callable[[], Any]
+) -> tuple[float, float, float] | None:
+    """The bytes of a state like `template`, the bytes that its step needs, and the free bytes, on a
+    device whose memory is too small; None if a step fits, or if the free memory is unknown. All
+    processes call this. `compiled_loop` is called only if memory may be short and `AT_LEAST` times
+    the state fits, which every step needs."""
     state = bytes_of(template) / len(cluster.devices)
     if ROOM * state <= SMALL:
         return None
@@ -142,5 +158,6 @@ def free_everywhere(cluster: Any) -> int | None:
 
 
 def words(count: float, config: RunConfig, points: int, devices: int) -> float:
-    """Memory in bytes of one device, as the equivalent number of values of the run's precision per grid point."""
+    """Memory in bytes of one device, as the equivalent number of values of the run's precision per
+    grid point."""
     return count / (8 if config.precision == "double" else 4) / (points / devices)

@@ -5,13 +5,14 @@
     gradient = differentiate(simulation, loss, steps=50, dt=0.01)
     value, slopes = gradient({"fields": simulation.state.fields, "model.viscosity": 0.01})
 
-`loss(state)` is any real function of the last state, written with jax.numpy. JAX differentiates the step, every array
-stays sharded, and physical space is visited in blocks as in a run.
+`loss(state)` is any real function of the last state, written with jax.numpy. JAX differentiates the
+step, every array stays sharded, and physical space is visited in blocks as in a run.
 
-A step's reverse needs the state that it began with and the tendencies of its stages. The forward pass keeps all of
-them, or all states, as `HELD` allows. If the states take more, or if `kept` is given, it keeps `kept` states; the
-reverse computes the states from one of them to the next again, if these are more than `kept` in the same way, and
-then the stages of each step. With `kept` = sqrt(steps) it holds 2 sqrt(steps) states and takes two more runs."""
+A step's reverse needs the state that it began with and the tendencies of its stages. The forward
+pass keeps all of them, or all states, as `HELD` allows. If the states take more, or if `kept` is
+given, it keeps `kept` states; the reverse computes the states from one of them to the next again,
+if these are more than `kept` in the same way, and then the stages of each step. With `kept` =
+sqrt(steps) it holds 2 sqrt(steps) states and takes two more runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -38,7 +39,9 @@ from simulator.spectral.arrays import Number
 Tree = Any
 Tendency = Callable[..., tuple[Tree, Tree]]
 
-HELD = SMALL // 2  # Bytes of a device for the states, or states and rates, of all steps without `kept`.
+HELD = (
+    SMALL // 2
+)  # Bytes of a device for the states, or states and rates, of all steps without `kept`.
 RATES = "rates"  # The name of the tendencies of a step's stages, for `jax.checkpoint`.
 
 
@@ -60,11 +63,17 @@ def holding(tendency: Tendency) -> Tendency:
 
 
 def repeated(
-    step: Callable[[Tree], Tree], state: Tree, count: int, kept: int, shardings: Tree, rates: bool = False
+    step: Callable[[Tree], Tree],
+    state: Tree,
+    count: int,
+    kept: int,
+    shardings: Tree,
+    rates: bool = False,
 ) -> Tree:
-    """The state after `count` steps, which are divided into `kept` parts, and these into parts again: the reverse
-    holds the first state of each part, and repeats one part after the other. With `rates` it also holds the rates of
-    the steps of a part. `shardings` are those of the state's arrays; without them XLA would gather some arrays."""
+    """The state after `count` steps, which are divided into `kept` parts, and these into parts
+    again: the reverse holds the first state of each part, and repeats one part after the other.
+    With `rates` it also holds the rates of the steps of a part. `shardings` are those of the
+    state's arrays; without them XLA would gather some arrays."""
 
     def one(state: Tree, _: None) -> tuple[Tree, None]:
         return lax.with_sharding_constraint(step(state), shardings), None
@@ -82,12 +91,18 @@ def repeated(
     return steps(state, count)
 
 
-def _part(inner: Callable[[Tree, None], tuple[Tree, None]], kept: int, state: Tree, _: None) -> tuple[Tree, None]:
+def _part(
+    inner: Callable[[Tree, None], tuple[Tree, None]], kept: int, state: Tree, _: None
+) -> tuple[Tree, None]:
     return lax.scan(inner, state, None, kept)[0], None
 
 
 FIELDS = "fields"
-VARIED = ("model.", "forcing.", "initial.")  # Blocks of a configuration whose numbers may be variables.
+VARIED = (
+    "model.",
+    "forcing.",
+    "initial.",
+)  # Blocks of a configuration whose numbers may be variables.
 
 Loss = Callable[..., jax.Array]
 
@@ -95,26 +110,34 @@ Loss = Callable[..., jax.Array]
 class Gradient:
     """The value of a loss after a run and its gradient, as a function of the run's variables.
 
-    Variables are a mapping: `fields` are the spectral fields at the beginning, by name; `model.viscosity`,
-    `forcing.amplitude`, `initial.energy` and so on are numbers of the configuration; `model.subgrid.arrays` are the
-    arrays of a python closure, a tree like `simulation.model.varied_arrays["model.subgrid.arrays"]`. Everything else
-    is as in the configuration. `fields` and `initial` exclude each other. For a composite of particles variables are
-    `particles`, the records position, velocity and mass at the beginning by name and in the order of
-    `simulation.state`, or numbers of `initial`, and numbers of the cosmology and of gravity; `dt` may be left out
-    where the configuration has `time.steps`, and no states are kept. In place of the `seed` of a cosmological start a
-    variable may be its random modes, complex coefficients like `simulator.spectral.random.gaussian(layout, seed)[0]`.
+    Variables are a mapping: `fields` are the spectral fields at the beginning, by name;
+    `model.viscosity`, `forcing.amplitude`, `initial.energy` and so on are numbers of the
+    configuration; `model.subgrid.arrays` are the arrays of a python closure, a tree like
+    `simulation.model.varied_arrays["model.subgrid.arrays"]`. Everything else is as in the
+    configuration. `fields` and `initial` exclude each other. For a composite of particles variables
+    are `particles`, the records position, velocity and mass at the beginning by name and in the
+    order of `simulation.state`, or numbers of `initial`, and numbers of the cosmology and of
+    gravity; `dt` may be left out where the configuration has `time.steps`, and no states are kept.
+    In place of the `seed` of a cosmological start a variable may be its random modes, complex
+    coefficients like `simulator.spectral.random.gaussian(layout, seed)[0]`.
 
-    The gradient has the same keys. For complex arrays it is the direction of ascent: fields - rate * gradient lowers
-    the loss. Functions are compiled once for each set of keys."""
+    The gradient has the same keys. For complex arrays it is the direction of ascent: fields - rate
+    * gradient lowers the loss. Functions are compiled once for each set of keys."""
 
     def __init__(
-        self, simulation: Simulation, loss: Loss, *, steps: int | Sequence[int], dt: float | None = None,
+        self,
+        simulation: Simulation,
+        loss: Loss,
+        *,
+        steps: int | Sequence[int],
+        dt: float | None = None,
         kept: int | None = None,
-    ):  # fmt: skip
-        """`steps`: the number of steps, or the rising step numbers after which `loss` gets a state each. `kept`: the
-        number of states that the forward pass keeps. The reverse holds as many again between two of them; with fewer,
-        it computes steps more often. By default it keeps all states, with all tendencies if there is room, in at most
-        half a gigabyte of each device; if the states need more, the square root of the number of steps."""
+    ):
+        """`steps`: the number of steps, or the rising step numbers after which `loss` gets a state
+        each. `kept`: the number of states that the forward pass keeps. The reverse holds as many
+        again between two of them; with fewer, it computes steps more often. By default it keeps all
+        states, with all tendencies if there is room, in at most half a gigabyte of each device; if
+        the states need more, the square root of the number of steps."""
         ends = (steps,) if isinstance(steps, int) else tuple(steps)
         if not ends or ends[0] < 1 or any(b <= a for a, b in pairwise(ends)):
             raise UserError(f"steps: whole numbers from 1 on, rising, are needed, not {steps}")
@@ -140,50 +163,70 @@ class Gradient:
         return self._compiled.lower(self._checked(variables), self.begin(variables), self._room)
 
     def begin(self, variables: Mapping[str, Any]) -> State:
-        """The state from which `states` starts; particles, if numbers of their start vary, are undisturbed in it."""
-        starts = self._simulation.populations and any(key.startswith(particle_adjoint.START) for key in variables)
+        """The state from which `states` starts; particles, if numbers of their start vary, are
+        undisturbed in it."""
+        starts = self._simulation.populations and any(
+            key.startswith(particle_adjoint.START) for key in variables
+        )
         if starts and self._places is None:
             self._places = particle_adjoint.places(self._simulation)
         return self._places if starts and self._places is not None else self._simulation.state
 
     def _with_room(self, program: Any, variables: Mapping[str, Any]) -> Any:
-        """The result of a program, which is compiled anew as long as particles have no room on a device."""
+        """The result of a program, which is compiled anew as long as particles have no room on a
+        device."""
         simulation, given, begin = self._simulation, self._checked(variables), self.begin(variables)
         while True:
             found, needed = program(given, begin, self._room)
             held = {name: max(self._room, begin.particles[name].capacity) for name in needed}
-            name = next((n for n, k in needed.items() if not isinstance(k, Tracer) and int(k) > held[n]), None)
+            name = next(
+                (n for n, k in needed.items() if not isinstance(k, Tracer) and int(k) > held[n]),
+                None,
+            )
             if name is None:
                 return found
             self._room = simulation.populations[name].room(int(needed[name]))
             if simulation.cluster.is_first:
-                simulation.report(f"{name} crowd on a device; buffers grow to {self._room} particles each")
+                simulation.report(
+                    f"{name} crowd on a device; buffers grow to {self._room} particles each"
+                )
 
     def states(self, variables: Mapping[str, Any], begin: State) -> tuple[State, ...]:
-        """The states that `loss` gets. The run starts from `begin` unless a variable defines the start. Pure; so
-        positions are NaN if a device has no room for its particles, which calls of the gradient mend."""
+        """The states that `loss` gets. The run starts from `begin` unless a variable defines the
+        start. Pure; so positions are NaN if a device has no room for its particles, which calls of
+        the gradient mend."""
         if self._simulation.populations:
-            return particle_adjoint.states(self._simulation, variables, begin, self._ends, self._dt, self._room)
+            return particle_adjoint.states(
+                self._simulation, variables, begin, self._ends, self._dt, self._room
+            )
         numbers = {key: value for key, value in variables.items() if key != FIELDS}
         simulation = self._simulation.varied(numbers) if numbers else self._simulation
         state = begin
         if FIELDS in variables:
             state = simulation.begin({**begin.fields, **variables[FIELDS]})
         elif any(key.startswith("initial.") for key in numbers):
-            state = simulation.begin(start.traced_start(simulation.config, simulation.model, simulation.inputs)[0])
-        # The residual of the energy budget influences no step, and its reverse would hold several fields.
+            state = simulation.begin(
+                start.traced_start(simulation.config, simulation.model, simulation.inputs)[0]
+            )
+        # The residual of the energy budget influences no step, and its reverse would hold several
+        # fields.
         state = replace(state, memory={n: v for n, v in state.memory.items() if n != RESIDUAL})
-        step = step_of(simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, holding)
+        step = step_of(
+            simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, holding
+        )
         found, shardings = [], start.shardings(simulation.model, simulation.populations, state)
         for before, end in pairwise((0, *self._ends)):
             count = end - before
             kept, rates = self._held(state, count)
-            state = repeated(lambda s: step(s, cast(float, self._dt)), state, count, kept, shardings, rates)
+            state = repeated(
+                lambda s: step(s, cast(float, self._dt)), state, count, kept, shardings, rates
+            )
             found.append(state)
         return tuple(found)
 
     def _held(self, state: State, count: int) -> tuple[int, bool]:
-        """The number of states that the forward pass keeps in `count` steps, and whether it keeps their rates too."""
+        """The number of states that the forward pass keeps in `count` steps, and whether it keeps
+        their rates too."""
         if self._kept is not None:
             return self._kept, False
         simulation, steps = self._simulation, self._ends[-1]
@@ -192,10 +235,15 @@ class Gradient:
             count = steps = isqrt(count - 1) + 1
         return count, steps * one * (1 + simulation.integrator.order) <= HELD
 
-    def _total(self, variables: Mapping[str, Any], begin: State, room: int) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """The loss, and the largest number of particles on a device. `room` distinguishes programs."""
+    def _total(
+        self, variables: Mapping[str, Any], begin: State, room: int
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """The loss, and the largest number of particles on a device. `room` distinguishes
+        programs."""
         states = self.states(variables, begin)
-        needed = {n: jnp.stack([s.particles[n].needed for s in states]).max() for n in begin.particles}
+        needed = {
+            n: jnp.stack([s.particles[n].needed for s in states]).max() for n in begin.particles
+        }
         return self._loss(*states), needed
 
     @cached_property
@@ -204,10 +252,17 @@ class Gradient:
 
     @cached_property
     def _compiled(self) -> Any:
-        def value_and_gradient(variables: Mapping[str, Any], begin: State, room: int) -> tuple[Any, Any]:
-            (value, needed), slopes = jax.value_and_grad(self._total, has_aux=True)(variables, begin, room)
+        def value_and_gradient(
+            variables: Mapping[str, Any], begin: State, room: int
+        ) -> tuple[Any, Any]:
+            (value, needed), slopes = jax.value_and_grad(self._total, has_aux=True)(
+                variables, begin, room
+            )
             size = sum(abs(s).sum() for s in jax.tree.leaves(slopes))
-            for name, particles in begin.particles.items():  # a device may have no room on the way back, too
+            for (
+                name,
+                particles,
+            ) in begin.particles.items():  # a device may have no room on the way back, too
                 held = max(room, particles.capacity)
                 lost = jnp.isfinite(value) & jnp.isnan(size) & (held < populations[name].count)
                 needed[name] = jnp.where(lost, 2 * held, needed[name])
@@ -224,14 +279,24 @@ class Gradient:
             elif key == FIELDS:
                 if unknown := value.keys() - simulation.model.fields.keys():
                     known = ", ".join(simulation.model.fields)
-                    raise UserError(f"variables: {unknown.pop()!r} is not a field of the model, which has {known}")
+                    raise UserError(
+                        f"variables: {unknown.pop()!r} is not a field of the model, which has {known}"
+                    )
             elif not key.startswith(VARIED):
                 problem = "fields, and numbers of model, forcing and initial, can vary, and model.subgrid.arrays"
                 raise UserError(f"variables: {key!r}; {problem}")
-        if any(key.startswith("initial.") for key in variables) and (given := variables.keys() & trees):
-            raise UserError(f"variables: {given.pop()} and initial exclude each other; both give the start")
-        kind = jnp.float64 if simulation.populations else simulation.dtype  # clocks and spectra are double
-        in_type = partial(jax.tree.map, lambda a: a if jnp.iscomplexobj(a) else jnp.asarray(a, kind))
+        if any(key.startswith("initial.") for key in variables) and (
+            given := variables.keys() & trees
+        ):
+            raise UserError(
+                f"variables: {given.pop()} and initial exclude each other; both give the start"
+            )
+        kind = (
+            jnp.float64 if simulation.populations else simulation.dtype
+        )  # clocks and spectra are double
+        in_type = partial(
+            jax.tree.map, lambda a: a if jnp.iscomplexobj(a) else jnp.asarray(a, kind)
+        )
         return {k: v if k in trees else in_type(v) for k, v in variables.items()}
 
 

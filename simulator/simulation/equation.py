@@ -15,20 +15,25 @@ from simulator.simulation.placement import Placement, check_devices
 
 
 def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Model:
-    """The model that the block `model` describes. Raises UserError, with the place, if it cannot be made."""
+    """The model that the block `model` describes. Raises UserError, with the place, if it cannot be
+    made."""
     kind = MODELS[config.model.kind]
     try:
         model = kind.create(config.model, placement.transform, inputs)
     except UserError as error:
         key, _, message = str(error).partition(": ")
         known = key.partition(".")[0] in type(config.model).model_fields
-        raise config.error(*((f"model.{key}", message) if known else ("model", str(error)))) from error
+        raise config.error(
+            *((f"model.{key}", message) if known else ("model", str(error)))
+        ) from error
     except WrongParameters as wrong:
         raise explain(wrong.error, wrong.settings, wrong.data, config.places) from None
     if placement.grid.planar and not model.planar:
         shape = ", ".join(map(str, config.grid.shape))
         cure = f"[{shape}, 1] makes fields that do not depend on z"
-        raise config.error("grid.shape", f"{config.model.kind} is solved in three dimensions; {cure}")
+        raise config.error(
+            "grid.shape", f"{config.model.kind} is solved in three dimensions; {cure}"
+        )
     if kind.open:
         check_fitting(config, model)
         check_devices(config, "auto", own=model)
@@ -43,7 +48,8 @@ def model_name(config: RunConfig) -> str:
 
 
 def make_forcing(config: RunConfig, model: Model, inputs: Inputs) -> Forcing | None:
-    """The forcing that the block `forcing` describes. Raises UserError if the model cannot be forced."""
+    """The forcing that the block `forcing` describes. Raises UserError if the model cannot be
+    forced."""
     settings = config.forcing
     if settings is None:
         return None
@@ -54,7 +60,8 @@ def make_forcing(config: RunConfig, model: Model, inputs: Inputs) -> Forcing | N
 
 
 def make_swarm(config: RunConfig, model: Model, inputs: Inputs) -> Swarm:
-    """The particles of a configuration. Raises UserError, with the place, if the model cannot carry them."""
+    """The particles of a configuration. Raises UserError, with the place, if the model cannot carry
+    them."""
     if config.particles and ("velocity" not in model.fields or model.split):
         problem = f"move with the velocity of a fluid, which {config.model.kind} does not evolve"
         raise config.error("particles", f"{problem}; navier_stokes, boussinesq and mhd do")

@@ -19,12 +19,14 @@ _MOST_BYTES = 1 << 28
 class Inputs:
     """Opens input files, and keeps copies of them in `RUN/inputs` with their checksums.
 
-    A copy in the folder takes the place of its original, so that a continued run does not change with the original.
-    `archive.states.RunInputs` opens snapshots and checkpoints too."""
+    A copy in the folder takes the place of its original, so that a continued run does not change
+    with the original. `archive.states.RunInputs` opens snapshots and checkpoints too."""
 
     def __init__(self, folder: Path | None = None):
         self._read: dict[str, bytes] = {}
-        self.large: set[Path] = set()  # Files that are too large for a copy; the run keeps their checksums.
+        self.large: set[Path] = (
+            set()
+        )  # Files that are too large for a copy; the run keeps their checksums.
         self._given: dict[tuple[str, str], Any] = {}
         self._folder = folder
         self._kept: dict[str, dict[str, str]] = {}
@@ -43,18 +45,27 @@ class Inputs:
             except OSError as error:
                 raise UserError(f"{source}: cannot be read: {error.strerror}") from None
             if len(content) > _MOST_BYTES:
-                raise UserError(f"{source}: too large for a table or a Python file, of which the run keeps a copy")
+                raise UserError(
+                    f"{source}: too large for a table or a Python file, of which the run keeps a copy"
+                )
             self._read[path] = content
             if path in self._kept and _checksum(self._read[path]) != self._kept[path]["sha256"]:
-                raise UserError(f"{source}: the run's copy of {path} was altered; put it back or use --overwrite")
+                raise UserError(
+                    f"{source}: the run's copy of {path} was altered; put it back or use --overwrite"
+                )
         return self._read[path]
 
-    def function(self, path: str, name: str, what: Literal["function", "class"] = "function") -> Callable[..., Any]:
-        """The function or class `name` of the Python file `path`. Raises UserError if there is none."""
+    def function(
+        self, path: str, name: str, what: Literal["function", "class"] = "function"
+    ) -> Callable[..., Any]:
+        """The function or class `name` of the Python file `path`. Raises UserError if there is
+        none."""
         if (path, name) in self._given:
             return self._given[path, name]
         code = self.read(path)
-        spec = importlib.util.spec_from_loader(f"simulator_input_{Path(path).stem}", loader=None, origin=path)
+        spec = importlib.util.spec_from_loader(
+            f"simulator_input_{Path(path).stem}", loader=None, origin=path
+        )
         assert spec is not None
         module = importlib.util.module_from_spec(spec)
         module.__file__ = path
@@ -64,30 +75,43 @@ class Inputs:
         try:
             exec(compile(code, path, "exec"), module.__dict__)
         except Exception as error:
-            raise UserError(f"{path}{_line(error, path)}: cannot be run: {type(error).__name__}: {error}") from error
+            raise UserError(
+                f"{path}{_line(error, path)}: cannot be run: {type(error).__name__}: {error}"
+            ) from error
         finally:
             sys.path.remove(beside)
         function = getattr(module, name, None)
         if not callable(function):
-            defined = [n for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__]
-            raise UserError(f"{path}: has no {what} {name!r}; it has {', '.join(defined) or 'none'}")
+            defined = [
+                n
+                for n, v in vars(module).items()
+                if getattr(v, "__module__", None) == module.__name__
+            ]
+            raise UserError(
+                f"{path}: has no {what} {name!r}; it has {', '.join(defined) or 'none'}"
+            )
         return function
 
     def give(self, path: str, name: str, definition: Any) -> None:
-        """Registers a function or class of a script or notebook under the file `path` and its name. If the file
-        exists, the run keeps a copy of it."""
+        """Registers a function or class of a script or notebook under the file `path` and its name.
+        If the file exists, the run keeps a copy of it."""
         self._given[path, name] = definition
         if Path(path).is_file():
             self.read(path)
 
     def keep(self, folder: Path, journal: Journal = UNRECORDED) -> None:
-        """Writes copies of all files that were read so far, with an index of paths and checksums."""
+        """Writes copies of all files that were read so far, with an index of paths and
+        checksums."""
         for path, content in self._read.items():
             if path in self._kept:
                 continue
             taken = {entry.get("file") for entry in self._kept.values()}
             checksum = _checksum(content)
-            name = Path(path).name if Path(path).name not in taken else f"{checksum[:8]}_{Path(path).name}"
+            name = (
+                Path(path).name
+                if Path(path).name not in taken
+                else f"{checksum[:8]}_{Path(path).name}"
+            )
             folder.mkdir(parents=True, exist_ok=True)
             replace_file(folder / name, content, journal)
             self._kept[path] = {"file": name, "sha256": checksum}
@@ -95,7 +119,9 @@ class Inputs:
             with path.open("rb") as file:
                 checksum = hashlib.file_digest(file, "sha256").hexdigest()
             if self._kept.get(str(path), {"sha256": checksum})["sha256"] != checksum:
-                raise UserError(f"{path}: has changed since this run began; put it back or use --overwrite")
+                raise UserError(
+                    f"{path}: has changed since this run began; put it back or use --overwrite"
+                )
             self._kept[str(path)] = {"sha256": checksum}
         if self._kept and (self._read or self.large):
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,11 @@
-"""Gradients through particles that are matter, in memory that does not grow with the number of steps.
+"""Gradients through particles that are matter, in memory that does not grow with the number of
+steps.
 
-A run is a course of rounds: velocities change by the forces of all matter, then the particles drift. Each can be
-undone, so that the backward pass holds no states of the forward pass: it takes the rounds back from the last state,
-and the particles carry the slopes of the loss along, to the devices where they were. Li et al., Astrophys. J. Suppl.
-Ser. 270, 36 (2024), the adjoint of pmwd."""
+A run is a course of rounds: velocities change by the forces of all matter, then the particles
+drift. Each can be undone, so that the backward pass holds no states of the forward pass: it takes
+the rounds back from the last state, and the particles carry the slopes of the loss along, to the
+devices where they were. Li et al., Astrophys. J. Suppl. Ser. 270, 36 (2024), the adjoint of
+pmwd."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,17 +31,22 @@ from simulator.simulation import start
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.arrays import Number
 
-PARTICLES, GRAVITY, COSMOLOGY, START = "particles", "model.gravitational_constant", "model.cosmology.", "initial."
-"""The variables that particles take, besides the numbers of their start: their records at the beginning, G, and the
-numbers of the background."""
+PARTICLES, GRAVITY, COSMOLOGY, START = (
+    "particles",
+    "model.gravitational_constant",
+    "model.cosmology.",
+    "initial.",
+)
+"""The variables that particles take, besides the numbers of their start: their records at the
+beginning, G, and the numbers of the background."""
 RECORDS = ("position", "velocity", "mass")
 Sets = dict[str, ParticleSet]
 Records = Mapping[str, Mapping[str, jax.Array]]
 
 
 class Course(NamedTuple):
-    """The numbers of a run in which drift and kick alternate: a drift, and rounds of v <- keep v + kick g(x), a drift
-    and the next round; g is the acceleration by the potential at a = 1."""
+    """The numbers of a run in which drift and kick alternate: a drift, and rounds of v <- keep v +
+    kick g(x), a drift and the next round; g is the acceleration by the potential at a = 1."""
 
     first: Number
     keeps: Float[Array, "round"]
@@ -47,10 +54,14 @@ class Course(NamedTuple):
     drifts: Float[Array, "round"]
 
 
-def course(integrator: Splitting, background: Any, times: Float[Array, "end"], gravity: Number | float) -> Course:
-    """The course of steps from each of `times` to the next. Neighbouring kicks, or drifts, of two steps are joined;
-    `gravity` multiplies all forces."""
-    stages = jax.vmap(lambda t, dt: integrator.stages(background, t, dt))(times[:-1], jnp.diff(times))
+def course(
+    integrator: Splitting, background: Any, times: Float[Array, "end"], gravity: Number | float
+) -> Course:
+    """The course of steps from each of `times` to the next. Neighbouring kicks, or drifts, of two
+    steps are joined; `gravity` multiplies all forces."""
+    stages = jax.vmap(lambda t, dt: integrator.stages(background, t, dt))(
+        times[:-1], jnp.diff(times)
+    )
     a = 1.0 if background is None else background.scale_factor(stages.times)
     pulls, zero = stages.kicks * a * gravity, jnp.zeros(1)
     if integrator.drifts[0] == 0:
@@ -63,21 +74,26 @@ def course(integrator: Splitting, background: Any, times: Float[Array, "end"], g
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def ran(model: Composite, course: Course, records: Records, begin: Sets) -> Sets:
-    """The particles after a course, from their `records` in the buffers of `begin`. If a device's buffer was too
-    small for the particles there, `needed` tells how many came, and positions are NaN; on the way back slopes are."""
+    """The particles after a course, from their `records` in the buffers of `begin`. If a device's
+    buffer was too small for the particles there, `needed` tells how many came, and positions are
+    NaN; on the way back slopes are."""
     return _without(_ran(model, course, records, begin), "start")
 
 
 def _ran(model: Composite, course: Course, records: Records, begin: Sets) -> Sets:
-    """`ran`, with the positions in `begin` as the record `start`, which leads slopes back to their devices."""
-    sets = {n: s.with_records({**records[n], "start": s.records["position"]}) for n, s in begin.items()}
+    """`ran`, with the positions in `begin` as the record `start`, which leads slopes back to their
+    devices."""
+    sets = {
+        n: s.with_records({**records[n], "start": s.records["position"]}) for n, s in begin.items()
+    }
     sets = model.drift(sets, course.first)
 
     def round_(carry: tuple[Sets, dict[str, jax.Array]], row: Any) -> tuple[Any, None]:
         (sets, most), (keep, kick, drift) = carry, row
         pulls = _pulls(model, sets)
         sets = {
-            n: s.with_records({"velocity": keep * s.records["velocity"] + kick * pulls[n]}) for n, s in sets.items()
+            n: s.with_records({"velocity": keep * s.records["velocity"] + kick * pulls[n]})
+            for n, s in sets.items()
         }
         sets = model.drift(sets, drift)
         return (sets, {n: jnp.maximum(most[n], s.needed) for n, s in sets.items()}), None
@@ -86,7 +102,10 @@ def _ran(model: Composite, course: Course, records: Records, begin: Sets) -> Set
     (sets, most), _ = lax.scan(round_, (sets, begun), (course.keeps, course.kicks, course.drifts))
     sets = {n: replace(s, needed=most[n]) for n, s in sets.items()}
     fits = _fits(sets)
-    return {n: s.with_records({"position": jnp.where(fits, s.records["position"], jnp.nan)}) for n, s in sets.items()}
+    return {
+        n: s.with_records({"position": jnp.where(fits, s.records["position"], jnp.nan)})
+        for n, s in sets.items()
+    }
 
 
 def _forward(model: Composite, course: Course, records: Records, begin: Sets) -> tuple[Sets, Any]:
@@ -94,9 +113,12 @@ def _forward(model: Composite, course: Course, records: Records, begin: Sets) ->
     return _without(end, "start"), (course, end, begin)
 
 
-def _reverse(model: Composite, held: tuple[Course, Sets, Sets], slopes: Sets) -> tuple[Course, Records, None]:
-    """The slopes of the loss by the course and by the records. lambda_x and lambda_v, the slopes by positions and
-    velocities, are records `by_position` and `by_velocity` of the particles; for a round, from its end,
+def _reverse(
+    model: Composite, held: tuple[Course, Sets, Sets], slopes: Sets
+) -> tuple[Course, Records, None]:
+    """The slopes of the loss by the course and by the records. lambda_x and lambda_v, the slopes by
+    positions and velocities, are records `by_position` and `by_velocity` of the particles; for a
+    round, from its end,
 
         lambda_v += drift lambda_x,  lambda_x += kick (dg/dx)^T lambda_v,  lambda_v *= keep."""
     course, end, begin = held
@@ -127,7 +149,9 @@ def _reverse(model: Composite, held: tuple[Course, Sets, Sets], slopes: Sets) ->
             s = _added(s, by_position=more[n]["position"], by_mass=more[n]["mass"])
             sets = {
                 **sets,
-                n: s.with_records({"velocity": before[n], "by_velocity": keep * s.records["by_velocity"]}),
+                n: s.with_records(
+                    {"velocity": before[n], "by_velocity": keep * s.records["by_velocity"]}
+                ),
             }
         return sets, (by_keep, by_kick, by_drift, _fits(sets))
 
@@ -136,7 +160,8 @@ def _reverse(model: Composite, held: tuple[Course, Sets, Sets], slopes: Sets) ->
     sets, by_first = undrifted(sets, course.first)
     sets = {n: s.with_records({"position": s.records["start"]}) for n, s in sets.items()}
     sets = model.drift(sets, jnp.zeros(()) * by_first.sum())
-    # Sums over devices stand after the loops: inside, they could be confused with the exchange of particles.
+    # Sums over devices stand after the loops: inside, they could be confused with the exchange of
+    # particles.
     found = {n: _ordered(model.populations[n].domain, s, begin[n]) for n, s in sets.items()}
     slopes_found = Course(by_first.sum(), *(part.sum(-1) for part in by_rows)), found
     fits = fits.all() & _fits(sets)
@@ -191,12 +216,18 @@ def _ordered(domain: Domain, particles: ParticleSet, begin: ParticleSet) -> dict
 def check_model(simulation: Simulation, dt: float | None) -> None:
     """Raises UserError if gradients cannot go through the simulation's particles."""
     if moving := simulation.swarm.populations:
-        raise UserError(f"particles: gradients do not go through particles of a flow ({', '.join(moving)})")
+        raise UserError(
+            f"particles: gradients do not go through particles of a flow ({', '.join(moving)})"
+        )
     model = simulation.model
     if not (isinstance(model, Composite) and model.joins_kicks):
-        raise UserError("particles: gradients go through particles alone, not through particles beside gas or waves")
+        raise UserError(
+            "particles: gradients go through particles alone, not through particles beside gas or waves"
+        )
     if dt is None and simulation.time_step.ends is None:
-        raise UserError("dt: is needed; without it the steps are those of time.steps, which this run has not")
+        raise UserError(
+            "dt: is needed; without it the steps are those of time.steps, which this run has not"
+        )
 
 
 def check_variable(simulation: Simulation, key: str, value: Any) -> None:
@@ -205,23 +236,30 @@ def check_variable(simulation: Simulation, key: str, value: Any) -> None:
     if key == PARTICLES:
         for name, records in value.items():
             if name not in known or not records.keys() <= set(RECORDS):
-                raise UserError(f"variables: particles: {', '.join(known)} have {', '.join(RECORDS)} and no others")
+                raise UserError(
+                    f"variables: particles: {', '.join(known)} have {', '.join(RECORDS)} and no others"
+                )
     elif key != GRAVITY and (not key.startswith((COSMOLOGY, START)) or key == f"{COSMOLOGY}start"):
         takes = f"{PARTICLES}, numbers of initial, {GRAVITY} and the numbers of {COSMOLOGY[:-1]} except start"
         raise UserError(f"variables: {key!r} cannot vary in a run of particles; {takes} can")
     elif key == GRAVITY and not simulation.config.model.gravitational_constant:
-        raise UserError(f"variables: {GRAVITY}: this run has no gravity, which the gradient would multiply")
+        raise UserError(
+            f"variables: {GRAVITY}: this run has no gravity, which the gradient would multiply"
+        )
 
 
 def places(simulation: Simulation) -> State:
-    """The state at the start with the particles at rest on their lattice or glass, from which the start displaces
-    them: a gradient by the start begins with it."""
+    """The state at the start with the particles at rest on their lattice or glass, from which the
+    start displaces them: a gradient by the start begins with it."""
     parts = simulation.model.parts.items()
-    return replace(simulation.state, particles={n: undisturbed(cast(Any, part), 1.0) for n, part in parts})
+    return replace(
+        simulation.state, particles={n: undisturbed(cast(Any, part), 1.0) for n, part in parts}
+    )
 
 
 def _displaced(simulation: Simulation, variables: Mapping[str, Any], places: Sets) -> Sets:
-    """The particles at the start, on the devices of their `places`. Raises UserError if the start cannot vary."""
+    """The particles at the start, on the devices of their `places`. Raises UserError if the start
+    cannot vary."""
     for name, part in simulation.model.parts.items():
         cast(Any, part).places = places[name]
     keys = ", ".join(key for key in variables if key.startswith(START))
@@ -242,15 +280,23 @@ def _wider(particles: ParticleSet, domain: Domain, room: int) -> ParticleSet:
 
 
 def states(
-    simulation: Simulation, variables: Mapping[str, Any], begin: State, ends: Sequence[int], dt: Any, room: int = 0
+    simulation: Simulation,
+    variables: Mapping[str, Any],
+    begin: State,
+    ends: Sequence[int],
+    dt: Any,
+    room: int = 0,
 ) -> tuple[State, ...]:
-    """The states after the numbers `ends` of steps from `begin`, with other values of variables, in buffers of `room`
-    entries at least. Without `dt` the steps end at the scale factors at which those of `time.steps` end, whatever the
-    cosmology. If numbers of the start vary, the particles of `begin` are those of `places`."""
+    """The states after the numbers `ends` of steps from `begin`, with other values of variables, in
+    buffers of `room` entries at least. Without `dt` the steps end at the scale factors at which
+    those of `time.steps` end, whatever the cosmology. If numbers of the start vary, the particles
+    of `begin` are those of `places`."""
     model, integrator = simulation.model, simulation.integrator
     assert isinstance(model, Composite) and isinstance(integrator, Splitting)
     starts = any(key.startswith(START) for key in variables)
-    numbers = {k: v for k, v in variables.items() if k.startswith(COSMOLOGY) or (starts and k != PARTICLES)}
+    numbers = {
+        k: v for k, v in variables.items() if k.startswith(COSMOLOGY) or (starts and k != PARTICLES)
+    }
     varied = simulation.varied(numbers) if numbers else simulation
     background = varied.model.background
     if dt is not None:
@@ -262,12 +308,16 @@ def states(
         if background is not None and background.traced and model.background is not None:
             scales = [model.background.scale_factor_at(float(t)) for t in simulation.time_step.ends]
             times = jnp.stack([jnp.asarray(background.time_of(a)) for a in scales])
-    gravity = variables[GRAVITY] / model.settings.gravitational_constant if GRAVITY in variables else 1.0
+    gravity = (
+        variables[GRAVITY] / model.settings.gravitational_constant if GRAVITY in variables else 1.0
+    )
     given = variables.get(PARTICLES, {})
     found: list[State] = []
     domains = {n: population.domain for n, population in model.populations.items()}
     begun = _displaced(varied, variables, begin.particles) if starts else begin.particles
-    begun = {n: _wider(s.with_records(given.get(n, {})), domains[n], room) for n, s in begun.items()}
+    begun = {
+        n: _wider(s.with_records(given.get(n, {})), domains[n], room) for n, s in begun.items()
+    }
     records = {n: {r: s.records[r] for r in RECORDS} for n, s in begun.items()}
     sets: Any = {n: _wider(s, domains[n], room) for n, s in begin.particles.items()}
     for before, end in pairwise((0, *ends)):

@@ -1,4 +1,5 @@
-"""Distributes a configuration's grid over devices: the possible device counts, the devices, the transform."""
+"""Distributes a configuration's grid over devices: the possible device counts, the devices, the
+transform."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,19 +37,26 @@ def grid_of(config: RunConfig) -> Grid:
 
 
 def request_of(config: RunConfig, own: Model | None = None) -> Request:
-    """What a configuration asks of its transform. `own`: the equation of a user's file, which is not known from the
-    configuration alone."""
+    """What a configuration asks of its transform. `own`: the equation of a user's file, which is
+    not known from the configuration alone."""
     model, fft = own or MODELS[config.model.kind], config.fft
     name = config.model.kind if own is None else type(own).__name__
     return Request(
-        Modes(grid_of(config)), np.dtype(np.float64 if config.precision == "double" else np.float32), fft.backend,
-        fft.decomposition, fft.mesh, fft.kernels, fft.exchange, name if model.split else None,
-    )  # fmt: skip
+        Modes(grid_of(config)),
+        np.dtype(np.float64 if config.precision == "double" else np.float32),
+        fft.backend,
+        fft.decomposition,
+        fft.mesh,
+        fft.kernels,
+        fft.exchange,
+        name if model.split else None,
+    )
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The placement of a run's fields and the choice of transform: decided once, and passed down."""
+    """The placement of a run's fields and the choice of transform: decided once, and passed
+    down."""
 
     config: RunConfig
     cluster: Cluster
@@ -66,10 +74,13 @@ class Placement:
         return self.chosen.candidate.backend == staged.NAME
 
     def with_low_memory(self) -> "Placement":
-        """The same devices with the plan of smallest memory. Raises UserError if the backend has none."""
+        """The same devices with the plan of smallest memory. Raises UserError if the backend has
+        none."""
         candidate = self.chosen.candidate
         if not self.saves_memory:
-            raise self.config.error("run.memory", f"low needs fft.backend: {staged.NAME}, not {candidate.backend}")
+            raise self.config.error(
+                "run.memory", f"low needs fft.backend: {staged.NAME}, not {candidate.backend}"
+            )
         candidates = request_of(self.config).candidates(len(self.cluster.devices) // self.members)
         least = next((c for c in candidates if c.plan == SMALLEST), candidate)
         if self.cluster.platform == "gpu" and len(candidate.mesh) == 2:
@@ -77,8 +88,9 @@ class Placement:
         return replace(self, chosen=self.chosen._replace(candidate=least), low=True)
 
     def transform(self, **kind: bool) -> Transform:
-        """The transform of one kind of field. `real=True, every=False` selects real or complex fields, and all modes
-        or those that dealiasing keeps. All kinds share one arrangement of points."""
+        """The transform of one kind of field. `real=True, every=False` selects real or complex
+        fields, and all modes or those that dealiasing keeps. All kinds share one arrangement of
+        points."""
         config, request = self.config, request_of(self.config)
         return build(
             replace(request.modes, **kind),
@@ -95,14 +107,20 @@ class Placement:
         )
 
 
-def place(config: RunConfig, cluster: Cluster, report: Callable[[str], None] = print, members: int = 1) -> Placement:
-    """The placement of a configuration's run on the devices of `cluster`, or of an ensemble of such runs, whose
-    `members` are laid over equal parts of the devices. All processes call this.
+def place(
+    config: RunConfig, cluster: Cluster, report: Callable[[str], None] = print, members: int = 1
+) -> Placement:
+    """The placement of a configuration's run on the devices of `cluster`, or of an ensemble of such
+    runs, whose `members` are laid over equal parts of the devices. All processes call this.
 
     Raises UserError if grid, devices, backend, plan and kernels are incompatible."""
     check_devices(config, len(cluster.devices), cluster.num_processes, members)
     first = cluster.is_first and config.fft.backend == "auto"
-    earlier = provenance.read(Path(config.output.directory)).get("mesh", {}).get("choice") if first else None
+    earlier = (
+        provenance.read(Path(config.output.directory)).get("mesh", {}).get("choice")
+        if first
+        else None
+    )
     with config.blaming(""):
         chosen = request_of(config).chosen(cluster, members, earlier, report)
     placement = Placement(config, cluster, chosen, members=members)
@@ -110,10 +128,14 @@ def place(config: RunConfig, cluster: Cluster, report: Callable[[str], None] = p
 
 
 def check_devices(
-    config: RunConfig, count: int | Literal["auto"], processes: int = 1, members: int = 1, own: Model | None = None
+    config: RunConfig,
+    count: int | Literal["auto"],
+    processes: int = 1,
+    members: int = 1,
+    own: Model | None = None,
 ) -> None:
-    """Refuses a number of devices over which the layout, the processes or the members cannot be distributed, and
-    exchanges that have no effect or a harmful one. `own` as in `request_of`."""
+    """Refuses a number of devices over which the layout, the processes or the members cannot be
+    distributed, and exchanges that have no effect or a harmful one. `own` as in `request_of`."""
     if members < 1:
         raise UserError(f"members: must be at least 1, not {members}")
     with config.blaming(""):
@@ -121,41 +143,54 @@ def check_devices(
 
 
 def most_devices(config: RunConfig, most: int, processes: int = 1) -> int | None:
-    """The largest number of devices up to `most` over which the layout and this many processes can be distributed;
-    None if there is none."""
+    """The largest number of devices up to `most` over which the layout and this many processes can
+    be distributed; None if there is none."""
     with config.blaming(""):
         return request_of(config).most(most, processes)
 
 
-def connect(config: RunConfig, allocation: Allocation, folder: Path | None = None, members: int = 1) -> Cluster:
-    """Starts JAX with the devices of the configuration and the allocation; refuses impossible numbers first."""
+def connect(
+    config: RunConfig, allocation: Allocation, folder: Path | None = None, members: int = 1
+) -> Cluster:
+    """Starts JAX with the devices of the configuration and the allocation; refuses impossible
+    numbers first."""
     processes = allocation.num_processes
     check_devices(config, config.devices.count, processes, members)
-    each = most_devices(config, max(usable_cores() * processes // members, 1), processes if members == 1 else 1)
+    each = most_devices(
+        config, max(usable_cores() * processes // members, 1), processes if members == 1 else 1
+    )
     return start(
-        allocation, platform=config.devices.platform, count=config.devices.count,
-        limit=None if each is None else members * each, folder=folder, wait=config.run.rendezvous,
-    )  # fmt: skip
+        allocation,
+        platform=config.devices.platform,
+        count=config.devices.count,
+        limit=None if each is None else members * each,
+        folder=folder,
+        wait=config.run.rendezvous,
+    )
 
 
 def division_lines(cluster: Cluster, transform: Any, environ: Mapping[str, str]) -> list[str]:
-    """Processes, devices, grid and transform, line by line; then the part of a field on each device."""
+    """Processes, devices, grid and transform, line by line; then the part of a field on each
+    device."""
     mesh, grid = transform.layout.mesh, transform.grid
     per_process = len(cluster.devices) // cluster.num_processes
     kinds = sorted({device.device_kind for device in cluster.devices})
-    slurm = [f"{name}={value}" for name, value in recorded(environ).items() if name.startswith("SLURM_")]
+    slurm = [
+        f"{name}={value}" for name, value in recorded(environ).items() if name.startswith("SLURM_")
+    ]
     shape = " x ".join(map(str, grid.shape))
     rows = {
         "platform": f"{cluster.platform} ({', '.join(kinds)})",
         "processes": f"{cluster.num_processes} ({cluster.allocation.source})",
         "devices": f"{len(cluster.devices)}, {per_process} per process",
         "mesh": ", ".join(f"{name}: {size}" for name, size in mesh.shape.items()),
-        "grid": f"{shape}, {grid.dealias}, {transform.dtype.name}", "transform": transform.name,
+        "grid": f"{shape}, {grid.dealias}, {transform.dtype.name}",
+        "transform": transform.name,
         "kernels": native.described(transform.kernels, cluster.platform),
         "physical": _shares("xyz", transform.physical),
         "spectral": _shares("".join(transform.layout.order), transform.layout),
         "Slurm": slurm[0] if slurm else "no SLURM_* variables",
-    }  # fmt: skip
+    }
     width = max(map(len, rows))
     lines = [f"{name:{width}}  {text}" for name, text in rows.items()]
     return [*lines, *(" " * (width + 2) + line for line in slurm[1:]), "", *_parts(transform)]
@@ -170,8 +205,8 @@ def _shares(order: str, layout: Any) -> str:
 
 
 def _parts(transform: Any) -> list[str]:
-    """A line for each device: its process, and its parts of a physical and of a spectral field, with the bytes of one
-    component."""
+    """A line for each device: its process, and its parts of a physical and of a spectral field,
+    with the bytes of one component."""
     points = {axis: range(n) for axis, n in zip("xyz", transform.grid.shape, strict=True)}
     spaces = (
         ("", transform.physical, points, transform.dtype.itemsize),
@@ -187,7 +222,9 @@ def _parts(transform: Any) -> list[str]:
             for axis in layout.sharded:
                 place = layout.order.index(axis)
                 first, last = bounds[place][0], min(bounds[place][1], layout.valid[place]) - 1
-                ranges.append(f"{entries[axis][first]}..{entries[axis][last]}" if first <= last else "none")
+                ranges.append(
+                    f"{entries[axis][first]}..{entries[axis][last]}" if first <= last else "none"
+                )
             sizes.append(size(prod(stop - start for start, stop in bounds) * itemsize))
         rows.append([str(number), str(device.process_index), *ranges, *sizes])
     return aligned(rows, range(len(rows[0])))
@@ -221,11 +258,14 @@ def stacked(sharding: NamedSharding) -> NamedSharding:
 
 
 def stack_members(states: Sequence[Tree], shardings: Tree, parts: int) -> Tree:
-    """One tree, whose arrays have a new leading axis, from many trees. `shardings` are those of the arrays of one
-    tree. Raises UserError if the trees cannot be divided equally among the `parts` of the devices."""
+    """One tree, whose arrays have a new leading axis, from many trees. `shardings` are those of the
+    arrays of one tree. Raises UserError if the trees cannot be divided equally among the `parts` of
+    the devices."""
     if not states or len(states) % parts:
         near = max(len(states) // parts, 1) * parts
-        raise UserError(f"{len(states)} members cannot be divided among {parts} parts of the devices; {near} can")
+        raise UserError(
+            f"{len(states)} members cannot be divided among {parts} parts of the devices; {near} can"
+        )
     places, tree = jax.tree.flatten(shardings)
     return _stacking(tuple(places), tree)(tuple(states))
 
@@ -233,7 +273,9 @@ def stack_members(states: Sequence[Tree], shardings: Tree, parts: int) -> Tree:
 @lru_cache(maxsize=32)
 def _stacking(places: tuple[NamedSharding, ...], tree: Any) -> Callable[[tuple[Tree, ...]], Tree]:
     shardings = jax.tree.unflatten(tree, map(stacked, places))
-    return jax.jit(lambda states: jax.tree.map(lambda *a: jnp.stack(a), *states), out_shardings=shardings)
+    return jax.jit(
+        lambda states: jax.tree.map(lambda *a: jnp.stack(a), *states), out_shardings=shardings
+    )
 
 
 def unstack_members(states: Tree, shardings: Tree) -> list[Tree]:
@@ -243,7 +285,9 @@ def unstack_members(states: Tree, shardings: Tree) -> list[Tree]:
 
 
 @lru_cache(maxsize=32)
-def _unstacking(places: tuple[NamedSharding, ...], tree: Any, count: int) -> Callable[[Tree], tuple[Tree, ...]]:
+def _unstacking(
+    places: tuple[NamedSharding, ...], tree: Any, count: int
+) -> Callable[[Tree], tuple[Tree, ...]]:
     def unstacking(states: Tree) -> tuple[Tree, ...]:
         return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(count))
 

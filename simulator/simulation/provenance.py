@@ -1,4 +1,5 @@
-"""`RUN/provenance.json`: versions, commit, host and devices of a run, so that it can be identified and repeated."""
+"""`RUN/provenance.json`: versions, commit, host and devices of a run, so that it can be identified
+and repeated."""
 
 import platform
 import subprocess
@@ -17,22 +18,34 @@ _PACKAGES = ("simulator", "jax", "jaxlib", "jaxdecomp", "numpy", "h5py")
 
 
 def collect(
-    command: Sequence[str], environ: Mapping[str, str], *, devices: Mapping[str, Any], mesh: Mapping[str, Any],
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    devices: Mapping[str, Any],
+    mesh: Mapping[str, Any],
     environment_set: Mapping[str, str],
-) -> dict[str, Any]:  # fmt: skip
-    """Versions, commit, host, devices and environment of this start. `devices` and `mesh` hold plain values.
+) -> dict[str, Any]:
+    """Versions, commit, host, devices and environment of this start. `devices` and `mesh` hold
+    plain values.
 
-    `environment_set`: variables that this program set itself before JAX started. Of the environment only the
-    variables in a list of names are recorded."""
+    `environment_set`: variables that this program set itself before JAX started. Of the environment
+    only the variables in a list of names are recorded."""
     return {
-        "started": datetime.now(UTC).isoformat(timespec="seconds"), "command": list(command),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": list(command),
         "versions": {"python": platform.python_version(), **{p: version_of(p) for p in _PACKAGES}},
         "git": git_state(Path(__file__).parent),
-        "host": {"name": platform.node(), "system": platform.platform(), "processor": processor(),
-                 "interpreter": sys.executable},
-        "devices": dict(devices), "mesh": dict(mesh), "environment": recorded(environ),
+        "host": {
+            "name": platform.node(),
+            "system": platform.platform(),
+            "processor": processor(),
+            "interpreter": sys.executable,
+        },
+        "devices": dict(devices),
+        "mesh": dict(mesh),
+        "environment": recorded(environ),
         "environment_set": dict(environment_set),
-    }  # fmt: skip
+    }
 
 
 def record(folder: Path, now: Mapping[str, Any], journal: Journal = UNRECORDED) -> None:
@@ -48,22 +61,30 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit and changed files of the checkout that `folder` belongs to (`dirty` and `changed` are None if git does
-    not answer in time); None if the package is an installed copy."""
+    """Commit and changed files of the checkout that `folder` belongs to (`dirty` and `changed` are
+    None if git does not answer in time); None if the package is an installed copy."""
 
     def git(*arguments: str) -> str | None:
         try:
             answer = subprocess.run(
-                # Without locks: a run killed here would leave one behind, and nobody could commit any more.
+                # Without locks: a run killed here would leave one behind, and nobody could commit
+                # any more.
                 ["git", "--no-optional-locks", "-C", str(folder), *arguments],
-                capture_output=True, text=True, timeout=10, check=False,
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=False,
+            )
         except (OSError, subprocess.TimeoutExpired):
             return None
         return answer.stdout.rstrip("\n") if answer.returncode == 0 else None
 
-    # A package installed inside another project's checkout (.venv) does not belong to that checkout.
-    if git("ls-files", "--error-unmatch", "__init__.py") is None or (commit := git("rev-parse", "HEAD")) is None:
+    # A package installed inside another project's checkout (.venv) does not belong to that
+    # checkout.
+    if (
+        git("ls-files", "--error-unmatch", "__init__.py") is None
+        or (commit := git("rev-parse", "HEAD")) is None
+    ):
         return None
     status = git("status", "--porcelain", "--untracked-files=no")
     if status is None:  # a slow disk: unknown is not clean
@@ -78,4 +99,6 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""
+    )

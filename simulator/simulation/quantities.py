@@ -1,4 +1,5 @@
-"""Quantities of a state, as functions to be compiled: its diagnostics, and the values of its fields on the grid."""
+"""Quantities of a state, as functions to be compiled: its diagnostics, and the values of its fields
+on the grid."""
 
 from collections.abc import Callable, Mapping
 
@@ -29,7 +30,9 @@ def diagnostics_of(model: Model, forcing: Forcing | None, state: State) -> dict[
     added = jnp.float64(0) if model.budget == "none" else injection(model, fields, time, force)
     residual = {RESIDUAL: state.memory[RESIDUAL]} if RESIDUAL in state.memory else {}
     if model.budget == "row":
-        row, change, balance = model.with_balance(fields, time, None if force is None else force(fields, time))
+        row, change, balance = model.with_balance(
+            fields, time, None if force is None else force(fields, time)
+        )
         residual = {RESIDUAL: imbalance(change, added + balance.production, balance.dissipation)}
     else:
         row = model.diagnostics(model.contents(state), time)
@@ -47,11 +50,16 @@ def check_names(config: RunConfig, model: Model) -> None:
     for name in config.output.snapshots.fields or ():
         if name not in known:
             meant = did_you_mean(name, known)
-            raise config.error("output.snapshots.fields", f"unknown field {name!r}{meant} known: {', '.join(known)}")
+            raise config.error(
+                "output.snapshots.fields",
+                f"unknown field {name!r}{meant} known: {', '.join(known)}",
+            )
     quantities = sampled_names(model)
     for name in config.output.snapshots.sample:
         if name not in quantities:
-            raise config.error("output.snapshots.sample", f"unknown {name!r}; known: {', '.join(quantities)}")
+            raise config.error(
+                "output.snapshots.sample", f"unknown {name!r}; known: {', '.join(quantities)}"
+            )
 
 
 def sampled_names(model: Model) -> tuple[str, ...]:
@@ -70,9 +78,14 @@ def velocity_rate(model: Model, forcing: Forcing | None, state: State) -> Spectr
 def motion(
     model: Model, forcing: Forcing | None, swarm: Swarm, state: State
 ) -> Callable[[str, ParticleSet], tuple[ParticleVectors, ParticleVectors]]:
-    """The function from a name and the particles of this name to their velocity and acceleration."""
+    """The function from a name and the particles of this name to their velocity and
+    acceleration."""
     change = velocity_rate(model, forcing, state) if swarm.kinds else None
-    pull = model.particle_acceleration(model.contents(state), state.time) if model.populations else None
+    pull = (
+        model.particle_acceleration(model.contents(state), state.time)
+        if model.populations
+        else None
+    )
 
     def of(name: str, particles: ParticleSet) -> tuple[jax.Array, jax.Array]:
         if change is not None and name in swarm.kinds:
@@ -85,17 +98,25 @@ def motion(
 
 
 def sampled(
-    model: Model, forcing: Forcing | None, swarm: Swarm, state: State, name: str, names: tuple[str, ...]
+    model: Model,
+    forcing: Forcing | None,
+    swarm: Swarm,
+    state: State,
+    name: str,
+    names: tuple[str, ...],
 ) -> dict[str, jax.Array]:
-    """The fluid's quantities `names` at the particles `name`, as records `fluid_velocity`, ...; a scalar has the
-    shape (entries,)."""
+    """The fluid's quantities `names` at the particles `name`, as records `fluid_velocity`, ...; a
+    scalar has the shape (entries,)."""
     rate = velocity_rate(model, forcing, state) if ACCELERATION in names else None
     values = swarm.fluid(name, state.fields, rate)(names, state.particles[name].records["position"])
-    return {f"fluid_{n}": (v if len(v) > 1 else v[0]).astype(jnp.float64) for n, v in values.items()}
+    return {
+        f"fluid_{n}": (v if len(v) > 1 else v[0]).astype(jnp.float64) for n, v in values.items()
+    }
 
 
 def are_finite(given: Mapping[str, jax.Array | ParticleSet]) -> dict[str, Truth]:
-    """For each field whether it is finite everywhere, for each set of particles whether all are finite."""
+    """For each field whether it is finite everywhere, for each set of particles whether all are
+    finite."""
     return {
         name: population.are_finite(a) if isinstance(a, ParticleSet) else jnp.isfinite(a).all()
         for name, a in given.items()

@@ -26,7 +26,14 @@ from simulator.simulation.advance import TimeStep, Until, advance_of, rate_of, s
 from simulator.simulation.compiling import shortage
 from simulator.simulation.equation import make_forcing, make_model, make_swarm
 from simulator.simulation.inputs import Inputs
-from simulator.simulation.placement import Placement, connect, place, stack_members, together, unstack_members
+from simulator.simulation.placement import (
+    Placement,
+    connect,
+    place,
+    stack_members,
+    together,
+    unstack_members,
+)
 from simulator.simulation.varied import with_values
 from simulator.spectral.arrays import Number, Spectrum, Truth
 
@@ -34,22 +41,28 @@ Report = Callable[[str], None]
 
 
 class Simulation:
-    """A configuration on the available devices; `simulator.Simulation` can also run it, with all output.
+    """A configuration on the available devices; `simulator.Simulation` can also run it, with all
+    output.
 
         simulation = Simulation(load_config("run.yaml", ["time.stop=1"]))
         simulation.state                      # the spectral state, a pytree of sharded jax arrays
         simulation.fields["velocity"]         # values (3, x, y, z) on the grid
         step = jax.jit(simulation.step)       # the pure function (state, dt) -> state
 
-    With `members=M` the devices are divided into M equal parts, on each of which the grid is distributed: see
-    `together`.
+    With `members=M` the devices are divided into M equal parts, on each of which the grid is
+    distributed: see `together`.
 
     Raises UserError if configuration and devices are incompatible."""
 
     def __init__(
-        self, config: RunConfig, *, cluster: Cluster | None = None, inputs: Inputs | None = None,
-        report: Report = print, members: int = 1,
-    ):  # fmt: skip
+        self,
+        config: RunConfig,
+        *,
+        cluster: Cluster | None = None,
+        inputs: Inputs | None = None,
+        report: Report = print,
+        members: int = 1,
+    ):
         self.config, self.report = config, report
         self.cluster = cluster or connect(config, discover(os.environ), members=members)
         self.inputs = inputs or Inputs()
@@ -59,15 +72,18 @@ class Simulation:
         quantities.check_names(config, self.model)
 
     def varied(self, values: Mapping[str, Any]) -> "Simulation":
-        """The same simulation on the same devices, with other values of numbers (`model.viscosity`) or of a closure's
-        arrays (`model.subgrid.arrays`). Numbers are not validated: values may be traced, so that one program serves
-        many values or is differentiated by them.
+        """The same simulation on the same devices, with other values of numbers (`model.viscosity`)
+        or of a closure's arrays (`model.subgrid.arrays`). Numbers are not validated: values may be
+        traced, so that one program serves many values or is differentiated by them.
 
-        Raises UserError for a key that does not exist or is no number of `model`, `forcing`, `initial` or `time`, and
-        for arrays of other names or shapes."""
+        Raises UserError for a key that does not exist or is no number of `model`, `forcing`,
+        `initial` or `time`, and for arrays of other names or shapes."""
         other = Simulation.__new__(Simulation)
         own = self.model.settings if MODELS[self.config.model.kind].open else None
-        other.config, other.report = with_values(self.config, values, own, self.model.varied_arrays), self.report
+        other.config, other.report = (
+            with_values(self.config, values, own, self.model.varied_arrays),
+            self.report,
+        )
         other.cluster, other.inputs = self.cluster, self.inputs
         other._build(self.placement)
         return other
@@ -82,8 +98,14 @@ class Simulation:
         self.placement, self.grid = placement, placement.grid
         self.model: Model = make_model(self.config, placement, self.inputs)
         self.time_step = TimeStep(time.dt, time.cfl, time.max_dt)
-        if time.steps is not None and self.model.background is not None and not self.model.background.traced:
-            ends = self.model.background.ends(self.first_time, time.stop, time.steps, time.spacing or "growth")
+        if (
+            time.steps is not None
+            and self.model.background is not None
+            and not self.model.background.traced
+        ):
+            ends = self.model.background.ends(
+                self.first_time, time.stop, time.steps, time.spacing or "growth"
+            )
             self.time_step = self.time_step._replace(ends=ends)
         self.transform = self.model.transform
         self.dtype = self.transform.dtype
@@ -108,12 +130,16 @@ class Simulation:
     @property
     def fields(self) -> Mapping[str, jax.Array]:
         """Values of the current state's evolved and derived fields on the grid, by name."""
-        return PhysicalFields(self.field_names, self.config.grid.shape, lambda name: self.values(name)(self.state))
+        return PhysicalFields(
+            self.field_names, self.config.grid.shape, lambda name: self.values(name)(self.state)
+        )
 
     def start(self) -> State:
         """The initial condition as a state. Raises UserError if it cannot be built."""
         warn = self.report if self.cluster.is_first else lambda line: None
-        state = jax.jit(self.begin)(start.initial_fields(self.config, self.model, self.inputs, warn))
+        state = jax.jit(self.begin)(
+            start.initial_fields(self.config, self.model, self.inputs, warn)
+        )
         state = start.with_particles(self.config, state, self.swarm)
         self.__dict__.pop("template", None)
         return state
@@ -123,15 +149,19 @@ class Simulation:
 
             simulation.state = simulation.state_from({"velocity": array})
 
-        `values`: arrays (component, x, y, z), (x, y, z) for scalars, without z in two dimensions, in the units of the
-        run; they may be traced or sharded. Fields that are not given are zero. Modes that dealiasing does not keep
-        and the divergence of solenoidal fields are removed. Raises UserError for a wrong name or shape."""
-        state = start.with_particles(self.config, self.begin(start.fields_from(self.model, values)), self.swarm)
+        `values`: arrays (component, x, y, z), (x, y, z) for scalars, without z in two dimensions,
+        in the units of the run; they may be traced or sharded. Fields that are not given are zero.
+        Modes that dealiasing does not keep and the divergence of solenoidal fields are removed.
+        Raises UserError for a wrong name or shape."""
+        state = start.with_particles(
+            self.config, self.begin(start.fields_from(self.model, values)), self.swarm
+        )
         self.__dict__.pop("template", None)
         return self.placed(state)
 
     def begin(self, given: Mapping[str, Any]) -> State:
-        """The state that a run begins with, from its spectral fields and the particles that are matter."""
+        """The state that a run begins with, from its spectral fields and the particles that are
+        matter."""
         return start.begin(given, self.model, self.integrator, self.forcing, self.first_time)
 
     @cached_property
@@ -141,7 +171,8 @@ class Simulation:
 
     @property
     def populations(self) -> Populations:
-        """All particles, by name: particles that are matter of the model, and particles that move with the fluid."""
+        """All particles, by name: particles that are matter of the model, and particles that move
+        with the fluid."""
         return {**self.model.populations, **self.swarm.populations}
 
     def check_start(self) -> None:
@@ -156,7 +187,9 @@ class Simulation:
     @cached_property
     def template(self) -> State:
         """Shapes and types of a state, without computing one."""
-        begin = partial(start.begin, model=self.model, integrator=self.integrator, forcing=self.forcing)
+        begin = partial(
+            start.begin, model=self.model, integrator=self.integrator, forcing=self.forcing
+        )
         state = jax.eval_shape(begin, start.templates(self.model))
         return start.with_particle_templates(state, self.swarm)
 
@@ -164,16 +197,18 @@ class Simulation:
     def placed_template(self) -> State:
         """The template with shardings: the argument of the compiled loop, without its arrays."""
         return jax.tree.map(
-            lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), self.template,
+            lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s),
+            self.template,
             self.shardings(self.template),
-        )  # fmt: skip
+        )
 
     def shardings(self, state: State) -> State:
         """The shardings with which the compiled loop returns the arrays of a state."""
         return start.shardings(self.model, self.populations, state)
 
     def placed(self, state: State) -> State:
-        """The state with the shardings with which the compiled loop returns it, so that the loop compiles once."""
+        """The state with the shardings with which the compiled loop returns it, so that the loop
+        compiles once."""
         return jax.jit(lambda s: s, out_shardings=self.shardings(state))(state)
 
     @cached_property
@@ -198,11 +233,13 @@ class Simulation:
         return jax.jit(lambda state: self.model.spectra(self.model.contents(state)))
 
     def sampled(self, name: str, names: tuple[str, ...]) -> Callable[[State], dict[str, jax.Array]]:
-        """The compiled function from a state to the fluid's quantities `names` at the positions of the particles
-        `name`, as records `fluid_velocity` and so on."""
+        """The compiled function from a state to the fluid's quantities `names` at the positions of
+        the particles `name`, as records `fluid_velocity` and so on."""
         if (name, names) not in self._compiled:
             self._compiled[name, names] = jax.jit(
-                lambda state: quantities.sampled(self.model, self.forcing, self.swarm, state, name, names)
+                lambda state: quantities.sampled(
+                    self.model, self.forcing, self.swarm, state, name, names
+                )
             )
         return self._compiled[name, names]
 
@@ -212,12 +249,14 @@ class Simulation:
         return tuple(self.model.specs())
 
     def values(self, name: str) -> Callable[[State], jax.Array]:
-        """The compiled function from a state to the values of one field, evolved or derived, (..., x, y, z) or, in
-        two dimensions, (..., x, y), zero in padding."""
+        """The compiled function from a state to the values of one field, evolved or derived, (...,
+        x, y, z) or, in two dimensions, (..., x, y), zero in padding."""
         if name not in self.field_names:
             self.model.spec(name)
         if name not in self._compiled:
-            self._compiled[name] = jax.jit(lambda state: self.model.field_values(name, self.model.contents(state)))
+            self._compiled[name] = jax.jit(
+                lambda state: self.model.field_values(name, self.model.contents(state))
+            )
         return self._compiled[name]
 
     @cached_property
@@ -226,10 +265,10 @@ class Simulation:
         return jax.jit(quantities.are_finite)
 
     def together(self, function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
-        """`function` of one member as a compiled function of many: arguments and results have a new leading axis for
-        the members, as `jax.vmap` gives them, laid over the `members` parts of the devices, which divide the number
-        of members. Members on different parts do not communicate, except where a loop asks whether any member is
-        unfinished.
+        """`function` of one member as a compiled function of many: arguments and results have a new
+        leading axis for the members, as `jax.vmap` gives them, laid over the `members` parts of the
+        devices, which divide the number of members. Members on different parts do not communicate,
+        except where a loop asks whether any member is unfinished.
 
             simulation = Simulation(load_config("run.yaml", ["devices.count=4"]), members=2)
             states = simulation.stack([simulation.state] * 6)
@@ -239,8 +278,8 @@ class Simulation:
         return together(function, self.transform.layout.mesh, in_axes)
 
     def stack(self, states: Sequence[State]) -> State:
-        """The states of the members as one, with a leading axis laid over the parts of the devices. Raises UserError
-        if `members` does not divide their number."""
+        """The states of the members as one, with a leading axis laid over the parts of the devices.
+        Raises UserError if `members` does not divide their number."""
         return stack_members(states, self.shardings(states[0]), self.placement.members)
 
     def unstack(self, states: State) -> list[State]:
@@ -249,18 +288,20 @@ class Simulation:
         return unstack_members(states, self.shardings(one))
 
     def grow(self, state: State) -> State:
-        """The state with each particle on the device that owns its place, in larger buffers if the present ones are
-        too small.
+        """The state with each particle on the device that owns its place, in larger buffers if the
+        present ones are too small.
 
-        `template` is then made anew; programs compiled for smaller buffers do not accept the new state. Raises
-        RunFailure if the buffers cannot grow."""
-        particles = {name: self.populations[name].homed(found) for name, found in state.particles.items()}
+        `template` is then made anew; programs compiled for smaller buffers do not accept the new
+        state. Raises RunFailure if the buffers cannot grow."""
+        particles = {
+            name: self.populations[name].homed(found) for name, found in state.particles.items()
+        }
         self.__dict__.pop("template", None)
         return replace(state, particles=particles)
 
     def restored(self, load: Callable[[State, Model, Populations], State]) -> State:
-        """The state that `load(template, model, populations)` reads; `template` is made anew, because buffers of
-        particles may have grown."""
+        """The state that `load(template, model, populations)` reads; `template` is made anew,
+        because buffers of particles may have grown."""
         state = load(self.template, self.model, self.populations)
         self.__dict__.pop("template", None)
         return state
@@ -276,21 +317,25 @@ class Simulation:
         return self._advance()
 
     def _advance(self, name: str | None = None) -> Any:
-        return advance_of(self.model, self.integrator, self.time_step, self.forcing, self.swarm, name)
+        return advance_of(
+            self.model, self.integrator, self.time_step, self.forcing, self.swarm, name
+        )
 
     def lowered_loop(self, name: str | None = None) -> Any:
-        """The loop over steps, lowered without a state. `name` distinguishes it from the program of a run."""
+        """The loop over steps, lowered without a state. `name` distinguishes it from the program of
+        a run."""
         until = Until(np.float64(0), np.float64(0), np.int64(0))
         advance: Any = self.advance if name is None else self._advance(name)
         return advance.lower(self.placed_template, until)
 
     def compiled_loop(self, name: str | None = None) -> Any:
-        """The compiled loop over steps, without a state. `name` distinguishes it from the program of a run."""
+        """The compiled loop over steps, without a state. `name` distinguishes it from the program
+        of a run."""
         return self.lowered_loop(name).compile()
 
     def shortage(self) -> tuple[float, float, float] | None:
-        """On a device whose memory is too small for a step the bytes of the state, the needed and the free bytes;
-        None if a step fits."""
+        """On a device whose memory is too small for a step the bytes of the state, the needed and
+        the free bytes; None if a step fits."""
         return shortage(self.cluster, self.template, self.compiled_loop)
 
     def nonfinite(self) -> str | None:
@@ -304,7 +349,10 @@ class Simulation:
         if name is None and (lost := population.lost(self.state.particles)) is not None:
             problem = f"one of the {lost} moved farther in a step than its device can see, or its rate is not finite"
             return problem, "A smaller time.cfl or time.dt"
-        if name is None and (reason := self.model.trouble(self.model.contents(self.state))) is not None:
+        if (
+            name is None
+            and (reason := self.model.trouble(self.model.contents(self.state))) is not None
+        ):
             return reason
         cure = "A smaller time.cfl or time.dt, more viscosity or a finer grid"
         return f"{name or 'the rate of change'} is not finite", cure

@@ -29,11 +29,13 @@ from simulator.simulation.quantities import are_finite, force_of
 from simulator.spectral.arrays import Number, SpectralVector, Truth
 
 
-def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callable[[str], None]) -> dict[str, Any]:
+def initial_fields(
+    config: RunConfig, model: Model, inputs: Inputs, warn: Callable[[str], None]
+) -> dict[str, Any]:
     """The initial condition: fields in spectral space, and particles that are matter of the model.
 
-    Solenoidal fields are projected; `warn` gets a line if the projection removes energy. Raises UserError if the
-    condition cannot be built or is not finite."""
+    Solenoidal fields are projected; `warn` gets a line if the projection removes energy. Raises
+    UserError if the condition cannot be built or is not finite."""
     initial = INITIALS[config.initial.kind](config.initial)
     try:
         fields = start_of(initial, model, cast(Any, inputs))
@@ -44,8 +46,11 @@ def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callab
     return {name: (fields | kept)[name] for name in (*model.fields, *model.populations)}
 
 
-def judge(config: RunConfig, model: Model, energies: Any, finite: Any, warn: Callable[[str], None]) -> None:
-    """Warns of energy that the projection has removed. Raises UserError for fields that are not finite."""
+def judge(
+    config: RunConfig, model: Model, energies: Any, finite: Any, warn: Callable[[str], None]
+) -> None:
+    """Warns of energy that the projection has removed. Raises UserError for fields that are not
+    finite."""
     for name, (removed, total) in jax.device_get(energies).items():
         share = removed / total if total > 0 else 0.0
         if share > 1e4 * float(np.finfo(model.transform.dtype).eps) ** 2:
@@ -54,11 +59,17 @@ def judge(config: RunConfig, model: Model, energies: Any, finite: Any, warn: Cal
         raise config.error("initial", f"{' and '.join(bad)} has values that are not finite")
 
 
-def traced_start(config: RunConfig, model: Model, inputs: Inputs) -> tuple[dict[str, Any], Any, Any]:
+def traced_start(
+    config: RunConfig, model: Model, inputs: Inputs
+) -> tuple[dict[str, Any], Any, Any]:
     """`initial_fields` for settings whose numbers may be traced, and what `judge` needs."""
     fields = start_of(INITIALS[config.initial.kind](config.initial), model, cast(Any, inputs))
     kept, energies, finite = _solenoidal(model, fields)
-    return {name: (fields | kept)[name] for name in (*model.fields, *model.populations)}, energies, finite
+    return (
+        {name: (fields | kept)[name] for name in (*model.fields, *model.populations)},
+        energies,
+        finite,
+    )
 
 
 def first_time(config: RunConfig, model: Model, inputs: Inputs) -> float:
@@ -68,22 +79,29 @@ def first_time(config: RunConfig, model: Model, inputs: Inputs) -> float:
     except UserError as error:
         raise config.error("initial", str(error)) from error
     if time >= config.time.stop:
-        raise config.error("time.stop", f"{config.time.stop:g} is not beyond the start, whose time is {time:g}")
+        raise config.error(
+            "time.stop", f"{config.time.stop:g} is not beyond the start, whose time is {time:g}"
+        )
     return time
 
 
 def fields_from(model: Model, values: Mapping[str, Any]) -> Fields:
-    """The spectral fields of `Simulation.state_from`. Raises UserError for a wrong name, shape or type."""
+    """The spectral fields of `Simulation.state_from`. Raises UserError for a wrong name, shape or
+    type."""
 
     def refused(text: str) -> UserError:
         return UserError(f"state_from: {text}")
 
     shapes = model.initial_shapes
     if model.parts or model.populations:
-        raise refused("this model has particles or several kinds of matter; it starts from its initial condition")
+        raise refused(
+            "this model has particles or several kinds of matter; it starts from its initial condition"
+        )
     if unknown := [name for name in values if name not in shapes]:
         meant = did_you_mean(unknown[0], shapes)
-        raise refused(f"unknown field {unknown[0]!r}{meant} this model's fields are {', '.join(shapes)}")
+        raise refused(
+            f"unknown field {unknown[0]!r}{meant} this model's fields are {', '.join(shapes)}"
+        )
     given = {n: whole(v, shapes[n], model.transform, n, refused) for n, v in values.items()}
     fields = completed(model, jax.jit(partial(coefficients, model.transform))(given))
     for name in model.solenoidal:
@@ -99,8 +117,8 @@ def without_divergence(model: Model, field: SpectralVector) -> SpectralVector:
 def _solenoidal(
     model: Model, fields: Mapping[str, Any]
 ) -> tuple[Fields, dict[str, tuple[Number, Number]], dict[str, Truth]]:
-    """The solenoidal parts of the solenoidal fields, for each of them the energy that the projection removed and its
-    energy before, and for every field whether it is finite."""
+    """The solenoidal parts of the solenoidal fields, for each of them the energy that the
+    projection removed and its energy before, and for every field whether it is finite."""
     inner, kept, energies = model.transform.layout.inner, {}, {}
     for name in model.solenoidal:
         field = fields[name]
@@ -111,10 +129,14 @@ def _solenoidal(
 
 
 def begin(
-    given: Mapping[str, Any], model: Model, integrator: Integrator, forcing: Forcing | None, time: float = 0.0
+    given: Mapping[str, Any],
+    model: Model,
+    integrator: Integrator,
+    forcing: Forcing | None,
+    time: float = 0.0,
 ) -> State:
-    """The state at the beginning of a run, with the memory and history that its steps need. `given` are the fields
-    and the particles that are matter of the model."""
+    """The state at the beginning of a run, with the memory and history that its steps need. `given`
+    are the fields and the particles that are matter of the model."""
     memory = model.memory(dict(given), jnp.float64(time))
     fields = {name: given[name] for name in model.fields}
     if forcing is not None:
@@ -150,8 +172,8 @@ def templates(model: Model) -> dict[str, Any]:
 
 
 def shardings(model: Model, populations: Populations, state: State) -> State:
-    """The shardings with which the compiled loop returns the arrays of a state: fields as their layouts say,
-    particles over the devices, all other arrays replicated on every device."""
+    """The shardings with which the compiled loop returns the arrays of a state: fields as their
+    layouts say, particles over the devices, all other arrays replicated on every device."""
     everywhere = NamedSharding(model.transform.layout.mesh, PartitionSpec())
 
     def spectral(fields: Mapping[str, Any]) -> dict[str, NamedSharding]:
@@ -169,19 +191,28 @@ def shardings(model: Model, populations: Populations, state: State) -> State:
 
 
 def check_start(
-    config: RunConfig, state: State, model: Model, forcing: Forcing | None, swarm: Swarm, time_step: TimeStep,
+    config: RunConfig,
+    state: State,
+    model: Model,
+    forcing: Forcing | None,
+    swarm: Swarm,
+    time_step: TimeStep,
     rate: Callable[[State], Any],
-) -> None:  # fmt: skip
-    """Refuses a start for which no dt can be chosen, or at which the forcing is not finite. `rate` gives the largest
-    rate of the model."""
-    if time_step.fixed is not None and (line := swarm.too_slow(time_step.fixed, state.memory)) is not None:
+) -> None:
+    """Refuses a start for which no dt can be chosen, or at which the forcing is not finite. `rate`
+    gives the largest rate of the model."""
+    if (
+        time_step.fixed is not None
+        and (line := swarm.too_slow(time_step.fixed, state.memory)) is not None
+    ):
         raise config.error("time.dt", line)
     force = force_of(forcing, state)
     if force is not None:
         rates = jax.jit(lambda s: force(s.fields, s.time))(state)
         if not all(bool(jnp.isfinite(rate).all()) for rate in rates.values()):
             raise config.error(
-                "forcing", "is not finite at the start (constant_power needs a velocity with energy in the band)"
+                "forcing",
+                "is not finite at the start (constant_power needs a velocity with energy in the band)",
             )
     check_growth(config, model, time_step)
     dt = time_step.fixed

@@ -13,13 +13,17 @@ _BLOCKS = ("model", "forcing", "initial")
 
 
 def with_values(
-    config: RunConfig, values: Mapping[str, Any], equation: Settings | None, arrays: Mapping[str, Any]
+    config: RunConfig,
+    values: Mapping[str, Any],
+    equation: Settings | None,
+    arrays: Mapping[str, Any],
 ) -> RunConfig:
-    """The configuration with other values of keys. Numbers are not validated; all values may be traced.
+    """The configuration with other values of keys. Numbers are not validated; all values may be
+    traced.
 
-    `equation`: the settings of a user's equation, whose parameters may be left out of the configuration; `arrays`:
-    the model's trees of arrays, by key. Raises UserError for a key that does not exist or is no number, or for
-    arrays of other names or shapes."""
+    `equation`: the settings of a user's equation, whose parameters may be left out of the
+    configuration; `arrays`: the model's trees of arrays, by key. Raises UserError for a key that
+    does not exist or is no number, or for arrays of other names or shapes."""
     known = {f"time.{key}" for key in TIME_STEP} | arrays.keys()
     for block in _BLOCKS:
         known |= _numbers(getattr(config, block), block)
@@ -27,10 +31,13 @@ def with_values(
         known = {key for key in known if not key.startswith("model.parameters")}
         known |= _numbers(equation, "model.parameters")
     for key, value in values.items():
-        # A function's parameters may be left out of the configuration; the call refuses unknown ones.
+        # A function's parameters may be left out of the configuration; the call refuses unknown
+        # ones.
         if key not in known and f"{key.rpartition('.')[0]}.*" not in known:
             raise UserError(f"{key}: {_refusal(key, known)}")
-        config = with_value(config, key, fitted(value, arrays[key], key) if key in arrays else value)
+        config = with_value(
+            config, key, fitted(value, arrays[key], key) if key in arrays else value
+        )
     return config
 
 
@@ -43,11 +50,14 @@ def _refusal(key: str, known: set[str]) -> str:
 
 
 def walk(item: Any, key: str = "", annotation: Any = None) -> Iterator[tuple[str, Any, Any]]:
-    """An item and all items inside it, each with its dotted key and with its annotation if it is a setting."""
+    """An item and all items inside it, each with its dotted key and with its annotation if it is a
+    setting."""
     yield key, item, annotation
     inner: Iterable[tuple[Any, Any, Any]] = ()
     if isinstance(item, Settings):
-        inner = ((name, getattr(item, name), f.annotation) for name, f in type(item).model_fields.items())
+        inner = (
+            (name, getattr(item, name), f.annotation) for name, f in type(item).model_fields.items()
+        )
     elif isinstance(item, Mapping):
         inner = ((name, value, None) for name, value in item.items())
     elif isinstance(item, tuple | list):
@@ -58,7 +68,9 @@ def walk(item: Any, key: str = "", annotation: Any = None) -> Iterator[tuple[str
 
 def _numbers(block: Any, name: str) -> set[str]:
     items = list(walk(block, name))
-    known = {key for key, item, annotation in items if _takes_number(annotation) or _is_number(item)}
+    known = {
+        key for key, item, annotation in items if _takes_number(annotation) or _is_number(item)
+    }
     return known | {f"{key}.*" for key, item, _ in items if isinstance(item, Mapping)}
 
 
@@ -73,7 +85,8 @@ def _is_number(item: Any) -> bool:
 
 
 def with_value(settings: Any, key: str, value: Any) -> Any:
-    """Settings with another value of `key` (`model.scalars.0.diffusivity`), which exists, not validated."""
+    """Settings with another value of `key` (`model.scalars.0.diffusivity`), which exists, not
+    validated."""
     name, _, rest = key.partition(".")
     if isinstance(settings, tuple | list):
         i = int(name)

@@ -8,6 +8,15 @@ from simulator.spectral.local import Points
 from simulator.spectral.transform import Evaluated, Fields, Local, Transform
 
 __all__ = [
-    "DECOMPOSITIONS", "Evaluated", "Fields", "Grid", "Layout", "Local", "Modes", "PhysicalLayout", "Points",
-    "Transform", "make_transform",
-]  # fmt: skip
+    "DECOMPOSITIONS",
+    "Evaluated",
+    "Fields",
+    "Grid",
+    "Layout",
+    "Local",
+    "Modes",
+    "PhysicalLayout",
+    "Points",
+    "Transform",
+    "make_transform",
+]

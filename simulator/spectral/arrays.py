@@ -1,9 +1,11 @@
-"""The arrays of this program as types. A name in a shape is a length that all arrays of one call share.
+"""The arrays of this program as types. A name in a shape is a length that all arrays of one call
+share.
 
-ka, kb, kc are the modes of a layout, in the order of its axes; x, y, z the points of the grid or, in a pointwise
-function, of a block in the block's order; both with padding. component: any leading axes; d: one component for each
-axis of the grid. With # the length may also be 1: the array broadcasts. particle: the entries of the buffers of
-particles; shell: the shells of spectra; "": a number without axes."""
+ka, kb, kc are the modes of a layout, in the order of its axes; x, y, z the points of the grid or,
+in a pointwise function, of a block in the block's order; both with padding. component: any leading
+axes; d: one component for each axis of the grid. With # the length may also be 1: the array
+broadcasts. particle: the entries of the buffers of particles; shell: the shells of spectra; "": a
+number without axes."""
 
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -42,7 +44,8 @@ Spectrum = Float[Array, "shell"]
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Combination:
-    """The sum of arrays times numbers, still to be computed: a kernel that reads the arrays does so on the way."""
+    """The sum of arrays times numbers, still to be computed: a kernel that reads the arrays does so
+    on the way."""
 
     factors: tuple[Number, ...]
     arrays: tuple[Array, ...]
@@ -57,7 +60,9 @@ class Combination:
         return self.arrays[0].real
 
     def __add__(self, other: Self) -> Self:
-        return replace(self, factors=self.factors + other.factors, arrays=self.arrays + other.arrays)
+        return replace(
+            self, factors=self.factors + other.factors, arrays=self.arrays + other.arrays
+        )
 
     def __sub__(self, other: Self) -> Self:
         return self + -1 * other
@@ -70,7 +75,9 @@ def computed(sum_: Array | Combination) -> Array:
     """The array of a combination."""
     if not isinstance(sum_, Combination):
         return sum_
-    return reduce(add, (factor * array for factor, array in zip(sum_.factors, sum_.arrays, strict=True)))
+    return reduce(
+        add, (factor * array for factor, array in zip(sum_.factors, sum_.arrays, strict=True))
+    )
 
 
 def latest(sum_: Array | Combination) -> Array:

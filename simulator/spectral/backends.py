@@ -1,7 +1,7 @@
 """Chooses and builds the transform for a grid and a list of devices.
 
-A backend is a module with `NAME`, `candidates(modes, count)`, `most(modes)`, `needs(modes)` and `build(modes,
-candidate, devices, dtype, options)`; a line in `BACKENDS` registers the module."""
+A backend is a module with `NAME`, `candidates(modes, count)`, `most(modes)`, `needs(modes)` and
+`build(modes, candidate, devices, dtype, options)`; a line in `BACKENDS` registers the module."""
 
 import itertools
 from math import prod
@@ -12,19 +12,36 @@ import numpy as np
 
 from simulator.errors import UserError
 from simulator.spectral import jaxdecomp, native, staged, stages
-from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, Shape, TransformOptions
+from simulator.spectral.candidates import (
+    Candidate,
+    Devices,
+    Kernels,
+    Modes,
+    Shape,
+    TransformOptions,
+)
 from simulator.spectral.grid import Grid
 from simulator.spectral.transform import Transform
 
-BACKENDS: dict[str, ModuleType] = {b.NAME: b for b in (staged, jaxdecomp)}  # The first one is the default.
+BACKENDS: dict[str, ModuleType] = {
+    b.NAME: b for b in (staged, jaxdecomp)
+}  # The first one is the default.
 DECOMPOSITIONS = ("auto", "slab", "pencil", *staged.PLANS)  # Values of `fft.decomposition`.
-NEIGHBOURS, MOST_PADDING = 4, 1.25  # GPUs that share a node everywhere; the largest cost of padding in messages.
+NEIGHBOURS, MOST_PADDING = (
+    4,
+    1.25,
+)  # GPUs that share a node everywhere; the largest cost of padding in messages.
 
 
 def candidates(
-    modes: Modes, count: int, backend: str = staged.NAME, decomposition: str = "auto", mesh: Shape = "auto"
+    modes: Modes,
+    count: int,
+    backend: str = staged.NAME,
+    decomposition: str = "auto",
+    mesh: Shape = "auto",
 ) -> list[Candidate]:
-    """The ways to distribute the modes over `count` devices, in the order of the backends' preference.
+    """The ways to distribute the modes over `count` devices, in the order of the backends'
+    preference.
 
     Backend `auto` means all backends, decomposition `auto` all decompositions."""
     all_of_them = (c for b in _chosen(backend) for c in b.candidates(modes, count))
@@ -41,11 +58,16 @@ def most(modes: Modes, backend: str) -> int:
 
 
 def choose(
-    modes: Modes, count: int, backend: str = staged.NAME, decomposition: str = "auto", mesh: Shape = "auto"
+    modes: Modes,
+    count: int,
+    backend: str = staged.NAME,
+    decomposition: str = "auto",
+    mesh: Shape = "auto",
 ) -> list[Candidate]:
     """The `candidates`, at least one.
 
-    Raises UserError if there are none; the message gives the numbers and the nearest combinations that work."""
+    Raises UserError if there are none; the message gives the numbers and the nearest combinations
+    that work."""
     possible = candidates(modes, count, backend, decomposition)
     if not possible:
         raise UserError(_refusal(modes, count, backend, decomposition))
@@ -56,18 +78,23 @@ def choose(
 
 
 def preferred(modes: Modes, found: list[Candidate], kernels: Kernels, platform: str) -> Candidate:
-    """The default choice: the first candidate. Among slabs, `zx_y` is preferred with native kernels, because all
-    plans then do the same work and `zx_y` sends and stores least, and on GPUs, because `zx_y` has the least memory
-    traffic. GPUs take pencils if slabs would send much padding; their columns are then neighbours on a node, so that
-    only the smaller exchange, that of two truncated axes, leaves the node."""
+    """The default choice: the first candidate. Among slabs, `zx_y` is preferred with native
+    kernels, because all plans then do the same work and `zx_y` sends and stores least, and on GPUs,
+    because `zx_y` has the least memory traffic. GPUs take pencils if slabs would send much padding;
+    their columns are then neighbours on a node, so that only the smaller exchange, that of two
+    truncated axes, leaves the node."""
     first = found[0]
     if platform == "gpu" and first.backend == staged.NAME:
         slab = len(first.mesh) == 1
         pencils = (c for c in found if c.backend == first.backend and c.mesh[1:] == (NEIGHBOURS,))
         if not slab or staged.padding(modes, first.mesh[0]) > MOST_PADDING:
             first = next(pencils, first)
-    if first.plan in stages.SLABS and (platform == "gpu" or native.chosen(kernels, platform) == "native"):
-        wanted = (c for c in found if c.backend == first.backend and c.plan == stages.ZX_THEN_Y.name)
+    if first.plan in stages.SLABS and (
+        platform == "gpu" or native.chosen(kernels, platform) == "native"
+    ):
+        wanted = (
+            c for c in found if c.backend == first.backend and c.plan == stages.ZX_THEN_Y.name
+        )
         return next(wanted, first)
     return first
 
@@ -77,7 +104,11 @@ def _refused_mesh(mesh: Shape, count: int, found: list[Candidate]) -> str:
     works = ", ".join(f"[{rows}, {columns}]" for rows, columns in shapes)
     shape = " x ".join(map(str, mesh))
     size = prod(map(int, mesh))
-    why = "leaves devices without planes" if size == count else f"is {size} devices, there are {count}"
+    why = (
+        "leaves devices without planes"
+        if size == count
+        else f"is {size} devices, there are {count}"
+    )
     return f"fft.mesh: {shape} {why}; use one of: {works}"
 
 
@@ -103,13 +134,19 @@ def _refusal(modes: Modes, count: int, backend: str, decomposition: str) -> str:
 
 
 def make_transform(
-    grid: Grid, devices: Devices, dtype: Any = np.float64, backend: str = staged.NAME, decomposition: str = "auto",
-    real: bool = True, every: bool = False, **options: Any,
-) -> Transform:  # fmt: skip
+    grid: Grid,
+    devices: Devices,
+    dtype: Any = np.float64,
+    backend: str = staged.NAME,
+    decomposition: str = "auto",
+    real: bool = True,
+    every: bool = False,
+    **options: Any,
+) -> Transform:
     """The transform of `grid` over `devices`.
 
-    `real`: the fields are real, else complex. `every`: all modes are kept, else only the modes that dealiasing keeps.
-    `options`: the fields of `TransformOptions`.
+    `real`: the fields are real, else complex. `every`: all modes are kept, else only the modes that
+    dealiasing keeps. `options`: the fields of `TransformOptions`.
 
     Raises UserError if grid, devices, backend and decomposition are incompatible."""
     modes, kernels = Modes(grid, real, every), options.pop("kernels", "auto")
@@ -118,6 +155,10 @@ def make_transform(
     return build(modes, candidate, devices, dtype, kernels=kernels, **options)
 
 
-def build(modes: Modes, candidate: Candidate, devices: Devices, dtype: Any = np.float64, **options: Any) -> Transform:
+def build(
+    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any = np.float64, **options: Any
+) -> Transform:
     """The transform that a candidate describes. `options`: the fields of `TransformOptions`."""
-    return BACKENDS[candidate.backend].build(modes, candidate, devices, dtype, TransformOptions(**options))
+    return BACKENDS[candidate.backend].build(
+        modes, candidate, devices, dtype, TransformOptions(**options)
+    )

@@ -15,22 +15,27 @@ Direction = Literal["perpendicular", "parallel"]
 
 
 def shell_spectra(layout: Layout, energies: Mapping[str, OfModes]) -> dict[str, Spectrum]:
-    """E(k) by name. The sum of E(k) over the shells, times the shells' width, is the energy of all modes."""
-    return {name: layout.shell_sum(energy) / layout.shell_width for name, energy in energies.items()}
+    """E(k) by name. The sum of E(k) over the shells, times the shells' width, is the energy of all
+    modes."""
+    return {
+        name: layout.shell_sum(energy) / layout.shell_width for name, energy in energies.items()
+    }
 
 
 def flux(transfer: Spectrum, width: float) -> Spectrum:
-    """Pi(k), the flux to larger wavenumbers: minus the sum of the transfer T up to k times the shells' width."""
+    """Pi(k), the flux to larger wavenumbers: minus the sum of the transfer T up to k times the
+    shells' width."""
     return -jnp.cumsum(transfer, -1) * width
 
 
 class Bins:
-    """Bins of width dk of the wavenumber along an axis (`parallel`), or across it (`perpendicular`). `axis` is the
-    user's name of the axis.
+    """Bins of width dk of the wavenumber along an axis (`parallel`), or across it
+    (`perpendicular`). `axis` is the user's name of the axis.
 
-    dk is the largest fundamental wavenumber of the axes concerned; for `perpendicular`, if the configuration sets the
-    width of the shells, dk is that width. Bins are numbered like shells (`shell_at`), and every mode lies in one bin:
-    the sum over all bins is the sum over all modes."""
+    dk is the largest fundamental wavenumber of the axes concerned; for `perpendicular`, if the
+    configuration sets the width of the shells, dk is that width. Bins are numbered like shells
+    (`shell_at`), and every mode lies in one bin: the sum over all bins is the sum over all
+    modes."""
 
     def __init__(self, layout: Layout, axis: str, direction: Direction):
         named = {name: a for a, name in layout.grid.names.items()}
@@ -58,9 +63,13 @@ class Bins:
         return jnp.minimum(shell_at(radius / self.width).astype(jnp.int32), self.count - 1)
 
 
-def spectral_map(across: Bins, along: Bins, layout: Layout, energy: OfModes) -> Float[Array, "across along"]:
-    """The energy of modes per area of the plane of the wavenumbers across and along the axis, conjugate modes
-    included."""
+def spectral_map(
+    across: Bins, along: Bins, layout: Layout, energy: OfModes
+) -> Float[Array, "across along"]:
+    """The energy of modes per area of the plane of the wavenumbers across and along the axis,
+    conjugate modes included."""
     number = across.numbers() * along.count + along.numbers()
-    (sums,) = layout.binned(number, (layout.weight(energy.dtype) * energy)[None], across.count * along.count)
+    (sums,) = layout.binned(
+        number, (layout.weight(energy.dtype) * energy)[None], across.count * along.count
+    )
     return sums.reshape(across.count, along.count) / (across.width * along.width)

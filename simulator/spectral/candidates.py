@@ -15,7 +15,8 @@ Devices = Sequence[Device]  # JAX devices of all processes.
 
 
 Kernels = Literal["auto", "native", "xla"]
-"""Implementation of a transform's local stages. `auto`: native code on processors if it can be compiled, else XLA."""
+"""Implementation of a transform's local stages. `auto`: native code on processors if it can be
+compiled, else XLA."""
 
 
 Shape = Literal["auto"] | tuple[int, int]  # Rows and columns of a mesh.
@@ -23,7 +24,8 @@ Shape = Literal["auto"] | tuple[int, int]  # Rows and columns of a mesh.
 
 @dataclass(frozen=True)
 class Modes:
-    """The coefficients that a transform keeps: of real or complex fields, all or only those that dealiasing keeps."""
+    """The coefficients that a transform keeps: of real or complex fields, all or only those that
+    dealiasing keeps."""
 
     grid: Grid
     real: bool = True
@@ -41,7 +43,8 @@ class Modes:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to distribute a transform: a backend, its plan, and the arrangement of the devices."""
+    """One way to distribute a transform: a backend, its plan, and the arrangement of the
+    devices."""
 
     backend: str
     decomposition: str  # `slab` or `pencil`.
@@ -55,8 +58,12 @@ class Candidate:
         return decomposition in ("auto", self.decomposition, self.plan)
 
     def is_on(self, mesh: "Shape") -> bool:
-        """Whether the candidate's devices are arranged like `mesh`; those of a slab form one row or one column."""
-        return mesh == "auto" or self.mesh in (tuple(mesh), (max(mesh),) if min(mesh) == 1 else None)
+        """Whether the candidate's devices are arranged like `mesh`; those of a slab form one row or
+        one column."""
+        return mesh == "auto" or self.mesh in (
+            tuple(mesh),
+            (max(mesh),) if min(mesh) == 1 else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -64,13 +71,17 @@ class TransformOptions:
     """Options of a transform, for any candidate."""
 
     block: int | None = None
-    """Number of planes of physical space visited at a time. None: on processors as many as fit in the cache, on GPUs
-    all planes, because blocks cost memory traffic there."""
+    """Number of planes of physical space visited at a time. None: on processors as many as fit in
+    the cache, on GPUs all planes, because blocks cost memory traffic there."""
     sequential: bool = False  # Saves memory: components in turn on processors, blocks on GPUs.
     platform: str | None = None  # cpu or gpu; None: the platform of the devices.
     kernels: Kernels = "auto"
-    exchange: Kind = "full"  # Number format in the messages of `evaluate`; whole transforms send full numbers.
-    members: int = 1  # The devices form this many equal parts; the grid is distributed over each part.
+    exchange: Kind = (
+        "full"  # Number format in the messages of `evaluate`; whole transforms send full numbers.
+    )
+    members: int = (
+        1  # The devices form this many equal parts; the grid is distributed over each part.
+    )
 
 
 def factors(count: int) -> list[tuple[int, int]]:

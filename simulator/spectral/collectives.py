@@ -3,14 +3,16 @@
 >>> by_kind = collectives(jax.jit(transform.forward).lower(values).compile())
 >>> by_kind["all-to-all"].count, by_kind["all-to-all"].bytes
 
-The rule for programs: no collective stands inside a conditional (`lax.cond`, `lax.switch`), or inside a loop whose
-trip count depends on the data of one device; and between a loop with collectives and every other collective of its
-computation there is a data dependence, in one direction or the other (`after` adds one). All processes must issue the
-same collectives in the same order, or they wait for one another for ever. XLA orders the collectives of a computation
-by a resource that all of them write; but on processors a collective inside a conditional or a loop starts before or
-after an independent collective outside, differently on each process: runs with tracers hung in their first step, and
-runs with `run.memory: low` in their first slices. `jnp.where` on reduced values replaces a branch.
-`tests/spectral/test_collectives.py` checks the rule in compiled programs."""
+The rule for programs: no collective stands inside a conditional (`lax.cond`, `lax.switch`), or
+inside a loop whose trip count depends on the data of one device; and between a loop with
+collectives and every other collective of its computation there is a data dependence, in one
+direction or the other (`after` adds one). All processes must issue the same collectives in the same
+order, or they wait for one another for ever. XLA orders the collectives of a computation by a
+resource that all of them write; but on processors a collective inside a conditional or a loop
+starts before or after an independent collective outside, differently on each process: runs with
+tracers hung in their first step, and runs with `run.memory: low` in their first slices. `jnp.where`
+on reduced values replaces a branch. `tests/spectral/test_collectives.py` checks the rule in
+compiled programs."""
 
 import math
 import re
@@ -22,9 +24,14 @@ import jax
 import jax.numpy as jnp
 
 KINDS: tuple[str, ...] = (
-    "all-to-all", "all-gather", "all-reduce", "reduce-scatter", "collective-permute", "collective-broadcast",
+    "all-to-all",
+    "all-gather",
+    "all-reduce",
+    "reduce-scatter",
+    "collective-permute",
+    "collective-broadcast",
     "ragged-all-to-all",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -51,11 +58,12 @@ _GROUPS = {
 
 
 def after(array: jax.Array, before: jax.Array) -> jax.Array:
-    """`array`, with a data dependence on `before`: no exchange sends the result before `before` is computed.
+    """`array`, with a data dependence on `before`: no exchange sends the result before `before` is
+    computed.
 
-    XLA's CPU client cannot distinguish exchanges of one kind inside shard_map and confuses them if they run
-    concurrently. The client drops optimization barriers, so that only a data dependence orders exchanges: here a
-    selection whose outcome XLA cannot know."""
+    XLA's CPU client cannot distinguish exchanges of one kind inside shard_map and confuses them if
+    they run concurrently. The client drops optimization barriers, so that only a data dependence
+    orders exchanges: here a selection whose outcome XLA cannot know."""
     first = jnp.real(before.ravel()[0])
     whole = jnp.issubdtype(first.dtype, jnp.integer)
     never = first == jnp.iinfo(first.dtype).min if whole else jnp.isneginf(first)
@@ -86,7 +94,8 @@ def group_size(line: str, devices: int) -> int:
 
 
 def _sent(kind: str, result: int, group: int) -> int:
-    """Bytes that one device sends, from the size of its result (ring algorithms for gathers and reductions)."""
+    """Bytes that one device sends, from the size of its result (ring algorithms for gathers and
+    reductions)."""
     match kind:
         case "all-to-all" | "all-gather" | "ragged-all-to-all":
             return result * (group - 1) // group
@@ -105,7 +114,8 @@ def devices_of(text: str) -> int:
 
 
 def sent_by(line: str, devices: int) -> int | None:
-    """Bytes that one device sends in a collective instruction; None for other instructions and for groups of one."""
+    """Bytes that one device sends in a collective instruction; None for other instructions and for
+    groups of one."""
     if (match := _INSTRUCTION.search(line)) is None:
         return None
     kind, sizes, group = match["kind"], bytes_of_arrays(match["result"]), group_size(line, devices)
@@ -115,7 +125,8 @@ def sent_by(line: str, devices: int) -> int | None:
 
 
 def collectives(compiled: Any) -> Mapping[str, Collective]:
-    """The collectives of a compiled program (`jax.jit(f).lower(...).compile()`, or its HLO text) by kind.
+    """The collectives of a compiled program (`jax.jit(f).lower(...).compile()`, or its HLO text) by
+    kind.
 
     Every kind of `KINDS` is a key."""
     text = compiled if isinstance(compiled, str) else compiled.as_text()

@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 def shell_at(ratio: Any) -> Any:
-    """The shell n of a mode with |k| / dk = `ratio`, a number or an array: shell n holds (n - 1/2) dk <= |k| < (n +
-    1/2) dk.
+    """The shell n of a mode with |k| / dk = `ratio`, a number or an array: shell n holds (n - 1/2)
+    dk <= |k| < (n + 1/2) dk.
 
-    In a box of rational proportions many modes lie exactly between two shells. The added 1e-9 puts these modes into
-    the upper shell, whatever the round-off of k."""
+    In a box of rational proportions many modes lie exactly between two shells. The added 1e-9 puts
+    these modes into the upper shell, whatever the round-off of k."""
     return (ratio + (0.5 + 1e-9)) // 1
 
 
@@ -36,9 +36,10 @@ class Grid:
     dealias: Dealias = "two_thirds"
     given_shell_width: float | None = None  # Of spectra; None: the largest fundamental wavenumber.
     planar: bool = False
-    """A two-dimensional box. Arrays keep three axes: the first has one point, and y and z hold the plane's x and y,
-    so that the real transform halves one axis of the plane and both axes can be distributed over devices. The order
-    is cyclic, which keeps cross products and curls right-handed."""
+    """A two-dimensional box. Arrays keep three axes: the first has one point, and y and z hold the
+    plane's x and y, so that the real transform halves one axis of the plane and both axes can be
+    distributed over devices. The order is cyclic, which keeps cross products and curls
+    right-handed."""
 
     @classmethod
     def of(cls, shape: Sequence[int], box: Sequence[float], *further: Any) -> Self:
@@ -49,8 +50,8 @@ class Grid:
 
     @property
     def axes(self) -> str:
-        """The axes that the user sees, by their names in arrays: "yz" for a plane, whose axes the user calls x and
-        y."""
+        """The axes that the user sees, by their names in arrays: "yz" for a plane, whose axes the
+        user calls x and y."""
         return "yz" if self.planar else AXES
 
     @property
@@ -100,7 +101,8 @@ class Grid:
 
     @property
     def shell_width(self) -> float:
-        """dk of the shells (see `shell_at`): by default max_i 2 pi / L_i over the axes that have modes."""
+        """dk of the shells (see `shell_at`): by default max_i 2 pi / L_i over the axes that have
+        modes."""
         if self.given_shell_width is not None:
             return self.given_shell_width
         units = [u for u, n in zip(self.fundamental, self.shape, strict=True) if n > 1]
@@ -109,7 +111,9 @@ class Grid:
     @property
     def largest_wavenumber(self) -> float:
         """Radius of the largest sphere of kept modes."""
-        axes = [k * w for k, w, n in zip(self.kept, self.fundamental, self.shape, strict=True) if n > 1]
+        axes = [
+            k * w for k, w, n in zip(self.kept, self.fundamental, self.shape, strict=True) if n > 1
+        ]
         return min(axes, default=0.0)
 
     def mode_numbers(self, axis: str, *, half: bool = False, every: bool = False) -> np.ndarray:

@@ -1,8 +1,9 @@
-"""The backend `jaxdecomp`: complex transforms of jaxDecomp (Kabalan, Lanusse) in its transposed layout (y, z, x).
+"""The backend `jaxdecomp`: complex transforms of jaxDecomp (Kabalan, Lanusse) in its transposed
+layout (y, z, x).
 
-The backend stores every mode of the complex spectrum, with zeros at the modes that dealiasing removes. It does not
-pad arrays; `needs` states which extents must be divisible. It sends more bytes than the staged transforms, and
-processes physical space whole."""
+The backend stores every mode of the complex spectrum, with zeros at the modes that dealiasing
+removes. It does not pad arrays; `needs` states which extents must be divisible. It sends more bytes
+than the staged transforms, and processes physical space whole."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -58,13 +59,19 @@ def build(
     modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, options: TransformOptions
 ) -> "JaxdecompTransform":
     if options.members > 1:
-        raise UserError(f"fft.backend: {NAME} lays no ensemble over devices; remove the key or use members=1")
+        raise UserError(
+            f"fft.backend: {NAME} lays no ensemble over devices; remove the key or use members=1"
+        )
     if options.block is not None:
-        raise UserError(f"fft.block: {NAME} visits physical space whole; remove fft.block or fft.backend: {NAME}")
+        raise UserError(
+            f"fft.block: {NAME} visits physical space whole; remove fft.block or fft.backend: {NAME}"
+        )
     if options.sequential:
         raise UserError(f"{NAME} transforms all components together")
     if options.exchange != "full":
-        raise UserError(f"fft.exchange: {NAME} sends full numbers; remove the key or fft.backend: {NAME}")
+        raise UserError(
+            f"fft.exchange: {NAME} sends full numbers; remove the key or fft.backend: {NAME}"
+        )
     if options.kernels == "native":
         raise UserError(f"fft.kernels: {NAME} has no native kernels; auto or xla works")
     return JaxdecompTransform(modes, candidate, devices, dtype)
@@ -73,21 +80,28 @@ def build(
 class JaxdecompTransform(Transform):
     """jaxDecomp on a two-dimensional mesh: slabs on 1 x N or N x 1 devices, pencils on R x C.
 
-    The coefficients of real fields are complex arrays over all modes; `layout.mask` is True at the modes that belong
-    to the state."""
+    The coefficients of real fields are complex arrays over all modes; `layout.mask` is True at the
+    modes that belong to the state."""
 
     kernels = "xla"
 
-    def __init__(self, modes: Modes, candidate: Candidate, devices: Devices, dtype: Any = np.float64):
+    def __init__(
+        self, modes: Modes, candidate: Candidate, devices: Devices, dtype: Any = np.float64
+    ):
         self.grid, self.dtype = modes.grid, np.dtype(dtype)
         self.mesh = make_mesh(devices, candidate.mesh, AXES)
         points, sharded = _sharded(candidate.mesh)
         self.physical = PhysicalLayout(self.grid, self.mesh, "xyz", points)
         self.layout = Layout(
-            self.grid, self.mesh, "yzx", sharded,
-            mode_numbers={a: self.grid.mode_numbers(a, every=True) for a in "xyz"}, half=False, real=modes.real,
+            self.grid,
+            self.mesh,
+            "yzx",
+            sharded,
+            mode_numbers={a: self.grid.mode_numbers(a, every=True) for a in "xyz"},
+            half=False,
+            real=modes.real,
             truncated=not modes.every,
-        )  # fmt: skip
+        )
         self.name = f"{NAME}_{candidate.plan}"
         self._forward = _Components(self, "forward")
         self._inverse = _Components(self, "inverse")
@@ -115,18 +129,23 @@ def _sharded(mesh: tuple[int, ...]) -> tuple[dict[str, str], dict[str, str]]:
 class _Components(Program):
     """A complex transform of every component of a global array (..., a, b, c).
 
-    jaxDecomp's primitive accepts arrays of three axes, and from version 0.3.4 on has no `vmap`. This program accepts
-    any number of leading axes as components and transforms them one after another, so that `vmap` needs no rule. The
-    program is linear, and so its own tangent."""
+    jaxDecomp's primitive accepts arrays of three axes, and from version 0.3.4 on has no `vmap`.
+    This program accepts any number of leading axes as components and transforms them one after
+    another, so that `vmap` needs no rule. The program is linear, and so its own tangent."""
 
     def __init__(self, transform: JaxdecompTransform, direction: str):
         self.transform, self.direction = transform, direction
         sides = (transform.physical, transform.layout)
         self.source, self.target = sides if direction == "forward" else sides[::-1]
         super().__init__(
-            self._apply, transform.mesh, [self.source.spec], [self.target.spec], name=f"{transform.name}_{direction}",
-            linear=True, part=(transform, direction),
-        )  # fmt: skip
+            self._apply,
+            transform.mesh,
+            [self.source.spec],
+            [self.target.spec],
+            name=f"{transform.name}_{direction}",
+            linear=True,
+            part=(transform, direction),
+        )
 
     @cached_property
     def _one(self) -> Callable[[jax.Array], jax.Array]:
@@ -152,8 +171,11 @@ class _Components(Program):
     def batched(self, which: tuple[bool, ...], over: tuple[str, ...] = ()) -> Program:
         return self
 
-    def transposed(self, linear: tuple[bool, ...], avals: tuple[Any, ...], nonzero: tuple[int, ...]) -> Local:
-        """The transpose of the forward matrix exp(-i k x) / N is 1/N times the conjugate of the inverse matrix."""
+    def transposed(
+        self, linear: tuple[bool, ...], avals: tuple[Any, ...], nonzero: tuple[int, ...]
+    ) -> Local:
+        """The transpose of the forward matrix exp(-i k x) / N is 1/N times the conjugate of the
+        inverse matrix."""
         forward = self.direction == "forward"
         opposite = self.transform._inverse if forward else self.transform._forward
         points = self.transform.grid.points

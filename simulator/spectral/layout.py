@@ -1,7 +1,8 @@
-"""The positions of points in physical and of modes in spectral arrays, and their distribution over devices.
+"""The positions of points in physical and of modes in spectral arrays, and their distribution over
+devices.
 
-Operators are written against layouts, not against an axis order: the wavenumbers are arrays that broadcast against a
-spectral array, whatever the order of its axes."""
+Operators are written against layouts, not against an axis order: the wavenumbers are arrays that
+broadcast against a spectral array, whatever the order of its axes."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,14 @@ from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, Num
 
 from simulator.cluster.environment import UNOPTIMIZED
 from simulator.cluster.mesh import spatial
-from simulator.spectral.arrays import OfModes, OverModes, OverPoints, PhysicalField, SpectralField, Spectrum
+from simulator.spectral.arrays import (
+    OfModes,
+    OverModes,
+    OverPoints,
+    PhysicalField,
+    SpectralField,
+    Spectrum,
+)
 from simulator.spectral.grid import AXES, Grid, shell_at
 from simulator.spectral.program import Program
 
@@ -27,7 +35,8 @@ FEW = 1 << 21  # Grid points on which a program runs faster than it is optimized
 
 
 def padded(extent: int, parts: int) -> int:
-    """The next multiple of `parts`: the length of an axis of `extent` entries when it is sharded over them."""
+    """The next multiple of `parts`: the length of an axis of `extent` entries when it is sharded
+    over them."""
     return -(-extent // parts) * parts
 
 
@@ -57,14 +66,16 @@ class _Arrangement:
 
     @property
     def devices(self) -> int:
-        """The number of devices over which one field is cut; each member of an ensemble has this many devices."""
+        """The number of devices over which one field is cut; each member of an ensemble has this
+        many devices."""
         return math.prod(spatial(self.mesh).values())
 
     def parts(self, axis: str) -> int:
         return self.mesh.shape[self.sharded[axis]] if axis in self.sharded else 1
 
     def once(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of a function that runs once: on processors and few points it is not optimized."""
+        """The result of a function that runs once: on processors and few points it is not
+        optimized."""
         few = self.mesh.devices.flat[0].platform == "cpu" and self.grid.points <= FEW
         quick = few and not any(isinstance(a, Tracer) for a in jax.tree.leaves(arguments))
         return jax.jit(function, compiler_options=UNOPTIMIZED if quick else {})(*arguments)
@@ -72,7 +83,8 @@ class _Arrangement:
     def _extent(self, axis: str) -> int:
         raise NotImplementedError
 
-    # ---- axes as the user sees them: without the axis of one point in arrays of a plane -------------------
+    # ---- axes as the user sees them: without the axis of one point in arrays of a plane
+    # -------------------
 
     @property
     def seen_order(self) -> str:
@@ -82,12 +94,16 @@ class _Arrangement:
     @property
     def seen_shape(self) -> tuple[int, ...]:
         """The extents of the axes in `seen_order`, padding included."""
-        return tuple(n for n, axis in zip(self.shape, self.order, strict=True) if axis in self.grid.axes)
+        return tuple(
+            n for n, axis in zip(self.shape, self.order, strict=True) if axis in self.grid.axes
+        )
 
     def seen_sharding(self, rank: int) -> NamedSharding:
         """The sharding of an array (..., *seen_order) of this rank."""
         spec = (self.sharded.get(a) for a in self.seen_order)
-        return NamedSharding(self.mesh, PartitionSpec(*(None,) * (rank - len(self.seen_order)), *spec))
+        return NamedSharding(
+            self.mesh, PartitionSpec(*(None,) * (rank - len(self.seen_order)), *spec)
+        )
 
     def as_seen(self, array: jax.Array) -> jax.Array:
         """An array (..., *order) as (..., *seen_order)."""
@@ -99,8 +115,8 @@ class _Arrangement:
         return array.reshape(*lead, *self.shape) if self.grid.planar else array
 
     def whole(self, array: jax.Array, taker: str) -> jax.Array:
-        """An array (..., *order) or (..., *seen_order) as (..., *order). Raises ValueError, which names the function
-        `taker`, if the array has another shape."""
+        """An array (..., *order) or (..., *seen_order) as (..., *order). Raises ValueError, which
+        names the function `taker`, if the array has another shape."""
         if array.shape[-3:] == self.shape:
             return array
         if array.shape[array.ndim - len(self.seen_order) :] == self.seen_shape:
@@ -109,7 +125,8 @@ class _Arrangement:
         raise ValueError(f"{taker} takes arrays of shape (..., {needed}), not {array.shape}")
 
     def seen_part(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A shape (..., *order) as (..., *seen_order); a shape of fewer than three axes is returned unchanged."""
+        """A shape (..., *order) as (..., *seen_order); a shape of fewer than three axes is returned
+        unchanged."""
         if len(shape) < len(self.order):
             return shape
         here = zip(shape[-3:], self.order, strict=True)
@@ -124,18 +141,27 @@ class _Arrangement:
     @cached_property
     def shape(self) -> tuple[int, int, int]:
         """Extents of the array, padding at the end of sharded axes included."""
-        a, b, c = (padded(n, self.parts(axis)) for n, axis in zip(self.valid, self.order, strict=True))
+        a, b, c = (
+            padded(n, self.parts(axis)) for n, axis in zip(self.valid, self.order, strict=True)
+        )
         return (a, b, c)
 
     def summed(
-        self, local: Callable[..., Any], inputs: Sequence[PartitionSpec], outputs: int = 1, *, name: str
+        self,
+        local: Callable[..., Any],
+        inputs: Sequence[PartitionSpec],
+        outputs: int = 1,
+        *,
+        name: str,
     ) -> Program:
-        """A program with `outputs` results: `local` is applied to each device's part of arrays with these partitions,
-        and its results are summed over all devices."""
+        """A program with `outputs` results: `local` is applied to each device's part of arrays with
+        these partitions, and its results are summed over all devices."""
         axes = tuple(dict.fromkeys(self.sharded.values()))
 
         def total(*values: jax.Array) -> tuple[jax.Array, ...]:
-            return tuple(lax.psum(part, axes) if self.devices > 1 else part for part in local(*values))
+            return tuple(
+                lax.psum(part, axes) if self.devices > 1 else part for part in local(*values)
+            )
 
         return Program(total, self.mesh, inputs, [PartitionSpec()] * outputs, name=name)
 
@@ -156,7 +182,9 @@ class _Arrangement:
 @lru_cache(maxsize=64)
 def _binning(layout: _Arrangement, count: int) -> Program:
     def local(index, values):
-        return (jax.vmap(lambda v: jnp.zeros(count, v.dtype).at[index.ravel()].add(v.ravel()))(values),)
+        return (
+            jax.vmap(lambda v: jnp.zeros(count, v.dtype).at[index.ravel()].add(v.ravel()))(values),
+        )
 
     return layout.summed(local, [layout.spec, layout.spec_of(4)], name="bin_sum")
 
@@ -171,9 +199,13 @@ class PhysicalLayout(_Arrangement):
     def coordinates(self, dtype=jnp.float64) -> tuple[OverPoints, OverPoints, OverPoints]:
         """x, y, z (length); the coordinates in padding continue the grid.
 
-        A coordinate is the index of a plane times the spacing, bit for bit the same on any number of devices."""
+        A coordinate is the index of a plane times the spacing, bit for bit the same on any number
+        of devices."""
         spacing = self.grid.spacing
-        x, y, z = (self.along(a, np.arange(n) * h, dtype) for a, n, h in zip(AXES, self.shape, spacing, strict=True))
+        x, y, z = (
+            self.along(a, np.arange(n) * h, dtype)
+            for a, n, h in zip(AXES, self.shape, spacing, strict=True)
+        )
         return x, y, z
 
     def inside(self) -> Bool[Array, "#x #y #z"]:
@@ -190,7 +222,9 @@ class PhysicalLayout(_Arrangement):
 
     def max(self, values: Num[Array, "*component x y z"]) -> Num[Array, "*component"]:
         """The maximum of each component over the points of the grid."""
-        lowest = -jnp.inf if jnp.issubdtype(values.dtype, jnp.floating) else jnp.iinfo(values.dtype).min
+        lowest = (
+            -jnp.inf if jnp.issubdtype(values.dtype, jnp.floating) else jnp.iinfo(values.dtype).min
+        )
         return jnp.where(self.inside(), values, lowest).max((-3, -2, -1))
 
     def min(self, values: Num[Array, "*component x y z"]) -> Num[Array, "*component"]:
@@ -202,8 +236,9 @@ class PhysicalLayout(_Arrangement):
 class Layout(_Arrangement):
     """Layout of spectral arrays (..., *order) of one transform.
 
-    A spectral array holds the Fourier coefficients u(k) = mean of u(x) exp(-i k . x), which do not depend on the
-    resolution; the box mean of |u(x)|^2 is the sum of `weight` |u(k)|^2. Padding is zero."""
+    A spectral array holds the Fourier coefficients u(k) = mean of u(x) exp(-i k . x), which do not
+    depend on the resolution; the box mean of |u(x)|^2 is the sum of `weight` |u(k)|^2. Padding is
+    zero."""
 
     mode_numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Signed integer wavenumbers along each axis, without padding."""
@@ -214,7 +249,8 @@ class Layout(_Arrangement):
         return len(self.mode_numbers[axis])
 
     def padded_mode_numbers(self, axis: str) -> np.ndarray:
-        """Wavenumbers of all entries along an axis; those of padding are larger than those of any mode."""
+        """Wavenumbers of all entries along an axis; those of padding are larger than those of any
+        mode."""
         mode_numbers, extent = self.mode_numbers[axis], self.shape[self.order.index(axis)]
         largest = int(np.abs(mode_numbers).max())
         return np.concatenate([mode_numbers, largest + 1 + np.arange(extent - len(mode_numbers))])
@@ -224,14 +260,14 @@ class Layout(_Arrangement):
         return self.along(axis, self.padded_mode_numbers(axis), jnp.int32)
 
     def cycles(self, axis: str, dtype=jnp.float64) -> OverModes:
-        """k dx / (2 pi) along `axis`, the cycles of a mode in a grid spacing. (NumPy divides, because in JAX the
-        quotient of 32-bit integers is a single-precision number.)"""
+        """k dx / (2 pi) along `axis`, the cycles of a mode in a grid spacing. (NumPy divides,
+        because in JAX the quotient of 32-bit integers is a single-precision number.)"""
         n = self.grid.shape[AXES.index(axis)]
         return self.along(axis, self.padded_mode_numbers(axis) / n, dtype)
 
     def wavenumbers(self, dtype=jnp.float64) -> tuple[OverModes, OverModes, OverModes]:
-        """kx, ky, kz (1/length) of first derivatives; for real fields 0 on the Nyquist plane of each even axis, if
-        the layout holds that plane."""
+        """kx, ky, kz (1/length) of first derivatives; for real fields 0 on the Nyquist plane of
+        each even axis, if the layout holds that plane."""
         wavenumbers = []
         for axis, n, unit in zip(AXES, self.grid.shape, self.grid.fundamental, strict=True):
             mode_numbers = self.padded_mode_numbers(axis)
@@ -243,8 +279,8 @@ class Layout(_Arrangement):
     def k_squared(self, dtype=jnp.float64) -> OfModes:
         """|k|^2 (1/length^2).
 
-        Second derivatives do not depend on the sign of k: modes on a Nyquist plane have their full wavenumber here.
-        """
+        Second derivatives do not depend on the sign of k: modes on a Nyquist plane have their full
+        wavenumber here."""
         total = jnp.zeros((1, 1, 1), dtype)
         for axis, unit in zip(AXES, self.grid.fundamental, strict=True):
             total = total + self.along(axis, (self.padded_mode_numbers(axis) * unit) ** 2, dtype)
@@ -271,15 +307,16 @@ class Layout(_Arrangement):
                 self.along(a, (2 * self.padded_mode_numbers(a) / n) ** 2, jnp.float64)
                 for a, n in zip(AXES, self.grid.shape, strict=True)
             )
-            # Modes on the sphere itself are left out: (N/3, N/3, 0) times itself is aliased to minus itself.
+            # Modes on the sphere itself are left out: (N/3, N/3, 0) times itself is aliased to
+            # minus itself.
             mask = mask & (sum(squares) < 8 / 9 - 1e-12)
         return mask
 
     truncated: bool = True  # Modes beyond `grid.kept` are not part of the state.
 
     def weight(self, dtype=jnp.float64) -> OverModes:
-        """The number of modes that an entry represents in a sum: 2 if the entry represents its conjugate too; 0 in
-        padding and at modes that are not part of the state."""
+        """The number of modes that an entry represents in a sum: 2 if the entry represents its
+        conjugate too; 0 in padding and at modes that are not part of the state."""
         return jnp.where(self.mask, self.along("z", self._conjugates, dtype), 0)
 
     @property
@@ -292,9 +329,9 @@ class Layout(_Arrangement):
     def phases(
         self, axis: str, positions: Float[Array, "n"] | Float[np.ndarray, "n"], dtype
     ) -> Complex[Array, "n modes"]:
-        """exp(i k x) along an axis at positions (length). A field's value is the real part of the sum over all modes
-        of its coefficients times the phases of the three axes. In a half layout the phases along z are doubled where
-        an entry represents its conjugate too."""
+        """exp(i k x) along an axis at positions (length). A field's value is the real part of the
+        sum over all modes of its coefficients times the phases of the three axes. In a half layout
+        the phases along z are doubled where an entry represents its conjugate too."""
         unit = self.grid.fundamental[AXES.index(axis)]
         turns = jnp.asarray(positions)[:, None] * (self.padded_mode_numbers(axis) * unit)
         weight = jnp.asarray(self._conjugates if axis == "z" else 1)
@@ -303,12 +340,14 @@ class Layout(_Arrangement):
     def sum(self, values: Float[Array, "*component ka kb kc"]) -> Float[Array, "*component"]:
         """The sum of real `values` over all modes, conjugate modes included."""
         weight = self.weight(values.dtype)
-        # Axes along which the weight is constant are summed first, else XLA would store a weight for every mode.
+        # Axes along which the weight is constant are summed first, else XLA would store a weight
+        # for every mode.
         constant = tuple(axis for axis in (-3, -2, -1) if weight.shape[axis] == 1)
         return (weight * values.sum(constant, keepdims=True)).sum((-3, -2, -1))
 
     def inner(self, a: SpectralField, b: SpectralField) -> Float[Array, "*component"]:
-        """Box mean of the product of two fields, component by component: the sum of weight Re(a* b)."""
+        """Box mean of the product of two fields, component by component: the sum of weight Re(a*
+        b)."""
         return self.sum(a.real * b.real + a.imag * b.imag)
 
     def at_zero(self, array: SpectralField) -> Complex[Array, "*component"]:
@@ -320,7 +359,8 @@ class Layout(_Arrangement):
         """True at k = 0."""
         return (self.integers("x") == 0) & (self.integers("y") == 0) & (self.integers("z") == 0)
 
-    # ---- shells ------------------------------------------------------------------------------------------
+    # ---- shells
+    # ------------------------------------------------------------------------------------------
 
     @property
     def shell_width(self) -> float:
@@ -333,15 +373,20 @@ class Layout(_Arrangement):
         largest = [int(np.abs(self.mode_numbers[a]).max()) for a in AXES]
         if self.truncated:  # a layout may store more modes than belong to the state
             largest = [min(n, kept) for n, kept in zip(largest, self.grid.kept, strict=True)]
-        corner = sum((n * unit) ** 2 for n, unit in zip(largest, self.grid.fundamental, strict=True))
+        corner = sum(
+            (n * unit) ** 2 for n, unit in zip(largest, self.grid.fundamental, strict=True)
+        )
         return int(shell_at(corner**0.5 / self.shell_width)) + 1
 
     def shell_numbers(self) -> Int[Array, "ka kb kc"]:
-        """The shell of every mode; modes beyond the last shell, and padding, are assigned to the last shell."""
+        """The shell of every mode; modes beyond the last shell, and padding, are assigned to the
+        last shell."""
         n = shell_at(jnp.sqrt(self.k_squared()) / self.shell_width).astype(jnp.int32)
         return self.constrain(jnp.minimum(jnp.broadcast_to(n, self.shape), self.shells - 1))
 
-    def shell_sum(self, values: Float[Array, "*component ka kb kc"]) -> Float[Array, "*component shell"]:
+    def shell_sum(
+        self, values: Float[Array, "*component ka kb kc"]
+    ) -> Float[Array, "*component shell"]:
         """The sum of real `values` over the modes of each shell.
 
         The sum of the result over the shells is `sum`, up to round-off."""
@@ -350,12 +395,15 @@ class Layout(_Arrangement):
         return sums.reshape(*values.shape[:-3], self.shells)
 
     def shell_modes(self) -> tuple[Spectrum, Spectrum]:
-        """The number of modes in each shell, conjugates included, and the mean of their |k| (1/length).
+        """The number of modes in each shell, conjugates included, and the mean of their |k|
+        (1/length).
 
-        The mean leaves k = 0 out. In shells without other modes (narrow shells, or the corners that spherical
-        dealiasing removes) the mean is n dk."""
+        The mean leaves k = 0 out. In shells without other modes (narrow shells, or the corners that
+        spherical dealiasing removes) the mean is n dk."""
         k = jnp.broadcast_to(jnp.sqrt(self.k_squared()), self.shape)
-        modes, waves, total = self.shell_sum(jnp.stack([jnp.ones_like(k), jnp.where(k > 0, 1.0, 0.0), k]))
+        modes, waves, total = self.shell_sum(
+            jnp.stack([jnp.ones_like(k), jnp.where(k > 0, 1.0, 0.0), k])
+        )
         return modes, jnp.where(waves > 0, total / jnp.maximum(waves, 1), self.shell_wavenumbers())
 
     def shell_wavenumbers(self) -> Float[np.ndarray, "shell"]:

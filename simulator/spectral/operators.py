@@ -1,8 +1,8 @@
 """Differential operators on spectral arrays and Poisson's equation, for any layout.
 
-A vector has one component for each of the grid's d axes. In a plane, d = 2, a vector along the normal is a scalar
-field: the curl of a vector in the plane, or the field whose curl lies in the plane. Every operator but `hermitian`
-acts on each mode alone, without communication."""
+A vector has one component for each of the grid's d axes. In a plane, d = 2, a vector along the
+normal is a scalar field: the curl of a vector in the plane, or the field whose curl lies in the
+plane. Every operator but `hermitian` acts on each mode alone, without communication."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -15,7 +15,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Complex, Float, Inexact
 
-from simulator.spectral.arrays import Number, OfModes, OverModes, SpectralField, SpectralScalar, SpectralVector
+from simulator.spectral.arrays import (
+    Number,
+    OfModes,
+    OverModes,
+    SpectralField,
+    SpectralScalar,
+    SpectralVector,
+)
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Layout
 
@@ -31,7 +38,8 @@ def _k(layout: Layout, field: Complex[Array, "... ka kb kc"]) -> tuple[OverModes
 
 def gradient(layout: Layout, field: SpectralScalar) -> SpectralVector:
     """i k f."""
-    # One product for all components: XLA would compute `field` anew for each one of a stack, and store a stack of k.
+    # One product for all components: XLA would compute `field` anew for each one of a stack, and
+    # store a stack of k.
     k, *others = _k(layout, field)
     for i, other in enumerate(others, start=1):
         k = jnp.where(jnp.arange(len(others) + 1).reshape(-1, 1, 1, 1) == i, other, k)
@@ -48,21 +56,23 @@ def _along(k: Sequence[OverModes], field: SpectralVector) -> SpectralScalar:
 
 
 def symmetric_pairs(dimensions: int) -> list[tuple[int, int]]:
-    """The components (i, j) of a symmetric tensor, the diagonal first: xx, yy, zz, xy, xz, yz, or xx, yy, xy."""
+    """The components (i, j) of a symmetric tensor, the diagonal first: xx, yy, zz, xy, xz, yz, or
+    xx, yy, xy."""
     axes = range(dimensions)
     return [*((i, i) for i in axes), *((i, j) for i in axes for j in axes if i < j)]
 
 
 def cross(a: jax.Array | Sequence[jax.Array], b: jax.Array) -> jax.Array:
-    """a x b of vectors (3, ...) at points or modes (three last axes). In a plane the product of two vectors (2, ...)
-    is a scalar, the component along the normal; the product of a vector and a scalar, which stands for a vector along
-    the normal, is a vector (2, ...)."""
+    """a x b of vectors (3, ...) at points or modes (three last axes). In a plane the product of two
+    vectors (2, ...) is a scalar, the component along the normal; the product of a vector and a
+    scalar, which stands for a vector along the normal, is a vector (2, ...)."""
     parts = _cross(a, b)
     return jnp.stack(parts) if isinstance(parts, list) else parts
 
 
 def _cross(a: jax.Array | Sequence[jax.Array], b: jax.Array) -> list[jax.Array] | jax.Array:
-    # The reverse of an index is an array of all components with zeros, that of `unstack` is a stack.
+    # The reverse of an index is an array of all components with zeros, that of `unstack` is a
+    # stack.
     if not isinstance(a, Sequence):
         if a.ndim == 3:
             return [-a * b[1], a * b[0]]
@@ -76,8 +86,8 @@ def _cross(a: jax.Array | Sequence[jax.Array], b: jax.Array) -> list[jax.Array] 
 
 
 def curl(layout: Layout, field: Complex[Array, "... ka kb kc"]) -> Complex[Array, "... ka kb kc"]:
-    """i k x v of a vector. In a plane the scalar d_x v_y - d_y v_x of a vector, and the vector (d_y f, -d_x f) of a
-    scalar f."""
+    """i k x v of a vector. In a plane the scalar d_x v_y - d_y v_x of a vector, and the vector (d_y
+    f, -d_x f) of a scalar f."""
     parts = _cross(_k(layout, field), field)
     return jnp.stack([1j * part for part in parts]) if isinstance(parts, list) else 1j * parts
 
@@ -85,26 +95,31 @@ def curl(layout: Layout, field: Complex[Array, "... ka kb kc"]) -> Complex[Array
 def dot(a: Inexact[Array, "d *shape"], b: Inexact[Array, "d *shape"]) -> Inexact[Array, "*shape"]:
     """a . b, summed over the first axis.
 
-    The sum is written out, because XLA's CPU code takes ten times as long for a sum over a short first axis."""
+    The sum is written out, because XLA's CPU code takes ten times as long for a sum over a short
+    first axis."""
     return reduce(add, jnp.unstack(a * b))
 
 
 def squared(a: Inexact[Array, "*shape"]) -> Float[Array, "..."]:
-    """|a|^2 of a scalar (three axes), or of a vector (four axes), summed over the components along the first axis."""
+    """|a|^2 of a scalar (three axes), or of a vector (four axes), summed over the components along
+    the first axis."""
     if a.ndim == 3:
         return a.real**2 + a.imag**2
     return dot(a, a) if jnp.isrealobj(a) else dot(a.real, a.real) + dot(a.imag, a.imag)
 
 
 def _inverse_square(k: Sequence[OverModes]) -> OverModes:
-    """1 / |k|^2 of the derivative's wavenumbers, and 0 where they vanish: at k = 0 and at pure Nyquist modes."""
+    """1 / |k|^2 of the derivative's wavenumbers, and 0 where they vanish: at k = 0 and at pure
+    Nyquist modes."""
     k2 = reduce(add, (q * q for q in k))
     return jnp.where(k2 == 0, 0, 1 / jnp.where(k2 == 0, 1, k2))
 
 
-def inverse_curl(layout: Layout, field: Complex[Array, "... ka kb kc"]) -> Complex[Array, "... ka kb kc"]:
-    """The solenoidal vector without mean whose curl is the solenoidal part of `field`: i k x v / |k|^2. For a vector
-    in a plane the result lies along the normal and is a scalar."""
+def inverse_curl(
+    layout: Layout, field: Complex[Array, "... ka kb kc"]
+) -> Complex[Array, "... ka kb kc"]:
+    """The solenoidal vector without mean whose curl is the solenoidal part of `field`: i k x v /
+    |k|^2. For a vector in a plane the result lies along the normal and is a scalar."""
     return curl(layout, field) * _inverse_square(_k(layout, field))
 
 
@@ -123,11 +138,13 @@ def fluctuation(layout: Layout, field: SpectralField) -> SpectralField:
 def hermitian(layout: Layout, field: SpectralField) -> SpectralField:
     """The coefficients of the real field that `field` represents in physical space.
 
-    The Hermitian part of the modes k and -k remains where both are stored (in a half spectrum, on the plane kz = 0).
-    The anti-Hermitian part is invisible on the grid, and equations with growing waves would let it grow."""
+    The Hermitian part of the modes k and -k remains where both are stored (in a half spectrum, on
+    the plane kz = 0). The anti-Hermitian part is invisible on the grid, and equations with growing
+    waves would let it grow."""
     if not layout.half:
         return 0.5 * (field + jnp.conj(_mirrored(layout, field, AXES)))
-    # Only the planes that are their own mirror images are gathered from the devices, not the whole field.
+    # Only the planes that are their own mirror images are gathered from the devices, not the whole
+    # field.
     at, nz = layout.order.index("z") - 3, layout.grid.shape[2]
     result = field
     for place, k in enumerate(map(int, layout.mode_numbers["z"])):
@@ -144,16 +161,20 @@ def _mirrored(layout: Layout, field: jax.Array, axes: str) -> jax.Array:
         mode_numbers, n = layout.padded_mode_numbers(axis), layout.grid.shape[AXES.index(axis)]
         places = {int(k): i for i, k in enumerate(mode_numbers)}
         # On an even grid -n/2 is its own partner; entries of padding are zero and stay in place.
-        partner = [places.get(-int(k), places.get(int(k) - n, i)) for i, k in enumerate(mode_numbers)]
+        partner = [
+            places.get(-int(k), places.get(int(k) - n, i)) for i, k in enumerate(mode_numbers)
+        ]
         field = jnp.take(field, jnp.asarray(partner), axis=layout.order.index(axis) - 3)
     return field
 
 
 def translate(
-    layout: Layout, field: SpectralField, shift: tuple[float | Number, float | Number, float | Number]
+    layout: Layout,
+    field: SpectralField,
+    shift: tuple[float | Number, float | Number, float | Number],
 ) -> SpectralField:
-    """The field f(x + shift), `shift` in units of length: coefficients times exp(i k . shift), one factor per
-    axis."""
+    """The field f(x + shift), `shift` in units of length: coefficients times exp(i k . shift), one
+    factor per axis."""
     for k, length in zip(layout.wavenumbers(), shift, strict=True):
         if isinstance(length, float) and not length:
             continue
@@ -166,7 +187,8 @@ Green = Literal["exact", "finite_difference"]
 
 
 def laplacian_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) -> OfModes:
-    """The factor of -lap for each mode (1/length^2): |k|^2, or for the second-order difference formula
+    """The factor of -lap for each mode (1/length^2): |k|^2, or for the second-order difference
+    formula
 
         sum_i (2 / dx_i sin(k_i dx_i / 2))^2,
 
@@ -181,7 +203,8 @@ def laplacian_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) 
 
 
 def solve_poisson(layout: Layout, source: SpectralField, green: Green = "exact") -> SpectralField:
-    """The solution without mean of lap Phi = S, from the coefficients of the source S, whose mean is ignored."""
+    """The solution without mean of lap Phi = S, from the coefficients of the source S, whose mean
+    is ignored."""
     k2 = laplacian_symbol(layout, green, source.real.dtype)
     usable = (k2 > 0) & layout.mask
     return -jnp.where(usable, 1 / jnp.where(usable, k2, 1), 0) * source

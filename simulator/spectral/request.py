@@ -1,8 +1,9 @@
-"""The request of a run for a transform: checks the request, and chooses the transform on the run's devices.
+"""The request of a run for a transform: checks the request, and chooses the transform on the run's
+devices.
 
-`fft.backend: auto` times the candidates briefly, once per problem and machine. The timed program is the core of a
-step: three products of six fields. The winner is stored in a small JSON file, and the file's name depends on
-everything that the timing depends on."""
+`fft.backend: auto` times the candidates briefly, once per problem and machine. The timed program is
+the core of a step: three products of six fields. The winner is stored in a small JSON file, and the
+file's name depends on everything that the timing depends on."""
 
 import contextlib
 import hashlib
@@ -30,7 +31,9 @@ from simulator.spectral.transform import Local, Transform
 
 ROUNDS = 5
 
-Broadcast = Callable[[Any], Any]  # Gives every process the (small, JSON) value of the first process.
+Broadcast = Callable[
+    [Any], Any
+]  # Gives every process the (small, JSON) value of the first process.
 Report = Callable[[str], None]
 
 
@@ -47,18 +50,25 @@ def measured(  # many parameters: the measurement depends on all of them, and `b
     broadcast: Broadcast = lambda value: value,
     report: Report = print,
 ) -> dict[str, Any]:
-    """The fastest `backend` and `plan` for `modes` on `devices`, the arrangement of the devices, `on`, and the
-    `milliseconds` of every candidate, the winner's first; from an earlier measurement in `folder` or a new one.
+    """The fastest `backend` and `plan` for `modes` on `devices`, the arrangement of the devices,
+    `on`, and the `milliseconds` of every candidate, the winner's first; from an earlier measurement
+    in `folder` or a new one.
 
-    All processes of a run call this function; the file and the times of the first process decide. If `folder` cannot
-    be written, the next start measures again. `nodes`: number of hosts of the devices; links within and between hosts
-    differ.
+    All processes of a run call this function; the file and the times of the first process decide.
+    If `folder` cannot be written, the next start measures again. `nodes`: number of hosts of the
+    devices; links within and between hosts differ.
 
     Raises UserError if no candidate works on these devices."""
     possible = choose(modes, len(devices), "auto", decomposition, mesh)
     candidates = worth_timing(possible)
-    key = _key(modes, devices, dtype, candidates, native.chosen(kernels, devices[0].platform), nodes)
-    path = None if folder is None else folder / f"transform-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    key = _key(
+        modes, devices, dtype, candidates, native.chosen(kernels, devices[0].platform), nodes
+    )
+    path = (
+        None
+        if folder is None
+        else folder / f"transform-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    )
     known = broadcast(_read(path, key))
     if known is not None:
         return known
@@ -79,12 +89,18 @@ def measured(  # many parameters: the measurement depends on all of them, and `b
 
 
 def _described(best: Candidate, milliseconds: dict[str, float]) -> dict[str, Any]:
-    return {"backend": best.backend, "plan": best.plan, "on": list(best.mesh), "milliseconds": milliseconds}
+    return {
+        "backend": best.backend,
+        "plan": best.plan,
+        "on": list(best.mesh),
+        "milliseconds": milliseconds,
+    }
 
 
 def worth_timing(found: list[Candidate]) -> list[Candidate]:
-    """The candidates without duplicates. A plan with proper pencils, of several rows and columns, is timed on all of
-    these; any other plan in one arrangement, because with a single row or column all arrangements are slabs."""
+    """The candidates without duplicates. A plan with proper pencils, of several rows and columns,
+    is timed on all of these; any other plan in one arrangement, because with a single row or column
+    all arrangements are slabs."""
     kept: list[Candidate] = []
     for candidate in found:
         same = [c for c in found if (c.backend, c.plan) == (candidate.backend, candidate.plan)]
@@ -94,11 +110,34 @@ def worth_timing(found: list[Candidate]) -> list[Candidate]:
     return kept
 
 
-def _key(modes: Modes, devices: Devices, dtype: Any, candidates: list[Candidate], kernels: str, nodes: int) -> str:
+def _key(
+    modes: Modes,
+    devices: Devices,
+    dtype: Any,
+    candidates: list[Candidate],
+    kernels: str,
+    nodes: int,
+) -> str:
     grid, first, processes = modes.grid, devices[0], len({d.process_index for d in devices})
-    parts = [grid.shape, grid.dealias, modes.real, modes.every, np.dtype(dtype).name, len(devices), processes, nodes]
+    parts = [
+        grid.shape,
+        grid.dealias,
+        modes.real,
+        modes.every,
+        np.dtype(dtype).name,
+        len(devices),
+        processes,
+        nodes,
+    ]
     return json.dumps(
-        [*parts, first.device_kind, os.cpu_count(), list(map(str, candidates)), kernels, jax.__version__]
+        [
+            *parts,
+            first.device_kind,
+            os.cpu_count(),
+            list(map(str, candidates)),
+            kernels,
+            jax.__version__,
+        ]
     )
 
 
@@ -130,7 +169,8 @@ def _write(path: Path | None, key: str, fastest: dict[str, Any]) -> None:
 def _time_all(
     modes: Modes, candidates: list[Candidate], devices: Devices, dtype: Any, kernels: Kernels
 ) -> list[float | None]:
-    """Milliseconds of each candidate, the least of a few interleaved rounds; None if the memory does not suffice."""
+    """Milliseconds of each candidate, the least of a few interleaved rounds; None if the memory
+    does not suffice."""
     runs: dict[int, Callable[[], float]] = {}
     for number, candidate in enumerate(candidates):
         supported = kernels if candidate.backend == staged.NAME else "auto"
@@ -139,11 +179,15 @@ def _time_all(
             run()  # warms up
             runs[number] = run
     rounds = [{number: run() for number, run in runs.items()} for _ in range(ROUNDS)]
-    return [min(times[number] for times in rounds) if number in runs else None for number in range(len(candidates))]
+    return [
+        min(times[number] for times in rounds) if number in runs else None
+        for number in range(len(candidates))
+    ]
 
 
 def _nonlinear_term(transform: Transform) -> Callable[[], float]:
-    """A function that evaluates three products of six fields and gives the milliseconds that this took."""
+    """A function that evaluates three products of six fields and gives the milliseconds that this
+    took."""
 
     def cross(values, points, parameters):
         return Local({"c": jnp.cross(values["a"], values["b"], axis=0)})
@@ -167,23 +211,31 @@ def _nonlinear_term(transform: Transform) -> Callable[[], float]:
 
 def random_array(shape: tuple[int, ...], dtype: Any, sharding: Any) -> jax.Array:
     """Normal random numbers, generated on the devices that hold them."""
-    return jax.jit(lambda: jax.random.normal(jax.random.key(0), shape, dtype), out_shardings=sharding)()
+    return jax.jit(
+        lambda: jax.random.normal(jax.random.key(0), shape, dtype), out_shardings=sharding
+    )()
 
 
-UNITARITY = {"single": "1e-9", "half_scaled": "1e-6"}  # Lost mass of waves, for 32^3 values on 4 devices.
+UNITARITY = {
+    "single": "1e-9",
+    "half_scaled": "1e-6",
+}  # Lost mass of waves, for 32^3 values on 4 devices.
 
 
 class Chosen(NamedTuple):
     """The transform of a run."""
 
     candidate: Candidate  # Backend, plan, and arrangement of the devices.
-    kernels: Literal["native", "xla"]  # Of local stages: native only if every process has compiled it.
+    kernels: Literal[
+        "native", "xla"
+    ]  # Of local stages: native only if every process has compiled it.
     measured: Mapping[str, Any] | None  # The choice of backend `auto`, and the conditions.
 
 
 @dataclass(frozen=True)
 class Request:
-    """The modes that a run keeps, its precision, and the keys of `fft`. Every error message begins with a key."""
+    """The modes that a run keeps, its precision, and the keys of `fft`. Every error message begins
+    with a key."""
 
     modes: Modes
     dtype: Any
@@ -195,22 +247,29 @@ class Request:
     waves: str | None = None  # The model of wave functions, which only unitary transforms keep.
 
     def candidates(self, count: int) -> list[Candidate]:
-        """The ways to distribute the modes over `count` devices. Raises UserError if there are none."""
+        """The ways to distribute the modes over `count` devices. Raises UserError if there are
+        none."""
         return choose(self.modes, count, self.backend, self.decomposition, self.mesh)
 
     def most(self, limit: int, processes: int = 1) -> int | None:
-        """The largest number of devices up to `limit` over which the modes and this many processes can be
-        distributed; None if there is none."""
+        """The largest number of devices up to `limit` over which the modes and this many processes
+        can be distributed; None if there is none."""
         bound = min(limit, most(self.modes, self.backend)) // processes * processes
         wanted = self.backend, self.decomposition, self.mesh
-        return next((n for n in range(bound, 0, -processes) if candidates(self.modes, n, *wanted)), None)
+        return next(
+            (n for n in range(bound, 0, -processes) if candidates(self.modes, n, *wanted)), None
+        )
 
-    def check(self, count: int | Literal["auto"], limit: int, processes: int = 1, members: int = 1) -> None:
-        """Raises UserError if the modes, the processes or the members of an ensemble cannot be distributed over
-        `count` devices, or if the kernels or the number format of the exchanges are not available there. A count
-        `auto` is a number up to `limit` that is not known yet."""
+    def check(
+        self, count: int | Literal["auto"], limit: int, processes: int = 1, members: int = 1
+    ) -> None:
+        """Raises UserError if the modes, the processes or the members of an ensemble cannot be
+        distributed over `count` devices, or if the kernels or the number format of the exchanges
+        are not available there. A count `auto` is a number up to `limit` that is not known yet."""
         if members > 1 and self.backend != staged.NAME:
-            raise UserError(f"fft.backend: {self.backend} cannot lay members over devices; {staged.NAME} can")
+            raise UserError(
+                f"fft.backend: {self.backend} cannot lay members over devices; {staged.NAME} can"
+            )
         self._check_exchange()
         if count == "auto":
             # The number is not known yet, only that every process has a device.
@@ -219,10 +278,14 @@ class Request:
             count = processes
         if count % processes:
             nearest = max(count // processes, 1) * processes
-            raise UserError(f"devices.count: {count} is not a multiple of {processes} processes; {nearest} is")
+            raise UserError(
+                f"devices.count: {count} is not a multiple of {processes} processes; {nearest} is"
+            )
         if count % members:
             can = max(count // members, 1) * members
-            raise UserError(f"devices.count: {count} cannot be divided among members={members}; {can} can")
+            raise UserError(
+                f"devices.count: {count} cannot be divided among members={members}; {can} can"
+            )
         self.candidates(count // members)
         if self.kernels == "native":
             native.chosen(self.kernels, "cpu")
@@ -232,7 +295,9 @@ class Request:
         if kind == "full":
             return
         if self.waves is not None:
-            cost = f"their unitarity ({UNITARITY[kind]} of the mass in every transform, against 1e-16)"
+            cost = (
+                f"their unitarity ({UNITARITY[kind]} of the mass in every transform, against 1e-16)"
+            )
             key = f"fft.exchange: {kind} would cost wave functions {cost}"
             raise UserError(f"{key}; remove the key for {self.waves}")
         if self.dtype == "float32" and kind == "single":
@@ -242,11 +307,15 @@ class Request:
             raise UserError(f"fft.exchange: {kind} needs fft.backend: {staged.NAME}")
 
     def chosen(
-        self, cluster: Cluster, members: int = 1, earlier: Mapping[str, Any] | None = None,
+        self,
+        cluster: Cluster,
+        members: int = 1,
+        earlier: Mapping[str, Any] | None = None,
         report: Callable[[str], None] = print,
-    ) -> Chosen:  # fmt: skip
-        """The transform on the devices of a cluster, or on each of `members` equal parts of the devices. All
-        processes call this method, after `check`; the errors are the same. `earlier`: an earlier start's choice."""
+    ) -> Chosen:
+        """The transform on the devices of a cluster, or on each of `members` equal parts of the
+        devices. All processes call this method, after `check`; the errors are the same. `earlier`:
+        an earlier start's choice."""
         kernels = native.chosen(self.kernels, cluster.platform)
         if cluster.num_processes > 1:
             kernels = "native" if all(k == "native" for k in cluster.gather(kernels)) else "xla"
@@ -256,24 +325,42 @@ class Request:
         choice = self._measured(cluster, kernels, earlier, report)
         wanted = (choice["backend"], choice["plan"], choice["on"])
         fastest = (c for c in found if (c.backend, c.plan, list(c.mesh)) == wanted)
-        return Chosen(next(fastest, preferred(self.modes, found, kernels, cluster.platform)), kernels, choice)
+        return Chosen(
+            next(fastest, preferred(self.modes, found, kernels, cluster.platform)), kernels, choice
+        )
 
     def _measured(
-        self, cluster: Cluster, kernels: Literal["native", "xla"], earlier: Mapping[str, Any] | None,
+        self,
+        cluster: Cluster,
+        kernels: Literal["native", "xla"],
+        earlier: Mapping[str, Any] | None,
         report: Callable[[str], None],
-    ) -> Mapping[str, Any]:  # fmt: skip
-        nodes = cluster.broadcast(-(-cluster.num_processes // max(cluster.allocation.local_processes, 1)))
+    ) -> Mapping[str, Any]:
+        nodes = cluster.broadcast(
+            -(-cluster.num_processes // max(cluster.allocation.local_processes, 1))
+        )
         conditions = {
-            "devices": len(cluster.devices), "processes": cluster.num_processes, "nodes": nodes,
-            "kind": cluster.devices[0].device_kind, "decomposition": self.decomposition,
-            "mesh": self.mesh if self.mesh == "auto" else list(self.mesh), "kernels": kernels,
-        }  # fmt: skip
+            "devices": len(cluster.devices),
+            "processes": cluster.num_processes,
+            "nodes": nodes,
+            "kind": cluster.devices[0].device_kind,
+            "decomposition": self.decomposition,
+            "mesh": self.mesh if self.mesh == "auto" else list(self.mesh),
+            "kernels": kernels,
+        }
         known = cluster.broadcast(earlier)
         if known and all(known.get(key) == value for key, value in conditions.items()):
             return known
         fastest = measured(
-            self.modes, cluster.devices, self.dtype, decomposition=self.decomposition, mesh=self.mesh,
-            kernels=kernels, nodes=nodes, folder=base_folder(os.environ), broadcast=cluster.broadcast,
+            self.modes,
+            cluster.devices,
+            self.dtype,
+            decomposition=self.decomposition,
+            mesh=self.mesh,
+            kernels=kernels,
+            nodes=nodes,
+            folder=base_folder(os.environ),
+            broadcast=cluster.broadcast,
             report=report if cluster.is_first else lambda line: None,
-        )  # fmt: skip
+        )
         return {**conditions, **fastest}

@@ -1,4 +1,5 @@
-"""The backend `custom_partitioning`: staged transforms of real or complex fields; axes are truncated, then sent."""
+"""The backend `custom_partitioning`: staged transforms of real or complex fields; axes are
+truncated, then sent."""
 
 from dataclasses import replace
 from functools import cache, lru_cache, partial
@@ -41,7 +42,8 @@ NAME = "custom_partitioning"
 def candidates(modes: Modes, count: int) -> list[Candidate]:
     """The ways to distribute the grid over `count` devices, best first: slabs, then pencils.
 
-    Every device has at least one plane on both sides of every exchange; extents that do not divide are padded."""
+    Every device has at least one plane on both sides of every exchange; extents that do not divide
+    are padded."""
     (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts
     slabs = [Candidate(NAME, "slab", plan, (count,)) for plan in SLABS if count <= min(ny, mz)]
     pencils = [
@@ -51,7 +53,8 @@ def candidates(modes: Modes, count: int) -> list[Candidate]:
     ]
 
     def cost(pencil: Candidate) -> tuple[bool, int]:
-        """Sort key: proper pencils first, then by the number of points and modes on a device, padding included."""
+        """Sort key: proper pencils first, then by the number of points and modes on a device,
+        padding included."""
         rows, columns = pencil.mesh
         held = ceil(nx / rows) * ceil(ny / columns) + ceil(my / rows) * ceil(mz / columns)
         return min(rows, columns) == 1, held
@@ -60,7 +63,8 @@ def candidates(modes: Modes, count: int) -> list[Candidate]:
 
 
 def padding(modes: Modes, count: int) -> float:
-    """The ratio of the points or modes that slabs on `count` devices send, with padding, to those of the grid."""
+    """The ratio of the points or modes that slabs on `count` devices send, with padding, to those
+    of the grid."""
     return prod(ceil(n / count) * count / n for n in (modes.grid.shape[1], modes.counts[2]))
 
 
@@ -90,17 +94,20 @@ def build(
 
 
 class StagedTransform(Transform):
-    """Runs a `Decomposition` on a mesh with the axes `plan.mesh_axes`, preceded by the axis MEMBERS if the members of
-    an ensemble are distributed over devices."""
+    """Runs a `Decomposition` on a mesh with the axes `plan.mesh_axes`, preceded by the axis MEMBERS
+    if the members of an ensemble are distributed over devices."""
 
-    def __init__(self, modes: Modes, mesh: Mesh, plan: Decomposition, dtype: Any, options: TransformOptions):
+    def __init__(
+        self, modes: Modes, mesh: Mesh, plan: Decomposition, dtype: Any, options: TransformOptions
+    ):
         block, exchange = options.block, options.exchange
         self.grid, self.mesh, self.plan, self.dtype = modes.grid, mesh, plan, np.dtype(dtype)
         platform = options.platform or str(mesh.devices.flat[0].platform)
         cpu = self._cpu = platform == "cpu"
         self.kernels = native.chosen(options.kernels, platform)
-        # On a GPU, blocks of physical space take least memory, and sending the components in turn would take more. A
-        # single GPU visits real fields in a few large blocks, which take three quarters of the memory.
+        # On a GPU, blocks of physical space take least memory, and sending the components in turn
+        # would take more. A single GPU visits real fields in a few large blocks, which take three
+        # quarters of the memory.
         self._in_blocks = options.sequential or cpu or (mesh.size == 1 and modes.real)
         sequential = options.sequential and cpu
         self.physical = PhysicalLayout(self.grid, mesh, "xyz", plan.physical)
@@ -119,31 +126,46 @@ class StagedTransform(Transform):
             f"{NAME}_{plan.name}"
             + ("_native" if self.kernels == "native" else "")
             + (f"_block{block}" if block else "")
-            + ("_sequential" if sequential else "_in_blocks" if options.sequential and not cpu else "")
+            + (
+                "_sequential"
+                if sequential
+                else "_in_blocks"
+                if options.sequential and not cpu
+                else ""
+            )
             + ("" if exchange == "full" else f"_{exchange}")
         )
         self._block = block
         cpu_bytes = NATIVE_BLOCK_BYTES if self.kernels == "native" else CPU_BLOCK_BYTES
         self._block_bytes = cpu_bytes if cpu else GPU_BLOCK_BYTES * (1 if options.sequential else 4)
         kind = NativeTransform if self.kernels == "native" else LocalTransform
-        self._local = kind(plan, self.layout, self.physical, self.dtype, self.block, cpu, sequential)
-        self.kept_order = self._local.values_order if isinstance(self._local, NativeTransform) else None
+        self._local = kind(
+            plan, self.layout, self.physical, self.dtype, self.block, cpu, sequential
+        )
+        self.kept_order = (
+            self._local.values_order if isinstance(self._local, NativeTransform) else None
+        )
         if not cpu and devices == 1 and plan is ZX_THEN_Y and not options.sequential:
-            # No messages are sent, so that both directions may take the plan with the least memory traffic.
+            # No messages are sent, so that both directions may take the plan with the least memory
+            # traffic.
             self._local = replace(self._local, plan=Z_THEN_YX, back=self._local)
         self._linear = replace(self._local, own_blanks=False)
         if devices > 1:
             self._local = replace(self._local, exchange=exchange)
         if self._local.back is not None:
             self._linear = replace(self._linear, back=replace(self._local.back, own_blanks=False))
-        if not cpu and block is None and not options.sequential:  # faster, and the values exist whole anyway
+        if (
+            not cpu and block is None and not options.sequential
+        ):  # faster, and the values exist whole anyway
             self._linear = replace(self._linear, blocks=lambda *_: max(self.grid.shape))
         if cpu and devices == 1 and block is None and self.kernels == "xla":
-            # A call of the FFT over a whole array uses all cores, while XLA's loop bodies use one; and a single call
-            # over all axes makes the fewest passes over memory.
+            # A call of the FFT over a whole array uses all cores, while XLA's loop bodies use one;
+            # and a single call over all axes makes the fewest passes over memory.
             self._linear = replace(self._linear, plan=XYZ, blocks=lambda *_: max(self.grid.shape))
         self._program = cache(self._make_program)
-        self._evaluation = lru_cache(maxsize=8)(self._make_evaluation)  # the stages of a step share one program
+        self._evaluation = lru_cache(maxsize=8)(
+            self._make_evaluation
+        )  # the stages of a step share one program
 
     @property
     def complex_dtype(self) -> np.dtype:
@@ -155,8 +177,8 @@ class StagedTransform(Transform):
         return self.dtype if self.layout.half else self.complex_dtype
 
     def block(self, stage: int, components: int, reducing: bool = False) -> int:
-        """The number of planes that a stage visits at a time, with `components` values at each point. If the stage
-        only reduces the values (`reducing`), blocks cost nothing on a GPU."""
+        """The number of planes that a stage visits at a time, with `components` values at each
+        point. If the stage only reduces the values (`reducing`), blocks cost nothing on a GPU."""
         first, second, third = self.plan.stages[stage].order
         extent = partial(self._local.local, stage)
         if first in self.plan.stages[stage].axes:
@@ -174,7 +196,11 @@ class StagedTransform(Transform):
         value = self.value_dtype if stage == 0 else self.complex_dtype
         plane = components * value.itemsize * extent(second) * extent(third)
         planes = max(1, self._block_bytes // plane)
-        return max(LANES, planes // LANES * LANES) if self.kernels == "native" and flat(self.grid) else planes
+        return (
+            max(LANES, planes // LANES * LANES)
+            if self.kernels == "native" and flat(self.grid)
+            else planes
+        )
 
     def _make_program(self, direction: str) -> Program:
         physical, modes = self.physical.spec_of(4), self.layout.spec_of(4)
@@ -222,11 +248,15 @@ class StagedTransform(Transform):
         if array is None:
             raise ValueError("evaluate needs at least one input field")
         first = np.cumsum(given.sizes) - given.sizes
-        ranges = jax.tree.unflatten(given.treedef, list(zip(map(int, first), given.sizes, strict=True)))
+        ranges = jax.tree.unflatten(
+            given.treedef, list(zip(map(int, first), given.sizes, strict=True))
+        )
         kept = {} if self.kept_order is None else {name: ranges[name] for name in keep}
         flat, parameter_tree = jax.tree.flatten(parameters)
         shapes = tuple(jax.ShapeDtypeStruct(jnp.shape(a), jnp.result_type(a)) for a in flat)
-        program, wanted, products = self._evaluation(pointwise, given, parameter_tree, shapes, tuple(kept.values()))
+        program, wanted, products = self._evaluation(
+            pointwise, given, parameter_tree, shapes, tuple(kept.values())
+        )
         results = iter(program(array.astype(self.complex_dtype), *map(jnp.asarray, flat)))
         values = {name: next(results) for name in kept}
         return Evaluated(
@@ -237,7 +267,12 @@ class StagedTransform(Transform):
         )
 
     def _make_evaluation(
-        self, pointwise: PointwiseFunction, given: Stacked, parameter_tree: Any, shapes: Any, parts: Kept
+        self,
+        pointwise: PointwiseFunction,
+        given: Stacked,
+        parameter_tree: Any,
+        shapes: Any,
+        parts: Kept,
     ) -> tuple[Program, Local, Stacked]:
         wanted = self._probe(pointwise, given, jax.tree.unflatten(parameter_tree, shapes))
         products = described(wanted.products)
@@ -252,7 +287,9 @@ class StagedTransform(Transform):
         def run(array, *flat, reverse=False):
             parameters = jax.tree.unflatten(parameter_tree, flat)
             function = partial(local, parameters=parameters)
-            modes, reduced, values = self._local.evaluate(array, function, components, reverse, parts)
+            modes, reduced, values = self._local.evaluate(
+                array, function, components, reverse, parts
+            )
             return (
                 *values,
                 *jax.tree.leaves(modes),
@@ -266,7 +303,9 @@ class StagedTransform(Transform):
             run,
             self.mesh,
             [modes, *(PartitionSpec() for _ in shapes)],
-            [self._kept_spec] * len(parts) + [modes] * bool(products.leads) + [PartitionSpec()] * reductions,
+            [self._kept_spec] * len(parts)
+            + [modes] * bool(products.leads)
+            + [PartitionSpec()] * reductions,
             name=f"{self.name}_evaluate",
             part=(self, "evaluate"),
             reversible=partial(run, reverse=True),
@@ -276,4 +315,6 @@ class StagedTransform(Transform):
     def _probe(self, pointwise: PointwiseFunction, given: Stacked, parameters: Tree) -> Local:
         one = jax.ShapeDtypeStruct((1, 1, 1), self.dtype)
         values = jax.ShapeDtypeStruct((sum(given.sizes), 1, 1, 1), self.value_dtype)
-        return jax.eval_shape(lambda v, x, q: pointwise(given.split(v), Points(x, x, x), q), values, one, parameters)
+        return jax.eval_shape(
+            lambda v, x, q: pointwise(given.split(v), Points(x, x, x), q), values, one, parameters
+        )

@@ -1,10 +1,12 @@
-"""Plans of a distributed transform: the axes that each stage transforms, and the exchanges in between.
+"""Plans of a distributed transform: the axes that each stage transforms, and the exchanges in
+between.
 
-A three-dimensional transform is a list of stages, each of which transforms axes that are whole on every device, with
-an exchange between neighbouring stages. An exchange takes an array a(x, y, z) that is cut over the devices along one
-axis and whole along another, and cuts it along the other instead, by one all-to-all: every device cuts its whole axis
-into as many messages as there are devices, sends message i to device i, and joins the received messages along the
-axis that was cut before. Messages have equal shapes on both sides.
+A three-dimensional transform is a list of stages, each of which transforms axes that are whole on
+every device, with an exchange between neighbouring stages. An exchange takes an array a(x, y, z)
+that is cut over the devices along one axis and whole along another, and cuts it along the other
+instead, by one all-to-all: every device cuts its whole axis into as many messages as there are
+devices, sends message i to device i, and joins the received messages along the axis that was cut
+before. Messages have equal shapes on both sides.
 
 A plan describes the forward direction; the inverse runs it backwards."""
 
@@ -23,8 +25,8 @@ from jax import lax
 class Stage:
     """Transforms `axes` of an array with the memory order `order` (the transformed axes innermost).
 
-    `sharded` maps the axes that are cut over the devices to the mesh's axes. The array is visited in blocks along its
-    first axis, so that the work between two exchanges happens in cache."""
+    `sharded` maps the axes that are cut over the devices to the mesh's axes. The array is visited
+    in blocks along its first axis, so that the work between two exchanges happens in cache."""
 
     axes: str
     order: str
@@ -37,7 +39,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One all-to-all over the mesh axis `over`: `cut` was whole and becomes sharded, `join` becomes whole.
+    """One all-to-all over the mesh axis `over`: `cut` was whole and becomes sharded, `join` becomes
+    whole.
 
     `order` is the memory order of a message."""
 
@@ -69,22 +72,30 @@ class Decomposition:
 
 
 Z_THEN_XY = Decomposition(
-    "z_xy", ("slab",), (Stage("z", "yxz", {"y": "slab"}), Stage("yx", "zyx", {"z": "slab"})),
+    "z_xy",
+    ("slab",),
+    (Stage("z", "yxz", {"y": "slab"}), Stage("yx", "zyx", {"z": "slab"})),
     (Exchange("slab", cut="z", join="y", order="zyx"),),
-)  # fmt: skip
+)
 """Slabs: z, then x and y; kz is truncated before it is sent."""
 
 ZX_THEN_Y = Decomposition(
-    "zx_y", ("slab",), (Stage("xz", "yxz", {"y": "slab"}), Stage("y", "zxy", {"z": "slab"})),
+    "zx_y",
+    ("slab",),
+    (Stage("xz", "yxz", {"y": "slab"}), Stage("y", "zxy", {"z": "slab"})),
     (Exchange("slab", cut="z", join="y", order="zyx"),),
-)  # fmt: skip
-"""Slabs: z and x, then y. Two axes are truncated before they are sent: 4/9 of the complex half-spectrum."""
+)
+"""Slabs: z and x, then y. Two axes are truncated before they are sent: 4/9 of the complex
+half-spectrum."""
 
 Z_THEN_YX = Decomposition(
-    "z_yx", ("slab",), (Stage("z", "yxz", {"y": "slab"}), Stage("xy", "zxy", {"z": "slab"})),
+    "z_yx",
+    ("slab",),
+    (Stage("z", "yxz", {"y": "slab"}), Stage("xy", "zxy", {"z": "slab"})),
     (Exchange("slab", cut="z", join="y", order="zxy"),),
-)  # fmt: skip
-"""The inverse on a single GPU, for modes in the order of `zx_y`: transforms x and y in one call. Not selectable."""
+)
+"""The inverse on a single GPU, for modes in the order of `zx_y`: transforms x and y in one call.
+Not selectable."""
 
 Z_Y_X = Decomposition(
     "z_y_x",
@@ -94,7 +105,10 @@ Z_Y_X = Decomposition(
         Stage("y", "zxy", {"x": "row", "z": "column"}),
         Stage("x", "zyx", {"y": "row", "z": "column"}),
     ),
-    (Exchange("column", cut="z", join="y", order="zyx"), Exchange("row", cut="y", join="x", order="zyx")),
+    (
+        Exchange("column", cut="z", join="y", order="zyx"),
+        Exchange("row", cut="y", join="x", order="zyx"),
+    ),
 )
 """Pencils on a two-dimensional mesh, for more devices than there are planes."""
 
@@ -106,16 +120,17 @@ SLABS = (Z_THEN_XY.name, ZX_THEN_Y.name)  # The plans with one exchange, the def
 
 
 Kind = Literal["full", "single", "half_scaled"]
-"""The number format of messages: full, or narrower. Only `evaluate`, the nonlinear term, sends narrow numbers;
-everything is computed and stored in full precision. The error is about a digit smaller than that of a computation in
-the narrow precision, and the time of an exchange is proportional to its bytes. Cayrols et al., Mixed precision and
-approximate 3D FFTs, CLUSTER 2022."""
+"""The number format of messages: full, or narrower. Only `evaluate`, the nonlinear term, sends
+narrow numbers; everything is computed and stored in full precision. The error is about a digit
+smaller than that of a computation in the narrow precision, and the time of an exchange is
+proportional to its bytes. Cayrols et al., Mixed precision and approximate 3D FFTs, CLUSTER 2022."""
 
 _TOP = 15  # The numbers of a plane are scaled to below 2^15; half precision has all its digits down to 2^-14.
 
 
 def all_to_all(messages: jax.Array, over: str, kind: Kind) -> jax.Array:
-    """Sends message i of complex `messages` (message, component, a, b, c) to device i of the mesh axis `over`."""
+    """Sends message i of complex `messages` (message, component, a, b, c) to device i of the mesh
+    axis `over`."""
     if kind == "single":
         return _plain(messages.astype(np.complex64), over).astype(messages.dtype)
     return _scaled(messages, over) if kind == "half_scaled" else _plain(messages, over)
@@ -127,7 +142,8 @@ def _plain(messages: jax.Array, over: str) -> jax.Array:
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _scaled(messages: jax.Array, over: str) -> jax.Array:
-    """Sends half precision numbers. Every plane (b, c) is scaled by its own power of two; the powers are sent too."""
+    """Sends half precision numbers. Every plane (b, c) is scaled by its own power of two; the
+    powers are sent too."""
     parts = jnp.stack([messages.real, messages.imag], -1)
     largest = jnp.max(abs(parts), (-3, -2, -1), keepdims=True)
     _, exponent = jnp.frexp(largest)

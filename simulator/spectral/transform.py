@@ -1,10 +1,10 @@
 """The interface of a transform, the same for all backends; products on shifted grids.
 
-A quadratic product on N points gives the mode k an error from k + N e for vectors e of integers. If only modes within
-2 sqrt(2) / 3 of the Nyquist wavenumber are kept, e has a single nonzero component: 1 or -1. On a grid shifted by half
-a spacing along x, y and z that error has the opposite sign: the mean over both grids is the exact convolution.
-Patterson & Orszag, Phys. Fluids 14, 2538 (1971); Canuto et al., Spectral Methods: Fundamentals in Single Domains
-(2006), section 3.3.2."""
+A quadratic product on N points gives the mode k an error from k + N e for vectors e of integers. If
+only modes within 2 sqrt(2) / 3 of the Nyquist wavenumber are kept, e has a single nonzero
+component: 1 or -1. On a grid shifted by half a spacing along x, y and z that error has the opposite
+sign: the mean over both grids is the exact convolution. Patterson & Orszag, Phys. Fluids 14, 2538
+(1971); Canuto et al., Spectral Methods: Fundamentals in Single Domains (2006), section 3.3.2."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -26,8 +26,9 @@ Fields = SpectralFields
 
 
 class Local(NamedTuple):
-    """The result of a pointwise function: `products` to be transformed, and values of which only the maximum or only
-    the box mean is needed. All have the shape of a block, products with leading component axes."""
+    """The result of a pointwise function: `products` to be transformed, and values of which only
+    the maximum or only the box mean is needed. All have the shape of a block, products with leading
+    component axes."""
 
     products: Tree
     maxima: dict[str, jax.Array] = {}  # noqa: RUF012
@@ -36,13 +37,15 @@ class Local(NamedTuple):
     def everywhere(self, shape: Sequence[int]) -> "Local":
         """Products, maxima and means broadcast to all points of a block of this shape."""
         whole = jax.tree.map(lambda a: jnp.broadcast_to(a, (*a.shape[:-3], *shape)), self.products)
-        return Local(whole, *({k: jnp.broadcast_to(v, shape) for k, v in part.items()} for part in self[1:]))
+        return Local(
+            whole, *({k: jnp.broadcast_to(v, shape) for k, v in part.items()} for part in self[1:])
+        )
 
 
 PointwiseFunction = Callable[[Tree, Points, Tree], Local]
-"""A pure function from values by name, coordinates and parameters at a point to `Local`. The function must not close
-over traced arrays; these are passed as parameters. Blocks hold whole lines of z, so that neighbours in z are
-available too."""
+"""A pure function from values by name, coordinates and parameters at a point to `Local`. The
+function must not close over traced arrays; these are passed as parameters. Blocks hold whole lines
+of z, so that neighbours in z are available too."""
 
 
 class Evaluated(NamedTuple):
@@ -56,8 +59,8 @@ class Evaluated(NamedTuple):
 class Transform(Protocol):
     """A distributed transform between values on the grid and Fourier coefficients.
 
-    `layout` and `physical` are the layouts of modes and points. All methods but `evaluate` are linear in their
-    arrays; all can be traced, and keep arrays sharded."""
+    `layout` and `physical` are the layouts of modes and points. All methods but `evaluate` are
+    linear in their arrays; all can be traced, and keep arrays sharded."""
 
     grid: Grid
     layout: Layout
@@ -65,28 +68,39 @@ class Transform(Protocol):
     dtype: np.dtype  # Type of real values: float64 or float32.
     name: str  # Backend, decomposition and plan, e.g. "custom_partitioning_z_xy".
     kernels: str  # Implementation of the local transforms: "native" or "xla".
-    kept_order: str | None = None  # Of the values that `evaluate` keeps; None if it cannot keep values.
+    kept_order: str | None = (
+        None  # Of the values that `evaluate` keeps; None if it cannot keep values.
+    )
 
     def forward(self, values: Shaped[Array, "..."]) -> Complex[Array, "... ka kb kc"]:
-        """The coefficients of the modes that are kept, from values (..., x, y, z), in two dimensions (..., x, y)."""
+        """The coefficients of the modes that are kept, from values (..., x, y, z), in two
+        dimensions (..., x, y)."""
         ...
 
     def inverse(self, modes: SpectralField) -> PhysicalField:
         """Values on the grid from coefficients; zero in padding."""
         ...
 
-    def inverse_kept(self, modes: Complex[Array, "component ka kb kc"]) -> Inexact[Array, "component pa pb pc"]:
+    def inverse_kept(
+        self, modes: Complex[Array, "component ka kb kc"]
+    ) -> Inexact[Array, "component pa pb pc"]:
         """Values with the axes in `kept_order`, which must not be None, from coefficients."""
         raise TypeError(f"{self.name} keeps no values")
 
     def evaluate(
-        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
+        self,
+        inputs: Tree,
+        pointwise: PointwiseFunction,
+        parameters: Tree = (),
+        keep: Collection[str] = (),
     ) -> Evaluated:
-        """The coefficients of products of fields: `pointwise` is applied to the values of all `inputs` at each point.
+        """The coefficients of products of fields: `pointwise` is applied to the values of all
+        `inputs` at each point.
 
-        If `kept_order` is not None, the values of those inputs whose names `keep` lists are returned too. With
-        `two_thirds` and `spherical` dealiasing, products of two fields are free of aliasing: with `spherical`,
-        products and means are averaged over two grids half a spacing apart, and maxima are taken over both."""
+        If `kept_order` is not None, the values of those inputs whose names `keep` lists are
+        returned too. With `two_thirds` and `spherical` dealiasing, products of two fields are free
+        of aliasing: with `spherical`, products and means are averaged over two grids half a spacing
+        apart, and maxima are taken over both."""
         original = self.evaluate_once(inputs, pointwise, parameters, keep)
         if self.grid.dealias != "spherical" or not self.layout.truncated:
             return original
@@ -102,29 +116,41 @@ class Transform(Protocol):
             original.values,
         )
 
-    def _evaluate_shifted(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree) -> Evaluated:
-        """`evaluate_once` on the grid shifted by half a spacing; the products are shifted back, to fields on the
-        grid."""
+    def _evaluate_shifted(
+        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree
+    ) -> Evaluated:
+        """`evaluate_once` on the grid shifted by half a spacing; the products are shifted back, to
+        fields on the grid."""
 
         def moved(tree: Tree, sign: float) -> Tree:
             x, y, z = (sign * h / 2 for h in self.grid.spacing)
-            return jax.tree.map(lambda f: self.layout.constrain(translate(self.layout, f, (x, y, z))), tree)
+            return jax.tree.map(
+                lambda f: self.layout.constrain(translate(self.layout, f, (x, y, z))), tree
+            )
 
         def shifted_pointwise(values: Tree, points: Points, given: Tree) -> Local:
             (dx, dy, dz), own_parameters = given
-            return pointwise(values, Points(points.x + dx, points.y + dy, points.z + dz), own_parameters)
+            return pointwise(
+                values, Points(points.x + dx, points.y + dy, points.z + dz), own_parameters
+            )
 
         lengths = tuple(jnp.asarray(h / 2, self.dtype) for h in self.grid.spacing)
         evaluated = self.evaluate_once(moved(inputs, 1), shifted_pointwise, (lengths, parameters))
         return evaluated._replace(products=moved(evaluated.products, -1))
 
     def evaluate_once(
-        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
+        self,
+        inputs: Tree,
+        pointwise: PointwiseFunction,
+        parameters: Tree = (),
+        keep: Collection[str] = (),
     ) -> Evaluated:
-        """`evaluate` on the points of the grid alone, without the shifted grid of `spherical` dealiasing; here by
-        transforms of whole fields, for backends that do not visit physical space in blocks.
+        """`evaluate` on the points of the grid alone, without the shifted grid of `spherical`
+        dealiasing; here by transforms of whole fields, for backends that do not visit physical
+        space in blocks.
 
-        Each exchange of the plan sends all inputs in one all-to-all, and all products back in another one."""
+        Each exchange of the plan sends all inputs in one all-to-all, and all products back in
+        another one."""
         array, given = stack(inputs)
         if array is None:
             raise ValueError("evaluate needs at least one input field")
@@ -152,7 +178,8 @@ class Stacked(NamedTuple):
     def split(self, array: jax.Array | None) -> Tree:
         if array is None:
             return jax.tree.unflatten(self.treedef, [])
-        # The reverse of a slice is an array of all components with zeros, that of a split is a concatenation.
+        # The reverse of a slice is an array of all components with zeros, that of a split is a
+        # concatenation.
         parts = zip(lax.split(array, self.sizes), self.leads, strict=True)
         leaves = [part.reshape((*lead, *array.shape[1:])) for part, lead in parts]
         return jax.tree.unflatten(self.treedef, leaves)

@@ -14,8 +14,8 @@ from simulator.words import brief
 
 
 class SweepArray(LazyArray):
-    """A field in all snapshots of finished runs, of shape (run, time, component, x, y, z): without the component for
-    scalars, without z in two dimensions.
+    """A field in all snapshots of finished runs, of shape (run, time, component, x, y, z): without
+    the component for scalars, without z in two dimensions.
 
         velocity = open_sweep("study.yaml").array("velocity")
         velocity.shape, velocity.dtype  # no value is read
@@ -23,7 +23,8 @@ class SweepArray(LazyArray):
     """
 
     def __init__(self, name: str, runs: Sequence[SweepRun]) -> None:
-        """Raises UserError unless all runs have snapshots of `name`, of the same number, shape and type."""
+        """Raises UserError unless all runs have snapshots of `name`, of the same number, shape and
+        type."""
         self.name, self.runs = name, tuple(runs)
         self._frames = [committed(run.folder / "snapshots") for run in self.runs]
         found: dict[tuple[Any, ...], SweepRun] = {}
@@ -32,12 +33,22 @@ class SweepArray(LazyArray):
             known = [field for field in snapshot if snapshot[field].axes]
             if name not in known:
                 meant = did_you_mean(name, known)
-                fields = f"{meant} its fields are {', '.join(known)}" if known else "; it has no snapshot yet"
-                raise UserError(f"{run.folder}: no field {name!r}{fields}; output.snapshots.fields chooses them")
+                fields = (
+                    f"{meant} its fields are {', '.join(known)}"
+                    if known
+                    else "; it has no snapshot yet"
+                )
+                raise UserError(
+                    f"{run.folder}: no field {name!r}{fields}; output.snapshots.fields chooses them"
+                )
             found.setdefault((len(frames), snapshot[name].shape, snapshot[name].dtype), run)
         if len(found) != 1:
-            said = "; ".join(f"run {r.index} has {n} of {brief(s)} in {t}" for (n, s, t), r in found.items())
-            raise UserError(f"the snapshots of {name} are no array: {said or 'no run'}; choose runs that are alike")
+            said = "; ".join(
+                f"run {r.index} has {n} of {brief(s)} in {t}" for (n, s, t), r in found.items()
+            )
+            raise UserError(
+                f"the snapshots of {name} are no array: {said or 'no run'}; choose runs that are alike"
+            )
         ((number, shape, self.dtype),) = found
         self.shape = (len(self.runs), number, *shape)
 
@@ -47,7 +58,9 @@ class SweepArray(LazyArray):
         return np.array([[open_snapshot(path).time for path in frames] for frames in self._frames])
 
     def __repr__(self) -> str:
-        return f"<{self.name} {self.shape} {self.dtype} of {len(self.runs)} runs, read when indexed>"
+        return (
+            f"<{self.name} {self.shape} {self.dtype} of {len(self.runs)} runs, read when indexed>"
+        )
 
     def __getitem__(self, index: Any) -> np.ndarray:
         ranges, dropped = selected(index, self.shape)
@@ -62,23 +75,35 @@ class SweepArray(LazyArray):
         path: Path = self._frames[run][frame]
         snapshot = open_snapshot(path)
         if self.name not in snapshot or snapshot[self.name].shape != self.shape[2:]:
-            raise UserError(f"{path}: no field {self.name!r} of shape {self.shape[2:]} as in the first snapshot")
+            raise UserError(
+                f"{path}: no field {self.name!r} of shape {self.shape[2:]} as in the first snapshot"
+            )
         return snapshot[self.name]
 
 
 class Batches:
-    """Batches of windows of `frames` consecutive frames of all runs, in the order of runs and times, or shuffled by
-    `seed`. Every iteration reads anew, in the same order; the last batch holds the samples that remain."""
+    """Batches of windows of `frames` consecutive frames of all runs, in the order of runs and
+    times, or shuffled by `seed`. Every iteration reads anew, in the same order; the last batch
+    holds the samples that remain."""
 
     def __init__(
-        self, arrays: Mapping[str, SweepArray], values: Mapping[str, np.ndarray], single: str | None,
-        size: int, frames: int | None, seed: int | None,
-    ) -> None:  # fmt: skip
-        """`values` has one value for each run. With `single` a batch is this array alone, else a dict by name.
-        Raises UserError if `size` or `frames` is not possible."""
+        self,
+        arrays: Mapping[str, SweepArray],
+        values: Mapping[str, np.ndarray],
+        single: str | None,
+        size: int,
+        frames: int | None,
+        seed: int | None,
+    ) -> None:
+        """`values` has one value for each run. With `single` a batch is this array alone, else a
+        dict by name. Raises UserError if `size` or `frames` is not possible."""
         runs, times = next(iter(arrays.values())).shape[:2]
-        if different := [name for name, array in arrays.items() if array.shape[:2] != (runs, times)]:
-            raise UserError(f"batches: {different[0]} has another number of frames than {next(iter(arrays))}")
+        if different := [
+            name for name, array in arrays.items() if array.shape[:2] != (runs, times)
+        ]:
+            raise UserError(
+                f"batches: {different[0]} has another number of frames than {next(iter(arrays))}"
+            )
         self._arrays, self._values, self._single = arrays, values, single
         self._frames = times if frames is None else frames
         for key, value, most in (("size", size, None), ("frames", self._frames, times)):
@@ -88,7 +113,10 @@ class Batches:
         self._size, windows = size, times - self._frames + 1
         order = np.arange(runs * windows)
         self._samples = np.stack(
-            np.divmod(order if seed is None else np.random.default_rng(seed).permutation(order), windows), 1
+            np.divmod(
+                order if seed is None else np.random.default_rng(seed).permutation(order), windows
+            ),
+            1,
         )
 
     def __len__(self) -> int:
@@ -99,7 +127,9 @@ class Batches:
         for first in range(0, len(self._samples), self._size):
             samples = self._samples[first : first + self._size]
             batch = {
-                name: np.stack([array[int(run), start : start + self._frames] for run, start in samples])
+                name: np.stack(
+                    [array[int(run), start : start + self._frames] for run, start in samples]
+                )
                 for name, array in self._arrays.items()
             } | {name: values[samples[:, 0]] for name, values in self._values.items()}
             yield batch if self._single is None else batch[self._single]

@@ -1,11 +1,11 @@
-"""Flows from observations: the file of `simulator assimilate`, and its work from the first look to the result.
+"""Flows from observations: the file of `simulator assimilate`, and its work from the first look to
+the result.
 
-OUTPUT/snapshots/00000000   the recovered flow: the start, or of an ensemble that at the last observation
-OUTPUT/run.yaml             the base configuration, started from it
-OUTPUT/history.csv          a row for each iteration, or for each time of observations
-OUTPUT/result.npz           fit, spectra and uncertainty, from which the report is drawn
-OUTPUT/checkpoints/         everything on which the next iteration depends
-"""
+OUTPUT/snapshots/00000000   the recovered flow: the start, or of an ensemble that at the last
+observation OUTPUT/run.yaml             the base configuration, started from it OUTPUT/history.csv
+a row for each iteration, or for each time of observations OUTPUT/result.npz           fit, spectra
+and uncertainty, from which the report is drawn OUTPUT/checkpoints/         everything on which the
+next iteration depends"""
 
 import contextlib
 import os
@@ -42,7 +42,12 @@ from simulator.settings import Count, Few, InputPath, OutputPath, Positive, Sett
 from simulator.simulation.simulation import Simulation
 from simulator.study.background import BackgroundSettings, background
 from simulator.study.kalman import Filter
-from simulator.study.observations import ObservationSettings, Observed, ObservedRun, read_observations
+from simulator.study.observations import (
+    ObservationSettings,
+    Observed,
+    ObservedRun,
+    read_observations,
+)
 from simulator.study.runs import is_compared
 from simulator.study.variational import Variational
 from simulator.words import short
@@ -50,7 +55,10 @@ from simulator.words import short
 RECORD, RESULT, HISTORY = "assimilation.json", "result.npz", "history.csv"
 _PROGRAM = "simulator assimilate"
 _EVERY = 60.0  # Seconds between two checkpoints.
-_OWN = {"variational": ("windows", "iterations", "tolerance"), "ensemble": ("members", "inflation", "radius")}
+_OWN = {
+    "variational": ("windows", "iterations", "tolerance"),
+    "ensemble": ("members", "inflation", "radius"),
+}
 _FREE = ("iterations", "tolerance", "output")
 Row = dict[str, float]
 
@@ -65,34 +73,42 @@ class AssimilationSettings(Settings):
     """Observations of a flow, and the way to recover the flow from them."""
 
     base: InputPath
-    """The configuration of the run that the observations belong to, with a fixed time.dt; relative to this file."""
+    """The configuration of the run that the observations belong to, with a fixed time.dt; relative
+    to this file."""
     output: OutputPath
     """The folder of the result; by default outputs/NAME."""
     method: Literal["variational", "ensemble"] = "variational"
-    """variational: the start whose run fits all observations (4D-Var). ensemble: the flow at the last observation,
-    from an ensemble that follows them (ensemble transform Kalman filter)."""
+    """variational: the start whose run fits all observations (4D-Var). ensemble: the flow at the
+    last observation, from an ensemble that follows them (ensemble transform Kalman filter)."""
     observations: Annotated[tuple[ObservationSettings, ...], AfterValidator(_some)]
     background: BackgroundSettings
     """The prior of the start."""
     members: Annotated[Count, Field(ge=2)] = 40
     """Of an ensemble, drawn from the background."""
     inflation: Positive | None = None
-    """The factor of the ensemble's variance before each analysis; by default chosen from the misfit, at least 1."""
+    """The factor of the ensemble's variance before each analysis; by default chosen from the
+    misfit, at least 1."""
     radius: Positive | None = None
-    """The distance at which an observation no longer changes an ensemble; by default a third of the box's shortest
-    side. Spectra and values of functions count everywhere."""
+    """The distance at which an observation no longer changes an ensemble; by default a third of the
+    box's shortest side. Spectra and values of functions count everywhere."""
     windows: Few = 4
-    """Of 4D-Var: number of windows, each twice as long as the one before; the last one has all observations."""
+    """Of 4D-Var: number of windows, each twice as long as the one before; the last one has all
+    observations."""
     iterations: Count = 30
     """The most iterations in a window."""
     tolerance: Positive = 2e-3
-    """A window ends when an iteration lowers the cost by less than this part. All but the last one also
-    end when the misfit is that of noise."""
+    """A window ends when an iteration lowers the cost by less than this part. All but the last one
+    also end when the misfit is that of noise."""
 
     @model_validator(mode="after")
     def _of_the_method(self) -> Self:
-        for key in self.model_fields_set.intersection(*(v for k, v in _OWN.items() if k != self.method)):
-            raise wrong(key, f"is no key of method: {self.method}; its keys are {', '.join(_OWN[self.method])}")
+        for key in self.model_fields_set.intersection(
+            *(v for k, v in _OWN.items() if k != self.method)
+        ):
+            raise wrong(
+                key,
+                f"is no key of method: {self.method}; its keys are {', '.join(_OWN[self.method])}",
+            )
         return self
 
 
@@ -109,14 +125,16 @@ class Assimilation:
 def open_assimilation(
     path: str | os.PathLike[str], overrides: Iterable[str] = (), output: str | None = None
 ) -> Assimilation:
-    """The assimilation that the YAML file at `path` describes; `overrides` are those of its base. Starts no device,
-    writes nothing. Raises UserError with one line for each mistake."""
+    """The assimilation that the YAML file at `path` describes; `overrides` are those of its base.
+    Starts no device, writes nothing. Raises UserError with one line for each mistake."""
     defaults = {"output": f"outputs/{Path(path).stem}"}
     given = {"output": output} if output else {}
     settings, places = read_settings(path, AssimilationSettings, "assimilation", defaults, given)
     config = load_config(settings.base, overrides)
     if config.time.dt is None:
-        raise config.error("time.dt", "is required, because an assimilation takes steps of one length")
+        raise config.error(
+            "time.dt", "is required, because an assimilation takes steps of one length"
+        )
     return Assimilation(settings, config, places)
 
 
@@ -135,10 +153,15 @@ class Assimilating:
         if self.cluster.together(lambda: self._is_finished(overwrite)):
             self.log.say(f"finished already: {short(self.folder)}")
             return 0
-        simulation = Simulation(config, cluster=self.cluster, inputs=RunInputs(None), report=self.log.say)
+        simulation = Simulation(
+            config, cluster=self.cluster, inputs=RunInputs(None), report=self.log.say
+        )
         dt = float(config.time.dt or 0)
         observed = read_observations(
-            settings.observations, simulation, dt, lambda key, text: self.task.error(f"observations.{key}", text)
+            settings.observations,
+            simulation,
+            dt,
+            lambda key, text: self.task.error(f"observations.{key}", text),
         )
         try:
             prior = background(settings.background, simulation)
@@ -153,11 +176,14 @@ class Assimilating:
                 code = self._searched(search)
         return code
 
-    # ---- the folder ----------------------------------------------------------------------------------------
+    # ---- the folder
+    # ----------------------------------------------------------------------------------------
 
     def _record(self) -> dict[str, Any]:
         settings = self.settings.model_dump(mode="json", exclude_none=True, exclude=set(_FREE))
-        config = {key: value for key, value in as_mapping(self.task.config).items() if is_compared(key)}
+        config = {
+            key: value for key, value in as_mapping(self.task.config).items() if is_compared(key)
+        }
         return {"program": _PROGRAM, "settings": settings, "config": config}
 
     def _is_finished(self, overwrite: bool) -> bool:
@@ -166,11 +192,15 @@ class Assimilating:
             return False
         found = read_json(self.folder / RECORD)
         if found.get("program") != _PROGRAM:
-            raise UserError(f"{self.folder}: not the folder of an assimilation; give another output")
+            raise UserError(
+                f"{self.folder}: not the folder of an assimilation; give another output"
+            )
         if overwrite:
             return False
         if found != self._record():
-            raise UserError(f"{self.folder}: holds another assimilation; give another output, or --overwrite")
+            raise UserError(
+                f"{self.folder}: holds another assimilation; give another output, or --overwrite"
+            )
         return (self.folder / RESULT).exists()
 
     @contextlib.contextmanager
@@ -187,7 +217,8 @@ class Assimilating:
                 self.log.open(self.folder / "run.log")
             yield
 
-    # ---- checkpoints ---------------------------------------------------------------------------------------
+    # ---- checkpoints
+    # ---------------------------------------------------------------------------------------
 
     def restored(self, like: State, simulation: Simulation) -> tuple[State, dict[str, Any]] | None:
         """The state of the newest good checkpoint, and its numbers; None if there is none."""
@@ -208,23 +239,36 @@ class Assimilating:
         return load(Path(chosen), like, simulation.model), numbers
 
     def wrote(
-        self, row: Row, state: Callable[[], State], search: ObservedRun, numbers: Mapping[str, Any], last: bool
+        self,
+        row: Row,
+        state: Callable[[], State],
+        search: ObservedRun,
+        numbers: Mapping[str, Any],
+        last: bool,
     ) -> bool:
-        """Adds a row to the history, and writes a checkpoint if one is due; returns whether to stop early. `last`:
-        a checkpoint is due."""
+        """Adds a row to the history, and writes a checkpoint if one is due; returns whether to stop
+        early. `last`: a checkpoint is due."""
         now = time.monotonic()
         self.rows.append({**row, "seconds": round(now - self._began, 2)})
-        stop, due = self.cluster.any(np.array([self.signals.received > 0, now - self._saved > _EVERY]))
+        stop, due = self.cluster.any(
+            np.array([self.signals.received > 0, now - self._saved > _EVERY])
+        )
         if self.cluster.is_first:
-            lines = [",".join(self.rows[0]), *(",".join(f"{v:.10g}" for v in r.values()) for r in self.rows)]
+            lines = [
+                ",".join(self.rows[0]),
+                *(",".join(f"{v:.10g}" for v in r.values()) for r in self.rows),
+            ]
             replace_file(self.folder / HISTORY, "\n".join(lines) + "\n")
         if stop or due or last:
             self._saved = now
             self._writer.submit(
-                self.folder / "checkpoints", len(self.rows), datasets(state(), search.simulation.model),
+                self.folder / "checkpoints",
+                len(self.rows),
+                datasets(state(), search.simulation.model),
                 {"time": 0.0, "assimilation": {**numbers, "rows": self.rows}},
-                options=Options(index=False), after=lambda folder: prune(folder.parent, 2),
-            )  # fmt: skip
+                options=Options(index=False),
+                after=lambda folder: prune(folder.parent, 2),
+            )
             self._writer.wait()
         return bool(stop)
 
@@ -242,7 +286,11 @@ class Assimilating:
         stored = self._writer.wait()
         if self.cluster.is_first and stored is not None:
             mapping = as_mapping(simulation.config)
-            mapping["initial"] = {"kind": "snapshot", "path": str(stored.absolute()), "time": "keep"}
+            mapping["initial"] = {
+                "kind": "snapshot",
+                "path": str(stored.absolute()),
+                "time": "keep",
+            }
             mapping["time"]["stop"] += float(state.time) - simulation.first_time
             mapping["output"]["directory"] = str((self.folder / "run").absolute())
             replace_file(self.folder / "run.yaml", dump_yaml(mapping))
@@ -256,7 +304,9 @@ class Assimilating:
         while not search.is_finished(at):
             at, row, said = search.next(at)
             self.log.say(said)
-            if self.wrote(row, partial(search.stored, at), search, at.numbers, search.is_finished(at)):
+            if self.wrote(
+                row, partial(search.stored, at), search, at.numbers, search.is_finished(at)
+            ):
                 self.log.say("stopped; the same command continues")
                 return 3
         state, result = search.recovered(at)
@@ -265,13 +315,19 @@ class Assimilating:
 
 
 def plane(simulation: Simulation, state: State, observed: Observed, number: int) -> dict[str, Any]:
-    """The first observed variable on the plane of the grid through the first point, and the points of the plane, with
-    their observations at the time `number`."""
+    """The first observed variable on the plane of the grid through the first point, and the points
+    of the plane, with their observations at the time `number`."""
     assert observed.positions is not None
     grid, names, points = simulation.grid, np.array(observed.names), observed.positions
     column = str(names[0])
-    field = next(n for n in simulation.model.fields if column == n or column.rpartition("_")[0] == n)
-    component = 0 if column == field else simulation.model.fields[field].components.index(column.rpartition("_")[2])
+    field = next(
+        n for n in simulation.model.fields if column == n or column.rpartition("_")[0] == n
+    )
+    component = (
+        0
+        if column == field
+        else simulation.model.fields[field].components.index(column.rpartition("_")[2])
+    )
     places = [np.arange(n) * h for n, h in zip(grid.shape, grid.spacing, strict=True)]
     here = names == column
     if not grid.planar:
@@ -279,7 +335,9 @@ def plane(simulation: Simulation, state: State, observed: Observed, number: int)
         here &= abs(points[:, 2] - points[0, 2]) < 1e-6 * grid.box[2]
     layout = simulation.model.transform_of(field).layout
     whole = jax.sharding.NamedSharding(layout.mesh, jax.sharding.PartitionSpec())
-    values = jax.jit(partial(values_at, layout, positions=places), out_shardings=whole)(state.fields[field])
+    values = jax.jit(partial(values_at, layout, positions=places), out_shardings=whole)(
+        state.fields[field]
+    )
     image = np.asarray(values).reshape(-1, *grid.seen(grid.shape)[:2])[component]
     found = {
         "points": points[here, :2],

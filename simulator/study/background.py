@@ -1,7 +1,9 @@
-"""The prior of a flow's start: a mean, and a covariance that is diagonal in wavenumber and isotropic.
+"""The prior of a flow's start: a mean, and a covariance that is diagonal in wavenumber and
+isotropic.
 
-A field is mean + B^(1/2) xi, without divergence where the model keeps it solenoidal. xi has unit variance, and
-B^(1/2) is the root of the variance of a mode in each shell, for every component alike."""
+A field is mean + B^(1/2) xi, without divergence where the model keeps it solenoidal. xi has unit
+variance, and B^(1/2) is the root of the variance of a mode in each shell, for every component
+alike."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,16 +30,20 @@ class BackgroundSettings(Settings):
     """Either spectra or snapshots. Fields that they do not hold keep their initial condition."""
 
     spectrum: dict[str, InputPath] | None = None
-    """Text files with two columns, k and E(k), by field: E dk adds up to the box mean of the square over 2."""
+    """Text files with two columns, k and E(k), by field: E dk adds up to the box mean of the square
+    over 2."""
     snapshots: tuple[InputPath, ...] | None = None
-    """Runs, of which all snapshots count, or snapshots of the same flow at other times or with other seeds."""
+    """Runs, of which all snapshots count, or snapshots of the same flow at other times or with
+    other seeds."""
     mean: Literal["zero", "initial", "snapshots"] = "zero"
     """The mean: zero, the initial condition of the base, or the mean of the snapshots."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
         if bool(self.spectrum) == bool(self.snapshots):
-            raise wrong("", "needs either spectrum or snapshots, e.g. {snapshots: [outputs/earlier]}")
+            raise wrong(
+                "", "needs either spectrum or snapshots, e.g. {snapshots: [outputs/earlier]}"
+            )
         if self.mean == "snapshots" and len(self.folders()) < 2:
             raise wrong("mean", "is that of snapshots, of which two or more are needed")
         return self
@@ -46,7 +52,9 @@ class BackgroundSettings(Settings):
         """The folders of the snapshots."""
         given = self.snapshots or ()
         return [
-            one for path in given for one in ([path] if (path / NAME).exists() else committed(path / "snapshots"))
+            one
+            for path in given
+            for one in ([path] if (path / NAME).exists() else committed(path / "snapshots"))
         ]
 
 
@@ -57,14 +65,16 @@ class Prior:
     simulation: Simulation
 
     def fields(self, xi: Mapping[str, jax.Array]) -> Fields:
-        """The start with the control variables `xi`, (component, *modes), whose plain inner product is the prior's: a
-        coefficient that represents its conjugate too has half of the variance."""
+        """The start with the control variables `xi`, (component, *modes), whose plain inner product
+        is the prior's: a coefficient that represents its conjugate too has half of the variance."""
         model, fields = self.simulation.model, dict(self.mean)
         for name, root in self.root.items():
             layout = model.transform_of(name).layout
             weight = jnp.maximum(layout.weight(root.dtype), 1)
             part = layout.constrain(root / jnp.sqrt(weight) * xi[name])
-            fields[name] = fields[name] + (without_divergence(model, part) if name in model.solenoidal else part)
+            fields[name] = fields[name] + (
+                without_divergence(model, part) if name in model.solenoidal else part
+            )
         return fields
 
     def drawn(self, seed: int) -> dict[str, jax.Array]:
@@ -97,7 +107,9 @@ def background(settings: BackgroundSettings, simulation: Simulation) -> Prior:
             raise UserError("snapshots: none is there")
         for name in [n for n in known if all(n in s.components for s in stored)]:
             given = [s.coefficients(name, model.transform_of(name)) for s in stored]
-            mean[name] = first[name] if settings.mean == "initial" else sum(given[1:], given[0]) / len(given)
+            mean[name] = (
+                first[name] if settings.mean == "initial" else sum(given[1:], given[0]) / len(given)
+            )
             centre = mean[name] if settings.mean == "snapshots" else 0
             root[name] = jax.jit(partial(_of_samples, simulation, name))(given, centre)
         if not root:
@@ -113,8 +125,11 @@ def freedom(simulation: Simulation, name: str) -> int:
     return lead - 1 if name in model.solenoidal else lead
 
 
-def _spread(simulation: Simulation, name: str, variance: Callable[[jax.Array], jax.Array]) -> jax.Array:
-    """B^(1/2) over modes from the function of the modes in each shell to the variance of the shell."""
+def _spread(
+    simulation: Simulation, name: str, variance: Callable[[jax.Array], jax.Array]
+) -> jax.Array:
+    """B^(1/2) over modes from the function of the modes in each shell to the variance of the
+    shell."""
     layout = simulation.model.transform_of(name).layout
     modes, _ = layout.shell_modes()
     each = variance(modes) / jnp.maximum(modes, 1) / freedom(simulation, name)
@@ -122,15 +137,22 @@ def _spread(simulation: Simulation, name: str, variance: Callable[[jax.Array], j
     return layout.constrain(root[None].astype(simulation.dtype))
 
 
-def _of_spectrum(simulation: Simulation, name: str, shape: Callable[[jax.Array], jax.Array]) -> jax.Array:
+def _of_spectrum(
+    simulation: Simulation, name: str, shape: Callable[[jax.Array], jax.Array]
+) -> jax.Array:
     layout = simulation.model.transform_of(name).layout
     k = jnp.asarray(layout.shell_wavenumbers())
     energy = jnp.where(k > 0, shape(jnp.where(k > 0, k, 1)), 0) * layout.shell_width
     return _spread(simulation, name, lambda modes: 2 * energy)
 
 
-def _of_samples(simulation: Simulation, name: str, samples: list[jax.Array], centre: Any) -> jax.Array:
-    layout, lost = simulation.model.transform_of(name).layout, 1 if not isinstance(centre, int) else 0
+def _of_samples(
+    simulation: Simulation, name: str, samples: list[jax.Array], centre: Any
+) -> jax.Array:
+    layout, lost = (
+        simulation.model.transform_of(name).layout,
+        1 if not isinstance(centre, int) else 0,
+    )
     squares: Any = 0
     for sample in samples:
         off = (sample - centre).reshape(-1, *layout.shape)

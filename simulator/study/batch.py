@@ -1,8 +1,8 @@
 """Divides runs into groups that are stepped together, and compiles one step for each group.
 
-The runs of a group share shapes and physics and differ only in numbers of the configuration, which become arrays,
-batched with `vmap`: the simulation is rebuilt inside the traced function. If a model branches on the values of its
-numbers, its runs cannot be compiled together, and run alone."""
+The runs of a group share shapes and physics and differ only in numbers of the configuration, which
+become arrays, batched with `vmap`: the simulation is rebuilt inside the traced function. If a model
+branches on the values of its numbers, its runs cannot be compiled together, and run alone."""
 
 import json
 import os
@@ -34,7 +34,8 @@ NO_STEPS = Until(np.float64(0), np.float64(0), np.int64(0))
 def groups(runs: Sequence[SweepRun], parts: int = 1, most: int = MOST_MEMBERS) -> list[Group]:
     """All runs in groups of at most `most`, ordered by their first run.
 
-    Large groups are divided so that the groups keep `parts` processes busy and fit in the memory."""
+    Large groups are divided so that the groups keep `parts` processes busy and fit in the
+    memory."""
     alike: dict[str, list[SweepRun]] = defaultdict(list)
     for run in runs:
         # The measurement of fft.backend: auto may choose another transform for each run.
@@ -67,7 +68,10 @@ def _divided(group: Sequence[SweepRun], parts: int, most: int) -> list[tuple[Swe
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     most = max(1, min(most, memory // (parts * needed), -(-len(group) // parts)))
     number = -(-len(group) // most)
-    return [tuple(group[i * len(group) // number : (i + 1) * len(group) // number]) for i in range(number)]
+    return [
+        tuple(group[i * len(group) // number : (i + 1) * len(group) // number])
+        for i in range(number)
+    ]
 
 
 UNTRACEABLE = (TypeError, ValueError, NotImplementedError, UserError, jax.errors.JAXTypeError)
@@ -84,7 +88,8 @@ def compilable(function: Callable[..., Any], *arguments: Any) -> Callable[..., A
 
 
 class BatchedStep:
-    """The functions of `simulation` for other values of the configuration's `keys`, their first argument."""
+    """The functions of `simulation` for other values of the configuration's `keys`, their first
+    argument."""
 
     def __init__(self, simulation: Simulation, keys: Sequence[str]):
         self._simulation, self.keys = simulation, tuple(keys)
@@ -92,19 +97,27 @@ class BatchedStep:
         self._starts: dict[str, Callable[[Values], Any] | None] = {}
 
     def values(self, numbers: Mapping[str, float]) -> Values:
-        """The values of one run in the types of the step: the precision of the fields, double for the clock."""
+        """The values of one run in the types of the step: the precision of the fields, double for
+        the clock."""
         dtype = self._simulation.dtype
-        return {key: np.asarray(numbers[key], np.float64 if key.startswith("time.") else dtype) for key in self.keys}
+        return {
+            key: np.asarray(numbers[key], np.float64 if key.startswith("time.") else dtype)
+            for key in self.keys
+        }
 
     @cached_property
     def in_turn(self) -> bool:
-        """Whether the runs share the program of one run, because stepping them together would not be faster."""
-        size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._simulation.template))
+        """Whether the runs share the program of one run, because stepping them together would not
+        be faster."""
+        size = sum(
+            leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._simulation.template)
+        )
         return size > CACHE and self._simulation.cluster.devices[0].platform == "cpu"
 
     @cached_property
     def alone(self) -> Callable[[Values, State, Until], State]:
-        """The compiled function from the values, the state and the limits of one run to its new state."""
+        """The compiled function from the values, the state and the limits of one run to its new
+        state."""
 
         def advance_alone(values: Values, state: State, until: Until) -> State:
             return self._simulation.varied(values).advance(state, until)
@@ -119,21 +132,28 @@ class BatchedStep:
 
     @cached_property
     def together(self) -> Callable[..., tuple[State, ...]]:
-        """The compiled function from (values, states, untils), each a tuple over the runs, to the new states."""
+        """The compiled function from (values, states, untils), each a tuple over the runs, to the
+        new states."""
 
         def advance_together(
             values: tuple[Values, ...], states: tuple[State, ...], untils: tuple[Until, ...]
         ) -> tuple[State, ...]:
-            stacked = (jax.tree.map(lambda *leaves: jnp.stack(leaves), *each) for each in (values, states, untils))
+            stacked = (
+                jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+                for each in (values, states, untils)
+            )
             result = jax.vmap(lambda v, *pair: self._simulation.varied(v).advance(*pair))(*stacked)
-            return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], result) for i in range(len(states)))
+            return tuple(
+                jax.tree.map(lambda leaf, i=i: leaf[i], result) for i in range(len(states))
+            )
 
         self._name(advance_together)
         return jax.jit(advance_together)
 
     def measure(self, name: str) -> Measure | None:
-        """The compiled function that computes the diagnostics, the spectra, or the values of the field `name`; None
-        if one program cannot serve all runs, because it cannot be traced with arrays for `keys`."""
+        """The compiled function that computes the diagnostics, the spectra, or the values of the
+        field `name`; None if one program cannot serve all runs, because it cannot be traced with
+        arrays for `keys`."""
         if name not in self._measures:
 
             def measured(values: Values, state: State) -> Any:
@@ -146,13 +166,20 @@ class BatchedStep:
         return self._measures[name]
 
     def start(self, run: Simulation, config: RunConfig) -> State | None:
-        """The initial state of `config`, from one program for all runs whose initial conditions differ only in seeds,
-        one of which is `run`; None if no program can serve them. Raises UserError if the state is not finite."""
+        """The initial state of `config`, from one program for all runs whose initial conditions
+        differ only in seeds, one of which is `run`; None if no program can serve them. Raises
+        UserError if the state is not finite."""
         initial = dict(leaves(as_mapping(config)["initial"]))
-        seeds = {f"initial.{key}": np.int64(item) for key, item in initial.items() if key.endswith("seed")}
+        seeds = {
+            f"initial.{key}": np.int64(item)
+            for key, item in initial.items()
+            if key.endswith("seed")
+        }
         if not seeds or run.populations:
             return None
-        signature = json.dumps([(k, None if f"initial.{k}" in seeds else v) for k, v in initial.items()], default=str)
+        signature = json.dumps(
+            [(k, None if f"initial.{k}" in seeds else v) for k, v in initial.items()], default=str
+        )
         values = self.values(numbers(config)) | seeds
         if signature not in self._starts:
 

@@ -1,12 +1,14 @@
-"""Writes the finished runs of a sweep as a data set for learning, in the HDF5 format of The Well (Ohana et al.,
-NeurIPS 2024; https://github.com/PolymathicAI/the_well), which `the_well.data.WellDataset(path=FOLDER)` reads.
+"""Writes the finished runs of a sweep as a data set for learning, in the HDF5 format of The Well
+(Ohana et al., NeurIPS 2024; https://github.com/PolymathicAI/the_well), which
+`the_well.data.WellDataset(path=FOLDER)` reads.
 
 OUTPUT/NAME/dataset/data/train/NAME_0000.hdf5 ...   trajectories; likewise in valid/ and test/
-OUTPUT/NAME/dataset/stats.yaml                      mean, std and rms of the training fields and of their increments
-OUTPUT/NAME/dataset/dataset.json                    the runs of every file
+OUTPUT/NAME/dataset/stats.yaml                      mean, std and rms of the training fields and of
+their increments OUTPUT/NAME/dataset/dataset.json                    the runs of every file
 
-All files depend on the runs only, and each appears whole or not at all: a data set that is continued after the
-process was killed has the same bytes. A file is streamed to the disk, frame by frame."""
+All files depend on the runs only, and each appears whole or not at all: a data set that is
+continued after the process was killed has the same bytes. A file is streamed to the disk, frame by
+frame."""
 
 import contextlib
 import io
@@ -31,7 +33,14 @@ from simulator.archive.shard import reserve, stream
 from simulator.config import as_mapping
 from simulator.config.yaml12 import dump_yaml, path_of, value_at
 from simulator.errors import RunFailure, UserError
-from simulator.files import read_json, remove_temporaries, replace_file, replace_json, sync_folder, write_durably
+from simulator.files import (
+    read_json,
+    remove_temporaries,
+    replace_file,
+    replace_json,
+    sync_folder,
+    write_durably,
+)
 from simulator.run.lock import RunLock
 from simulator.study.batch import numbers
 from simulator.study.runs import SweepRun, is_compared
@@ -49,7 +58,8 @@ Axes = Mapping[str, np.ndarray]  # The coordinates of the grid points by axis.
 
 @dataclass(frozen=True)
 class _WellField:
-    """A field of the data set: a part of the field `source` of the snapshots, of tensor order 0, 1 or 2."""
+    """A field of the data set: a part of the field `source` of the snapshots, of tensor order 0, 1
+    or 2."""
 
     name: str
     order: int
@@ -58,35 +68,45 @@ class _WellField:
     part: Callable[[np.ndarray], np.ndarray] = np.asarray
 
     def frame(self, snapshot: Snapshot) -> np.ndarray:
-        """The values at the points of the grid, shape (components..., x, y, z), in single precision."""
+        """The values at the points of the grid, shape (components..., x, y, z), in single
+        precision."""
         return np.asarray(self.part(snapshot[self.source][(*self.index, ...)]), _FLOAT)
 
 
 def check_dataset(sweep: Sweep) -> None:
-    """Raises UserError, naming the key, if the runs cannot form one data set, or are too few for the split."""
+    """Raises UserError, naming the key, if the runs cannot form one data set, or are too few for
+    the split."""
     check_alike(sweep)
     divided(sweep)
 
 
 def check_alike(sweep: Sweep) -> None:
-    """Raises UserError, naming the key, if the runs differ in grid, fields or times, or frames are uneven."""
+    """Raises UserError, naming the key, if the runs differ in grid, fields or times, or frames are
+    uneven."""
     first = as_mapping(sweep.runs[0].config)
     for run in sweep.runs:
         other = as_mapping(run.config)
         for key in _ALIKE:
             if value_at(other, path_of(key)) != value_at(first, path_of(key)):
                 pair = f"{sweep.runs[0].index} and {run.index}"
-                raise UserError(f"{sweep.file}: {key}: differs between runs {pair}, but a data set has one {key}")
+                raise UserError(
+                    f"{sweep.file}: {key}: differs between runs {pair}, but a data set has one {key}"
+                )
     frame_times(sweep)
 
 
 def frame_times(sweep: Sweep) -> np.ndarray:
-    """The times of the frames, shape (frame,). Raises UserError unless they have a constant interval."""
+    """The times of the frames, shape (frame,). Raises UserError unless they have a constant
+    interval."""
     config = sweep.runs[0].config
     snapshots, stop = config.output.snapshots, config.time.stop
     every = snapshots.every if isinstance(snapshots.every, float) else 0.0
     number = max(round(stop / (every or stop)), 1)
-    if snapshots.every_steps or config.time.max_steps or abs(number * every - stop) > _TOLERANCE * every:
+    if (
+        snapshots.every_steps
+        or config.time.max_steps
+        or abs(number * every - stop) > _TOLERANCE * every
+    ):
         part = f"give a part of time.stop = {stop:g}, e.g. {stop / number:.6g}, and neither"
         alone = f"frames have a constant interval: {part} output.snapshots.every_steps nor time.max_steps"
         raise UserError(f"{sweep.file}: output.snapshots.every: {alone}")
@@ -103,16 +123,16 @@ def divided(sweep: Sweep) -> dict[str, Runs]:
 
 
 class DatasetWriter:
-    """Writes the missing files of the data set of a sweep, each when its runs are done. Files of an earlier data set
-    with other runs, fields or times are replaced.
+    """Writes the missing files of the data set of a sweep, each when its runs are done. Files of an
+    earlier data set with other runs, fields or times are replaced.
 
         with DatasetWriter(sweep) as writer:
             with writer.beside():
                 run_missing(sweep)
             folder = writer.finish()
 
-    The methods raise UserError if another process writes into the folder, RunFailure if the frames of a run are not
-    as the sweep's file describes them."""
+    The methods raise UserError if another process writes into the folder, RunFailure if the frames
+    of a run are not as the sweep's file describes them."""
 
     def __init__(self, sweep: Sweep):
         self._sweep, self._folder = sweep, sweep.folder / "dataset"
@@ -147,12 +167,15 @@ class DatasetWriter:
             thread.join()
 
     def finish(self) -> Path:
-        """Writes the files that are still missing, and the statistics; returns the folder. All runs are done."""
+        """Writes the files that are still missing, and the statistics; returns the folder. All runs
+        are done."""
         self._over.clear()
         self._write_done()
         if not (self._folder / STATS).exists():
             whole = _Statistics()
-            for name in filter(_is_training, self._files):  # in the same order, however the runs ended
+            for name in filter(
+                _is_training, self._files
+            ):  # in the same order, however the runs ended
                 whole.include(self._statistics[name])
             replace_file(self._folder / STATS, dump_yaml(whole.found()))
         return self._folder
@@ -168,7 +191,10 @@ class DatasetWriter:
             if not path.exists():
                 _write_file(path, self._sweep, runs, fields, axes, statistics)
             elif _is_training(name) and not (self._folder / STATS).exists():
-                deque(_frames([(0, field) for field in fields], runs, self._times, statistics), maxlen=0)
+                deque(
+                    _frames([(0, field) for field in fields], runs, self._times, statistics),
+                    maxlen=0,
+                )
             self._statistics[name] = statistics
 
     @cached_property
@@ -181,7 +207,11 @@ class DatasetWriter:
         meshes = {name: entry for name, entry in entries.items() if entry.is_mesh}
         fields = [field for name, entry in meshes.items() for field in _fields(name, entry)]
         hashes = {name: [run.hash for run in runs] for name, runs in self._files.items()}
-        plan = {"fields": [field.name for field in fields], "times": self._times.tolist(), "files": hashes}
+        plan = {
+            "fields": [field.name for field in fields],
+            "times": self._times.tolist(),
+            "files": hashes,
+        }
         earlier = read_json(self._folder / PLAN)
         if earlier != plan:
             for name in {*earlier.get("files", ()), *self._files, STATS}:
@@ -199,20 +229,32 @@ def _is_done(run: SweepRun) -> bool:
 
 
 def _fields(name: str, entry: FieldEntry) -> Iterator[_WellField]:
-    """The fields of the data set that a field of the snapshots becomes. Vectors and tensors of other dimensions than
-    the space have no place in the format; their components, and the parts of complex fields, are fields."""
+    """The fields of the data set that a field of the snapshots becomes. Vectors and tensors of
+    other dimensions than the space have no place in the format; their components, and the parts of
+    complex fields, are fields."""
     order, parts = len(entry.components), [(name, ())]
     if order > 2 or any(len(names) != len(entry.axes) for names in entry.components):
-        order, parts = 0, [(f"{name}_{label}", index) for index, label in component_names(entry.components)]
+        order, parts = (
+            0,
+            [(f"{name}_{label}", index) for index, label in component_names(entry.components)],
+        )
     complex_parts = {"_real": np.real, "_imaginary": np.imag}
-    for end, part in (complex_parts if np.dtype(entry.dtype).kind == "c" else {"": np.asarray}).items():
+    for end, part in (
+        complex_parts if np.dtype(entry.dtype).kind == "c" else {"": np.asarray}
+    ).items():
         yield from (_WellField(f"{own}{end}", order, name, index, part) for own, index in parts)
 
 
 def _write_file(
-    path: Path, sweep: Sweep, runs: Runs, fields: Sequence[_WellField], axes: Axes, statistics: "_Statistics"
+    path: Path,
+    sweep: Sweep,
+    runs: Runs,
+    fields: Sequence[_WellField],
+    axes: Axes,
+    statistics: "_Statistics",
 ) -> None:
-    """Writes one file: HDF5 makes the structure in memory, and the frames follow while the file is written."""
+    """Writes one file: HDF5 makes the structure in memory, and the frames follow while the file is
+    written."""
     times = frame_times(sweep).astype(_FLOAT)
     shape = (len(times), *map(len, axes.values()))
     image, placed = io.FileIO(os.memfd_create("dataset"), "w+"), []
@@ -226,16 +268,22 @@ def _write_file(
             for field in own:
                 extents = (len(runs), *shape, *(len(axes),) * order)
                 stored = reserve(group, field.name, extents, _FLOAT)
-                _attributes(stored, dim_varying=[True] * (len(axes)), sample_varying=True, time_varying=True)
+                _attributes(
+                    stored, dim_varying=[True] * (len(axes)), sample_varying=True, time_varying=True
+                )
                 placed.append((stored.id.get_offset(), field))
-    write_durably(path, stream(image, _frames(sorted(placed, key=lambda pair: pair[0]), runs, times, statistics)))
+    write_durably(
+        path,
+        stream(image, _frames(sorted(placed, key=lambda pair: pair[0]), runs, times, statistics)),
+    )
     sync_folder(path.parent)
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """A frame of a field: its values (components..., x, y, z), the same in the order of the file (x, y, z,
-    components...), and the sums for the statistics, over its points and over its increment since the frame before."""
+    """A frame of a field: its values (components..., x, y, z), the same in the order of the file
+    (x, y, z, components...), and the sums for the statistics, over its points and over its
+    increment since the frame before."""
 
     values: np.ndarray
     stored: np.ndarray
@@ -243,9 +291,13 @@ class _Frame:
 
 
 def _frames(
-    placed: Sequence[tuple[int, _WellField]], runs: Runs, times: np.ndarray, statistics: "_Statistics"
+    placed: Sequence[tuple[int, _WellField]],
+    runs: Runs,
+    times: np.ndarray,
+    statistics: "_Statistics",
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Every frame of every field: its offset in the file and its values (x, y, z, components...). All cores work."""
+    """Every frame of every field: its offset in the file and its values (x, y, z, components...).
+    All cores work."""
 
     def taken(offset: int, field: _WellField, future: Future[_Frame]) -> tuple[int, np.ndarray]:
         frame = future.result()
@@ -267,8 +319,9 @@ def _frames(
 def _wanted(
     placed: Sequence[tuple[int, _WellField]], runs: Runs, times: np.ndarray
 ) -> Iterator[tuple[int, _WellField, Snapshot, bool]]:
-    """The offset of every frame in the file, its field and snapshot, and whether it is the first of its run, in the
-    order of the file. Raises RunFailure if the frames of a run are not at `times`."""
+    """The offset of every frame in the file, its field and snapshot, and whether it is the first of
+    its run, in the order of the file. Raises RunFailure if the frames of a run are not at
+    `times`."""
     for offset, field in placed:
         for run in runs:
             snapshots = [s for s in open_run(run.folder).snapshots[:] if field.source in s]
@@ -279,7 +332,9 @@ def _wanted(
                 raise RunFailure(f"{run.folder}: {stored} {now}")
             for number, snapshot in enumerate(snapshots):
                 yield offset, field, snapshot, number == 0
-                offset += math.prod(snapshot[field.source].shape[len(field.index) :]) * _FLOAT.itemsize
+                offset += (
+                    math.prod(snapshot[field.source].shape[len(field.index) :]) * _FLOAT.itemsize
+                )
 
 
 def _frame(field: _WellField, snapshot: Snapshot, before: Future[_Frame] | None) -> _Frame:
@@ -291,28 +346,46 @@ def _frame(field: _WellField, snapshot: Snapshot, before: Future[_Frame] | None)
 
 
 def _describe(file: h5py.File, sweep: Sweep, runs: Runs, axes: Axes, times: np.ndarray) -> None:
-    """Writes the attributes of a file, its coordinates, boundary conditions and scalars. Numbers that differ between
-    the runs of the sweep are scalars, the others attributes."""
+    """Writes the attributes of a file, its coordinates, boundary conditions and scalars. Numbers
+    that differ between the runs of the sweep are scalars, the others attributes."""
     first, *others = (numbers(run.config) for run in sweep.runs)
-    shared = {key: item for key, item in first.items() if all(other.get(key) == item for other in others)}
+    shared = {
+        key: item for key, item in first.items() if all(other.get(key) == item for other in others)
+    }
     _attributes(
-        file, dataset_name=sweep.name, grid_type="cartesian", n_spatial_dims=len(axes), n_trajectories=len(runs),
-        simulation_parameters=list(shared), **shared,
+        file,
+        dataset_name=sweep.name,
+        grid_type="cartesian",
+        n_spatial_dims=len(axes),
+        n_trajectories=len(runs),
+        simulation_parameters=list(shared),
+        **shared,
         runs=[run.hash for run in runs],  # not part of the format: the origin of each trajectory
-    )  # fmt: skip
-    dimensions, boundaries = file.create_group("dimensions"), file.create_group("boundary_conditions")
+    )
+    dimensions, boundaries = (
+        file.create_group("dimensions"),
+        file.create_group("boundary_conditions"),
+    )
     _attributes(dimensions, spatial_dims=list(axes))
     _attributes(dimensions.create_dataset("time", data=times), sample_varying=False)
     constant = {"sample_varying": False, "time_varying": False}
     for axis, coordinates in axes.items():
         _attributes(dimensions.create_dataset(axis, data=coordinates.astype(_FLOAT)), **constant)
         group = boundaries.create_group(f"{axis}_periodic")
-        _attributes(group, associated_dims=[axis], associated_fields=[], bc_type="PERIODIC", **constant)
+        _attributes(
+            group, associated_dims=[axis], associated_fields=[], bc_type="PERIODIC", **constant
+        )
         ends = np.isin(np.arange(len(coordinates)), (0, len(coordinates) - 1))
         group.create_dataset("mask", data=ends)
         group.create_dataset("values", data=np.zeros(ends.sum(), _FLOAT))
-    compared = [k for k in sweep.varied if is_compared(k.partition(".")[0]) and k.rpartition(".")[2] != "seed"]
-    scalars = [k for k in compared if all(type(run.values.get(k)) in (int, float) for run in sweep.runs)]
+    compared = [
+        k
+        for k in sweep.varied
+        if is_compared(k.partition(".")[0]) and k.rpartition(".")[2] != "seed"
+    ]
+    scalars = [
+        k for k in compared if all(type(run.values.get(k)) in (int, float) for run in sweep.runs)
+    ]
     group = file.create_group("scalars")
     _attributes(group, field_names=scalars)
     for key in scalars:
@@ -321,7 +394,8 @@ def _describe(file: h5py.File, sweep: Sweep, runs: Runs, axes: Axes, times: np.n
 
 
 def _attributes(item: h5py.File | h5py.Group | h5py.Dataset, **values: Any) -> None:
-    """Sets attributes in the types that readers of The Well expect: lists are of booleans or of text."""
+    """Sets attributes in the types that readers of The Well expect: lists are of booleans or of
+    text."""
     for name, value in values.items():
         if isinstance(value, list):
             value = np.array(value, bool if True in value else h5py.string_dtype())
@@ -329,8 +403,9 @@ def _attributes(item: h5py.File | h5py.Group | h5py.Dataset, **values: Any) -> N
 
 
 class _Statistics:
-    """The sums behind `stats.yaml`: mean, standard deviation and root mean square over all trajectories, frames and
-    points, and those of the increments from frame to frame (`mean_delta`, ...), by field, for each component."""
+    """The sums behind `stats.yaml`: mean, standard deviation and root mean square over all
+    trajectories, frames and points, and those of the increments from frame to frame (`mean_delta`,
+    ...), by field, for each component."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str], Any] = {}
@@ -363,7 +438,8 @@ class _Statistics:
 
 
 def _sums(rows: np.ndarray, before: np.ndarray | None) -> np.ndarray:
-    """The sums of the rows, less those of `before`, and of their squares, (2, row), in double precision."""
+    """The sums of the rows, less those of `before`, and of their squares, (2, row), in double
+    precision."""
     total, piece = np.zeros((2, len(rows))), 1 << 14  # points that stay in cache
     for first in range(0, rows.shape[1], piece):
         part = rows[:, first : first + piece].astype(np.float64)

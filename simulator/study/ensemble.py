@@ -1,9 +1,9 @@
 """Steps many runs in one program: the process that `sweep run --batch auto` starts.
 
-Every run is an ordinary run in its own thread, with its own folder, lock, schedule and files; the runs share only
-`advance`. The threads take turns: one thread executes at a time, until it waits for the other threads to request
-their steps too, or, where the runs are so large that they are stepped one after another, until its run has ended.
-Therefore the code of a run need not be thread-safe."""
+Every run is an ordinary run in its own thread, with its own folder, lock, schedule and files; the
+runs share only `advance`. The threads take turns: one thread executes at a time, until it waits for
+the other threads to request their steps too, or, where the runs are so large that they are stepped
+one after another, until its run has ended. Therefore the code of a run need not be thread-safe."""
 
 import contextlib
 import json
@@ -39,7 +39,8 @@ from simulator.study.study_status import ended, last_line, outcome, read_record
 
 
 class Ensemble:
-    """The compiled step that all runs share, and the synchronization of the runs before each call of the step."""
+    """The compiled step that all runs share, and the synchronization of the runs before each call
+    of the step."""
 
     def __init__(self, configs: Sequence[RunConfig], keys: Sequence[str], cluster: Cluster):
         self.simulation = Simulation(configs[0], cluster=cluster)
@@ -52,8 +53,11 @@ class Ensemble:
         self._latest: dict[int, State] = {}
 
     def compile(self) -> None:
-        """Compiles the program for all runs by a call without steps, before any run writes. Exceptions propagate."""
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.simulation.template)
+        """Compiles the program for all runs by a call without steps, before any run writes.
+        Exceptions propagate."""
+        zeros = jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.simulation.template
+        )
         idle = self.simulation.placed(zeros)
         if self.step.in_turn:
             jax.block_until_ready(self.step.alone(self.values[0], idle, NO_STEPS))
@@ -62,8 +66,9 @@ class Ensemble:
         jax.block_until_ready(self._stepped())
 
     def advance(self, number: int, state: State, until: Until) -> State:
-        """The state of one run after its steps: waits until all active runs have requested their steps, which are
-        then taken together, except for large states. The calling thread holds `turn`."""
+        """The state of one run after its steps: waits until all active runs have requested their
+        steps, which are then taken together, except for large states. The calling thread holds
+        `turn`."""
         if self.step.in_turn:
             return self.step.alone(self.values[number], state, until)
         self._requests[number] = (state, until)
@@ -72,7 +77,9 @@ class Ensemble:
             self.turn.wait()
         result = self._results.pop(number)
         if isinstance(result, BaseException):
-            raise RunFailure(f"the step of the batch failed: {type(result).__name__}: {result}") from result
+            raise RunFailure(
+                f"the step of the batch failed: {type(result).__name__}: {result}"
+            ) from result
         return result
 
     def leave(self, number: int) -> None:
@@ -93,31 +100,40 @@ class Ensemble:
         self.turn.notify_all()
 
     def _stepped(self) -> Sequence[State]:
-        """The states of all runs after the requested steps. A run that has ended stays in the batch but takes no
-        steps, so that the program is not compiled again."""
+        """The states of all runs after the requested steps. A run that has ended stays in the batch
+        but takes no steps, so that the program is not compiled again."""
         places = range(len(self.values))
         untils = tuple(self._requests[i][1] if i in self._requests else NO_STEPS for i in places)
-        return self.step.together(tuple(self.values), tuple(self._latest[i] for i in places), untils)
+        return self.step.together(
+            tuple(self.values), tuple(self._latest[i] for i in places), untils
+        )
 
 
 class Member(Simulation):
-    """One run of an ensemble: its steps are taken together with the steps of the other runs, and measurements are
-    compiled once for all runs if possible."""
+    """One run of an ensemble: its steps are taken together with the steps of the other runs, and
+    measurements are compiled once for all runs if possible."""
 
     def __init__(
-        self, config: RunConfig, ensemble: Ensemble, number: int, inputs: RunInputs,
+        self,
+        config: RunConfig,
+        ensemble: Ensemble,
+        number: int,
+        inputs: RunInputs,
         report: Callable[[str], None],
-    ):  # fmt: skip
+    ):
         super().__init__(config, cluster=ensemble.simulation.cluster, inputs=inputs, report=report)
         self._ensemble, self._number, whole = ensemble, number, ensemble.simulation
         # In the place of the programs that a simulation compiles for itself.
         shared = {name: self._shared(name) for name in ("diagnostics", "spectra")}
-        vars(self).update({name: program for name, program in shared.items() if program is not None})
+        vars(self).update(
+            {name: program for name, program in shared.items() if program is not None}
+        )
         own = partial(ensemble.advance, number)
         vars(self).update(advance=own, columns=whole.columns, are_finite=whole.are_finite)
 
     def _shared(self, name: str) -> Any:
-        """The program that measures `name`, shared by all runs, with this run's values; None if there is none."""
+        """The program that measures `name`, shared by all runs, with this run's values; None if
+        there is none."""
         measure = self._ensemble.step.measure(name)
         return measure and partial(measure, self._ensemble.values[self._number])
 
@@ -125,7 +141,9 @@ class Member(Simulation):
         return self._ensemble.step.start(self, self.config) or super().start()
 
     def _rate(self, state: State) -> jax.Array:
-        return self.diagnostics(state)["rate"] if self._shared("diagnostics") else super()._rate(state)
+        return (
+            self.diagnostics(state)["rate"] if self._shared("diagnostics") else super()._rate(state)
+        )
 
     def values(self, name: str) -> Callable[[State], jax.Array]:
         if name not in self.field_names:
@@ -134,8 +152,9 @@ class Member(Simulation):
 
 
 def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
-    """Runs the frozen configurations in `folders` together, on `devices.count` devices (`auto`: one), and records in
-    each folder how its run ended. Returns CANNOT if no step can be compiled for all runs together, else 0."""
+    """Runs the frozen configurations in `folders` together, on `devices.count` devices (`auto`:
+    one), and records in each folder how its run ended. Returns CANNOT if no step can be compiled
+    for all runs together, else 0."""
     configs = [load_config(folder / CONFIG, check_files=False) for folder in folders]
     configs[0] = on_one_device(configs[0])
     cluster = connect(configs[0], discover(os.environ))
@@ -145,11 +164,16 @@ def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
     except (UserError, RunFailure):
         raise
     except Exception as error:
-        print(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else error}", flush=True)
+        print(
+            f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else error}",
+            flush=True,
+        )
         return CANNOT
     with SignalFlags() as signals:
         threads = [
-            threading.Thread(target=_run, args=(ensemble, i, config, signals, folder), name=folder.name)
+            threading.Thread(
+                target=_run, args=(ensemble, i, config, signals, folder), name=folder.name
+            )
             for i, (config, folder) in enumerate(zip(configs, folders, strict=True))
         ]
         for thread in threads:
@@ -160,10 +184,13 @@ def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
     return 0
 
 
-def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlags, folder: Path) -> None:
+def _run(
+    ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlags, folder: Path
+) -> None:
     with ensemble.turn:
         code, said = 1, ""
-        # The run writes its lines to its run.log only, because on the console the lines of several runs would mix.
+        # The run writes its lines to its run.log only, because on the console the lines of several
+        # runs would mix.
         with contextlib.closing(RunLog(quiet=True)) as log:
             try:
                 if signals.received:
@@ -173,7 +200,12 @@ def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlag
                     code = 0
                     return
                 simulation = Member(config, ensemble, number, RunInputs(folder / "inputs"), log.say)
-                code = execute(simulation, Choices(command=("simulator", "run", str(folder / CONFIG))), log, signals)
+                code = execute(
+                    simulation,
+                    Choices(command=("simulator", "run", str(folder / CONFIG))),
+                    log,
+                    signals,
+                )
             except Exception as error:
                 code, said = outcome(error)
             finally:

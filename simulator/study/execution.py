@@ -1,5 +1,5 @@
-"""Runs missing or failed runs of a sweep on this machine, or submits them as one Slurm array, whose tasks restart and
-are requeued independently."""
+"""Runs missing or failed runs of a sweep on this machine, or submits them as one Slurm array, whose
+tasks restart and are requeued independently."""
 
 import argparse
 import os
@@ -37,27 +37,46 @@ MISSING = (MemberState.WAITING, MemberState.INTERRUPTED)
 
 
 def run_missing(sweep: Sweep, **how: Any) -> int:
-    """Runs the waiting and the interrupted runs; returns the exit code. `how`: the arguments of `_run`."""
+    """Runs the waiting and the interrupted runs; returns the exit code. `how`: the arguments of
+    `_run`."""
     return _run(sweep, MISSING, **how)
 
 
-def run_again(sweep: Sweep, *, failed: bool = False, indices: Sequence[int] | None = None, **how: Any) -> int:
-    """Runs the failed and the interrupted runs again; with `failed` only the failed runs, with `indices` the
-    unfinished runs with these numbers. Returns the exit code. `how`: the arguments of `_run`."""
+def run_again(
+    sweep: Sweep, *, failed: bool = False, indices: Sequence[int] | None = None, **how: Any
+) -> int:
+    """Runs the failed and the interrupted runs again; with `failed` only the failed runs, with
+    `indices` the unfinished runs with these numbers. Returns the exit code. `how`: the arguments of
+    `_run`."""
     if indices is not None:
         if failed:
             raise UserError("simulator sweep retry: --index names runs; leave --failed out")
-        return _run(sweep, (*MISSING, MemberState.FAILED), [sweep.run(index).index for index in indices], **how)
-    return _run(sweep, (MemberState.FAILED,) if failed else (MemberState.FAILED, MemberState.INTERRUPTED), **how)
+        return _run(
+            sweep,
+            (*MISSING, MemberState.FAILED),
+            [sweep.run(index).index for index in indices],
+            **how,
+        )
+    return _run(
+        sweep,
+        (MemberState.FAILED,) if failed else (MemberState.FAILED, MemberState.INTERRUPTED),
+        **how,
+    )
 
 
 def _run(
-    sweep: Sweep, stages: Sequence[MemberState], indices: Sequence[int] | None = None, *, jobs: int = 1,
-    batch: bool = False, whole: bool = False,
-) -> int:  # fmt: skip
-    """Runs the runs in one of `stages` (with `indices` only those with these numbers), `jobs` processes at a time.
-    With `batch`, similar runs are stepped together in one process; with `whole` in the groups of all runs of the
-    sweep, so that continued runs keep their program, and end with equal bytes."""
+    sweep: Sweep,
+    stages: Sequence[MemberState],
+    indices: Sequence[int] | None = None,
+    *,
+    jobs: int = 1,
+    batch: bool = False,
+    whole: bool = False,
+) -> int:
+    """Runs the runs in one of `stages` (with `indices` only those with these numbers), `jobs`
+    processes at a time. With `batch`, similar runs are stepped together in one process; with
+    `whole` in the groups of all runs of the sweep, so that continued runs keep their program, and
+    end with equal bytes."""
     if jobs < 1:
         raise UserError(f"--jobs: must be at least 1, not {jobs}")
     statuses = sweep.statuses()
@@ -74,8 +93,14 @@ def _run(
         for line in sweep.prepare():
             _say(line)
         common = f", all with {sweep.common}" if sweep.common else ""
-        _say(f"{sweep.name}: {len(runs)} of {len(sweep.runs)} runs, in {short(sweep.folder)}{common}")
-        work = _batches(sweep.runs if whole else runs, runs, jobs) if batch else [Group((run,)) for run in runs]
+        _say(
+            f"{sweep.name}: {len(runs)} of {len(sweep.runs)} runs, in {short(sweep.folder)}{common}"
+        )
+        work = (
+            _batches(sweep.runs if whole else runs, runs, jobs)
+            if batch
+            else [Group((run,)) for run in runs]
+        )
         code = run_all(sweep, work, at_once=jobs, environ=os.environ)
     statuses = sweep.statuses()
     _say(f"{counted(statuses)}; {duration(time.monotonic() - began)}")
@@ -90,7 +115,9 @@ def _ended(sweep: Sweep, statuses: Sequence[MemberStatus], code: int) -> int:
     return code or int(any(status.stage is MemberState.FAILED for status in statuses))
 
 
-def _in(sweep: Sweep, statuses: Sequence[MemberStatus], stages: Sequence[MemberState]) -> list[SweepRun]:
+def _in(
+    sweep: Sweep, statuses: Sequence[MemberStatus], stages: Sequence[MemberState]
+) -> list[SweepRun]:
     return [run for run, status in zip(sweep.runs, statuses, strict=True) if status.stage in stages]
 
 
@@ -99,7 +126,9 @@ def _batches(runs: Sequence[SweepRun], missing: Sequence[SweepRun], jobs: int) -
     from simulator.study.batch import groups
 
     hashes = {run.hash for run in missing}
-    divided = [group for group in groups(runs, jobs) if any(run.hash in hashes for run in group.runs)]
+    divided = [
+        group for group in groups(runs, jobs) if any(run.hash in hashes for run in group.runs)
+    ]
     for group in divided:
         if group.keys:
             numbers = ", ".join(str(run.index) for run in group.runs)
@@ -112,15 +141,19 @@ def _say(line: str) -> None:
 
 
 def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Runs the frozen configuration in `folder`, in every process of a Slurm step or in this process alone.
+    """Runs the frozen configuration in `folder`, in every process of a Slurm step or in this
+    process alone.
 
-    `arguments` is the command line. Returns the run's exit code; records errors for the sweep and raises them."""
+    `arguments` is the command line. Returns the run's exit code; records errors for the sweep and
+    raises them."""
     by_hand = dict.fromkeys(("processes", "coordinator", "num_processes", "process_id"))
     args = argparse.Namespace(arguments=list(arguments), spent=Stopwatch(), **by_hand)
     with allocated(args) as allocation:
         config = load_config(folder / CONFIG, check_files=False)
         run = partial(run_config, config, args, allocation)
-        if (allocation and allocation.process_id > 0) or RunFolder(folder).found() is Found.FINISHED:
+        if (allocation and allocation.process_id > 0) or RunFolder(
+            folder
+        ).found() is Found.FINISHED:
             return run()
         return _noted(run, folder, environ)
 
@@ -145,7 +178,8 @@ def _log(sweep: Path, environ: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True)
 class Chunk:
-    """One array: the runs of its tasks, and its script. A run's number is its task's number plus `offset`."""
+    """One array: the runs of its tasks, and its script. A run's number is its task's number plus
+    `offset`."""
 
     offset: int
     runs: tuple[SweepRun, ...]
@@ -156,13 +190,16 @@ class Chunk:
 
 
 def plan_submission(sweep: Sweep, runs: Sequence[SweepRun], largest: int) -> list[Chunk]:
-    """The arrays for `runs`, which `sweep submit` submits one after another. `largest` is one more than the largest
-    possible task number. Each waits for the previous one: `slurm.throttle` limits them all."""
+    """The arrays for `runs`, which `sweep submit` submits one after another. `largest` is one more
+    than the largest possible task number. Each waits for the previous one: `slurm.throttle` limits
+    them all."""
     by_chunk: dict[int, list[SweepRun]] = {}
     for run in runs:
         by_chunk.setdefault(run.index // largest * largest, []).append(run)
     chunks = sorted(by_chunk.items())
-    return [Chunk(offset, tuple(members), _script(sweep, offset, members)) for offset, members in chunks]
+    return [
+        Chunk(offset, tuple(members), _script(sweep, offset, members)) for offset, members in chunks
+    ]
 
 
 def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
@@ -173,7 +210,10 @@ def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
     index = f"$((SLURM_ARRAY_TASK_ID + {offset}))" if offset else '"$SLURM_ARRAY_TASK_ID"'
     folder = shlex.quote(str(sweep.folder))
     return render(
-        sweep.name, sweep.folder, [*program(), "sweep"], resources,
+        sweep.name,
+        sweep.folder,
+        [*program(), "sweep"],
+        resources,
         array=ranges([run.index - offset for run in runs]) + (f"%{throttle}" if throttle else ""),
         setup=[
             "# plan.json tells the run of this task",
@@ -185,12 +225,12 @@ def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
             f"{sweep.name}: {len(runs)} runs of a sweep, one in each task of this array.",
             "Written by `simulator sweep submit`; a task that starts again continues its run.",
         ],
-    )  # fmt: skip
+    )
 
 
 def submit(sweep: Sweep, chunks: Sequence[Chunk]) -> list[str]:
-    """Freezes the runs, writes the scripts and submits them; returns the ids of the arrays. Raises RunFailure with
-    sbatch's message if sbatch refuses a script."""
+    """Freezes the runs, writes the scripts and submits them; returns the ids of the arrays. Raises
+    RunFailure with sbatch's message if sbatch refuses a script."""
     needs_sbatch()
     sweep.folder.mkdir(parents=True, exist_ok=True)
     jobs: list[str] = []
@@ -207,6 +247,8 @@ def submit(sweep: Sweep, chunks: Sequence[Chunk]) -> list[str]:
     return jobs
 
 
-def to_submit(sweep: Sweep, statuses: Sequence[MemberStatus], *, failed: bool = False) -> list[SweepRun]:
+def to_submit(
+    sweep: Sweep, statuses: Sequence[MemberStatus], *, failed: bool = False
+) -> list[SweepRun]:
     """The waiting and the interrupted runs; with `failed` also the failed runs."""
     return _in(sweep, statuses, (*MISSING, MemberState.FAILED) if failed else MISSING)

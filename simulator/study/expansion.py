@@ -49,9 +49,10 @@ def keys(blocks: Blocks) -> list[str]:
 
 
 def expand(blocks: Blocks, places: Places) -> list[Values]:
-    """The values of every run: the product of grid, zip, list and sample (the first varies slowest), where the points
-    of `sample` belong to the values of `zip`, without the runs that `exclude` matches. Raises UserError with a line
-    for each mistake: `sweep.yaml:5: sweep.zip.time.cfl: ...`."""
+    """The values of every run: the product of grid, zip, list and sample (the first varies
+    slowest), where the points of `sample` belong to the values of `zip`, without the runs that
+    `exclude` matches. Raises UserError with a line for each mistake: `sweep.yaml:5:
+    sweep.zip.time.cfl: ...`."""
     expansion = _Expansion(places)
     factors = list(expansion.factors(blocks))
     if not factors:
@@ -61,7 +62,10 @@ def expand(blocks: Blocks, places: Places) -> list[Values]:
     if number > MOST_RUNS:
         expansion.wrong(("sweep",), f"has {number} runs; at most {MOST_RUNS} are possible")
     expansion.raise_mistakes()
-    runs = [{key: value for part in parts for key, value in part.items()} for parts in itertools.product(*factors)]
+    runs = [
+        {key: value for part in parts for key, value in part.items()}
+        for parts in itertools.product(*factors)
+    ]
     expansion.check_exclusive(runs)
     kept = expansion.without_excluded(runs, blocks)
     expansion.raise_mistakes()
@@ -93,7 +97,10 @@ class _Expansion:
         number = None if zipped is None else len(zipped)
         points = None if blocks.sample is None else self._samples(blocks.sample, number)
         if zipped is not None:
-            yield [{**one, **other} for one, other in zip(zipped, points or [{}] * len(zipped), strict=True)]
+            yield [
+                {**one, **other}
+                for one, other in zip(zipped, points or [{}] * len(zipped), strict=True)
+            ]
         if blocks.list is not None:
             yield [
                 {key: self._value(value, "sweep", "list", i, key) for key, value in entry.items()}
@@ -104,12 +111,17 @@ class _Expansion:
 
     def _combinations(self, grid: Lists) -> list[Values]:
         if math.prod(map(len, grid.values())) > MOST_RUNS:
-            problem = f"has more than {MOST_RUNS} combinations, which is the largest number possible"
+            problem = (
+                f"has more than {MOST_RUNS} combinations, which is the largest number possible"
+            )
             self.wrong(("sweep", "grid"), problem)
             return [{}]
         places = itertools.product(*(range(len(values)) for values in grid.values()))
         return [
-            {key: self._value(grid[key][i], "sweep", "grid", key, i) for key, i in zip(grid, place, strict=True)}
+            {
+                key: self._value(grid[key][i], "sweep", "grid", key, i)
+                for key, i in zip(grid, place, strict=True)
+            }
             for place in places
         ]
 
@@ -118,10 +130,16 @@ class _Expansion:
         length = len(lists[first])
         for key in others:
             if (own := len(lists[key])) != length:
-                problem = f"has {own} values, but {first} has {length}; lists in zip have equal length"
+                problem = (
+                    f"has {own} values, but {first} has {length}; lists in zip have equal length"
+                )
                 self.wrong(("sweep", "zip", key), problem)
         return [
-            {k: self._value(values[i], "sweep", "zip", k, i) for k, values in lists.items() if i < len(values)}
+            {
+                k: self._value(values[i], "sweep", "zip", k, i)
+                for k, values in lists.items()
+                if i < len(values)
+            }
             for i in range(length)
         ]
 
@@ -144,7 +162,10 @@ class _Expansion:
         if number is None or self._mistakes:
             return [{}] * (zipped or 1)
         points, path = draw(sample, number), (*path, "parameters")
-        return [{key: self._value(value, *path, key) for key, value in point.items()} for point in points]
+        return [
+            {key: self._value(value, *path, key) for key, value in point.items()}
+            for point in points
+        ]
 
     def check_keys(self, blocks: Blocks) -> None:
         first: dict[str, Path] = {}
@@ -152,7 +173,9 @@ class _Expansion:
             key = str(path[-1])
             block = key.partition(".")[0]
             if not re.fullmatch(r"[^.\s]+(\.[^.\s]+)*", key):
-                self.wrong(path, "a key of the run's file is written with dots, e.g. model.viscosity")
+                self.wrong(
+                    path, "a key of the run's file is written with dots, e.g. model.viscosity"
+                )
             elif reason := _REFUSED.get(key) or (_REFUSED["slurm"] if block == "slurm" else None):
                 self.wrong(path, reason)
             elif key in first and first[key][:2] != path[:2]:
@@ -162,9 +185,14 @@ class _Expansion:
 
     def check_exclusive(self, runs: list[dict[str, Value]]) -> None:
         for run in runs:
-            one, *others = [key for key in _EXCLUSIVE if key in run and run[key].value is not None] or [""]
+            one, *others = [
+                key for key in _EXCLUSIVE if key in run and run[key].value is not None
+            ] or [""]
             for other in others:
-                self.wrong(run[other].path, f"excludes {one}, which the same run has too; keep one of the two")
+                self.wrong(
+                    run[other].path,
+                    f"excludes {one}, which the same run has too; keep one of the two",
+                )
 
     def without_excluded(self, runs: list[dict[str, Value]], blocks: Blocks) -> list[Values]:
         known = keys(blocks)
@@ -182,7 +210,9 @@ class _Expansion:
                 meant = did_you_mean(key, known, f"; it varies {', '.join(known)}")
                 self.wrong(("sweep", "exclude", i, key), f"the sweep does not vary this key{meant}")
             if i not in used and not unknown:
-                self.wrong(("sweep", "exclude", i), "excludes no run; correct its values, or leave it out")
+                self.wrong(
+                    ("sweep", "exclude", i), "excludes no run; correct its values, or leave it out"
+                )
         if not kept:
             self.wrong(("sweep", "exclude"), f"excludes all {len(runs)} runs; leave at least one")
         return kept
@@ -202,7 +232,8 @@ def _matches(run: Values, entry: Mapping[str, Any]) -> bool:
 
 
 def normal(value: Any) -> Any:
-    """A form of `value` that is equal for different notations of the value: 1 and 1.0, 1/1600 and 6.25e-4."""
+    """A form of `value` that is equal for different notations of the value: 1 and 1.0, 1/1600 and
+    6.25e-4."""
     return each_leaf(value, _normal)
 
 
@@ -215,7 +246,8 @@ def _normal(value: Any) -> Any:
 
 
 def draw(settings: SampleSettings, number: int) -> list[dict[str, Any]]:
-    """`number` points (a value for every key). A parameter's values depend on the seed, not on other parameters."""
+    """`number` points (a value for every key). A parameter's values depend on the seed, not on
+    other parameters."""
     columns = {key: _column(settings, key, number) for key in settings.parameters}
     return [{key: values[i] for key, values in columns.items()} for i in range(number)]
 

@@ -1,15 +1,15 @@
-"""An ensemble transform Kalman filter: at every time of observations the members of an ensemble are combined anew.
+"""An ensemble transform Kalman filter: at every time of observations the members of an ensemble are
+combined anew.
 
-With the deviations X' of m members from their mean x, those of (H(state) - y) / error from their mean d, Y', and the
-inflation rho of the variance, A = ((m - 1) / rho + Y' Y'^T)^(-1) in the space of the members. Member i becomes
-x + sum over j of X'_j (w_j + W_ji), where w = -A Y' d and W = ((m - 1) A)^(1/2) is symmetric (Hunt, Kostelich &
-Szunyogh, Physica D 230, 112 (2007)). By default rho is what makes the spread explain d (Wang & Bishop, J. Atmos. Sci.
-60, 1140 (2003)).
+With the deviations X' of m members from their mean x, those of (H(state) - y) / error from their
+mean d, Y', and the inflation rho of the variance, A = ((m - 1) / rho + Y' Y'^T)^(-1) in the space
+of the members. Member i becomes x + sum over j of X'_j (w_j + W_ji), where w = -A Y' d and W = ((m
+- 1) A)^(1/2) is symmetric (Hunt, Kostelich & Szunyogh, Physica D 230, 112 (2007)). By default rho
+is what makes the spread explain d (Wang & Bishop, J. Atmos. Sci. 60, 1140 (2003)).
 
-The weights of observations fall to zero at a radius (Gaspari & Cohn, Q. J. R. Meteorol. Soc. 125, 723 (1999), eq.
-4.10), since few members span few directions; w and W are computed on a lattice and interpolated linearly (Yang et
-al., ibid. 135, 251 (2009)).
-"""
+The weights of observations fall to zero at a radius (Gaspari & Cohn, Q. J. R. Meteorol. Soc. 125,
+723 (1999), eq. 4.10), since few members span few directions; w and W are computed on a lattice and
+interpolated linearly (Yang et al., ibid. 135, 251 (2009))."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,35 +49,51 @@ class Filter(ObservedRun):
     shown = -1
 
     def __init__(
-        self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float, members: int = 40,
-        inflation: float | None = None, radius: float | None = None,
-    ):  # fmt: skip
+        self,
+        simulation: Simulation,
+        observed: Sequence[Observed],
+        background: Prior,
+        dt: float,
+        members: int = 40,
+        inflation: float | None = None,
+        radius: float | None = None,
+    ):
         super().__init__(simulation, observed, background, dt)
         if simulation.populations:
-            raise UserError("method: ensemble recovers fields; this run has particles, so leave them out")
+            raise UserError(
+                "method: ensemble recovers fields; this run has particles, so leave them out"
+            )
         self.number_of_members, self._inflation = members, inflation
         self._radius = radius or min(simulation.grid.seen(simulation.grid.box)) / 3
 
-    # ---- the search ------------------------------------------------------------------------------------------
+    # ---- the search
+    # ------------------------------------------------------------------------------------------
 
     def first(self) -> Members:
         """Members drawn from the prior, the same on any number of devices."""
 
         def drawn(seed: Any, mean: Fields, root: Fields) -> State:
-            return self.started(replace(self.background, mean=mean, root=root).drawn(seed), mean, root)
+            return self.started(
+                replace(self.background, mean=mean, root=root).drawn(seed), mean, root
+            )
 
         draw, prior = jax.jit(drawn), (self.background.mean, self.background.root)
         seeds = np.arange(self.number_of_members) * len(self.background.root)
         return self.loaded(
-            self.simulation.stack([jax.block_until_ready(draw(s, *prior)) for s in seeds]), {"done": 0}
+            self.simulation.stack([jax.block_until_ready(draw(s, *prior)) for s in seeds]),
+            {"done": 0},
         )
 
     def template(self) -> State:
         """The names, shapes and types of the members."""
         one = jax.eval_shape(
-            lambda: self.started(self.background.drawn(0), self.background.mean, self.background.root)
+            lambda: self.started(
+                self.background.drawn(0), self.background.mean, self.background.root
+            )
         )
-        return jax.tree.map(lambda a: jax.ShapeDtypeStruct((self.number_of_members, *a.shape), a.dtype), one)
+        return jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct((self.number_of_members, *a.shape), a.dtype), one
+        )
 
     def stored(self, at: Members) -> State:
         return at.members
@@ -89,48 +105,68 @@ class Filter(ObservedRun):
         return at.done == len(self.steps)
 
     def next(self, at: Members) -> tuple[Members, dict[str, float], str]:
-        """The members after the next observations, their row of the history, and the line about it. Raises RunFailure
-        if a member is not finite."""
+        """The members after the next observations, their row of the history, and the line about it.
+        Raises RunFailure if a member is not finite."""
         steps, last = self.segments(int(self.steps[-1]))[at.done]
         time = self.simulation.first_time + last * self.dt
-        members, row = jax.block_until_ready(self._forecast(at.members, np.int64(steps), self.data(last)))
+        members, row = jax.block_until_ready(
+            self._forecast(at.members, np.int64(steps), self.data(last))
+        )
         if not np.isfinite(row["forecast"]):
-            raise RunFailure(f"a member is not finite at t = {time:g}; a smaller time.dt or background may help")
+            raise RunFailure(
+                f"a member is not finite at t = {time:g}; a smaller time.dt or background may help"
+            )
         weights = self._weights(np.asarray(row["off"]), float(row["inflation"]))
         members, misfit = jax.block_until_ready(self._analysis(members, weights, self.data(last)))
         numbers = {name: float(row[name]) for name in ("forecast", "expected")}
-        row = {"time": time, **numbers, "misfit": float(misfit), "inflation": float(row["inflation"])}
+        row = {
+            "time": time,
+            **numbers,
+            "misfit": float(misfit),
+            "inflation": float(row["inflation"]),
+        }
         said = f"time {at.done + 1} of {len(self.steps)}, t = {time:.4g}: misfit {row['forecast']:.4g} before, of "
         said += f"which {row['expected']:.4g} expected, {row['misfit']:.4g} after"
         return Members(members, at.done + 1), row, said
 
     def recovered(self, at: Members) -> tuple[State, dict[str, Any]]:
-        """The mean of the members, and the result: spectra of the mean, of the prior and of the members' spread."""
+        """The mean of the members, and the result: spectra of the mean, of the prior and of the
+        members' spread."""
         mean, spread = jax.jit(_moments)(at.members.fields)
         state = replace(jax.tree.map(lambda a: a[0], at.members), fields=mean)
         result: dict[str, Any] = self.spectra(mean)
         for name in self.background.root:
-            result[f"posterior_{name}"] = np.asarray(jax.block_until_ready(self.shells(name, spread[name])))
+            result[f"posterior_{name}"] = np.asarray(
+                jax.block_until_ready(self.shells(name, spread[name]))
+            )
         return self.simulation.placed(state), result
 
-    # ---- forecast --------------------------------------------------------------------------------------------
+    # ---- forecast
+    # --------------------------------------------------------------------------------------------
 
     def _off(self, members: State, data: Data) -> jax.Array:
         """(H(state) - y) / error of every member, (member, value)."""
         seen = [jax.vmap(one.operator)(members) for one in self.observed]
-        return jnp.concatenate([(h - y) * w for h, (y, w) in zip(seen, data, strict=True)], 1).astype(jnp.float64)
+        return jnp.concatenate(
+            [(h - y) * w for h, (y, w) in zip(seen, data, strict=True)], 1
+        ).astype(jnp.float64)
 
     @cached_property
     def _places(self) -> Any:
-        whole = jax.sharding.NamedSharding(self.simulation.transform.layout.mesh, jax.sharding.PartitionSpec())
+        whole = jax.sharding.NamedSharding(
+            self.simulation.transform.layout.mesh, jax.sharding.PartitionSpec()
+        )
         return self.simulation.shardings(self.template()), whole
 
     @cached_property
     def _forecast(self) -> Any:
-        """The compiled function (members, number of steps, data) -> the members later, and `off`, the mean
-        squares `forecast` of its mean and `expected` from spread and noise, and `inflation`."""
+        """The compiled function (members, number of steps, data) -> the members later, and `off`,
+        the mean squares `forecast` of its mean and `expected` from spread and noise, and
+        `inflation`."""
 
-        def forecast(members: State, steps: jax.Array, data: Data) -> tuple[State, dict[str, jax.Array]]:
+        def forecast(
+            members: State, steps: jax.Array, data: Data
+        ) -> tuple[State, dict[str, jax.Array]]:
             step = jax.vmap(lambda state: self.simulation.step(state, self.dt))
             members = lax.fori_loop(0, steps, lambda _, states: step(states), members)
             off, number = self._off(members, data), sum((w > 0).sum() for _, w in data)
@@ -138,21 +174,30 @@ class Filter(ObservedRun):
             rho = jnp.maximum((square - number) / jnp.maximum(spread, 1e-300), 1)
             rho = rho if self._inflation is None else jnp.float64(self._inflation)
             number = jnp.maximum(number, 1)
-            row = {"off": off, "forecast": square / number, "expected": 1 + spread / number, "inflation": rho}
+            row = {
+                "off": off,
+                "forecast": square / number,
+                "expected": 1 + spread / number,
+                "inflation": rho,
+            }
             return members, row
 
         return jax.jit(forecast, out_shardings=self._places)
 
-    # ---- analysis --------------------------------------------------------------------------------------------
+    # ---- analysis
+    # --------------------------------------------------------------------------------------------
 
     @cached_property
     def _analysis(self) -> Any:
-        """The compiled function (members, weights, data) -> the combined members, and the mean square of
-        (H - y) / error of their mean."""
+        """The compiled function (members, weights, data) -> the combined members, and the mean
+        square of (H - y) / error of their mean."""
 
         def analysis(members: State, weights: np.ndarray, data: Data) -> tuple[State, jax.Array]:
             fields, history = (
-                {kept: {n: self._mixed(n, f, weights) for n, f in tree.items()} for kept, tree in trees.items()}
+                {
+                    kept: {n: self._mixed(n, f, weights) for n, f in tree.items()}
+                    for kept, tree in trees.items()
+                }
                 for trees in ({"": members.fields}, members.history)
             )
             members = replace(members, fields=fields[""], history=history)
@@ -165,8 +210,13 @@ class Filter(ObservedRun):
     def _lattice(self) -> list[np.ndarray]:
         """The places of the lattice along x, y and z of arrays."""
         grid = self.simulation.grid
-        lengths = [length if axis in grid.axes else 0 for axis, length in zip("xyz", grid.box, strict=True)]
-        numbers = [min(n, 1 + int(_PER_RADIUS * b / self._radius)) for n, b in zip(grid.shape, lengths, strict=True)]
+        lengths = [
+            length if axis in grid.axes else 0 for axis, length in zip("xyz", grid.box, strict=True)
+        ]
+        numbers = [
+            min(n, 1 + int(_PER_RADIUS * b / self._radius))
+            for n, b in zip(grid.shape, lengths, strict=True)
+        ]
         return [np.arange(n) * length / n for n, length in zip(numbers, grid.box, strict=True)]
 
     def _weights(self, off: np.ndarray, rho: float) -> np.ndarray:
@@ -175,7 +225,9 @@ class Filter(ObservedRun):
         box, used = np.array(grid.seen(grid.box)), [axis in grid.axes for axis in "xyz"]
         located = [
             # Values without a place count everywhere.
-            np.full((one.values.shape[1], len(box)), np.nan) if one.positions is None else one.positions
+            np.full((one.values.shape[1], len(box)), np.nan)
+            if one.positions is None
+            else one.positions
             for one in self.observed
         ]
         positions = np.concatenate(located)
@@ -197,22 +249,31 @@ class Filter(ObservedRun):
         values = jax.vmap(transform.inverse)(members)
         flat = values.reshape(len(values), -1, *values.shape[-3:])
         lattice = weights.reshape(*map(len, self._lattice), *weights.shape[1:])
-        x, y, z = map(_interpolation, map(len, self._lattice), self.simulation.grid.shape, values.shape[-3:])
+        x, y, z = map(
+            _interpolation, map(len, self._lattice), self.simulation.grid.shape, values.shape[-3:]
+        )
 
         def member(own: jax.Array) -> jax.Array:
-            spread = jnp.einsum("abcm,xa,yb,zc->mxyz", own.astype(values.dtype), x, y, z, optimize=True)
+            spread = jnp.einsum(
+                "abcm,xa,yb,zc->mxyz", own.astype(values.dtype), x, y, z, optimize=True
+            )
             return jnp.einsum("mxyz,mkxyz->kxyz", spread, flat).reshape(values.shape[1:])
 
         new = lax.map(
-            lambda own: transform.forward(transform.physical.constrain(member(own))), jnp.moveaxis(lattice, -1, 0)
+            lambda own: transform.forward(transform.physical.constrain(member(own))),
+            jnp.moveaxis(lattice, -1, 0),
         )
-        return jax.vmap(lambda f: without_divergence(model, f))(new) if name in model.solenoidal else new
+        return (
+            jax.vmap(lambda f: without_divergence(model, f))(new)
+            if name in model.solenoidal
+            else new
+        )
 
 
 @jax.jit
 def _combination(squares: jax.Array, slopes: jax.Array, rho: float) -> jax.Array:
-    """The coefficients of each place from Y' Y'^T and Y' d. The threads of numpy's BLAS take many times as long for
-    matrices as small as these."""
+    """The coefficients of each place from Y' Y'^T and Y' d. The threads of numpy's BLAS take many
+    times as long for matrices as small as these."""
     count = slopes.shape[-1]
     values, vectors = jnp.linalg.eigh(squares)
     values = 1 / ((count - 1) / rho + values)
@@ -223,13 +284,15 @@ def _combination(squares: jax.Array, slopes: jax.Array, rho: float) -> jax.Array
 
 
 def _moments(fields: Fields) -> tuple[Fields, Fields]:
-    """The means over the members, and the deviations from them over the root of one less than their number."""
+    """The means over the members, and the deviations from them over the root of one less than their
+    number."""
     mean = {n: f.mean(0) for n, f in fields.items()}
     return mean, {n: (f - mean[n]) / (len(f) - 1) ** 0.5 for n, f in fields.items()}
 
 
 def _interpolation(places: int, points: int, padded: int) -> np.ndarray:
-    """The matrix (padded point, place) of periodic linear interpolation from a lattice to the grid."""
+    """The matrix (padded point, place) of periodic linear interpolation from a lattice to the
+    grid."""
     at, matrix = np.arange(padded) % points * places / points, np.zeros((padded, places))
     low = at.astype(int)
     np.add.at(matrix, (np.arange(padded), low % places), 1 - (at - low))
@@ -240,5 +303,7 @@ def _interpolation(places: int, points: int, padded: int) -> np.ndarray:
 def _gaspari_cohn(r: np.ndarray) -> np.ndarray:
     """A correlation function of the distance, 1 at 0 and 0 from 2 on."""
     near = ((((-r / 4 + 1 / 2) * r + 5 / 8) * r - 5 / 3) * r**2) + 1
-    far = ((((r / 12 - 1 / 2) * r + 5 / 8) * r + 5 / 3) * r - 5) * r + 4 - 2 / (3 * np.maximum(r, 1))
+    far = (
+        ((((r / 12 - 1 / 2) * r + 5 / 8) * r + 5 / 3) * r - 5) * r + 4 - 2 / (3 * np.maximum(r, 1))
+    )
     return np.where(r <= 1, near, np.where(r < 2, far, 0))

@@ -1,4 +1,5 @@
-"""Observations of a flow: tables of values at points or of spectra, and values of a function of the state.
+"""Observations of a flow: tables of values at points or of spectra, and values of a function of the
+state.
 
 A table is a CSV file with a header, or an npz or HDF5 file with arrays:
 
@@ -46,7 +47,8 @@ class FunctionSettings(Settings):
     path: InputPath
     """A Python file."""
     function: str = "observe"
-    """function(fields, **parameters) -> array, with jax.numpy; `fields["velocity"]` are values on the grid."""
+    """function(fields, **parameters) -> array, with jax.numpy; `fields["velocity"]` are values on
+    the grid."""
     parameters: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -61,8 +63,8 @@ class ObservationSettings(Settings):
 
 @dataclass(frozen=True)
 class Observed:
-    """Values of `operator(state)`, shape (n,), at `steps` after the start. `weight` is 1 / error, 0 for missing
-    values. Values at points have `positions` (n, axis) and `names` (n,)."""
+    """Values of `operator(state)`, shape (n,), at `steps` after the start. `weight` is 1 / error, 0
+    for missing values. Values at points have `positions` (n, axis) and `names` (n,)."""
 
     steps: np.ndarray
     values: np.ndarray
@@ -80,8 +82,15 @@ class ObservedRun:
 
     shown = 0  # The time of the observations that lie beside the recovered flow.
 
-    def __init__(self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float):
-        self.simulation, self.observed, self.background, self.dt = simulation, observed, background, dt
+    def __init__(
+        self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float
+    ):
+        self.simulation, self.observed, self.background, self.dt = (
+            simulation,
+            observed,
+            background,
+            dt,
+        )
         self.steps = np.unique(np.concatenate([one.steps for one in observed]))
 
     def data(self, step: int) -> Data:
@@ -90,7 +99,9 @@ class ObservedRun:
         for one in self.observed:
             at = np.flatnonzero(one.steps == step)
             index = at[0] if len(at) else 0
-            found.append((one.values[index], one.weight[index] * np.asarray(len(at) > 0, one.weight.dtype)))
+            found.append(
+                (one.values[index], one.weight[index] * np.asarray(len(at) > 0, one.weight.dtype))
+            )
         return tuple(found)
 
     def number(self, end: int) -> int:
@@ -98,7 +109,8 @@ class ObservedRun:
         return sum(int((one.weight[one.steps <= end] > 0).sum()) for one in self.observed)
 
     def segments(self, end: int) -> list[tuple[int, int]]:
-        """The number of steps before each time of observations until the step `end`, and that step."""
+        """The number of steps before each time of observations until the step `end`, and that
+        step."""
         ends = [0, *(int(step) for step in self.steps if step <= end)]
         return [(b - a, b) for a, b in pairwise(ends)]
 
@@ -115,7 +127,8 @@ class ObservedRun:
 
     @cached_property
     def shells(self) -> Callable[[str, jax.Array], jax.Array]:
-        """The compiled function from a field's name and coefficients to half their sum of squares by shell."""
+        """The compiled function from a field's name and coefficients to half their sum of squares
+        by shell."""
 
         def shells(name: str, field: jax.Array) -> jax.Array:
             layout = self.simulation.model.transform_of(name).layout
@@ -124,11 +137,15 @@ class ObservedRun:
         return jax.jit(shells, static_argnums=0)
 
     def spectra(self, fields: Fields) -> dict[str, np.ndarray]:
-        """By uncertain field, for each shell: its wavenumber, the spectrum of `fields`, and that of the prior."""
+        """By uncertain field, for each shell: its wavenumber, the spectrum of `fields`, and that of
+        the prior."""
         result: dict[str, np.ndarray] = {}
         for name, root in self.background.root.items():
             layout = self.simulation.model.transform_of(name).layout
-            own, prior = (np.asarray(jax.block_until_ready(self.shells(name, f))) for f in (fields[name], root))
+            own, prior = (
+                np.asarray(jax.block_until_ready(self.shells(name, f)))
+                for f in (fields[name], root)
+            )
             result |= {f"k_{name}": layout.shell_wavenumbers(), f"start_{name}": own}
             result[f"prior_{name}"] = freedom(self.simulation, name) * prior
         return result
@@ -140,9 +157,9 @@ def read_observations(
     dt: float,
     refused: Callable[[str, str], Exception],
 ) -> list[Observed]:
-    """The observations. `refused(key, message)` makes the error about a key relative to the list, such as
-    `0.table`. Raises UserError for a table that cannot be read, an unknown variable, or values outside of the box or
-    of the time of the run."""
+    """The observations. `refused(key, message)` makes the error about a key relative to the list,
+    such as `0.table`. Raises UserError for a table that cannot be read, an unknown variable, or
+    values outside of the box or of the time of the run."""
     found = []
     for number, entry in enumerate(settings):
         try:
@@ -159,14 +176,21 @@ def _arrays(path: Path) -> Arrays:
                 return dict(file)
         case ".h5" | ".hdf5":
             with h5py.File(path, "r", locking=False) as file:
-                return {name: np.asarray(item) for name, item in file.items() if isinstance(item, h5py.Dataset)}
+                return {
+                    name: np.asarray(item)
+                    for name, item in file.items()
+                    if isinstance(item, h5py.Dataset)
+                }
         case ".csv":
-            return _lists(np.atleast_1d(np.genfromtxt(path, delimiter=",", names=True, dtype=np.float64)))
+            return _lists(
+                np.atleast_1d(np.genfromtxt(path, delimiter=",", names=True, dtype=np.float64))
+            )
     raise ValueError("is not a table; its name ends in .csv, .npz, .h5 or .hdf5")
 
 
 def _lists(rows: np.ndarray) -> Arrays:
-    """The rows of a CSV as arrays over all times and all places; combinations without a row are NaN."""
+    """The rows of a CSV as arrays over all times and all places; combinations without a row are
+    NaN."""
     names = rows.dtype.names or ()
     where = [name for name in names if name in ("x", "y", "z", "k")]
     if "time" not in names or not where:
@@ -174,7 +198,9 @@ def _lists(rows: np.ndarray) -> Arrays:
             f"the first line names the columns, time, x, y, z or time, k among them, not {', '.join(names)}"
         )
     times, when = np.unique(rows["time"], return_inverse=True)
-    places, which = np.unique(np.stack([rows[name] for name in where], -1), axis=0, return_inverse=True)
+    places, which = np.unique(
+        np.stack([rows[name] for name in where], -1), axis=0, return_inverse=True
+    )
     result: dict[str, np.ndarray] = {"time": times, **dict(zip(where, places.T, strict=True))}
     for name in names:
         if name not in result:
@@ -183,7 +209,9 @@ def _lists(rows: np.ndarray) -> Arrays:
     return result
 
 
-def _observed(settings: ObservationSettings, arrays: Arrays, simulation: Simulation, dt: float) -> Observed:
+def _observed(
+    settings: ObservationSettings, arrays: Arrays, simulation: Simulation, dt: float
+) -> Observed:
     if "time" not in arrays:
         raise ValueError(f"has no `time`; it has {', '.join(arrays)}")
     steps = _steps(np.atleast_1d(arrays["time"]), simulation, dt)
@@ -207,16 +235,31 @@ def _observed(settings: ObservationSettings, arrays: Arrays, simulation: Simulat
         raise ValueError("an error is not above zero")
     weight = np.where(present, 1 / np.where(present, error, 1), 0)
     kind = simulation.dtype
-    return Observed(steps, np.where(present, values, 0).astype(kind), weight.astype(kind), operator, names, positions)
+    return Observed(
+        steps,
+        np.where(present, values, 0).astype(kind),
+        weight.astype(kind),
+        operator,
+        names,
+        positions,
+    )
 
 
 def _steps(times: np.ndarray, simulation: Simulation, dt: float) -> np.ndarray:
     first, last = simulation.first_time, simulation.config.time.stop
-    if len(outside := times[(times < first - _CLOSE * dt) | (times > last + _CLOSE * dt) | ~np.isfinite(times)]):
-        raise ValueError(f"the time {outside[0]:g} is outside of the run, which lasts from {first:g} to {last:g}")
+    if len(
+        outside := times[
+            (times < first - _CLOSE * dt) | (times > last + _CLOSE * dt) | ~np.isfinite(times)
+        ]
+    ):
+        raise ValueError(
+            f"the time {outside[0]:g} is outside of the run, which lasts from {first:g} to {last:g}"
+        )
     steps = np.rint((times - first) / dt)
     if len(between := times[abs(times - first - steps * dt) > 1e-3 * dt]):
-        raise ValueError(f"the time {between[0]:g} is no whole number of steps of time.dt = {dt:g} after the start")
+        raise ValueError(
+            f"the time {between[0]:g} is no whole number of steps of time.dt = {dt:g} after the start"
+        )
     return steps.astype(int)
 
 
@@ -245,11 +288,15 @@ def _by_function(
     values = np.asarray(arrays["values"], np.float64).reshape(len(arrays["values"]), -1)
     made = jax.eval_shape(operator, simulation.template).shape
     if made != values.shape[1:]:
-        raise ValueError(f"holds {values.shape[1]} values at a time; the function returns {made[0]}")
+        raise ValueError(
+            f"holds {values.shape[1]} values at a time; the function returns {made[0]}"
+        )
     return values, operator
 
 
-def _spectra(arrays: Arrays, simulation: Simulation) -> tuple[np.ndarray, Callable[[State], jax.Array]]:
+def _spectra(
+    arrays: Arrays, simulation: Simulation
+) -> tuple[np.ndarray, Callable[[State], jax.Array]]:
     model, layout = simulation.model, simulation.transform.layout
 
     def spectra(state: State) -> dict[str, jax.Array]:
@@ -258,7 +305,9 @@ def _spectra(arrays: Arrays, simulation: Simulation) -> tuple[np.ndarray, Callab
     names = _columns(arrays, jax.eval_shape(spectra, simulation.template), "spectra")
     waves = np.atleast_1d(arrays["k"])
     shells = np.rint(waves / layout.shell_width).astype(int)
-    bad = (abs(waves - shells * layout.shell_width) > 1e-3 * layout.shell_width) | (shells >= layout.shells)
+    bad = (abs(waves - shells * layout.shell_width) > 1e-3 * layout.shell_width) | (
+        shells >= layout.shells
+    )
     if bad.any():
         raise ValueError(
             f"k = {waves[bad][0]:g} is no shell; shells are multiples of {layout.shell_width:g} up to "
@@ -281,11 +330,19 @@ def _at_points(
     if missing := [axis for axis in where if axis not in arrays]:
         raise ValueError(f"has neither `{missing[0]}` nor `k`; places are {', '.join(where)}")
     shape = np.broadcast_shapes(*(arrays[axis].shape for axis in where))
-    points = np.stack([np.broadcast_to(arrays[axis], shape).ravel() for axis in where], -1).astype(np.float64)
+    points = np.stack([np.broadcast_to(arrays[axis], shape).ravel() for axis in where], -1).astype(
+        np.float64
+    )
     for axis, length, places in zip(where, grid.seen(grid.box), points.T, strict=True):
         if len(outside := places[~((places >= 0) & (places <= length * (1 + _CLOSE)))]):
-            raise ValueError(f"{axis} = {outside[0]:g} is outside of the box, which extends from 0 to {length:g}")
-    own = {n: [f"{n}_{c}" for c in spec.components] or [n] for n, spec in model.fields.items() if not spec.complex}
+            raise ValueError(
+                f"{axis} = {outside[0]:g} is outside of the box, which extends from 0 to {length:g}"
+            )
+    own = {
+        n: [f"{n}_{c}" for c in spec.components] or [n]
+        for n, spec in model.fields.items()
+        if not spec.complex
+    }
     known = {column: (n, i) for n, columns in own.items() for i, column in enumerate(columns)}
     whole = {n: columns for n, columns in own.items() if len(columns) > 1}
     given: dict[str, np.ndarray] = {}
@@ -305,28 +362,44 @@ def _at_points(
 
     def operator(state: State) -> jax.Array:
         found = {name: take(name, state.fields[name]) for name in fields}
-        rows = [found[name].reshape(-1, len(points))[i] for name, i in map(known.__getitem__, given)]
+        rows = [
+            found[name].reshape(-1, len(points))[i] for name, i in map(known.__getitem__, given)
+        ]
         return jnp.concatenate(rows)
 
     names = np.repeat(list(given), len(points))
-    return np.concatenate(list(given.values()), 1), operator, list(names), np.tile(points, (len(given), 1))
+    return (
+        np.concatenate(list(given.values()), 1),
+        operator,
+        list(names),
+        np.tile(points, (len(given), 1)),
+    )
 
 
-def _interpolated(simulation: Simulation, points: np.ndarray) -> Callable[[str, jax.Array], jax.Array]:
-    """The function from a field's name and coefficients to its values (..., point), exact between grid points."""
+def _interpolated(
+    simulation: Simulation, points: np.ndarray
+) -> Callable[[str, jax.Array], jax.Array]:
+    """The function from a field's name and coefficients to its values (..., point), exact between
+    grid points."""
     grid, places = simulation.grid, np.zeros((len(points), 3))
     for column, axis in enumerate(grid.names):
         places[:, AXES.index(axis)] = points[:, column]
-    whole = jax.sharding.NamedSharding(simulation.transform.layout.mesh, jax.sharding.PartitionSpec())
+    whole = jax.sharding.NamedSharding(
+        simulation.transform.layout.mesh, jax.sharding.PartitionSpec()
+    )
     axes = [np.unique(column, return_inverse=True) for column in places.T]
     lattice = np.prod([len(values) for values, _ in axes]) <= SPAN * len(points)
 
     def take(name: str, field: jax.Array) -> jax.Array:
         layout = simulation.model.transform_of(name).layout
         if lattice:
-            values = lax.with_sharding_constraint(values_at(layout, field, [v for v, _ in axes]), whole)
+            values = lax.with_sharding_constraint(
+                values_at(layout, field, [v for v, _ in axes]), whole
+            )
             return values[(..., *(index.ravel() for _, index in axes))]
-        values = lax.map(lambda p: values_at(layout, field, p[:, None])[..., 0, 0, 0], places, batch_size=AT_ONCE)
+        values = lax.map(
+            lambda p: values_at(layout, field, p[:, None])[..., 0, 0, 0], places, batch_size=AT_ONCE
+        )
         return jnp.moveaxis(lax.with_sharding_constraint(values, whole), 0, -1)
 
     return take

@@ -1,4 +1,5 @@
-"""Composes the lines of `simulator sweep plan`, `status` and `table`, and shows the progress of `sweep run`."""
+"""Composes the lines of `simulator sweep plan`, `status` and `table`, and shows the progress of
+`sweep run`."""
 
 import shlex
 import time
@@ -22,18 +23,30 @@ def plan_lines(sweep: Sweep) -> list[str]:
     """The table of the runs, and a line with the totals."""
     estimates = [run.estimate for run in sweep.runs]
     table = [
-        {"index": run.index, **{key: run.values.get(key) for key in sweep.varied}, "folder": run.hash}
+        {
+            "index": run.index,
+            **{key: run.values.get(key) for key in sweep.varied},
+            "folder": run.hash,
+        }
         | {"state": size(needs.state), "steps": needs.steps, "cost": needs.cost}
         for run, needs in zip(sweep.runs, estimates, strict=True)
     ]
     known = [estimate.cost for estimate in estimates if estimate.cost is not None]
     some = f" of the {len(known)} runs with fixed dt" if len(known) < len(estimates) else ""
-    cost = f"cost {sum(known):.3g} points x steps{some}" if known else "cost unknown (dt follows from the CFL number)"
+    cost = (
+        f"cost {sum(known):.3g} points x steps{some}"
+        if known
+        else "cost unknown (dt follows from the CFL number)"
+    )
     largest = f"{size(max(estimate.state for estimate in estimates))} (a step takes 3 to 20 times as much)"
-    total = f"{len(sweep.runs)} runs in {short(sweep.folder)}, the largest state has {largest}, {cost}"
+    total = (
+        f"{len(sweep.runs)} runs in {short(sweep.folder)}, the largest state has {largest}, {cost}"
+    )
     lines = [*as_text(table), *_common(sweep), "", total]
     if sweep.earlier:
-        lines.append(f"{len(sweep.earlier)} earlier runs are no longer in the file; their folders stay")
+        lines.append(
+            f"{len(sweep.earlier)} earlier runs are no longer in the file; their folders stay"
+        )
     return lines
 
 
@@ -41,7 +54,13 @@ def status_lines(sweep: Sweep) -> list[str]:
     """One line per run, and the number of runs in each state."""
     statuses = sweep.statuses()
     table = [
-        {"index": run.index, "run": sweep.label(run), "folder": run.hash, "state": str(s.stage), "": s.detail}
+        {
+            "index": run.index,
+            "run": sweep.label(run),
+            "folder": run.hash,
+            "state": str(s.stage),
+            "": s.detail,
+        }
         for run, s in zip(sweep.runs, statuses, strict=True)
     ]
     return [*as_text(table), *_common(sweep), "", f"{sweep.name}: {counted(statuses)}"]
@@ -80,15 +99,19 @@ def write_text(path: str, text: str) -> None:
 
 
 class Display:
-    """Shows the progress of runs, on a terminal by bars that end with their runs. `say` prints lasting lines."""
+    """Shows the progress of runs, on a terminal by bars that end with their runs. `say` prints
+    lasting lines."""
 
     def __init__(self, sweep: Sweep, number: int):
         self._sweep, self._number, self._ended, console = sweep, number, 0, LastingConsole()
         self.say, self._on_terminal = console.print, console.is_terminal
         self._bars = Progress(
-            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24),
-            TextColumn("{task.fields[words]}", markup=False), console=console, transient=True,
-        )  # fmt: skip
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[words]}", markup=False),
+            console=console,
+            transient=True,
+        )
         self._tasks: dict[str, TaskID] = {}
         self._last_line: dict[str, float] = {}
 
@@ -120,7 +143,9 @@ class Display:
         width = len(str(self._number))
         if run.hash in self._tasks:
             self._bars.remove_task(self._tasks.pop(run.hash))
-        self.say(f"[{self._ended:{width}}/{self._number}] {self._name(run)}: {text} ({duration(seconds)})")
+        self.say(
+            f"[{self._ended:{width}}/{self._number}] {self._name(run)}: {text} ({duration(seconds)})"
+        )
 
     def _name(self, run: SweepRun) -> str:
         return f"{run.index} {self._sweep.label(run)}".rstrip()

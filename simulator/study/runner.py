@@ -1,7 +1,8 @@
-"""Executes the runs of a sweep on this machine, each in its own process, one after another or several at once.
+"""Executes the runs of a sweep on this machine, each in its own process, one after another or
+several at once.
 
-Each process is a `simulator run HASH/config.yaml`, which handles signals, the lock, restart and exit codes. Runs
-that are stepped together share a process (`simulator.study.ensemble`)."""
+Each process is a `simulator run HASH/config.yaml`, which handles signals, the lock, restart and
+exit codes. Runs that are stepped together share a process (`simulator.study.ensemble`)."""
 
 import contextlib
 import json
@@ -25,7 +26,14 @@ from simulator.errors import UserError
 from simulator.study import study_status
 from simulator.study.report import Display
 from simulator.study.runs import CACHE, Group, SweepRun
-from simulator.study.study_status import LOG, MemberState, MemberStatus, last_line, read_record, status_of
+from simulator.study.study_status import (
+    LOG,
+    MemberState,
+    MemberStatus,
+    last_line,
+    read_record,
+    status_of,
+)
 from simulator.study.sweep import Sweep
 
 CANNOT = 4  # Exit code of a batch that cannot be compiled: its runs have to run alone.
@@ -43,9 +51,12 @@ class _Child:
     began: float
 
 
-def run_all(sweep: Sweep, jobs: Sequence[Group], *, at_once: int = 1, environ: Mapping[str, str]) -> int:
-    """Executes `jobs`, several at once. Returns 0 if all runs are done, 1 if a run failed, 3 if the runs were
-    interrupted by a signal, which is forwarded to every run, or by the file OUTPUT/NAME/stop.
+def run_all(
+    sweep: Sweep, jobs: Sequence[Group], *, at_once: int = 1, environ: Mapping[str, str]
+) -> int:
+    """Executes `jobs`, several at once. Returns 0 if all runs are done, 1 if a run failed, 3 if the
+    runs were interrupted by a signal, which is forwarded to every run, or by the file
+    OUTPUT/NAME/stop.
 
     The sweep must be prepared and locked."""
     runs = [run for job in jobs for run in job.runs]
@@ -60,9 +71,13 @@ class _Running:
     """The waiting jobs of a sweep, its running processes, and the states of the ended runs."""
 
     def __init__(
-        self, sweep: Sweep, jobs: Sequence[Group], free: Sequence["Slot"], environ: Mapping[str, str],
+        self,
+        sweep: Sweep,
+        jobs: Sequence[Group],
+        free: Sequence["Slot"],
+        environ: Mapping[str, str],
         display: Display,
-    ):  # fmt: skip
+    ):
         self._sweep, self._environ, self._display = sweep, environ, display
         self._waiting, self._free = deque(jobs), deque(free)
         self._children: list[_Child] = []
@@ -70,7 +85,8 @@ class _Running:
         self._stopping = False
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Sends the signal `number` to every run, so that it stops; SIGTERM for SIGHUP, which runs ignore."""
+        """Sends the signal `number` to every run, so that it stops; SIGTERM for SIGHUP, which runs
+        ignore."""
         self._stopping = True
         number = signal.SIGTERM if number == signal.SIGHUP else number
         for child in self._children:
@@ -84,7 +100,9 @@ class _Running:
             while self._children or (self._waiting and not self._stopping):
                 self._start_waiting()
                 time.sleep(_POLL)
-                for child in [child for child in self._children if child.process.poll() is not None]:
+                for child in [
+                    child for child in self._children if child.process.poll() is not None
+                ]:
                     self._ended(child)
                 if time.monotonic() - looked > _LOOK:
                     looked = time.monotonic()
@@ -100,7 +118,11 @@ class _Running:
                 child.process.wait()
         if self._stopping:
             return 3
-        return 1 if MemberState.FAILED in self._results else 3 * (MemberState.INTERRUPTED in self._results)
+        return (
+            1
+            if MemberState.FAILED in self._results
+            else 3 * (MemberState.INTERRUPTED in self._results)
+        )
 
     def _start_waiting(self) -> None:
         while self._waiting and self._free and not self._stopping:
@@ -119,7 +141,9 @@ class _Running:
         child.output.close()
         runs = child.job.runs
         if child.job.together and child.process.returncode == CANNOT:
-            self._display.say(f"{len(runs)} runs cannot be batched ({last_line(child.log)}): one by one")
+            self._display.say(
+                f"{len(runs)} runs cannot be batched ({last_line(child.log)}): one by one"
+            )
             self._waiting.extendleft(Group((run,)) for run in reversed(runs))
             return
         for run in runs:
@@ -129,10 +153,12 @@ class _Running:
 
 
 def _untaken(job: Group, display: Display) -> Group:
-    """The job without runs that another process has started meanwhile. Finished runs keep their places among runs
-    that are stepped together, and take no steps."""
+    """The job without runs that another process has started meanwhile. Finished runs keep their
+    places among runs that are stepped together, and take no steps."""
     stages = {run.hash: status_of(run.folder).stage for run in job.runs}
-    taken = {run.hash for run in job.runs if stages[run.hash] in (MemberState.RUNNING, MemberState.DONE)}
+    taken = {
+        run.hash for run in job.runs if stages[run.hash] in (MemberState.RUNNING, MemberState.DONE)
+    }
     if len(taken) < len(job.runs):
         taken = {hash_ for hash_ in taken if stages[hash_] is MemberState.RUNNING}
     for run in job.runs:
@@ -156,9 +182,13 @@ def _start(sweep: Sweep, job: Group, slot: "Slot", environ: Mapping[str, str]) -
     env = {**environ, **slot.environ, LAUNCHER: str(os.getpid())}
     # In a session of its own the run gets a terminal's Ctrl-C only by forwarding.
     process = subprocess.Popen(
-        [sys.executable, "-m", *command], env=env, stdin=subprocess.DEVNULL, stdout=output,
-        stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-m", *command],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     if slot.cores:
         with contextlib.suppress(ProcessLookupError):  # it has ended already
             os.sched_setaffinity(process.pid, slot.cores)
@@ -182,7 +212,8 @@ def _finish(child: _Child, run: SweepRun, *, stopping: bool) -> tuple[MemberStat
 
 @dataclass(frozen=True)
 class Slot:
-    """A share of the machine: the cores to bind to (empty: no binding), and environment variables for GPUs."""
+    """A share of the machine: the cores to bind to (empty: no binding), and environment variables
+    for GPUs."""
 
     cores: frozenset[int] = frozenset()
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -199,16 +230,24 @@ def slots(jobs: int, configs: Sequence[RunConfig], environ: Mapping[str, str]) -
         visible = visible_gpus(environ)
         gpus = [str(i) for i in range(present_gpus())] if visible is None else list(visible)
     if gpus and jobs > len(gpus):
-        raise UserError(f"--jobs: {jobs} runs at once need a GPU each; use --jobs {len(gpus)}, as there are GPUs")
-    own = [{"CUDA_VISIBLE_DEVICES": ",".join(_share(gpus, i, jobs))} if gpus else {} for i in range(jobs)]
+        raise UserError(
+            f"--jobs: {jobs} runs at once need a GPU each; use --jobs {len(gpus)}, as there are GPUs"
+        )
+    own = [
+        {"CUDA_VISIBLE_DEVICES": ",".join(_share(gpus, i, jobs))} if gpus else {}
+        for i in range(jobs)
+    ]
     return [Slot(frozenset(_share(cores, i, jobs)), environ) for i, environ in enumerate(own)]
 
 
 def usual_jobs(runs: Sequence[SweepRun]) -> int:
-    """A process for each core if each gets two runs or more, or eight of runs that are small enough to be stepped
-    together; one process for GPUs and for runs on several devices."""
+    """A process for each core if each gets two runs or more, or eight of runs that are small enough
+    to be stepped together; one process for GPUs and for runs on several devices."""
     devices = [run.config.devices for run in runs]
-    if any(own.count not in ("auto", 1) or (own.platform != "cpu" and has_gpu_plugin()) for own in devices):
+    if any(
+        own.count not in ("auto", 1) or (own.platform != "cpu" and has_gpu_plugin())
+        for own in devices
+    ):
         return 1
     least = 2 if max(run.estimate.state for run in runs) > CACHE else 8
     return max(1, min(len(os.sched_getaffinity(0)), len(runs) // least))

@@ -18,7 +18,8 @@ CACHE = 1 << 15
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One run of a sweep. `values`: the keys that the sweep sets, with their values in the run's configuration."""
+    """One run of a sweep. `values`: the keys that the sweep sets, with their values in the run's
+    configuration."""
 
     index: int
     hash: str
@@ -30,7 +31,8 @@ class SweepRun:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one process: one run, or runs that are stepped together and differ only in the numbers `keys`."""
+    """The runs of one process: one run, or runs that are stepped together and differ only in the
+    numbers `keys`."""
 
     runs: tuple[SweepRun, ...]
     keys: tuple[str, ...] = ()
@@ -44,22 +46,29 @@ DIGITS = 12
 
 
 def identity(config: RunConfig, varied: Iterable[str]) -> str:
-    """The hash of a run: the first hexadecimal digits of the SHA-256 of the configuration and of the contents of its
-    input files as canonical JSON, with sorted keys, no spaces, and every number in its shortest exact form.
+    """The hash of a run: the first hexadecimal digits of the SHA-256 of the configuration and of
+    the contents of its input files as canonical JSON, with sorted keys, no spaces, and every number
+    in its shortest exact form.
 
     `varied`: the keys that the sweep sets."""
     whole = as_mapping(config)
-    # Empty blocks are left out, so that a version of the program with a new kind of block finds the runs of older
-    # ones.
+    # Empty blocks are left out, so that a version of the program with a new kind of block finds the
+    # runs of older ones.
     covered = {name: value for name, value in whole.items() if is_compared(name) and value != []}
-    others = {key: value_at(whole, path_of(key)) for key in varied if not is_compared(key.partition(".")[0])}
+    others = {
+        key: value_at(whole, path_of(key))
+        for key in varied
+        if not is_compared(key.partition(".")[0])
+    }
     inputs = {
         key: _checksum(item)
         for key, item, _ in walk(config)
         if isinstance(item, Path) and is_compared(key.partition(".")[0])
     }
     content = {"config": covered, "inputs": inputs, "swept": others}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+    text = json.dumps(
+        content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
@@ -69,7 +78,8 @@ def is_compared(block: str) -> bool:
 
 
 def _checksum(path: Path) -> str:
-    """The SHA-256 of a file; for a folder, of its manifest, which covers the other files, else of all its files."""
+    """The SHA-256 of a file; for a folder, of its manifest, which covers the other files, else of
+    all its files."""
     if (path / "manifest.json").is_file():
         path = path / "manifest.json"
     if path.is_file():

@@ -22,7 +22,15 @@ from simulator.run.schedule import Event, Schedule, events
 from simulator.simulation.advance import Until
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
-from simulator.study.batch import NO_STEPS, UNTRACEABLE, BatchedStep, Values, groups, numbers, on_one_device
+from simulator.study.batch import (
+    NO_STEPS,
+    UNTRACEABLE,
+    BatchedStep,
+    Values,
+    groups,
+    numbers,
+    on_one_device,
+)
 from simulator.study.dataset import check_alike, frame_times
 from simulator.study.runs import Group, SweepRun
 from simulator.study.sweep import Sweep, open_sweep
@@ -33,50 +41,67 @@ _SINGLE = {"float64": "float32", "complex128": "complex64"}
 
 @dataclass(frozen=True)
 class StreamedRuns:
-    """Trajectories of some runs of a study: `trajectories["velocity"]` is a jax array (run, time, component, x, y, z)
-    on the devices where it was computed; it has no component for scalars and no z in two dimensions."""
+    """Trajectories of some runs of a study: `trajectories["velocity"]` is a jax array (run, time,
+    component, x, y, z) on the devices where it was computed; it has no component for scalars and no
+    z in two dimensions."""
 
     fields: dict[str, jax.Array]
     time: np.ndarray  # The times of the frames, shape (time,).
-    runs: tuple[SweepRun, ...]  # The runs in the order of the arrays; `run.values` are their swept values.
+    runs: tuple[
+        SweepRun, ...
+    ]  # The runs in the order of the arrays; `run.values` are their swept values.
 
     def __getitem__(self, field: str) -> jax.Array:
         return self.fields[field]
 
 
 def stream(
-    study: Sweep | str | os.PathLike[str], *, batch: int, fields: Sequence[str] | None = None, seed: int | None = None
+    study: Sweep | str | os.PathLike[str],
+    *,
+    batch: int,
+    fields: Sequence[str] | None = None,
+    seed: int | None = None,
 ) -> Iterator[StreamedRuns]:
-    """Computes the runs of a study, `batch` of them in one program, and yields their trajectories, without any file.
+    """Computes the runs of a study, `batch` of them in one program, and yields their trajectories,
+    without any file.
 
         for trajectories in stream("study.yaml", batch=8, seed=1):
             loss = train(trajectories["velocity"])  # (run, time, component, x, y, z)
 
-    The frames are those of `output.snapshots`, with the values of the snapshots that `simulator dataset` would store;
-    `fields` chooses other fields. Runs come in the order of their numbers, with `seed` in random order. A batch holds
-    runs that one program can step, which differ in numbers and starts only; the last batch may be smaller. The random
-    numbers of a run depend on its own `initial.seed` alone.
+    The frames are those of `output.snapshots`, with the values of the snapshots that `simulator
+    dataset` would store; `fields` chooses other fields. Runs come in the order of their numbers,
+    with `seed` in random order. A batch holds runs that one program can step, which differ in
+    numbers and starts only; the last batch may be smaller. The random numbers of a run depend on
+    its own `initial.seed` alone.
 
-    Raises UserError, before anything is computed, for a study whose runs differ in grid, fields or times, or cannot
-    be stepped together; RunFailure if a run diverges."""
+    Raises UserError, before anything is computed, for a study whose runs differ in grid, fields or
+    times, or cannot be stepped together; RunFailure if a run diverges."""
     sweep = study if isinstance(study, Sweep) else open_sweep(study)
     if batch < 1:
         raise UserError(f"stream: batch must be at least 1, not {batch}")
     check_alike(sweep)
-    order = range(len(sweep.runs)) if seed is None else np.random.default_rng(seed).permutation(len(sweep.runs))
+    order = (
+        range(len(sweep.runs))
+        if seed is None
+        else np.random.default_rng(seed).permutation(len(sweep.runs))
+    )
     runs = [sweep.runs[i] for i in order]
     alike = groups(runs, most=len(runs))
     return (part for group in alike for part in _streamed(group, batch, frame_times(sweep), fields))
 
 
-def _streamed(group: Group, batch: int, times: np.ndarray, fields: Sequence[str] | None) -> Iterator[StreamedRuns]:
+def _streamed(
+    group: Group, batch: int, times: np.ndarray, fields: Sequence[str] | None
+) -> Iterator[StreamedRuns]:
     """The trajectories of runs that share one program; with `batch` 1 each run has its own."""
     members: _Members | None = None
     for first in range(0, len(group.runs), batch):
         runs = group.runs[first : first + batch]
         if members is None or batch == 1:
             config = on_one_device(runs[0].config)
-            cluster = members.simulation.cluster if members else connect(config, discover(os.environ))
+            cluster = (
+                members.simulation.cluster if members else connect(config, discover(os.environ))
+            )
             members = _Members(config, group.keys if batch > 1 else (), cluster, batch, fields)
         yield StreamedRuns(members.trajectories(runs, len(times)), times, runs)
 
@@ -85,38 +110,63 @@ class _Members:
     """The compiled programs of runs that are stepped together, `size` at a time."""
 
     def __init__(
-        self, config: RunConfig, keys: Sequence[str], cluster: Cluster, size: int, fields: Sequence[str] | None
-    ):  # fmt: skip
-        self.simulation = Simulation(config, cluster=cluster, inputs=RunInputs(), report=lambda line: None)
+        self,
+        config: RunConfig,
+        keys: Sequence[str],
+        cluster: Cluster,
+        size: int,
+        fields: Sequence[str] | None,
+    ):
+        self.simulation = Simulation(
+            config, cluster=cluster, inputs=RunInputs(), report=lambda line: None
+        )
         self._step = BatchedStep(self.simulation, keys)
         self._size = 1 if self._step.in_turn else size
         if self.simulation.populations:
-            raise UserError("stream: runs with particles cannot be streamed; `simulator sweep run` writes them")
-        self._fields = tuple(fields or config.output.snapshots.fields or self.simulation.model.stored)
+            raise UserError(
+                "stream: runs with particles cannot be streamed; `simulator sweep run` writes them"
+            )
+        self._fields = tuple(
+            fields or config.output.snapshots.fields or self.simulation.model.stored
+        )
         known = self.simulation.field_names
         if unknown := [name for name in self._fields if name not in known]:
             meant = did_you_mean(unknown[0], known)
-            raise UserError(f"stream: unknown field {unknown[0]!r}{meant} there are {', '.join(known)}")
+            raise UserError(
+                f"stream: unknown field {unknown[0]!r}{meant} there are {', '.join(known)}"
+            )
 
     def trajectories(self, runs: Sequence[SweepRun], frames: int) -> dict[str, jax.Array]:
-        """Every frame of the runs by field, (run, time, component, x, y, z). No frame waits for the host."""
+        """Every frame of the runs by field, (run, time, component, x, y, z). No frame waits for the
+        host."""
         size, clocks = self._size, []
         places = -(-len(runs) // size) * size
         shapes = jax.eval_shape(self._values, self.simulation.template)
         whole = jax.tree.map(lambda a: jnp.empty((places, frames, *a.shape), a.dtype), shapes)
         for first in range(0, len(runs), size):
-            for frame, (values, clock) in enumerate(self._frames(runs[first : first + size], frames)):
+            for frame, (values, clock) in enumerate(
+                self._frames(runs[first : first + size], frames)
+            ):
                 whole = self._placed(whole, values, first, frame)
                 clocks.append((first, clock))
         for first, clock in jax.device_get(clocks):
             for run, step, time, dt in zip(runs[first:], *clock, strict=False):
                 if not np.isfinite(dt):
-                    raise RunFailure(f"stream: run {run.index} is not finite after t = {time:g}, step {step}")
-        return whole if places == len(runs) else {name: array[: len(runs)] for name, array in whole.items()}
+                    raise RunFailure(
+                        f"stream: run {run.index} is not finite after t = {time:g}, step {step}"
+                    )
+        return (
+            whole
+            if places == len(runs)
+            else {name: array[: len(runs)] for name, array in whole.items()}
+        )
 
-    def _frames(self, runs: Sequence[SweepRun], frames: int) -> Iterator[tuple[dict[str, jax.Array], Any]]:
+    def _frames(
+        self, runs: Sequence[SweepRun], frames: int
+    ) -> Iterator[tuple[dict[str, jax.Array], Any]]:
         """The values, and step, time and dt, of runs that are stepped together, at each frame."""
-        # The program is compiled for `size` runs; the places of a smaller batch hold a run that takes no steps.
+        # The program is compiled for `size` runs; the places of a smaller batch hold a run that
+        # takes no steps.
         idle = (self._size - len(runs)) * [0]
         places = [*range(len(runs)), *idle]
         values = [self._step.values(numbers(run.config)) for run in runs]
@@ -136,10 +186,16 @@ class _Members:
 
     def _start(self, run: SweepRun) -> State:
         own = self.simulation
-        state = self._step.start(own, run.config) if _unseeded(run.config) == _unseeded(own.config) else None
+        state = (
+            self._step.start(own, run.config)
+            if _unseeded(run.config) == _unseeded(own.config)
+            else None
+        )
         if state is None:
             config = run.config.model_copy(update={"devices": own.config.devices})
-            own = Simulation(config, cluster=own.cluster, inputs=RunInputs(), report=lambda line: None)
+            own = Simulation(
+                config, cluster=own.cluster, inputs=RunInputs(), report=lambda line: None
+            )
             state = self._step.start(own, config)
         return own.start() if state is None else state
 
@@ -149,16 +205,23 @@ class _Members:
 
     @cached_property
     def _framed(self) -> Callable[[Values, State, Until], tuple[State, dict[str, jax.Array], Any]]:
-        """The compiled function from values, states and ends of all runs, stacked, to new states, the values of their
-        fields, and their clocks."""
+        """The compiled function from values, states and ends of all runs, stacked, to new states,
+        the values of their fields, and their clocks."""
 
-        def framed(values: Values, state: State, until: Until) -> tuple[State, dict[str, jax.Array], Any]:
+        def framed(
+            values: Values, state: State, until: Until
+        ) -> tuple[State, dict[str, jax.Array], Any]:
             run = self.simulation.varied(values) if values else self.simulation
             state = run.advance(state, until)
             return state, self._values(state, run), (state.step, state.time, state.dt)
 
-        first, back = partial(jax.tree.map, lambda leaf: leaf[0]), partial(jax.tree.map, lambda leaf: leaf[None])
-        own = jax.vmap(framed) if self._size > 1 else lambda *given: back(framed(*map(first, given)))
+        first, back = (
+            partial(jax.tree.map, lambda leaf: leaf[0]),
+            partial(jax.tree.map, lambda leaf: leaf[None]),
+        )
+        own = (
+            jax.vmap(framed) if self._size > 1 else lambda *given: back(framed(*map(first, given)))
+        )
         # A single run without values uses the programs that the simulation compiles for itself.
         together = jax.jit(own, donate_argnums=1) if self._step.keys or self._size > 1 else own
 
@@ -167,7 +230,9 @@ class _Members:
                 return together(*given)
             except UNTRACEABLE as error:
                 said = str(error).partition("\n")[0]
-                raise UserError(f"stream: these runs cannot be stepped together ({said}); use batch=1") from None
+                raise UserError(
+                    f"stream: these runs cannot be stepped together ({said}); use batch=1"
+                ) from None
 
         return called
 
@@ -176,16 +241,24 @@ class _Members:
         config = self.simulation.config
         inside = (..., *(slice(n) for n in config.grid.shape))
         single = config.output.snapshots.precision == "single"
-        found = {name: (run or self.simulation).values(name)(state)[inside] for name in self._fields}
-        return {n: a.astype(_SINGLE.get(str(a.dtype), a.dtype)) if single else a for n, a in found.items()}
+        found = {
+            name: (run or self.simulation).values(name)(state)[inside] for name in self._fields
+        }
+        return {
+            n: a.astype(_SINGLE.get(str(a.dtype), a.dtype)) if single else a
+            for n, a in found.items()
+        }
 
     @cached_property
     def _placed(self) -> Callable[..., dict[str, jax.Array]]:
-        """The compiled function that writes a frame of runs, from the run `first` on, into the trajectories."""
+        """The compiled function that writes a frame of runs, from the run `first` on, into the
+        trajectories."""
 
         def placed(whole: Any, frames: Any, first: Any, frame: Any) -> Any:
             def write(array: jax.Array, values: jax.Array) -> jax.Array:
-                return lax.dynamic_update_slice(array, values[:, None], (first, frame, *(0,) * (array.ndim - 2)))
+                return lax.dynamic_update_slice(
+                    array, values[:, None], (first, frame, *(0,) * (array.ndim - 2))
+                )
 
             return jax.tree.map(write, whole, frames)
 

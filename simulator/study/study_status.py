@@ -1,4 +1,5 @@
-"""The progress of the runs of a sweep, read from their folders and, for submitted runs, from Slurm's queue."""
+"""The progress of the runs of a sweep, read from their folders and, for submitted runs, from
+Slurm's queue."""
 
 import os
 import socket
@@ -93,13 +94,18 @@ class MemberStatus:
 
 
 def status_of(folder: Path, queued: str | None = None) -> MemberStatus:
-    """The status of the run in `folder`. `queued` is the id of the run's task if the task waits in Slurm's queue."""
+    """The status of the run in `folder`. `queued` is the id of the run's task if the task waits in
+    Slurm's queue."""
     state, record = read_state(folder), read_record(folder)
     if is_written(folder):
         return MemberStatus(MemberState.RUNNING, state, _progress(state) if state else "starting")
     if state is not None and state.state == "finished":
         return MemberStatus(MemberState.DONE, state, f"t = {state.time:g}, step {state.step}")
-    if record is not None and record.code is None and process_lives(record.host, record.pid, record.job_id):
+    if (
+        record is not None
+        and record.code is None
+        and process_lives(record.host, record.pid, record.job_id)
+    ):
         return MemberStatus(MemberState.RUNNING, state, _progress(state) if state else "starting")
     if queued is not None:
         return MemberStatus(MemberState.QUEUED, state, f"job {queued}")
@@ -125,7 +131,10 @@ def statuses_of(folders: Sequence[Path]) -> list[MemberStatus]:
     """The status of the runs in `folders`; queries Slurm once if any of them was submitted."""
     jobs = {folder: job for folder in folders if (job := submitted_job(folder)) is not None}
     queued = waiting_tasks({job.partition("_")[0] for job in jobs.values()}) if jobs else set()
-    return [status_of(folder, job if (job := jobs.get(folder)) in queued else None) for folder in folders]
+    return [
+        status_of(folder, job if (job := jobs.get(folder)) in queued else None)
+        for folder in folders
+    ]
 
 
 def _progress(state: RunState) -> str:
@@ -135,4 +144,6 @@ def _progress(state: RunState) -> str:
 def counted(statuses: Iterable[MemberStatus]) -> str:
     """The number of runs in each state: `3 done, 1 failed, 4 waiting`."""
     number: Mapping[MemberState, int] = Counter(status.stage for status in statuses)
-    return ", ".join(f"{number[stage]} {stage}" for stage in reversed(MemberState) if number.get(stage))
+    return ", ".join(
+        f"{number[stage]} {stage}" for stage in reversed(MemberState) if number.get(stage)
+    )

@@ -1,9 +1,8 @@
 """A sweep: its file, its runs and their folders.
 
-OUTPUT/NAME/plan.json       numbers, hashes and values of all runs, including those of earlier versions of the file
-OUTPUT/NAME/HASH/           an ordinary run folder for each run
-OUTPUT/NAME/logs/ plots/    output of array tasks; pictures of the whole sweep
-"""
+OUTPUT/NAME/plan.json       numbers, hashes and values of all runs, including those of earlier
+versions of the file OUTPUT/NAME/HASH/           an ordinary run folder for each run
+OUTPUT/NAME/logs/ plots/    output of array tasks; pictures of the whole sweep"""
 
 import itertools
 import json
@@ -19,7 +18,14 @@ import numpy as np
 
 from simulator.archive.open_run import open_run
 from simulator.archive.state import CONFIG
-from simulator.config import RunConfig, as_mapping, diff_configs, dump_config, load_config, read_settings
+from simulator.config import (
+    RunConfig,
+    as_mapping,
+    diff_configs,
+    dump_config,
+    load_config,
+    read_settings,
+)
 from simulator.config.compare import leaves, programs
 from simulator.config.load import usable_stem
 from simulator.config.overrides import Override
@@ -49,7 +55,9 @@ class Sweep(Shown):
     folder: Path  # OUTPUT/NAME
     runs: tuple[SweepRun, ...]
     collected: tuple[collect.Expression, ...]
-    earlier: tuple[Mapping[str, Any], ...]  # Entries of plan.json for runs that are no longer in the file.
+    earlier: tuple[
+        Mapping[str, Any], ...
+    ]  # Entries of plan.json for runs that are no longer in the file.
 
     @property
     def name(self) -> str:
@@ -62,9 +70,13 @@ class Sweep(Shown):
 
     @cached_property
     def varied(self) -> tuple[str, ...]:
-        """The keys whose values differ between the runs; all swept keys if there is only one run."""
+        """The keys whose values differ between the runs; all swept keys if there is only one
+        run."""
         values, first = [run.values for run in self.runs], self.runs[0].values
-        return tuple(k for k in self.swept if any(v.get(k) != first.get(k) for v in values)) or self.swept
+        return (
+            tuple(k for k in self.swept if any(v.get(k) != first.get(k) for v in values))
+            or self.swept
+        )
 
     @property
     def common(self) -> str:
@@ -74,7 +86,9 @@ class Sweep(Shown):
 
     def label(self, run: SweepRun) -> str:
         """The values that distinguish a run: `model.viscosity=0.001 precision=single`."""
-        return " ".join(f"{key}={brief(run.values[key])}" for key in self.varied if key in run.values)
+        return " ".join(
+            f"{key}={brief(run.values[key])}" for key in self.varied if key in run.values
+        )
 
     def run(self, index: int) -> SweepRun:
         """The run with this number. Raises UserError if there is none."""
@@ -82,14 +96,18 @@ class Sweep(Shown):
         if index in known:
             return known[index]
         first, last = min(known), max(known)
-        text = f"{first} to {last}" if len(known) == last - first + 1 else ", ".join(map(str, known))
+        text = (
+            f"{first} to {last}" if len(known) == last - first + 1 else ", ".join(map(str, known))
+        )
         raise UserError(f"--index: {self.file} has no run {index}; it has {text}")
 
     def check(self, runs: Sequence[SweepRun] | None = None) -> None:
-        """Raises UserError with a line for each mistake for which `run` would refuse one of `runs` (default: all).
+        """Raises UserError with a line for each mistake for which `run` would refuse one of `runs`
+        (default: all).
 
-        Takes up to a second per run, because the user's files are loaded and called; output and initial condition
-        are checked once for runs that share programs and differ in seeds. Writes nothing."""
+        Takes up to a second per run, because the user's files are loaded and called; output and
+        initial condition are checked once for runs that share programs and differ in seeds. Writes
+        nothing."""
         mistakes: dict[str, None] = {}
         seen: set[str] = set()
         for run in self.runs if runs is None else runs:
@@ -103,14 +121,23 @@ class Sweep(Shown):
             raise UserError("\n".join(mistakes))
 
     def prepare(self) -> list[str]:
-        """Writes plan.json, and every configuration into its run's folder; returns lines about changed keys.
+        """Writes plan.json, and every configuration into its run's folder; returns lines about
+        changed keys.
 
-        A run that has started keeps its configuration but for keys of `output`, which follow the file to its end."""
+        A run that has started keeps its configuration but for keys of `output`, which follow the
+        file to its end."""
         lines: list[str] = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            entries = [*self.earlier, *({"index": r.index, "hash": r.hash, "values": r.values} for r in self.runs)]
-            plan: dict[str, Any] = {"program": SWEEP, "file": str(self.file), "base": str(self.settings.base)}
+            entries = [
+                *self.earlier,
+                *({"index": r.index, "hash": r.hash, "values": r.values} for r in self.runs),
+            ]
+            plan: dict[str, Any] = {
+                "program": SWEEP,
+                "file": str(self.file),
+                "base": str(self.settings.base),
+            }
             plan["runs"] = sorted(entries, key=lambda entry: entry["index"])
             replace_json(self.folder / PLAN, plan)
             for run in self.runs:
@@ -124,8 +151,8 @@ class Sweep(Shown):
         return statuses_of([run.folder for run in self.runs])
 
     def rows(self, statuses: Sequence[MemberStatus] | None = None) -> list[dict[str, Any]]:
-        """One row per run: `index`, `run` (its hash), `state`, the swept keys, the collected quantities. A key that a
-        run lacks is None; quantities of unfinished runs are nan."""
+        """One row per run: `index`, `run` (its hash), `state`, the swept keys, the collected
+        quantities. A key that a run lacks is None; quantities of unfinished runs are nan."""
         return [
             {"index": run.index, "run": run.hash, "state": str(status.stage)}
             | {key: run.values.get(key) for key in self.swept}
@@ -134,37 +161,54 @@ class Sweep(Shown):
         ]
 
     def table(self) -> Any:
-        """The swept values and the collected quantities, one row per run, as a pandas frame if pandas is installed,
-        else as a dict of arrays by column. `state` marks unfinished runs, whose quantities are nan."""
+        """The swept values and the collected quantities, one row per run, as a pandas frame if
+        pandas is installed, else as a dict of arrays by column. `state` marks unfinished runs,
+        whose quantities are nan."""
         return collect.frame(self.rows())
 
     def array(self, field: str, *, runs: str | Sequence[int] | None = None) -> SweepArray:
-        """The snapshots of a field as a lazy array (run, time, component, x, y, z); shape and dtype are known without
-        reading values. `runs`: numbers of runs, or `train`, `valid` or `test` of the data set; by default all.
-        Raises UserError if a run is not done, has no such field, or has other frames than the first run."""
+        """The snapshots of a field as a lazy array (run, time, component, x, y, z); shape and dtype
+        are known without reading values. `runs`: numbers of runs, or `train`, `valid` or `test` of
+        the data set; by default all. Raises UserError if a run is not done, has no such field, or
+        has other frames than the first run."""
         chosen = self._chosen(runs)
         statuses = zip(chosen, statuses_of([run.folder for run in chosen]), strict=True)
-        if waiting := [str(run.index) for run, status in statuses if status.stage is not MemberState.DONE]:
+        if waiting := [
+            str(run.index) for run, status in statuses if status.stage is not MemberState.DONE
+        ]:
             first = ", ".join([*waiting[:5], *["..."] * (len(waiting) > 5)])
-            raise UserError(f"{self.file}: {len(waiting)} runs are not done ({first}); choose others by runs=[...]")
+            raise UserError(
+                f"{self.file}: {len(waiting)} runs are not done ({first}); choose others by runs=[...]"
+            )
         return SweepArray(field, chosen)
 
     def batches(
-        self, fields: str | Sequence[str], *, size: int, frames: int | None = None, seed: int | None = None,
+        self,
+        fields: str | Sequence[str],
+        *,
+        size: int,
+        frames: int | None = None,
+        seed: int | None = None,
         runs: str | Sequence[int] | None = None,
-    ) -> Batches:  # fmt: skip
-        """Batches of `size` samples as numpy arrays (sample, time, component, x, y, z), for `fields` that is a name;
-        for several names dicts of arrays by name, in which swept keys have one value for each sample.
+    ) -> Batches:
+        """Batches of `size` samples as numpy arrays (sample, time, component, x, y, z), for
+        `fields` that is a name; for several names dicts of arrays by name, in which swept keys have
+        one value for each sample.
 
-        A sample is a window of `frames` consecutive frames of a run, by default all. The samples come in the order of
-        runs and times, with `seed` in random order, the same in every iteration. `runs` and errors: see `array`."""
+        A sample is a window of `frames` consecutive frames of a run, by default all. The samples
+        come in the order of runs and times, with `seed` in random order, the same in every
+        iteration. `runs` and errors: see `array`."""
         wanted = [fields] if isinstance(fields, str) else list(fields)
         chosen, swept = self._chosen(runs), set(self.swept)
         arrays = {name: self.array(name, runs=runs) for name in wanted if name not in swept}
         if not arrays:
             raise UserError("batches: give the name of at least one field")
-        values = {key: np.array([run.values.get(key) for run in chosen]) for key in wanted if key in swept}
-        return Batches(arrays, values, fields if isinstance(fields, str) else None, size, frames, seed)
+        values = {
+            key: np.array([run.values.get(key) for run in chosen]) for key in wanted if key in swept
+        }
+        return Batches(
+            arrays, values, fields if isinstance(fields, str) else None, size, frames, seed
+        )
 
     def _chosen(self, runs: str | Sequence[int] | None) -> Sequence[SweepRun]:
         if isinstance(runs, str):
@@ -175,8 +219,9 @@ class Sweep(Shown):
 
     @cached_property
     def split(self) -> dict[str, Sequence[SweepRun]]:
-        """The runs in train, valid and test. The runs are dealt in the order of their hashes, which is random but the
-        same every time; the shares of valid and test are rounded up. Raises UserError if there are too few runs."""
+        """The runs in train, valid and test. The runs are dealt in the order of their hashes, which
+        is random but the same every time; the shares of valid and test are rounded up. Raises
+        UserError if there are too few runs."""
         shares, runs = self.settings.dataset.split, sorted(self.runs, key=lambda run: run.hash)
         valid, test = (math.ceil(share * len(runs) - 1e-6) for share in shares[1:])
         ends = (0, len(runs) - valid - test, len(runs) - test, len(runs))
@@ -187,15 +232,26 @@ class Sweep(Shown):
 
     def shown(self) -> tuple[str, Mapping[str, Any]]:
         statuses = self.statuses()
-        rows: dict[str, Any] = {"runs": f"{len(self.runs)}: {counted(statuses)}", "folder": str(short(self.folder))}
+        rows: dict[str, Any] = {
+            "runs": f"{len(self.runs)}: {counted(statuses)}",
+            "folder": str(short(self.folder)),
+        }
         for key in self.varied[:12]:
             items = list(dict.fromkeys(brief(run.values.get(key)) for run in self.runs))
-            rows[key] = ", ".join(items if len(items) < 7 else [*items[:5], f"... {len(items)} values"])
+            rows[key] = ", ".join(
+                items if len(items) < 7 else [*items[:5], f"... {len(items)} values"]
+            )
         rows["all runs"] = self.common
-        done = [run for run, status in zip(self.runs, statuses, strict=True) if status.stage is MemberState.DONE]
+        done = [
+            run
+            for run, status in zip(self.runs, statuses, strict=True)
+            if status.stage is MemberState.DONE
+        ]
         frames = open_run(done[0].folder).snapshots if done else []
         for name, field in (frames[0] if frames else {}).items():
-            rows[name] = f"(run, time, ...) = {(len(done), len(frames), *field.shape)} {field.dtype}"
+            rows[name] = (
+                f"(run, time, ...) = {(len(done), len(frames), *field.shape)} {field.dtype}"
+            )
         return f"sweep {self.name}", rows
 
     __repr__ = Shown.__str__
@@ -207,9 +263,12 @@ SPLITS = ("train", "valid", "test")
 def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     """The sweep that the YAML file at `path` describes.
 
-    Reads the file and its base, starts no device, writes nothing. Raises UserError with one line for each mistake in
-    the file and in the configurations of its runs; `Sweep.check` finds mistakes in their input files."""
-    settings, places = read_settings(path, SweepSettings, "sweep", {"name": usable_stem(os.fspath(path))})
+    Reads the file and its base, starts no device, writes nothing. Raises UserError with one line
+    for each mistake in the file and in the configurations of its runs; `Sweep.check` finds mistakes
+    in their input files."""
+    settings, places = read_settings(
+        path, SweepSettings, "sweep", {"name": usable_stem(os.fspath(path))}
+    )
     assignments = expand(settings.sweep, places)
     file = Path(os.path.abspath(path))
     resolved = _resolve(settings, assignments, file)
@@ -221,7 +280,9 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     return Sweep(file, settings, folder, runs, _collected(settings, runs, places), earlier)
 
 
-def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path) -> list[tuple[RunConfig, Estimate]]:
+def _resolve(
+    settings: SweepSettings, assignments: Sequence[Values], file: Path
+) -> list[tuple[RunConfig, Estimate]]:
     resolved: list[tuple[RunConfig, Estimate]] = []
     mistakes: dict[str, None] = {}
     base = str(short(settings.base))
@@ -239,18 +300,21 @@ def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path)
 
 
 def _alike(config: RunConfig) -> str:
-    """A text that is equal for configurations with the same programs, output, and start apart from its seeds."""
+    """A text that is equal for configurations with the same programs, output, and start apart from
+    its seeds."""
     whole = as_mapping(config)
     begun = [pair for pair in leaves(whole["initial"]) if not pair[0].endswith("seed")]
     return json.dumps([programs(config), begun, whole["output"] | {"directory": None}], default=str)
 
 
 def _for_learning(config: RunConfig) -> RunConfig:
-    """The configuration with fewer rows and small files, unless its file says otherwise: its snapshots become a data
-    set."""
+    """The configuration with fewer rows and small files, unless its file says otherwise: its
+    snapshots become a data set."""
     run, output, snapshots = config.run, config.output, config.output.snapshots
     ends = {"every": config.time.stop, "every_steps": None}
-    rows = {name: getattr(output, name).model_copy(update=ends) for name in ("diagnostics", "spectra")}
+    rows = {
+        name: getattr(output, name).model_copy(update=ends) for name in ("diagnostics", "spectra")
+    }
     rows = {name: row for name, row in rows.items() if name not in output.model_fields_set}
     if "index" not in snapshots.model_fields_set:
         snapshots = snapshots.model_copy(update={"index": False})
@@ -261,18 +325,25 @@ def _for_learning(config: RunConfig) -> RunConfig:
 
 
 def _overrides(assignment: Values, file: Path) -> list[Override]:
-    """The run's values as overrides of the base; input paths in them start at the folder of the sweep's file."""
+    """The run's values as overrides of the base; input paths in them start at the folder of the
+    sweep's file."""
 
     def rooted(value: Any) -> Any:
         return RootedText(value).from_folder(str(file.parent)) if isinstance(value, str) else value
 
-    return [Override(path_of(key), each_leaf(v.value, rooted), v.place) for key, v in assignment.items()]
+    return [
+        Override(path_of(key), each_leaf(v.value, rooted), v.place) for key, v in assignment.items()
+    ]
 
 
 def _number(
-    settings: SweepSettings, resolved: Sequence[tuple[RunConfig, Estimate]], assignments: Sequence[Values],
-    folder: Path, plan: Sequence[Mapping[str, Any]], places: Places,
-) -> tuple[SweepRun, ...]:  # fmt: skip
+    settings: SweepSettings,
+    resolved: Sequence[tuple[RunConfig, Estimate]],
+    assignments: Sequence[Values],
+    folder: Path,
+    plan: Sequence[Mapping[str, Any]],
+    places: Places,
+) -> tuple[SweepRun, ...]:
     varied = keys(settings.sweep)
     known = {entry["hash"]: int(entry["index"]) for entry in plan}
     following = itertools.count(max(known.values(), default=-1) + 1)
@@ -297,7 +368,8 @@ def _number(
 
 
 def _same(one: Values, other: Values, places: Places) -> str:
-    """The message for two runs with the same configuration, at the value that generates the second run."""
+    """The message for two runs with the same configuration, at the value that generates the second
+    run."""
     differing = [item for key, item in other.items() if key not in one or one[key] != item]
     blamed = differing[-1] if differing else Value(None, ("sweep",), places.of(("sweep",)))
     label = ", ".join(f"{key}: {brief(item.value)}" for key, item in one.items())
@@ -305,7 +377,9 @@ def _same(one: Values, other: Values, places: Places) -> str:
     return f"{blamed.place}: {key}: gives the run with {label} twice; leave one of them out"
 
 
-def _collected(settings: SweepSettings, runs: Sequence[SweepRun], places: Places) -> tuple[collect.Expression, ...]:
+def _collected(
+    settings: SweepSettings, runs: Sequence[SweepRun], places: Places
+) -> tuple[collect.Expression, ...]:
     known = dict.fromkeys(name for run in runs for name in run.estimate.columns)
     expressions: list[collect.Expression] = []
     mistakes: list[str] = []
@@ -323,18 +397,21 @@ def _collected(settings: SweepSettings, runs: Sequence[SweepRun], places: Places
 
 
 def read_plan(folder: Path) -> list[Mapping[str, Any]]:
-    """The entries of `folder`/plan.json: `index`, `hash`, `values`. Raises UserError for a foreign `folder`."""
+    """The entries of `folder`/plan.json: `index`, `hash`, `values`. Raises UserError for a foreign
+    `folder`."""
     plan = read_json(folder / PLAN)
     if plan.get("program") == SWEEP:
         return plan["runs"]
-    if folder.exists() and (not folder.is_dir() or any(not entry.name.startswith(".") for entry in folder.iterdir())):
+    if folder.exists() and (
+        not folder.is_dir() or any(not entry.name.startswith(".") for entry in folder.iterdir())
+    ):
         raise UserError(f"{folder}: not the folder of a sweep; give this sweep another name")
     return []
 
 
 def planned_folder(folder: Path, index: int) -> Path:
-    """The folder of run `index` of the sweep in `folder`, from plan.json alone: quickly, and independently of the
-    file of the sweep, which may have changed."""
+    """The folder of run `index` of the sweep in `folder`, from plan.json alone: quickly, and
+    independently of the file of the sweep, which may have changed."""
     for entry in read_plan(folder):
         if entry["index"] == index:
             return folder / entry["hash"]
@@ -342,7 +419,8 @@ def planned_folder(folder: Path, index: int) -> Path:
 
 
 def _freeze(run: SweepRun) -> list[str]:
-    """Writes the run's configuration unless the run is finished; returns lines about changed keys."""
+    """Writes the run's configuration unless the run is finished; returns lines about changed
+    keys."""
     stage = RunFolder(run.folder).found()
     if stage is Found.FOREIGN:
         raise UserError(f"{run.folder}: not a run of this program; move it away")
@@ -352,7 +430,10 @@ def _freeze(run: SweepRun) -> list[str]:
     lines: list[str] = []
     if stage is Found.UNFINISHED:
         old = load_config(path, check_files=False)
-        lines = [f"{run.index}: {d.key}: {brief(d.old)} -> {brief(d.new)}" for d in diff_configs(old, run.config)]
+        lines = [
+            f"{run.index}: {d.key}: {brief(d.old)} -> {brief(d.new)}"
+            for d in diff_configs(old, run.config)
+        ]
     run.folder.mkdir(exist_ok=True)
     replace_file(path, text)
     return lines

@@ -1,7 +1,8 @@
 """The table of a sweep: swept values and collected quantities, one row per run.
 
-Expressions name the quantities that a table collects from each run: `final.energy`, `mean.enstrophy[time>0.5]`,
-`wall_time`, and reductions of formulas such as `mean.(dissipation * integral_scale / u_rms**3)[time>2]`."""
+Expressions name the quantities that a table collects from each run: `final.energy`,
+`mean.enstrophy[time>0.5]`, `wall_time`, and reductions of formulas such as `mean.(dissipation *
+integral_scale / u_rms**3)[time>2]`."""
 
 import ast
 import csv
@@ -24,13 +25,25 @@ from simulator.study.runs import SweepRun
 from simulator.study.study_status import MemberState, MemberStatus
 from simulator.words import aligned, brief
 
-SCALARS = ("wall_time", "steps")  # Of a whole run: seconds over all its starts, and number of steps.
+SCALARS = (
+    "wall_time",
+    "steps",
+)  # Of a whole run: seconds over all its starts, and number of steps.
 _FORM = "write e.g. final.energy, mean.enstrophy[time>0.5], p95.(energy/enstrophy) or wall_time"
 _FEWEST_BLOCKS = 8
 _COMPARISONS = {
-    ast.LtE: operator.le, ast.GtE: operator.ge, ast.Eq: operator.eq, ast.Lt: operator.lt, ast.Gt: operator.gt,
-}  # fmt: skip
-_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {"sqrt": np.sqrt, "log": np.log, "exp": np.exp, "abs": np.abs}
+    ast.LtE: operator.le,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.Lt: operator.lt,
+    ast.Gt: operator.gt,
+}
+_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
+    "sqrt": np.sqrt,
+    "log": np.log,
+    "exp": np.exp,
+    "abs": np.abs,
+}
 
 
 def _integral(time: np.ndarray, values: np.ndarray) -> float:
@@ -45,8 +58,9 @@ def _mean(time: np.ndarray, values: np.ndarray) -> float:
 
 
 def _sem(time: np.ndarray, values: np.ndarray) -> float:
-    """The standard error of the mean of correlated rows: the largest estimate from the means of at least eight blocks
-    of 1, 2, 4, ... rows (Flyvbjerg and Petersen 1989); nan for fewer than eight rows."""
+    """The standard error of the mean of correlated rows: the largest estimate from the means of at
+    least eight blocks of 1, 2, 4, ... rows (Flyvbjerg and Petersen 1989); nan for fewer than eight
+    rows."""
     errors = []
     while len(values) >= _FEWEST_BLOCKS:
         errors.append(float(values.std(ddof=1)) / len(values) ** 0.5)
@@ -75,7 +89,8 @@ _REDUCTIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """A reduction of a formula of columns over the rows for which all conditions hold; or one of SCALARS."""
+    """A reduction of a formula of columns over the rows for which all conditions hold; or one of
+    SCALARS."""
 
     text: str
     reduction: str
@@ -90,10 +105,15 @@ class Expression:
     @property
     def error(self) -> "Expression | None":
         """The standard error of a mean; None for any other reduction."""
-        return replace(self, text=f"sem of {self.text}", reduction="sem") if self.reduction == "mean" else None
+        return (
+            replace(self, text=f"sem of {self.text}", reduction="sem")
+            if self.reduction == "mean"
+            else None
+        )
 
     def reduce(self, columns: Mapping[str, np.ndarray]) -> float:
-        """The value for the columns of a finished run; nan if a column is missing or no row meets the conditions."""
+        """The value for the columns of a finished run; nan if a column is missing or no row meets
+        the conditions."""
         if any(name not in columns for name in self.columns):
             return float("nan")
         rows = np.ones(len(columns["time"]), bool)
@@ -110,10 +130,11 @@ class Expression:
 
 
 def parse(text: str, known: Iterable[str] | None = None) -> Expression:
-    """Parses an expression. Raises ValueError, with the cure in the message, also for a column that is not `known`.
+    """Parses an expression. Raises ValueError, with the cure in the message, also for a column that
+    is not `known`.
 
-    mean is the average over time, integral the integral over time, both by the trapezoidal rule. Conditions are
-    comparisons with <, <=, >, >= or ==, separated by commas."""
+    mean is the average over time, integral the integral over time, both by the trapezoidal rule.
+    Conditions are comparisons with <, <=, >, >= or ==, separated by commas."""
     text = text.strip()
     if text in SCALARS:
         return Expression(text, text)
@@ -123,7 +144,9 @@ def parse(text: str, known: Iterable[str] | None = None) -> Expression:
     reduction, formula, conditions = match.groups()
     if reduction_of(reduction) is None:
         meant = did_you_mean(reduction, _REDUCTIONS)
-        raise ValueError(f"{text!r}: unknown reduction {reduction!r}{meant} known: {', '.join(_REDUCTIONS)}, p5, p95")
+        raise ValueError(
+            f"{text!r}: unknown reduction {reduction!r}{meant} known: {', '.join(_REDUCTIONS)}, p5, p95"
+        )
     compared = []
     for part in (formula, *([] if conditions is None else [conditions])):
         try:
@@ -132,13 +155,21 @@ def parse(text: str, known: Iterable[str] | None = None) -> Expression:
                 _value(tree, dict.fromkeys(_names(part), np.ones(1)))
         except (SyntaxError, TypeError) as error:
             raise ValueError(f"{text!r}: {part} cannot be computed ({error}); {_FORM}") from None
-    if conditions is not None and not (compared and all(isinstance(c, ast.Compare) for c in compared)):
-        raise ValueError(f"[{conditions}] is not a condition; write e.g. [time>0.5] or [time>0.5,time<=2]")
+    if conditions is not None and not (
+        compared and all(isinstance(c, ast.Compare) for c in compared)
+    ):
+        raise ValueError(
+            f"[{conditions}] is not a condition; write e.g. [time>0.5] or [time>0.5,time<=2]"
+        )
     expression = Expression(text, reduction, formula, conditions or "")
     names = expression.columns if known is None else list(known)
-    if (column := next((name for name in expression.columns if name not in names), None)) is not None:
+    if (
+        column := next((name for name in expression.columns if name not in names), None)
+    ) is not None:
         meant = did_you_mean(column, names)
-        raise ValueError(f"{text!r}: no diagnostic {column!r}{meant} the runs write {', '.join(names)}")
+        raise ValueError(
+            f"{text!r}: no diagnostic {column!r}{meant} the runs write {', '.join(names)}"
+        )
     return expression
 
 
@@ -159,14 +190,22 @@ def _value(node: ast.expr, columns: Mapping[str, np.ndarray]) -> Any:
     return evaluated(node, {"pi": np.pi, **columns}, _FUNCTIONS, {**ARITHMETIC, **_COMPARISONS})
 
 
-def collected(run: SweepRun, expressions: Sequence[Expression], status: MemberStatus) -> dict[str, float]:
+def collected(
+    run: SweepRun, expressions: Sequence[Expression], status: MemberStatus
+) -> dict[str, float]:
     """The value of each expression for one run, by its text."""
     diagnostics: Mapping[str, np.ndarray] = {}
     state = status.state if status.stage is MemberState.DONE else None
     if state is not None and expressions:
         with suppress(UserError):
             diagnostics = open_run(run.folder).diagnostics
-    known = dict(zip(SCALARS, (state.seconds, float(state.step)) if state else (math.nan, math.nan), strict=True))
+    known = dict(
+        zip(
+            SCALARS,
+            (state.seconds, float(state.step)) if state else (math.nan, math.nan),
+            strict=True,
+        )
+    )
 
     def value(expression: Expression) -> float:
         if expression.reduction in known:
@@ -193,7 +232,8 @@ def _array(values: Sequence[Any]) -> np.ndarray:
 
 
 def frame(table: Sequence[Mapping[str, Any]]) -> Any:
-    """The table of `Sweep.table`: the rows as a pandas frame if pandas is installed, else as arrays by column."""
+    """The table of `Sweep.table`: the rows as a pandas frame if pandas is installed, else as arrays
+    by column."""
     arrays = columns(table)
     try:
         import pandas  # pyright: ignore[reportMissingImports] - optional
@@ -203,7 +243,8 @@ def frame(table: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
-    """CSV with every number in full precision, lists as JSON, and empty cells for missing values."""
+    """CSV with every number in full precision, lists as JSON, and empty cells for missing
+    values."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table[0])
@@ -214,7 +255,13 @@ def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
 def _cell(value: Any) -> Any:
     if _is_missing(value):
         return ""
-    return repr(value) if isinstance(value, float) else json.dumps(value) if isinstance(value, list | dict) else value
+    return (
+        repr(value)
+        if isinstance(value, float)
+        else json.dumps(value)
+        if isinstance(value, list | dict)
+        else value
+    )
 
 
 def _is_missing(value: Any) -> bool:
@@ -224,7 +271,8 @@ def _is_missing(value: Any) -> bool:
 def as_json(table: Sequence[Mapping[str, Any]]) -> str:
     """A list of objects, one per run; null for values that are missing or not finite."""
     plain = [
-        {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in row.items()} for row in table
+        {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in row.items()}
+        for row in table
     ]
     return json.dumps(plain, indent=1) + "\n"
 
@@ -232,6 +280,12 @@ def as_json(table: Sequence[Mapping[str, Any]]) -> str:
 def as_text(table: Sequence[Mapping[str, Any]], leave_out: Collection[str] = ()) -> list[str]:
     """Aligned columns for reading: numbers to the right, with six digits."""
     header = [name for name in table[0] if name not in leave_out]
-    numeric = {i for i, name in enumerate(header) if {type(row[name]) for row in table} <= {int, float, type(None)}}
-    lines = [["-" if _is_missing(row[name]) else brief(row[name]) for name in header] for row in table]
+    numeric = {
+        i
+        for i, name in enumerate(header)
+        if {type(row[name]) for row in table} <= {int, float, type(None)}
+    }
+    lines = [
+        ["-" if _is_missing(row[name]) else brief(row[name]) for name in header] for row in table
+    ]
     return aligned([header, *lines], numeric)

@@ -1,13 +1,14 @@
-"""Strong-constraint 4D-Var: the start whose run fits the observations best, in the metric of the prior.
+"""Strong-constraint 4D-Var: the start whose run fits the observations best, in the metric of the
+prior.
 
-J(xi) = |xi|^2 / 2 + sum over observations of ((H(state) - y) / error)^2 / 2, with the start mean + B^(1/2) xi
-(Le Dimet & Talagrand, Tellus A 38, 97 (1986); control variables of Lorenc, Q. J. R. Meteorol. Soc. 114, 205 (1988)).
+J(xi) = |xi|^2 / 2 + sum over observations of ((H(state) - y) / error)^2 / 2, with the start mean +
+B^(1/2) xi (Le Dimet & Talagrand, Tellus A 38, 97 (1986); control variables of Lorenc, Q. J. R.
+Meteorol. Soc. 114, 205 (1988)).
 
-The run is cut at the times of the observations. The states there are held; a reverse run computes one segment after
-the other again (`differentiate.Gradient`), so that one compiled program serves windows of every length. The window
-grows step by step, because J has many minima if errors grow a lot (quasi-static: Pires, Vautard & Talagrand, Tellus
-A 48, 96 (1996)).
-"""
+The run is cut at the times of the observations. The states there are held; a reverse run computes
+one segment after the other again (`differentiate.Gradient`), so that one compiled program serves
+windows of every length. The window grows step by step, because J has many minima if errors grow a
+lot (quasi-static: Pires, Vautard & Talagrand, Tellus A 48, 96 (1996))."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +44,8 @@ class Iterate:
     gradient: Control
     optimiser: Any
     scale: Scale
-    """The square roots of the variances with which L-BFGS begins, relative to the prior, by field and shell."""
+    """The square roots of the variances with which L-BFGS begins, relative to the prior, by field
+    and shell."""
     cost: float
     misfit: float  # The mean square of (H(state) - y) / error; noise alone gives 1.
     window: int = 0
@@ -51,22 +53,35 @@ class Iterate:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        return {"cost": self.cost, "misfit": self.misfit, "window": self.window, "count": self.count}
+        return {
+            "cost": self.cost,
+            "misfit": self.misfit,
+            "window": self.window,
+            "count": self.count,
+        }
 
 
 class Variational(ObservedRun):
     """The cost of a start and its gradient, and the steps of the descent."""
 
     def __init__(
-        self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float,
-        windows: int = 4, iterations: int = 30, tolerance: float = 2e-3,
-    ):  # fmt: skip
+        self,
+        simulation: Simulation,
+        observed: Sequence[Observed],
+        background: Prior,
+        dt: float,
+        windows: int = 4,
+        iterations: int = 30,
+        tolerance: float = 2e-3,
+    ):
         super().__init__(simulation, observed, background, dt)
         self.lbfgs = optax.scale_by_lbfgs(MEMORY)
         self._ends, self._most, self._tolerance = self.windows(windows), iterations, tolerance
 
     def _off(self, state: State, data: Data) -> list[jax.Array]:
-        return [(one.operator(state) - y) * w for one, (y, w) in zip(self.observed, data, strict=True)]
+        return [
+            (one.operator(state) - y) * w for one, (y, w) in zip(self.observed, data, strict=True)
+        ]
 
     def _ran(self, steps: int, state: State) -> State:
         return self._gradients(steps).states({}, state)[0] if steps else state
@@ -81,29 +96,38 @@ class Variational(ObservedRun):
 
         def forward(state: State, data: Data) -> tuple[State, jax.Array]:
             state = self._ran(steps, state)
-            return state, sum((0.5 * jnp.sum(off**2) for off in self._off(state, data)), jnp.float64(0))
+            return state, sum(
+                (0.5 * jnp.sum(off**2) for off in self._off(state, data)), jnp.float64(0)
+            )
 
         return jax.jit(forward)
 
     @cache  # noqa: B019
     def reverse(self, steps: int) -> Any:
-        """The compiled function (state, data, noise, slopes with respect to the last state) -> slopes with respect to
-        the first state. The misfit at the last state adds its slopes; with `noise`, one array for each kind of
-        observation, these numbers stand for (H - y) / error, as if the misfit were linear."""
+        """The compiled function (state, data, noise, slopes with respect to the last state) ->
+        slopes with respect to the first state. The misfit at the last state adds its slopes; with
+        `noise`, one array for each kind of observation, these numbers stand for (H - y) / error, as
+        if the misfit were linear."""
 
-        def reverse(state: State, data: Data, noise: Any, slopes: list[jax.Array]) -> list[jax.Array]:
+        def reverse(
+            state: State, data: Data, noise: Any, slopes: list[jax.Array]
+        ) -> list[jax.Array]:
             def ran(given: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
                 end = self._ran(steps, _merged(state, given))
                 return _smooth(end), self._off(end, data)
 
             (_, off), back = jax.vjp(ran, _smooth(state))
-            return _placed(state, self.simulation, back((slopes, off if noise is None else noise))[0])
+            return _placed(
+                state, self.simulation, back((slopes, off if noise is None else noise))[0]
+            )
 
         return jax.jit(reverse)
 
     @cached_property
     def _at_start(self) -> Any:
-        def slopes(xi: Control, after: list[jax.Array], mean: Control, root: Mapping[str, jax.Array]) -> Control:
+        def slopes(
+            xi: Control, after: list[jax.Array], mean: Control, root: Mapping[str, jax.Array]
+        ) -> Control:
             _, back = jax.vjp(lambda xi: _smooth(self.started(xi, mean, root)), xi)
             return self._constrained(jax.tree.map(jnp.conj, back(after)[0]))
 
@@ -118,10 +142,14 @@ class Variational(ObservedRun):
 
     @cached_property
     def _direction(self) -> Any:
-        def direction(gradient: Control, optimiser: Any, xi: Control, scale: Scale) -> tuple[Control, Any, jax.Array]:
+        def direction(
+            gradient: Control, optimiser: Any, xi: Control, scale: Scale
+        ) -> tuple[Control, Any, jax.Array]:
             over = self._over_modes(scale)
             found, optimiser = self.lbfgs.update(
-                {n: over[n] * g for n, g in gradient.items()}, optimiser, {n: x / over[n] for n, x in xi.items()}
+                {n: over[n] * g for n, g in gradient.items()},
+                optimiser,
+                {n: x / over[n] for n, x in xi.items()},
             )
             way = self._constrained({n: over[n] * d for n, d in cast(Control, found).items()})
             return way, optimiser, optax.tree.real(optax.tree.vdot(gradient, way))
@@ -130,12 +158,16 @@ class Variational(ObservedRun):
 
     def _over_modes(self, scale: Scale) -> Scale:
         layouts = {name: self.simulation.model.transform_of(name).layout for name in scale}
-        return {n: layouts[n].constrain(s[layouts[n].shell_numbers()][None]) for n, s in scale.items()}
+        return {
+            n: layouts[n].constrain(s[layouts[n].shell_numbers()][None]) for n, s in scale.items()
+        }
 
     @cached_property
     def _moved(self) -> Callable[[Control, Control, np.float64], Control]:
         kind = self.simulation.dtype
-        return jax.jit(lambda xi, way, rate: jax.tree.map(lambda x, d: x - rate.astype(kind) * d, xi, way))
+        return jax.jit(
+            lambda xi, way, rate: jax.tree.map(lambda x, d: x - rate.astype(kind) * d, xi, way)
+        )
 
     @cached_property
     def _per_number(self) -> Callable[[Control], Scale]:
@@ -163,9 +195,13 @@ class Variational(ObservedRun):
         """The point that `stored` has made a state of."""
         h, m = state.history, state.memory
         optimiser = self.empty(state.fields)._replace(
-            count=m["count"], weights_memory=m["weights"], params=h["params"], updates=h["updates"],
-            diff_params_memory=h["diff_params"], diff_updates_memory=h["diff_updates"],
-        )  # fmt: skip
+            count=m["count"],
+            weights_memory=m["weights"],
+            params=h["params"],
+            updates=h["updates"],
+            diff_params_memory=h["diff_params"],
+            diff_updates_memory=h["diff_updates"],
+        )
         scale = {name: m[f"scale_{name}"] for name in state.fields}
         return Iterate(state.fields, h["gradient"], optimiser, scale, **numbers)
 
@@ -175,11 +211,18 @@ class Variational(ObservedRun):
         layouts = {name: model.transform_of(name).layout for name in self.background.root}
 
         def zeros() -> Control:
-            shapes = {name: (*model.shapes[name], *layout.shape) for name, layout in layouts.items()}
-            return self._constrained({name: jnp.zeros(shape, kind) for name, shape in shapes.items()})
+            shapes = {
+                name: (*model.shapes[name], *layout.shape) for name, layout in layouts.items()
+            }
+            return self._constrained(
+                {name: jnp.zeros(shape, kind) for name, shape in shapes.items()}
+            )
 
         xi = jax.jit(zeros)()
-        scale = {name: jnp.zeros(layout.shells, self.simulation.dtype) for name, layout in layouts.items()}
+        scale = {
+            name: jnp.zeros(layout.shells, self.simulation.dtype)
+            for name, layout in layouts.items()
+        }
         return Iterate(xi, xi, self.empty(xi), scale, 0.0, 0.0)
 
     def template(self) -> State:
@@ -187,14 +230,15 @@ class Variational(ObservedRun):
         return self.stored(self.first())
 
     def windows(self, number: int) -> list[int]:
-        """The last steps of the windows: the first observations alone, then windows that double in length."""
+        """The last steps of the windows: the first observations alone, then windows that double in
+        length."""
         ends = [self.steps[0] + (self.steps[-1] - self.steps[0]) / 2**i for i in range(number)]
         near = [int(self.steps[np.argmin(abs(self.steps - end))]) for end in ends]
         return sorted({int(self.steps[0]), *near})
 
     def misfits(self, xi: Control, end: int) -> tuple[np.ndarray, list[State]]:
-        """Half the squared misfit at each time of observations, and the states at the beginnings of the segments,
-        until the step `end`."""
+        """Half the squared misfit at each time of observations, and the states at the beginnings of
+        the segments, until the step `end`."""
         states, state, found = [], self.start(xi), []
         for steps, last in self.segments(end):
             states.append(state)
@@ -208,25 +252,32 @@ class Variational(ObservedRun):
         misfit = float(misfits.sum())
         return misfit + float(self._norm(xi)), 2 * misfit / max(self.number(end), 1), states
 
-    def slopes(self, xi: Control, states: list[State], end: int, seed: int | None = None) -> Control:
-        """The direction of ascent of the misfit. With `seed` the adjoint of random observations instead, whose
-        covariance is the Hessian of the misfit where this is linear."""
+    def slopes(
+        self, xi: Control, states: list[State], end: int, seed: int | None = None
+    ) -> Control:
+        """The direction of ascent of the misfit. With `seed` the adjoint of random observations
+        instead, whose covariance is the Hessian of the misfit where this is linear."""
         draw = None if seed is None else np.random.default_rng(seed)
         after = [jnp.zeros_like(leaf) for leaf in _smooth(states[-1])]
         for (steps, last), state in zip(self.segments(end)[::-1], states[::-1], strict=True):
             data = self.data(last)
-            noise = draw and [(draw.standard_normal(w.shape) * (w > 0)).astype(w.dtype) for _, w in data]
+            noise = draw and [
+                (draw.standard_normal(w.shape) * (w > 0)).astype(w.dtype) for _, w in data
+            ]
             after = self.reverse(steps)(state, data, noise, after)
-        # Programs that do not depend on each other must not run at the same time: each has exchanges.
+        # Programs that do not depend on each other must not run at the same time: each has
+        # exchanges.
         return jax.block_until_ready(self._at_start(xi, after))
 
     def information(self, xi: Control, states: list[State], end: int) -> Scale:
-        """The diagonal of the misfit's Gauss-Newton Hessian in `xi`, by field and shell (shell,): how much better the
-        observations know a mode than the prior. The variance of a mode is that of the prior over 1 + this."""
+        """The diagonal of the misfit's Gauss-Newton Hessian in `xi`, by field and shell (shell,):
+        how much better the observations know a mode than the prior. The variance of a mode is that
+        of the prior over 1 + this."""
         return self._per_number(self.slopes(xi, states, end, seed=0))
 
     def begin(self, xi: Control, end: int) -> Iterate:
-        """The first point in the window until the step `end`, in variables whose Hessian has the diagonal one."""
+        """The first point in the window until the step `end`, in variables whose Hessian has the
+        diagonal one."""
         cost, misfit, states = self.cost(xi, end)
         known = self.information(xi, states, end)
         scale = {n: (1 / jnp.sqrt(1 + k)).astype(self.simulation.dtype) for n, k in known.items()}
@@ -237,32 +288,41 @@ class Variational(ObservedRun):
 
     def empty(self, xi: Control) -> Any:
         """The optimiser without memory. Its weights are double by default, in single runs too."""
-        return jax.jit(self.lbfgs.init)(xi)._replace(weights_memory=jnp.zeros(MEMORY, self.simulation.dtype))
+        return jax.jit(self.lbfgs.init)(xi)._replace(
+            weights_memory=jnp.zeros(MEMORY, self.simulation.dtype)
+        )
 
     def descended(self, at: Iterate, end: int) -> Iterate | None:
-        """The next point; None if J falls no further. The line search runs on the host, where the segments are
-        called; those of optax would compile the whole window."""
+        """The next point; None if J falls no further. The line search runs on the host, where the
+        segments are called; those of optax would compile the whole window."""
         way, optimiser, slope = self._direction(at.gradient, at.optimiser, at.xi, at.scale)
         if not float(slope) > 0:  # J was concave along an earlier step
             way, optimiser, slope = self._direction(at.gradient, self.empty(at.xi), at.xi, at.scale)
-        # The first step of optax has length 1, or less; here the gradient itself is near to Newton's step.
+        # The first step of optax has length 1, or less; here the gradient itself is near to
+        # Newton's step.
         rate = max(1.0, float(slope)) if int(optimiser.count) == 1 else 1.0
         for _ in range(_TRIALS):
             xi = self._moved(at.xi, way, np.float64(rate))
             cost, misfit, states = self.cost(xi, end)
             if cost <= at.cost - _SUFFICIENT * rate * float(slope):
-                return Iterate(xi, self._gradient(xi, states, end), optimiser, at.scale, cost, misfit)
+                return Iterate(
+                    xi, self._gradient(xi, states, end), optimiser, at.scale, cost, misfit
+                )
             # The minimum of the parabola through both costs with the slope at the first.
             bend = 2 * (cost - at.cost + rate * float(slope))
-            rate *= min(max(rate * float(slope) / bend, 0.1), 0.5) if np.isfinite(bend) and bend > 0 else 0.1
+            rate *= (
+                min(max(rate * float(slope) / bend, 0.1), 0.5)
+                if np.isfinite(bend) and bend > 0
+                else 0.1
+            )
         return None
 
     def is_finished(self, at: Iterate) -> bool:
         return at.window == len(self._ends)
 
     def next(self, at: Iterate) -> tuple[Iterate, Row, str]:
-        """The next iterate, its row of the history, and the line about it. Raises RunFailure if the first run is not
-        finite."""
+        """The next iterate, its row of the history, and the line about it. Raises RunFailure if the
+        first run is not finite."""
         window, end = at.window, self._ends[at.window]
         if at.count == 0:
             at = self.begin(at.xi, end)
@@ -271,7 +331,11 @@ class Variational(ObservedRun):
                     "the run from the first guess is not finite; observe the start too, or set background.mean"
                 )
         new = self.descended(at, end)
-        done = new is None or at.cost - new.cost < self._tolerance * at.cost or at.count + 1 >= self._most
+        done = (
+            new is None
+            or at.cost - new.cost < self._tolerance * at.cost
+            or at.count + 1 >= self._most
+        )
         at, count, length = new or at, at.count + 1, end * self.dt
         done |= at.misfit < 1 and window + 1 < len(self._ends)  # more would fit the noise
         row = {"window": length, "iteration": count, "cost": at.cost, "misfit": at.misfit}
@@ -280,14 +344,21 @@ class Variational(ObservedRun):
         return at, row, f"{said}misfit {at.misfit:.4g}, cost {at.cost:.6g}"
 
     def recovered(self, at: Iterate) -> tuple[State, dict[str, Any]]:
-        """The start, and the result: fit and spectra. Expected is the deviation of the prior over 1 + information,
-        the Laplace approximation with a Hessian that is diagonal."""
+        """The start, and the result: fit and spectra. Expected is the deviation of the prior over 1
+        + information, the Laplace approximation with a Hessian that is diagonal."""
         end, state = int(self.steps[-1]), self.start(at.xi)
         misfits, states = self.misfits(at.xi, end)
         known = self.information(at.xi, states, end)
-        numbers = [sum(int((w > 0).sum()) for _, w in self.data(last)) for _, last in self.segments(end)]
-        result = {"rms": np.sqrt(2 * misfits / np.maximum(numbers, 1)), **self.spectra(state.fields)}
-        result |= {f"posterior_{n}": result[f"prior_{n}"] / (1 + np.asarray(known[n])) for n in known}
+        numbers = [
+            sum(int((w > 0).sum()) for _, w in self.data(last)) for _, last in self.segments(end)
+        ]
+        result = {
+            "rms": np.sqrt(2 * misfits / np.maximum(numbers, 1)),
+            **self.spectra(state.fields),
+        }
+        result |= {
+            f"posterior_{n}": result[f"prior_{n}"] / (1 + np.asarray(known[n])) for n in known
+        }
         return state, result
 
 
@@ -309,5 +380,12 @@ def _merged(state: State, smooth: list[jax.Array]) -> State:
 
 def _placed(state: State, simulation: Simulation, slopes: list[jax.Array]) -> list[jax.Array]:
     places = jax.tree.leaves(simulation.shardings(state))
-    kept = [place for place, leaf in zip(places, jax.tree.leaves(state), strict=True) if _is_smooth(leaf)]
-    return [lax.with_sharding_constraint(slope, place) for slope, place in zip(slopes, kept, strict=True)]
+    kept = [
+        place
+        for place, leaf in zip(places, jax.tree.leaves(state), strict=True)
+        if _is_smooth(leaf)
+    ]
+    return [
+        lax.with_sharding_constraint(slope, place)
+        for slope, place in zip(slopes, kept, strict=True)
+    ]

@@ -28,9 +28,12 @@ STEPS = (0, 7, 20)
 
 @pytest.fixture
 def folder(tmp_path):
-    """Three snapshots; velocity in uneven blocks of y (3 and 2 planes), as two devices write five planes."""
+    """Three snapshots; velocity in uneven blocks of y (3 and 2 planes), as two devices write five
+    planes."""
     (tmp_path / "config.yaml").write_text("model: {kind: navier_stokes}\n")
-    mesh = jax.make_mesh((2,), ("slab",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
+    mesh = jax.make_mesh(
+        (2,), ("slab",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:2]
+    )
     parts = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, None, "slab", None))
     for step, u in zip(STEPS, velocities(), strict=True):
         padded = jax.device_put(np.pad(u, ((0, 0), (0, 0), (0, 1), (0, 0))), parts)
@@ -65,14 +68,18 @@ def test_a_run_is_one_lazy_data_set(folder, monkeypatch):
     pytest.importorskip("dask")
     read = []
     get = StoredField.__getitem__
-    monkeypatch.setattr(StoredField, "__getitem__", lambda s, index: (read.append(s.name), get(s, index))[1])
+    monkeypatch.setattr(
+        StoredField, "__getitem__", lambda s, index: (read.append(s.name), get(s, index))[1]
+    )
     data = open_run(folder).to_xarray()
     assert not read  # nothing yet
     data["pressure"].isel(time=1, y=4).load()
     assert read == ["pressure"]  # one snapshot's
     check(data)
     assert list(data["component"].values) == ["x", "y", "z"] and "count" not in data
-    assert json.loads(data.attrs["box"]) == [2.0, 2.5, 3.0] and not {"time", "step"} & set(data.attrs)
+    assert json.loads(data.attrs["box"]) == [2.0, 2.5, 3.0] and not {"time", "step"} & set(
+        data.attrs
+    )
 
 
 def test_a_chunk_is_a_component_of_the_block_of_a_shard(folder, monkeypatch):
@@ -89,7 +96,12 @@ def test_a_chunk_is_a_component_of_the_block_of_a_shard(folder, monkeypatch):
 
 def test_a_field_that_a_snapshot_lacks_is_nan_there(folder):
     pytest.importorskip("dask")
-    save(folder / "snapshots", 30, [Dataset("pressure", np.ones(SHAPE, np.float32), AXES)], {"time": 3.0})
+    save(
+        folder / "snapshots",
+        30,
+        [Dataset("pressure", np.ones(SHAPE, np.float32), AXES)],
+        {"time": 3.0},
+    )
     data = open_run(folder).to_xarray()
     assert np.isnan(data["velocity"][-1]).all() and not np.isnan(data["velocity"][:-1]).any()
     assert data["pressure"].dtype == np.float64 and (data["pressure"][-1] == 1).all()
@@ -117,7 +129,9 @@ def test_the_index_in_vtk_as_in_paraview(folder):
         assert reader.GetTimeValue() == STEPS[number] / 10
         found = numpy(image.GetPointData().GetArray("velocity")).reshape(*SHAPE, 3)
         np.testing.assert_array_equal(np.moveaxis(found, -1, 0), u)
-        assert image.GetPoint(1) == pytest.approx((0, 0, 0.5))  # the fastest axis of the array is the run's z
+        assert image.GetPoint(1) == pytest.approx(
+            (0, 0, 0.5)
+        )  # the fastest axis of the array is the run's z
 
 
 def test_the_index_follows_what_is_committed_and_removed(folder):
@@ -141,10 +155,23 @@ def test_series_open_as_they_are(tmp_path):
     pytest.importorskip("h5netcdf")
     k = np.arange(4.0)
     variables = {"kinetic_energy": ("k",), "flux/kinetic_energy": ("k",), "total": ()}
-    series = Series(tmp_path / "s.h5", {"k": k}, variables, beside={"modes": ("k", k**2)}, part_rows=1, part_bytes=1)
+    series = Series(
+        tmp_path / "s.h5",
+        {"k": k},
+        variables,
+        beside={"modes": ("k", k**2)},
+        part_rows=1,
+        part_bytes=1,
+    )
     for step in range(3):  # in several parts, which the index shows together
         series.extend(
-            [(step, step / 4, {"kinetic_energy": k + step, "flux/kinetic_energy": -k, "total": np.array(7.0)})]
+            [
+                (
+                    step,
+                    step / 4,
+                    {"kinetic_energy": k + step, "flux/kinetic_energy": -k, "total": np.array(7.0)},
+                )
+            ]
         )
     with xarray.open_dataset(tmp_path / "s.h5", engine="h5netcdf") as data:
         assert data["kinetic_energy"].dims == ("time", "k") and data["total"].dims == ("time",)
@@ -156,15 +183,23 @@ def test_series_open_as_they_are(tmp_path):
 
 @pytest.mark.slow
 def test_yt_derives_fields_with_units(tmp_path):
-    """An ABC flow has curl u = u. yt's central differences take sin(h) / h of it, within h^2 / 6."""
+    """An ABC flow has curl u = u. yt's central differences take sin(h) / h of it, within h^2 /
+    6."""
     yt = pytest.importorskip("yt")
     yt.set_log_level("error")
     (tmp_path / "config.yaml").write_text("model: {kind: navier_stokes}\n")
     transform = make_transform(Grid((16, 16, 16)), jax.devices()[:2])
     start = AbcStart(AbcStartSettings()).build(transform, {"velocity": (3,)}, Inputs())
     u = transform.inverse(start["velocity"])
-    field = Dataset("velocity", u, physical_axes(transform), XYZ, attributes={"units": "length/time"})
-    psi = Dataset("psi", u[0] + 1j * u[1], physical_axes(transform), attributes={"units": "(mass/length^3)^(1/2)"})
+    field = Dataset(
+        "velocity", u, physical_axes(transform), XYZ, attributes={"units": "length/time"}
+    )
+    psi = Dataset(
+        "psi",
+        u[0] + 1j * u[1],
+        physical_axes(transform),
+        attributes={"units": "(mass/length^3)^(1/2)"},
+    )
     save(tmp_path / "snapshots", 0, [field, psi], {"time": 0.25})
     data = open_run(tmp_path).to_yt()
     cube = data.covering_grid(0, data.domain_left_edge, data.domain_dimensions)
@@ -183,7 +218,12 @@ def test_a_plane_is_a_layer_in_yt(tmp_path):
     (tmp_path / "config.yaml").write_text("model: {kind: navier_stokes}\n")
     transform = make_transform(Grid.of((16, 12), (2.0, 3.0)), jax.devices()[:2])
     values = np.random.default_rng(0).normal(size=(16, 12))
-    save(tmp_path / "snapshots", 0, [Dataset("dye", values, physical_axes(transform))], {"time": 0.25})
+    save(
+        tmp_path / "snapshots",
+        0,
+        [Dataset("dye", values, physical_axes(transform))],
+        {"time": 0.25},
+    )
     data = open_run(tmp_path).to_yt()
     assert data.dimensionality == 2 and list(data.domain_width.d) == [2.0, 3.0, 1.0]
     cube = data.covering_grid(0, data.domain_left_edge, data.domain_dimensions)

@@ -45,14 +45,17 @@ def written():
     """A snapshot by two devices in units of Mpc/h, and its particles by id."""
     run = run_of("mpc_h_km_s_msun_h", SPRAY, devices=2)
     dark = run.state.particles["dark"]
-    density = Dataset("dark_density", run.values("dark_density")(run.state), physical_axes(run.transform))
+    density = Dataset(
+        "dark_density", run.values("dark_density")(run.state), physical_axes(run.transform)
+    )
     records = [*particle_datasets(dark, run.populations["dark"]), density]
     attributes = {"time": 0.0, "box": [64.0] * 3, "configuration": dump_config(run.config)}
     return save(folder() / "gadget" / "snapshots", 10, records, attributes), by_id(dark)
 
 
 def as_music(source, target):
-    """The file as three files of monofonIC: in Mpc/h and without units, in single precision, ids from 1, shuffled."""
+    """The file as three files of monofonIC: in Mpc/h and without units, in single precision, ids
+    from 1, shuffled."""
     order = np.random.default_rng(1).permutation(512)
     with h5py.File(source) as given:
         header, particles = dict(given["Header"].attrs), given["PartType1"]
@@ -60,19 +63,33 @@ def as_music(source, target):
         for number, part in enumerate(np.split(order, [100, 350])):
             with h5py.File(f"{target}.{number}", "w") as file:
                 counts = np.array([0, len(part), 0, 0, 0, 0], np.uint32)
-                about = {**header, "BoxSize": 64.0, "NumPart_ThisFile": counts, "NumFilesPerSnapshot": 3}
+                about = {
+                    **header,
+                    "BoxSize": 64.0,
+                    "NumPart_ThisFile": counts,
+                    "NumFilesPerSnapshot": 3,
+                }
                 file.create_group("Header").attrs.update(about)
-                file["PartType1/Coordinates"] = (particles["Coordinates"][:][part] / 1e3).astype(np.float32)
+                file["PartType1/Coordinates"] = (particles["Coordinates"][:][part] / 1e3).astype(
+                    np.float32
+                )
                 file["PartType1/Velocities"] = particles["Velocities"][:][part].astype(np.float32)
-                file["PartType1/ParticleIDs"] = (particles["ParticleIDs"][:][part] + 1).astype(np.uint32)
+                file["PartType1/ParticleIDs"] = (particles["ParticleIDs"][:][part] + 1).astype(
+                    np.uint32
+                )
 
 
 @pytest.mark.parametrize(
     ("kind", "units", "devices"),
-    [("gadget", "mpc_h_km_s_msun_h", 1), ("gadget", "kpc_km_s_msun", 4), ("music", "mpc_h_km_s_msun_h", 4)],
+    [
+        ("gadget", "mpc_h_km_s_msun_h", 1),
+        ("gadget", "kpc_km_s_msun", 4),
+        ("music", "mpc_h_km_s_msun_h", 4),
+    ],
 )
 def test_a_file_is_read_on_any_devices_in_any_units(written, kind, units, devices):
-    """Supercomoving velocities are a^1.5 those of the file; single precision is 6e-8 of the largest number."""
+    """Supercomoving velocities are a^1.5 those of the file; single precision is 6e-8 of the largest
+    number."""
     snapshot, expected = written
     path = snapshot.with_suffix(".hdf5")
     if kind == "music":
@@ -95,13 +112,22 @@ def test_a_file_is_read_on_any_devices_in_any_units(written, kind, units, device
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("model.cosmology.start=0.12", "is at a = 0.1 (redshift 9); set model.background.start: 0.1"),
+        (
+            "model.cosmology.start=0.12",
+            "is at a = 0.1 (redshift 9); set model.background.start: 0.1",
+        ),
         ("model.cosmology.matter=0.25", "has Omega0 = 0.3; set model.background.matter: 0.3"),
         ("grid.box=32,32,32", "its box is 64 Mpc/h; set grid.box: [64.0, 64.0, 64.0]"),
         ("model.components.0.count=8", "set the component's count: 512"),
         ("initial.components.dark.type=2", "holds no particles of type 2; it holds types 1"),
-        ("initial.components.dark.share=0.8", "are 1 of the background's matter, not 0.8; set share"),
-        ("model.cosmology.curvature=0.1", "has OmegaLambda = 0.7; set model.background.curvature: 0"),
+        (
+            "initial.components.dark.share=0.8",
+            "are 1 of the background's matter, not 0.8; set share",
+        ),
+        (
+            "model.cosmology.curvature=0.1",
+            "has OmegaLambda = 0.7; set model.background.curvature: 0",
+        ),
     ],
 )
 def test_a_header_that_contradicts_the_run_is_refused(written, override, line):
@@ -114,7 +140,9 @@ def test_a_header_that_contradicts_the_run_is_refused(written, override, line):
 def test_a_run_goes_on_without_the_file_of_its_start(written, tmp_path):
     path = tmp_path / "start.hdf5"
     path.write_bytes(written[0].with_suffix(".hdf5").read_bytes())
-    text = RUN.replace("UNITS", "mpc_h_km_s_msun_h").replace("START", f"{{kind: gadget, path: {path}}}")
+    text = RUN.replace("UNITS", "mpc_h_km_s_msun_h").replace(
+        "START", f"{{kind: gadget, path: {path}}}"
+    )
     for name, value in KNOWN["mpc_h_km_s_msun_h"].items():
         text = text.replace(name, value)
     config, steps = write_case(tmp_path, text), ("time={stop: 0.01, dt: 0.005}", "devices.count=1")

@@ -19,13 +19,23 @@ from simulator.archive.verify import newest_good, prune, stored_in, verification
 from simulator.errors import UserError
 
 TEXT = "x" * 100_000
-ATTRIBUTES = {"time": 0.25, "dt": 1e-3, "config": TEXT, "author": "", "run": {"seed": 1}, "box": [1.0, 2.0]}
+ATTRIBUTES = {
+    "time": 0.25,
+    "dt": 1e-3,
+    "config": TEXT,
+    "author": "",
+    "run": {"seed": 1},
+    "box": [1.0, 2.0],
+}
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     values = random_field(3, 6, 5, 4)
-    sharded, psi = on_devices(values, (2, 2), (None, 0, 1, None)), random_field(6, 5, 4, dtype=np.complex128)
+    sharded, psi = (
+        on_devices(values, (2, 2), (None, 0, 1, None)),
+        random_field(6, 5, 4, dtype=np.complex128),
+    )
     datasets = [
         Dataset("velocity", sharded, grid(6, 5, 4), XYZ, attributes={"unit": "m/s"}),
         Dataset("psi", psi, grid(6, 5, 4)),
@@ -46,7 +56,9 @@ def test_h5py_reads_whole_fields_under_one_name_with_coordinates_on_every_axis(s
         assert "arrays" not in file["data/12"]
         for i, n in enumerate((6, 5, 4)):
             assert file["velocity_x"].dims[i][0].name == "/" + "xyz"[i]
-            np.testing.assert_array_equal(file["velocity_x"].dims[i][0][...], np.arange(n) * (1 / n))
+            np.testing.assert_array_equal(
+                file["velocity_x"].dims[i][0][...], np.arange(n) * (1 / n)
+            )
         assert file["coarse"].dims[0][0].name == "/x_3"
         assert file["coarse"].dims[1][0].name == "/y"
         np.testing.assert_array_equal(file["spectrum"].dims[0][0][...], [0, 1, 2, -2, -1])
@@ -90,7 +102,9 @@ def test_the_vtkhdf_sidecar_shows_fields_whole_and_says_where_the_axes_point(sav
         # complex fields, spectra and other grids cannot be drawn
         assert set(root["PointData"]) == {"velocity"}
         np.testing.assert_array_equal(np.moveaxis(root["PointData/velocity"][...], -1, 0), values)
-        assert {s.file_name for s in root["PointData/velocity"].virtual_sources()} == {"00000012/shards/p00000.h5"}
+        assert {s.file_name for s in root["PointData/velocity"].virtual_sources()} == {
+            "00000012/shards/p00000.h5"
+        }
         np.testing.assert_array_equal(root["FieldData/TimeValue"][...], [0.25])
         assert root.attrs["Type"] == b"ImageData"
         np.testing.assert_array_equal(root.attrs["WholeExtent"], [0, 3, 0, 4, 0, 5])
@@ -107,9 +121,14 @@ def test_a_plane_is_an_image_with_one_layer(tmp_path):
     assert list(attributes["Origin"]) == [0, 0, 0]
     np.testing.assert_allclose(attributes["Spacing"], [1 / 5, 1 / 6, 1])
     assert list(attributes["WholeExtent"]) == [0, 4, 0, 5, 0, 0]
-    alone = image(read_manifest(save(tmp_path, 4, [Dataset("number", np.float64(1))], ATTRIBUTES)))  # no field
+    alone = image(
+        read_manifest(save(tmp_path, 4, [Dataset("number", np.float64(1))], ATTRIBUTES))
+    )  # no field
     assert list(alone["WholeExtent"]) == [0] * 6 and list(alone["Origin"]) == [0] * 3
-    assert list(alone["Spacing"]) == [1] * 3 and (alone["Direction"].reshape(3, 3) == np.eye(3)[::-1]).all()
+    assert (
+        list(alone["Spacing"]) == [1] * 3
+        and (alone["Direction"].reshape(3, 3) == np.eye(3)[::-1]).all()
+    )
 
 
 @pytest.fixture
@@ -126,7 +145,11 @@ def test_what_is_good_is_reported_file_by_file(sharded, monkeypatch):
     report = verify(sharded)
     assert report.ok and report.restorable
     names = ["manifest.json", *(f"shards/p0000{i}.h5" for i in range(4))]
-    files = [*(sharded / n for n in names), sharded.with_suffix(".h5"), sharded.with_suffix(".vtkhdf")]
+    files = [
+        *(sharded / n for n in names),
+        sharded.with_suffix(".h5"),
+        sharded.with_suffix(".vtkhdf"),
+    ]
     assert report.lines() == [f"{path}: ok" for path in files]
     (sharded / "shards" / "p00009.h5").write_text("x")
     report = verify(sharded)
@@ -197,10 +220,18 @@ def test_the_newest_good_one_and_why_others_were_skipped(tmp_path):
     (tmp_path / "00000099").mkdir()
     newest, skipped = newest_good(tmp_path)
     assert newest == folders[1]
-    assert [folder.name for folder, _ in skipped] == ["00000099", "00000005", "00000004", "00000003"]
+    assert [folder.name for folder, _ in skipped] == [
+        "00000099",
+        "00000005",
+        "00000004",
+        "00000003",
+    ]
     reasons = [reason for _, reason in skipped]
     assert "not a snapshot" in reasons[0] and reasons[1].startswith("shards/p00000.h5: short")
-    assert reasons[2:] == ["manifest.json: missing", "manifest.json: altered (its checksum does not match)"]
+    assert reasons[2:] == [
+        "manifest.json: missing",
+        "manifest.json: altered (its checksum does not match)",
+    ]
     assert newest_good(tmp_path / "absent") == (None, [])
 
 

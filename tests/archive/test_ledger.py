@@ -1,4 +1,5 @@
-"""The ledger of a run: whatever is deleted, cut or altered is named, and a run that was killed is not blamed."""
+"""The ledger of a run: whatever is deleted, cut or altered is named, and a run that was killed is
+not blamed."""
 
 import contextlib
 import gc
@@ -71,17 +72,28 @@ def wrong(folder: Path) -> dict[str, str | None]:
     return {str(checked.file.relative_to(folder)): checked.problem for checked in found}
 
 
-# One file of each kind; of different saves, because nothing more is said of one whose manifest is bad.
+# One file of each kind; of different saves, because nothing more is said of one whose manifest is
+# bad.
 KINDS = (
-    "config.yaml", "provenance.json", "run.log", "diagnostics.csv", "spectra.h5", "slices.h5", "inputs/start.py",
-    "inputs/inputs.json", "snapshots/00000000/manifest.json", "snapshots/00000004/shards/p00000.h5",
-    "checkpoints/00000006/manifest.json", "checkpoints/00000008/shards/p00000.h5",
-)  # fmt: skip
+    "config.yaml",
+    "provenance.json",
+    "run.log",
+    "diagnostics.csv",
+    "spectra.h5",
+    "slices.h5",
+    "inputs/start.py",
+    "inputs/inputs.json",
+    "snapshots/00000000/manifest.json",
+    "snapshots/00000004/shards/p00000.h5",
+    "checkpoints/00000006/manifest.json",
+    "checkpoints/00000008/shards/p00000.h5",
+)
 DERIVED = ("snapshots/00000008.h5", "snapshots/00000008.vtkhdf", "snapshots.vtkhdf")
 
 
 def test_every_file_of_a_run_is_known(finished: Path):
-    """Only the two files that vouch for each other are in no list; the run has recorded what it removed itself."""
+    """Only the two files that vouch for each other are in no list; the run has recorded what it
+    removed itself."""
     book = read_ledger(finished)
     shards = {str(p.relative_to(finished)) for p in finished.glob("*/*/shards/*")}
     derived = {f"snapshots/{step:08d}{end}" for step in (0, 4, 8) for end in (".h5", ".vtkhdf")}
@@ -89,13 +101,18 @@ def test_every_file_of_a_run_is_known(finished: Path):
     assert files - shards - book.files.keys() == {NAME, "state.json", "snapshots.vtkhdf", *derived}
     assert book.files.keys() <= files and book.ended == "finished" and not book.problem
     removed = json.loads((finished / NAME).read_text())["removed"]
-    assert removed == dict.fromkeys(("checkpoints/00000002", "checkpoints/00000004"), "the last 2 are kept")
+    assert removed == dict.fromkeys(
+        ("checkpoints/00000002", "checkpoints/00000004"), "the last 2 are kept"
+    )
     assert wrong(finished) == {}
 
 
-@pytest.mark.parametrize("names", [KINDS, (NAME,), ("state.json",)], ids=["kinds", NAME, "state.json"])
+@pytest.mark.parametrize(
+    "names", [KINDS, (NAME,), ("state.json",)], ids=["kinds", NAME, "state.json"]
+)
 def test_60_bit_flips_in_every_kind_of_file_are_found(run: Path, names: tuple[str, ...]):
-    """An altered ledger vouches for nothing else, so that it and what vouches for it are altered alone."""
+    """An altered ledger vouches for nothing else, so that it and what vouches for it are altered
+    alone."""
     chance = random.Random(12)
     good = {name: (run / name).read_bytes() for name in names}
     for _ in range(60):
@@ -131,7 +148,9 @@ def test_every_deleted_file_is_missing(run: Path, name: str):
 
 @pytest.mark.parametrize("kind", ["snapshots", "checkpoints", "inputs"])
 def test_every_deleted_folder_is_missing(run: Path, kind: str):
-    lost = {f"{kind}/{p.name}" for p in (run / kind).iterdir() if p.suffix not in (".h5", ".vtkhdf")}
+    lost = {
+        f"{kind}/{p.name}" for p in (run / kind).iterdir() if p.suffix not in (".h5", ".vtkhdf")
+    }
     assert len(lost) >= 2
     shutil.rmtree(run / kind)
     assert wrong(run) == dict.fromkeys(lost, "missing")
@@ -141,7 +160,13 @@ def test_every_deleted_folder_is_missing(run: Path, kind: str):
 def test_lines_cut_from_or_put_into_tables_logs_and_the_ledger(run: Path, name: str):
     text = (run / name).read_text()
     lines = text.splitlines(keepends=True)
-    for edited in ("".join(lines[:3] + lines[4:]), "".join(lines[:-1]), text[: len(text) // 2], text + "more\n", ""):
+    for edited in (
+        "".join(lines[:3] + lines[4:]),
+        "".join(lines[:-1]),
+        text[: len(text) // 2],
+        text + "more\n",
+        "",
+    ):
         (run / name).write_text(edited)
         assert name in wrong(run), edited
 
@@ -165,7 +190,9 @@ def test_a_copy_under_another_steps_name_is_no_save(place: Path, run: Path, kind
         assert newest_good(run / kind)[0] == saved[-1]
 
 
-@pytest.mark.parametrize("name", [NAME, "state.json", "config.yaml", "diagnostics.csv", "snapshots.vtkhdf"])
+@pytest.mark.parametrize(
+    "name", [NAME, "state.json", "config.yaml", "diagnostics.csv", "snapshots.vtkhdf"]
+)
 def test_a_folder_in_the_place_of_a_file_is_named(run: Path, name: str, capsys):
     (run / name).unlink()
     (run / name).mkdir()
@@ -174,8 +201,9 @@ def test_a_folder_in_the_place_of_a_file_is_named(run: Path, name: str, capsys):
 
 
 def test_a_run_that_goes_on_keeps_its_ledger(place: Path, run: Path):
-    """Saves and rows later than the checkpoint go, and are written again; nothing of that is damage, nor are files
-    of the user. An older copy of the ledger is found, and a run that starts anew begins another ledger."""
+    """Saves and rows later than the checkpoint go, and are written again; nothing of that is
+    damage, nor are files of the user. An older copy of the ledger is found, and a run that starts
+    anew begins another ledger."""
     older = (run / NAME).read_bytes()
     (run / "notes.txt").write_text("mine")
     (run / "plots").mkdir()
@@ -189,7 +217,10 @@ def test_a_run_that_goes_on_keeps_its_ledger(place: Path, run: Path):
     assert f"{run}/spectra.h5: missing; the run continues with the remaining files" in log
     assert wrong(run) == {}
     book = read_ledger(run)
-    assert book.ended and {f"snapshots/{s:08d}/manifest.json" for s in (0, 4, 8, 10)} <= book.files.keys()
+    assert (
+        book.ended
+        and {f"snapshots/{s:08d}/manifest.json" for s in (0, 4, 8, 10)} <= book.files.keys()
+    )
     (run / NAME).write_bytes(older)
     assert wrong(run)[NAME] == "older than state.json"
     assert simulate(place / "case.yaml", run, "--overwrite", "time.max_steps=1") == 0
@@ -239,13 +270,16 @@ def comes_to_its_end(folder: Path, effects: int) -> bool:
 
 
 def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path):
-    """Before each change there is a table; the file that a kill leaves is that of before or after."""
+    """Before each change there is a table; the file that a kill leaves is that of before or
+    after."""
     for effects in range(1, 100):  # nothing is written before the first table
         folder = tmp_path / f"stopped{effects}"
         folder.mkdir()
         if comes_to_its_end(folder, effects):
             break
-        problems = {n: p for n, p in wrong(folder).items() if n not in ("state.json", "config.yaml")}
+        problems = {
+            n: p for n, p in wrong(folder).items() if n not in ("state.json", "config.yaml")
+        }
         assert problems == {}, effects
         # the next start makes it certain
         Ledger(folder, RunFolder(folder).recorded())
@@ -266,8 +300,8 @@ def _many(folder: Path, count: int) -> Path:
 
 @pytest.mark.slow
 def test_verify_takes_no_memory_for_a_snapshot(tmp_path: Path):
-    """The ledger keeps of each three names with their checksums, below 1.2 kB; reading it adds nothing that stays.
-    Its manifest alone has 7 kB."""
+    """The ledger keeps of each three names with their checksums, below 1.2 kB; reading it adds
+    nothing that stays. Its manifest alone has 7 kB."""
     run = _many(tmp_path / "run", 120)
     for report in verification(run).reports:  # what is imported and compiled once
         assert report.ok

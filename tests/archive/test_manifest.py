@@ -23,13 +23,19 @@ from simulator.errors import UserError
 
 @pytest.fixture
 def folder(tmp_path):
-    return save(tmp_path, 10, tiny(10), {"time": 0.1 + 0.2, "config": "a: [1,  2]\n", "deep": {"k": [1, 2]}})
+    return save(
+        tmp_path, 10, tiny(10), {"time": 0.1 + 0.2, "config": "a: [1,  2]\n", "deep": {"k": [1, 2]}}
+    )
 
 
 def test_attributes_and_times_come_back_exactly(folder):
     snapshot = open_snapshot(folder)
     assert snapshot.time == 0.1 + 0.2 and snapshot.step == 10
-    assert snapshot.attributes == {"time": 0.1 + 0.2, "config": "a: [1,  2]\n", "deep": {"k": [1, 2]}}
+    assert snapshot.attributes == {
+        "time": 0.1 + 0.2,
+        "config": "a: [1,  2]\n",
+        "deep": {"k": [1, 2]},
+    }
     assert snapshot.fields == ["velocity", "counter", "time"]
 
 
@@ -37,7 +43,11 @@ def test_every_flipped_bit_and_truncation_is_found(folder):
     path = folder / "manifest.json"
     good = path.read_bytes()
     rng = np.random.default_rng(0)
-    places = [*range(8), *range(8 * len(good) - 8 * 45, 8 * len(good)), *rng.integers(0, 8 * len(good), 300)]
+    places = [
+        *range(8),
+        *range(8 * len(good) - 8 * 45, 8 * len(good)),
+        *rng.integers(0, 8 * len(good), 300),
+    ]
     for bit in places:
         bad = bytearray(good)
         bad[bit // 8] ^= 1 << (bit % 8)
@@ -56,9 +66,12 @@ def test_foreign_folders_and_another_version_are_the_users_mistake(tmp_path, fol
     (tmp_path / "file").write_text("x")
     (tmp_path / ".tmp-00000001-ab").mkdir()
     for name, message in {
-        "absent": "no such", ".": r"no manifest\.json", "other": "not a manifest of this program",
-        "file": "not a folder", ".tmp-00000001-ab": "never finished",
-    }.items():  # fmt: skip
+        "absent": "no such",
+        ".": r"no manifest\.json",
+        "other": "not a manifest of this program",
+        "file": "not a folder",
+        ".tmp-00000001-ab": "never finished",
+    }.items():
         with pytest.raises(UserError, match=message):
             read_manifest(tmp_path / name)
     manifest = open_snapshot(folder).manifest.model_copy(update={"version": 7})
@@ -79,7 +92,9 @@ def test_foreign_folders_and_another_version_are_the_users_mistake(tmp_path, fol
 def test_blocks_that_do_not_tile_their_field_are_noticed(tmp_path, blocks):
     entries = tuple(BlockEntry(start=start, shape=shape) for start, shape in blocks)
     shard = ShardEntry(file="shards/p00000.h5", bytes=1, xxh3="0", blocks={"p": entries})
-    manifest = Manifest(step=1, time=0, fields={"p": FieldEntry(dtype="<f8", axes=grid(4))}, shards=(shard,))
+    manifest = Manifest(
+        step=1, time=0, fields={"p": FieldEntry(dtype="<f8", axes=grid(4))}, shards=(shard,)
+    )
     assert manifest.problems() == ["the blocks of p do not tile (4,)"]
     with pytest.raises(Damaged, match="tile"):
         decode(manifest.encode(), tmp_path / "manifest.json")
@@ -98,7 +113,10 @@ def assemble(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     shape = (*leading, *(a.size for a in dataset.axes))
     whole, count = np.zeros(shape, dataset.dtype), np.zeros(shape, int)
     for block in own_blocks(dataset, 0):
-        at = tuple(slice(s, s + n) for s, n in zip(block.start, block.data.shape[len(leading) :], strict=True))
+        at = tuple(
+            slice(s, s + n)
+            for s, n in zip(block.start, block.data.shape[len(leading) :], strict=True)
+        )
         whole[(..., *at)] = block.data
         count[(..., *at)] += 1
     return whole, count

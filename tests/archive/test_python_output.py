@@ -1,4 +1,5 @@
-"""`output.python`: the user's own measurements, through a run, and refused before anything is written."""
+"""`output.python`: the user's own measurements, through a run, and refused before anything is
+written."""
 
 import json
 from pathlib import Path
@@ -44,7 +45,8 @@ output:
 
 @pytest.fixture
 def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """`configured(TEXT)` reads run.yaml with `python: TEXT`, in a folder with the user's functions."""
+    """`configured(TEXT)` reads run.yaml with `python: TEXT`, in a folder with the user's
+    functions."""
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(CODE)
 
@@ -63,7 +65,8 @@ TWO = (
 
 @pytest.mark.spmd
 def test_functions_are_measured_stored_drawn_and_continued(configured, tmp_path: Path) -> None:
-    """A grid of 9 x 8 x 8 points on two devices: along a sharded axis there is padding, which no mean sees."""
+    """A grid of 9 x 8 x 8 points on two devices: along a sharded axis there is padding, which no
+    mean sees."""
     assert Simulation(configured(TWO, "time.max_steps=1")).run() == 0
     Path("mine.py").write_text("the original is gone")  # the run's copy is what runs
     assert main(["run", "run.yaml"]) == 0
@@ -78,9 +81,16 @@ def test_functions_are_measured_stored_drawn_and_continued(configured, tmp_path:
     # abc: w = C sin y + B cos x, and the mean of B cos^2 x over x is B / 2.
     np.testing.assert_allclose(squares["map"][0].mean(), 0.5, rtol=1e-12)
     assert squares["map"].shape[1:] == (9, 8) and "index_9" in squares.coordinates
-    assert json.loads(Path("out/inputs/inputs.json").read_text()).keys() == {str(tmp_path / "mine.py")}
+    assert json.loads(Path("out/inputs/inputs.json").read_text()).keys() == {
+        str(tmp_path / "mine.py")
+    }
     drawn = {path.name for path in plot_run("out").files}
-    assert drawn >= {"helical.png", "helical_along_z.png", "squares_spectrum.png", "squares_map.png"}
+    assert drawn >= {
+        "helical.png",
+        "helical_along_z.png",
+        "squares_spectrum.png",
+        "squares_map.png",
+    }
     assert main(["verify", "out", "--quiet"]) == 0
     Path("mine.py").write_text(CODE)
     assert main(["run", "run.yaml", "output.python=null", "--overwrite"]) == 0
@@ -89,8 +99,16 @@ def test_functions_are_measured_stored_drawn_and_continued(configured, tmp_path:
 
 REFUSED = [
     ('{"u": fields["velocity"][0]}', 17, "u is a whole field; return a mean"),
-    ('{"u": fields["velicity"].mean()}', 18, """KeyError: "'velicity' is not a field of this model; """),
-    ('{"a": 1} if fields["speed"].mean() > 1 else {}', 18, "uses numpy, or an if, on values; use jax.numpy instead"),
+    (
+        '{"u": fields["velicity"].mean()}',
+        18,
+        """KeyError: "'velicity' is not a field of this model; """,
+    ),
+    (
+        '{"a": 1} if fields["speed"].mean() > 1 else {}',
+        18,
+        "uses numpy, or an if, on values; use jax.numpy instead",
+    ),
     ("None", 17, "returned NoneType; a dict of numbers and small arrays by name is needed"),
     ('{"a": "b"}', 17, "a is str; a number or an array is needed"),
     ('{"a": jnp.zeros((2048, 1024))}', 17, "returns 2097152 numbers; a row holds at most 1048576"),
@@ -100,7 +118,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("result", "line", "said"), REFUSED)
-def test_what_cannot_be_a_row_is_refused_with_its_line(configured, tmp_path, result, line, said) -> None:
+def test_what_cannot_be_a_row_is_refused_with_its_line(
+    configured, tmp_path, result, line, said
+) -> None:
     Path("mine.py").write_text(f"{CODE}\ndef wrong(fields, time):\n    return {result}\n")
     with pytest.raises(UserError) as refusal:
         check(configured("{path: mine.py, function: wrong, every: 1}"))
@@ -114,11 +134,20 @@ def test_what_cannot_be_a_row_is_refused_with_its_line(configured, tmp_path, res
     ("text", "said"),
     [
         ("{path: mine.py, function: absent, every: 1}", "has no function 'absent'; it has helical"),
-        ("{path: other.py, function: helical, every: 1}", r"output\.python\.path: .*other\.py does not exist"),
+        (
+            "{path: other.py, function: helical, every: 1}",
+            r"output\.python\.path: .*other\.py does not exist",
+        ),
         ("{path: mine.py, function: helical}", r"output\.python: has no interval"),
-        ("{path: mine.py, function: helical, evry: 1}", r"python\.evry: unknown key, did you mean .*\.every"),
+        (
+            "{path: mine.py, function: helical, evry: 1}",
+            r"python\.evry: unknown key, did you mean .*\.every",
+        ),
         ("[{path: mine.py, every: 1}]", r"output\.python\[?\.?0\]?\.function: missing"),
-        ("{path: mine.py, function: helical, name: slices, every: 1}", "slices is the name of another output"),
+        (
+            "{path: mine.py, function: helical, name: slices, every: 1}",
+            "slices is the name of another output",
+        ),
         (TWO.replace(", name: squares", ", name: helical"), r"two functions write helical\.h5"),
     ],
 )

@@ -19,7 +19,9 @@ from simulator.errors import UserError
 def cut(tmp_path_factory):
     """A scalar field over 3 x 2 x 2 shards, uneven ones among them."""
     values = random_field(7, 5, 9)
-    folder = write_sharded(tmp_path_factory.mktemp("cut"), 3, {"p": (values, grid(7, 5, 9))}, (3, 2, 2))
+    folder = write_sharded(
+        tmp_path_factory.mktemp("cut"), 3, {"p": (values, grid(7, 5, 9))}, (3, 2, 2)
+    )
     return folder, values
 
 
@@ -57,10 +59,14 @@ def stacked(tmp_path_factory):
 
 def test_arrays_and_numbers_of_all_kinds_come_back_exactly(tmp_path):
     stored = {
-        "double": np.array([np.pi, -0.0, 5e-324, 1e308]), "single": np.float32(0.1),
-        "complex": np.array([[1 + 2j, -0.0 - 0j]]), "counter": np.array([2**32 - 1, 0], dtype=np.uint32),
-        "long": np.int64(-(2**63)), "flag": np.array([True, False]), "empty": np.zeros((0, 3)),
-    }  # fmt: skip
+        "double": np.array([np.pi, -0.0, 5e-324, 1e308]),
+        "single": np.float32(0.1),
+        "complex": np.array([[1 + 2j, -0.0 - 0j]]),
+        "counter": np.array([2**32 - 1, 0], dtype=np.uint32),
+        "long": np.int64(-(2**63)),
+        "flag": np.array([True, False]),
+        "empty": np.zeros((0, 3)),
+    }
     folder = save(tmp_path, 0, [Dataset(n, a) for n, a in stored.items()])
     snapshot = open_snapshot(folder)
     for name, value in stored.items():
@@ -114,7 +120,9 @@ def test_a_hundred_shards_are_read_with_64_descriptors(tmp_path):
 def test_a_snapshot_has_several_names_and_refuses_other_fields_and_indices(tmp_path):
     folder = save(tmp_path, 1, tiny(1))
     for name in (folder, str(folder), folder / "manifest.json", f"{folder}.h5", f"{folder}.vtkhdf"):
-        with h5py.File(folder / "shards" / "p00000.h5", "r"):  # with a lock elsewhere in this process
+        with h5py.File(
+            folder / "shards" / "p00000.h5", "r"
+        ):  # with a lock elsewhere in this process
             assert open_snapshot(name).path == folder and open_snapshot(name)["time"][()] == 0.1
     snapshot = open_snapshot(folder)
     with pytest.raises(KeyError, match="its fields are velocity, counter, time"):

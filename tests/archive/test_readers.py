@@ -1,4 +1,5 @@
-"""The programs that people open snapshots with, as they are installed; each is skipped where it is not."""
+"""The programs that people open snapshots with, as they are installed; each is skipped where it is
+not."""
 
 import jax
 import numpy as np
@@ -26,7 +27,9 @@ def matter(tmp_path_factory):
     dark, density = run.state.particles["dark"], run.values("dark_density")(run.state)
     field = Dataset("dark_density", density, physical_axes(run.transform))
     records = [*particle_datasets(dark, run.populations["dark"]), field]
-    return save(tmp_path_factory.mktemp("matter") / "snapshots", 10, records, {"time": 0.5}), by_id(dark)
+    return save(tmp_path_factory.mktemp("matter") / "snapshots", 10, records, {"time": 0.5}), by_id(
+        dark
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -79,7 +82,9 @@ def dark_matter(tmp_path_factory):
     field = Dataset("dark_density", density, physical_axes(run.transform), attributes=specs)
     records = [*particle_datasets(dark, run.populations["dark"]), field]
     attributes = {"time": 0.0, "box": [64.0] * 3, "configuration": dump_config(run.config)}
-    return save(tmp_path_factory.mktemp("cosmology") / "snapshots", 10, records, attributes), by_id(dark)
+    return save(tmp_path_factory.mktemp("cosmology") / "snapshots", 10, records, attributes), by_id(
+        dark
+    )
 
 
 def yt_of(folder, gadget):
@@ -88,7 +93,10 @@ def yt_of(folder, gadget):
     data = yt.load(str(folder.with_suffix(".hdf5"))) if gadget else yt_data(open_snapshot(folder))
     every, kind = data.all_data(), "PartType1" if gadget else "dark"
     width, z = data.domain_width.to("Mpccm/h").d[0], data.current_redshift
-    speed, mass = every[kind, "particle_velocity_x"].to("km/s").d, every[kind, "particle_mass"].to("Msun").d
+    speed, mass = (
+        every[kind, "particle_velocity_x"].to("km/s").d,
+        every[kind, "particle_mass"].to("Msun").d,
+    )
     if not gadget:  # <rho> = Omega_m rho_crit (1 + z)^3
         mean = every["stream", "dark_density"].to("Msun/Mpc**3").d.mean()
         assert mean == pytest.approx(0.3 * 2.775366e11 * 0.7**2 * 1e3, rel=1e-4)
@@ -100,13 +108,21 @@ def pynbody_of(folder, gadget):
     about, units = held.properties, held.conversion_context()
     width = about["boxsize"].in_units("Mpc a h^-1", **units)
     speed, mass = held.dm["vel"].in_units("km s^-1")[:, 0], held.dm["mass"].in_units("Msol")
-    return width, 1 / about["a"] - 1, about["h"], about["omegaM0"], np.asarray(speed), np.asarray(mass)
+    return (
+        width,
+        1 / about["a"] - 1,
+        about["h"],
+        about["omegaM0"],
+        np.asarray(speed),
+        np.asarray(mass),
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("read", "gadget"), [(yt_of, True), (yt_of, False), (pynbody_of, True)])
 def test_box_redshift_and_masses_of_cosmological_particles(dark_matter, read, gadget):
-    """The peculiar velocity is the supercomoving one over a; readers' solar masses differ by 1e-5."""
+    """The peculiar velocity is the supercomoving one over a; readers' solar masses differ by
+    1e-5."""
     folder, stored = dark_matter
     width, z, h, matter, speed, mass = read(folder, gadget)
     np.testing.assert_allclose([width, z, h, matter], [64, 9, 0.7, 0.3], rtol=1e-6)
@@ -116,7 +132,8 @@ def test_box_redshift_and_masses_of_cosmological_particles(dark_matter, read, ga
 
 @pytest.fixture(scope="module")
 def abc(tmp_path_factory):
-    """A snapshot of an ABC flow, whose helicity is A^2 + B^2 + C^2 = 3: curl u = u. Its mirror image has -3."""
+    """A snapshot of an ABC flow, whose helicity is A^2 + B^2 + C^2 = 3: curl u = u. Its mirror
+    image has -3."""
     transform = make_transform(Grid((12, 16, 20)), jax.devices()[:2])
     start = AbcStart(AbcStartSettings()).build(transform, {"velocity": (3,)}, Inputs())
     u = Dataset("velocity", transform.inverse(start["velocity"]), physical_axes(transform), XYZ)
@@ -124,11 +141,14 @@ def abc(tmp_path_factory):
 
 
 def helicity(u, points):
-    """<u . curl u> of values (3, a, b, c) at points (3, a, b, c), the x, y, z of a reader, of a periodic lattice.
-    Derivatives along the array's axes by FFT, to round-off; what these axes are in space say the points alone."""
+    """<u . curl u> of values (3, a, b, c) at points (3, a, b, c), the x, y, z of a reader, of a
+    periodic lattice. Derivatives along the array's axes by FFT, to round-off; what these axes are
+    in space say the points alone."""
     u, points = np.asarray(u, float), np.asarray(points, float)
     corner = points[:, 0, 0, 0]
-    steps = np.stack([points[:, 1, 0, 0], points[:, 0, 1, 0], points[:, 0, 0, 1]]) - corner  # (axis, xyz)
+    steps = (
+        np.stack([points[:, 1, 0, 0], points[:, 0, 1, 0], points[:, 0, 0, 1]]) - corner
+    )  # (axis, xyz)
     along = []
     for axis, n in enumerate(u.shape[1:], 1):
         shape = [-1 if i == axis else 1 for i in range(4)]
@@ -175,7 +195,9 @@ def with_openpmd(folder):
     series = viewer.OpenPMDTimeSeries(str(folder.parent), check_all_files=True, backend="h5py")
     u, info = zip(*(series.get_field("velocity", coord=c, iteration=0) for c in "xyz"), strict=True)
     names = [info[0].axes[i] for i in range(3)]
-    found = dict(zip(names, np.meshgrid(*(getattr(info[0], n) for n in names), indexing="ij"), strict=True))
+    found = dict(
+        zip(names, np.meshgrid(*(getattr(info[0], n) for n in names), indexing="ij"), strict=True)
+    )
     return u, [found[c] for c in "xyz"]
 
 
@@ -183,4 +205,6 @@ def with_openpmd(folder):
 @pytest.mark.parametrize("read", [with_vtk, with_yt, with_xarray, with_openpmd])
 def test_helicity_in_the_frame_of_the_reader(abc, read):
     u, points = read(abc)
-    assert helicity(u, points) == pytest.approx(3.0, rel=1e-5)  # VTK's and yt's points may be single precision
+    assert helicity(u, points) == pytest.approx(
+        3.0, rel=1e-5
+    )  # VTK's and yt's points may be single precision

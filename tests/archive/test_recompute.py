@@ -1,4 +1,5 @@
-"""`analyze` and `render`: what a run has measured, again from its snapshots; every kind of series through a run."""
+"""`analyze` and `render`: what a run has measured, again from its snapshots; every kind of series
+through a run."""
 
 import shutil
 
@@ -40,7 +41,8 @@ def finished(tmp_path_factory):
 
 
 def test_analysis_gives_what_the_run_measured(finished, capsys):
-    """On other devices: values of snapshots are transformed forth and back, which adds round-off only."""
+    """On other devices: values of snapshots are transformed forth and back, which adds round-off
+    only."""
     assert main(["analyze", str(finished), "devices.count=4"]) == 0
     assert str(finished / "analysis") in capsys.readouterr().out
     run, again = open_run(finished), open_run(finished / "analysis")
@@ -50,7 +52,9 @@ def test_analysis_gives_what_the_run_measured(finished, capsys):
     for name, values in again.diagnostics.items():
         if name != "budget_residual":  # of the last step, which a snapshot does not know
             expected = run.diagnostics[name][rows]
-            np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12 * size, err_msg=name)
+            np.testing.assert_allclose(
+                values, expected, rtol=1e-12, atol=1e-12 * size, err_msg=name
+            )
     assert_measured_again(finished, "spectra", "transfer", "histograms", "render")
 
 
@@ -62,7 +66,9 @@ def assert_measured_again(run, *kinds: str) -> None:
         for name in first.variables:
             expected = first[name][np.searchsorted(first.step, second.step)]
             scale = np.abs(expected).max() or 1.0
-            np.testing.assert_allclose(second[name], expected, rtol=0, atol=1e-12 * scale, err_msg=f"{kind} {name}")
+            np.testing.assert_allclose(
+                second[name], expected, rtol=0, atol=1e-12 * scale, err_msg=f"{kind} {name}"
+            )
 
 
 PARTICLES = """\
@@ -84,8 +90,9 @@ output:
 
 @pytest.mark.slow
 def test_particles_are_measured_again(tmp_path, capsys):
-    """What snapshots do not hold, the velocities at the start and the relaxation time of a Stokes number, follows
-    from the first of them; rows are those of the snapshots, on other devices than the run's."""
+    """What snapshots do not hold, the velocities at the start and the relaxation time of a Stokes
+    number, follows from the first of them; rows are those of the snapshots, on other devices than
+    the run's."""
     case = write_case(tmp_path, PARTICLES)
     assert simulate(case, tmp_path / "run") == 0
     assert main(["analyze", str(tmp_path / "run"), "devices.count=2"]) == 0
@@ -95,7 +102,9 @@ def test_particles_are_measured_again(tmp_path, capsys):
     assert "has no snapshot of step 0" in capsys.readouterr().err
 
 
-def test_kinds_may_be_named_and_others_and_a_run_without_snapshots_are_refused(finished, capsys, tmp_path):
+def test_kinds_may_be_named_and_others_and_a_run_without_snapshots_are_refused(
+    finished, capsys, tmp_path
+):
     assert main(["analyze", str(finished), "--what", "structure_functions,transfer"]) == 0
     made = {path.stem for path in (finished / "analysis").glob("*.h5")}
     always = {"slices", "spectra"}  # of every run
@@ -128,20 +137,38 @@ def test_a_stored_snapshot_is_rendered_as_the_run_did_and_with_several_fields(fi
     path = finished / "plots" / f"render_vorticity_magnitude+dye_{last:08d}.png"
     assert capsys.readouterr().out.strip() == str(path)
     points = "output.render.fields={vorticity_magnitude: [[0, red, 0.0], [9, red, 0.1]], dye: auto}"
-    assert main(["render", str(finished), "output.render.field=null", points, "devices.count=4"]) == 0
+    assert (
+        main(["render", str(finished), "output.render.field=null", points, "devices.count=4"]) == 0
+    )
     assert main(["render", str(finished), "--field", "dye", "--field", "velocity"]) == 2
     assert "output.render.fields: velocity is not a scalar" in capsys.readouterr().err
 
 
 def test_a_movie_of_the_volume_pictures(finished, capsys):
     frames, series = finished / "m", open_run(finished).series("render")
-    assert main(["movie", str(finished), "--render", "--output", f"{frames}.gif", "--frames", str(frames)]) == 0
+    assert (
+        main(
+            [
+                "movie",
+                str(finished),
+                "--render",
+                "--output",
+                f"{frames}.gif",
+                "--frames",
+                str(frames),
+            ]
+        )
+        == 0
+    )
     with Image.open(f"{frames}.gif") as movie:
         assert movie.n_frames == len(series)
-    assert main(["plot", str(finished), "--what", "render"]) == 0  # a frame is a picture with its time and colours
+    assert (
+        main(["plot", str(finished), "--what", "render"]) == 0
+    )  # a frame is a picture with its time and colours
     (last,) = (finished / "plots").glob("render_*magnitude.png")
     pixels = [
-        np.asarray(Image.open(p).convert("RGB"), int) for p in (last, frames / f"frame_{len(series) - 1:05d}.png")
+        np.asarray(Image.open(p).convert("RGB"), int)
+        for p in (last, frames / f"frame_{len(series) - 1:05d}.png")
     ]
     assert abs(pixels[0] - pixels[1]).mean() < 2 < abs(pixels[0] - series.one("image", -1)).mean()
     assert main(["movie", str(finished)]) == 2
@@ -159,11 +186,14 @@ def configured(folder, **changes):
         "forcing": {"kind": "ornstein_uhlenbeck", "rate": 0.1, "correlation_time": 0.2},
         "time": {"stop": 1.0, "dt": 0.05, "max_steps": 4},
         "output": {
-            "directory": str(folder), "diagnostics": EVERY, "spectra": {"axis": "y", **EVERY}, "transfer": EVERY,
+            "directory": str(folder),
+            "diagnostics": EVERY,
+            "spectra": {"axis": "y", **EVERY},
+            "transfer": EVERY,
             "structure_functions": {"separations": [0.5, 1.0], "orders": [2, 3], **EVERY},
             "histograms": {"bins": 40, **EVERY},
         },
-    }  # fmt: skip
+    }
     return flow(8, 8, 8, count=2, **blocks | changes)
 
 
@@ -174,12 +204,16 @@ WAVES = {
     "output": {"histograms": {"bins": 20, **EVERY}},
 }
 REST = {
-    "model": {"kind": "mhd", "viscosity": 0.05, "resistivity": 0.05}, "initial": {"kind": "uniform"},
-    "forcing": {"kind": "kolmogorov", "amplitude": 0.1}, "output": {"statistics": EVERY},
-}  # fmt: skip
+    "model": {"kind": "mhd", "viscosity": 0.05, "resistivity": 0.05},
+    "initial": {"kind": "uniform"},
+    "forcing": {"kind": "kolmogorov", "amplitude": 0.1},
+    "output": {"statistics": EVERY},
+}
 
 
-@pytest.mark.parametrize("case", [pytest.param(WAVES, marks=pytest.mark.slow), REST], ids=["waves", "ratios at rest"])
+@pytest.mark.parametrize(
+    "case", [pytest.param(WAVES, marks=pytest.mark.slow), REST], ids=["waves", "ratios at rest"]
+)
 def test_a_run_with_undefined_values_continues(case, tmp_path):
     output = {"directory": str(tmp_path / "run"), "diagnostics": EVERY, **case["output"]}
     short, whole = ({"stop": 1.0, "dt": 0.05, "max_steps": n} for n in (2, 4))
@@ -204,10 +238,14 @@ def test_all_kinds_through_a_run_and_its_continuation(tmp_path):
             np.testing.assert_array_equal(series[name], other[name], err_msg=name)
     k = one.spectra.coordinates["k"]
     shape = k**4 * np.exp(-2 * (k / 2) ** 2)
-    np.testing.assert_allclose(one.spectra["kinetic_energy"][0], 0.5 * shape / shape.sum(), rtol=1e-12)
+    np.testing.assert_allclose(
+        one.spectra["kinetic_energy"][0], 0.5 * shape / shape.sum(), rtol=1e-12
+    )
     for kind in ("spectra", "transfer"):
         shells = two.series(kind).coordinates
-        np.testing.assert_array_equal(shells["modes"], [1, 18, 62, 44])  # of the 5^3 modes of 8^3 points
+        np.testing.assert_array_equal(
+            shells["modes"], [1, 18, 62, 44]
+        )  # of the 5^3 modes of 8^3 points
         assert shells["k_mean"][:2] == pytest.approx([0, (6 + 12 * 2**0.5) / 18])
     for name, column in one.diagnostics.items():
         np.testing.assert_array_equal(column, two.diagnostics[name], err_msg=name)

@@ -1,4 +1,5 @@
-"""Restoring on other layouts: the reference is a dictionary of modes, filled and looked up one by one."""
+"""Restoring on other layouts: the reference is a dictionary of modes, filled and looked up one by
+one."""
 
 import sys
 
@@ -21,7 +22,9 @@ COMPONENTS = (("x", "y"),)
 SINGLE = jax.sharding.SingleDeviceSharding(jax.devices()[0])
 
 
-def spectral_axes(limits: dict[str, int], half: str | None, order: tuple[str, ...]) -> tuple[Axis, ...]:
+def spectral_axes(
+    limits: dict[str, int], half: str | None, order: tuple[str, ...]
+) -> tuple[Axis, ...]:
     """Modes |k| <= limit per axis in FFT order; of axis `half` only k >= 0."""
     axes = {}
     for name, limit in limits.items():
@@ -57,7 +60,14 @@ LAYOUTS = st.tuples(
     st.sampled_from([None, "kx", "ky", "kz"]),
     st.fixed_dictionaries({k: st.integers(1, 4) for k in ("kx", "ky", "kz")}),
     st.sampled_from(
-        [((1,), 0, None), ((2,), 1, None), ((4,), 2, None), ((8,), 0, None), ((2, 2), 0, 1), ((2, 4), 2, 0)]
+        [
+            ((1,), 0, None),
+            ((2,), 1, None),
+            ((4,), 2, None),
+            ((8,), 0, None),
+            ((2, 2), 0, 1),
+            ((2, 4), 2, 0),
+        ]
     ),
 )
 
@@ -109,7 +119,9 @@ def test_any_layout_to_any_other_mode_by_mode(tmp_path_factory, stored, wanted):
 
 
 @pytest.mark.parametrize("parts", [(1, 1, 1), (3, 1, 1), (1, 2, 2)])
-@pytest.mark.parametrize("mesh, split", [((1,), (0, None, None)), ((3,), (0, None, None)), ((2, 4), (1, None, 0))])
+@pytest.mark.parametrize(
+    "mesh, split", [((1,), (0, None, None)), ((3,), (0, None, None)), ((2, 4), (1, None, 0))]
+)
 def test_physical_fields_of_several_files(tmp_path, parts, mesh, split):
     values = random_field(6, 5, 7)
     folder = write_sharded(tmp_path, 1, {"p": (values, grid(6, 5, 7))}, parts)
@@ -153,9 +165,13 @@ def test_refusals_name_what_does_not_fit(tmp_path):
     snapshot = open_snapshot(folder)
     with pytest.raises(UserError, match="has no field density; its fields are p"):
         restore(snapshot, "density", SINGLE, grid(6, 5, 4))
-    with pytest.raises(UserError, match=r"stored over x \(6 points\), .*, wanted over x \(8 points\)"):
+    with pytest.raises(
+        UserError, match=r"stored over x \(6 points\), .*, wanted over x \(8 points\)"
+    ):
         restore(snapshot, "p", SINGLE, grid(8, 5, 4))
-    with pytest.raises(UserError, match=r"z \(4 points\), wanted over x \(6 points\), y \(5 points\)$"):
+    with pytest.raises(
+        UserError, match=r"z \(4 points\), wanted over x \(6 points\), y \(5 points\)$"
+    ):
         restore(snapshot, "p", SINGLE, grid(6, 5))
     modes_of_x = (Axis.modes("x", range(6)), *grid(6, 5, 4)[1:])
     with pytest.raises(UserError, match=r"wanted over x \(modes\), y"):

@@ -22,7 +22,9 @@ def spectrum(step):
 
 
 def opened(path, **limits):
-    return Series(path, {"k": K}, {"kinetic": ("k",), "magnetic": ("k",)}, {"name": "test"}, **limits)
+    return Series(
+        path, {"k": K}, {"kinetic": ("k",), "magnetic": ("k",)}, {"name": "test"}, **limits
+    )
 
 
 def check(path, steps):
@@ -45,7 +47,8 @@ SMALL = {"part_rows": 3, "part_bytes": 0}
 @pytest.mark.parametrize("limits", [{}, SMALL], ids=["one file", "parts"])
 @pytest.mark.parametrize("batches", [(2, 1, 8), (11,)])
 def test_rows_that_come_together(tmp_path, limits, batches):
-    """Parts that fill up within a batch are those of single rows, and truncation cuts them alike."""
+    """Parts that fill up within a batch are those of single rows, and truncation cuts them
+    alike."""
     series, step = opened(tmp_path / "spectra.h5", **limits), 0
     for count in batches:
         steps = range(step, step := step + count)
@@ -99,7 +102,12 @@ def test_bytes_written_grow_with_the_length_not_with_its_square(tmp_path, monkey
 
 
 def test_planes_with_axes_of_their_own(tmp_path):
-    series = Series(tmp_path / "slices.h5", {"x": X, "y": Y}, {"speed/xy": ("x", "y"), "mean": ()}, {"z_of_xy": 0.5})
+    series = Series(
+        tmp_path / "slices.h5",
+        {"x": X, "y": Y},
+        {"speed/xy": ("x", "y"), "mean": ()},
+        {"z_of_xy": 0.5},
+    )
     planes = [np.full((4, 3), float(step)) for step in range(3)]
     for step, plane in enumerate(planes):
         series.extend([(step, 0.1 * step, {"speed/xy": plane, "mean": np.float64(step)})])
@@ -126,7 +134,9 @@ def test_another_choice_of_variables_after_a_restart(tmp_path, limits):
     reader = SeriesReader(path)
     assert reader["kinetic"].shape == reader["magnetic"].shape == reader["scalar"].shape == (8, 5)
     assert np.isnan(reader["scalar"][:4]).all() and np.isnan(reader["magnetic"][4:]).all()
-    np.testing.assert_array_equal(reader["magnetic"][:4], [spectrum(step)["magnetic"] for step in range(4)])
+    np.testing.assert_array_equal(
+        reader["magnetic"][:4], [spectrum(step)["magnetic"] for step in range(4)]
+    )
     np.testing.assert_array_equal(reader["scalar"][4:], [K] * 4)
 
 
@@ -192,7 +202,8 @@ time.sleep(60)
 
 
 def test_what_describes_a_coordinate_is_stored_once_and_kept(tmp_path):
-    """Counts and means of shells: in every part, scaled by the coordinate; of a file that has them its own."""
+    """Counts and means of shells: in every part, scaled by the coordinate; of a file that has them
+    its own."""
     path, modes = tmp_path / "spectra.h5", np.array([1, 18, 62, 98, 210])
     for step, beside in enumerate([modes, modes, modes + 1, modes]):
         series = Series(path, {"k": K}, {"kinetic": ("k",)}, {}, {"modes": ("k", beside)}, **SMALL)

@@ -1,4 +1,5 @@
-"""Saves, kills, damage and restarts in any order: the newest good state is always the one that should be."""
+"""Saves, kills, damage and restarts in any order: the newest good state is always the one that
+should be."""
 
 import os
 import shutil
@@ -30,7 +31,9 @@ from simulator.archive.verify import newest_good, prune, verify
 
 SHAPE = (5, 4, 6)
 WHOLE = (None, None, None, None)
-LAYOUTS = st.sampled_from([((1,), WHOLE), ((4,), (None, None, 0, None)), ((2, 4), (None, 1, None, 0))])
+LAYOUTS = st.sampled_from(
+    [((1,), WHOLE), ((4,), (None, None, 0, None)), ((2, 4), (None, 1, None, 0))]
+)
 
 
 def state(step: int, seed: int) -> np.ndarray:

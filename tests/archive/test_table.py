@@ -1,4 +1,5 @@
-"""diagnostics.csv: whole rows, exact numbers, cut where a checkpoint says; and open_run: all of a run by name."""
+"""diagnostics.csv: whole rows, exact numbers, cut where a checkpoint says; and open_run: all of a
+run by name."""
 
 import resource
 import signal
@@ -47,7 +48,10 @@ def test_the_first_column_is_the_step_and_none_is_there_twice(tmp_path, columns)
 
 def test_a_row_has_to_be_complete(tmp_path):
     table = filled(tmp_path / "diagnostics.csv")
-    for row in ({"step": 9, "time": 1.0}, {"step": 9, "time": 1.0, "energy": 1.0, "enstrophy": 2.0}):
+    for row in (
+        {"step": 9, "time": 1.0},
+        {"step": 9, "time": 1.0, "energy": 1.0, "enstrophy": 2.0},
+    ):
         with pytest.raises(ValueError, match=r"energy|enstrophy"):
             table.append(row)
     assert len(read_table(table.path)["step"]) == 5
@@ -110,10 +114,14 @@ K = np.arange(4.0)
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "config.yaml").write_text("grid: {shape: [8, 8, 8]}\nmodel: {kind: navier_stokes, viscosity: 1e-3}\n")
+    (tmp_path / "config.yaml").write_text(
+        "grid: {shape: [8, 8, 8]}\nmodel: {kind: navier_stokes, viscosity: 1e-3}\n"
+    )
     with closing(Table(tmp_path / "diagnostics.csv", ["step", "time", "energy"])) as table:
         table.append({"step": 0, "time": 0.0, "energy": 0.125})
-    Series(tmp_path / "spectra.h5", {"k": K}, {"kinetic_energy": ("k",)}).extend([(0, 0.0, {"kinetic_energy": K**2})])
+    Series(tmp_path / "spectra.h5", {"k": K}, {"kinetic_energy": ("k",)}).extend(
+        [(0, 0.0, {"kinetic_energy": K**2})]
+    )
     return tmp_path
 
 

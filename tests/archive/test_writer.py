@@ -93,7 +93,9 @@ def test_a_lost_lock_stops_the_commit(tmp_path):
 def test_single_precision_rounds_fields_and_nothing_else(tmp_path):
     folder = save(tmp_path, 1, tiny(1), options=Options(single=True))
     snapshot = open_snapshot(folder)
-    np.testing.assert_array_equal(snapshot["velocity"][...], tiny(1)[0].array.astype(np.float32), strict=True)
+    np.testing.assert_array_equal(
+        snapshot["velocity"][...], tiny(1)[0].array.astype(np.float32), strict=True
+    )
     assert snapshot["time"][()] == 0.1
 
 
@@ -188,7 +190,8 @@ def test_killed_at_a_stage(tmp_path, stage):
 
 @pytest.mark.parametrize("stage", ["before rename", "moved aside", "renamed", "committed"])
 def test_killed_while_replacing_a_step(tmp_path, stage):
-    """There is always one whole folder of the step, after the next start's cleaning at the latest."""
+    """There is always one whole folder of the step, after the next start's cleaning at the
+    latest."""
     folder = save(tmp_path, 2, tiny(2))
     assert in_child(_save_until, tmp_path, 2, stage) == -signal.SIGKILL
     lines = clean_leftovers(tmp_path)
@@ -211,6 +214,11 @@ def test_stale_leftovers_are_named_and_removed(tmp_path):
         f"removed {tmp_path}/.tmp-00000008.h5: left by a run that was killed",
         f"removed {tmp_path}/00000009.h5: its folder 00000009 does not exist",
     ]
-    assert sorted(os.listdir(tmp_path)) == ["00000001", "00000001.h5", "00000001.vtkhdf", "notes.txt"]
+    assert sorted(os.listdir(tmp_path)) == [
+        "00000001",
+        "00000001.h5",
+        "00000001.vtkhdf",
+        "notes.txt",
+    ]
     assert verify(good).ok
     assert clean_leftovers(tmp_path / "absent") == []

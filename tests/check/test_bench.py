@@ -1,4 +1,5 @@
-"""`simulator bench`: the real commands on small grids; and a step taken apart into its transforms and exchanges."""
+"""`simulator bench`: the real commands on small grids; and a step taken apart into its transforms
+and exchanges."""
 
 import json
 import os
@@ -18,7 +19,11 @@ from simulator.config import load_config
 from simulator.plan.traffic import anatomy
 from simulator.spectral.collectives import collectives
 
-RUNS = sorted(path for path in (Path(__file__).parents[2] / "configs").glob("*.yaml") if "sweep" not in path.stem)
+RUNS = sorted(
+    path
+    for path in (Path(__file__).parents[2] / "configs").glob("*.yaml")
+    if "sweep" not in path.stem
+)
 
 
 def test_the_command_that_is_gone_names_the_script(capsys):
@@ -30,15 +35,28 @@ def bench_step(tmp_path, *arguments):
     """What `simulator bench step` printed, and its JSON."""
     env = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
     file = tmp_path / "step.json"
-    command = [sys.executable, "-m", "simulator", "bench", "step", "--seconds", "0.1", "--json", str(file)]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=500, env=env)
+    command = [
+        sys.executable,
+        "-m",
+        "simulator",
+        "bench",
+        "step",
+        "--seconds",
+        "0.1",
+        "--json",
+        str(file),
+    ]
+    done = subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, timeout=500, env=env
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout, json.loads(file.read_text())
 
 
 @pytest.mark.spmd
 def test_a_step_is_measured_with_its_parts(tmp_path):
-    # Large enough for transforms to take longer than what they exchange, which at 8^3 is all of a step.
+    # Large enough for transforms to take longer than what they exchange, which at 8^3 is all of a
+    # step.
     arguments = ("--shape", "32,32,32", "--devices", "2", "--precision", "single")
     output, found = bench_step(tmp_path, *arguments, "devices.platform=cpu")
     assert (found["model"], found["shape"], found["devices"]) == ("navier_stokes", [32, 32, 32], 2)
@@ -47,7 +65,9 @@ def test_a_step_is_measured_with_its_parts(tmp_path):
     assert found["points_per_second"] == pytest.approx(32**3 / 2 / found["step"])
     words = found["resident"] + found["temporary"]
     assert found["memory_bytes"] == pytest.approx(words * 4 * 32**3 / 2)
-    assert found["resident"] * 32**3 >= 2 * 3 * 21 * 21 * 11  # three components of the modes kept, complex
+    assert (
+        found["resident"] * 32**3 >= 2 * 3 * 21 * 21 * 11
+    )  # three components of the modes kept, complex
     assert found["collectives"]["all-to-all"]["count"] == 8 and "8 all-to-all" in output
     assert found["compile_cached"] < found["compile_cold"]
     (part,) = found["limits"]["parts"]  # 3 components in, 5 products out, in each of 4 stages
@@ -123,9 +143,15 @@ def test_the_parts_alone_exchange_as_much_as_in_the_step(decaying):
 
 
 def test_loops_within_a_step_are_counted():
-    """composition4: five kicks, each with psi there and back, and the density's Poisson equation."""
-    time, initial = {"stop": 1, "integrator": "composition4"}, {"kind": "soliton", "core_radius": 1.0}
-    found = taken_apart(flow(12, 12, 12, initial=initial, model={"kind": "schrodinger_poisson"}, time=time))
+    """composition4: five kicks, each with psi there and back, and the density's Poisson
+    equation."""
+    time, initial = (
+        {"stop": 1, "integrator": "composition4"},
+        {"kind": "soliton", "core_radius": 1.0},
+    )
+    found = taken_apart(
+        flow(12, 12, 12, initial=initial, model={"kind": "schrodinger_poisson"}, time=time)
+    )
     kinds = {(part.direction, part.transform.layout.real): n for part, n in found.parts.items()}
     assert kinds == {(d, real): 5 for d in ("forward", "inverse") for real in (True, False)}
     assert not found.exchanges

@@ -1,4 +1,5 @@
-"""The commands `verify`, `doctor`, `completion`, `init` and `cite`, as the command line calls them."""
+"""The commands `verify`, `doctor`, `completion`, `init` and `cite`, as the command line calls
+them."""
 
 import re
 import shutil
@@ -73,7 +74,10 @@ def outside_a_job(monkeypatch) -> None:
 
 @pytest.mark.spmd
 def test_who_holds_what_in_a_slab(capsys):
-    assert main(["doctor", CONFIG, "devices.platform=cpu", "devices.count=4", "grid.shape=32,30,32"]) == 0
+    assert (
+        main(["doctor", CONFIG, "devices.platform=cpu", "devices.count=4", "grid.shape=32,30,32"])
+        == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert "devices    4, 4 per process" in lines and "mesh       slab: 4" in lines
     assert "grid       32 x 30 x 32, two_thirds, float64" in lines
@@ -88,7 +92,12 @@ def test_who_holds_what_in_a_slab(capsys):
 
 @pytest.mark.spmd
 def test_a_pencil_has_two_ranges_on_each_side(capsys):
-    arguments = ["devices.platform=cpu", "devices.count=4", "fft.decomposition=pencil", "precision=single"]
+    arguments = [
+        "devices.platform=cpu",
+        "devices.count=4",
+        "fft.decomposition=pencil",
+        "precision=single",
+    ]
     assert main(["doctor", CONFIG, *arguments]) == 0
     shown = capsys.readouterr().out.splitlines()
     at = next(i for i, line in enumerate(shown) if line.startswith("device  process"))
@@ -110,7 +119,9 @@ def test_without_a_file_and_inside_a_job_and_refused(capsys, monkeypatch):
     assert "^3 points and back: correct" in transformed
     assert main(["doctor", CONFIG, "grid.shape=4,4,4", "devices.count=100"]) == 2
     shown = capsys.readouterr()
-    assert shown.out == "" and shown.err.startswith("command line: devices.count: 100 devices cannot share")
+    assert shown.out == "" and shown.err.startswith(
+        "command line: devices.count: 100 devices cannot share"
+    )
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -119,16 +130,20 @@ def test_words_are_completed(capsys) -> None:
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
     cases = {
-        "simulator veri": ["verify"], "simulator sweep sta": ["status"],
-        "simulator run --num-p": ["--num-processes"], "simulator sweep retry x.yaml --fail": ["--failed"],
+        "simulator veri": ["verify"],
+        "simulator sweep sta": ["status"],
+        "simulator run --num-p": ["--num-processes"],
+        "simulator sweep retry x.yaml --fail": ["--failed"],
         "simulator ": [*COMMANDS],
-    }  # fmt: skip
+    }
     ask = "".join(
         f'COMP_WORDS=({typed.rpartition(" ")[0]} "{typed.rpartition(" ")[2]}"); COMP_CWORD={typed.count(" ")}; '
         'COMPREPLY=(); _shtab_simulator simulator "${COMP_WORDS[$COMP_CWORD]}"; echo "${COMPREPLY[@]}"\n'
         for typed in cases
     )
-    done = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=True
+    )
     assert not done.stderr
     assert [line.split() for line in done.stdout.splitlines()] == list(cases.values())
 
@@ -143,7 +158,9 @@ def somewhere(tmp_path: Path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize("case", [name for name in CASES if "sweep" not in name])
-def test_a_case_is_the_shipped_one_with_its_further_keys_and_can_be_cited(case: str, somewhere: Path, capsys) -> None:
+def test_a_case_is_the_shipped_one_with_its_further_keys_and_can_be_cited(
+    case: str, somewhere: Path, capsys
+) -> None:
     assert main(["init", case]) == 0 and capsys.readouterr().out == f"{case}.yaml\n"
     written = somewhere / f"{case}.yaml"
     mine, shipped = load_config(written), load_config(cases_folder() / f"{case}.yaml")

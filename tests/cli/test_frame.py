@@ -1,4 +1,5 @@
-"""The frame around every command: exit codes, one-line errors, overrides among options, a quick --help."""
+"""The frame around every command: exit codes, one-line errors, overrides among options, a quick
+--help."""
 
 import argparse
 import errno
@@ -22,8 +23,11 @@ CONFIG = str(Path(__file__).parents[2] / "configs" / "taylor_green.yaml")
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[argparse.Namespace], int]], None]:
-    """Makes `simulator trial CONFIG [key=value ...] [--output DIR] [--fast]` run the given function."""
+def command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[Callable[[argparse.Namespace], int]], None]:
+    """Makes `simulator trial CONFIG [key=value ...] [--output DIR] [--fast]` run the given
+    function."""
 
     def register(execute: Callable[[argparse.Namespace], int]) -> None:
         def build(commands=()) -> CommandParser:
@@ -52,10 +56,16 @@ def raising(error: BaseException) -> Callable[[argparse.Namespace], int]:
         (UserError("x.yaml:1: a: wrong, right"), 2, "x.yaml:1: a: wrong, right\n"),
         (RunFailure("velocity is not finite"), 1, "velocity is not finite\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
-        (OSError(errno.ENAMETOOLONG, "", "runs"), 2, "runs: this path is too long for the file system\n"),
+        (
+            OSError(errno.ENAMETOOLONG, "", "runs"),
+            2,
+            "runs: this path is too long for the file system\n",
+        ),
     ],
 )
-def test_known_endings_are_one_line(command, capsys, error: BaseException, code: int, message: str) -> None:
+def test_known_endings_are_one_line(
+    command, capsys, error: BaseException, code: int, message: str
+) -> None:
     command(raising(error))
     assert cli.main(["trial", "x"]) == code and capsys.readouterr() == ("", message)
 
@@ -93,7 +103,10 @@ REQUIRED = "the following arguments are required: "
         ("trail", "simulator: unknown command 'trail', did you mean trial? known: trial"),
         ("zzz", "simulator: unknown command 'zzz'; known: trial"),
         ("trial", f"simulator trial: {REQUIRED}CONFIG; {HELP}"),
-        ("trial x --fats", f"simulator trial: unknown argument --fats, did you mean --fast? {HELP}"),
+        (
+            "trial x --fats",
+            f"simulator trial: unknown argument --fats, did you mean --fast? {HELP}",
+        ),
         ("trial x --output", f"simulator trial: argument --output: expected one argument; {HELP}"),
     ],
 )
@@ -126,13 +139,19 @@ def test_the_version_is_the_packages(capsys) -> None:
 
 @pytest.mark.parametrize(
     ("line", "instead"),
-    [("merge outputs/run out.h5", "to_netcdf('out.nc')"), ("devices case.yaml", "simulator doctor [CONFIG]")],
+    [
+        ("merge outputs/run out.h5", "to_netcdf('out.nc')"),
+        ("devices case.yaml", "simulator doctor [CONFIG]"),
+    ],
 )
 def test_a_command_that_is_gone_says_what_to_type_instead(capsys, line: str, instead: str) -> None:
     assert cli.main(line.split()) == 2
     shown = capsys.readouterr()
     assert shown.out == "" and shown.err.count("\n") == 1
-    assert shown.err.startswith(f"simulator {line.split()[0]}: this command is gone; ") and instead in shown.err
+    assert (
+        shown.err.startswith(f"simulator {line.split()[0]}: this command is gone; ")
+        and instead in shown.err
+    )
 
 
 def test_help_lists_every_command_once_in_its_group(capsys) -> None:
@@ -149,7 +168,17 @@ def test_help_imports_nothing_heavy() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert all(name in done.stdout for name in cli.COMMANDS)
     imported = {line.rpartition("|")[2].strip().split(".")[0] for line in done.stderr.splitlines()}
-    assert not imported & {"jax", "jaxlib", "numpy", "scipy", "h5py", "pydantic", "matplotlib", "rich", "yaml"}
+    assert not imported & {
+        "jax",
+        "jaxlib",
+        "numpy",
+        "scipy",
+        "h5py",
+        "pydantic",
+        "matplotlib",
+        "rich",
+        "yaml",
+    }
 
 
 def test_a_closed_pipe_or_no_stdout_at_all_is_no_traceback() -> None:
@@ -165,7 +194,9 @@ def test_a_closed_pipe_or_no_stdout_at_all_is_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_check_prints_the_resolved_yaml_and_nothing_else(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_check_prints_the_resolved_yaml_and_nothing_else(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
     """From another folder, what it prints is a file that gives the same run again."""
     monkeypatch.chdir(tmp_path)
     assert cli.main(["check", CONFIG, "time.stop=2", "grid.shape=8,8,8"]) == 0
@@ -192,7 +223,10 @@ def test_check_refuses_with_code_2(capsys, tmp_path: Path, monkeypatch: pytest.M
     ("line", "message"),
     [
         ("check", "simulator check: name a file, e.g. simulator check configs/taylor_green.yaml"),
-        ("check x.yaml --schema", "simulator check: --schema describes every file; leave CONFIG out"),
+        (
+            "check x.yaml --schema",
+            "simulator check: --schema describes every file; leave CONFIG out",
+        ),
         ("check nowhere.yaml", "nowhere.yaml: no such file"),
     ],
 )

@@ -1,4 +1,5 @@
-"""Whatever is in a configuration, `check` prints it or refuses it in lines, and `run` agrees with `check`."""
+"""Whatever is in a configuration, `check` prints it or refuses it in lines, and `run` agrees with
+`check`."""
 
 import contextlib
 import io
@@ -23,20 +24,102 @@ QUICK = settings(suppress_health_check=list(HealthCheck))
 MANY = settings(QUICK, max_examples=5000, phases=[Phase.generate])
 
 
-CASES = [case for case in read_cases() if case.get("initial") != "snapshot"]  # which needs another run
+CASES = [
+    case for case in read_cases() if case.get("initial") != "snapshot"
+]  # which needs another run
 MOST_OUTPUTS = 2
 
 EXTREME = st.sampled_from(
-    [1e308, -1e308, 1e300, 1e-300, 5e-324, 1e100, 1e-100, 1e49, 1e-49, 1e31, 1e29, 1e-29, 1e15, 10**14, 10**20, 2**31,
-     2**63, 10**400, -1, 0, -0.0, 1, 2, 3, 5, 7, 0.5, 1.5, ".inf", float("inf"), float("nan"), 1e6, 65536, 65537]
-)  # fmt: skip
+    [
+        1e308,
+        -1e308,
+        1e300,
+        1e-300,
+        5e-324,
+        1e100,
+        1e-100,
+        1e49,
+        1e-49,
+        1e31,
+        1e29,
+        1e-29,
+        1e15,
+        10**14,
+        10**20,
+        2**31,
+        2**63,
+        10**400,
+        -1,
+        0,
+        -0.0,
+        1,
+        2,
+        3,
+        5,
+        7,
+        0.5,
+        1.5,
+        ".inf",
+        float("inf"),
+        float("nan"),
+        1e6,
+        65536,
+        65537,
+    ]
+)
 TEXTS = st.sampled_from(
-    ["", " ", "null", "~", "~nouser/x", "$HOME", "$NO_SUCH_VARIABLE", "${", "1/0", "9**9**9**9", "exp(1e9)", "2*pi",
-     "-", "x" * 300, "x" * 5000, "a/" * 3000, "(" * 400, "\x00", "\x07", "é", "\U0001f300", "../..", "/", ".",
-     "12:30", "1e400", "step", "time", "dt", "x", "k", "drag", "step_mean", "kinetic_energy", "density", "speed",
-     "velocity", "gas", "auto", "low", "single", "none", "spherical", "pencil", "jaxdecomp", "10 parsec", "10min",
-     "1e9h", "99999999999999d"]
-)  # fmt: skip
+    [
+        "",
+        " ",
+        "null",
+        "~",
+        "~nouser/x",
+        "$HOME",
+        "$NO_SUCH_VARIABLE",
+        "${",
+        "1/0",
+        "9**9**9**9",
+        "exp(1e9)",
+        "2*pi",
+        "-",
+        "x" * 300,
+        "x" * 5000,
+        "a/" * 3000,
+        "(" * 400,
+        "\x00",
+        "\x07",
+        "é",
+        "\U0001f300",
+        "../..",
+        "/",
+        ".",
+        "12:30",
+        "1e400",
+        "step",
+        "time",
+        "dt",
+        "x",
+        "k",
+        "drag",
+        "step_mean",
+        "kinetic_energy",
+        "density",
+        "speed",
+        "velocity",
+        "gas",
+        "auto",
+        "low",
+        "single",
+        "none",
+        "spherical",
+        "pencil",
+        "jaxdecomp",
+        "10 parsec",
+        "10min",
+        "1e9h",
+        "99999999999999d",
+    ]
+)
 VALUES = st.one_of(
     EXTREME,
     TEXTS,
@@ -46,7 +129,9 @@ VALUES = st.one_of(
     st.none(),
     st.booleans(),
     st.lists(st.one_of(EXTREME, TEXTS), max_size=4),
-    st.dictionaries(st.sampled_from(["kind", "every", "every_steps", "name", "x"]), EXTREME | TEXTS, max_size=2),
+    st.dictionaries(
+        st.sampled_from(["kind", "every", "every_steps", "name", "x"]), EXTREME | TEXTS, max_size=2
+    ),
 )
 _MISSING = object()
 
@@ -57,14 +142,17 @@ def right(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
     case = draw(st.sampled_from(CASES))
     outputs = [factor for factor in case if factor.startswith("output.")]
     kept = draw(st.lists(st.sampled_from(outputs), max_size=MOST_OUTPUTS)) if outputs else []
-    config = configuration({factor: case[factor] for factor in case if factor not in outputs or factor in kept})
+    config = configuration(
+        {factor: case[factor] for factor in case if factor not in outputs or factor in kept}
+    )
     config["devices"]["count"] = 1
     return config, user_file(config)
 
 
 @st.composite
 def mutated(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
-    """A right configuration in which up to four values were replaced, removed, or put where nobody expects them."""
+    """A right configuration in which up to four values were replaced, removed, or put where nobody
+    expects them."""
     data, file = draw(right())
     for _ in range(draw(st.integers(0, 4))):
         keys = all_keys(run_config_class(), data) + _own_keys(data)
@@ -76,7 +164,13 @@ def mutated(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
 
 def _own_keys(data: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
     """The places of all values in nested mappings and lists."""
-    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    items = (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else ()
+    )
     return [p for key, value in items for p in ((*path, key), *_own_keys(value, (*path, key)))]
 
 
@@ -96,7 +190,12 @@ def _put(data: Any, path: tuple[str | int, ...], value: Any) -> None:
         data.pop(last, None)
         if value is not _MISSING:
             data[last] = value
-    elif isinstance(data, list) and isinstance(last, int) and last < len(data) and value is not _MISSING:
+    elif (
+        isinstance(data, list)
+        and isinstance(last, int)
+        and last < len(data)
+        and value is not _MISSING
+    ):
         data[last] = value
 
 

@@ -46,8 +46,12 @@ def dry(capsys, *arguments: str) -> str:
 
 def test_a_dry_run_prints_the_script_and_writes_nothing(tmp_path, capsys):
     before = sorted(tmp_path.rglob("*"))
-    script = dry(capsys, "time.stop=2", "--nodes", "2", "--output", "out", "--sbatch=--mem=1G --exclusive")
-    assert script.startswith("#!/bin/bash\n# case: navier_stokes, 16 x 16 x 16, to t = 2, on 2 nodes.\n")
+    script = dry(
+        capsys, "time.stop=2", "--nodes", "2", "--output", "out", "--sbatch=--mem=1G --exclusive"
+    )
+    assert script.startswith(
+        "#!/bin/bash\n# case: navier_stokes, 16 x 16 x 16, to t = 2, on 2 nodes.\n"
+    )
     for line in ("--nodes=2", "--mem=1G --exclusive"):
         assert f"\n#SBATCH {line}\n" in script
     assert f"\nrun={tmp_path}/out\n" in script and sorted(tmp_path.rglob("*")) == before
@@ -55,7 +59,9 @@ def test_a_dry_run_prints_the_script_and_writes_nothing(tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["7", "1e3", "a,b", "x: #y"])
 def test_a_folders_name_is_no_yaml(tmp_path, capsys, name):
-    assert f"\nrun={shlex.quote(str(tmp_path / name))}\n" in dry(capsys, "--output", name, "--partition", "7")
+    assert f"\nrun={shlex.quote(str(tmp_path / name))}\n" in dry(
+        capsys, "--output", name, "--partition", "7"
+    )
     assert command("status", "--folder-of", "case.yaml", "--output", name) == 0
     assert capsys.readouterr().out == f"{tmp_path / name}\n"
 
@@ -74,7 +80,9 @@ def site(tmp_path):
 
 
 def test_command_line_over_file_over_site_lines_of_shell_included(tmp_path, site, capsys):
-    site("partition: site\naccount: site\nqos: site\nprologue: |\n  module load cuda\n  export A=1\n")
+    site(
+        "partition: site\naccount: site\nqos: site\nprologue: |\n  module load cuda\n  export A=1\n"
+    )
     (tmp_path / "case.yaml").write_text(CONFIG + "slurm: {partition: file, account: file}\n")
     script = dry(capsys, "--partition=line", "--gpus-per-node", "4")
     for line in ("--partition=line", "--account=file", "--qos=site", "--ntasks-per-node=4"):
@@ -85,7 +93,9 @@ def test_command_line_over_file_over_site_lines_of_shell_included(tmp_path, site
     assert "--partition" not in dry(capsys)
     site("prologue: module load site\n")
     assert "\nmodule load site\n# ---" in dry(capsys)
-    (tmp_path / "case.yaml").write_text(CONFIG + "slurm:\n  prologue: |\n    module load own\n    ulimit -n 9999\n")
+    (tmp_path / "case.yaml").write_text(
+        CONFIG + "slurm:\n  prologue: |\n    module load own\n    ulimit -n 9999\n"
+    )
     assert "---\nmodule load own\nulimit -n 9999\n# ---" in dry(capsys)
 
 
@@ -103,7 +113,9 @@ def test_command_line_over_file_over_site_lines_of_shell_included(tmp_path, site
 )
 def test_a_gpu_gets_four_cores_where_nobody_says_how_many(capsys, arguments, cores):
     script = dry(capsys, *arguments)
-    found = [line.partition("=")[2] for line in script.splitlines() if "SBATCH --cpus-per-task" in line]
+    found = [
+        line.partition("=")[2] for line in script.splitlines() if "SBATCH --cpus-per-task" in line
+    ]
     assert found == ([] if cores is None else [cores])
 
 
@@ -126,12 +138,16 @@ def test_mistakes_are_refused_before_anything_is_written(tmp_path, arguments, me
 
 def test_a_mistake_in_the_users_file_names_its_line(site):
     path = site("account: a\npartitoin: b\n")
-    with pytest.raises(UserError, match=rf"{path}:2: partitoin: unknown key, did you mean partition\?"):
+    with pytest.raises(
+        UserError, match=rf"{path}:2: partitoin: unknown key, did you mean partition\?"
+    ):
         command("submit", "case.yaml", "--dry-run")
 
 
 def state(**changes) -> RunState:
-    values = dict(state="running", step=50, time=0.5, stop=1.0, percent=50.0, steps_per_second=10.0, dt=0.01)
+    values = dict(
+        state="running", step=50, time=0.5, stop=1.0, percent=50.0, steps_per_second=10.0, dt=0.01
+    )
     return RunState(**(values | changes))
 
 
@@ -195,10 +211,22 @@ def test_the_state_in_words(found, job_state, writing, began, word):
 def test_a_job_that_was_cancelled_while_it_compiled_is_not_starting(run, tmp_path, monkeypatch):
     """Its processes were killed: the lock is there, and young."""
     remember_job(run, "17")
-    holder = {"host": "n", "pid": 1, "machine": "", "started": 1, "job_id": "17", "restart_count": 0, "token": "t"}
+    holder = {
+        "host": "n",
+        "pid": 1,
+        "machine": "",
+        "started": 1,
+        "job_id": "17",
+        "restart_count": 0,
+        "token": "t",
+    }
     (run / "lock").write_text(json.dumps(holder))
     assert look_at(run, NOW).word == "starting"  # without Slurm nobody knows
-    tool(tmp_path / "nothing", "squeue", 'case "$*" in *--job=17*--states=all*) echo CANCELLED;; esac')
+    tool(
+        tmp_path / "nothing",
+        "squeue",
+        'case "$*" in *--job=17*--states=all*) echo CANCELLED;; esac',
+    )
     found = look_at(run, NOW)
     assert found.cells(NOW)[1:3] == ("17", "cancelled before its first step")
     assert not found.job_lives and not found.writing
@@ -219,14 +247,22 @@ def test_a_row_of_the_table_and_the_end_expected_at_the_last_speed(run):
     assert look_at(run, NOW).word == "killed"
     updated = NOW.isoformat(timespec="seconds")
     running = RunStatus(Path("r"), state(updated=updated), None, None, True)
-    assert running.ends == datetime.fromisoformat(updated) + timedelta(seconds=5)  # 0.5 / (10 * 0.01)
+    assert running.ends == datetime.fromisoformat(updated) + timedelta(
+        seconds=5
+    )  # 0.5 / (10 * 0.01)
     assert RunStatus(Path("r"), state(updated=updated), None, None, False).ends is None
-    assert RunStatus(Path("r"), state(updated=updated, steps_per_second=0.0), None, None, True).ends is None
+    assert (
+        RunStatus(Path("r"), state(updated=updated, steps_per_second=0.0), None, None, True).ends
+        is None
+    )
 
 
 def test_the_command_lists_all_runs_or_those_named(run, tmp_path, capsys):
     assert command("status") == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["run", "outputs/case"]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        "run",
+        "outputs/case",
+    ]
     assert command("status", str(run)) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith(str(run))
     with pytest.raises(UserError, match="not a run folder"):

@@ -1,4 +1,5 @@
-"""Discovery, against environments recorded on a real Slurm (22.05.8, 2 nodes with 4 GPUs each); lists of hosts."""
+"""Discovery, against environments recorded on a real Slurm (22.05.8, 2 nodes with 4 GPUs each);
+lists of hosts."""
 
 import json
 from pathlib import Path
@@ -50,14 +51,21 @@ def test_each_task_takes_its_own_gpus(case):
     assert [(a.node, a.local_rank, a.local_processes, taken(a)) for a in found] == STEPS[case]
     assert [a.process_id for a in found] == list(range(len(found)))
     assert {a.num_processes for a in found} == {len(found)}
-    assert {(a.source, a.coordinator_host, a.gpus.problem) for a in found} == {("slurm", "node1", None)}
+    assert {(a.source, a.coordinator_host, a.gpus.problem) for a in found} == {
+        ("slurm", "node1", None)
+    }
     assert len({a.rendezvous for a in found}) == len({a.port for a in found}) == 1
 
 
 def test_tasks_that_would_meet_on_a_gpu_are_told_the_flag():
-    told = {"tasks share a gpu": "--ntasks-per-node=1 or --gpus-per-node=2", "single shared": "--gpus-per-task=1"}
+    told = {
+        "tasks share a gpu": "--ntasks-per-node=1 or --gpus-per-node=2",
+        "single shared": "--gpus-per-task=1",
+    }
     for case, tells in told.items():
-        problems = {discover(environment(case, i)).gpus.problem for i in range(len(RECORDED[case]["tasks"]))}
+        problems = {
+            discover(environment(case, i)).gpus.problem for i in range(len(RECORDED[case]["tasks"]))
+        }
         assert len(problems) == 1 and tells in (problems.pop() or "")
     # 4 GPUs at 2 sockets, 4 tasks: each sees the 2 of its socket; and the prefix of newer Slurms
     for overlapping in (
@@ -68,7 +76,9 @@ def test_tasks_that_would_meet_on_a_gpu_are_told_the_flag():
 
 
 def test_gpus_that_do_not_divide_are_named_idle_and_mig_devices_go_one_to_a_task():
-    allocation = discover(environment("gpus-per-node", CUDA_VISIBLE_DEVICES="0,1,2", SLURM_GPUS_ON_NODE="3"))
+    allocation = discover(
+        environment("gpus-per-node", CUDA_VISIBLE_DEVICES="0,1,2", SLURM_GPUS_ON_NODE="3")
+    )
     assert taken(allocation) == "0" and "1 of them idle" in allocation.warnings[0]
     names = ["MIG-61c3a5b0-4a53-5a4a-8a1b-000000000001", "MIG-GPU-61c3a5b0-4a53/7/0"]
     changes = {"CUDA_VISIBLE_DEVICES": ",".join(names), "SLURM_GPUS_ON_NODE": "2"}
@@ -80,11 +90,20 @@ def test_gpus_that_do_not_divide_are_named_idle_and_mig_devices_go_one_to_a_task
 
 def test_cpu_tasks_have_no_gpus_and_know_their_cores_and_slurms_numbers():
     found = [discover(environment("cpu", i)) for i in range(3)]
-    assert [(a.node, a.local_rank, a.local_processes) for a in found] == [(0, 0, 2), (0, 1, 2), (1, 0, 1)]
+    assert [(a.node, a.local_rank, a.local_processes) for a in found] == [
+        (0, 0, 2),
+        (0, 1, 2),
+        (1, 0, 1),
+    ]
     assert all(a.gpus.visible is None and a.cores == 1 for a in found)
     assert [discover(environment("cpus-per-task", i)).cores for i in range(2)] == [2, 2]
     found = [discover(environment("cyclic", i)) for i in range(4)]
-    assert [(a.process_id, a.node, a.local_rank) for a in found] == [(0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 0, 2)]
+    assert [(a.process_id, a.node, a.local_rank) for a in found] == [
+        (0, 0, 0),
+        (1, 1, 0),
+        (2, 0, 1),
+        (3, 0, 2),
+    ]
 
 
 def test_steps_at_once_array_tasks_and_requeued_jobs_never_meet():
@@ -93,7 +112,9 @@ def test_steps_at_once_array_tasks_and_requeued_jobs_never_meet():
         assert (first.source, first.num_processes) == ("slurm", 1)
         assert first.rendezvous != second.rendezvous
         assert first.port != second.port
-    before, after = (discover(environment("cpu", **changes)) for changes in ({}, {"SLURM_RESTART_COUNT": "1"}))
+    before, after = (
+        discover(environment("cpu", **changes)) for changes in ({}, {"SLURM_RESTART_COUNT": "1"})
+    )
     assert before.rendezvous != after.rendezvous and after.job.restarts == 1
 
 
@@ -101,11 +122,17 @@ def test_steps_at_once_array_tasks_and_requeued_jobs_never_meet():
 INTERACTIVE = {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "4"}
 
 
-@pytest.mark.parametrize("case, changes", [("batch script", {}), ("salloc", {}), ("pty", {}), ("cpu", INTERACTIVE)])
+@pytest.mark.parametrize(
+    "case, changes", [("batch script", {}), ("salloc", {}), ("pty", {}), ("cpu", INTERACTIVE)]
+)
 def test_a_jobs_shell_is_one_process_with_a_warning(case, changes):
     assert discover(environment("batch script", SLURM_NTASKS="1")).warnings == ()
     allocation = discover(environment(case, **changes))
-    assert (allocation.source, allocation.num_processes, allocation.coordinator) == ("local", 1, None)
+    assert (allocation.source, allocation.num_processes, allocation.coordinator) == (
+        "local",
+        1,
+        None,
+    )
     assert "not started by srun" in allocation.warnings[0]
     assert allocation.job is not None
 
@@ -113,11 +140,17 @@ def test_a_jobs_shell_is_one_process_with_a_warning(case, changes):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *((f"SLURM_{name}", "unset") for name in ("PROCID", "LOCALID", "NODEID", "STEP_NUM_TASKS", "STEP_NODELIST")),
-        ("SLURM_STEP_NODELIST", "node[1-"), ("SLURM_STEP_TASKS_PER_NODE", "7"), ("SLURM_PROCID", "3"),
-        ("SLURM_NODEID", "2"), ("SLURM_LOCALID", "2"),
+        *(
+            (f"SLURM_{name}", "unset")
+            for name in ("PROCID", "LOCALID", "NODEID", "STEP_NUM_TASKS", "STEP_NODELIST")
+        ),
+        ("SLURM_STEP_NODELIST", "node[1-"),
+        ("SLURM_STEP_TASKS_PER_NODE", "7"),
+        ("SLURM_PROCID", "3"),
+        ("SLURM_NODEID", "2"),
+        ("SLURM_LOCALID", "2"),
     ],
-)  # fmt: skip
+)
 def test_a_half_set_or_contradictory_step_is_one_process_with_a_warning(name, value):
     allocation = discover(environment("cpu", **{name: value}))
     assert (allocation.source, allocation.num_processes) == ("local", 1)
@@ -128,14 +161,23 @@ def test_nothing_set_is_one_local_process_and_heterogeneous_jobs_are_refused():
     allocation = discover({})
     assert (allocation.source, allocation.process_id, allocation.num_processes) == ("local", 0, 1)
     assert allocation.warnings == () and allocation.rendezvous is None and allocation.cores is None
-    allocation = discover({"SLURM_PROCID": "1", "SLURM_NTASKS": "4"})  # without a job they are not believed
-    assert (allocation.num_processes, allocation.job) == (1, None) and "SLURM_PROCID" in allocation.warnings[0]
+    allocation = discover(
+        {"SLURM_PROCID": "1", "SLURM_NTASKS": "4"}
+    )  # without a job they are not believed
+    assert (allocation.num_processes, allocation.job) == (
+        1,
+        None,
+    ) and "SLURM_PROCID" in allocation.warnings[0]
     for task in range(2):
         with pytest.raises(UserError, match="heterogeneous"):
             discover(environment("heterogeneous", task))
 
 
-BY_HAND = {"SIMULATOR_COORDINATOR": "head:4000", "SIMULATOR_NUM_PROCESSES": "4", "SIMULATOR_PROCESS_ID": "3"}
+BY_HAND = {
+    "SIMULATOR_COORDINATOR": "head:4000",
+    "SIMULATOR_NUM_PROCESSES": "4",
+    "SIMULATOR_PROCESS_ID": "3",
+}
 
 
 def test_by_hand_wins_over_slurm_but_for_the_steps_binding_and_flags_over_both():
@@ -144,11 +186,21 @@ def test_by_hand_wins_over_slurm_but_for_the_steps_binding_and_flags_over_both()
     assert (allocation.source, allocation.coordinator) == ("explicit", "head:4000")
     assert (allocation.process_id, allocation.num_processes) == (3, 4)
     allocation = discover(environ, coordinator="[fe80::1]:5000", num_processes=2, process_id=1)
-    assert (allocation.coordinator, allocation.process_id, allocation.num_processes) == ("[fe80::1]:5000", 1, 2)
+    assert (allocation.coordinator, allocation.process_id, allocation.num_processes) == (
+        "[fe80::1]:5000",
+        1,
+        2,
+    )
     assert discover(environ, process_id=2).process_id == 2
     assert discover({}, num_processes=1, process_id=0).num_processes == 1  # needs no coordinator
-    allocation = discover(environment("cpu", 2), coordinator="node1:7000")  # alone, it joins the step
-    assert (allocation.source, allocation.coordinator, allocation.process_id) == ("slurm", "node1:7000", 2)
+    allocation = discover(
+        environment("cpu", 2), coordinator="node1:7000"
+    )  # alone, it joins the step
+    assert (allocation.source, allocation.coordinator, allocation.process_id) == (
+        "slurm",
+        "node1:7000",
+        2,
+    )
     allocation = discover(BY_HAND | {"SIMULATOR_SECRET": "known to few people"})
     assert allocation.secret == "known to few people" and "few" not in repr(allocation)
     environ = environment("gpus-per-node", 1) | BY_HAND
@@ -165,14 +217,27 @@ def test_by_hand_wins_over_slurm_but_for_the_steps_binding_and_flags_over_both()
         (BY_HAND, {"process_id": 4}, "from 0 to 3"),
         (BY_HAND, {"num_processes": 0}, "at least 1"),
         (BY_HAND, {"coordinator": "head"}, "--coordinator: 'head' is not an address"),
-        *((BY_HAND | {"SIMULATOR_COORDINATOR": text}, {}, "SIMULATOR_COORDINATOR: ")
-          for text in ("http://head:1", "x", "²", "9" * 30, "h:99999", "h:0")),
-        *((BY_HAND | {name: text}, {}, name) for text in ("x", "²", "9" * 30, "h:0")
-          for name in ("SIMULATOR_NUM_PROCESSES", "SIMULATOR_PROCESS_ID")),
-        (BY_HAND | {"SIMULATOR_SECRET": "short"}, {}, "SIMULATOR_SECRET: must have 16 to 256 characters"),
-        (environment("cpu", 2) | {"SIMULATOR_SECRET": 257 * "x"}, {}, "SIMULATOR_SECRET: must have 16 to 256"),
+        *(
+            (BY_HAND | {"SIMULATOR_COORDINATOR": text}, {}, "SIMULATOR_COORDINATOR: ")
+            for text in ("http://head:1", "x", "²", "9" * 30, "h:99999", "h:0")
+        ),
+        *(
+            (BY_HAND | {name: text}, {}, name)
+            for text in ("x", "²", "9" * 30, "h:0")
+            for name in ("SIMULATOR_NUM_PROCESSES", "SIMULATOR_PROCESS_ID")
+        ),
+        (
+            BY_HAND | {"SIMULATOR_SECRET": "short"},
+            {},
+            "SIMULATOR_SECRET: must have 16 to 256 characters",
+        ),
+        (
+            environment("cpu", 2) | {"SIMULATOR_SECRET": 257 * "x"},
+            {},
+            "SIMULATOR_SECRET: must have 16 to 256",
+        ),
     ],
-)  # fmt: skip
+)
 def test_half_or_wrong_descriptions_by_hand_are_refused(environ, flags, message):
     with pytest.raises(UserError) as refusal:
         discover(environ, **flags)
@@ -182,9 +247,13 @@ def test_half_or_wrong_descriptions_by_hand_are_refused(environ, flags, message)
 
 def test_local_processes_of_the_launcher_divide_gpus_and_cores():
     environ = BY_HAND | {
-        "SIMULATOR_NUM_PROCESSES": "2", "SIMULATOR_PROCESS_ID": "1", "SIMULATOR_LOCAL_RANK": "1",
-        "SIMULATOR_LOCAL_PROCESSES": "2", "SLURM_CPUS_ON_NODE": "8", "CUDA_VISIBLE_DEVICES": "0,1,5,7",
-    }  # fmt: skip
+        "SIMULATOR_NUM_PROCESSES": "2",
+        "SIMULATOR_PROCESS_ID": "1",
+        "SIMULATOR_LOCAL_RANK": "1",
+        "SIMULATOR_LOCAL_PROCESSES": "2",
+        "SLURM_CPUS_ON_NODE": "8",
+        "CUDA_VISIBLE_DEVICES": "0,1,5,7",
+    }
     allocation = discover(environ)
     assert (taken(allocation), allocation.cores) == ("5,7", 4)
     assert "start fewer" in (discover(environ | {"CUDA_VISIBLE_DEVICES": "3"}).gpus.problem or "")
@@ -193,23 +262,50 @@ def test_local_processes_of_the_launcher_divide_gpus_and_cores():
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("0,1", ("0", "1")), (" 2 , 0", ("2", "0")), ("", ()), ("NoDevFiles", ()), ("-1", ()), ("0,-1,1", ("0",)),
+        ("0,1", ("0", "1")),
+        (" 2 , 0", ("2", "0")),
+        ("", ()),
+        ("NoDevFiles", ()),
+        ("-1", ()),
+        ("0,-1,1", ("0",)),
         ("GPU-8932f937-d72c,MIG-1b", ("GPU-8932f937-d72c", "MIG-1b")),
     ],
-)  # fmt: skip
+)
 def test_visible_devices_are_read_as_cuda_does(text, names):
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": text}) == names
     assert visible_gpus({"ROCR_VISIBLE_DEVICES": text}) == names  # AMD's driver does likewise
 
 
 STEP = {
-    "SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0",
-    "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_STEP_NODELIST": "n1", "SLURM_STEP_TASKS_PER_NODE": "2",
-    "SLURM_GPUS_ON_NODE": "2", "SLURMD_TRES_BIND": "gpu:map_gpu:0,1", "SLURM_CPUS_PER_TASK": "2",
-    "SLURM_CPUS_ON_NODE": "4", "SLURM_RESTART_COUNT": "0", "SLURM_HET_SIZE": "1",
-    "SIMULATOR_LOCAL_RANK": "0", "SIMULATOR_LOCAL_PROCESSES": "1",
-}  # fmt: skip
-GARBAGE = ("x", "²", "-1", "1e3", "9" * 30, "\udcff", "n[1-1000000000]", "gpu:mask_gpu:zz", "gpu:map_gpu:1*x", "1,,2")
+    "SLURM_JOB_ID": "1",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "0",
+    "SLURM_STEP_NODELIST": "n1",
+    "SLURM_STEP_TASKS_PER_NODE": "2",
+    "SLURM_GPUS_ON_NODE": "2",
+    "SLURMD_TRES_BIND": "gpu:map_gpu:0,1",
+    "SLURM_CPUS_PER_TASK": "2",
+    "SLURM_CPUS_ON_NODE": "4",
+    "SLURM_RESTART_COUNT": "0",
+    "SLURM_HET_SIZE": "1",
+    "SIMULATOR_LOCAL_RANK": "0",
+    "SIMULATOR_LOCAL_PROCESSES": "1",
+}
+GARBAGE = (
+    "x",
+    "²",
+    "-1",
+    "1e3",
+    "9" * 30,
+    "\udcff",
+    "n[1-1000000000]",
+    "gpu:mask_gpu:zz",
+    "gpu:map_gpu:1*x",
+    "1,,2",
+)
 
 
 @pytest.mark.parametrize("name", STEP)
@@ -226,18 +322,37 @@ def test_garbage_in_a_variable_is_refused_or_not_believed(name: str) -> None:
 @pytest.mark.parametrize(
     ("hostlist", "names"),
     [
-        ("node1", "node1"), ("node[1-3]", "node1 node2 node3"), ("gpu-[1-2]-ib", "gpu-1-ib gpu-2-ib"),
-        ("a[1-2]b[3-4]", "a1b3 a1b4 a2b3 a2b4"), ("tux[01-02].cluster.org", "tux01.cluster.org tux02.cluster.org"),
-        ("n[098-101]", "n098 n099 n100 n101"), ("n[8-11]", "n8 n9 n10 n11"), ("n[1,3-4,07]", "n1 n3 n4 n07"),
-        ("a1,b[2-3],c", "a1 b2 b3 c"), ("a[1,2],a[5-6]x,login", "a1 a2 a5x a6x login"), ("[1-2]", "1 2"), ("", ""),
+        ("node1", "node1"),
+        ("node[1-3]", "node1 node2 node3"),
+        ("gpu-[1-2]-ib", "gpu-1-ib gpu-2-ib"),
+        ("a[1-2]b[3-4]", "a1b3 a1b4 a2b3 a2b4"),
+        ("tux[01-02].cluster.org", "tux01.cluster.org tux02.cluster.org"),
+        ("n[098-101]", "n098 n099 n100 n101"),
+        ("n[8-11]", "n8 n9 n10 n11"),
+        ("n[1,3-4,07]", "n1 n3 n4 n07"),
+        ("a1,b[2-3],c", "a1 b2 b3 c"),
+        ("a[1,2],a[5-6]x,login", "a1 a2 a5x a6x login"),
+        ("[1-2]", "1 2"),
+        ("", ""),
     ],
-)  # fmt: skip
+)
 def test_every_bracket_form(hostlist, names):
     assert expand(hostlist) == names.split()
 
 
 @pytest.mark.parametrize(
-    "hostlist", ["a[1-2", "a1]", "a[2-1]", "a[]", "a[x-y]", "a[[1]]", "n[²]", "n[1-1000000000]", "n[0-9999][0-9999]"]
+    "hostlist",
+    [
+        "a[1-2",
+        "a1]",
+        "a[2-1]",
+        "a[]",
+        "a[x-y]",
+        "a[[1]]",
+        "n[²]",
+        "n[1-1000000000]",
+        "n[0-9999][0-9999]",
+    ],
 )
 def test_what_is_no_host_list_or_too_long_to_write_out_is_refused(hostlist):
     with pytest.raises(ValueError, match=r"host list|names more than 1048576 nodes"):
@@ -247,10 +362,17 @@ def test_what_is_no_host_list_or_too_long_to_write_out_is_refused(hostlist):
 prefix = st.text("abc-.", min_size=1, max_size=4)
 
 
-@given(st.lists(st.tuples(prefix, st.integers(0, 999), st.integers(0, 5), st.integers(1, 4), prefix), min_size=1))
+@given(
+    st.lists(
+        st.tuples(prefix, st.integers(0, 999), st.integers(0, 5), st.integers(1, 4), prefix),
+        min_size=1,
+    )
+)
 def test_ranges_expand_to_what_they_were_made_of(parts):
     text = ",".join(f"{a}[{lo:0{w}d}-{lo + n:0{w}d}]{b}" for a, lo, n, w, b in parts)
-    assert expand(text) == [f"{a}{lo + i:0{w}d}{b}" for a, lo, n, w, b in parts for i in range(n + 1)]
+    assert expand(text) == [
+        f"{a}{lo + i:0{w}d}{b}" for a, lo, n, w, b in parts for i in range(n + 1)
+    ]
 
 
 def test_tasks_per_node():

@@ -1,4 +1,5 @@
-"""The compile cache: a second process hits, a changed partitioning rule misses, and it never fails a run."""
+"""The compile cache: a second process hits, a changed partitioning rule misses, and it never fails
+a run."""
 
 import os
 import re
@@ -52,7 +53,8 @@ PROGRAM = """
 
 
 def answer(cache_folder: Path, *arguments: str) -> list[str]:
-    """The first entry that a fresh process computes, whether this cache had its program, and what it said of that."""
+    """The first entry that a fresh process computes, whether this cache had its program, and what
+    it said of that."""
     done = fresh(PROGRAM, *arguments, SIMULATOR_CACHE=str(cache_folder))
     assert done.returncode == 0, done.stderr
     return [*done.stdout.split(), done.stderr]
@@ -77,7 +79,9 @@ def test_a_second_process_hits_a_changed_rule_misses_and_damage_is_no_failure(tm
 def test_the_sources_of_rules_are_rooms_of_the_package():
     """Rooms move; a name that no longer exists would let old programs run with new rules."""
     texts = {path: path.read_text() for path in (ROOT / "simulator").rglob("*.py")}
-    users = [path for path, text in texts.items() if re.search(r"\bProgram\(|@custom_partitioning", text)]
+    users = [
+        path for path, text in texts.items() if re.search(r"\bProgram\(|@custom_partitioning", text)
+    ]
     assert users
     folders = [ROOT / "simulator" / name for name in compile_cache.SOURCES]
     assert all(any(folder.glob("**/*.py")) for folder in folders)
@@ -99,14 +103,18 @@ def test_the_folders_name_knows_sources_processor_and_platform(tmp_path, monkeyp
     second = compile_cache.folder_name("cpu", tmp_path)
     monkeypatch.setattr(compile_cache, "cpu_model", lambda: "another processor")
     assert compile_cache.folder_name("cpu", tmp_path) != second
-    assert compile_cache.folder_name("cpu", tmp_path).rpartition("-")[2] == second.rpartition("-")[2]
+    assert (
+        compile_cache.folder_name("cpu", tmp_path).rpartition("-")[2] == second.rpartition("-")[2]
+    )
 
 
 @pytest.mark.smoke
 def test_the_base_folder():
     home = {"HOME": "/home/x"}
     assert compile_cache.base_folder(home | {"XDG_CACHE_HOME": "/c"}) == Path("/c/simulator")
-    assert compile_cache.base_folder(home | {"SIMULATOR_CACHE": "/s", "XDG_CACHE_HOME": "/c"}) == Path("/s")
+    assert compile_cache.base_folder(
+        home | {"SIMULATOR_CACHE": "/s", "XDG_CACHE_HOME": "/c"}
+    ) == Path("/s")
     both = {"SIMULATOR_CACHE": "/s", "JAX_COMPILATION_CACHE_DIR": "/j"}
     assert compile_cache.base_folder(both) == Path("/j")
     assert compile_cache.own_folder(both) == Path("/s")
@@ -131,11 +139,14 @@ def test_an_unusable_cache_is_one_warning(tmp_path):
     (tmp_path / "file").write_text("")
     *found, said = answer(tmp_path / "file", "2")
     assert found == ["2.0", "miss"]
-    assert said.count("\n") == 1 and said.startswith("simulator: warning: compiled programs are not kept")
+    assert said.count("\n") == 1 and said.startswith(
+        "simulator: warning: compiled programs are not kept"
+    )
 
 
 def test_programs_that_others_could_have_written_are_not_executed(tmp_path):
-    """A cache that others may write to is refused in `private_folder`, whichever of its parts they may write to."""
+    """A cache that others may write to is refused in `private_folder`, whichever of its parts they
+    may write to."""
     folder = compile_cache.private_folder(tmp_path / "cache" / "cpu-x")
     (file := folder / "program-cache").write_bytes(b"")
     folder.chmod(0o755)

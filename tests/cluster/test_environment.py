@@ -1,4 +1,5 @@
-"""What is set for speed, that the user's settings are left alone; and the doctor's findings of set-ups."""
+"""What is set for speed, that the user's settings are left alone; and the doctor's findings of
+set-ups."""
 
 import os
 import sys
@@ -52,8 +53,11 @@ def test_freed_memory_is_used_again_without_page_faults_in_threads_too(tmp_path)
 def test_the_users_allocator_settings_are_left_alone(tmp_path):
     main, _, made = python(FAULTS, SIMULATOR_CACHE=str(tmp_path), MALLOC_ARENA_MAX="4").splitlines()
     assert "mallopt" not in made and int(main) > 10
-    for user in ({"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"}, {"MALLOC_TRIM_THRESHOLD_": "1"},
-                 {"LD_PRELOAD": "/usr/lib/libjemalloc.so"}):  # fmt: skip
+    for user in (
+        {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"},
+        {"MALLOC_TRIM_THRESHOLD_": "1"},
+        {"LD_PRELOAD": "/usr/lib/libjemalloc.so"},
+    ):
         assert environment.keep_freed_memory(user) == {}
 
 
@@ -74,17 +78,24 @@ GPU = """
 def test_hundreds_of_gpus_have_several_nccl_roots(devices, roots):
     environ: dict[str, str] = {}
     environment.with_xla_flags("gpu", environ, devices)
-    assert environ["XLA_FLAGS"].partition("--xla_gpu_nccl_init_max_rank_per_root_ratio=")[2] == roots
+    assert (
+        environ["XLA_FLAGS"].partition("--xla_gpu_nccl_init_max_rank_per_root_ratio=")[2] == roots
+    )
 
 
 def test_settings_are_made_and_recorded_and_the_users_are_left_alone(tmp_path):
     assert python(GPU, SIMULATOR_CACHE=str(tmp_path)).splitlines() == [
-        "['XLA_CLIENT_MEM_FRACTION', 'XLA_FLAGS']", "--xla_gpu_enable_latency_hiding_scheduler=true 0.9",
-        "[]", "--xla_gpu_enable_latency_hiding_scheduler=false None",
-    ]  # fmt: skip
+        "['XLA_CLIENT_MEM_FRACTION', 'XLA_FLAGS']",
+        "--xla_gpu_enable_latency_hiding_scheduler=true 0.9",
+        "[]",
+        "--xla_gpu_enable_latency_hiding_scheduler=false None",
+    ]
     mine = "--xla_cpu_enable_concurrency_optimized_scheduler=true --xla_disable_hlo_passes=dce"
     mine += " --xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_REDUCE"
-    assert environment.with_xla_flags("cpu", environ := {"XLA_FLAGS": mine}) == {} and environ["XLA_FLAGS"] == mine
+    assert (
+        environment.with_xla_flags("cpu", environ := {"XLA_FLAGS": mine}) == {}
+        and environ["XLA_FLAGS"] == mine
+    )
     made = environment.with_xla_flags("cpu", {})
     assert "--xla_cpu_enable_concurrency_optimized_scheduler=false" in made["XLA_FLAGS"]
 
@@ -104,9 +115,11 @@ def test_this_jax_knows_the_flags_and_every_option_that_is_set(tmp_path):
     with pytest.raises(AssertionError, match="Unknown flag"):
         python(body, SIMULATOR_CACHE=str(tmp_path), XLA_FLAGS="--xla_no_such_flag=1")
     for name in (
-        "threefry_partitionable", "cpu_collectives_implementation", "remove_custom_partitioning_ptr_from_cache_key",
+        "threefry_partitionable",
+        "cpu_collectives_implementation",
+        "remove_custom_partitioning_ptr_from_cache_key",
         "persistent_cache_min_compile_time_secs",
-    ):  # fmt: skip
+    ):
         assert hasattr(jax.config, f"jax_{name}")
 
 
@@ -136,7 +149,11 @@ def test_gpus_are_counted_without_cuda(tmp_path, monkeypatch):
         (tmp_path / "dev").mkdir(exist_ok=True)
         (tmp_path / "dev" / name).write_text("")
     assert hardware.present_gpus(tmp_path) == 2
-    tool(tmp_path, "nvidia-smi", "echo 'GPU 0: NVIDIA H100 (UUID: GPU-1)'\necho '  MIG 1g.10gb Device 0: x'")
+    tool(
+        tmp_path,
+        "nvidia-smi",
+        "echo 'GPU 0: NVIDIA H100 (UUID: GPU-1)'\necho '  MIG 1g.10gb Device 0: x'",
+    )
     assert hardware.present_gpus(tmp_path) == 1
 
 
@@ -162,7 +179,10 @@ def test_a_plugin_of_another_version_is_named_with_the_cure(monkeypatch):
     monkeypatch.setattr(hardware.importlib.metadata, "version", version)
     assert hardware.plugin_problem("cuda") is None
     problem = hardware.plugin_problem("rocm") or ""
-    assert "jax-rocm7-plugin 0.12.0" in problem and "pip install 'jax-rocm7-plugin==0.10.2.*'" in problem
+    assert (
+        "jax-rocm7-plugin 0.12.0" in problem
+        and "pip install 'jax-rocm7-plugin==0.10.2.*'" in problem
+    )
     versions["jax-rocm7-plugin"] = "0.10.2.post1"
     assert hardware.plugin_problem("rocm") is None
     versions["jax-rocm7-plugin"] = "0.10.2.1"
@@ -172,11 +192,20 @@ def test_a_plugin_of_another_version_is_named_with_the_cure(monkeypatch):
 def facts(process: int = 0, **changes) -> Facts:
     """One of four tasks on two nodes with two GPUs each, all as it should be."""
     right = Facts(
-        process_id=process, num_processes=4, host=f"node{1 + process // 2}", node=f"node{1 + process // 2}",
-        local_rank=process % 2, local_processes=2, cpus=(4 * (process % 2), 4 * (process % 2) + 1), cores=2,
-        gpus_seen=("GPU-a", "GPU-b"), gpus_taken=(("GPU-a", "GPU-b")[process % 2],), gpus_on_node=2,
-        coordinator="node1:20000", versions=("jax 0.10.2",),
-    )  # fmt: skip
+        process_id=process,
+        num_processes=4,
+        host=f"node{1 + process // 2}",
+        node=f"node{1 + process // 2}",
+        local_rank=process % 2,
+        local_processes=2,
+        cpus=(4 * (process % 2), 4 * (process % 2) + 1),
+        cores=2,
+        gpus_seen=("GPU-a", "GPU-b"),
+        gpus_taken=(("GPU-a", "GPU-b")[process % 2],),
+        gpus_on_node=2,
+        coordinator="node1:20000",
+        versions=("jax 0.10.2",),
+    )
     return replace(right, **changes)
 
 
@@ -194,10 +223,18 @@ OTHER_JAX = {"gpus_on_node": None, "versions": ("jax 0.11.2",)}
 @pytest.mark.parametrize(
     ("processes", "problem", "cure"),
     [
-        ([facts(2), facts(3, gpus_taken=("GPU-a",))], "2 and 3 use the same GPU GPU-a of node2", "--gpus-per-task=1"),
+        (
+            [facts(2), facts(3, gpus_taken=("GPU-a",))],
+            "2 and 3 use the same GPU GPU-a of node2",
+            "--gpus-per-task=1",
+        ),
         ([facts(0), facts(3, **OTHER_JAX)], "node2 has jax 0.11.2", "one environment"),
         ([facts(0), facts(2, gpus_taken=("GPU-a", "GPU-b"))], "take 1 to 2 GPUs", ""),
-        ([facts(0, cpus=(0,)), facts(1, cpus=(0,))], "2 processes of node1 share 1 CPUs", "--cpus-per-task"),
+        (
+            [facts(0, cpus=(0,)), facts(1, cpus=(0,))],
+            "2 processes of node1 share 1 CPUs",
+            "--cpus-per-task",
+        ),
     ],
 )
 def test_what_is_wrong_between_processes_is_named_with_its_cure(processes, problem, cure):
@@ -208,7 +245,9 @@ def test_what_is_wrong_between_processes_is_named_with_its_cure(processes, probl
 def test_idle_gpus_are_named_and_numbers_of_control_groups_are_not_one_gpu():
     four = [replace(facts(i), gpus_on_node=4) for i in range(4)]
     found = list(shared_findings(four))
-    assert [finding.problem for finding in found] == [f"2 of 4 GPUs of node{i} are idle" for i in (1, 2)]
+    assert [finding.problem for finding in found] == [
+        f"2 of 4 GPUs of node{i} are idle" for i in (1, 2)
+    ]
     assert found[0].cure == "ask for --gpus-per-node=2, or start --ntasks-per-node=4"
     bound = [replace(facts(i), gpus_seen=("0",), gpus_taken=("0",)) for i in range(4)]
     assert not list(shared_findings(bound))
@@ -221,13 +260,25 @@ def test_idle_gpus_are_named_and_numbers_of_control_groups_are_not_one_gpu():
     [
         ({}, {}, False, "this JAX runs on the CPU only", "./scripts/run --setup"),
         ({"JAX_PLATFORMS": "cpu"}, {}, True, "hides the GPUs", "unset"),
-        ({}, {"gpus_seen": ("0", "1", "2", "3")}, True, "4 GPUs are visible, but Slurm gave 2", "--gpus-per-task"),
+        (
+            {},
+            {"gpus_seen": ("0", "1", "2", "3")},
+            True,
+            "4 GPUs are visible, but Slurm gave 2",
+            "--gpus-per-task",
+        ),
         ({"SLURM_CPUS_PER_TASK": "8"}, {}, True, "may use 2 cores", "srun its own --cpus-per-task"),
-        ({"XLA_CLIENT_MEM_FRACTION": ".5", "XLA_PYTHON_CLIENT_MEM_FRACTION": ".5"}, {}, True, "both set", "unset"),
+        (
+            {"XLA_CLIENT_MEM_FRACTION": ".5", "XLA_PYTHON_CLIENT_MEM_FRACTION": ".5"},
+            {},
+            True,
+            "both set",
+            "unset",
+        ),
         ({}, {"cores": 1}, True, "one core for a process with GPUs", "--cpus-per-task"),
         ({}, {"host": "no-such-host.invalid"}, True, "has no address", "/etc/hosts"),
     ],
-)  # fmt: skip
+)
 def test_what_a_process_sees_itself(environ, changes, plugin, problem, cure):
     own = replace(facts(), **({"host": "localhost"} | changes))
     found = list(own_findings(Allocation(source="slurm"), own, environ, gpu_plugin=plugin))
@@ -240,7 +291,11 @@ def test_facts_of_this_process_and_gpus_by_their_uuid(tmp_path, monkeypatch):
     assert found.cores >= 1
     assert found.line.startswith(f"process 0 of 1: host {found.host}, local rank 0 of 1, ")
     assert any(version.startswith("jaxlib ") for version in found.versions)
-    tool(tmp_path, "nvidia-smi", "printf 'GPU 0: H100 (UUID: GPU-111)\\nGPU 1: H100 (UUID: GPU-222)\\n'")
+    tool(
+        tmp_path,
+        "nvidia-smi",
+        "printf 'GPU 0: H100 (UUID: GPU-111)\\nGPU 1: H100 (UUID: GPU-222)\\n'",
+    )
     monkeypatch.setenv("PATH", str(tmp_path))
     environ = {"CUDA_VISIBLE_DEVICES": "1"}
     assert collect(discover(environ), environ).gpus_taken == ("GPU-222",)

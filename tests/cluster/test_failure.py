@@ -1,4 +1,5 @@
-"""Ways to end: an exception, a stuck process, a process whose output went to a file; and `--processes N`."""
+"""Ways to end: an exception, a stuck process, a process whose output went to a file; and
+`--processes N`."""
 
 import contextlib
 import os
@@ -44,7 +45,9 @@ def test_a_script_of_the_users_gets_the_same_by_the_interpreters_hook():
         raise UserError("no such file")
     """)
     assert done.returncode == 2
-    assert done.stderr.startswith("simulator: process 1 of 2 (") and done.stderr.endswith(": no such file\n")
+    assert done.stderr.startswith("simulator: process 1 of 2 (") and done.stderr.endswith(
+        ": no such file\n"
+    )
 
 
 MISTAKE = """
@@ -68,7 +71,9 @@ def test_a_mistake_that_one_process_finds_is_said_with_its_name(tmp_path):
     for step in ((), (f"step of {tmp_path}",)):  # by hand, and where the first one has not met it
         done = fresh(MISTAKE, "1", *step)
         assert done.returncode == 2
-        assert re.fullmatch(r"simulator: process 1 of 3 \(.*\): c.yaml:3: no such key\n", done.stderr)
+        assert re.fullmatch(
+            r"simulator: process 1 of 3 \(.*\): c.yaml:3: no such key\n", done.stderr
+        )
 
 
 @pytest.mark.parametrize(("code", "expected"), [("", 0), ("3", 3), ("'why'", 1)])
@@ -144,11 +149,17 @@ def test_a_stuck_process_shows_its_stacks_and_ends(stuck):
     assert "in spin_in_here" in done.stderr
     last = done.stderr.splitlines()[-1]
     if "ctypes" not in stuck:
-        assert last.startswith("simulator: process 3 of 4 is stuck in spin_in_here (") and "since step 4" in last
+        assert (
+            last.startswith("simulator: process 3 of 4 is stuck in spin_in_here (")
+            and "since step 4" in last
+        )
 
 
 def test_a_fed_watchdog_lets_go():
-    done = fresh(STUCK.format(stuck="watchdog.feed('end')") + "\n    time.sleep(0.8)\n    print('still here')")
+    done = fresh(
+        STUCK.format(stuck="watchdog.feed('end')")
+        + "\n    time.sleep(0.8)\n    print('still here')"
+    )
     assert (done.returncode, done.stdout) == (0, "left\nstill here\n")
 
 
@@ -206,7 +217,14 @@ def test_each_process_is_told_its_place_and_a_secret_of_this_launch(script, tmp_
 
 
 def test_only_the_first_ones_output_is_shown_and_its_failure_once(script, tmp_path, capfd):
-    assert run(script('print(f"output of {me}"); print(f"error of {me}", file=sys.stderr)'), 2, tmp_path) == 0
+    assert (
+        run(
+            script('print(f"output of {me}"); print(f"error of {me}", file=sys.stderr)'),
+            2,
+            tmp_path,
+        )
+        == 0
+    )
     shown = capfd.readouterr()
     assert (shown.out, shown.err) == ("output of 0\n", "error of 0\n")
     assert run(script('if me == 0: sys.exit("no such file")\ntime.sleep(60)'), 2, tmp_path) == 1
@@ -214,7 +232,8 @@ def test_only_the_first_ones_output_is_shown_and_its_failure_once(script, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("codes", "expected"), [((0, 0), 0), ((3, 0), 3), ((0, 3), 3), ((3, 3), 3), ((0, 2), 2), ((2, 3), 2), ((0, 5), 5)]
+    ("codes", "expected"),
+    [((0, 0), 0), ((3, 0), 3), ((0, 3), 3), ((3, 3), 3), ((0, 2), 2), ((2, 3), 2), ((0, 5), 5)],
 )
 def test_exit_code_of_the_whole(script, tmp_path, codes, expected):
     assert run(script(f"sys.exit({codes}[me])"), 2, tmp_path) == expected
@@ -264,7 +283,11 @@ def test_a_killed_process_gives_code_1_and_its_logs_end(script, tmp_path, capfd)
     """)
     assert run(command, 3, tmp_path, logs=logs) == 1
     shown = capfd.readouterr().err
-    assert "process 1 of 3 was killed by SIGKILL" in shown and "step 7" in shown and "yesterday" not in shown
+    assert (
+        "process 1 of 3 was killed by SIGKILL" in shown
+        and "step 7" in shown
+        and "yesterday" not in shown
+    )
 
 
 LAUNCH = """

@@ -1,4 +1,5 @@
-"""Job scripts as text. What they do is tested on a real Slurm (tests/slurm/test_slurm_jobscript.py)."""
+"""Job scripts as text. What they do is tested on a real Slurm
+(tests/slurm/test_slurm_jobscript.py)."""
 
 import re
 import subprocess
@@ -25,7 +26,9 @@ def flags(script: str) -> list[str]:
 
 
 def listens_before_it_does_anything(script: str) -> bool:
-    return not [line for line in script[: script.index(LISTEN)].splitlines() if line and line[0] != "#"]
+    return not [
+        line for line in script[: script.index(LISTEN)].splitlines() if line and line[0] != "#"
+    ]
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
@@ -41,13 +44,19 @@ def test_a_shipped_script_ends_like_all_others(path):
 
 
 def test_a_script_asks_for_what_is_given_and_nothing_else():
-    script = render("tg", Path("/scratch/my runs/tg"), COMMAND, SlurmSettings(nodes=2, time="1-00:00:00"))
+    script = render(
+        "tg", Path("/scratch/my runs/tg"), COMMAND, SlurmSettings(nodes=2, time="1-00:00:00")
+    )
     assert bash_accepts(script)
     assert flags(script) == [
-        "--job-name=tg", "--nodes=2", "--time=1-00:00:00",
-        "--output='/scratch/my runs/tg/logs/slurm-%j.out'", "--open-mode=append", "--requeue",
+        "--job-name=tg",
+        "--nodes=2",
+        "--time=1-00:00:00",
+        "--output='/scratch/my runs/tg/logs/slurm-%j.out'",
+        "--open-mode=append",
+        "--requeue",
         "--signal=B:USR2@120",
-    ]  # fmt: skip
+    ]
     assert "\nsimulator=('/opt/my env/bin/simulator')\n" in script
     assert "\nrun='/scratch/my runs/tg'\nset -- \"$run/config.yaml\"\n" in script
     assert script.endswith(RUN_AND_REQUEUE)
@@ -56,10 +65,17 @@ def test_a_script_asks_for_what_is_given_and_nothing_else():
 
 def test_all_resources_and_other_flags():
     resources = SlurmSettings(
-        nodes=1, tasks_per_node=4, gpus_per_node=4, cpus_per_task=8, time="30", partition="gpu", account="a b",
-        qos="high", constraint="a100&80gb",
+        nodes=1,
+        tasks_per_node=4,
+        gpus_per_node=4,
+        cpus_per_task=8,
+        time="30",
+        partition="gpu",
+        account="a b",
+        qos="high",
+        constraint="a100&80gb",
         sbatch="--mem=64G --exclusive -x 'node[1-2]' --comment=\"my run\" --no-requeue",
-    )  # fmt: skip
+    )
     asked = flags(render("tg", Path("/r"), COMMAND, resources))
     assert {"--account='a b'", "--constraint='a100&80gb'", "--gpus-per-node=4"} <= set(asked)
     assert asked[-1] == resources.sbatch, "the user's flags come after ours"
@@ -103,7 +119,9 @@ def test_a_percent_sign_in_the_folders_name_is_no_pattern_of_sbatch():
 
 @pytest.mark.parametrize("name", ["a\nb", "a\tb", "a\\b", "a\x1bb"])
 def test_a_folder_that_sbatch_cannot_name_is_refused(name):
-    with pytest.raises(UserError, match=r"output.directory: '.*another name with --output$") as refusal:
+    with pytest.raises(
+        UserError, match=r"output.directory: '.*another name with --output$"
+    ) as refusal:
         render("tg", Path("/r") / name, COMMAND, SlurmSettings())
     assert "\n" not in str(refusal.value)
 
@@ -119,11 +137,19 @@ def test_an_array_of_runs_sets_up_its_own_folder():
 
 def test_arguments_site_and_comments():
     script = render(
-        "tg", Path("/r"), COMMAND, SlurmSettings(), arguments=["$run/config.yaml", "time.stop=2", 'name="a b"'],
-        site="module load cuda\nexport NCCL_SOCKET_IFNAME=ib0\n", max_restarts=3, about=["A run."],
-    )  # fmt: skip
+        "tg",
+        Path("/r"),
+        COMMAND,
+        SlurmSettings(),
+        arguments=["$run/config.yaml", "time.stop=2", 'name="a b"'],
+        site="module load cuda\nexport NCCL_SOCKET_IFNAME=ib0\n",
+        max_restarts=3,
+        about=["A run."],
+    )
     assert bash_accepts(script)
     assert 'set -- "$run/config.yaml" time.stop=2 \'name="a b"\'' in script
     assert "\nmax_restarts=3\n" in script
-    assert re.search(r"# ---- your site -+\nmodule load cuda\nexport NCCL_SOCKET_IFNAME=ib0\n# -+\n", script)
+    assert re.search(
+        r"# ---- your site -+\nmodule load cuda\nexport NCCL_SOCKET_IFNAME=ib0\n# -+\n", script
+    )
     assert script.splitlines()[:3] == ["#!/bin/bash", "# A run.", ""]

@@ -24,9 +24,14 @@ OURS = "f3c95dd1d2cd1a0e"
 HELLO = {"secret": OURS, "process": 3, "processes": 4, "node": "n2", "host": "n2", "pid": 1}
 NODES = ("n1", "n1", "n2", "n2")
 STEP = Allocation(
-    source="slurm", num_processes=4, nodes=("n1", "n2"), local_processes=2, hosts=NODES,
-    coordinator_host="localhost", rendezvous="7.0.0.9",
-)  # fmt: skip
+    source="slurm",
+    num_processes=4,
+    nodes=("n1", "n2"),
+    local_processes=2,
+    hosts=NODES,
+    coordinator_host="localhost",
+    rendezvous="7.0.0.9",
+)
 
 
 def process(i: int, **changes) -> Allocation:
@@ -58,7 +63,9 @@ class Room:
         host, _, port = self.address.partition(":")
         return socket.create_connection((host, int(port)), timeout=10)
 
-    def attend(self, allocation: Allocation, seconds: float = 10.0, say=lambda line: None, secret=OURS) -> str:
+    def attend(
+        self, allocation: Allocation, seconds: float = 10.0, say=lambda line: None, secret=OURS
+    ) -> str:
         return meeting.attend(lambda: Place(self.address, secret), allocation, seconds, say)
 
     def send(self, message: bytes) -> bytes:
@@ -80,7 +87,12 @@ class Room:
 
 class Guest(threading.Thread):
     def __init__(
-        self, room: Room, allocation: Allocation, after: float = 0.0, seconds: float = 10, secret: str = OURS
+        self,
+        room: Room,
+        allocation: Allocation,
+        after: float = 0.0,
+        seconds: float = 10,
+        secret: str = OURS,
     ) -> None:
         super().__init__()
         self.room, self.allocation, self.after, self.seconds = room, allocation, after, seconds
@@ -92,7 +104,9 @@ class Guest(threading.Thread):
     def run(self) -> None:
         time.sleep(self.after)
         try:
-            self.found = self.room.attend(self.allocation, self.seconds, self.said.append, self.secret)
+            self.found = self.room.attend(
+                self.allocation, self.seconds, self.said.append, self.secret
+            )
         except Exception as error:
             self.found = error
 
@@ -120,7 +134,9 @@ def test_a_late_process_is_named_with_its_host_while_the_others_wait():
     guests = [Guest(room, process(i), after=2.0 * (i == 3)) for i in (1, 2, 3)]
     all_are_sent(*guests)
     assert not any(guest.said for guest in guests), "process 0 has said it"
-    assert room.said[0].startswith("waiting for 1 of 4 processes, ") and room.said[0].endswith(" left: 3 (n2)")
+    assert room.said[0].startswith("waiting for 1 of 4 processes, ") and room.said[0].endswith(
+        " left: 3 (n2)"
+    )
     assert room.said[-1] == "all 4 processes are here after 2 s"
 
 
@@ -177,7 +193,14 @@ def test_who_is_killed_while_waiting_is_missing_again():
 def test_strangers_disturb_nobody():
     room = Room(seconds=20)
     brackets = b"[" * 4090 + b"\n"  # no parser survives them
-    for text in (b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 5000, b"[1]\n", b'{"run": 3}\n', b"half a li", brackets):
+    for text in (
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x00" * 5000,
+        b"[1]\n",
+        b'{"run": 3}\n',
+        b"half a li",
+        brackets,
+    ):
         with room.connect() as connection:
             connection.sendall(text)
     silent = room.connect()
@@ -187,20 +210,33 @@ def test_strangers_disturb_nobody():
     other.join()
     assert isinstance(other.found, meeting.NotAllCame)
     assert any(line.endswith(": that is no process of this run") for line in room.said)
-    assert len(room.said) >= 4 and all("warning: refused a connection from " in line for line in room.said)
+    assert len(room.said) >= 4 and all(
+        "warning: refused a connection from " in line for line in room.said
+    )
     with silent:
         assert silent.recv(1) == b""  # who says nothing is not kept waiting
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(list(HELLO.values())),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(list(HELLO)), inner),
-)  # fmt: skip
-one_wrong = st.tuples(st.sampled_from(list(HELLO)), json_values).filter(lambda p: HELLO[p[0]] != p[1])
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(list(HELLO.values())),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(list(HELLO)), inner)
+    ),
+)
+one_wrong = st.tuples(st.sampled_from(list(HELLO)), json_values).filter(
+    lambda p: HELLO[p[0]] != p[1]
+)
 messages = (
     st.binary()
     | st.binary().map(lambda b: b + b"\n")
-    | st.tuples(st.sampled_from([b"[", b'{"secret":', b'"', b"1"]), st.integers(1, 5000)).map(lambda p: p[0] * p[1])
+    | st.tuples(st.sampled_from([b"[", b'{"secret":', b'"', b"1"]), st.integers(1, 5000)).map(
+        lambda p: p[0] * p[1]
+    )
     | json_values.map(lambda v: json.dumps(v).encode() + b"\n")
     | one_wrong.map(lambda p: json.dumps(HELLO | dict([p])).encode() + b"\n")
 )
@@ -222,7 +258,14 @@ def test_no_bytes_disturb_the_meeting_or_take_a_place():
 
 def test_a_field_of_another_type_takes_no_place_and_without_the_secret_nothing_is_told():
     room = Room(seconds=20)
-    wrongs = ({"process": True}, {"process": 1.0}, {"process": "1"}, {"processes": 4.0}, {"pid": None}, {"secret": 1})
+    wrongs = (
+        {"process": True},
+        {"process": 1.0},
+        {"process": "1"},
+        {"processes": 4.0},
+        {"pid": None},
+        {"secret": 1},
+    )
     for wrong in wrongs:
         assert room.send(json.dumps(HELLO | {"process": 1} | wrong).encode() + b"\n") == b""
     for secret in ("", "7.0.0.9", OURS[:-1], OURS + "0", "\ud800"):
@@ -243,7 +286,9 @@ def test_a_second_process_of_the_same_number_and_one_of_another_run_are_refused(
     room = Room()
     guest = Guest(room, process(1))
     time.sleep(0.3)
-    with pytest.raises(UserError, match=r"process 1 is here already \(.*, pid \d+\).* its own --process-id"):
+    with pytest.raises(
+        UserError, match=r"process 1 is here already \(.*, pid \d+\).* its own --process-id"
+    ):
         room.attend(process(1))
     with pytest.raises(UserError, match="process 2 of 8 joined a run of 4 processes"):
         room.attend(replace(STEP, process_id=2, num_processes=8))
@@ -252,7 +297,9 @@ def test_a_second_process_of_the_same_number_and_one_of_another_run_are_refused(
 
 def test_hosts_are_named_only_where_all_that_came_are_where_we_think():
     room = Room(seconds=1)
-    Guest(room, replace(process(1), node=1)).join()  # on the second node: not one node after the other
+    Guest(
+        room, replace(process(1), node=1)
+    ).join()  # on the second node: not one node after the other
     room.ends()
     assert str(room.error).endswith(": 2, 3")
 
@@ -263,7 +310,9 @@ def test_a_process_with_a_terminal_hears_who_is_missing_and_more_processes_wait_
     guest = Guest(room, by_hand)
     guest.join()
     assert guest.said[0].endswith(" left: 2")
-    minutes = [meeting.patience(meeting.DEFAULT, processes) / 60 for processes in (2, 512, 1024, 4096)]
+    minutes = [
+        meeting.patience(meeting.DEFAULT, processes) / 60 for processes in (2, 512, 1024, 4096)
+    ]
     assert minutes == [15, 15, 30, 120]
 
 
@@ -300,13 +349,17 @@ def test_a_port_where_a_process_listens():
     assert not rendezvous.listens(port)
 
 
-def test_the_address_is_there_from_its_publication_to_its_end_in_a_folder_that_can_be_made(tmp_path):
+def test_the_address_is_there_from_its_publication_to_its_end_in_a_folder_that_can_be_made(
+    tmp_path,
+):
     folder = tmp_path / "run"
     assert rendezvous.find(folder, "1.0.0.9") is None
     place = Place("first:4321", "secret")
     rendezvous.publish(folder, "1.0.0.9", place)
     assert rendezvous.find(folder, "1.0.0.9") == place
-    assert [stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()] == [0o600], "it holds the secret"
+    assert [stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()] == [0o600], (
+        "it holds the secret"
+    )
     assert rendezvous.find(folder, "1.1.0.9") is None, "another step's"
     assert RunFolder(folder).found() is Found.EMPTY, "the folder still counts as empty"
     rendezvous.retract(folder, "1.0.0.9")

@@ -1,4 +1,5 @@
-"""`start` on real processes and virtual devices of this machine, and what a process that stays away does to it."""
+"""`start` on real processes and virtual devices of this machine, and what a process that stays away
+does to it."""
 
 import contextlib
 import json
@@ -43,7 +44,11 @@ def little_grace(monkeypatch):
 
 
 def environ(tmp_path: Path, **more: str) -> dict[str, str]:
-    return os.environ | {"HERE": str(tmp_path), "PYTHONPATH": str(ROOT), "SIMULATOR_CACHE": str(tmp_path)} | more
+    return (
+        os.environ
+        | {"HERE": str(tmp_path), "PYTHONPATH": str(ROOT), "SIMULATOR_CACHE": str(tmp_path)}
+        | more
+    )
 
 
 def child(tmp_path: Path, body: str) -> list[str]:
@@ -118,7 +123,9 @@ def test_auto_divides_cores_and_limit_among_local_processes(tmp_path):
 
 
 @pytest.mark.spmd
-def test_unequal_processes_use_equally_many_devices_and_refuse_an_odd_number_together(tmp_path, capfd):
+def test_unequal_processes_use_equally_many_devices_and_refuse_an_odd_number_together(
+    tmp_path, capfd
+):
     body = """
         from simulator.cluster import start as module
         module.usable_cores = lambda: 2 + 4 * me
@@ -161,7 +168,9 @@ def test_a_coordinators_port_in_use_is_refused():
         other.listen()
         port = other.getsockname()[1]
         allocation = discover({}, coordinator=f"localhost:{port}", num_processes=2, process_id=0)
-        with pytest.raises(UserError, match="without a run folder need SIMULATOR_SECRET, the same for all"):
+        with pytest.raises(
+            UserError, match="without a run folder need SIMULATOR_SECRET, the same for all"
+        ):
             join(allocation, None, None, 1, print)
         with pytest.raises(UserError, match=f"port {port} of this host is in use"):
             join(replace(allocation, secret=16 * "s"), None, None, 1, print)
@@ -240,9 +249,12 @@ CONTAINED = """
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("who", "error", "code"), [("True", 'UserError("11 planes")', 2), ("me == 1", 'RunFailure("disk")', 1)]
+    ("who", "error", "code"),
+    [("True", 'UserError("11 planes")', 2), ("me == 1", 'RunFailure("disk")', 1)],
 )
-def test_an_error_of_all_is_said_once_and_one_of_one_process_with_its_name(tmp_path, capfd, who, error, code):
+def test_an_error_of_all_is_said_once_and_one_of_one_process_with_its_name(
+    tmp_path, capfd, who, error, code
+):
     command, began = child(tmp_path, CONTAINED.format(who=who, error=error)), time.monotonic()
     assert launch(command, 2, environ=environ(tmp_path)) == code
     assert time.monotonic() - began < 20
@@ -277,7 +289,12 @@ def connected(port: int) -> socket.socket:
 def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
     """Process 0 of two, in a terminal of its own."""
     port, secret = free_port(), 16 * "s"
-    by_hand = {COORDINATOR: f"127.0.0.1:{port}", NUM_PROCESSES: "2", PROCESS_ID: "0", SECRET: secret}
+    by_hand = {
+        COORDINATOR: f"127.0.0.1:{port}",
+        NUM_PROCESSES: "2",
+        PROCESS_ID: "0",
+        SECRET: secret,
+    }
     hello = {"secret": secret, "process": 1, "processes": 2, "node": "n2", "host": "n2", "pid": 1}
     command, place = child(tmp_path, BY_HAND), environ(tmp_path, **by_hand)
     with subprocess.Popen(command, env=place, stdout=-1, stderr=-1, text=True) as first:
@@ -287,7 +304,9 @@ def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
         out, err = first.communicate(timeout=30)
     assert (first.returncode, out) == (1, "")
     told = f"the processes met, but not all connected to 127.0.0.1:{port} within 4 s: one has ended since"
-    assert re.fullmatch(rf"simulator: process 0 of 2 \(.*\): {told}, or cannot reach that port\n", err), err
+    assert re.fullmatch(
+        rf"simulator: process 0 of 2 \(.*\): {told}, or cannot reach that port\n", err
+    ), err
 
 
 LATE = """
@@ -305,6 +324,8 @@ def test_a_process_that_jax_waits_for_in_vain_is_named_without_a_stack_of_c(tmp_
     assert launch(child(tmp_path, LATE), 2, environ=environ(tmp_path)) == 1
     *waiting, last = capfd.readouterr().err.splitlines()
     here = socket.gethostname()
-    assert last == f"simulator: 1 of 2 processes did not come within 2 s (run.rendezvous): 1 ({here})"
+    assert (
+        last == f"simulator: 1 of 2 processes did not come within 2 s (run.rendezvous): 1 ({here})"
+    )
     assert waiting[0].startswith("simulator: waiting for 1 of 2 processes")
     assert all(f"left: 1 ({here})" in line for line in waiting)

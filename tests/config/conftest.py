@@ -1,4 +1,5 @@
-"""Parts of every shape that a registry can hold: these tests do not depend on which ones are shipped."""
+"""Parts of every shape that a registry can hold: these tests do not depend on which ones are
+shipped."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,10 +84,13 @@ class RungeKutta2(Integrator):
 @pytest.fixture(scope="session")
 def registries() -> Registries:
     return Registries(
-        models={"viscous": Viscous, "stratified": Stratified}, initials={"vortex": Vortex, "python": Python},
-        forcings={"driven": Driven, "stirred": Stirred}, integrators={"rk4": RungeKutta4, "rk2": RungeKutta2},
-        particles=PARTICLES, in_time=lambda data, expands: data,
-    )  # fmt: skip
+        models={"viscous": Viscous, "stratified": Stratified},
+        initials={"vortex": Vortex, "python": Python},
+        forcings={"driven": Driven, "stirred": Stirred},
+        integrators={"rk4": RungeKutta4, "rk2": RungeKutta2},
+        particles=PARTICLES,
+        in_time=lambda data, expands: data,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -39,10 +39,13 @@ def test_every_key_says_what_it_means(known) -> None:
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
-        ("time.cfl", "number > 0; default"), ("model.scalars.0.name", "text; required"),
-        ("slurm", "slurm.nodes"), ("model.hyperviscosity", "model.hyperviscosity.order"), ("", "forcing"),
+        ("time.cfl", "number > 0; default"),
+        ("model.scalars.0.name", "text; required"),
+        ("slurm", "slurm.nodes"),
+        ("model.hyperviscosity", "model.hyperviscosity.order"),
+        ("", "forcing"),
     ],
-)  # fmt: skip
+)
 def test_explain_finds_the_key(key: str, expected: str, capsys) -> None:
     assert main(["explain", key] if key else ["explain"]) == 0
     assert expected in capsys.readouterr().out
@@ -66,19 +69,40 @@ class Every(Settings):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("2*pi", 2 * math.pi), ("1/1600", 1 / 1600), ("-(1 + 2)**2", -9.0),
-        ("sqrt(2)*exp(1)", math.sqrt(2) * math.e), ("1e-3", 1e-3), (" 3 ", 3.0),
+        ("2*pi", 2 * math.pi),
+        ("1/1600", 1 / 1600),
+        ("-(1 + 2)**2", -9.0),
+        ("sqrt(2)*exp(1)", math.sqrt(2) * math.e),
+        ("1e-3", 1e-3),
+        (" 3 ", 3.0),
     ],
-)  # fmt: skip
+)
 def test_numbers_may_be_written_as_expressions(text: str, value: float) -> None:
     assert evaluate_number(text) == pytest.approx(value, rel=1e-15)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "1 if 1 else 2", "().__class__", "__import__('os')", "1/0", "9**9**9", "(-1)**0.5", "True", "1,2",
-     "-" * 100_000 + "1", "(" * 1000, "1\0", "log(-1)", "sqrt(1, 2)", "pi()", "1e999 - 1e999 + x"],
-)  # fmt: skip
+    [
+        "",
+        "x",
+        "1 if 1 else 2",
+        "().__class__",
+        "__import__('os')",
+        "1/0",
+        "9**9**9",
+        "(-1)**0.5",
+        "True",
+        "1,2",
+        "-" * 100_000 + "1",
+        "(" * 1000,
+        "1\0",
+        "log(-1)",
+        "sqrt(1, 2)",
+        "pi()",
+        "1e999 - 1e999 + x",
+    ],
+)
 def test_nothing_else_is_a_number(text: str) -> None:
     with pytest.raises(ValueError, match="is not a number; write"):
         evaluate_number(text)
@@ -95,13 +119,28 @@ def test_wall_clock_times(value: object, seconds: float) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"positive": 0}, {"positive": math.inf}, {"positive": math.nan}, {"positive": True},
-        {"positive": None}, {"non_negative": -1e-300}, {"count": 0}, {"count": 1.5}, {"count": "3"},
-        {"count": True}, {"flag": 1}, {"flag": "true"}, {"seconds": "5 fortnights"}, {"seconds": "1.2.3h"},
-        {"seconds": 0}, {"input": 5}, {"input": ""}, {"output": "a\0b"}, {"output": "$UNSET_VARIABLE"},
+        {"positive": 0},
+        {"positive": math.inf},
+        {"positive": math.nan},
+        {"positive": True},
+        {"positive": None},
+        {"non_negative": -1e-300},
+        {"count": 0},
+        {"count": 1.5},
+        {"count": "3"},
+        {"count": True},
+        {"flag": 1},
+        {"flag": "true"},
+        {"seconds": "5 fortnights"},
+        {"seconds": "1.2.3h"},
+        {"seconds": 0},
+        {"input": 5},
+        {"input": ""},
+        {"output": "a\0b"},
+        {"output": "$UNSET_VARIABLE"},
         {"unknown": 1},
     ],
-)  # fmt: skip
+)
 def test_wrong_values_are_refused(values: dict) -> None:
     with pytest.raises(ValidationError):
         Every.model_validate(values)
@@ -130,7 +169,11 @@ def _gist(schema: Any) -> Any:
     """What an editor shows. How pydantic words types and limits differs between its versions."""
     if not isinstance(schema, dict):
         return schema
-    gist = {key: schema[key] for key in ("enum", "const", "required", "description", "$ref") if key in schema}
+    gist = {
+        key: schema[key]
+        for key in ("enum", "const", "required", "description", "$ref")
+        if key in schema
+    }
     for key in ("properties", "$defs"):
         gist |= {f"{key}.{name}": _gist(inner) for name, inner in schema.get(key, {}).items()}
     return gist
@@ -141,5 +184,17 @@ def _gist(schema: Any) -> Any:
 def test_every_shipped_configuration_runs(name: str, tmp_path: Path, capsys) -> None:
     """Its first steps, on a small grid."""
     shape = "grid.shape=" + ",".join("16" for _ in load_config(CONFIGS / name).grid.shape)
-    assert main(["run", str(CONFIGS / name), shape, "time.max_steps=2", "--output", str(tmp_path / "run")]) == 0
+    assert (
+        main(
+            [
+                "run",
+                str(CONFIGS / name),
+                shape,
+                "time.max_steps=2",
+                "--output",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 0
+    )
     assert "step 2" in capsys.readouterr().out

@@ -1,4 +1,5 @@
-"""What a short file becomes; a written one is the same run; what the schema says; which changes a run survives."""
+"""What a short file becomes; a written one is the same run; what the schema says; which changes a
+run survives."""
 
 import copy
 import math
@@ -29,17 +30,30 @@ def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path) -> None:
         "precision": "double",
         "devices": {"platform": "auto", "count": "auto"},
         "fft": {
-            "backend": "custom_partitioning", "decomposition": "auto", "mesh": "auto", "block": "auto",
-            "kernels": "auto", "exchange": "full",
+            "backend": "custom_partitioning",
+            "decomposition": "auto",
+            "mesh": "auto",
+            "block": "auto",
+            "kernels": "auto",
+            "exchange": "full",
         },
         "output": {
-            "directory": f"{tmp_path}/outputs/run", "diagnostics": {"every_steps": 10, "align": False},
-            "spectra": {"every_steps": 100, "align": False}, "snapshots": {"sample": ["velocity"], "index": True},
-            "checkpoints": {"every_wall": 900.0, "keep_last": 2}, "compression": "none",
+            "directory": f"{tmp_path}/outputs/run",
+            "diagnostics": {"every_steps": 10, "align": False},
+            "spectra": {"every_steps": 100, "align": False},
+            "snapshots": {"sample": ["velocity"], "index": True},
+            "checkpoints": {"every_wall": 900.0, "keep_last": 2},
+            "compression": "none",
         },
-        "run": {"memory": "auto", "watchdog": 600.0, "stop_within": 60.0, "rendezvous": 900.0, "sync": True},
+        "run": {
+            "memory": "auto",
+            "watchdog": 600.0,
+            "stop_within": 60.0,
+            "rendezvous": 900.0,
+            "sync": True,
+        },
         "slurm": {},
-    }  # fmt: skip
+    }
 
 
 def test_values_of_every_form(load, short: str) -> None:
@@ -63,11 +77,20 @@ def test_values_of_every_form(load, short: str) -> None:
     assert config.run.watchdog == 7200.0
     assert config.slurm.time == "30"
     assert config.name == "Größe_1.0"
-    for time in ("30", "30:00", "00:30:00", "1-12", "1-12:30", "1-12:30:00"):  # Slurm's forms stay text
+    for time in (
+        "30",
+        "30:00",
+        "00:30:00",
+        "1-12",
+        "1-12:30",
+        "1-12:30:00",
+    ):  # Slurm's forms stay text
         assert load(short + f"slurm: {{time: {time}}}\n").slurm.time == time
 
 
-def test_output_lies_relative_to_the_current_folder(load, short: str, tmp_path: Path, monkeypatch) -> None:
+def test_output_lies_relative_to_the_current_folder(
+    load, short: str, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.setenv("SCRATCH", "/scratch")
     for given_path, meant in [
@@ -90,7 +113,9 @@ def test_a_run_is_named_after_its_file(config_class, tmp_path: Path, short: str)
     assert config.output.directory == Path.cwd() / "outputs/my_case.v2"
     with pytest.raises(ValueError, match="frozen"):
         config.time.stop = 2.0
-    path.write_bytes(b"\xef\xbb\xbf" + short.replace("\n", "\r\n").encode())  # as editors on Windows write it
+    path.write_bytes(
+        b"\xef\xbb\xbf" + short.replace("\n", "\r\n").encode()
+    )  # as editors on Windows write it
     assert load_config(path) == config
 
 
@@ -98,7 +123,11 @@ def test_registries_do_not_leak_into_each_other(registries: Registries, config_c
     assert TimeSettings.model_fields["integrator"].annotation is str
     assert RunConfig.model_fields["forcing"].default is None
     one = assemble(registries._replace(forcings={"stirred": registries.forcings["stirred"]}))
-    data = {"model": {"kind": "viscous", "viscosity": 0}, "initial": {"kind": "vortex"}, "time": {"stop": 1}}
+    data = {
+        "model": {"kind": "viscous", "viscosity": 0},
+        "initial": {"kind": "vortex"},
+        "time": {"stop": 1},
+    }
     assert one.model_validate(copy.deepcopy(data)).forcing is None
     with pytest.raises(ValueError):
         one.model_validate({**data, "forcing": {"kind": "driven"}})
@@ -113,7 +142,9 @@ PARAMETERS = st.dictionaries(
         | st.integers(-(10**20), 10**20)
         | st.floats(allow_nan=False)
         | st.text(st.characters(codec="utf-8"), max_size=8),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc 1.", max_size=3), inner),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text("abc 1.", max_size=3), inner)
+        ),
         max_leaves=5,
     ),
     max_size=3,
@@ -122,9 +153,15 @@ RUNS = st.fixed_dictionaries(
     {
         "model": st.fixed_dictionaries(
             {"kind": st.just("viscous"), "viscosity": FLOATS},
-            optional={"hyperviscosity": st.fixed_dictionaries({"order": st.integers(1, 9), "coefficient": FLOATS})},
+            optional={
+                "hyperviscosity": st.fixed_dictionaries(
+                    {"order": st.integers(1, 9), "coefficient": FLOATS}
+                )
+            },
         ),
-        "initial": PARAMETERS.map(lambda values: {"kind": "python", "path": "f.py", "parameters": values}),
+        "initial": PARAMETERS.map(
+            lambda values: {"kind": "python", "path": "f.py", "parameters": values}
+        ),
         "time": st.fixed_dictionaries({"stop": FLOATS, "max_steps": st.integers(1, 10**12)})
         | st.tuples(st.floats(1e-6, 1e6), st.integers(1, 10**9)).map(
             lambda drawn: {"stop": drawn[0], "dt": drawn[0] / drawn[1]}
@@ -134,13 +171,16 @@ RUNS = st.fixed_dictionaries(
         "name": st.from_regex(r"[a-z0-9_]{1,8}", fullmatch=True),
         "grid": st.fixed_dictionaries(
             {"shape": st.lists(st.integers(1, 2**16), min_size=3, max_size=3)},
-            optional={"box": st.lists(st.floats(1e-9, 1e9), min_size=3, max_size=3), "dealias": st.just("none")},
+            optional={
+                "box": st.lists(st.floats(1e-9, 1e9), min_size=3, max_size=3),
+                "dealias": st.just("none"),
+            },
         ),
         "forcing": st.just({"kind": "driven", "rate": 3}),
         "precision": st.sampled_from(["single", "double"]),
         "devices": st.just({"platform": "cpu", "count": 8}),
     },
-)  # fmt: skip
+)
 
 
 @given(run=RUNS)
@@ -157,7 +197,9 @@ def test_a_written_configuration_is_the_same_run(tmp_path_factory, config_class,
     assert again.time.stop == run["time"]["stop"]
 
 
-def test_overrides_survive_in_a_written_configuration(load, config_class, short: str, tmp_path: Path) -> None:
+def test_overrides_survive_in_a_written_configuration(
+    load, config_class, short: str, tmp_path: Path
+) -> None:
     (tmp_path / "f.py").touch()
     parameters = "initial.parameters={a: 1e-3, b: '1e-3', c: null}"
     config = load(short, "initial.kind=python", "initial.path=f.py", parameters)
@@ -168,21 +210,45 @@ def test_overrides_survive_in_a_written_configuration(load, config_class, short:
     assert as_mapping(config) == yaml.safe_load(dump_config(config))
 
 
-KEYS = ["model", "initial", "time", "grid", "kind", "viscous", "vortex", "stop", "cfl", "shape", "output", "every"]
+KEYS = [
+    "model",
+    "initial",
+    "time",
+    "grid",
+    "kind",
+    "viscous",
+    "vortex",
+    "stop",
+    "cfl",
+    "shape",
+    "output",
+    "every",
+]
 LINES = st.lists(
-    st.tuples(st.integers(0, 2), st.sampled_from(KEYS), st.text("01e-.[]{}:,ab '\"~*&!|", max_size=8)), max_size=8
+    st.tuples(
+        st.integers(0, 2), st.sampled_from(KEYS), st.text("01e-.[]{}:,ab '\"~*&!|", max_size=8)
+    ),
+    max_size=8,
 ).map(lambda lines: "\n".join(f"{'  ' * depth}{key}: {value}" for depth, key, value in lines))
 
 
-@given(text=st.text() | LINES, override=st.text(max_size=12) | st.sampled_from(KEYS).map(lambda key: f"{key}.x=1"))
-def test_no_file_and_no_override_raises_anything_but_a_user_error(tmp_path_factory, config_class, text, override):
+@given(
+    text=st.text() | LINES,
+    override=st.text(max_size=12) | st.sampled_from(KEYS).map(lambda key: f"{key}.x=1"),
+)
+def test_no_file_and_no_override_raises_anything_but_a_user_error(
+    tmp_path_factory, config_class, text, override
+):
     path = tmp_path_factory.getbasetemp() / "arbitrary.yaml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     for overrides in ((), (override,)):
         try:
             load_config(path, overrides)
         except UserError as error:
-            assert all(line.startswith((os.fspath(path), "command line")) for line in str(error).split("\n"))
+            assert all(
+                line.startswith((os.fspath(path), "command line"))
+                for line in str(error).split("\n")
+            )
 
 
 def test_the_schema_names_every_key(config_class) -> None:
@@ -191,7 +257,10 @@ def test_the_schema_names_every_key(config_class) -> None:
     assert schema["required"] == ["model", "initial", "time"]
     assert schema["additionalProperties"] is False
     model = schema["properties"]["model"]
-    kinds = {schema["$defs"][ref["$ref"].rpartition("/")[2]]["properties"]["kind"]["const"] for ref in model["oneOf"]}
+    kinds = {
+        schema["$defs"][ref["$ref"].rpartition("/")[2]]["properties"]["kind"]["const"]
+        for ref in model["oneOf"]
+    }
     assert kinds == {"viscous", "stratified"}
     for definition in schema["$defs"].values():
         assert definition["additionalProperties"] is False
@@ -234,9 +303,13 @@ def test_the_same_configuration_does_not_differ_however_it_was_written(load, sho
 
 
 def test_all_differences_block_by_block_of_keys_that_have_a_class(load, short: str) -> None:
-    assert diff_configs(load(short), load(short, "time.dt=1e-3", "forcing.kind=driven", "grid.dealias=none")) == [
+    assert diff_configs(
+        load(short), load(short, "time.dt=1e-3", "forcing.kind=driven", "grid.dealias=none")
+    ) == [
         Difference("grid.dealias", "two_thirds", "none", FROZEN),
-        Difference("forcing.kind", None, "driven", FROZEN), Difference("forcing.rate", None, 0.1, FROZEN),
-        Difference("time.dt", None, 0.001, CHANGEABLE), Difference("time.cfl", 0.5, None, CHANGEABLE),
-    ]  # fmt: skip
+        Difference("forcing.kind", None, "driven", FROZEN),
+        Difference("forcing.rate", None, 0.1, FROZEN),
+        Difference("time.dt", None, 0.001, CHANGEABLE),
+        Difference("time.cfl", 0.5, None, CHANGEABLE),
+    ]
     assert all(classify(f"{key}.anything") in Change for key in RunConfig.model_fields)

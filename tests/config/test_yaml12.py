@@ -14,14 +14,44 @@ from simulator.errors import UserError
 
 # https://yaml.org/spec/1.2.2/#103-core-schema, and what YAML 1.1 would have made of it.
 SCALARS = [
-    ("null", None), ("Null", None), ("~", None), ("", None), ("true", True), ("FALSE", False), ("no", "no"),
-    ("on", "on"), ("y", "y"), ("0", 0), ("-19", -19), ("+3", 3), ("010", 10), ("0o14", 12), ("0x1F", 31),
-    ("0b11", "0b11"), ("1_000", "1_000"), ("12:30:00", "12:30:00"), ("2001-12-14", "2001-12-14"), ("=", "="),
-    ("1e-3", 1e-3), ("1E5", 1e5), ("-1.5e+3", -1500.0), ("0.", 0.0), (".5", 0.5), ("+12.03", 12.03),
-    (".inf", math.inf), ("-.Inf", -math.inf), ("+.INF", math.inf), ("1.e", "1.e"), ("2*pi", "2*pi"),
-    ("1/1600", "1/1600"), ("'1'", "1"), ('"true"', "true"), ("!!str 1", "1"), ("!!float 1", 1.0),
+    ("null", None),
+    ("Null", None),
+    ("~", None),
+    ("", None),
+    ("true", True),
+    ("FALSE", False),
+    ("no", "no"),
+    ("on", "on"),
+    ("y", "y"),
+    ("0", 0),
+    ("-19", -19),
+    ("+3", 3),
+    ("010", 10),
+    ("0o14", 12),
+    ("0x1F", 31),
+    ("0b11", "0b11"),
+    ("1_000", "1_000"),
+    ("12:30:00", "12:30:00"),
+    ("2001-12-14", "2001-12-14"),
+    ("=", "="),
+    ("1e-3", 1e-3),
+    ("1E5", 1e5),
+    ("-1.5e+3", -1500.0),
+    ("0.", 0.0),
+    (".5", 0.5),
+    ("+12.03", 12.03),
+    (".inf", math.inf),
+    ("-.Inf", -math.inf),
+    ("+.INF", math.inf),
+    ("1.e", "1.e"),
+    ("2*pi", "2*pi"),
+    ("1/1600", "1/1600"),
+    ("'1'", "1"),
+    ('"true"', "true"),
+    ("!!str 1", "1"),
+    ("!!float 1", 1.0),
     ("!!int 7", 7),
-]  # fmt: skip
+]
 
 
 @pytest.mark.smoke
@@ -32,7 +62,9 @@ def test_scalars_are_those_of_the_core_schema(text: str, value: object) -> None:
     assert type(read) is type(value)
 
 
-def test_aliases_repeat_values_but_not_without_limit_an_empty_text_is_null_and_nan_a_number() -> None:
+def test_aliases_repeat_values_but_not_without_limit_an_empty_text_is_null_and_nan_a_number() -> (
+    None
+):
     assert parse_yaml("a: &x {b: 1}\nc: *x", "x").value == {"a": {"b": 1}, "c": {"b": 1}}
     assert parse_yaml("# only a comment\n", "x").value is None
     assert math.isnan(parse_yaml("a: .NaN", "x").value["a"])
@@ -48,10 +80,16 @@ def test_every_key_and_entry_has_its_line() -> None:
     assert document == Document(
         {"a": 1, "b": {"c": [1, 2], "d": {"e": "x"}}},
         {
-            (): 1, ("a",): 1, ("b",): 2, ("b", "c"): 3, ("b", "c", 0): 3, ("b", "c", 1): 4, ("b", "d"): 5,
+            (): 1,
+            ("a",): 1,
+            ("b",): 2,
+            ("b", "c"): 3,
+            ("b", "c", 0): 3,
+            ("b", "c", 1): 4,
+            ("b", "d"): 5,
             ("b", "d", "e"): 5,
         },
-    )  # fmt: skip
+    )
 
 
 REFUSED = [
@@ -63,16 +101,25 @@ REFUSED = [
     ("a: 1\n--- \nb: 1", "x:2: unreadable YAML: more than one document ('---'); keep one"),
     ("1: a", "x:1: a key must be a name; put quotes around it if it is meant as one"),
     ("? [a]\n: b", "x:1: a key must be a name; put quotes around it if it is meant as one"),
-    ("a: !!python/name:os.system ''", "x:1: a: the tag !!python/name:os.system is not allowed; leave it out"),
+    (
+        "a: !!python/name:os.system ''",
+        "x:1: a: the tag !!python/name:os.system is not allowed; leave it out",
+    ),
     ("a: !mine 1", "x:1: a: the tag !mine is not allowed; leave it out"),
     ("a: !!int one", "x:1: a: 'one' is no int"),
     ("a: 1" + 1000 * "0", "x:1: a: a whole number of more than 1000 digits"),
     ("a: b: c", "x:1: unreadable YAML: mapping values are not allowed here"),
-    ("a: 1\n\tb: 2", "x:2: unreadable YAML: while scanning for the next token, found a tab (indent with spaces) that cannot start any token"),
+    (
+        "a: 1\n\tb: 2",
+        "x:2: unreadable YAML: while scanning for the next token, found a tab (indent with spaces) that cannot start any token",
+    ),
     ("a: 1\nb: \x07", "x:2: unreadable YAML: a character that YAML does not allow"),
-    ("a: *\ufeff", "x:1: unreadable YAML: while scanning an alias, expected alphabetic or numeric character, but found a byte order mark (U+FEFF)"),
+    (
+        "a: *\ufeff",
+        "x:1: unreadable YAML: while scanning an alias, expected alphabetic or numeric character, but found a byte order mark (U+FEFF)",
+    ),
     ("[" * 3_000, "x: unreadable YAML: nested too deeply"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED)
@@ -97,10 +144,17 @@ def test_no_text_raises_anything_but_a_user_error(text: str) -> None:
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=4)
+    ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @given(VALUES)
@@ -125,7 +179,9 @@ def _same(one: object, other: object) -> bool:
     return type(one) is type(other) and one == other
 
 
-@pytest.mark.parametrize("text", ["a: [" + 300_000 * "1, ", "a:\n" + 300_000 * "- 1\n" + "["], ids=["flow", "block"])
+@pytest.mark.parametrize(
+    "text", ["a: [" + 300_000 * "1, ", "a:\n" + 300_000 * "- 1\n" + "["], ids=["flow", "block"]
+)
 def test_a_list_without_an_end_is_refused_while_it_is_scanned(monkeypatch, text: str) -> None:
     """Before the end is seen, which is no YAML."""
     monkeypatch.setattr(yaml12, "MOST_NODES", 100)

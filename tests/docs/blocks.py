@@ -35,7 +35,8 @@ def blocks(language: str, pages: list[Path] = PAGES) -> list[Block]:
 
 
 def commands(block: Block) -> list[tuple[str, str]]:
-    """The commands of a console block with the output shown for each; continued lines are joined."""
+    """The commands of a console block with the output shown for each; continued lines are
+    joined."""
     found: list[tuple[str, str]] = []
     text = block.text.replace("\\\n", " ")
     for line in text.splitlines():

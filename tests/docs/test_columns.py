@@ -1,4 +1,5 @@
-"""Every column of diagnostics.csv and every variable of a series has its formula in the reference."""
+"""Every column of diagnostics.csv and every variable of a series has its formula in the
+reference."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,8 +20,9 @@ output:
   joint_histograms: {every: 1, pairs: [[R, Q], [vorticity_magnitude, dissipation_rate]]}
   probes: {every: 1, points: [[0, 0, 0]], lines: [{axis: x, through: [0, 0, 0], name: LINE}]}
 """ + "".join(
-    f"  {name}: {{every: 1}}\n" for name in ("transfer", "histograms", "spectral_maps", "field_statistics", "strain")
-)  # fmt: skip
+    f"  {name}: {{every: 1}}\n"
+    for name in ("transfer", "histograms", "spectral_maps", "field_statistics", "strain")
+)
 COSPECTRA = "  cospectra: {every: 1}\n"
 LARGE = """
 output: {transfer: {every: 1}, spectra: {every: 1}, histograms: {every: 1}, structure_functions: {every: 1}}
@@ -28,10 +30,14 @@ output: {transfer: {every: 1}, spectra: {every: 1}, histograms: {every: 1}, stru
 MATTER = """
 output: {spectra: {every: 1}, histograms: {every: 1}, profiles: {every: 1}, projections: {every: 1}}
 """
-PLANE = LARGE.replace(
-    "{transfer", "{cospectra: {every: 1}, joint_histograms: {every: 1, pairs: [[speed, vorticity]]},\n"
-    "  probes: {every: 1, points: [[0, 0]]}, transfer",
-) + "grid: {shape: [8, 8]}\n"  # fmt: skip
+PLANE = (
+    LARGE.replace(
+        "{transfer",
+        "{cospectra: {every: 1}, joint_histograms: {every: 1, pairs: [[speed, vorticity]]},\n"
+        "  probes: {every: 1, points: [[0, 0]]}, transfer",
+    )
+    + "grid: {shape: [8, 8]}\n"
+)
 FLUID = "viscosity: 0.1, scalars: [{name: dye, diffusivity: 0.1}]"
 CARRIED = FLUID.replace("0.1}", "0.1, mean_gradient: [1, 0, 0]}")
 FORCED = "\nforcing: {kind: linear, coefficient: 0.1}"
@@ -47,27 +53,59 @@ ALL_MATTER = (
     "{kind: schrodinger_poisson}, {kind: particles, count: 64}]"
 )
 CASES = {
-    "navier_stokes": (f"kind: navier_stokes, {CARRIED}, hyperviscosity: {{order: 2, coefficient: 1e-4}}, "
-                      "drag: {coefficient: 0.1, below: 1}", "kind: abc", FORCED + FLOW),
+    "navier_stokes": (
+        f"kind: navier_stokes, {CARRIED}, hyperviscosity: {{order: 2, coefficient: 1e-4}}, "
+        "drag: {coefficient: 0.1, below: 1}",
+        "kind: abc",
+        FORCED + FLOW,
+    ),
     "particles": (f"kind: navier_stokes, {FLUID}", "kind: abc", SERIES),
-    "large_eddies": (f"kind: navier_stokes, subgrid: {{kind: smagorinsky}}, {FLUID}", "kind: abc", FLOW),
+    "large_eddies": (
+        f"kind: navier_stokes, subgrid: {{kind: smagorinsky}}, {FLUID}",
+        "kind: abc",
+        FLOW,
+    ),
     "large_eddies_stratified": (STRATIFIED + "1, subgrid: {kind: spectral}", "kind: abc", LARGE),
-    "large_eddies_magnetic": (MAGNETIC + ", subgrid: {kind: smagorinsky, resistive_coefficient: 0.2}",
-                              "kind: abc, magnetic: {energy: 0.1}", LARGE),
-    "boussinesq": (STRATIFIED + "1, drag: {coefficient: 0.1, below: 1}, rotation: [0, 0, 1]", "kind: abc",
-                   FLOW + COSPECTRA),
+    "large_eddies_magnetic": (
+        MAGNETIC + ", subgrid: {kind: smagorinsky, resistive_coefficient: 0.2}",
+        "kind: abc, magnetic: {energy: 0.1}",
+        LARGE,
+    ),
+    "boussinesq": (
+        STRATIFIED + "1, drag: {coefficient: 0.1, below: 1}, rotation: [0, 0, 1]",
+        "kind: abc",
+        FLOW + COSPECTRA,
+    ),
     "convection": (STRATIFIED + "-1", "kind: abc", FLOW + COSPECTRA),
     "mhd": (MAGNETIC, "kind: abc, magnetic: {energy: 0.1}", FLOW + COSPECTRA),
-    "plane": (f"kind: navier_stokes, {CARRIED.replace('[1, 0, 0]', '[1, 0]')}", "kind: taylor_green", PLANE),
+    "plane": (
+        f"kind: navier_stokes, {CARRIED.replace('[1, 0, 0]', '[1, 0]')}",
+        "kind: taylor_green",
+        PLANE,
+    ),
     "magnetic_plane": (MAGNETIC, "kind: orszag_tang", PLANE),
-    "gas": ("kind: self_gravitating_gas, sound_speed: 1, viscosity: 0.1", "kind: uniform", FORCED + MATTER.replace(
-        "{spectra", "{cospectra: {every: 1}, transfer: {every: 1}, structure_functions: {every: 1}, spectra")),
-    "waves": ("kind: schrodinger_poisson, self_interaction: 0.1, "
-              "external_potential: {kind: harmonic, frequency: [1, 1, 1]}", "kind: uniform",
-              MATTER.replace("{spectra", "{cospectra: {every: 1}, spectra")),
-    "composite": (ALL_MATTER, "kind: composite, components: {gas: {kind: uniform}, waves: {kind: uniform}, "
-                  "particles: {kind: uniform}}", MATTER),
-}  # fmt: skip
+    "gas": (
+        "kind: self_gravitating_gas, sound_speed: 1, viscosity: 0.1",
+        "kind: uniform",
+        FORCED
+        + MATTER.replace(
+            "{spectra",
+            "{cospectra: {every: 1}, transfer: {every: 1}, structure_functions: {every: 1}, spectra",
+        ),
+    ),
+    "waves": (
+        "kind: schrodinger_poisson, self_interaction: 0.1, "
+        "external_potential: {kind: harmonic, frequency: [1, 1, 1]}",
+        "kind: uniform",
+        MATTER.replace("{spectra", "{cospectra: {every: 1}, spectra"),
+    ),
+    "composite": (
+        ALL_MATTER,
+        "kind: composite, components: {gas: {kind: uniform}, waves: {kind: uniform}, "
+        "particles: {kind: uniform}}",
+        MATTER,
+    ),
+}
 """The model, the start and the series."""
 COMMON = """
 time: {stop: 1, max_dt: 0.1}
@@ -76,7 +114,8 @@ devices: {platform: cpu, count: 1}
 
 
 def listed(page: str, section: str = "") -> list[str]:
-    """The names in the first cells of a page's tables, of one section or of all; every row has all its cells."""
+    """The names in the first cells of a page's tables, of one section or of all; every row has all
+    its cells."""
     text = (FOLDER / "reference" / f"{page}.md").read_text()
     if section:
         text = re.split(r"^## ", text.partition(f"\n## {section}\n")[2], flags=re.MULTILINE)[0]
@@ -90,9 +129,11 @@ def listed(page: str, section: str = "") -> list[str]:
     return names
 
 
-def undocumented(names: Iterable[str], known: Iterable[str], fields: Sequence[str] = ()) -> list[str]:
-    """What of `names` no listed name stands for. In a listed name NAME is a field or another listed name, COMPONENT a
-    component of a composite, SPECIES one of particles, P a number."""
+def undocumented(
+    names: Iterable[str], known: Iterable[str], fields: Sequence[str] = ()
+) -> list[str]:
+    """What of `names` no listed name stands for. In a listed name NAME is a field or another listed
+    name, COMPONENT a component of a composite, SPECIES one of particles, P a number."""
     plain = [name for name in known if "NAME" not in name]
     plain += [
         name.replace("NAME", field)
@@ -128,7 +169,9 @@ def columns(simulation: Simulation) -> list[str]:
     """The columns of diagnostics.csv, those of a component without its name."""
     parts = tuple(f"{name}_" for name in getattr(simulation.model, "parts", ()))
     names = [name for name in simulation.columns if name != "rate"]
-    own = [next((name.removeprefix(p) for p in parts if name.startswith(p)), name) for name in names]
+    own = [
+        next((name.removeprefix(p) for p in parts if name.startswith(p)), name) for name in names
+    ]
     return ["step", "time", "dt", "cfl", *own]
 
 
@@ -139,8 +182,14 @@ def test_every_column_and_every_variable_of_a_series_has_a_formula(simulation) -
     series = series_of(simulation)
     assert len(series) >= 5
     for kind, found in series.items():
-        names = [n for n in (*found.coordinates, *found.variables) if n not in ("k_perpendicular", "k_parallel")]
-        assert undocumented(names, listed("series", f"{kind}.h5"), simulation.field_names) == [], kind
+        names = [
+            n
+            for n in (*found.coordinates, *found.variables)
+            if n not in ("k_perpendicular", "k_parallel")
+        ]
+        assert undocumented(names, listed("series", f"{kind}.h5"), simulation.field_names) == [], (
+            kind
+        )
 
 
 def test_every_listed_column_is_one_and_what_is_not_listed_is_noticed() -> None:
@@ -152,4 +201,7 @@ def test_every_listed_column_is_one_and_what_is_not_listed_is_noticed() -> None:
     known = listed("columns")
     assert undocumented(["energy", "colour", "mass_of"], known) == ["colour", "mass_of"]
     known = listed("series", "histograms.h5")
-    assert undocumented(["vorticity", "velocity", "colour", "log_x"], known, ["velocity"]) == ["colour", "log_x"]
+    assert undocumented(["vorticity", "velocity", "colour", "log_x"], known, ["velocity"]) == [
+        "colour",
+        "log_x",
+    ]

@@ -1,4 +1,5 @@
-"""The README and the pages are held against the program: links, commands, configurations and code."""
+"""The README and the pages are held against the program: links, commands, configurations and
+code."""
 
 import ast
 import re
@@ -50,15 +51,25 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 LINES = [(block, command) for block in blocks("console") for command, _ in commands(block)]
-CALLS = [(b, c) for b, c in LINES if re.match(r"(\S*/)?simulator |\./scripts/run |srun .*bin/simulator ", c)]
+CALLS = [
+    (b, c)
+    for b, c in LINES
+    if re.match(r"(\S*/)?simulator |\./scripts/run |srun .*bin/simulator ", c)
+]
 
 
-@pytest.mark.parametrize(("block", "command"), CALLS, ids=lambda x: str(x) if isinstance(x, Block) else "")
+@pytest.mark.parametrize(
+    ("block", "command"), CALLS, ids=lambda x: str(x) if isinstance(x, Block) else ""
+)
 def test_commands_are_understood(block: Block, command: str) -> None:
     """Every command has only options that exist, and names only files that do."""
     words = shlex.split(command.replace("$i", "0"), comments=True)
     words = words[: words.index("|")] if "|" in words else words
-    starts = [i for i, word in enumerate(words) if Path(word).name == "simulator" or word == "./scripts/run"]
+    starts = [
+        i
+        for i, word in enumerate(words)
+        if Path(word).name == "simulator" or word == "./scripts/run"
+    ]
     if words[starts[0]] == "./scripts/run" and "--setup" in words:
         return
     arguments = words[starts[0] + 1 :]
@@ -76,7 +87,13 @@ def test_commands_are_understood(block: Block, command: str) -> None:
         assert name in known_keys() or name == "key", f"{block}: {override}"
 
 
-QUICK = ("init forced", "check forced", "explain", "docs --list", "check configs/taylor_green.yaml time.cfl=3")
+QUICK = (
+    "init forced",
+    "check forced",
+    "explain",
+    "docs --list",
+    "check configs/taylor_green.yaml time.cfl=3",
+)
 
 
 def test_the_quick_commands_print_what_is_shown(tmp_path, monkeypatch, capsys) -> None:
@@ -101,13 +118,15 @@ def test_the_quick_commands_print_what_is_shown(tmp_path, monkeypatch, capsys) -
 
 @pytest.mark.slow
 def test_the_first_run_prints_what_is_shown(tmp_path) -> None:
-    """`./scripts/run configs/taylor_green.yaml` without the set-up; device counts are this machine's."""
+    """`./scripts/run configs/taylor_green.yaml` without the set-up; device counts are this
+    machine's."""
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     command = [sys.executable, "-m", "simulator", "run", "configs/taylor_green.yaml"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
 
     def alike(text: str) -> str:
-        """Without this machine's cores, kernels and place of the environment, and without the sizes of files."""
+        """Without this machine's cores, kernels and place of the environment, and without the sizes
+        of files."""
         text = re.sub(r"\d+ cpu devices, .*", "N cpu devices", text)
         text = re.sub(r"\S*/simulator (?=plot|verify)", "simulator ", text)
         return re.sub(r"(?m)^(  \S+(\.\w+|/) ) .*$", r"\1", text)
@@ -119,7 +138,11 @@ def test_the_first_run_prints_what_is_shown(tmp_path) -> None:
         assert shown(alike(expected)).fullmatch(printed), f"{alike(expected)}\n{printed}"
 
 
-BASE = {"model": {"kind": "navier_stokes", "viscosity": 0.1}, "initial": {"kind": "abc"}, "time": {"stop": 1}}
+BASE = {
+    "model": {"kind": "navier_stokes", "viscosity": 0.1},
+    "initial": {"kind": "abc"},
+    "time": {"stop": 1},
+}
 
 
 def whole_runs(block: Block) -> list[dict]:
@@ -131,7 +154,9 @@ def whole_runs(block: Block) -> list[dict]:
     for text in texts:
         file = Path(block.page.name)
         value = parse_yaml(text, str(file)).value
-        if isinstance(value, dict) and value.keys() <= {key for key in known_keys() if "." not in key}:
+        if isinstance(value, dict) and value.keys() <= {
+            key for key in known_keys() if "." not in key
+        }:
             found.append({**BASE, **value})
     return found
 
@@ -165,4 +190,7 @@ def test_docs_print_pages_that_are_written_from_the_code(capsys) -> None:
     assert main(["docs", "commands"]) == 0
     assert "## simulator sweep run" in capsys.readouterr().out
     main(["docs", "reference/python"])
-    assert "`Simulation.state_from(self, values: Mapping[str, Any]) -> State`" in capsys.readouterr().out
+    assert (
+        "`Simulation.state_from(self, values: Mapping[str, Any]) -> State`"
+        in capsys.readouterr().out
+    )

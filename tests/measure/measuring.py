@@ -26,7 +26,10 @@ STARTS = {
 def row(simulation: Simulation, kind: str, state: State | None = None) -> dict[str, np.ndarray]:
     """The values of a series that the simulation's configuration names, by default at the start."""
     compute = jax.jit(series_of(simulation)[kind].compute)
-    return {name: np.asarray(v) for name, v in compute(simulation.state if state is None else state).items()}
+    return {
+        name: np.asarray(v)
+        for name, v in compute(simulation.state if state is None else state).items()
+    }
 
 
 def with_values(simulation: Simulation, **values: np.ndarray) -> State:
@@ -43,9 +46,13 @@ def on_grid(simulation: Simulation, *names: str) -> list[np.ndarray]:
 
 
 def slopes(simulation: Simulation, values: np.ndarray) -> np.ndarray:
-    """The derivatives (..., 3, x, y, z) of values (..., x, y, z) on the grid along the axes, by numpy."""
+    """The derivatives (..., 3, x, y, z) of values (..., x, y, z) on the grid along the axes, by
+    numpy."""
     grid = simulation.grid
     each = (2 * np.pi * np.fft.fftfreq(n, h) for n, h in zip(grid.shape, grid.spacing, strict=True))
     modes = np.fft.fftn(values, axes=(-3, -2, -1))
-    along = [np.fft.ifftn(1j * k * modes, axes=(-3, -2, -1)).real for k in np.meshgrid(*each, indexing="ij")]
+    along = [
+        np.fft.ifftn(1j * k * modes, axes=(-3, -2, -1)).real
+        for k in np.meshgrid(*each, indexing="ij")
+    ]
     return np.stack(along, axis=-4)

@@ -1,4 +1,5 @@
-"""Halos by friends of friends, cores of waves, mass functions; catalogues on every layout, in pandas and in yt."""
+"""Halos by friends of friends, cores of waves, mass functions; catalogues on every layout, in
+pandas and in yt."""
 
 import numpy as np
 import pytest
@@ -38,7 +39,8 @@ def clustered(count):
 
 @pytest.mark.parametrize("slab", [2000, 300, 11])
 def test_friends_are_those_of_all_pairs(slab):
-    """In one slab, or in slabs thinner than the linking length; crowding up to the round-off of its sums."""
+    """In one slab, or in slabs thinner than the linking length; crowding up to the round-off of its
+    sums."""
     position, box = clustered(1000)
     mass, reach = np.linspace(1, 2, 1000), 0.09
     away = np.stack([distances(position, one, box) for one in position])
@@ -50,7 +52,8 @@ def test_friends_are_those_of_all_pairs(slab):
 
 
 def test_a_ball_across_a_corner_is_one_halo():
-    """Of constant density, 1000 times the mean: sphere and halo have its mass, in any order of particles."""
+    """Of constant density, 1000 times the mean: sphere and halo have its mass, in any order of
+    particles."""
     rng, box = np.random.default_rng(1), np.array([8.0, 8.0, 8.0])
     grid = np.stack(np.meshgrid(*(np.arange(41),) * 3, indexing="ij"), -1).reshape(-1, 3) / 20 - 1
     ball = grid[np.linalg.norm(grid, axis=1) < 1]
@@ -60,7 +63,11 @@ def test_a_ball_across_a_corner_is_one_halo():
     given = {"id": mixed, "mass": np.full(n + 50, 2.0)[mixed], "position": position[mixed].T}
     given["velocity"] = np.where(mixed[:, None] < n, drift, 0).T
     found, members = halos(given, box, members=100)
-    assert found["id"].tolist() == [0] and found["number"][0] >= n and found["mass"][0] == 2 * found["number"][0]
+    assert (
+        found["id"].tolist() == [0]
+        and found["number"][0] >= n
+        and found["mass"][0] == 2 * found["number"][0]
+    )
     np.testing.assert_array_equal(members[:n], np.arange(n))
     assert np.abs((found["center_of_mass"] + 4) % 8 - 4).max() < 0.01
     np.testing.assert_allclose(found["velocity"][0], drift * n / found["number"][0], rtol=1e-12)
@@ -69,8 +76,9 @@ def test_a_ball_across_a_corner_is_one_halo():
 
 
 def test_the_core_of_a_soliton():
-    """Between grid points. A cubic spline of the density misses it by 0.4 % if the core has two points to its radius,
-    and the mean over the box shifts nothing. M(r_c) of the ground state by its own table."""
+    """Between grid points. A cubic spline of the density misses it by 0.4 % if the core has two
+    points to its radius, and the mean over the box shifts nothing. M(r_c) of the ground state by
+    its own table."""
     state, size, box = radial_ground_state(), 1.0, np.array([16.0, 16.0, 16.0])
     axes = np.meshgrid(*(np.arange(32) * 0.5,) * 3, indexing="ij")
     centre = np.array([15.9, 4.3, 8.1])
@@ -81,17 +89,23 @@ def test_the_core_of_a_soliton():
     place = np.array([found[f"position_{a}"][0] for a in "xyz"])
     assert np.abs(place - centre).max() < 0.01
     s = np.linspace(0, state.core, 4001)
-    within = np.trapezoid(4 * np.pi * s**2 * 7 * np.interp(s, state.radius, state.amplitude) ** 2, s) / state.core**3
+    within = (
+        np.trapezoid(4 * np.pi * s**2 * 7 * np.interp(s, state.radius, state.amplitude) ** 2, s)
+        / state.core**3
+    )
     for name, exact in (("peak_density", 7.0), ("core_radius", size), ("core_mass", within)):
         assert found[name][0] == pytest.approx(exact, rel=0.01), name
 
 
 def test_mass_functions_hold_the_collapsed_mass():
-    """Of Press & Schechter above M: erfc(1.686 / (sqrt(2) sigma)), here with sigma ~ M^-1/2. The fits of Sheth &
-    Tormen and of Watson et al. to simulations differ by less than 25 % where sigma is between 0.5 and 1.5."""
+    """Of Press & Schechter above M: erfc(1.686 / (sqrt(2) sigma)), here with sigma ~ M^-1/2. The
+    fits of Sheth & Tormen and of Watson et al. to simulations differ by less than 25 % where sigma
+    is between 0.5 and 1.5."""
     found = fitted_mass_functions(1.0, lambda radius: radius**-1.5, np.geomspace(0.02, 1e4, 4000))
     low, high = erf(1.686 / np.sqrt(2) / found["sigma"][[0, -1]])
-    assert np.trapezoid(found["press_schechter"], found["mass"]) == pytest.approx(high - low, rel=1e-3)
+    assert np.trapezoid(found["press_schechter"], found["mass"]) == pytest.approx(
+        high - low, rel=1e-3
+    )
     there = (found["sigma"] > 0.5) & (found["sigma"] < 1.5)
     np.testing.assert_allclose(found["watson"][there], found["sheth_tormen"][there], rtol=0.25)
     assert np.isnan(found["watson"][found["sigma"] < 0.26]).all()
@@ -111,16 +125,23 @@ def found_in(folder, *arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["devices.count=2", "devices.count=4", "--processes 2 devices.count=2"])
+@pytest.mark.parametrize(
+    "layout", ["devices.count=2", "devices.count=4", "--processes 2 devices.count=2"]
+)
 def test_catalogues_and_maps_do_not_depend_on_the_layout(found, layout, tmp_path):
-    """The masses on the grid are the same bit for bit; forces differ by round-off, which chaos amplifies."""
+    """The masses on the grid are the same bit for bit; forces differ by round-off, which chaos
+    amplifies."""
     other = found_in(tmp_path, *layout.split())
     for one, two in zip(catalogues(found), catalogues(other), strict=True):
         for name in ("id", "number", "mass"):
             np.testing.assert_array_equal(one.columns[name], two.columns[name])
-        np.testing.assert_array_equal(one.tables["particles"]["ids"], two.tables["particles"]["ids"])
+        np.testing.assert_array_equal(
+            one.tables["particles"]["ids"], two.tables["particles"]["ids"]
+        )
         for name, values in one.columns.items():
-            np.testing.assert_allclose(two.columns[name], values, rtol=1e-6, atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(
+                two.columns[name], values, rtol=1e-6, atol=1e-6, err_msg=name
+            )
     maps, others = (open_run(run).series("projections") for run in (found, other))
     for plane in maps:
         np.testing.assert_allclose(others[plane], maps[plane], rtol=1e-7)
@@ -134,7 +155,10 @@ def test_a_catalogue_is_verified_drawn_and_read_elsewhere(found, capsys):
     path = catalogue_of(found, "dark", last.step)
     whole = path.read_bytes()
     path.write_bytes(whole[:900] + b"\0\1" + whole[902:])
-    assert main(["verify", str(found), "--quiet"]) == 1 and "--halos makes it again" in capsys.readouterr().out
+    assert (
+        main(["verify", str(found), "--quiet"]) == 1
+        and "--halos makes it again" in capsys.readouterr().out
+    )
     path.write_bytes(whole)
     pandas, yt = pytest.importorskip("pandas"), pytest.importorskip("yt")
     halo = yt.load(str(path))
@@ -145,9 +169,16 @@ def test_a_catalogue_is_verified_drawn_and_read_elsewhere(found, capsys):
     np.testing.assert_array_equal(pandas.read_hdf(path, "catalogue")["id"], last.columns["id"])
 
 
-@pytest.mark.parametrize(("options", "problem"), [
-    ("--members 9", "add --halos"), ("--halos --linking 0", "--linking: 0"), ("--halos --members 1", "--members: 1"),
-    ("--halos --what all", "exclude"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("--members 9", "add --halos"),
+        ("--halos --linking 0", "--linking: 0"),
+        ("--halos --members 1", "--members: 1"),
+        ("--halos --what all", "exclude"),
+    ],
+)
 def test_refusals(found, options, problem, capsys):
-    assert main(["analyze", str(found), *options.split()]) == 2 and problem in capsys.readouterr().err
+    assert (
+        main(["analyze", str(found), *options.split()]) == 2 and problem in capsys.readouterr().err
+    )

@@ -1,5 +1,5 @@
-"""Where matter lies: against fields of which it is known, on one device and on four, without gathering a field; and
-on a light cone, against crossings that are bisected one by one."""
+"""Where matter lies: against fields of which it is known, on one device and on four, without
+gathering a field; and on a light cone, against crossings that are bisected one by one."""
 
 from dataclasses import replace
 from functools import cache
@@ -27,9 +27,11 @@ FIELDS = {
     GAS: f'{{"density": {SHAPE}, "velocity": (0 * x + 0 * y + 0 * z,) * 3}}',
 }
 KINDS = {
-    "profiles": "bins: 9", "projections": "", "slices": "through: maximum",
+    "profiles": "bins: 9",
+    "projections": "",
+    "slices": "through: maximum",
     "histograms": "bins: 24, decades: [-3, 2]",
-}  # fmt: skip
+}
 OUTPUT = tuple(f"output.{kind}={{every_steps: 1, {more}}}" for kind, more in KINDS.items())
 
 
@@ -52,7 +54,9 @@ def found(text, devices):
     for kind in KINDS:
         what = series_of(simulation)[kind]
         got = {k: np.asarray(v) for k, v in compiled(text, devices, kind)(simulation.state).items()}
-        shapes = {k: tuple(len(what.coordinates[d]) for d in over) for k, over in what.variables.items()}
+        shapes = {
+            k: tuple(len(what.coordinates[d]) for d in over) for k, over in what.variables.items()
+        }
         assert {k: v.shape for k, v in got.items()} == shapes
         values |= {f"{kind}/{k}": v for k, v in got.items()}
     return values
@@ -64,8 +68,8 @@ def density(text):
 
 @pytest.mark.parametrize("text", [WAVE, GAS], ids=["wave", "gas"])
 def test_the_densest_point_lies_between_the_grid_points(text):
-    """The maximum of the series of modes is that of the function, which has only the modes 0 to 2: to round-off of a
-    place at which the slope vanishes, sqrt(1e-16 rho / curvature)."""
+    """The maximum of the series of modes is that of the function, which has only the modes 0 to 2:
+    to round-off of a place at which the slope vanishes, sqrt(1e-16 rho / curvature)."""
     at = [found(text, 1)[f"profiles/center_{axis}"] for axis in "xyz"]
     np.testing.assert_allclose(at, PLACE, atol=1e-7)
     peak = 4.7 ** (2 if text is WAVE else 1)
@@ -112,15 +116,20 @@ def test_projections_and_histograms_against_the_field(text):
     # Of bins that no value lies on the edge of, numpy's counts.
     counts, _ = np.histogram(np.log10(rho / rho.mean()), 24, (-3, 2))
     width = 5 / 24
-    np.testing.assert_allclose(values["histograms/log_density"] * width * rho.size, counts, atol=1e-9)
+    np.testing.assert_allclose(
+        values["histograms/log_density"] * width * rho.size, counts, atol=1e-9
+    )
     assert values["histograms/log_density"].sum() * width == pytest.approx(1, rel=1e-12)
     assert values["histograms/log_density_mass"].sum() * width == pytest.approx(1, rel=1e-12)
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("text", [pytest.param(WAVE, id="wave"), pytest.param(GAS, id="gas", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "text", [pytest.param(WAVE, id="wave"), pytest.param(GAS, id="gas", marks=pytest.mark.slow)]
+)
 def test_four_devices_measure_the_same_and_send_no_field(text):
-    """To round-off (sums of 2688 values); beside all-to-alls less than half of a component is sent."""
+    """To round-off (sums of 2688 values); beside all-to-alls less than half of a component is
+    sent."""
     one, four = found(text, 1), found(text, 4)
     assert one.keys() == four.keys()
     for name, values in one.items():
@@ -150,7 +159,8 @@ def test_the_shells_reach_from_the_spacing_to_half_the_box():
 
 @pytest.mark.slow
 def test_a_composite_has_the_profile_of_all_matter_and_of_each_component():
-    """Densities of the components add up to the whole, in shells about the densest point of that."""
+    """Densities of the components add up to the whole, in shells about the densest point of
+    that."""
     text = """\
 model:
   kind: composite
@@ -163,7 +173,10 @@ time: {stop: 1.0, max_dt: 0.05}
 """
     simulation = cases.simulation(text, *OUTPUT, devices=2)
     densities = ("density", "gas_density", "waves_density")
-    for kind, names in (("profiles", densities), ("histograms", [f"log_{name}" for name in densities])):
+    for kind, names in (
+        ("profiles", densities),
+        ("histograms", [f"log_{name}" for name in densities]),
+    ):
         what = series_of(simulation)[kind]
         got = {k: np.asarray(v) for k, v in jax.jit(what.compute)(simulation.state).items()}
         assert set(names) <= got.keys()
@@ -180,11 +193,17 @@ VELOCITY = np.array([0.6, -0.2, 0.9])
 @pytest.mark.spmd
 @pytest.mark.parametrize("devices", [1, 2, 4])
 def test_particles_cross_where_they_drift(devices: int) -> None:
-    """A lattice that moves as one, from the light cone at tau = 0.1 to that at 0.45; the cone is deeper than the box.
-    The mean is that of the matter between, which moves towards the light, up to a plane of the lattice."""
+    """A lattice that moves as one, from the light cone at tau = 0.1 to that at 0.45; the cone is
+    deeper than the box. The mean is that of the matter between, which moves towards the light, up
+    to a plane of the lattice."""
     run = cases.simulation(
         cases.MATTER,
-        *("model.cosmology.start=0.5", "grid.shape=8,6,8", "grid.box=6,6,2", "model.components.0.count=72"),
+        *(
+            "model.cosmology.start=0.5",
+            "grid.shape=8,6,8",
+            "grid.box=6,6,2",
+            "model.components.0.count=72",
+        ),
         f"initial.components.dark={{kind: uniform, velocity: {VELOCITY.tolist()}}}",
         f"output.lightcone={{every_steps: 1, observer: 0.3, speed_of_light: {LIGHT}}}",
         devices=devices,
@@ -192,7 +211,10 @@ def test_particles_cross_where_they_drift(devices: int) -> None:
     begin, end = 0.1, 0.45
     state = replace(run.state, time=jnp.float64(NOW))
     row = jax.jit(series_of(run)["lightcone"].compute)(state, {"begin": begin, "end": end})
-    background, records = Background(run.config.model.cosmology), cases.by_id(run.state.particles["dark"])
+    background, records = (
+        Background(run.config.model.cosmology),
+        cases.by_id(run.state.particles["dark"]),
+    )
     for name, time in (("farthest", begin), ("nearest", end)):
         a = background.scale_factor_at(time)
         depth = LIGHT * quad(lambda x: 1 / (x**2 * background.hubble(x)), a, 1, epsabs=1e-13)[0]
@@ -208,10 +230,16 @@ def test_particles_cross_where_they_drift(devices: int) -> None:
     for _ in range(45):
         middle = (low + high) / 2
         low, high = np.where(above(middle) > 0, (middle, high), (low, middle))
-    x, y = (position[:2] + np.outer(VELOCITY[:2], np.ones(len(images))) * (low - NOW)) * [[8 / 6], [1]]
+    x, y = (position[:2] + np.outer(VELOCITY[:2], np.ones(len(images))) * (low - NOW)) * [
+        [8 / 6],
+        [1],
+    ]
     i, j, wanted = np.floor(x).astype(int), np.floor(y).astype(int), np.zeros((8, 6))
     for p, q in ((0, 0), (0, 1), (1, 0), (1, 1)):
         share = crosses * (1 - abs(x - i - p)) * (1 - abs(y - j - q)) * records["mass"][0] * 48 / 36
         np.add.at(wanted, ((i + p) % 8, (j + q) % 6), share)
     np.testing.assert_allclose(row["dark_density/xy"], wanted, rtol=0, atol=1e-9 * wanted.max())
-    assert abs(wanted.mean() - (row["farthest"] - row["nearest"] + VELOCITY[2] * (end - begin))) < 2 / 3
+    assert (
+        abs(wanted.mean() - (row["farthest"] - row["nearest"] + VELOCITY[2] * (end - begin)))
+        < 2 / 3
+    )

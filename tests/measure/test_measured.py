@@ -34,10 +34,13 @@ def moved(simulation, state: State, name: str, wind: tuple[float, ...] = WIND) -
 def simulation(request):
     kind, more = request.param, DAMPED if request.param == "navier_stokes" else {}
     return flow(
-        *(12, 10, 9), initial={"kind": "random", "peak": 2, **STARTS[kind]},
-        model={"kind": kind, **MODELS[kind], **more}, grid={"box": [2 * np.pi, 5.0, 4.0]},
-        output={name: {"every": 1, **settings} for name, settings in OUTPUT.items()}, count=2,
-    )  # fmt: skip
+        *(12, 10, 9),
+        initial={"kind": "random", "peak": 2, **STARTS[kind]},
+        model={"kind": kind, **MODELS[kind], **more},
+        grid={"box": [2 * np.pi, 5.0, 4.0]},
+        output={name: {"every": 1, **settings} for name, settings in OUTPUT.items()},
+        count=2,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,8 @@ def test_spectra_sum_to_energies(simulation, state, spectra):
 
 
 def test_transfers_sum_to_zero(simulation, state):
-    """Stirring moves energy between modes; what the Lorentz force takes induction gives: sums of 1e3 terms."""
+    """Stirring moves energy between modes; what the Lorentz force takes induction gives: sums of
+    1e3 terms."""
     layout, found = simulation.transform.layout, row(simulation, "transfer", state)
     assert found.keys() == series_of(simulation)["transfer"].variables.keys()
     names = [name.partition("/")[2] for name in found if name.startswith("transfer/")]
@@ -93,11 +97,14 @@ def test_directional_spectra(simulation, state, spectra):
     u, at = np.asarray(state.fields["velocity"]), layout.order.index("z")
     flat = np.take(u, 0, axis=1 + at)
     unit = kind.coordinates["k_parallel"][1]
-    assert found["parallel/kinetic_energy"][0] * unit == pytest.approx(0.5 * (abs(flat) ** 2).sum(), rel=1e-13)
+    assert found["parallel/kinetic_energy"][0] * unit == pytest.approx(
+        0.5 * (abs(flat) ** 2).sum(), rel=1e-13
+    )
 
 
 def test_structure_functions_of_order_two_follow_from_the_modes(simulation, state):
-    """<(u_i(x + r) - u_i(x))^2> = 2 sum w |u_i(k)|^2 (1 - cos k . r), also between multiples of the spacing."""
+    """<(u_i(x + r) - u_i(x))^2> = 2 sum w |u_i(k)|^2 (1 - cos k . r), also between multiples of the
+    spacing."""
     layout, found = simulation.transform.layout, row(simulation, "structure_functions", state)
     u, weight = np.asarray(state.fields["velocity"]), np.asarray(layout.weight())
     k = layout.wavenumbers()
@@ -133,14 +140,19 @@ def windy(simulation):
 
 
 def test_statistics_do_not_know_a_mean_flow(simulation, windy):
-    """Only the mode k = 0 differs. Values at the points carry the round-off of the wind, 2 eps, in every product."""
+    """Only the mode k = 0 differs. Values at the points carry the round-off of the wind, 2 eps, in
+    every product."""
     rest, windy = (measured(simulation, s) for s in (simulation.state, windy))
-    assert rest["u_rms"] > 0.1 and [rest[f"mean_velocity_{a}"] for a in "xyz"] == pytest.approx([0, 0, 0], abs=1e-14)
+    assert rest["u_rms"] > 0.1 and [rest[f"mean_velocity_{a}"] for a in "xyz"] == pytest.approx(
+        [0, 0, 0], abs=1e-14
+    )
     assert [windy[f"mean_velocity_{a}"] for a in "xyz"] == pytest.approx(WIND, rel=1e-14)
     moving = rest["kinetic_energy"] + 0.5 * np.square(WIND).sum()
     assert windy["kinetic_energy"] == pytest.approx(moving, rel=1e-13)
     compared = [name for name in rest if not name.startswith(OF_THE_FRAME)]
-    assert {"u_rms", "taylor_scale", "integral_scale", "reynolds_taylor", "turnover_time"} <= set(compared)
+    assert {"u_rms", "taylor_scale", "integral_scale", "reynolds_taylor", "turnover_time"} <= set(
+        compared
+    )
     for name in compared:
         assert windy[name] == pytest.approx(rest[name], rel=1e-13, abs=3e-14), name
 
@@ -149,7 +161,9 @@ def test_components_and_stresses_against_the_values(simulation, windy):
     columns, u = measured(simulation, windy), values(simulation, windy)
     own = u - u.mean((1, 2, 3), keepdims=True)
     covariance = np.einsum("ixyz,jxyz->ij", own, own) / own[0].size
-    assert [columns[f"u_rms_{a}"] for a in "xyz"] == pytest.approx(np.sqrt(np.diag(covariance)), rel=1e-12)
+    assert [columns[f"u_rms_{a}"] for a in "xyz"] == pytest.approx(
+        np.sqrt(np.diag(covariance)), rel=1e-12
+    )
     assert columns["u_rms"] == pytest.approx(np.sqrt(np.trace(covariance) / 3), rel=1e-12)
     found = [columns[f"reynolds_stress_{pair}"] for pair in ("xy", "xz", "yz")]
     assert found == pytest.approx(covariance[[0, 0, 1], [1, 2, 2]], rel=1e-11)
@@ -164,21 +178,33 @@ def test_the_magnetic_field_likewise(simulation):
     names = "b_rms b_rms_x maxwell_stress_xy magnetic_enstrophy magnetic_helicity resistive_scale"
     for name in names.split():
         assert other[name] == pytest.approx(rest[name], rel=1e-12), name
-    assert rest["ohmic_dissipation"] == pytest.approx(2 * 0.01 * rest["magnetic_enstrophy"], rel=1e-13)
-    assert rest["resistive_scale"] == pytest.approx((0.01**3 / rest["ohmic_dissipation"]) ** 0.25, rel=1e-12)
+    assert rest["ohmic_dissipation"] == pytest.approx(
+        2 * 0.01 * rest["magnetic_enstrophy"], rel=1e-13
+    )
+    assert rest["resistive_scale"] == pytest.approx(
+        (0.01**3 / rest["ohmic_dissipation"]) ** 0.25, rel=1e-12
+    )
 
 
 def test_scalars_of_a_known_flow():
-    """ABC in a box 2 pi: <u^2> = <omega^2> = 3, all of it at k = 1: u' = 1, L = 3 pi / 4, lambda = sqrt(5),
-    dissipation 3 nu; gradients are zero along every axis, so that their skewness is undefined."""
+    """ABC in a box 2 pi: <u^2> = <omega^2> = 3, all of it at k = 1: u' = 1, L = 3 pi / 4, lambda =
+    sqrt(5), dissipation 3 nu; gradients are zero along every axis, so that their skewness is
+    undefined."""
     nu = 0.01
     simulation = flow(12, 12, 12, initial={"kind": "abc"}, viscosity=nu)
     columns = measured(simulation, simulation.state)
     eta = (nu**3 / (3 * nu)) ** 0.25
-    expected = {"u_rms": 1.0, "integral_scale": 0.75 * np.pi, "taylor_scale": 5**0.5, "turnover_time": 0.75 * np.pi}
+    expected = {
+        "u_rms": 1.0,
+        "integral_scale": 0.75 * np.pi,
+        "taylor_scale": 5**0.5,
+        "turnover_time": 0.75 * np.pi,
+    }
     expected |= {"reynolds_taylor": 5**0.5 / nu, "kolmogorov_scale": eta, "k_max_eta": 3 * eta}
     assert {name: columns[name] for name in expected} == pytest.approx(expected, rel=1e-12)
-    assert np.array_equal(ratio(jnp.array([3.0, 3.0]), jnp.array([1.0, 0.0])), [3, np.nan], equal_nan=True)
+    assert np.array_equal(
+        ratio(jnp.array([3.0, 3.0]), jnp.array([1.0, 0.0])), [3, np.nan], equal_nan=True
+    )
 
 
 def test_gradient_moments():
@@ -199,7 +225,8 @@ def test_default_separations():
 
 
 @pytest.mark.parametrize(
-    ("damping", "exact"), [([(1, 0.01)], (0.01**3 / 0.3) ** 0.25), ([(4, 1e-9)], (1e-27 / 0.3) ** (1 / 22))]
+    ("damping", "exact"),
+    [([(1, 0.01)], (0.01**3 / 0.3) ** 0.25), ([(4, 1e-9)], (1e-27 / 0.3) ** (1 / 22))],
 )
 def test_the_dissipation_scale_of_one_term(damping, exact):
     assert float(dissipation_scale(damping, np.float64(0.3))) == pytest.approx(exact, rel=1e-13)
@@ -212,19 +239,29 @@ def test_the_dissipation_scale_of_two_terms(hyper):
     nu, eps = 0.003, 0.3
     k = 1 / float(dissipation_scale([(1, nu), hyper], np.float64(eps)))
     n, coefficient = hyper
-    assert nu * k**2 + coefficient * k ** (2 * n) == pytest.approx(eps ** (1 / 3) * k ** (2 / 3), rel=1e-12)
+    assert nu * k**2 + coefficient * k ** (2 * n) == pytest.approx(
+        eps ** (1 / 3) * k ** (2 / 3), rel=1e-12
+    )
     alone = [float(dissipation_scale([term], np.float64(eps))) for term in ((1, nu), hyper)]
     assert 1 / k >= max(alone) * (1 - 1e-12)
 
 
 def test_a_flow_with_hyperviscosity_alone_has_a_dissipation_scale():
-    """ABC: all at k = 1, <u^2> = 3, so that the dissipation is 3 nu_2 and eta = (nu_2^3 / dissipation)^(1 / 10)."""
-    model = {"kind": "navier_stokes", "viscosity": 0.0, "hyperviscosity": {"order": 2, "coefficient": 1e-3}}
+    """ABC: all at k = 1, <u^2> = 3, so that the dissipation is 3 nu_2 and eta = (nu_2^3 /
+    dissipation)^(1 / 10)."""
+    model = {
+        "kind": "navier_stokes",
+        "viscosity": 0.0,
+        "hyperviscosity": {"order": 2, "coefficient": 1e-3},
+    }
     simulation = flow(12, 12, 12, initial={"kind": "abc"}, model=model)
     columns = measured(simulation, simulation.state)
     eta = (1e-9 / 3e-3) ** 0.1
     assert columns["kolmogorov_scale"] == pytest.approx(eta, rel=1e-12)
-    assert columns["k_max_eta"] == pytest.approx(3 * eta, rel=1e-12) and "reynolds_taylor" not in columns
+    assert (
+        columns["k_max_eta"] == pytest.approx(3 * eta, rel=1e-12)
+        and "reynolds_taylor" not in columns
+    )
 
 
 def test_drag_leaves_the_mean_flow_alone():
@@ -240,7 +277,8 @@ def test_drag_leaves_the_mean_flow_alone():
 
 
 def test_a_flow_that_the_grid_cuts_off_warns_and_a_start_at_large_scales_does_not():
-    """Both have k_max eta < 1; only of the random flow with a flat spectrum has the edge any enstrophy."""
+    """Both have k_max eta < 1; only of the random flow with a flat spectrum has the edge any
+    enstrophy."""
     rough = {"kind": "random", "spectrum": "power_law", "slope": 0, "peak": 2, "energy": 1.0}
     for initial, lines in ((rough, 1), ({"kind": "taylor_green"}, 0)):
         simulation = flow(16, 16, 16, initial=initial, viscosity=1e-3)

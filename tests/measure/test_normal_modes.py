@@ -75,7 +75,10 @@ def test_linear_terms_conserve_the_energy_of_every_part(name):
     assert fastest > 0.01
     mask = model.transform.layout.weight() > 0
     for part, energy in found.items():
-        assert jnp.where(mask, abs(change[part]), 0).max() < 1e-12 * abs(energy).max() + 1e-16 * fastest, part
+        assert (
+            jnp.where(mask, abs(change[part]), 0).max()
+            < 1e-12 * abs(energy).max() + 1e-16 * fastest
+        ), part
 
 
 def plane(simulation, k):
@@ -104,13 +107,16 @@ def test_an_inertia_gravity_wave_is_a_wave_and_its_energy_sinks_when_its_phase_r
 
 
 def test_geostrophic_balance_is_vortical_and_uniform_flow_is_shear_until_it_oscillates():
-    """u = -psi_y, v = psi_x, b = f psi_z; without rotation any flow in horizontal planes without b."""
+    """u = -psi_y, v = psi_x, b = f psi_z; without rotation any flow in horizontal planes without
+    b."""
     for f in (0.8, 0.0):
         simulation = upright(f)
         phase, k = plane(simulation, (1, 2, 1))
         slope = -np.sin(phase)
         velocity = [-k[1] * slope, k[0] * slope, 0 * slope]
-        found = parts(simulation, with_values(simulation, velocity=velocity, buoyancy=f * k[2] * slope))
+        found = parts(
+            simulation, with_values(simulation, velocity=velocity, buoyancy=f * k[2] * slope)
+        )
         total = (k[0] ** 2 + k[1] ** 2 + (f * k[2] / N) ** 2) / 4
         assert found["vortical_energy"] == pytest.approx(total, rel=1e-13)
         assert max(abs(found["wave_energy"]), found["shear_energy"]) < 1e-14 * total
@@ -120,11 +126,14 @@ def test_geostrophic_balance_is_vortical_and_uniform_flow_is_shear_until_it_osci
         velocity = [np.cos(phase), np.sin(phase), 0 * phase]
         found = parts(simulation, with_values(simulation, velocity=velocity, buoyancy=0 * phase))
         assert found[part] == pytest.approx(0.5, rel=1e-13)
-        assert sum(found[n] for n in ("wave_energy", "vortical_energy", "shear_energy")) == pytest.approx(0.5)
+        assert sum(
+            found[n] for n in ("wave_energy", "vortical_energy", "shear_energy")
+        ) == pytest.approx(0.5)
 
 
 def test_of_a_rotating_flow_only_the_two_dimensional_part_does_not_oscillate():
-    """Inertial waves of negative helicity carry their energy along Omega (Davidson 2013, section 3.2)."""
+    """Inertial waves of negative helicity carry their energy along Omega (Davidson 2013, section
+    3.2)."""
     simulation = made(**FLOWS["upright"])
     phase, k = plane(simulation, (2, 1, 0))
     flat = [-k[1] * np.cos(phase), k[0] * np.cos(phase), np.sin(phase)]

@@ -1,5 +1,5 @@
-"""Means over time and their errors, against numpy and against an exactly known correlation; means and variances of
-whole fields, which are those of the snapshots, and the same after a restart."""
+"""Means over time and their errors, against numpy and against an exactly known correlation; means
+and variances of whole fields, which are those of the snapshots, and the same after a restart."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,8 @@ def test_moments_are_those_of_the_samples_that_count_and_of_few_there_is_no_erro
     on = np.arange(100) >= 37
     found = results(all_of(jnp.asarray(samples), jnp.asarray(on)))
     np.testing.assert_allclose(found["mean"], samples[37:].mean(0), rtol=1e-14, atol=1e-15)
-    # About a mean of 1e6 the squares of deviations keep 16 - 6 digits (Welford; the naive sum would keep 4).
+    # About a mean of 1e6 the squares of deviations keep 16 - 6 digits (Welford; the naive sum would
+    # keep 4).
     np.testing.assert_allclose(found["variance"], samples[37:].var(0, ddof=1), rtol=1e-9)
     found = results(all_of(jnp.ones((5, 1)), jnp.ones(5, bool)))
     assert found["mean"] == 1 and found["variance"] == 0 and np.isnan(found["error"])
@@ -48,9 +49,9 @@ def test_levels_hold_the_means_of_blocks():
 
 @pytest.mark.parametrize("phi", [0.0, 0.9])
 def test_the_error_knows_of_the_correlation(phi):
-    """x' = phi x + noise has the variance of its mean sigma^2 / n (1 + phi) / (1 - phi) for n times longer than the
-    correlation. An estimate from m blocks has a relative error of 1 / sqrt(2 (m - 1)), 0.27 for the fewest, 8; the
-    largest of the levels lies above more often than below."""
+    """x' = phi x + noise has the variance of its mean sigma^2 / n (1 + phi) / (1 - phi) for n times
+    longer than the correlation. An estimate from m blocks has a relative error of 1 / sqrt(2 (m -
+    1)), 0.27 for the fewest, 8; the largest of the levels lies above more often than below."""
     n, copies = 4096, 16
     rng = np.random.default_rng(3)
     x = np.zeros((n, copies))
@@ -83,19 +84,28 @@ def test_statistics_of_a_run_are_those_of_its_rows(tmp_path):
     assert len(whole) == 51
     rows = run.diagnostics["time"] > 0.3 - 1e-9
     assert last["samples"] == rows.sum() == 36
-    np.testing.assert_allclose(last["mean/energy"], run.diagnostics["energy"][rows].mean(), rtol=1e-13)
+    np.testing.assert_allclose(
+        last["mean/energy"], run.diagnostics["energy"][rows].mean(), rtol=1e-13
+    )
     spectra = run.spectra["kinetic_energy"][rows]
-    np.testing.assert_allclose(last["mean/spectrum/kinetic_energy"], spectra.mean(0), rtol=1e-12, atol=1e-18)
+    np.testing.assert_allclose(
+        last["mean/spectrum/kinetic_energy"], spectra.mean(0), rtol=1e-12, atol=1e-18
+    )
     variance = last["variance/spectrum/kinetic_energy"]
     np.testing.assert_allclose(variance, spectra.var(0, ddof=1), rtol=1e-9, atol=1e-20)
     assert last["error/energy"] > 0 and np.isnan(whole.at(5)["mean/energy"])
     assert means(whole)["energy"] == (last["mean/energy"], last["error/energy"])
-    drawn = [path.stem for path in plot_run(tmp_path / "run").files if path.stem.startswith("statistics")]
+    drawn = [
+        path.stem for path in plot_run(tmp_path / "run").files if path.stem.startswith("statistics")
+    ]
     assert drawn == ["statistics_means", "statistics_spectrum", "statistics_flux"]
 
 
 def test_an_error_has_two_digits() -> None:
-    shown = [with_error(*pair) for pair in ((0.1157, 0.00201), (-5.789e-7, 2e-9), (38.3, 12.3), (2.0, np.nan))]
+    shown = [
+        with_error(*pair)
+        for pair in ((0.1157, 0.00201), (-5.789e-7, 2e-9), (38.3, 12.3), (2.0, np.nan))
+    ]
     assert shown == ["0.1157 ± 0.0020", "(-5.789 ± 0.020) 1e-7", "38 ± 12", "2"]
 
 

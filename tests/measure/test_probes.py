@@ -1,4 +1,5 @@
-"""Probes: exact values anywhere, frequent rows through runs and restarts, and spectra in frequency."""
+"""Probes: exact values anywhere, frequent rows through runs and restarts, and spectra in
+frequency."""
 
 from pathlib import Path
 
@@ -22,7 +23,11 @@ from simulator.show import plot_run
 EQUATION = Path(__file__).parents[2] / "configs" / "equations" / "turbulence_2d.py"
 BOX = (2 * np.pi, 3.0, 4.0)
 SHAPE = (8, 9, 10)
-DYE = {"kind": "navier_stokes", "viscosity": 0.05, "scalars": [{"name": "dye", "diffusivity": 0.01}]}
+DYE = {
+    "kind": "navier_stokes",
+    "viscosity": 0.05,
+    "scalars": [{"name": "dye", "diffusivity": 0.01}],
+}
 
 
 def configured(count=1, probes=None, **blocks):
@@ -38,8 +43,9 @@ def configured(count=1, probes=None, **blocks):
 
 @pytest.mark.spmd
 def test_values_are_those_of_the_fourier_series():
-    """At grid points those of the inverse transform, on lines too, and shifted copies of a coordinate are the same
-    point; any other point against the sum over all modes. Round-off of some hundred terms."""
+    """At grid points those of the inverse transform, on lines too, and shifted copies of a
+    coordinate are the same point; any other point against the sum over all modes. Round-off of some
+    hundred terms."""
     spacing = [box / n for box, n in zip(BOX, SHAPE, strict=True)]
     on_grid = [spacing[0] * 3, spacing[1] * 7, spacing[2] * 9]
     others = ([0.1 * i, 0, 0] for i in range(20))
@@ -66,11 +72,18 @@ def test_values_are_those_of_the_fourier_series():
 
 
 def test_a_plane_has_two_axes():
-    model = {"kind": "python", "path": str(EQUATION), "equation": "Vorticity", "parameters": {"viscosity": 1e-3}}
+    model = {
+        "kind": "python",
+        "path": str(EQUATION),
+        "equation": "Vorticity",
+        "parameters": {"viscosity": 1e-3},
+    }
     simulation = configured(
-        probes={"points": [[1.0, 2.0]], "lines": [{"axis": "y", "through": [0.5, 0]}]}, model=model,
-        grid={"shape": [8, 10], "box": [2, 4]}, initial={"kind": "random", "fields": {"vorticity": {"peak": 2}}},
-    )  # fmt: skip
+        probes={"points": [[1.0, 2.0]], "lines": [{"axis": "y", "through": [0.5, 0]}]},
+        model=model,
+        grid={"shape": [8, 10], "box": [2, 4]},
+        initial={"kind": "random", "fields": {"vorticity": {"peak": 2}}},
+    )
     measured = series_of(simulation)["probes"]
     grid = simulation.transform.physical.as_seen(simulation.values("vorticity")(simulation.state))
     row = measured.compute(simulation.state)
@@ -86,10 +99,12 @@ return {'buoyancy': 1e-6 * sum(jnp.sin(p) for p in phases) + 0 * y}"""
 
 @pytest.mark.slow
 def test_internal_waves_lie_on_their_dispersion_relation(tmp_path):
-    """omega = N k_h / |k| within the frequency resolution 2 pi / duration, along and against the axis, from a run
-    that stops half-way and goes on: rows wait in memory, and none is lost or taken twice."""
+    """omega = N k_h / |k| within the frequency resolution 2 pi / duration, along and against the
+    axis, from a run that stops half-way and goes on: rows wait in memory, and none is lost or taken
+    twice."""
     horizontal, vertical, frequency, duration = [1, 2, 3, 5], 2, 2.0, 40.0
-    # Standing plane waves with the wavenumbers (n, 0, vertical), so small that they do not know one another.
+    # Standing plane waves with the wavenumbers (n, 0, vertical), so small that they do not know one
+    # another.
     start = python_flow(tmp_path, WAVES, horizontal=horizontal, vertical=vertical)
     model = {"kind": "boussinesq", "viscosity": 0, "diffusivity": 0, "stratification": frequency**2}
     places = {"points": [[0.5, 0, 0.3]], "lines": [{"axis": "x", "through": [0, 0, 0.3]}]}
@@ -119,14 +134,21 @@ def test_internal_waves_lie_on_their_dispersion_relation(tmp_path):
     assert silent.max() < 1e-10 * found.energy.max()
     assert isinstance(probe_spectrum(series, "buoyancy"), FrequencySpectrum)
     drawn = {path.stem for path in plot_run(tmp_path / "run").files}
-    assert {"probes_buoyancy_frequency", "probes_line_buoyancy", "probes_line_buoyancy_frequency"} <= drawn
+    assert {
+        "probes_buoyancy_frequency",
+        "probes_line_buoyancy",
+        "probes_line_buoyancy_frequency",
+    } <= drawn
 
 
 def test_the_sign_of_k_is_the_direction_of_travel():
-    """And the sum over frequencies and wavenumbers is the mean square, here of whole periods: 1/2 and 1/8."""
+    """And the sum over frequencies and wavenumbers is the mean square, here of whole periods: 1/2
+    and 1/8."""
     time, x = np.arange(64) * 0.25, np.arange(16) * (2 * np.pi / 16)
     omega = 2 * np.pi * 4 / 16
-    values = np.cos(3 * x - omega * time[:, None]) + 0.5 * np.cos(5 * x + 2 * omega * time[:, None]) + 7
+    values = (
+        np.cos(3 * x - omega * time[:, None]) + 0.5 * np.cos(5 * x + 2 * omega * time[:, None]) + 7
+    )
     found = wave_spectrum(time, values, x[1])
     steps = found.omega[1] * (found.k[1] - found.k[0])
     assert found.energy.sum() * steps == pytest.approx(1 / 2 + 1 / 8, rel=1e-12)
@@ -134,12 +156,16 @@ def test_the_sign_of_k_is_the_direction_of_travel():
     in_time = frequency_spectrum(time, values)
     assert in_time.energy.sum() * found.omega[1] == pytest.approx(1 / 2 + 1 / 8, rel=1e-12)
     at_first = frequency_spectrum(time, values[:, :1])
-    np.testing.assert_allclose(alone.energy[alone.omega > 0, 0].sum(), at_first.energy[1:].sum(), rtol=1e-9)
+    np.testing.assert_allclose(
+        alone.energy[alone.omega > 0, 0].sum(), at_first.energy[1:].sum(), rtol=1e-9
+    )
     for k, frequency, energy in ((3, omega, 1 / 2), (-5, 2 * omega, 1 / 8)):
         column = found.energy[:, found.k == k].ravel()
         assert column.sum() * steps == pytest.approx(energy, rel=1e-12)
         assert found.omega[np.argmax(column)] == pytest.approx(frequency)
-    with pytest.raises(UserError, match=r"64 rows, at most 2 of them at even intervals.*align: true"):
+    with pytest.raises(
+        UserError, match=r"64 rows, at most 2 of them at even intervals.*align: true"
+    ):
         wave_spectrum(time**1.1, values, x[1])
     # The longest sequence of even rows counts: here the last 40.
     uneven = np.concatenate([time[:24] - np.linspace(2, 1, 24) ** 3, time[24:]])

@@ -1,4 +1,5 @@
-"""The strain's eigenframe and joint probability densities: numpy's, and theory's for plane shear, Q and R."""
+"""The strain's eigenframe and joint probability densities: numpy's, and theory's for plane shear, Q
+and R."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,11 @@ from measuring import on_grid, row, slopes, with_values
 from simulator.measure.strain import EIGENVALUES, eigensystem
 
 SHAPE, BOX = (12, 9, 10), (2 * np.pi, 5.0, 4.0)
-DYE = {"kind": "navier_stokes", "viscosity": 0.02, "scalars": [{"name": "dye", "diffusivity": 0.01}]}
+DYE = {
+    "kind": "navier_stokes",
+    "viscosity": 0.02,
+    "scalars": [{"name": "dye", "diffusivity": 0.01}],
+}
 RANDOM = {"kind": "random", "peak": 2, "scalars": {"dye": {"peak": 2}}}
 
 
@@ -68,13 +73,18 @@ def test_densities_are_numpys():
 
 
 def test_plane_shear_has_no_third_direction():
-    """u = (0, sin x, 0): strain +-cos(x)/2, beta = s* = 0, vorticity along e_beta where there is shear."""
+    """u = (0, sin x, 0): strain +-cos(x)/2, beta = s* = 0, vorticity along e_beta where there is
+    shear."""
     simulation = configured("strain", {"kind": "abc"}, bins=5)
     sine = np.zeros((3, *SHAPE))
     sine[1] = np.sin(2 * np.pi * np.arange(SHAPE[0]) / SHAPE[0])[:, None, None]
     found = row(simulation, "strain", with_values(simulation, velocity=sine))
     np.testing.assert_allclose(found["s_star"], [0, 0, 2.5, 0, 0], atol=1e-12)
-    for name, expected in (("alpha", [5, 0, 0, 0, 0]), ("beta", [0, 0, 0, 0, 5]), ("gamma", [5, 0, 0, 0, 0])):
+    for name, expected in (
+        ("alpha", [5, 0, 0, 0, 0]),
+        ("beta", [0, 0, 0, 0, 5]),
+        ("gamma", [5, 0, 0, 0, 0]),
+    ):
         np.testing.assert_allclose(found[f"vorticity_{name}"], expected, atol=1e-12)
     mean = np.abs(np.cos(np.arange(12) * np.pi / 6)).mean() / 2
     assert found["alpha_mean"] == pytest.approx(mean, rel=1e-13)
@@ -83,7 +93,8 @@ def test_plane_shear_has_no_third_direction():
 
 @pytest.mark.spmd
 def test_counts_are_numpys():
-    """Every point in its bin; <Q> = <R> = 0, because products of two and three modes have no aliases in the mean."""
+    """Every point in its bin; <Q> = <R> = 0, because products of two and three modes have no
+    aliases in the mean."""
     pairs = [["R", "Q"], ["speed", "dye"]]
     simulation = configured("joint_histograms", count=4, pairs=pairs, bins=21, range=3)
     got = row(simulation, "joint_histograms")
@@ -92,7 +103,10 @@ def test_counts_are_numpys():
     q, r = -0.5 * np.trace(a @ a, axis1=-2, axis2=-1), -np.linalg.det(a)
     omega = np.stack([a[..., j, i] - a[..., i, j] for i, j in ((1, 2), (2, 0), (0, 1))])
     unit = (omega**2).sum(0).mean() / 4
-    units = {"R_Q": (r / unit**1.5, q / unit), "speed_dye": tuple((v - v.mean()) / v.std() for v in (speed, dye))}
+    units = {
+        "R_Q": (r / unit**1.5, q / unit),
+        "speed_dye": tuple((v - v.mean()) / v.std() for v in (speed, dye)),
+    }
     edges = np.linspace(-3, 3, 22)
     for name, (first, second) in units.items():
         counts, _, _ = np.histogram2d(first.ravel(), second.ravel(), (edges, edges))

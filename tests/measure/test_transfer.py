@@ -1,5 +1,6 @@
-"""Spectra of fluxes, helicities and parts, and maps of wavenumbers add up; transfers of energy between modes close
-what theory closes; mixed structure functions are those of values shifted by whole cells."""
+"""Spectra of fluxes, helicities and parts, and maps of wavenumbers add up; transfers of energy
+between modes close what theory closes; mixed structure functions are those of values shifted by
+whole cells."""
 
 from functools import cache
 
@@ -36,7 +37,9 @@ def test_an_abc_flow_has_one_sign():
     assert found["helicity"].sum() == pytest.approx(3.0, rel=1e-13)
 
 
-def test_both_signs_and_rows_add_up_to_the_transfer_and_what_one_gains_another_loses(turbulent, advective):
+def test_both_signs_and_rows_add_up_to_the_transfer_and_what_one_gains_another_loses(
+    turbulent, advective
+):
     found = row(turbulent, "helicity")
     spectrum = np.asarray(turbulent.spectra(turbulent.state)["kinetic_energy"])
     both = found["energy/positive"] + found["energy/negative"]
@@ -48,7 +51,10 @@ def test_both_signs_and_rows_add_up_to_the_transfer_and_what_one_gains_another_l
     columns = jax.device_get(turbulent.diagnostics(turbulent.state))
     assert found["helicity"].sum() == pytest.approx(float(columns["helicity"]), rel=1e-12)
     found, layout = row(turbulent, "shell_to_shell")["transfer"], turbulent.transform.layout
-    edges, whole = band_edges(layout.shells, 2), advective["transfer/kinetic_energy"] * layout.shell_width
+    edges, whole = (
+        band_edges(layout.shells, 2),
+        advective["transfer/kinetic_energy"] * layout.shell_width,
+    )
     expected = np.add.reduceat(whole, edges[:-1])
     np.testing.assert_allclose(found.sum(1), expected, rtol=0, atol=1e-12 * abs(found).max())
     np.testing.assert_allclose(found, -found.T, rtol=0, atol=1e-12 * abs(found).max())
@@ -73,7 +79,9 @@ def test_transfers_of_a_gas_are_the_change_of_the_spectrum(tmp_path, gamma, coun
     model["polytropic_exponent"] = gamma
     time, output = {"stop": 1.0, "max_dt": 0.1}, {"transfer": {"every": 1}}
     initial = python_flow(tmp_path, WAVES)
-    simulation = flow(18, 18, 18, initial=initial, model=model, time=time, count=count, output=output)
+    simulation = flow(
+        18, 18, 18, initial=initial, model=model, time=time, count=count, output=output
+    )
     model, layout, fields = simulation.model, simulation.transform.layout, simulation.state.fields
     found = {name: v * layout.shell_width for name, v in row(simulation, "transfer").items()}
 
@@ -131,7 +139,9 @@ def test_gas_has_those_of_momentum_over_density():
     velocity = np.zeros((3, N, N, N))
     velocity[0] = np.sin(x)[None, :, None] + np.cos(2 * x)[None, :, None]
     gas = configured(GAS, {"kind": "uniform"})
-    found = row(gas, "structure_functions", with_values(gas, density=density, momentum=density * velocity))
+    found = row(
+        gas, "structure_functions", with_values(gas, density=density, momentum=density * velocity)
+    )
     du = np.roll(velocity[0], -3, 1) - velocity[0]
     assert found["transverse_3"][1, 1] == pytest.approx((du**3).mean() / 2, abs=1e-13)
     assert set(found) == {"longitudinal_3", "transverse_3", "mixed_velocity"}
@@ -159,22 +169,34 @@ def started(kind):
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=pytest.mark.slow if k == "navier_stokes" else []) for k in MODELS]
+    "kind",
+    [pytest.param(k, marks=pytest.mark.slow if k == "navier_stokes" else []) for k in MODELS],
 )
 def test_maps_add_up_to_the_spectra_of_both_directions(kind):
     _, found, rows = started(kind)
     widths = {d: found["spectra"].coordinates[f"k_{d}"][1] for d in ("perpendicular", "parallel")}
-    assert rows["spectral_maps"].keys() == {n.partition("/")[2] for n in rows["spectra"] if "/" in n}
+    assert rows["spectral_maps"].keys() == {
+        n.partition("/")[2] for n in rows["spectra"] if "/" in n
+    }
     for name, plane in rows["spectral_maps"].items():
-        for axis, direction, other in ((1, "perpendicular", "parallel"), (0, "parallel", "perpendicular")):
+        for axis, direction, other in (
+            (1, "perpendicular", "parallel"),
+            (0, "parallel", "perpendicular"),
+        ):
             spectrum = rows["spectra"][f"{direction}/{name}"]
-            np.testing.assert_allclose(plane.sum(axis) * widths[other], spectrum, rtol=1e-12, atol=1e-15)
+            np.testing.assert_allclose(
+                plane.sum(axis) * widths[other], spectrum, rtol=1e-12, atol=1e-15
+            )
 
 
 def test_magnetic_spectra_and_scalar_fluxes_add_up():
-    """To the columns; the Elsasser energies to the energy, shell by shell, and they differ by the cross-helicity."""
+    """To the columns; the Elsasser energies to the energy, shell by shell, and they differ by the
+    cross-helicity."""
     simulation, found, rows = started("mhd")
-    columns, width = columns_of(simulation, simulation.state), found["cospectra"].attributes["shell_width"]
+    columns, width = (
+        columns_of(simulation, simulation.state),
+        found["cospectra"].attributes["shell_width"],
+    )
     spectra, others = rows["spectra"], rows["cospectra"]
     for name in ("cross_helicity", "magnetic_helicity"):
         assert others[name].sum() * width == pytest.approx(columns[name], rel=1e-12)
@@ -191,11 +213,14 @@ def test_magnetic_spectra_and_scalar_fluxes_add_up():
         for i, axis in enumerate("xyz"):
             total = rows["cospectra"][f"{name}_flux_{axis}"].sum() * width
             assert total == pytest.approx((u[i] * (theta - theta.mean())).mean(), abs=1e-14)
-    assert total == pytest.approx(columns_of(simulation, simulation.state)["buoyancy_flux"], rel=1e-12)
+    assert total == pytest.approx(
+        columns_of(simulation, simulation.state)["buoyancy_flux"], rel=1e-12
+    )
 
 
 def test_solenoidal_and_compressive_parts_of_a_gas_add_up(tmp_path):
-    """To the square of the velocity; a solenoidal flow of constant density has one part, a sound wave the other."""
+    """To the square of the velocity; a solenoidal flow of constant density has one part, a sound
+    wave the other."""
     body = """
 k = 2 * jnp.pi / 5.0
 one = jnp.ones(jnp.broadcast_shapes(x.shape, y.shape, z.shape))
@@ -205,12 +230,16 @@ return {'density': one * (1 + varied * jnp.cos(k * y + x)), 'velocity': velocity
     def parts(**parameters):
         initial = python_flow(tmp_path, body, **parameters)
         model = {"sound_speed": 1, "viscosity": 0.1}
-        simulation, found, rows = measured("self_gravitating_gas", model, initial, kinds={"cospectra": {}})
+        simulation, found, rows = measured(
+            "self_gravitating_gas", model, initial, kinds={"cospectra": {}}
+        )
         width = found["cospectra"].attributes["shell_width"]
         energies = {n: e.sum() * width for n, e in rows["cospectra"].items()}
         layout, state = simulation.transform.layout, simulation.state
         v = simulation.model.velocity(state.fields)
-        assert sum(energies.values()) == pytest.approx(0.5 * float(layout.inner(v, v).sum()), rel=1e-12)
+        assert sum(energies.values()) == pytest.approx(
+            0.5 * float(layout.inner(v, v).sum()), rel=1e-12
+        )
         return energies["solenoidal_energy"], energies["compressive_energy"]
 
     assert parts(shear=0.2, sound=0, varied=0) == pytest.approx((0.01, 0), rel=1e-12, abs=1e-30)
@@ -220,8 +249,8 @@ return {'density': one * (1 + varied * jnp.cos(k * y + x)), 'velocity': velocity
 
 @pytest.mark.parametrize(("kind", "count"), [("plane", 1), ("sound", 1), ("vortices", 3)])
 def test_parts_of_the_energy_of_waves_add_up(kind, count, tmp_path):
-    """To the columns. A plane wave of constant density flows with v = hbar k / m in its mean; a varying phase makes
-    a gradient, without vortices; and vortex lines make a solenoidal flow."""
+    """To the columns. A plane wave of constant density flows with v = hbar k / m in its mean; a
+    varying phase makes a gradient, without vortices; and vortex lines make a solenoidal flow."""
     body = """
 one = jnp.ones(jnp.broadcast_shapes(x.shape, y.shape, z.shape))
 if kind == 'plane':
@@ -229,17 +258,28 @@ if kind == 'plane':
 if kind == 'sound':
     return {'psi': one * jnp.exp(0.3j * jnp.cos(x))}
 return {'psi': one * (jnp.sin(x) + 1j * jnp.sin(2 * jnp.pi * y / 5 + 0.4) + 0.1 * jnp.cos(x + 0.2))}"""
-    model, initial = {"hbar_over_m": 0.5, "gravitational_constant": 0}, python_flow(tmp_path, body, kind=kind)
-    simulation, found, rows = measured("schrodinger_poisson", model, initial, count, {"cospectra": {}})
-    width, names = found["cospectra"].attributes["shell_width"], ("solenoidal", "compressive", "quantum")
-    vortical, compressive, quantum = (rows["cospectra"][f"{name}_energy"].sum() * width for name in names)
+    model, initial = (
+        {"hbar_over_m": 0.5, "gravitational_constant": 0},
+        python_flow(tmp_path, body, kind=kind),
+    )
+    simulation, found, rows = measured(
+        "schrodinger_poisson", model, initial, count, {"cospectra": {}}
+    )
+    width, names = (
+        found["cospectra"].attributes["shell_width"],
+        ("solenoidal", "compressive", "quantum"),
+    )
+    vortical, compressive, quantum = (
+        rows["cospectra"][f"{name}_energy"].sum() * width for name in names
+    )
     columns, total = columns_of(simulation, simulation.state), vortical + compressive + quantum
     assert vortical + compressive == pytest.approx(columns["kinetic_energy"], abs=1e-12 * total)
     assert quantum == pytest.approx(columns["quantum_energy"], abs=1e-12 * total)
     if kind == "plane":
         assert vortical == pytest.approx(0.5, rel=1e-12) and compressive + quantum < 1e-28
     elif kind == "sound":
-        # The modes +-5 are one on 10 points: its share of the energy is 2 (2 J_5(0.3) 5 / 0.3)^2 = 9e-10.
+        # The modes +-5 are one on 10 points: its share of the energy is 2 (2 J_5(0.3) 5 / 0.3)^2 =
+        # 9e-10.
         assert compressive == pytest.approx(0.15**2 / 4, rel=1e-9)
         assert vortical < 1e-9 * compressive and quantum < 1e-9 * compressive
     else:

@@ -2,8 +2,9 @@
 
     python tests/pairs/cover.py        # writes cases.txt and refused.txt beside this file
 
-The program itself says what it supports: a pair is supported if `simulator check` accepts it in some model. What it
-refuses, and in which words, is in refused.txt, so that a feature that is lost shows up in a diff."""
+The program itself says what it supports: a pair is supported if `simulator check` accepts it in
+some model. What it refuses, and in which words, is in refused.txt, so that a feature that is lost
+shows up in a diff."""
 
 import contextlib
 import itertools
@@ -26,7 +27,8 @@ MOST_OUTPUTS = 6
 
 
 def choices() -> list[Choice]:
-    """All levels but the defaults, which every case has that asks for nothing else, and the models."""
+    """All levels but the defaults, which every case has that asks for nothing else, and the
+    models."""
     return [
         (factor, level)
         for factor, levels in FACTORS.items()
@@ -70,10 +72,14 @@ class Judge:
 
         path = write(self._folder, case)
         try:
-            overrides = [f"initial.path={self._source(case)}"] if case.get("initial") == "snapshot" else []
+            overrides = (
+                [f"initial.path={self._source(case)}"] if case.get("initial") == "snapshot" else []
+            )
             check(load_config(path, overrides), growth=True)
         except UserError as error:
-            return re.sub(r"^\S+:\d+: |^command line: ", "", str(error)).replace(str(self._folder), ".")
+            return re.sub(r"^\S+:\d+: |^command line: ", "", str(error)).replace(
+                str(self._folder), "."
+            )
         except Exception as error:  # a fault of the program; the reader of refused.txt sees it
             return f"FAILS: {type(error).__name__}: {error}".partition("\n")[0]
         return None
@@ -85,9 +91,15 @@ class Judge:
             from simulator.cli import main
 
             folder.mkdir()
-            overrides = ["time.max_steps=2", "devices.count=1", "output.diagnostics.every_steps=100"]
+            overrides = [
+                "time.max_steps=2",
+                "devices.count=1",
+                "output.diagnostics.every_steps=100",
+            ]
             with contextlib.redirect_stdout(sys.stderr):
-                main(["run", str(write(folder, source)), "--output", str(folder / "run"), *overrides])
+                main(
+                    ["run", str(write(folder, source)), "--output", str(folder / "run"), *overrides]
+                )
             self._sources[named(source)] = folder / "run" / "snapshots" / "00000002"
         return self._sources[named(source)]
 
@@ -108,7 +120,9 @@ class Cover:
         if choice[0] == "model":
             return [choice[1]]
         inert = FACTORS[choice[0]][choice[1]] == {}
-        return [m for m in FACTORS["model"] if inert or not self._refused({"model": m} | dict([choice]))]
+        return [
+            m for m in FACTORS["model"] if inert or not self._refused({"model": m} | dict([choice]))
+        ]
 
     def _refused(self, case: Case) -> bool:
         """Whether a case of one or two levels in a model is refused; keeps the reason."""
@@ -125,7 +139,8 @@ class Cover:
         )
 
     def cases(self) -> Iterator[Case]:
-        """Greedy: each case begins with a pair that no case has, and takes the levels that add most."""
+        """Greedy: each case begins with a pair that no case has, and takes the levels that add
+        most."""
         missing = {
             frozenset(pair): None
             for pair in itertools.combinations(choices(), 2)
@@ -142,7 +157,11 @@ class Cover:
             case = self._accepted(case, self._extended(case, missing))
             for held in covered([case]):
                 missing.pop(held, None)
-            print(f"{len(missing)} pairs left, {len(self._clashes)} refusals", file=sys.stderr, flush=True)
+            print(
+                f"{len(missing)} pairs left, {len(self._clashes)} refusals",
+                file=sys.stderr,
+                flush=True,
+            )
             yield case
 
     def _extended(self, case: Case, missing: Container[frozenset[Choice]]) -> list[Choice]:
@@ -152,15 +171,22 @@ class Cover:
         self._chance.shuffle(factors)
         # Outputs last: they depend on the rest, and a case has room for few.
         for factor in sorted(factors, key=lambda f: f.startswith("output.")):
-            if factor.startswith("output.") and sum(f.startswith("output.") for f in whole) >= MOST_OUTPUTS:
+            if (
+                factor.startswith("output.")
+                and sum(f.startswith("output.") for f in whole) >= MOST_OUTPUTS
+            ):
                 break
             gains = {
-                level: sum(frozenset(((factor, level), other)) in missing for other in whole.items())
+                level: sum(
+                    frozenset(((factor, level), other)) in missing for other in whole.items()
+                )
                 for level in FACTORS[factor]
                 if (factor, level) in self.able and self._fits(whole, (factor, level))
             }
             if gains and (most := max(gains.values())):
-                level = self._chance.choice([level for level, gain in gains.items() if gain == most])
+                level = self._chance.choice(
+                    [level for level, gain in gains.items() if gain == most]
+                )
                 whole[factor] = level
                 added.append((factor, level))
         return added
@@ -168,12 +194,19 @@ class Cover:
     def _accepted(self, case: Case, added: list[Choice]) -> Case:
         """The case with those of the further levels that the program accepts together."""
         while self._judge.refusal(case | dict(added)):
-            # The first level with which it is refused, and the first one before with which that does not go.
-            end = bisect_left(range(len(added)), True, key=lambda n: self._judges(case, added[: n + 1]))
+            # The first level with which it is refused, and the first one before with which that
+            # does not go.
+            end = bisect_left(
+                range(len(added)), True, key=lambda n: self._judges(case, added[: n + 1])
+            )
             clash = added.pop(end)
             before = [*case.items(), *added[:end]]
-            start = bisect_left(range(len(before)), True, key=lambda n: self._judges({}, [*before[: n + 1], clash]))
-            self._refused(dict([("model", case["model"]), before[min(start, len(before) - 1)], clash]))
+            start = bisect_left(
+                range(len(before)), True, key=lambda n: self._judges({}, [*before[: n + 1], clash])
+            )
+            self._refused(
+                dict([("model", case["model"]), before[min(start, len(before) - 1)], clash])
+            )
         return case | dict(added)
 
     def _judges(self, case: Case, added: list[Choice]) -> bool:
@@ -187,9 +220,10 @@ def covered(cases: list[Case]) -> set[frozenset[Choice]]:
 
 
 def laid_out(cases: list[Case], layouts: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """(layout, number of a case): every case on some layout, and every level of every factor on every layout. The
-    layout is one more factor of the cover. A case goes to the layout that misses most of its levels (of equals to the
-    one with the fewest cases), and again to every layout that would miss one otherwise."""
+    """(layout, number of a case): every case on some layout, and every level of every factor on
+    every layout. The layout is one more factor of the cover. A case goes to the layout that misses
+    most of its levels (of equals to the one with the fewest cases), and again to every layout that
+    would miss one otherwise."""
     missing = {layout: {choice for case in cases for choice in case.items()} for layout in layouts}
     used = dict.fromkeys(missing, 0)
     for number, case in enumerate(cases):
@@ -218,7 +252,10 @@ def main() -> None:
         with (HERE / "cases.txt").open("w") as out:
             for case in cover.cases():
                 print(named(case), file=out, flush=True)
-        lines = (f"{case or 'navier_stokes'}: {message}\n" for case, message in sorted(cover.refused.items()))
+        lines = (
+            f"{case or 'navier_stokes'}: {message}\n"
+            for case, message in sorted(cover.refused.items())
+        )
         (HERE / "refused.txt").write_text("".join(lines))
 
 

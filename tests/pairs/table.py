@@ -1,8 +1,9 @@
 """The table of parts that the pairwise cover combines, and the layouts that every case runs on.
 
-A factor has levels by name; a level is a fragment of a configuration, or a function that makes one from the fragments
-of the factors above it. The first level of a factor is its default, which asks for nothing. Every part of every
-registry is a level (`test_every_registered_part_is_in_the_table`)."""
+A factor has levels by name; a level is a fragment of a configuration, or a function that makes one
+from the fragments of the factors above it. The first level of a factor is its default, which asks
+for nothing. Every part of every registry is a level
+(`test_every_registered_part_is_in_the_table`)."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -101,13 +102,22 @@ COUNTS = {(8, 8, 8): 125, (16, 10, 9): 128, (16, 12): 120}
 """Particles of each kind that fill a lattice, by the grid."""
 
 _GAS = {"kind": "self_gravitating_gas", "sound_speed": 1.0, "viscosity": 0.02}
-_GAS |= {"background_density": 1.0, "max_edge_energy": 1.0}  # on eight points everything is near the edge
+_GAS |= {
+    "background_density": 1.0,
+    "max_edge_energy": 1.0,
+}  # on eight points everything is near the edge
 _WAVES = {"kind": "schrodinger_poisson", "hbar_over_m": 0.5}
 _DARK = {"kind": "particles", "name": "dark", "count": 125}
 
 
 def _matter(*components: Fragment) -> Fragment:
-    return {"model": {"kind": "composite", "gravitational_constant": 0.1, "components": list(components)}}
+    return {
+        "model": {
+            "kind": "composite",
+            "gravitational_constant": 0.1,
+            "components": list(components),
+        }
+    }
 
 
 def _of_components(**keys: Any) -> Callable[[dict[str, Any]], Fragment]:
@@ -156,14 +166,19 @@ def _start(kind: str, **keys: Any) -> Callable[[dict[str, Any]], Fragment]:
         model = config["model"]
         start = {"kind": kind, **keys}
         if model["kind"] == "composite":
-            return {"initial": {"kind": "composite", "components": _starts(model["components"], start)}}
+            return {
+                "initial": {"kind": "composite", "components": _starts(model["components"], start)}
+            }
         if kind in ("random", "taylor_green", "abc") and model["kind"] == "mhd":
             start["magnetic"] = {"energy": 0.1, "peak": 2}
         scalars = [s["name"] for s in model.get("scalars", ())]
         if kind in ("random", "taylor_green", "abc") and scalars:
             start["scalars"] = {name: {"variance": 0.5, "peak": 2} for name in scalars}
         if kind == "random" and model["kind"] in ("python", "schrodinger_poisson"):
-            start = {"kind": kind, "fields": {name: {"variance": 0.1, "peak": 2} for name in _evolved(config)}}
+            start = {
+                "kind": kind,
+                "fields": {name: {"variance": 0.1, "peak": 2} for name in _evolved(config)},
+            }
         if kind == "python":
             start |= {"path": PATH, "function": "fields", "parameters": {"names": _evolved(config)}}
         return {"initial": start}
@@ -173,10 +188,15 @@ def _start(kind: str, **keys: Any) -> Callable[[dict[str, Any]], Fragment]:
 
 _GAS_ONLY, _WAVES_ONLY = ("self_gravitating_gas",), ("schrodinger_poisson",)
 _PARTS = {
-    "soliton": _WAVES_ONLY, "soliton_merger": _WAVES_ONLY, "zeldovich_wave": (*_GAS_ONLY, "particles"),
-    "cosmological": (*_WAVES_ONLY, "particles"), "random": _GAS_ONLY, "taylor_green": _GAS_ONLY, "abc": _GAS_ONLY,
+    "soliton": _WAVES_ONLY,
+    "soliton_merger": _WAVES_ONLY,
+    "zeldovich_wave": (*_GAS_ONLY, "particles"),
+    "cosmological": (*_WAVES_ONLY, "particles"),
+    "random": _GAS_ONLY,
+    "taylor_green": _GAS_ONLY,
+    "abc": _GAS_ONLY,
     "python": ("particles",),
-}  # fmt: skip
+}
 """The kinds of components that have a start, of the starts that not all have."""
 
 
@@ -185,7 +205,9 @@ def _starts(components: list[dict[str, Any]], start: dict[str, Any]) -> dict[str
     fit = [part["kind"] in _PARTS.get(start["kind"], (part["kind"],)) for part in components]
     found = {}
     for part, fits in zip(components, fit, strict=True):
-        name = {"self_gravitating_gas": "gas", "schrodinger_poisson": "waves"}.get(part["kind"], part.get("name"))
+        name = {"self_gravitating_gas": "gas", "schrodinger_poisson": "waves"}.get(
+            part["kind"], part.get("name")
+        )
         own = start | ({"path": PATH, "function": "particles"} if start["kind"] == "python" else {})
         found[name] = own if fits or not any(fit) else {"kind": "uniform"}
     return found
@@ -194,16 +216,26 @@ def _starts(components: list[dict[str, Any]], start: dict[str, Any]) -> dict[str
 def _evolved(config: dict[str, Any]) -> list[str]:
     model = config["model"]
     by_kind = {
-        "navier_stokes": ["velocity"], "boussinesq": ["velocity", "buoyancy"], "mhd": ["velocity", "magnetic"],
-        "self_gravitating_gas": ["density", "velocity"], "schrodinger_poisson": ["psi"],
+        "navier_stokes": ["velocity"],
+        "boussinesq": ["velocity", "buoyancy"],
+        "mhd": ["velocity", "magnetic"],
+        "self_gravitating_gas": ["density", "velocity"],
+        "schrodinger_poisson": ["psi"],
         "python": ["psi"] if model.get("equation") == "Waves" else ["u", "v"],
-    }  # fmt: skip
+    }
     return by_kind.get(model["kind"], []) + [s["name"] for s in model.get("scalars", ())]
 
 
 def _force(config: dict[str, Any]) -> Fragment:
     name = "u" if config["model"]["kind"] == "python" else "velocity"
-    return {"forcing": {"kind": "python", "path": PATH, "function": "force", "parameters": {"name": name}}}
+    return {
+        "forcing": {
+            "kind": "python",
+            "path": PATH,
+            "function": "force",
+            "parameters": {"name": name},
+        }
+    }
 
 
 def _species(*species: dict[str, Any]) -> Callable[[dict[str, Any]], Fragment]:
@@ -217,7 +249,9 @@ def _species(*species: dict[str, Any]) -> Callable[[dict[str, Any]], Fragment]:
 def _trap(config: dict[str, Any]) -> Fragment:
     frequency = [0.5] * len(config["grid"]["shape"])
     absorber = {"width": 0.5, "rate": 1.0}
-    return _model_keys(external_potential={"kind": "harmonic", "frequency": frequency}, absorber=absorber)
+    return _model_keys(
+        external_potential={"kind": "harmonic", "frequency": frequency}, absorber=absorber
+    )
 
 
 def _outputs(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -226,19 +260,29 @@ def _outputs(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
     through = [0.3, 0.4, 0.5][: 2 if plane else 3]
     return {
         "spectral_maps": {"axis": "y" if plane else "z"},
-        "probes": {"points": [through], "lines": [{"name": "across", "axis": "y", "through": through}]},
+        "probes": {
+            "points": [through],
+            "lines": [{"name": "across", "axis": "y", "through": through}],
+        },
         "python": {"path": PATH, "function": "moments"},
         "lightcone": {"speed_of_light": 10.0},
-        "render": {"size": [32, 24]} | ({"field": "u"} if config["model"].get("equation") == "Reaction" else {}),
+        "render": {"size": [32, 24]}
+        | ({"field": "u"} if config["model"].get("equation") == "Reaction" else {}),
     }
 
 
 def _output(name: str) -> Callable[[dict[str, Any]], Fragment]:
     def fragment(config: dict[str, Any]) -> Fragment:
-        found: dict[str, Any] = {"output": {name: {"every_steps": 2, **_outputs(config).get(name, {})}}}
+        found: dict[str, Any] = {
+            "output": {name: {"every_steps": 2, **_outputs(config).get(name, {})}}
+        }
         if name == "lightcone" and "cosmology" not in config["model"]:
             found |= _expanding(config)
-        if name in _OF_PARTICLES and config["model"]["kind"] in FLOWS and not config.get("particles"):
+        if (
+            name in _OF_PARTICLES
+            and config["model"]["kind"] in FLOWS
+            and not config.get("particles")
+        ):
             found |= _species({"kind": "tracer"})(config)
         return found
 
@@ -251,7 +295,16 @@ _OF_PARTICLES = ("particle_statistics", "pair_correlation", "trajectories")
 _PLACES = {"kind": "python", "path": PATH, "function": "places"}
 _ORNSTEIN_UHLENBECK = {"rate": 0.1, "correlation_time": 0.1, "band": [1, 2]}
 
-INTEGRATORS = ("rk4", "rk3", "rk2", "etdrk4", "drift_kick_drift", "kick_drift_kick", "composition4", "composition6")
+INTEGRATORS = (
+    "rk4",
+    "rk3",
+    "rk2",
+    "etdrk4",
+    "drift_kick_drift",
+    "kick_drift_kick",
+    "composition4",
+    "composition6",
+)
 
 
 def _growing(name: str) -> Level:
@@ -262,7 +315,9 @@ def _growing(name: str) -> Level:
 FACTORS: dict[str, dict[str, Level]] = {
     "model": {
         "navier_stokes": _model_keys(kind="navier_stokes", viscosity=0.02),
-        "boussinesq": _model_keys(kind="boussinesq", viscosity=0.02, diffusivity=0.02, stratification=1.0),
+        "boussinesq": _model_keys(
+            kind="boussinesq", viscosity=0.02, diffusivity=0.02, stratification=1.0
+        ),
         "mhd": _model_keys(kind="mhd", viscosity=0.02, resistivity=0.02),
         "self_gravitating_gas": {"model": _GAS | {"gravitational_constant": 0.1}},
         "schrodinger_poisson": {"model": _WAVES | {"gravitational_constant": 0.1}},
@@ -277,17 +332,27 @@ FACTORS: dict[str, dict[str, Level]] = {
     },
     "grid": {
         "cube": {"grid": {"shape": [8, 8, 8]}},
-        "long": lambda config: {"grid": {"shape": [16, 10, 9], "box": [8.0, 4.0, 4.0]}, **_counted(config, 128)},
+        "long": lambda config: {
+            "grid": {"shape": [16, 10, 9], "box": [8.0, 4.0, 4.0]},
+            **_counted(config, 128),
+        },
         "plane": {"grid": {"shape": [16, 12], "box": [6.0, 5.0]}},
     },
     "scalars": {"none": {}, "dye": _dye},
-    "damping": {"none": {}, "hyperviscosity": _model_keys(hyperviscosity={"order": 2, "coefficient": 1e-4})},
+    "damping": {
+        "none": {},
+        "hyperviscosity": _model_keys(hyperviscosity={"order": 2, "coefficient": 1e-4}),
+    },
     "drag": {"none": {}, "drag": _model_keys(drag={"coefficient": 0.1, "below": 1.5})},
     "rotation": {"none": {}, "rotation": _model_keys(rotation=[0.1, 0.2, 1.0])},
     "hall": {"none": {}, "hall": _model_keys(ion_length=0.1)},
     "background": {
-        "static": {}, "expanding": _expanding, "trap": _trap,
-        "own_potential": _model_keys(external_potential={"kind": "python", "path": PATH, "function": "potential"}),
+        "static": {},
+        "expanding": _expanding,
+        "trap": _trap,
+        "own_potential": _model_keys(
+            external_potential={"kind": "python", "path": PATH, "function": "potential"}
+        ),
     },
     "green": {"exact": {}, "finite_difference": _model_keys(green="finite_difference")},
     "assignment": {
@@ -303,7 +368,9 @@ FACTORS: dict[str, dict[str, Level]] = {
         ),
         "dynamic_smagorinsky": _model_keys(subgrid={"kind": "dynamic_smagorinsky"}),
         "spectral": _model_keys(subgrid={"kind": "spectral"}),
-        "python": _model_keys(subgrid={"kind": "python", "path": PATH, "function": "stress", "flux": "flux"}),
+        "python": _model_keys(
+            subgrid={"kind": "python", "path": PATH, "function": "stress", "flux": "flux"}
+        ),
     },
     "initial": {
         "own": lambda config: {"initial": _own_start(config)},
@@ -330,11 +397,14 @@ FACTORS: dict[str, dict[str, Level]] = {
         "abc": {"forcing": {"kind": "abc", "amplitude": 0.1}},
         "python": _force,
     },
-    "integrator": {name: ({"time": {"integrator": name}} if name else {}) for name in ("", *INTEGRATORS)}
+    "integrator": {
+        name: ({"time": {"integrator": name}} if name else {}) for name in ("", *INTEGRATORS)
+    }
     | {name: _growing(name) for name in ("bullfrog", "fastpm")},
     "step": {"fixed": {"time": {"dt": 0.01}}, "chosen": {"time": {"cfl": 0.02, "max_dt": 0.02}}},
     "dealias": {
-        name: ({"grid": {"dealias": name}} if name else {}) for name in ("", "two_thirds", "spherical", "none")
+        name: ({"grid": {"dealias": name}} if name else {})
+        for name in ("", "two_thirds", "spherical", "none")
     },
     "precision": {"double": {}, "single": {"precision": "single"}},
     "memory": {"auto": {}, "low": {"run": {"memory": "low"}}},
@@ -345,15 +415,25 @@ FACTORS: dict[str, dict[str, Level]] = {
         "inertial": _species({"kind": "inertial", "relaxation_time": 0.5, "start": "lattice"}),
         "both": _species(
             {"kind": "tracer", "interpolation": "linear", "start": _PLACES},
-            {"kind": "inertial", "interpolation": "linear", "relaxation_time": 0.1, "density_ratio": 10.0},
+            {
+                "kind": "inertial",
+                "interpolation": "linear",
+                "relaxation_time": 0.1,
+                "density_ratio": 10.0,
+            },
         ),
     },
     "snapshots": {
-        "plain": {}, "gzip": {"output": {"compression": "gzip"}}, "blosc2": {"output": {"compression": "blosc2"}},
+        "plain": {},
+        "gzip": {"output": {"compression": "gzip"}},
+        "blosc2": {"output": {"compression": "blosc2"}},
         "narrow": {"output": {"snapshots": {"precision": "single"}}},
     },
-    "after": {name: {} for name in ("", "plot", "report", "render", "analyze", "sweep", "batch", "gradient")},
-} | {f"output.{name}": {"": {}, "on": _output(name)} for name in KINDS}  # fmt: skip
+    "after": {
+        name: {}
+        for name in ("", "plot", "report", "render", "analyze", "sweep", "batch", "gradient")
+    },
+} | {f"output.{name}": {"": {}, "on": _output(name)} for name in KINDS}
 
 
 def _own_start(config: dict[str, Any]) -> Fragment:
@@ -361,7 +441,11 @@ def _own_start(config: dict[str, Any]) -> Fragment:
     kind = config["model"]["kind"]
     if kind in (*FLOWS, "python"):
         return _start("random", peak=2, seed=1)(config)["initial"]
-    start = _start("jeans_wave", amplitude=0.01) if kind == "schrodinger_poisson" else _start("zeldovich_wave")
+    start = (
+        _start("jeans_wave", amplitude=0.01)
+        if kind == "schrodinger_poisson"
+        else _start("zeldovich_wave")
+    )
     return start(config)["initial"]
 
 
@@ -389,7 +473,9 @@ def configuration(case: Case) -> dict[str, Any]:
         "time": {"stop": 1.0, "max_steps": STEPS},
         "output": {
             "diagnostics": {"every_steps": 1},
-            "spectra": {"every_steps": MIDDLE},  # a row is taken at the end too, where a run is halted
+            "spectra": {
+                "every_steps": MIDDLE
+            },  # a row is taken at the end too, where a run is halted
             "snapshots": {"every_steps": MIDDLE},
             "checkpoints": {"every_steps": MIDDLE, "keep_last": 9},
         },
@@ -404,13 +490,19 @@ def configuration(case: Case) -> dict[str, Any]:
 def user_file(config: dict[str, Any]) -> str:
     """The text of the case's Python file."""
     box = config["grid"].get("box", [6.283185307179586] * len(config["grid"]["shape"]))
-    lengths = "".join(f"{name} = {length!r}\n" for name, length in zip(("LX", "LY", "LZ"), [*box, 1.0], strict=False))
+    lengths = "".join(
+        f"{name} = {length!r}\n"
+        for name, length in zip(("LX", "LY", "LZ"), [*box, 1.0], strict=False)
+    )
     return f"{lengths}DIMENSIONS = {len(box)}\n{CODE}"
 
 
 def named(case: Case) -> str:
-    """One line: factor=level, in the order of the table; defaults are left out, but for the model."""
-    return " ".join(f"{f}={case[f]}" for f in FACTORS if f in case and (f == "model" or case[f] != default(f)))
+    """One line: factor=level, in the order of the table; defaults are left out, but for the
+    model."""
+    return " ".join(
+        f"{f}={case[f]}" for f in FACTORS if f in case and (f == "model" or case[f] != default(f))
+    )
 
 
 def parsed(line: str) -> Case:

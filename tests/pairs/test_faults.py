@@ -1,4 +1,5 @@
-"""Faults of runs of many processes, of ensembles and of sweeps: each ends equal to the undisturbed one, or in a line.
+"""Faults of runs of many processes, of ensembles and of sweeps: each ends equal to the undisturbed
+one, or in a line.
 
 python tests/pairs/test_faults.py 20        # twenty kills of each subject"""
 
@@ -48,7 +49,11 @@ STUDY = "base: run.yaml\nname: study\nsweep: {grid: {model.viscosity: [0.02, 0.0
 SUBJECTS = {
     "matter": (MATTER, 2, ["run", "run.yaml", "--output", "study", "--processes", "2"]),
     "tracers": (TRACERS, 2, ["run", "run.yaml", "--output", "study", "--processes", "2"]),
-    "ensemble": (TRACERS.partition("particles")[0], 1, ["sweep", "run", "sweep.yaml", "--batch", "auto"]),
+    "ensemble": (
+        TRACERS.partition("particles")[0],
+        1,
+        ["sweep", "run", "sweep.yaml", "--batch", "auto"],
+    ),
     "sweep": (TRACERS, 1, ["sweep", "run", "sweep.yaml", "--jobs", "2"]),
 }
 LIMIT = 400.0
@@ -71,14 +76,22 @@ class Subject:
         return cls(place, arguments)
 
     @contextlib.contextmanager
-    def started(self, before: list[str] | None = None, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    def started(
+        self, before: list[str] | None = None, **variables: str
+    ) -> Iterator[subprocess.Popen[str]]:
         """The command in a session of its own; whatever is left of it at the end is killed."""
         variables = {"OUTPUTS": str(self.place)} | variables
         with (self.place / "said").open("w") as said:
             process = subprocess.Popen(
-                [*(before or []), *command(*self.arguments)], env=environment(**variables), cwd=self.place,
-                stdin=subprocess.DEVNULL, stdout=said, stderr=said, text=True, start_new_session=True,
-            )  # fmt: skip
+                [*(before or []), *command(*self.arguments)],
+                env=environment(**variables),
+                cwd=self.place,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                text=True,
+                start_new_session=True,
+            )
         try:
             yield process
         finally:
@@ -104,9 +117,14 @@ class Subject:
 
 
 def last_state(run: dict[str, dict[str, bytes]]) -> dict[str, dict[str, bytes]]:
-    """All but the earlier checkpoints: a run that was asked to stop has written some at other steps."""
+    """All but the earlier checkpoints: a run that was asked to stop has written some at other
+    steps."""
     last = max(name for name in run if name.startswith("checkpoints/"))
-    return {name: found for name, found in run.items() if not name.startswith("checkpoints/") or name == last}
+    return {
+        name: found
+        for name, found in run.items()
+        if not name.startswith("checkpoints/") or name == last
+    }
 
 
 def assert_same(subject: Subject, undisturbed: Subject, tolerance: float = 0.0) -> None:
@@ -116,7 +134,11 @@ def assert_same(subject: Subject, undisturbed: Subject, tolerance: float = 0.0) 
     for one, two in zip(mine, theirs, strict=True):
         if tolerance == 0:
             found, expected = last_state(bits(one)), last_state(bits(two))
-            different = [name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)]
+            different = [
+                name
+                for name in found.keys() | expected.keys()
+                if found.get(name) != expected.get(name)
+            ]
             assert not different, (one, different[:5])
         else:
             assert not [(n, d) for n, d in difference(one, two) if d > tolerance]
@@ -140,8 +162,9 @@ def kill(process: subprocess.Popen[Any]) -> None:
 
 
 def killed(subject: Subject, seconds: float, chance: random.Random) -> bool:
-    """Starts the command and kills one of its processes after so long; whether that ended it before its time.
-    The others end by themselves, unless the starter was killed: then they are ended as Slurm does."""
+    """Starts the command and kills one of its processes after so long; whether that ended it before
+    its time. The others end by themselves, unless the starter was killed: then they are ended as
+    Slurm does."""
     with subject.started() as process:
         with contextlib.suppress(subprocess.TimeoutExpired):
             assert process.wait(seconds) == 0, subject.said()
@@ -153,7 +176,8 @@ def killed(subject: Subject, seconds: float, chance: random.Random) -> bool:
 
 
 def killed_often(name: str, place: Path, kills: int, seed: int) -> int:
-    """The number of kills of a subject that ended equal to the undisturbed one; prints what it meets."""
+    """The number of kills of a subject that ended equal to the undisturbed one; prints what it
+    meets."""
     undisturbed, began = Subject.made(name, place / "undisturbed"), time.monotonic()
     undisturbed.finished()
     whole, chance, done, number = time.monotonic() - began, random.Random(seed), 0, 0
@@ -161,7 +185,9 @@ def killed_often(name: str, place: Path, kills: int, seed: int) -> int:
         subject = Subject.made(name, place / f"study{number}")
         number += 1
         interrupted = True
-        while done < kills and (interrupted := killed(subject, chance.uniform(0.2, 1.2) * whole, chance)):
+        while done < kills and (
+            interrupted := killed(subject, chance.uniform(0.2, 1.2) * whole, chance)
+        ):
             done += 1
         if interrupted:
             subject.finished()
@@ -199,10 +225,12 @@ def test_killed_at_random_times(name: str, tmp_path: Path):
 
 
 def _begun(subject: Subject, process: subprocess.Popen[Any], terminal: int | None = None) -> None:
-    """Waits until some run has rows; reads what it writes to a `terminal`, which would block it once it is full."""
+    """Waits until some run has rows; reads what it writes to a `terminal`, which would block it
+    once it is full."""
     end = time.monotonic() + LIMIT
-    while process.poll() is None and not any(run.read_text().count("\n") > 3 for run in
-                                             subject.place.rglob("diagnostics.csv")):  # fmt: skip
+    while process.poll() is None and not any(
+        run.read_text().count("\n") > 3 for run in subject.place.rglob("diagnostics.csv")
+    ):
         assert time.monotonic() < end
         time.sleep(0.02)
         if terminal is not None:
@@ -227,7 +255,9 @@ def test_one_process_frozen_for_half_a_minute(name: str, subject: Subject, undis
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_interrupted_twice_or_hung_up(name: str, number: signal.Signals, subject: Subject, undisturbed):
+def test_interrupted_twice_or_hung_up(
+    name: str, number: signal.Signals, subject: Subject, undisturbed
+):
     """Ctrl-C twice, and a closed terminal, reach the whole group."""
     with subject.started() as process:
         _begun(subject, process)
@@ -247,9 +277,14 @@ def test_a_closed_terminal(name: str, subject: Subject, undisturbed):
     """The terminal goes away: whatever is written to it fails, and its group gets SIGHUP."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
-        ["setsid", "--ctty", "--wait", *command(*subject.arguments)], env=environment(OUTPUTS=str(subject.place)),
-        cwd=subject.place, stdin=follower, stdout=follower, stderr=follower, start_new_session=True,
-    )  # fmt: skip
+        ["setsid", "--ctty", "--wait", *command(*subject.arguments)],
+        env=environment(OUTPUTS=str(subject.place)),
+        cwd=subject.place,
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        start_new_session=True,
+    )
     os.close(follower)
     os.set_blocking(leader, False)
     try:
@@ -263,7 +298,8 @@ def test_a_closed_terminal(name: str, subject: Subject, undisturbed):
 
 
 def test_a_full_disk(name: str, subject: Subject, undisturbed):
-    """No file may grow beyond 64 kB, which checkpoints do: one line, and with room the run continues."""
+    """No file may grow beyond 64 kB, which checkpoints do: one line, and with room the run
+    continues."""
     assert subject.ended(["bash", "-c", 'ulimit -f 64; exec "$@"', "bash"]) == 1, subject.said()
     _one_line_or_nothing(subject)
     if subject.arguments[0] == "sweep":  # failed runs are tried again only if one asks for it
@@ -273,7 +309,8 @@ def test_a_full_disk(name: str, subject: Subject, undisturbed):
 
 
 def test_no_compiler_no_home_and_no_cache(name: str, tmp_path: Path, undisturbed):
-    """Each with a warning at most. XLA's kernels, used where no others can be built, round in another way."""
+    """Each with a warning at most. XLA's kernels, used where no others can be built, round in
+    another way."""
     (tmp_path / "file").touch()
     surroundings = {
         "compiler": {"PATH": str(tmp_path), "SIMULATOR_CACHE": str(tmp_path / "fresh")},
@@ -285,7 +322,9 @@ def test_no_compiler_no_home_and_no_cache(name: str, tmp_path: Path, undisturbed
         _one_line_or_nothing(subject)
         assert_same(subject, undisturbed(name), 1e-12)
     subject = Subject.made(name, tmp_path / "home")
-    assert subject.ended(["env", "-u", "HOME", "-u", "SIMULATOR_CACHE", "-u", "XDG_CACHE_HOME"]) == 0, subject.said()
+    assert (
+        subject.ended(["env", "-u", "HOME", "-u", "SIMULATOR_CACHE", "-u", "XDG_CACHE_HOME"]) == 0
+    ), subject.said()
     _one_line_or_nothing(subject)
 
 

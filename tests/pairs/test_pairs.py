@@ -1,6 +1,8 @@
-"""Every pair of parts on every layout: it ends, agrees with one device, verifies, continues, or is refused in a line.
+"""Every pair of parts on every layout: it ends, agrees with one device, verifies, continues, or is
+refused in a line.
 
-The cases are a pairwise cover (`cover.py`) of the parts in `table.py`. Each takes four steps on each layout."""
+The cases are a pairwise cover (`cover.py`) of the parts in `table.py`. Each takes four steps on
+each layout."""
 
 import itertools
 import json
@@ -23,34 +25,54 @@ from simulator.config.run_config import registered
 from simulator.physics.models.closures import CLOSURES
 
 CASES = read_cases()
-REFUSAL = re.compile(r"(simulator: )?(\S+:\d+|command line|configuration): [\w.]+: .+|simulator[ \w]*: .+")
+REFUSAL = re.compile(
+    r"(simulator: )?(\S+:\d+|command line|configuration): [\w.]+: .+|simulator[ \w]*: .+"
+)
 COMMANDS = {
-    "plot": ["plot", "run"], "report": ["report", "run"], "render": ["render", "run", "--size", "32,24"],
-    "analyze": ["analyze", "run"], "sweep": ["sweep", "run", "sweep.yaml", "--jobs", "2"],
+    "plot": ["plot", "run"],
+    "report": ["report", "run"],
+    "render": ["render", "run", "--size", "32,24"],
+    "analyze": ["analyze", "run"],
+    "sweep": ["sweep", "run", "sweep.yaml", "--jobs", "2"],
     "batch": ["sweep", "run", "sweep.yaml", "--batch", "auto"],
-}  # fmt: skip
+}
 
 
 def test_every_registered_part_is_in_the_table():
     parts = registered()
-    named_otherwise = {"initial": {"composite", "gadget", "music"}}  # test_gadget.py reads files of other programs
+    named_otherwise = {
+        "initial": {"composite", "gadget", "music"}
+    }  # test_gadget.py reads files of other programs
     for factor, registry in {
-        "model": parts.models, "initial": parts.initials, "forcing": parts.forcings,
-        "integrator": parts.integrators, "species": parts.particles, "subgrid": CLOSURES,
-    }.items():  # fmt: skip
+        "model": parts.models,
+        "initial": parts.initials,
+        "forcing": parts.forcings,
+        "integrator": parts.integrators,
+        "species": parts.particles,
+        "subgrid": CLOSURES,
+    }.items():
         assert set(registry) - named_otherwise.get(factor, set()) <= set(FACTORS[factor]), factor
 
 
 def test_every_pair_is_in_a_case_or_refused():
-    """A new level has to be covered: python tests/pairs/cover.py. A level that no model supports needs no case."""
+    """A new level has to be covered: python tests/pairs/cover.py. A level that no model supports
+    needs no case."""
     pairs = covered(CASES)
     alone = {choice for case in CASES for choice in case.items()}
     refused = [line.partition(":")[0].split() for line in _refused()]
-    clashes = {frozenset(tuple(w.split("=")) for w in line if not w.startswith("model=")) for line in refused}
-    assert [choice for choice in choices() if choice not in alone and frozenset({choice}) not in clashes] == []
+    clashes = {
+        frozenset(tuple(w.split("=")) for w in line if not w.startswith("model="))
+        for line in refused
+    }
+    assert [
+        choice for choice in choices() if choice not in alone and frozenset({choice}) not in clashes
+    ] == []
     for one, other in itertools.combinations(choices(), 2):
         if one[0] != other[0] and {one, other} <= alone and "model" not in (one[0], other[0]):
-            assert frozenset((one, other)) in pairs | clashes or not _common(one, other), (one, other)
+            assert frozenset((one, other)) in pairs | clashes or not _common(one, other), (
+                one,
+                other,
+            )
 
 
 def _refused() -> list[str]:
@@ -59,7 +81,9 @@ def _refused() -> list[str]:
 
 def _common(*pair: tuple[str, str]) -> set[str]:
     """Models that have both of these in some case."""
-    return set.intersection(*({c["model"] for c in CASES if c.get(f) == level} for f, level in pair))
+    return set.intersection(
+        *({c["model"] for c in CASES if c.get(f) == level} for f, level in pair)
+    )
 
 
 ITEMS = list(laid_out(CASES, range(1, len(LAYOUTS))))
@@ -70,7 +94,10 @@ random.Random(int(os.environ.get("SIMULATOR_TESTS_DAY", "0"))).shuffle(ITEMS)
 @pytest.mark.spmd
 @pytest.mark.parametrize(
     ("layout", "case"),
-    [pytest.param(layout, number, id=f"{layout}-{named(CASES[number])}") for layout, number in ITEMS],
+    [
+        pytest.param(layout, number, id=f"{layout}-{named(CASES[number])}")
+        for layout, number in ITEMS
+    ],
 )
 def test_case(layout: int, case: int, tmp_path: Path):
     failures = list(Trial(tmp_path, case, layout).failures())
@@ -78,7 +105,8 @@ def test_case(layout: int, case: int, tmp_path: Path):
 
 
 class Trial:
-    """A case on one device, then on a layout, there halted in the middle and continued, and what may come after."""
+    """A case on one device, then on a layout, there halted in the middle and continued, and what
+    may come after."""
 
     def __init__(self, place: Path, number: int, layout: int):
         self.case, self.place = CASES[number], place
@@ -87,7 +115,8 @@ class Trial:
         self.config = configuration(self.case)
         self.tolerance = tolerance(self.config)
         self.file = write(place, self.case)
-        # Every layout has its turn with the commands that follow a run, and with a start in the middle.
+        # Every layout has its turn with the commands that follow a run, and with a start in the
+        # middle.
         self.follows = number % (len(LAYOUTS) - 1) == layout - 1
         self.halts = self.processes == 1 or (number + layout) % 4 < 2
 
@@ -114,7 +143,9 @@ class Trial:
     def _done(self, commands: list[list[str]], processes: int) -> Iterator[str]:
         """Runs the commands, by so many processes each."""
         if processes == 1:
-            yield from _wrong(commands, [in_one_process(command, self.place) for command in commands])
+            yield from _wrong(
+                commands, [in_one_process(command, self.place) for command in commands]
+            )
             return
         for command in commands:
             started = start_all(command, self.place, processes)
@@ -137,7 +168,8 @@ class Trial:
             (folder / "run" / "snapshots").rename(folder / "snapshots")
 
     def _halted(self) -> Iterator[str]:
-        """Halted and continued: on the layout the same bits, on one device the same but for round-off."""
+        """Halted and continued: on the layout the same bits, on one device the same but for
+        round-off."""
         halt = f"time.max_steps={MIDDLE}"
         here = self._run("halted", self.devices, self.kernels)
         yield from self._done([[*here, halt]], self.processes)
@@ -160,8 +192,9 @@ class Trial:
         differences = difference(run, self.place / "alone", self.tolerance < 1e-5)
         apart = [(d, n) for n, d in differences if d > self.tolerance]
         if apart:
-            yield f"{what}: differs from one device by more than {self.tolerance:.1g}: " + ", ".join(
-                f"{name} {d:.1e}" for d, name in sorted(apart, reverse=True)[:6]
+            yield (
+                f"{what}: differs from one device by more than {self.tolerance:.1g}: "
+                + ", ".join(f"{name} {d:.1e}" for d, name in sorted(apart, reverse=True)[:6])
             )
 
     def _after(self) -> Iterator[str]:
@@ -183,8 +216,12 @@ class Trial:
 
     def _gradients(self) -> Iterator[str]:
         counts = [devices for processes, devices in LAYOUTS if processes == 1]
-        commands = [["gradient", str(self.file), str(n), str(self.place / f"slope{n}")] for n in counts]
-        wrong = list(_wrong(commands, [in_one_process(command, self.place) for command in commands]))
+        commands = [
+            ["gradient", str(self.file), str(n), str(self.place / f"slope{n}")] for n in counts
+        ]
+        wrong = list(
+            _wrong(commands, [in_one_process(command, self.place) for command in commands])
+        )
         if self.config.get("particles") or '"particles"' in json.dumps(self.config["model"]):
             if [line for line in wrong if " (2): " in line] != wrong or len(wrong) < len(commands):
                 yield f"gradient through particles: not refused: {wrong}"
@@ -197,7 +234,10 @@ class Trial:
             if not abs(along - wanted) <= allowed * max(abs(wanted), abs(value)):
                 yield f"gradient on {count} devices: {along} by reverse mode, {wanted} by differences"
             first = slopes[0]
-            if not max(abs(value / first[0] - 1), abs(along / first[1] - 1)) <= 100 * self.tolerance:
+            if (
+                not max(abs(value / first[0] - 1), abs(along / first[1] - 1))
+                <= 100 * self.tolerance
+            ):
                 yield f"gradient on {count} devices: {value, along}, on one {first}"
 
 

@@ -11,10 +11,13 @@ from simulator.spectral import Grid, make_transform
 
 GRID = Grid((16, 10, 12), (6.0, 5.0, 4.0))
 LAYOUTS = {
-    "one device": (1, {}), "2 slabs": (2, {}), "4 slabs, the last with fewer planes": (4, {}),
-    "2 x 2 pencils": (4, {"decomposition": "pencil"}), "5 x 1 pencils, the last empty": (5, {}),
+    "one device": (1, {}),
+    "2 slabs": (2, {}),
+    "4 slabs, the last with fewer planes": (4, {}),
+    "2 x 2 pencils": (4, {"decomposition": "pencil"}),
+    "5 x 1 pencils, the last empty": (5, {}),
     "3 x 2 pencils": (6, {"decomposition": "pencil"}),
-}  # fmt: skip
+}
 
 
 @cache
@@ -33,10 +36,14 @@ def random_positions(count: int, seed: int = 0, grid: Grid = GRID) -> np.ndarray
 
 
 def shared_out(position: np.ndarray, domain: Domain, capacity: int) -> ParticleSet:
-    """Particles in equal shares on the owners of planes, wherever they live; `tag` follows the id."""
+    """Particles in equal shares on the owners of planes, wherever they live; `tag` follows the
+    id."""
     count, owners = position.shape[1], domain.owners
     ids = np.full((domain.devices, capacity), -1)
-    records = {"position": np.zeros((3, domain.devices, capacity)), "tag": np.zeros((domain.devices, capacity))}
+    records = {
+        "position": np.zeros((3, domain.devices, capacity)),
+        "tag": np.zeros((domain.devices, capacity)),
+    }
     counts = np.zeros(domain.devices, np.int32)
     parts = np.array_split(np.arange(count), owners.sum())
     for device, part in zip(np.flatnonzero(owners), parts, strict=True):

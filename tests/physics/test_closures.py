@@ -10,7 +10,9 @@ from simulator.spectral.bins import shell_spectra
 
 SHAPE, BOX = (12, 9, 10), (2 * np.pi, 5.0, 6.0)
 FLOWS = {
-    "navier_stokes": {"scalars": [{"name": "dye", "diffusivity": 2e-3, "mean_gradient": [0.5, 0, -1]}]},
+    "navier_stokes": {
+        "scalars": [{"name": "dye", "diffusivity": 2e-3, "mean_gradient": [0.5, 0, -1]}]
+    },
     "boussinesq": {"diffusivity": 2e-3, "stratification": 2.0},
     "mhd": {"resistivity": 2e-3},
 }
@@ -79,16 +81,21 @@ def dynamic_coefficient(u, gradient, width, kept):
     ids=["cut", "whole", "dynamic"],
 )
 def test_smagorinsky_by_numpy(dealias, dynamic):
-    """The force that accelerates the flow, -div(-2 length^2 |S| S): without its gradient part and on the modes of the
-    state. Both visit the same points, so that the aliases of the product are the same. Of a field of 64^3 twice this
-    term was fluidsim's to 1.7e-15: its code takes twice the stress that its documentation states."""
+    """The force that accelerates the flow, -div(-2 length^2 |S| S): without its gradient part and
+    on the modes of the state. Both visit the same points, so that the aliases of the product are
+    the same. Of a field of 64^3 twice this term was fluidsim's to 1.7e-15: its code takes twice the
+    stress that its documentation states."""
     closure = {"kind": "smagorinsky", "coefficient": 0.2, "filter_width": 0.7}
     closure = {"kind": "dynamic_smagorinsky", "filter_width": 0.7} if dynamic else closure
     les = closed("navier_stokes", closure, {"dealias": dealias})
     u, model = les.state.fields["velocity"], les.model
-    found = values(les, model.solenoidal_part(model.subgrid_tendencies(les.state.fields)["velocity"]))
+    found = values(
+        les, model.solenoidal_part(model.subgrid_tendencies(les.state.fields)["velocity"])
+    )
     modes = np.fft.fftn(values(les, u), axes=(1, 2, 3))
-    gradient = np.array([[np.fft.ifftn(1j * K[j] * modes[i]).real for j in range(3)] for i in range(3)])
+    gradient = np.array(
+        [[np.fft.ifftn(1j * K[j] * modes[i]).real for j in range(3)] for i in range(3)]
+    )
     strain = (gradient + gradient.swapaxes(0, 1)) / 2
     size = np.sqrt(2 * (strain**2).sum((0, 1)))
 
@@ -110,9 +117,11 @@ def test_smagorinsky_by_numpy(dealias, dynamic):
 
 
 def test_the_spectral_eddy_viscosity_of_a_known_spectrum():
-    """0.441 C_K^(-3/2) (1 + 34.5 exp(-3.03 k_c / k)) sqrt(E(k_c) / k_c), with E of the last whole shell: the grid
-    keeps |k_i| <= 5, so that k_c = 5 and the shell is that from 3.5 to 4.5."""
-    les = closed("navier_stokes", {"kind": "spectral"}, {"shape": (16, 16, 16), "box": [2 * np.pi] * 3})
+    """0.441 C_K^(-3/2) (1 + 34.5 exp(-3.03 k_c / k)) sqrt(E(k_c) / k_c), with E of the last whole
+    shell: the grid keeps |k_i| <= 5, so that k_c = 5 and the shell is that from 3.5 to 4.5."""
+    les = closed(
+        "navier_stokes", {"kind": "spectral"}, {"shape": (16, 16, 16), "box": [2 * np.pi] * 3}
+    )
     u, layout = les.state.fields["velocity"], les.transform.layout
     energy = float(les.model.spectra(les.state.fields)["kinetic_energy"][4])
     force = np.asarray(les.model.subgrid_tendencies(les.state.fields)["velocity"])
@@ -123,9 +132,13 @@ def test_the_spectral_eddy_viscosity_of_a_known_spectrum():
     expected = scale * (1 + 34.5 * np.exp(-3.03 * 5 / np.minimum(k[known], 5)))
     np.testing.assert_allclose(viscosity, expected, rtol=1e-12)
     rate = float(les.model.closure.modal_rate(u, scalars=False))
-    assert rate == pytest.approx(expected.max() * 3 * 5 * 16 / (2 * np.pi), rel=1e-12)  # nu sum k_i / dx_i
+    assert rate == pytest.approx(
+        expected.max() * 3 * 5 * 16 / (2 * np.pi), rel=1e-12
+    )  # nu sum k_i / dx_i
     # Scalars diffuse faster by 1 / turbulent_prandtl, here 1 / 0.6.
-    assert float(les.model.closure.modal_rate(u, scalars=True)) == pytest.approx(rate / 0.6, rel=1e-12)
+    assert float(les.model.closure.modal_rate(u, scalars=True)) == pytest.approx(
+        rate / 0.6, rel=1e-12
+    )
 
 
 def test_a_stress_and_a_flux_of_ones_own_take_the_same_steps(tmp_path):
@@ -156,9 +169,10 @@ def test_a_stress_and_a_flux_of_ones_own_take_the_same_steps(tmp_path):
     ],
 )
 def test_budgets_close_with_scalars_and_magnetic_fields(kind, subgrid):
-    """The change of the energy and of the scalar's variance by the equations is what the columns say, to round-off,
-    because products of the advection are exact; the transfers to scales below the grid add up to the losses; the
-    tendency is that of the plain model and the closure's force."""
+    """The change of the energy and of the scalar's variance by the equations is what the columns
+    say, to round-off, because products of the advection are exact; the transfers to scales below
+    the grid add up to the losses; the tendency is that of the plain model and the closure's
+    force."""
     les, plain = closed(kind, subgrid, output={"transfer": {"every_steps": 1}}), closed(kind, None)
     state, model, layout = les.state, les.model, les.transform.layout
     row, fields = measured(les, state), state.fields
@@ -171,7 +185,14 @@ def test_budgets_close_with_scalars_and_magnetic_fields(kind, subgrid):
         force = model.solenoidal_part(model.subgrid_tendencies(fields)["velocity"])
         spectra = shell_spectra(layout, model.transfers(fields))
         extra = rates["velocity"] - bare["velocity"]
-        return rates, extra, force, spectra, model.rate(evaluated.maxima), plain.model.rate(seen.maxima)
+        return (
+            rates,
+            extra,
+            force,
+            spectra,
+            model.rate(evaluated.maxima),
+            plain.model.rate(seen.maxima),
+        )
 
     rates, extra, force, spectra, rate, slower = terms(fields)
     np.testing.assert_allclose(extra, force, atol=1e-13)
@@ -190,7 +211,9 @@ def test_budgets_close_with_scalars_and_magnetic_fields(kind, subgrid):
         assert abs(row["budget_residual"]) < 1e-12
     transfers = {n: float(t.sum() * layout.shell_width) for n, t in spectra.items()}
     assert transfers["subgrid"] == pytest.approx(-row["subgrid_dissipation"], rel=1e-12)
-    assert transfers[f"{other}_subgrid"] == pytest.approx(-row[f"{other}_subgrid_dissipation"], rel=1e-12)
+    assert transfers[f"{other}_subgrid"] == pytest.approx(
+        -row[f"{other}_subgrid_dissipation"], rel=1e-12
+    )
     assert row["rate"] == pytest.approx(float(rate), rel=1e-12) and rate > slower
     assert "kolmogorov_scale" in plain.columns and "kolmogorov_scale" not in les.columns
     assert "transfer/subgrid" in series_of(les)["transfer"].variables
@@ -204,7 +227,8 @@ def test_the_eddy_resistivity_by_numpy():
     force = jax.numpy.asarray(
         np.pad(
             -(0.15**2) * np.sqrt((j**2).sum(0)) * j,
-            [(0, 0)] + [(0, m - n) for m, n in zip(les.transform.physical.shape, SHAPE, strict=True)],
+            [(0, 0)]
+            + [(0, m - n) for m, n in zip(les.transform.physical.shape, SHAPE, strict=True)],
         )
     )
     expected = values(les, 1j * cross_k(les, les.transform.forward(force)))

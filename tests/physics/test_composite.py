@@ -1,5 +1,5 @@
-"""Gas and waves under one potential: limits of a single model, order, conservation; and gas, waves and both from a
-snapshot or checkpoint, at the same resolution and at others."""
+"""Gas and waves under one potential: limits of a single model, order, conservation; and gas, waves
+and both from a snapshot or checkpoint, at the same resolution and at others."""
 
 import math
 from typing import Any
@@ -61,7 +61,9 @@ def test_waves_alone_are_the_single_model() -> None:
     assert np.abs(np.asarray(a - b)).max() < 1e-14
     rows = measured(single, ends[0]), measured(run, ends[1])
     assert rows[1]["energy"] == pytest.approx(rows[0]["energy"], rel=1e-12)
-    assert rows[1]["waves_potential_energy"] == pytest.approx(rows[0]["potential_energy"], rel=1e-12)
+    assert rows[1]["waves_potential_energy"] == pytest.approx(
+        rows[0]["potential_energy"], rel=1e-12
+    )
 
 
 @pytest.mark.slow
@@ -78,7 +80,8 @@ def test_gas_alone_follows_the_single_model() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("integrator", ["kick_drift_kick", "drift_kick_drift"])
 def test_order_and_conservation(integrator: str) -> None:
-    """Errors and the drift of energy fall as dt^2. The whole keeps mass, and momentum but for the waves' aliasing."""
+    """Errors and the drift of energy fall as dt^2. The whole keeps mass, and momentum but for the
+    waves' aliasing."""
     run = both(f"time.integrator={integrator}")
     free = both(f"time.integrator={integrator}", "model.components.0.viscosity=0")
     start, names, errors = run.state, ("gas_momentum", "waves_psi"), []
@@ -90,17 +93,30 @@ def test_order_and_conservation(integrator: str) -> None:
         assert coarse < 1e-3 and abs(math.log2(coarse / fine) - 2) < 0.04
     before, after = measured(run, start), measured(run, exact)
     shares = [before[f"{name}_potential_energy"] for name in ("gas", "waves")]
-    assert before["potential_energy"] == pytest.approx(sum(shares), rel=1e-12) and shares[0] != shares[1]
-    parts = {name.partition("_")[2] for name in before if name.startswith(("gas_", "waves_"))} - {"edge_energy"}
-    energies = [before.get(f"{n}_{p}", 0) for n in ("gas", "waves") for p in parts if p.endswith("_energy")]
+    assert (
+        before["potential_energy"] == pytest.approx(sum(shares), rel=1e-12)
+        and shares[0] != shares[1]
+    )
+    parts = {name.partition("_")[2] for name in before if name.startswith(("gas_", "waves_"))} - {
+        "edge_energy"
+    }
+    energies = [
+        before.get(f"{n}_{p}", 0) for n in ("gas", "waves") for p in parts if p.endswith("_energy")
+    ]
     assert before["energy"] == pytest.approx(sum(energies), rel=1e-12)
     assert after["gas_mass"] == before["gas_mass"]
     assert after["waves_mass"] == pytest.approx(before["waves_mass"], rel=160e-15)
     for axis in "xyz":
         exchanged = abs(after[f"gas_mean_momentum_{axis}"] - before[f"gas_mean_momentum_{axis}"])
-        assert abs(after[f"mean_momentum_{axis}"] - before[f"mean_momentum_{axis}"]) < 1e-10 < exchanged
+        assert (
+            abs(after[f"mean_momentum_{axis}"] - before[f"mean_momentum_{axis}"])
+            < 1e-10
+            < exchanged
+        )
     begun = measured(free)["energy"]
-    lost = [measured(free, stepped(free, free.state, 0.5, n))["energy"] - begun for n in (10, 20, 80)]
+    lost = [
+        measured(free, stepped(free, free.state, 0.5, n))["energy"] - begun for n in (10, 20, 80)
+    ]
     assert abs(math.log2((lost[0] - lost[2]) / (lost[1] - lost[2])) - 2) < 0.15
 
 
@@ -129,20 +145,26 @@ def test_gas_that_cannot_go_on_says_so() -> None:
     "first", ["gas, kind: self_gravitating_gas, sound_speed: 1", "dark, kind: particles, count: 64"]
 )
 def test_a_check_refuses_the_start_of_every_component(first: str) -> None:
-    """Also of those after a component whose start needs values, which a run that is only checked does not have."""
+    """Also of those after a component whose start needs values, which a run that is only checked
+    does not have."""
     name = first.partition(",")[0]
     starts = f"{{{name}: {{kind: uniform}}, waves: {{kind: zeldovich_wave}}}}"
     path = cases.folder() / "checked.yaml"
     path.write_text(BOTH)
     parts = f"model.components=[{{name: {first}}}, {{kind: schrodinger_poisson}}]"
-    with pytest.raises(UserError, match=r"^[^\n]*components\.waves: kind: zeldovich_wave needs model\.kind: self_gr"):
+    with pytest.raises(
+        UserError,
+        match=r"^[^\n]*components\.waves: kind: zeldovich_wave needs model\.kind: self_gr",
+    ):
         check(load_config(path, [parts, f"initial.components={starts}"]))
 
 
 def test_an_unknown_field_is_refused_with_the_fields_that_exist() -> None:
     run = both()
     for read in (run.values, lambda name: run.model.field_values(name, {}), run.fields.__getitem__):
-        with pytest.raises(KeyError, match="'wind' is not a field of this model; its fields are gas_density, gas_"):
+        with pytest.raises(
+            KeyError, match="'wind' is not a field of this model; its fields are gas_density, gas_"
+        ):
             read("wind")
 
 
@@ -172,7 +194,8 @@ CASES = [
 
 
 def stored(run, tmp_path, kind: str, *names: str) -> str:
-    """A snapshot (of these fields, by default those of the state) or checkpoint of the run's start, as `initial`."""
+    """A snapshot (of these fields, by default those of the state) or checkpoint of the run's start,
+    as `initial`."""
     if kind == "checkpoint":
         found = datasets(run.state, run.model)
     else:
@@ -185,10 +208,14 @@ def stored(run, tmp_path, kind: str, *names: str) -> str:
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(("kind", "text", "shape", "devices"), CASES)
-def test_every_mode_that_both_grids_keep(tmp_path, kind: str, text: str, shape: str, devices: int) -> None:
+def test_every_mode_that_both_grids_keep(
+    tmp_path, kind: str, text: str, shape: str, devices: int
+) -> None:
     python = {GAS: CLUMPS, WAVE: ROUGH}.get(text)
     first = cases.simulation(text, python=python)
-    other = cases.simulation(text, stored(first, tmp_path, kind), f"grid.shape={shape}", devices=devices)
+    other = cases.simulation(
+        text, stored(first, tmp_path, kind), f"grid.shape={shape}", devices=devices
+    )
     assert other.state.fields.keys() == first.state.fields.keys()
     for name in first.model.fields:
         here, there = modes(first, name), modes(other, name)

@@ -44,26 +44,45 @@ def test_a_band_holds_one_of_each_pair_of_modes_that_lie_in_it_and_are_kept():
     layout = make_transform(Grid.of((8, 8, 8), (7.0,) * 3), jax.devices()[:1], np.float64).layout
     unit = 2 * np.pi / 7.0
     for wanted in (1, 2):
-        inside, k2 = np.asarray(in_band(layout, (wanted * unit, wanted * unit))), np.asarray(layout.k_squared())
-        np.testing.assert_array_equal(inside, np.isclose(k2, (wanted * unit) ** 2) & np.asarray(layout.mask))
-    # `dealias: spherical` keeps the modes with sum (2 n_i / N_i)^2 < 8/9: 7.5^2 / 16^2 < 2/9 < 8^2 / 16^2.
+        inside, k2 = (
+            np.asarray(in_band(layout, (wanted * unit, wanted * unit))),
+            np.asarray(layout.k_squared()),
+        )
+        np.testing.assert_array_equal(
+            inside, np.isclose(k2, (wanted * unit) ** 2) & np.asarray(layout.mask)
+        )
+    # `dealias: spherical` keeps the modes with sum (2 n_i / N_i)^2 < 8/9: 7.5^2 / 16^2 < 2/9 < 8^2
+    # / 16^2.
     grid = replace(Grid.of((16, 16, 16), (2 * np.pi,) * 3), dealias="spherical")
     numbers = np.stack(np.meshgrid(*(np.arange(-8, 9),) * 3, indexing="ij"), -1).reshape(-1, 3)
     k2 = (numbers**2).sum(1)
-    assert 2 * len(band_modes(grid, (6.9, 8.5))) == ((k2 >= 6.9**2) & (k2 < 2 / 9 * 16**2)).sum() > 100
+    assert (
+        2 * len(band_modes(grid, (6.9, 8.5))) == ((k2 >= 6.9**2) & (k2 < 2 / 9 * 16**2)).sum() > 100
+    )
 
 
 def points():
     x, y, z = (np.arange(n) * h for n, h in zip(GRID.shape, GRID.spacing, strict=True))
     x, y, z = np.meshgrid(x, y, z, indexing="ij")
-    return x, y, z, 2 * np.pi * x / GRID.box[0], 2 * np.pi * y / GRID.box[1], 2 * np.pi * z / GRID.box[2]
+    return (
+        x,
+        y,
+        z,
+        2 * np.pi * x / GRID.box[0],
+        2 * np.pi * y / GRID.box[1],
+        2 * np.pi * z / GRID.box[2],
+    )
 
 
 def force(kind, *, count=1, time=0.0, **keys):
     transform, forcing = made(kind, count=count, **keys)
-    zero = {"velocity": transform.layout.constrain(jnp.zeros((3, *transform.layout.shape), complex))}
+    zero = {
+        "velocity": transform.layout.constrain(jnp.zeros((3, *transform.layout.shape), complex))
+    }
     zero = {"density": zero["velocity"][0], **zero}  # a scalar first, as in gases
-    values = jax.jit(lambda f: transform.inverse(forcing.acceleration(f, time, forcing.memory())["velocity"]))
+    values = jax.jit(
+        lambda f: transform.inverse(forcing.acceleration(f, time, forcing.memory())["velocity"])
+    )
     nx, ny, nz = GRID.shape
     return np.asarray(values(zero))[:, :nx, :ny, :nz]
 
@@ -79,7 +98,11 @@ def test_steady_forces_have_the_values_of_their_formulas(count):
     green = [np.sin(x) * np.cos(y) * np.cos(z), -ratio * np.cos(x) * np.sin(y) * np.cos(z), zero]
     np.testing.assert_allclose(force("taylor_green", count=count), green, atol=1e-14)
     a, b, c = 1.5, -0.4, 0.8
-    abc = [a * np.sin(z) + c * np.cos(y), b * np.sin(x) + a * np.cos(z), c * np.sin(y) + b * np.cos(x)]
+    abc = [
+        a * np.sin(z) + c * np.cos(y),
+        b * np.sin(x) + a * np.cos(z),
+        c * np.sin(y) + b * np.cos(x),
+    ]
     np.testing.assert_allclose(force("abc", A=a, B=b, C=c, count=count), abc, atol=1e-14)
 
 
@@ -104,7 +127,9 @@ def code(tmp_path):
 @pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.spmd)])
 def test_python(code, count):
     *_, y, _ = points()
-    found = force("python", path=code, function="shear", parameters={"strength": 2.0}, time=0.4, count=count)
+    found = force(
+        "python", path=code, function="shear", parameters={"strength": 2.0}, time=0.4, count=count
+    )
     np.testing.assert_allclose(found[0], 2 * np.sin(y) * np.cos(0.4), atol=1e-14)
     assert abs(found[1:]).max() < 1e-15
     # What a solenoidal field cannot take is removed; the mean stays.
@@ -144,8 +169,9 @@ CUBE = Grid((10, 10, 10))
 
 
 def test_the_noise_has_its_variance_and_correlation_time():
-    """<b_i* b_j> = delta_ij, and <b(t)* b(t + s)> = exp(-s / T): over 2000 steps of T / 4 there are 2000 / 8 times
-    (modes x 3) independent numbers, 3 % of statistical error with 40 modes; 5 of these are allowed."""
+    """<b_i* b_j> = delta_ij, and <b(t)* b(t + s)> = exp(-s / T): over 2000 steps of T / 4 there are
+    2000 / 8 times (modes x 3) independent numbers, 3 % of statistical error with 40 modes; 5 of
+    these are allowed."""
     _, forcing = made("ornstein_uhlenbeck", grid=CUBE, **NOISE)
     dt = jnp.float64(0.1)
 
@@ -161,9 +187,9 @@ def test_the_noise_has_its_variance_and_correlation_time():
 
 
 def test_a_flow_that_only_responds_takes_up_the_rate():
-    """du/dt = P f alone for a time t >> T: <u^2> / 2 = rate (t - T (1 - exp(-t / T))). With 2 complex numbers for
-    each of M modes in 20 stretches the statistical error is 1 / sqrt(40 M); 5 of these are allowed, and 1 % for
-    steps of T / 4."""
+    """du/dt = P f alone for a time t >> T: <u^2> / 2 = rate (t - T (1 - exp(-t / T))). With 2
+    complex numbers for each of M modes in 20 stretches the statistical error is 1 / sqrt(40 M); 5
+    of these are allowed, and 1 % for steps of T / 4."""
     transform, forcing = made("ornstein_uhlenbeck", grid=CUBE, **NOISE)
     dt, correlation = jnp.float64(0.1), NOISE["correlation_time"]
 
@@ -195,7 +221,9 @@ def test_noise_knows_seed_mode_and_step_only():
     _, other = made("ornstein_uhlenbeck", grid=CUBE, **{**NOISE, "seed": 4})
 
     def at(forcing, step):
-        return np.asarray(forcing.renewed(forcing.memory(), jnp.int64(step), jnp.float64(0.1))["forcing"])
+        return np.asarray(
+            forcing.renewed(forcing.memory(), jnp.int64(step), jnp.float64(0.1))["forcing"]
+        )
 
     np.testing.assert_array_equal(at(one, 7), at(same, 7))
     assert abs(at(one, 7) - at(one, 8)).min() > 0
@@ -207,7 +235,8 @@ def test_noise_knows_seed_mode_and_step_only():
 
 @pytest.mark.parametrize("weight", [1.0, 0.0, 0.4])
 def test_solenoidal_weight(weight):
-    """The share of compressive energy is (1 - w)^2 / (2 w^2 + (1 - w)^2) on average; 1 and 0 are exact."""
+    """The share of compressive energy is (1 - w)^2 / (2 w^2 + (1 - w)^2) on average; 1 and 0 are
+    exact."""
     keys = {**NOISE, "solenoidal_weight": weight}
     transform, forcing = made("ornstein_uhlenbeck", model=gas_model, grid=CUBE, **keys)
     f = forcing.acceleration({}, jnp.float64(0), forcing.memory())["velocity"]

@@ -1,5 +1,6 @@
-"""The integrators on equations whose solution is known, without any transform; those of split steps on an equation
-that is two rotations; and those that follow the linear growth of structure on perturbation theory, and in a run."""
+"""The integrators on equations whose solution is known, without any transform; those of split steps
+on an equation that is two rotations; and those that follow the linear growth of structure on
+perturbation theory, and in a run."""
 
 from dataclasses import dataclass
 from decimal import Decimal, getcontext
@@ -23,7 +24,8 @@ LINEAR = {"u": -jnp.array([0.0, 1.0, 40.0])}
 
 
 def end(name: str, steps: int) -> np.ndarray:
-    """u(1) of du/dt = -L u + cos(t) u^2 i, u(0) = 1 + i, which couples nothing but takes every term of a step."""
+    """u(1) of du/dt = -L u + cos(t) u^2 i, u(0) = 1 + i, which couples nothing but takes every term
+    of a step."""
 
     def tendency(fields, time):
         return {"u": 1j * jnp.cos(time) * fields["u"] ** 2}
@@ -60,7 +62,8 @@ def test_order(name):
 
 @pytest.mark.parametrize("name", ONE_STEP)
 def test_a_stiff_linear_term_does_not_limit_the_step(name):
-    """L dt = 2.5 here: an explicit method would be far outside of its region. The damped value is 4e-18."""
+    """L dt = 2.5 here: an explicit method would be far outside of its region. The damped value is
+    4e-18."""
     found = end(name, 16)
     assert np.isfinite(found).all() and abs(found[2]) < 1e-15
 
@@ -81,8 +84,8 @@ def test_linear_terms_are_exact(name, linear):
 
 
 def test_phi_functions_are_stable_for_any_eigenvalue():
-    """Against 60 digits, from where the formulas cancel to where exp underflows; 8 ulp: the recurrence divides a
-    difference of order 1/3 by z >= 1 twice, each time rounding 2 to 3 ulp."""
+    """Against 60 digits, from where the formulas cancel to where exp underflows; 8 ulp: the
+    recurrence divides a difference of order 1/3 by z >= 1 twice, each time rounding 2 to 3 ulp."""
     getcontext().prec = 60
     z = -np.concatenate([[0.0], np.logspace(-18, 4, 89), [0.999999, 1.0, 1.000001]])
     found = [np.asarray(p) for p in phi_functions(jnp.asarray(z))]
@@ -97,7 +100,10 @@ def test_phi_functions_are_stable_for_any_eigenvalue():
             else:
                 exact = (x.exp() if order == 1 else exact) - 1 / Decimal(factorial(order - 1))
                 exact = exact / x
-            assert found[order - 1][i] == pytest.approx(float(exact), rel=8 * 2.3e-16), (value, order)
+            assert found[order - 1][i] == pytest.approx(float(exact), rel=8 * 2.3e-16), (
+                value,
+                order,
+            )
 
 
 GROWING = ("bullfrog", "fastpm")
@@ -111,7 +117,9 @@ def turned(generator: jax.Array, angle, u: jax.Array) -> jax.Array:
     """exp(angle generator) u of an antisymmetric 3 x 3 matrix, by Rodrigues' formula."""
     size = float(np.linalg.norm(generator)) / 2**0.5
     once = generator @ u / size
-    return u + jnp.sin(angle * size) * once + (1 - jnp.cos(angle * size)) * (generator @ once) / size
+    return (
+        u + jnp.sin(angle * size) * once + (1 - jnp.cos(angle * size)) * (generator @ once) / size
+    )
 
 
 class Rotations:
@@ -133,7 +141,10 @@ def solve(kind: type, steps: int, duration: float = 1.5, start=None, time: float
     @jax.jit
     def run(u):
         return jax.lax.fori_loop(
-            0, steps, lambda i, u: kind().alternate(Rotations(), u, time + i * dt, jnp.float64(dt))[0], u
+            0,
+            steps,
+            lambda i, u: kind().alternate(Rotations(), u, time + i * dt, jnp.float64(dt))[0],
+            u,
         )
 
     return np.asarray(run(u)["u"])
@@ -141,7 +152,8 @@ def solve(kind: type, steps: int, duration: float = 1.5, start=None, time: float
 
 @pytest.mark.parametrize("name", SPLITTINGS)
 def test_order_of_split_steps(name: str) -> None:
-    """Halving dt divides the error by 2^order: measured within 0.006, where errors lie above round-off."""
+    """Halving dt divides the error by 2^order: measured within 0.006, where errors lie above
+    round-off."""
     kind = SPLITTINGS[name]
     exact = solve(SPLITTINGS["composition6"], 600)
     coarse = {2: 24, 4: 12, 6: 12}[kind.order]
@@ -160,7 +172,9 @@ def test_a_step_back_undoes_a_step(name: str) -> None:
 
 def test_the_rate_is_that_of_the_last_kick() -> None:
     u = {"u": jnp.ones(3)}
-    _, rate = INTEGRATORS["kick_drift_kick"]().alternate(Rotations(), u, jnp.float64(1), jnp.float64(0.5))
+    _, rate = INTEGRATORS["kick_drift_kick"]().alternate(
+        Rotations(), u, jnp.float64(1), jnp.float64(0.5)
+    )
     assert float(rate) == 1.5
 
 
@@ -169,8 +183,9 @@ START = 0.05
 
 @dataclass
 class Perturbed:
-    """Displacements x of the first and the second order of perturbation theory and their velocities v. Their
-    accelerations are g x_1 and g (x_2 - x_1^2), g = 3/2 Omega_m H0^2 a; the growing mode is (D, D_2)."""
+    """Displacements x of the first and the second order of perturbation theory and their velocities
+    v. Their accelerations are g x_1 and g (x_2 - x_1^2), g = 3/2 Omega_m H0^2 a; the growing mode
+    is (D, D_2)."""
 
     background: Background
 
@@ -192,7 +207,9 @@ def mode(background: Background, a: float) -> dict[str, jax.Array]:
 
 
 def moved(name: str, background: Background, fields, ends):
-    step = jax.jit(lambda f, t, dt: INTEGRATORS[name]().alternate(Perturbed(background), f, t, dt)[0])
+    step = jax.jit(
+        lambda f, t, dt: INTEGRATORS[name]().alternate(Perturbed(background), f, t, dt)[0]
+    )
     for t, end in pairwise(ends):
         fields = step(fields, jnp.float64(t), end - t)
     return fields
@@ -202,8 +219,9 @@ def moved(name: str, background: Background, fields, ends):
 @pytest.mark.parametrize("name", GROWING)
 @pytest.mark.parametrize("matter", [1.0, 0.3])
 def test_perturbation_theory_is_exact_in_steps_of_any_length(name: str, matter: float) -> None:
-    """The first order with both, to the error of the table of growth, below 1e-10. The second with BullFrog while D_2
-    is proportional to D^2; else the velocity of one step, and the trapezoidal rule gives its position."""
+    """The first order with both, to the error of the table of growth, below 1e-10. The second with
+    BullFrog while D_2 is proportional to D^2; else the velocity of one step, and the trapezoidal
+    rule gives its position."""
     background = Background(CosmologySettings(start=START, matter=matter))
     wanted = mode(background, 1.0)
     for a in ([START, 1.0], [START, 0.06, 0.5, 0.501, 1.0]):
@@ -219,11 +237,15 @@ def test_perturbation_theory_is_exact_in_steps_of_any_length(name: str, matter: 
 
 @pytest.mark.parametrize("name", GROWING)
 def test_any_motion_converges_with_second_order(name: str) -> None:
-    """Of displacements beside the growing mode: halving the steps divides the error by 4 (1 + O(step))."""
+    """Of displacements beside the growing mode: halving the steps divides the error by 4 (1 +
+    O(step))."""
     background = Background(CosmologySettings(start=START))
     first, stop = 0.0, background.time_of(1.0)
     begin = {"x": jnp.array([0.1, 0.02]), "v": jnp.array([-0.01, 0.03])}
-    ends = [moved(name, background, begin, background.ends(first, stop, n, "growth"))["x"] for n in (64, 128, 256)]
+    ends = [
+        moved(name, background, begin, background.ends(first, stop, n, "growth"))["x"]
+        for n in (64, 128, 256)
+    ]
     ratio = np.asarray((ends[0] - ends[1]) / (ends[1] - ends[2]))
     np.testing.assert_allclose(ratio, 4, atol=0.3)
 
@@ -239,7 +261,8 @@ time: {stop: {scale_factor: 1}, steps: 5}
 @pytest.mark.spmd
 @pytest.mark.parametrize("name", GROWING)
 def test_steps_end_where_asked_on_any_devices(name: str) -> None:
-    """5 steps, equal in D, and one more where an aligned time cuts one; pauses change no bit, devices round-off."""
+    """5 steps, equal in D, and one more where an aligned time cuts one; pauses change no bit,
+    devices round-off."""
     runs = [simulation(MATTER, f"time.integrator={name}", devices=n) for n in (1, 2)]
     background, ends = runs[0].model.background, []
     stop = runs[0].config.time.stop

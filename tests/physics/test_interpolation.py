@@ -1,5 +1,6 @@
-"""Fields between the points of the grid: orders, smoothness, the same values on any devices; and particles that move
-to the devices where they live: nobody is lost, and more room is asked for where it is needed."""
+"""Fields between the points of the grid: orders, smoothness, the same values on any devices; and
+particles that move to the devices where they live: nobody is lost, and more room is asked for where
+it is needed."""
 
 from functools import cache
 
@@ -58,7 +59,8 @@ def test_at_the_points_of_the_grid_it_is_exact(kind):
 
 
 def test_the_spline_has_two_continuous_derivatives():
-    """Across a plane of points the second derivative changes by no more than the third derivative times the way."""
+    """Across a plane of points the second derivative changes by no more than the third derivative
+    times the way."""
     t = make_transform(Grid((16, 16, 16)), jax.devices()[:1])
     modes, sample = coefficients(t), Sampler(t, "cubic_spline")
     face = 5 * t.grid.spacing[0]
@@ -71,7 +73,8 @@ def test_the_spline_has_two_continuous_derivatives():
 
 
 @pytest.mark.parametrize(
-    "layout", [*list(LAYOUTS)[1::2], *(pytest.param(n, marks=pytest.mark.slow) for n in list(LAYOUTS)[2::2])]
+    "layout",
+    [*list(LAYOUTS)[1::2], *(pytest.param(n, marks=pytest.mark.slow) for n in list(LAYOUTS)[2::2])],
 )
 def test_devices_do_not_matter(layout):
     position = random_positions(COUNT)
@@ -82,8 +85,12 @@ def test_devices_do_not_matter(layout):
 
     def values(name):
         t = transform(name)
-        particles = jax.jit(lambda p: settled(p, domain(name)))(shared_out(position, domain(name), COUNT))
-        seen = jax.jit(Sampler(t, "cubic_spline").__call__)(coefficients(t, function), particles.records["position"])
+        particles = jax.jit(lambda p: settled(p, domain(name)))(
+            shared_out(position, domain(name), COUNT)
+        )
+        seen = jax.jit(Sampler(t, "cubic_spline").__call__)(
+            coefficients(t, function), particles.records["position"]
+        )
         return in_order(particles.with_records({"seen": seen}))["seen"]
 
     # Transforms on other numbers of devices differ by round-off.
@@ -91,16 +98,24 @@ def test_devices_do_not_matter(layout):
 
 
 def test_a_position_beyond_the_ghost_planes_is_not_a_number():
-    """The first device sees REACH planes beyond its own on both sides, around the box, and knows farther ones."""
+    """The first device sees REACH planes beyond its own on both sides, around the box, and knows
+    farther ones."""
     name = "2 slabs"
     t, home = transform(name), domain(name)
     planes, dy = t.grid.shape[1] // 2, t.grid.spacing[1]
-    y = np.array([-(REACH + 0.1), -(REACH - 0.1), planes - 1 + REACH + 0.9, planes + REACH + 0.1]) * dy
+    y = (
+        np.array([-(REACH + 0.1), -(REACH - 0.1), planes - 1 + REACH + 0.9, planes + REACH + 0.1])
+        * dy
+    )
     position = np.zeros((3, 2 * len(y)))
     position[1, : len(y)] = y
     position[1, len(y) :] = planes * dy
-    found = jax.jit(Sampler(t, "cubic_spline").__call__)(coefficients(t), jax.device_put(position, home.sharding(2)))
-    assert np.isfinite(np.asarray(found[0])).tolist() == [False, True, True, False] + [True] * len(y)
+    found = jax.jit(Sampler(t, "cubic_spline").__call__)(
+        coefficients(t), jax.device_put(position, home.sharding(2))
+    )
+    assert np.isfinite(np.asarray(found[0])).tolist() == [False, True, True, False] + [True] * len(
+        y
+    )
 
 
 @cache
@@ -115,7 +130,9 @@ def homes(particles, home):
     index = [np.zeros(len(here), int) for _ in mesh.axis_names]
     for cut in home.cuts:
         position = np.asarray(particles.records["position"][cut.axis])
-        plane = np.minimum(position / home.physical.grid.spacing[cut.axis], cut.planes - 1).astype(int)
+        plane = np.minimum(position / home.physical.grid.spacing[cut.axis], cut.planes - 1).astype(
+            int
+        )
         index[mesh.axis_names.index(cut.name)] = plane // cut.extent
     return here, np.ravel_multi_index(index, mesh.devices.shape)
 
@@ -124,7 +141,8 @@ def homes(particles, home):
 @settings(max_examples=10)
 @given(seed=st.integers(0, 1000), spread=st.floats(0.05, 1.0))
 def test_everybody_gets_home_with_all_records(layout, seed, spread):
-    """From any devices to any others, clumps included; 150 particles need more than one round of messages."""
+    """From any devices to any others, clumps included; 150 particles need more than one round of
+    messages."""
     position = random_positions(150, seed) * spread
     home = domain(layout)
     found = settle(layout)(shared_out(position, home, 150))
@@ -173,4 +191,6 @@ def test_only_neighbours_exchange_and_no_device_sees_all_particles():
 
 def test_the_sum_of_ids_is_that_of_the_first_whole_numbers():
     assert id_sum(1000) == sum(range(1000))
-    assert id_sum(10**12) == int(np.array(10**12 * (10**12 - 1) // 2 % 2**64, np.uint64).astype(np.int64))
+    assert id_sum(10**12) == int(
+        np.array(10**12 * (10**12 - 1) // 2 % 2**64, np.uint64).astype(np.int64)
+    )

@@ -79,8 +79,13 @@ def test_advection_by_a_uniform_flow_is_stable_at_the_limit(name, dealias, limit
 def test_more_is_refused(name, dealias, limit):
     def given(cfl, **time):
         chosen = {"stop": 1.0, "integrator": name, **({} if cfl is None else {"cfl": cfl}), **time}
-        flow = {"model": {"kind": "navier_stokes", "viscosity": 0.02}, "initial": {"kind": "taylor_green"}}
-        return run_config_class().model_validate({**flow, "grid": {"dealias": dealias}, "time": chosen})
+        flow = {
+            "model": {"kind": "navier_stokes", "viscosity": 0.02},
+            "initial": {"kind": "taylor_green"},
+        }
+        return run_config_class().model_validate(
+            {**flow, "grid": {"dealias": dealias}, "time": chosen}
+        )
 
     assert given(limit).time.cfl == limit
     assert given(None).time.cfl == min(0.5, limit) and given(None, dt=0.1).time.cfl is None
@@ -90,7 +95,8 @@ def test_more_is_refused(name, dealias, limit):
 
 
 def test_transfers_add_up_to_nothing_where_products_are_exact():
-    """The stress conserves energy only there: here to the round-off of some 1000 modes, all of them excited."""
+    """The stress conserves energy only there: here to the round-off of some 1000 modes, all of them
+    excited."""
     flow = model("spherical")
     layout = flow.transform.layout
     transfer = flow.transfers({"velocity": equal(flow)})["kinetic_energy"]

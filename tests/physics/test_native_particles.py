@@ -1,4 +1,5 @@
-"""The native kernels for particles against XLA's path: interpolation, order in buffers, values kept on the grid."""
+"""The native kernels for particles against XLA's path: interpolation, order in buffers, values kept
+on the grid."""
 
 from functools import partial
 
@@ -17,7 +18,9 @@ from simulator.simulation.advance import Until
 from simulator.spectral import Local, make_transform, native
 from simulator.spectral.native import build
 
-pytestmark = pytest.mark.skipif(native.missing() is not None, reason="there are no native kernels here")
+pytestmark = pytest.mark.skipif(
+    native.missing() is not None, reason="there are no native kernels here"
+)
 
 COUNT = 150
 
@@ -28,7 +31,8 @@ def transform(layout, dtype, kernels="native"):
 
 
 def positions(domain):
-    """(3, entries): points in each device's box, on cell borders, outside, beyond what it sees, and no number."""
+    """(3, entries): points in each device's box, on cell borders, outside, beyond what it sees, and
+    no number."""
     rng = np.random.default_rng(1)
     box, spacing = np.array(GRID.box)[:, None], np.array(GRID.spacing)[:, None]
     inside = rng.random((3, COUNT)) * box
@@ -56,11 +60,13 @@ def positions(domain):
     ],
 )
 def test_interpolation_is_that_of_xla(layout, kind, dtype):
-    """Values of up to 1 are sums over 64 points with weights of sum 1: 64 roundings at most. Where a device does not
-    see all points of a particle, both are not a number."""
+    """Values of up to 1 are sums over 64 points with weights of sum 1: 64 roundings at most. Where
+    a device does not see all points of a particle, both are not a number."""
     t, plain = transform(layout, dtype), transform(layout, dtype, "xla")
     sampler, order = Sampler(t, kind), t.kept_order
-    numbers = np.random.default_rng(0).uniform(-1, 1, (4, *t.physical.shape)).astype(dtype)  # three at a time and one
+    numbers = (
+        np.random.default_rng(0).uniform(-1, 1, (4, *t.physical.shape)).astype(dtype)
+    )  # three at a time and one
     spec = jax.sharding.PartitionSpec(None, *map(t.physical.sharded.get, order))
     turned = numbers.transpose(0, *(1 + "xyz".index(axis) for axis in order))
     values = jax.device_put(turned, jax.sharding.NamedSharding(t.physical.mesh, spec))
@@ -74,7 +80,9 @@ def test_interpolation_is_that_of_xla(layout, kind, dtype):
     np.testing.assert_array_equal(np.isnan(found)[:, seen], np.isnan(expected)[:, seen])
     assert np.isnan(found[:, ~np.isfinite(np.asarray(where)).all(0)]).all()
     assert np.isfinite(found[:, seen]).any()
-    np.testing.assert_allclose(found[:, seen], expected[:, seen], rtol=0, atol=64 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        found[:, seen], expected[:, seen], rtol=0, atol=64 * np.finfo(dtype).eps
+    )
 
 
 @pytest.mark.spmd
@@ -86,24 +94,32 @@ def test_interpolation_is_that_of_xla(layout, kind, dtype):
         ("3 x 2 pencils", "pcs", np.float64, True),
         pytest.param("one device", "tsc", np.float64, True, marks=pytest.mark.slow),
         pytest.param("2 slabs", "pcs", np.float32, True, marks=pytest.mark.slow),
-        pytest.param("5 x 1 pencils, the last empty", "cic", np.float64, True, marks=pytest.mark.slow),
+        pytest.param(
+            "5 x 1 pencils, the last empty", "cic", np.float64, True, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_masses_on_the_grid_are_those_of_xla(layout, scheme, dtype, whole):
-    """And their derivatives. A cell's sum has some hundred terms of up to 1, which are rounded once each."""
+    """And their derivatives. A cell's sum has some hundred terms of up to 1, which are rounded once
+    each."""
     found = {}
     for kernels in ("native", "xla"):
         t = transform(layout, dtype, kernels)
         domain = Domain.of(t)
         where = positions(domain)
-        # Off the borders of cells, where linear weights have no slope; particles that are lost have no mass.
+        # Off the borders of cells, where linear weights have no slope; particles that are lost have
+        # no mass.
         where = jnp.where(abs(where) < 1e9, where + 1e-9, 0)
         mass = jnp.where((where != 0).all(0), jnp.linspace(0.1, 1, where.shape[1]), 0)
         made = Assignment(t, scheme, where.shape[1] if whole else None).deposit
         pulled = jnp.asarray(np.random.default_rng(2).uniform(size=t.physical.shape))
-        slope = jax.grad(lambda *a, made=made, pulled=pulled: (made(*a) * pulled).sum().astype(float), argnums=(0, 1))
+        slope = jax.grad(
+            lambda *a, made=made, pulled=pulled: (made(*a) * pulled).sum().astype(float),
+            argnums=(0, 1),
+        )
         found[kernels] = jax.jit(made)(where, mass), *jax.jit(slope)(where, mass)
-    # On a border of cells the slope of cic is that of either side, and a device knows no slope beyond its planes.
+    # On a border of cells the slope of cic is that of either side, and a device knows no slope
+    # beyond its planes.
     inside = np.arange(where.shape[1]) % (where.shape[1] // domain.devices) < COUNT
     assert np.nanmax(abs(found["native"][1][:, inside])) > 1e-3  # also of whole numbers
     assert abs(found["native"][0]).max() > 1
@@ -128,19 +144,25 @@ def test_every_variant_interpolates():
     values = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (3, *GRID.shape)))
     where = positions(Domain.of(t))[:, :COUNT]
     run = jax.jit(Sampler(t, "cubic_spline").of_values)
-    expected = Sampler(transform("one device", np.float64, "xla"), "cubic_spline").of_values(values, where)
+    expected = Sampler(transform("one device", np.float64, "xla"), "cubic_spline").of_values(
+        values, where
+    )
     try:
         for variant in build.VARIANTS:
             if native.load().choose(variant):
                 tried.append(variant)
-                np.testing.assert_allclose(run(values, where), expected, rtol=0, atol=1e-14, err_msg=variant)
+                np.testing.assert_allclose(
+                    run(values, where), expected, rtol=0, atol=1e-14, err_msg=variant
+                )
     finally:
         native.load().choose(before)
     assert "baseline" in tried
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("layout", ["one device", "4 slabs, the last with fewer planes", "3 x 2 pencils"])
+@pytest.mark.parametrize(
+    "layout", ["one device", "4 slabs, the last with fewer planes", "3 x 2 pencils"]
+)
 def test_kept_values_are_those_of_the_inverse(layout):
     """The values that a nonlinear term has seen, in blocks of which the last overlaps."""
     count, choice = LAYOUTS[layout]
@@ -177,14 +199,18 @@ def test_sorting_keeps_particles_whole_and_empty_entries_empty(layout):
     put = jax.device_put
     along = domain.sharding(1)
     records = {"tag": put(2.0 * ids, along), "position": put(position, domain.sharding(2))}
-    particles = ParticleSet(records, put(ids, along), put(count, along), put(jnp.int32(0), domain.everywhere))
+    particles = ParticleSet(
+        records, put(ids, along), put(count, along), put(jnp.int32(0), domain.everywhere)
+    )
     run = jax.jit(lambda p, due: sorted_by_cell(p, domain, due))
     same = run(particles, jnp.asarray(False))
     for before, after in zip(jax.tree.leaves(particles), jax.tree.leaves(same), strict=True):
         np.testing.assert_array_equal(before, after)
     found = run(particles, jnp.asarray(True))
     cells = [np.asarray(domain.plane(found.records["position"], "xyz".index(a))) for a in ORDER]
-    cell = np.ravel_multi_index(cells, [GRID.shape["xyz".index(a)] for a in ORDER]).reshape(devices, entries)
+    cell = np.ravel_multi_index(cells, [GRID.shape["xyz".index(a)] for a in ORDER]).reshape(
+        devices, entries
+    )
     assert (np.diff(cell[:, :COUNT]) >= 0).all()
     np.testing.assert_array_equal(np.asarray(found.id)[empty], -1)
     np.testing.assert_array_equal(np.asarray(found.records["tag"]), 2.0 * np.asarray(found.id))
@@ -206,13 +232,18 @@ particles: [{name: a, kind: tracer, count: 100}, {name: b, kind: tracer, count: 
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(("integrator", "devices"), [("rk2", 1), ("rk3", 1), ("rk4", 2), ("etdrk4", 1)])
+@pytest.mark.parametrize(
+    ("integrator", "devices"), [("rk2", 1), ("rk3", 1), ("rk4", 2), ("etdrk4", 1)]
+)
 def test_tracers_take_the_steps_that_xla_takes(integrator, devices):
-    """Kernels compute the positions of stages from combinations of rates. In 10 steps, in which particles are sorted
-    and some move to other devices, round-off of lengths of order 10 does not grow much."""
+    """Kernels compute the positions of stages from combinations of rates. In 10 steps, in which
+    particles are sorted and some move to other devices, round-off of lengths of order 10 does not
+    grow much."""
 
     def stepped(kernels):
-        run = simulation(CASE, f"time.integrator={integrator}", f"fft.kernels={kernels}", devices=devices)
+        run = simulation(
+            CASE, f"time.integrator={integrator}", f"fft.kernels={kernels}", devices=devices
+        )
         state = run.advance(run.state, Until(np.float64(9), np.float64(9), np.int64(10)))
         return [by_id(state.particles[name]) for name in "ab"]
 

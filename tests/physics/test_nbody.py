@@ -1,5 +1,5 @@
-"""Particles that are matter: their mass on the grid, their forces, their motion, on any devices; and in a glass,
-which has no noise at large scales and no order of a lattice."""
+"""Particles that are matter: their mass on the grid, their forces, their motion, on any devices;
+and in a glass, which has no noise at large scales and no order of a lattice."""
 
 import math
 from functools import cache
@@ -35,9 +35,13 @@ def random_matter(*overrides: str, devices: int = 1):
     """Made, and compiled, once for all tests."""
     box = [6.0, 5.0, 4.0]
     return simulation(
-        MATTER, "model.components.0.count=300", "grid={shape: [10, 9, 8], box: [6, 5, 4]}",
-        f"initial.components.dark={random_start(box)}", *overrides, devices=devices,
-    )  # fmt: skip
+        MATTER,
+        "model.components.0.count=300",
+        "grid={shape: [10, 9, 8], box: [6, 5, 4]}",
+        f"initial.components.dark={random_start(box)}",
+        *overrides,
+        devices=devices,
+    )
 
 
 def assigned(scheme: str):
@@ -45,7 +49,9 @@ def assigned(scheme: str):
     return random_matter(f"model.components.0.assignment={scheme}", devices=4)
 
 
-@pytest.mark.parametrize("scheme", ["tsc", *(pytest.param(s, marks=pytest.mark.slow) for s in ("cic", "pcs"))])
+@pytest.mark.parametrize(
+    "scheme", ["tsc", *(pytest.param(s, marks=pytest.mark.slow) for s in ("cic", "pcs"))]
+)
 def test_mass_on_the_grid(scheme):
     """Against a sum over all particles by numpy."""
     run = assigned(scheme)
@@ -59,7 +65,9 @@ def test_mass_on_the_grid(scheme):
             return np.where(s < 1, 1 - s, 0)
         if scheme == "tsc":
             return np.where(s < 0.5, 0.75 - s**2, np.where(s < reach, 0.5 * (1.5 - s) ** 2, 0))
-        return np.where(s < 1, (4 - 6 * s**2 + 3 * s**3) / 6, np.where(s < reach, (2 - s) ** 3 / 6, 0))
+        return np.where(
+            s < 1, (4 - 6 * s**2 + 3 * s**3) / 6, np.where(s < reach, (2 - s) ** 3 / 6, 0)
+        )
 
     factors = []
     for x, n, length in zip(records["position"], (10, 9, 8), (6.0, 5.0, 4.0), strict=True):
@@ -85,8 +93,9 @@ def test_whole_numbers_add_up_the_same_anywhere():
 
 
 def test_pauses_change_no_bit():
-    """In a loop the kick that ends a step and the one that begins the next share their forces: a loop that pauses
-    after any number of steps ends at the same bits, and single steps at the same numbers."""
+    """In a loop the kick that ends a step and the one that begins the next share their forces: a
+    loop that pauses after any number of steps ends at the same bits, and single steps at the same
+    numbers."""
     expanding = "model.cosmology={start: 0.5, matter: 0.3, hubble: 1.0}"
     run, ends = random_matter(expanding, "time={stop: 1, cfl: 0.2}", devices=2), []
     for pauses in ([20], [1, 6, 0, 13], [1] * 20):
@@ -107,7 +116,8 @@ def test_pauses_change_no_bit():
 
 
 def ewald(r: np.ndarray, length: float) -> np.ndarray:
-    """Acceleration (3,) by a unit mass at the origin and its images, G = 1 (Ewald, Ann. Phys. 369, 253, 1921)."""
+    """Acceleration (3,) by a unit mass at the origin and its images, G = 1 (Ewald, Ann. Phys. 369,
+    253, 1921)."""
     alpha, force = 6 / length, np.zeros(3)
     cells = np.stack(np.meshgrid(*[np.arange(-2, 3)] * 3), -1).reshape(-1, 3)
     d = r + cells * length
@@ -132,8 +142,9 @@ def ewald(r: np.ndarray, length: float) -> np.ndarray:
     ],
 )
 def test_the_force_of_a_mass_is_newtons_beyond_three_cells(softening, scheme, limit, interlacing):
-    """1 % of the Ewald sum beyond 3 cells for a cloud of 3.6, as root mean square over places and directions at one
-    distance. Compensated clouds oscillate about Newton's force by 17 % at 3 cells; points do by 70 %."""
+    """1 % of the Ewald sum beyond 3 cells for a cloud of 3.6, as root mean square over places and
+    directions at one distance. Compensated clouds oscillate about Newton's force by 17 % at 3
+    cells; points do by 70 %."""
     rng, n, distances = np.random.default_rng(0), 16, np.array([3.1, 3.5, 4.0, 6.0])
     count = 1 + 40 * len(distances)
     run = simulation(
@@ -148,7 +159,11 @@ def test_the_force_of_a_mass_is_newtons_beyond_three_cells(softening, scheme, li
 
     @jax.jit
     def pulled(places):
-        records = {"position": places, "velocity": jnp.zeros_like(places), "mass": jnp.asarray(mass)}
+        records = {
+            "position": places,
+            "velocity": jnp.zeros_like(places),
+            "mass": jnp.asarray(mass),
+        }
         particles = begun.with_records(records)
         kicked, _ = run.model.kick({"dark": particles}, jnp.float64(0), jnp.float64(1))
         return kicked["dark"].records["velocity"]
@@ -166,7 +181,8 @@ def test_the_force_of_a_mass_is_newtons_beyond_three_cells(softening, scheme, li
 
 @pytest.mark.parametrize("overrides", [(), ("model.components.0.interlacing=true",)])
 def test_momentum_is_conserved_to_round_off(overrides):
-    """Random masses at random places: every step changes the sum of m v by round-off of its terms alone."""
+    """Random masses at random places: every step changes the sum of m v by round-off of its terms
+    alone."""
     run = random_matter(*overrides, devices=4)
     state = run.state
     records = by_id(state.particles["dark"])
@@ -202,16 +218,23 @@ def start(id):
 
 
 def test_a_step_without_room_is_taken_again():
-    """All particles fly to one plane within a step: its buffer grows, the state stays until then, nobody is lost."""
+    """All particles fly to one plane within a step: its buffer grows, the state stays until then,
+    nobody is lost."""
     run = simulation(
-        MATTER, "model.components.0.count=400", "grid={shape: [8, 8, 8], box: [8, 8, 8]}",
-        f"initial.components.dark={{kind: python, path: {source(PILE)}, function: start}}", "time.dt=1", devices=2,
-    )  # fmt: skip
+        MATTER,
+        "model.components.0.count=400",
+        "grid={shape: [8, 8, 8], box: [8, 8, 8]}",
+        f"initial.components.dark={{kind: python, path: {source(PILE)}, function: start}}",
+        "time.dt=1",
+        devices=2,
+    )
     had, state = run.state.particles["dark"].capacity, run.state
     state = advanced(run, state, 10.0, 1)
     assert crowded(state.particles) == "dark" and int(state.step) == 0 and float(state.time) == 0
     start = by_id(state.particles["dark"])
-    np.testing.assert_allclose(start["velocity"][1], 5 - 8 * (np.arange(400) + 0.5) / 400, atol=1e-14)
+    np.testing.assert_allclose(
+        start["velocity"][1], 5 - 8 * (np.arange(400) + 0.5) / 400, atol=1e-14
+    )
     state = run.grow(state)
     state = advanced(run, state, 10.0, 1)
     found = state.particles["dark"]
@@ -231,11 +254,16 @@ def test_interlacing_cancels_the_odd_aliases(scheme):
     for interlaced in (False, True):
         run = assigned(scheme)
         transform, layout = run.model.transform, run.model.transform.layout
-        begun, assignment = run.state.particles["dark"], Assignment(transform, scheme, None, interlaced)
+        begun, assignment = (
+            run.state.particles["dark"],
+            Assignment(transform, scheme, None, interlaced),
+        )
         mass = jnp.where(begun.id == 7, 1.0, 0.0)
         held = by_id(begun)["position"][:, 7]
 
-        def modes(assignment=assignment, layout=layout, transform=transform, begun=begun, mass=mass):
+        def modes(
+            assignment=assignment, layout=layout, transform=transform, begun=begun, mass=mass
+        ):
             found = transform.forward(assignment.density(begun.records["position"], mass))
             return found / assignment.window(layout) * transform.grid.points
 
@@ -245,7 +273,9 @@ def test_interlacing_cancels_the_odd_aliases(scheme):
         for axis, cells, x, length in zip("xyz", size, held, (6.0, 5.0, 4.0), strict=True):
             m = np.asarray(layout.integers(axis))
             point = point * np.exp(-2j * np.pi * m * x / length)
-            ratio = np.sinc(m[..., None] / cells + n) ** power / np.sinc(m / cells)[..., None] ** power
+            ratio = (
+                np.sinc(m[..., None] / cells + n) ** power / np.sinc(m / cells)[..., None] ** power
+            )
             for sign in sums:
                 turned = ratio * np.exp(-2j * np.pi * n * x * cells / length) * float(sign) ** n
                 sums[sign] = sums[sign] * turned.sum(-1)
@@ -276,16 +306,21 @@ def glass():
 
 def power(run) -> np.ndarray:
     """P(k) over the shot noise V / N."""
-    return np.asarray(jax.jit(run.model.spectra)(run.model.contents(run.state))["dark_density_power"]) * 4000
+    return (
+        np.asarray(jax.jit(run.model.spectra)(run.model.contents(run.state))["dark_density_power"])
+        * 4000
+    )
 
 
 def test_a_glass_has_no_noise_at_large_scales_and_no_lattice(glass):
-    """32^3 particles on as many points have 2e-8 of the shot noise in the first shell, 5e-6 in the eighth."""
+    """32^3 particles on as many points have 2e-8 of the shot noise in the first shell, 5e-6 in the
+    eighth."""
     noise = power(glass)[1:5]
     assert noise[0] < 1e-5 and (noise < 1e-3).all()
     assert np.log(noise[3] / noise[0]) / np.log(4) > 2
     assert (np.diff(noise) > 0).all()
-    # Distances to the nearest neighbour are near (V/N)^(1/3) and spread, and no particle has lost its id.
+    # Distances to the nearest neighbour are near (V/N)^(1/3) and spread, and no particle has lost
+    # its id.
     position = by_id(glass.state.particles["dark"])["position"]
     away = position[:, :300, None] - position[:, None, :]
     away = np.sqrt(((away - np.round(away)) ** 2).sum(0))
@@ -298,7 +333,9 @@ def test_a_glass_has_no_noise_at_large_scales_and_no_lattice(glass):
 def test_a_wave_is_put_on_it():
     """The mode of a density wave of 1 %, whose window is divided out, to 1 % of it."""
     run = simulation(GLASS.replace("START", "jeans_wave, amplitude: 0.01, mode: [1, 0, 0]"))
-    modes = np.asarray(run.transform.forward(run.model.parts["dark"].density(run.state.particles["dark"])))
+    modes = np.asarray(
+        run.transform.forward(run.model.parts["dark"].density(run.state.particles["dark"]))
+    )
     layout = run.transform.layout
     m = [np.abs(np.asarray(layout.integers(axis))) for axis in "xyz"]
     window = np.asarray(run.model.parts["dark"].assignment.window(layout))

@@ -1,5 +1,5 @@
-"""Series of particles, matter too: paths by id, statistics with exact values, exact numbers of pairs; and particles
-on disk: restarted on any devices, read by name, checked by their ids."""
+"""Series of particles, matter too: paths by id, statistics with exact values, exact numbers of
+pairs; and particles on disk: restarted on any devices, read by name, checked by their ids."""
 
 from dataclasses import replace
 from functools import cache
@@ -73,7 +73,8 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def matter(tmp_path_factory):
-    """Sheets displaced by s = A sin(k q) / k, each pulled away by 4 pi G rho s as long as none cross."""
+    """Sheets displaced by s = A sin(k q) / k, each pulled away by 4 pi G rho s as long as none
+    cross."""
     return ran(tmp_path_factory.mktemp("sheets"), SHEETS)
 
 
@@ -85,12 +86,18 @@ def ran(folder, text):
 def test_paths_are_those_of_every_so_manieth_particle(run, matter):
     for whole, species, count, stride in ((run, "tracers", 100, 15), (matter, "dark", 512, 6)):
         paths, last = whole.series("trajectories"), whole.snapshots[-1].particles[species]
-        np.testing.assert_array_equal(paths.coordinates[f"{species}_id"], np.arange(0, count, stride))
+        np.testing.assert_array_equal(
+            paths.coordinates[f"{species}_id"], np.arange(0, count, stride)
+        )
         order = np.argsort(last["id"][...])[::stride]
         for i, axis in enumerate("xyz"):
-            np.testing.assert_array_equal(paths[f"{species}/position_{axis}"][-1], last["position"][i][order])
+            np.testing.assert_array_equal(
+                paths[f"{species}/position_{axis}"][-1], last["position"][i][order]
+            )
             if species == "dark":
-                np.testing.assert_array_equal(paths[f"dark/velocity_{axis}"][-1], last["velocity"][i][order])
+                np.testing.assert_array_equal(
+                    paths[f"dark/velocity_{axis}"][-1], last["velocity"][i][order]
+                )
     np.testing.assert_array_equal(paths.attributes["box"], [8, 1, 1])
     assert not any("displacement" in name for name in paths.variables)
     paths = run.series("trajectories")
@@ -101,8 +108,9 @@ def test_paths_are_those_of_every_so_manieth_particle(run, matter):
 
 
 def test_statistics_of_a_uniform_drift_and_of_a_fall(run):
-    """Tracers: <d_y^2> = (U t)^2, no acceleration, full memory. Drops: v_z = -tau g (1 - exp(-t / tau)), and the
-    acceleration is -g exp(-t / tau). Heun's method with a step of a fifth of tau solves the fall to 2 %."""
+    """Tracers: <d_y^2> = (U t)^2, no acceleration, full memory. Drops: v_z = -tau g (1 - exp(-t /
+    tau)), and the acceleration is -g exp(-t / tau). Heun's method with a step of a fifth of tau
+    solves the fall to 2 %."""
     table = run.series("particle_statistics")
     t = table.time
     np.testing.assert_allclose(table["tracers/dispersion_y"], (WIND * t) ** 2, rtol=0, atol=1e-13)
@@ -111,7 +119,9 @@ def test_statistics_of_a_uniform_drift_and_of_a_fall(run):
     np.testing.assert_allclose(table["drops/mean_velocity_y"], WIND, rtol=0, atol=1e-3)
     fall = -0.5 * (1 - np.exp(-t / 0.5))
     np.testing.assert_allclose(table["drops/mean_velocity_z"], fall, rtol=0.02, atol=1e-13)
-    np.testing.assert_allclose(table["drops/acceleration_variance"], np.exp(-4 * t), rtol=0.1, atol=0)
+    np.testing.assert_allclose(
+        table["drops/acceleration_variance"], np.exp(-4 * t), rtol=0.1, atol=0
+    )
     np.testing.assert_array_equal(table["drops/settling_velocity"], -table["drops/mean_velocity_z"])
     assert "tracers/settling_velocity" not in table
     v = np.sqrt(WIND**2 + fall**2)
@@ -120,9 +130,11 @@ def test_statistics_of_a_uniform_drift_and_of_a_fall(run):
 
 @pytest.mark.parametrize("devices", [1, 4])
 def test_pairs_of_a_shear_flow_separate_ballistically(tmp_path, devices: int):
-    """u = sin(y) e_x is steady without viscosity, and its paths are straight: r(t) = r(0) + t (sin y_2 - sin y_1).
-    The spline's error of dx^4 / 384 is that of sin at 16 points, 6e-5."""
-    flow = source(FLOW.replace("0 * x + 0 * y + 0 * z, 0.3 +", "jnp.sin(y) + 0 * x + 0 * z, 0 * y +"))
+    """u = sin(y) e_x is steady without viscosity, and its paths are straight: r(t) = r(0) + t (sin
+    y_2 - sin y_1). The spline's error of dx^4 / 384 is that of sin at 16 points, 6e-5."""
+    flow = source(
+        FLOW.replace("0 * x + 0 * y + 0 * z, 0.3 +", "jnp.sin(y) + 0 * x + 0 * z, 0 * y +")
+    )
     pairs = "particles: [{name: tracers, kind: tracer, count: 3000, start: {kind: pairs, separations: [0.05, 1]}}]"
     text = f"""\
 model: {{kind: navier_stokes, viscosity: 0}}
@@ -143,27 +155,39 @@ output: {{particle_statistics: {{every_steps: 2}}, snapshots: {{every: 1}}}}
     for row, t in enumerate(table.time):
         for which in (0, 1):
             way, begin = t * speed[which::2], first[:, which::2]
-            change, apart = (way**2).mean(), ((begin[0] + way) ** 2 + begin[1] ** 2 + begin[2] ** 2).mean()
+            change, apart = (
+                (way**2).mean(),
+                ((begin[0] + way) ** 2 + begin[1] ** 2 + begin[2] ** 2).mean(),
+            )
             np.testing.assert_allclose(table["tracers/pair_change"][row][which], change, rtol=1e-3)
-            np.testing.assert_allclose(table["tracers/pair_dispersion"][row][which], apart, rtol=1e-3)
+            np.testing.assert_allclose(
+                table["tracers/pair_dispersion"][row][which], apart, rtol=1e-3
+            )
 
 
 def test_statistics_of_growing_sheets(matter):
-    """The growing mode is s = s_0 exp(t) for 4 pi G rho = 1. The spline's aliases change the force of 32 cells a wave
-    by less than 1e-3, and kick-drift-kick with dt = 0.05 the rate by dt^2 / 24."""
+    """The growing mode is s = s_0 exp(t) for 4 pi G rho = 1. The spline's aliases change the force
+    of 32 cells a wave by less than 1e-3, and kick-drift-kick with dt = 0.05 the rate by dt^2 /
+    24."""
     table, k = matter.series("particle_statistics"), 2 * np.pi / 8
     square, t = (AMPLITUDE / k) ** 2 / 2, table.time
-    np.testing.assert_allclose(table["dark/acceleration_variance"], square * np.exp(2 * t), rtol=2e-3)
+    np.testing.assert_allclose(
+        table["dark/acceleration_variance"], square * np.exp(2 * t), rtol=2e-3
+    )
     np.testing.assert_allclose(table["dark/velocity_variance"], square * np.exp(2 * t), rtol=2e-3)
     assert np.abs(table["dark/mean_velocity_x"]).max() < 1e-12 * AMPLITUDE
     width = 6 / 20
     density = table["dark/acceleration"][-1]
-    # Two components of three vanish; a sine's largest value is sqrt(2) of its rms, here in units of rms / sqrt(3).
+    # Two components of three vanish; a sine's largest value is sqrt(2) of its rms, here in units of
+    # rms / sqrt(3).
     assert density.sum() * width == pytest.approx(1, abs=1e-12)
     assert density[: round((3 - np.sqrt(6)) / width) - 1].sum() == 0
     assert {name.partition("/")[2] for name in table.variables} == {
-        *(f"mean_velocity_{axis}" for axis in "xyz"), "velocity_variance", "acceleration_variance", "acceleration",
-    }  # fmt: skip
+        *(f"mean_velocity_{axis}" for axis in "xyz"),
+        "velocity_variance",
+        "acceleration_variance",
+        "acceleration",
+    }
 
 
 def test_the_probability_density_of_the_acceleration_is_normal_for_random_modes():
@@ -188,16 +212,26 @@ def test_slices_hold_the_particles_next_to_them(run):
         found = np.stack([slices[f"tracers/near_{plane}_{a}"][-1] for a in plane])
         found = found[:, np.isfinite(found[0])]
         assert expected.shape[1] > 0
-        np.testing.assert_array_equal(found[:, np.argsort(found[0])], expected[:, np.argsort(expected[0])])
+        np.testing.assert_array_equal(
+            found[:, np.argsort(found[0])], expected[:, np.argsort(expected[0])]
+        )
 
 
 def test_every_series_of_particles_is_drawn(run, matter):
     names = {path.stem for path in plot_run(run.path).files}
-    assert {"trajectories_tracers", "trajectories_drops", "dispersion", "acceleration_tracers"} <= names
+    assert {
+        "trajectories_tracers",
+        "trajectories_drops",
+        "dispersion",
+        "acceleration_tracers",
+    } <= names
     assert {"settling_velocity", "slices_speed"} <= names
     names = {path.stem for path in plot_run(matter.path).files}
     assert {"trajectories_dark", "acceleration_dark"} <= names and "dispersion" not in names
-    assert sorted(name for name in names if "density" in name) == ["slices_density", "spectrum_density_power"]
+    assert sorted(name for name in names if "density" in name) == [
+        "slices_density",
+        "spectrum_density_power",
+    ]
 
 
 COUNT = 120
@@ -221,9 +255,14 @@ def clustered(count: int) -> np.ndarray:
     return position
 
 
-@pytest.mark.parametrize("layout", [
-    "one device", "4 slabs, the last with fewer planes", pytest.param("3 x 2 pencils", marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "one device",
+        "4 slabs, the last with fewer planes",
+        pytest.param("3 x 2 pencils", marks=pytest.mark.slow),
+    ],
+)
 def test_pairs_are_counted_exactly(layout):
     """Of all particles, and of every so manieth, from where the devices hold them."""
     position, place = clustered(COUNT), domain(layout)
@@ -247,14 +286,19 @@ output: {pair_correlation: {every: 1, bins: 5, range: [0.2, 1.2]}}
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_particles_at_random_are_uncorrelated(devices: int):
-    """The number of pairs of independent particles in a bin has the variance of its mean, so that g is 1 within
-    1 / sqrt(pairs); five of these are far in the tail for five bins. The edges of the box make no difference."""
+    """The number of pairs of independent particles in a bin has the variance of its mean, so that g
+    is 1 within 1 / sqrt(pairs); five of these are far in the tail for five bins. The edges of the
+    box make no difference."""
     run = simulation(AT_RANDOM, devices=devices)
     measured = series_of(run)["pair_correlation"]
-    row = measured.finish({name: np.asarray(v) for name, v in jax.jit(measured.compute)(run.state).items()})
+    row = measured.finish(
+        {name: np.asarray(v) for name, v in jax.jit(measured.compute)(run.state).items()}
+    )
     assert (row["tracers/pairs"] > 500).all()
     np.testing.assert_array_less(abs(row["tracers/g"] - 1), 5 / np.sqrt(row["tracers/pairs"]))
-    np.testing.assert_allclose(measured.coordinates["r"][0], np.sqrt(0.2 * 0.2 * 6**0.2), rtol=1e-14)
+    np.testing.assert_allclose(
+        measured.coordinates["r"][0], np.sqrt(0.2 * 0.2 * 6**0.2), rtol=1e-14
+    )
 
 
 STORED = """\
@@ -314,7 +358,10 @@ def test_a_lost_particle_is_noticed_when_a_checkpoint_is_written(saved):
     _, _, later = saved
     run = on(4)
     tracers = later.particles["tracers"]
-    for ids in (jnp.where(tracers.id == 7, -1, tracers.id), jnp.where(tracers.id == 7, 8, tracers.id)):
+    for ids in (
+        jnp.where(tracers.id == 7, -1, tracers.id),
+        jnp.where(tracers.id == 7, 8, tracers.id),
+    ):
         broken = replace(later, particles={"tracers": replace(tracers, id=ids)})
         with pytest.raises(RunFailure, match=r"tracers: .* particles are lost or duplicated"):
             states.datasets(broken, run.model, run.populations)
@@ -329,7 +376,9 @@ def test_a_start_from_a_snapshot(saved):
     order = np.argsort(stored["id"][...])
     places = by_id(run.state.particles["dust"])["position"]
     np.testing.assert_array_equal(places, stored["position"][...][:, order])
-    with pytest.raises(UserError, match=r"particles\.0\.start: .* holds no particles 'dust'; it holds drops"):
+    with pytest.raises(
+        UserError, match=r"particles\.0\.start: .* holds no particles 'dust'; it holds drops"
+    ):
         simulation(STORED, f"particles=[{start.replace(', name: drops', '')}]")
 
 
@@ -340,13 +389,18 @@ def stored_run(tmp_path_factory):
     return folder / "run"
 
 
-def test_a_snapshot_holds_particles_and_what_they_see_and_others_make_another_run(stored_run, capsys):
+def test_a_snapshot_holds_particles_and_what_they_see_and_others_make_another_run(
+    stored_run, capsys
+):
     tracers = open_run(stored_run).snapshots[-1].particles["tracers"]
     assert tracers["position"].shape == tracers["fluid_velocity"].shape == (3, 150)
     assert tracers["fluid_gradient"].shape == (9, 150) and tracers["fluid_dye"].shape == (150,)
     assert sorted(tracers["id"][...]) == list(range(150))
     first = open_run(stored_run).snapshots[0].particles["tracers"]
-    ways = [(s["displacement"][...] - s["position"][...])[:, np.argsort(s["id"][...])] for s in (first, tracers)]
+    ways = [
+        (s["displacement"][...] - s["position"][...])[:, np.argsort(s["id"][...])]
+        for s in (first, tracers)
+    ]
     turns = (ways[1] - ways[0]) / (2 * np.pi)
     np.testing.assert_allclose(turns, turns.round(), rtol=0, atol=1e-12)
     path = open_run(stored_run).snapshots[-1].path

@@ -1,4 +1,5 @@
-"""Models, starts, forcings, particles and series that cannot be a run: one line with the place and the cure."""
+"""Models, starts, forcings, particles and series that cannot be a run: one line with the place and
+the cure."""
 
 import jax.numpy as jnp
 import pytest
@@ -28,7 +29,9 @@ TRACERS = (
     + "particles: [{name: tracers, kind: tracer, count: 64}, {name: a, kind: inertial, count: 8, "
     + ("relaxation_time: 0.5}]\n")
 )
-EXPANDING = "model={kind: schrodinger_poisson, hbar_over_m: 0.005, cosmology: {start: 0.02, matter: 1.0}}"
+EXPANDING = (
+    "model={kind: schrodinger_poisson, hbar_over_m: 0.005, cosmology: {start: 0.02, matter: 1.0}}"
+)
 FUNCTIONS = """
 def outside(id): return [0.5 + 0 * id, 0.5 + 0 * id, 2.0 + 0 * id]
 def flat(id): return [0.5 + 0 * id, 0.5 + 0 * id]
@@ -51,133 +54,409 @@ SOLITON = "initial={kind: soliton, "
 DARK_START = "initial.components.dark="
 REFUSED = [
     (WAVE, "time.integrator=rk4", "time.integrator: rk4 does not solve schrodinger_poisson"),
-    (WAVE, "grid.dealias=two_thirds", "grid.dealias: schrodinger_poisson takes none only, not two_thirds"),
-    (WAVE, "forcing={kind: linear, coefficient: 1}", "forcing: schrodinger_poisson cannot be forced; leave the key"),
+    (
+        WAVE,
+        "grid.dealias=two_thirds",
+        "grid.dealias: schrodinger_poisson takes none only, not two_thirds",
+    ),
+    (
+        WAVE,
+        "forcing={kind: linear, coefficient: 1}",
+        "forcing: schrodinger_poisson cannot be forced; leave the key",
+    ),
     (WAVE, "time.cfl=1.5", "time.cfl: must be at most 1 with drift_kick_drift"),
     (WAVE, "model.particle_mass=1", "model.particle_mass: needs units: kpc_km_s_msun"),
     (WAVE, "model.units=kpc_km_s_msun", "model.particle_mass: give either particle_mass"),
     (WAVE, SOLITON + "core_radius: 1, mass: 2}", "give one of core_radius, mass, central_density"),
     (WAVE, SOLITON + "phase: 0}", "give one of core_radius, mass, central_density"),
-    (WAVE, SOLITON + "solitons: [{core_radius: 1}], core_radius: 1}", "core_radius: belongs into the entries of"),
+    (
+        WAVE,
+        SOLITON + "solitons: [{core_radius: 1}], core_radius: 1}",
+        "core_radius: belongs into the entries of",
+    ),
     (WAVE, SOLITON + "core_radius: 8}", "does not fit into the box"),
     (WAVE, [SOLITON + "core_radius: 1}", "model.gravitational_constant=0"], "held by gravity"),
     (WAVE, [EXPANDING, "initial={kind: cosmological, amplitude: 1e7}"], "beyond the linear regime"),
     (WAVE, "initial={kind: cosmological, amplitude: 1}", "cosmological needs model.cosmology"),
     (WAVE, [EXPANDING, "initial={kind: cosmological}"], "give one of table"),
-    (WAVE, [EXPANDING, "initial={kind: cosmological, transfer: eisenstein_hu}"], "transfer: eisenstein_hu nee"),
-    (WAVE, [EXPANDING, "time.stop={redshift: 99}"], "time.stop: redshift: 99 is a = 0.01, outside of 0.02 (the"),
-    (WAVE, [EXPANDING, "model.background={start: 0.1}"], "model.background: is the same as model.cosmology; keep"),
-    (WAVE, [EXPANDING, "model.cosmology.neutrinos=0.1"], "cosmology.neutrinos: massive neutrinos are not followed"),
-    (WAVE, [EXPANDING, "model.cosmology.curvature=-3"], "cosmology.curvature: the expansion stands still at a ="),
-    (WAVE, "output.snapshots.every=[2, 1]", "output.snapshots.every: a list of times rises and has"),
-    (WAVE, [EXPANDING, "time.steps=4", "time.integrator=bullfrog"], "bullfrog does not solve schrodinger_poisson"),
-    (BOTH, "time.integrator=fastpm", "fastpm takes steps of linear growth: it needs particles and an expanding box"),
-    (BOTH, ["model.cosmology={}", "time.integrator=bullfrog"], "it needs particles and no self_gravitating_gas"),
+    (
+        WAVE,
+        [EXPANDING, "initial={kind: cosmological, transfer: eisenstein_hu}"],
+        "transfer: eisenstein_hu nee",
+    ),
+    (
+        WAVE,
+        [EXPANDING, "time.stop={redshift: 99}"],
+        "time.stop: redshift: 99 is a = 0.01, outside of 0.02 (the",
+    ),
+    (
+        WAVE,
+        [EXPANDING, "model.background={start: 0.1}"],
+        "model.background: is the same as model.cosmology; keep",
+    ),
+    (
+        WAVE,
+        [EXPANDING, "model.cosmology.neutrinos=0.1"],
+        "cosmology.neutrinos: massive neutrinos are not followed",
+    ),
+    (
+        WAVE,
+        [EXPANDING, "model.cosmology.curvature=-3"],
+        "cosmology.curvature: the expansion stands still at a =",
+    ),
+    (
+        WAVE,
+        "output.snapshots.every=[2, 1]",
+        "output.snapshots.every: a list of times rises and has",
+    ),
+    (
+        WAVE,
+        [EXPANDING, "time.steps=4", "time.integrator=bullfrog"],
+        "bullfrog does not solve schrodinger_poisson",
+    ),
+    (
+        BOTH,
+        "time.integrator=fastpm",
+        "fastpm takes steps of linear growth: it needs particles and an expanding box",
+    ),
+    (
+        BOTH,
+        ["model.cosmology={}", "time.integrator=bullfrog"],
+        "it needs particles and no self_gravitating_gas",
+    ),
     (WAVE, "time.steps=4", "time.steps: needs an expanding box, model.background; give time.dt"),
     (WAVE, [EXPANDING, "time.spacing=growth"], "time.spacing: needs time.steps; leave the key out"),
-    (WAVE, [EXPANDING, "time={stop: 1, steps: 3, dt: 1}"], "time.steps: excludes time.dt; keep one of the two"),
-    (FLOW, "time.stop={redshift: 0}", "time.stop: redshift needs an expanding box, model.background; give a time"),
-    (WAVE, "particles=[{name: a, kind: tracer, count: 3}]", "particles: move with the velocity of a fluid, which sc"),
+    (
+        WAVE,
+        [EXPANDING, "time={stop: 1, steps: 3, dt: 1}"],
+        "time.steps: excludes time.dt; keep one of the two",
+    ),
+    (
+        FLOW,
+        "time.stop={redshift: 0}",
+        "time.stop: redshift needs an expanding box, model.background; give a time",
+    ),
+    (
+        WAVE,
+        "particles=[{name: a, kind: tracer, count: 3}]",
+        "particles: move with the velocity of a fluid, which sc",
+    ),
     (GAS, "model.sound_speed=-1", "sound_speed: must be at least 0"),
     (GAS, "initial={kind: soliton, core_radius: 1}", "needs model.kind: schrodinger_poisson"),
     (GAS, "initial={kind: jeans_wave, mode: [9, 0, 0]}", "initial: mode: (9, 0, 0) is beyond"),
-    (GAS, "initial={kind: composite, components: {gas: {kind: uniform}}}", "kind: composite needs model.kind: compo"),
-    (GAS, "forcing={kind: python, path: F, function: made}", "returned 'density'; a force on this model acts on vel"),
+    (
+        GAS,
+        "initial={kind: composite, components: {gas: {kind: uniform}}}",
+        "kind: composite needs model.kind: compo",
+    ),
+    (
+        GAS,
+        "forcing={kind: python, path: F, function: made}",
+        "returned 'density'; a force on this model acts on vel",
+    ),
     (BOTH, "model.components=[]", "model.components: an empty list"),
-    (BOTH, "model.components=[{kind: schrodinger_poisson}, {kind: schrodinger_poisson}]", "components.1.name: waves"),
-    (BOTH, "model.components=[{kind: navier_stokes}]", "model.components.0.kind: unknown kind 'navier_stokes'"),
-    (BOTH, "model.components.0.gravitational_constant=1", "unknown key, did you mean model.gravitational_constant?"),
-    (BOTH, "time.integrator=composition4", "composition4 does not solve composite; kick_drift_kick or"),
+    (
+        BOTH,
+        "model.components=[{kind: schrodinger_poisson}, {kind: schrodinger_poisson}]",
+        "components.1.name: waves",
+    ),
+    (
+        BOTH,
+        "model.components=[{kind: navier_stokes}]",
+        "model.components.0.kind: unknown kind 'navier_stokes'",
+    ),
+    (
+        BOTH,
+        "model.components.0.gravitational_constant=1",
+        "unknown key, did you mean model.gravitational_constant?",
+    ),
+    (
+        BOTH,
+        "time.integrator=composition4",
+        "composition4 does not solve composite; kick_drift_kick or",
+    ),
     (BOTH, "initial={kind: uniform}", "initial: kind: uniform gives one kind of matter"),
     (BOTH, "initial.components={gas: {kind: uniform}}", "initial: components.waves: missing"),
-    (BOTH, "initial.components={gas: {kind: uniform}, stars: {kind: uniform}}", "initial: components.waves: missing"),
-    (BOTH, "initial.components.gas={kind: soliton, core_radius: 1}", "initial: components.gas: kind: soliton gives"),
-    (BOTH, "output={structure_functions: {every: 1}}", "output.structure_functions: needs a velocity, which composi"),
-    (BOTH, "output={transfer: {every: 1}}", "output.transfer: needs energy transfers between modes, which composite"),
+    (
+        BOTH,
+        "initial.components={gas: {kind: uniform}, stars: {kind: uniform}}",
+        "initial: components.waves: missing",
+    ),
+    (
+        BOTH,
+        "initial.components.gas={kind: soliton, core_radius: 1}",
+        "initial: components.gas: kind: soliton gives",
+    ),
+    (
+        BOTH,
+        "output={structure_functions: {every: 1}}",
+        "output.structure_functions: needs a velocity, which composi",
+    ),
+    (
+        BOTH,
+        "output={transfer: {every: 1}}",
+        "output.transfer: needs energy transfers between modes, which composite",
+    ),
     (MATTER, "model.components.0.count=500", "components.dark: count: 500 does not fill a lattice"),
     (MATTER, "model.components.0.assignment=ngp", "model.components.0.assignment: "),
-    (MATTER, DARK_START + "{kind: taylor_green}", "dark: kind: taylor_green gives fields; particles begin"),
-    (MATTER, DARK_START + "{kind: python, path: F, function: beyond}", "dark: some particles begin outside"),
+    (
+        MATTER,
+        DARK_START + "{kind: taylor_green}",
+        "dark: kind: taylor_green gives fields; particles begin",
+    ),
+    (
+        MATTER,
+        DARK_START + "{kind: python, path: F, function: beyond}",
+        "dark: some particles begin outside",
+    ),
     (MATTER, "model.components.0.count=1e14", "model.components.0.count: "),
-    (MATTER, ["model.cosmology={start: 0.1}", "model.components=[{kind: self_gravitating_gas, sound_speed: 1}]"],
-     "model.components.0.polytropic_exponent: in supercomoving variables"),
-    (MATTER, "output={trajectories: {every: 1, sample: [velocity]}}", "sample: dark is matter itself and"),
-    (MATTER, "output={trajectories: {every: 1, particles: [tracers]}}", "particles: unknown 'tracers'; known: dark"),
+    (
+        MATTER,
+        [
+            "model.cosmology={start: 0.1}",
+            "model.components=[{kind: self_gravitating_gas, sound_speed: 1}]",
+        ],
+        "model.components.0.polytropic_exponent: in supercomoving variables",
+    ),
+    (
+        MATTER,
+        "output={trajectories: {every: 1, sample: [velocity]}}",
+        "sample: dark is matter itself and",
+    ),
+    (
+        MATTER,
+        "output={trajectories: {every: 1, particles: [tracers]}}",
+        "particles: unknown 'tracers'; known: dark",
+    ),
     (FLOW, "particles=[{name: a, kind: tracer}]", "particles.0.count: missing"),
     (FLOW, "particles=[{name: a, count: 3}]", "particles.0.kind: missing; one of tracer, inertial"),
     (FLOW, "particles=[{name: 1 a, kind: tracer, count: 3}]", "cannot name particles"),
-    (FLOW, "particles=[{name: a, kind: inertial, count: 3}]", "give one of relaxation_time and stokes_number"),
-    (FLOW, "particles=[{name: a, kind: tracer, count: 3, start: lattic}]", "unknown kind 'lattic', did you mean lat"),
-    (FLOW, "particles=[{name: a, kind: tracer, count: 100, start: lattice}]", "count: 100 does not fill a lattice o"),
+    (
+        FLOW,
+        "particles=[{name: a, kind: inertial, count: 3}]",
+        "give one of relaxation_time and stokes_number",
+    ),
+    (
+        FLOW,
+        "particles=[{name: a, kind: tracer, count: 3, start: lattic}]",
+        "unknown kind 'lattic', did you mean lat",
+    ),
+    (
+        FLOW,
+        "particles=[{name: a, kind: tracer, count: 100, start: lattice}]",
+        "count: 100 does not fill a lattice o",
+    ),
     (FLOW, PAIRS.replace("COUNT", "3"), "particles.0.count: 3 is odd; pairs need an even number"),
     (FLOW, PAIRS.replace("COUNT", "4"), "start.separations: 4 is more than half the box"),
-    (FLOW, "particles=[{name: a, kind: tracer, count: 3}, {name: a, kind: tracer, count: 3}]", "1.name: a is taken"),
-    (FLOW, "particles=[{name: a, kind: tracer, count: 3, start: {kind: python, path: F, function: outside}}]",
-     "particles.0.start: some particles begin outside the box of 1 x 1 x 2"),
-    (FLOW, "particles=[{name: a, kind: tracer, count: 3, start: {kind: python, path: F, function: flat}}]",
-     "position has 2 components; 3 are needed"),
-    (FLOW, "particles=[{name: a, kind: tracer, count: 3, start: {kind: python, path: F, function: other}}]",
-     "gives 'mass'; these particles take position"),
-    (FLOW, ["particles=[{name: a, kind: inertial, count: 3, stokes_number: 1}]", "initial.amplitude=0", "time.dt=1"],
-     "particles.0.stokes_number: the fluid is at rest"),
-    (FLOW, "output={particle_statistics: {every: 1}}", "output.particle_statistics: there are no particles"),
-    (TRACERS, "output={trajectories: {every: 1, sample: [heat]}}", "sample: unknown 'heat'; known: velocity, accele"),
+    (
+        FLOW,
+        "particles=[{name: a, kind: tracer, count: 3}, {name: a, kind: tracer, count: 3}]",
+        "1.name: a is taken",
+    ),
+    (
+        FLOW,
+        "particles=[{name: a, kind: tracer, count: 3, start: {kind: python, path: F, function: outside}}]",
+        "particles.0.start: some particles begin outside the box of 1 x 1 x 2",
+    ),
+    (
+        FLOW,
+        "particles=[{name: a, kind: tracer, count: 3, start: {kind: python, path: F, function: flat}}]",
+        "position has 2 components; 3 are needed",
+    ),
+    (
+        FLOW,
+        "particles=[{name: a, kind: tracer, count: 3, start: {kind: python, path: F, function: other}}]",
+        "gives 'mass'; these particles take position",
+    ),
+    (
+        FLOW,
+        [
+            "particles=[{name: a, kind: inertial, count: 3, stokes_number: 1}]",
+            "initial.amplitude=0",
+            "time.dt=1",
+        ],
+        "particles.0.stokes_number: the fluid is at rest",
+    ),
+    (
+        FLOW,
+        "output={particle_statistics: {every: 1}}",
+        "output.particle_statistics: there are no particles",
+    ),
+    (
+        TRACERS,
+        "output={trajectories: {every: 1, sample: [heat]}}",
+        "sample: unknown 'heat'; known: velocity, accele",
+    ),
     (TRACERS, "output={snapshots: {sample: [heat]}}", "output.snapshots.sample: unknown 'heat'"),
-    (TRACERS, "output={pair_correlation: {every: 1, range: [0.1, 4]}}", "range: distances reach 4; periodic dis"),
-    (FLOW, "forcing={kind: constant_power, rate: 1, band: [0.2, 0.5]}", "forcing.band: [0.2, 0.5] holds no mode"),
+    (
+        TRACERS,
+        "output={pair_correlation: {every: 1, range: [0.1, 4]}}",
+        "range: distances reach 4; periodic dis",
+    ),
+    (
+        FLOW,
+        "forcing={kind: constant_power, rate: 1, band: [0.2, 0.5]}",
+        "forcing.band: [0.2, 0.5] holds no mode",
+    ),
     (FLOW, OU + "band: [0, 0.1]}", "forcing.band: [0, 0.1] holds no mode"),
-    (FLOW, OU + "solenoidal_weight: 0.5, band: [0, 10]}", "solenoidal_weight: this model's flow is incompressible"),
-    (FLOW, "forcing={kind: kolmogorov, wavenumber: 4}", "wavenumber 4 along y; this grid keeps up to 2"),
-    (FLOW, "forcing={kind: python, path: F, function: wind}", "returned 'wind'; a force on this model acts on veloc"),
+    (
+        FLOW,
+        OU + "solenoidal_weight: 0.5, band: [0, 10]}",
+        "solenoidal_weight: this model's flow is incompressible",
+    ),
+    (
+        FLOW,
+        "forcing={kind: kolmogorov, wavenumber: 4}",
+        "wavenumber 4 along y; this grid keeps up to 2",
+    ),
+    (
+        FLOW,
+        "forcing={kind: python, path: F, function: wind}",
+        "returned 'wind'; a force on this model acts on veloc",
+    ),
     (FLOW, "forcing={kind: python, path: F, function: short}", "3 components are needed, not 2"),
     (FLOW, "forcing={kind: python, path: F, function: broken}", "NameError"),
-    (FLOW, ["model={kind: mhd, viscosity: 0, resistivity: 1, kinematic: true}", "forcing={kind: abc}"],
-     "forcing: has no effect: model.kinematic"),
-    (FLOW, "model={kind: mhd, viscosity: 0, resistivity: 1, kinematic: true, rotation: [0, 0, 1]}",
-     "rotation: has no effect: model.kinematic"),
-    (FLOW, "initial={kind: abc, magnetic: {}}", "magnetic is not a field of this model; its fields are velocity"),
+    (
+        FLOW,
+        ["model={kind: mhd, viscosity: 0, resistivity: 1, kinematic: true}", "forcing={kind: abc}"],
+        "forcing: has no effect: model.kinematic",
+    ),
+    (
+        FLOW,
+        "model={kind: mhd, viscosity: 0, resistivity: 1, kinematic: true, rotation: [0, 0, 1]}",
+        "rotation: has no effect: model.kinematic",
+    ),
+    (
+        FLOW,
+        "initial={kind: abc, magnetic: {}}",
+        "magnetic is not a field of this model; its fields are velocity",
+    ),
     (FLOW, "initial={kind: orszag_tang}", "orszag_tang gives magnetic"),
-    (FLOW, MHD + "subgrid: {kind: spectral}}", "spectral closes no magnetic field; mhd takes smagorinsky"),
+    (
+        FLOW,
+        MHD + "subgrid: {kind: spectral}}",
+        "spectral closes no magnetic field; mhd takes smagorinsky",
+    ),
     (FLOW, MHD + "subgrid: {kind: smagorinsky}}", "is required in mhd"),
-    (FLOW, STRATIFIED + "subgrid: {kind: smagorinsky, resistive_coefficient: 1}}", "without a magnetic field"),
-    (FLOW, STRATIFIED + "subgrid: {kind: python, path: F, function: five}}", "is required, a function for the"),
-    (FLOW, OWN_STRESS + "mixing}", "mixing: uses a sum, mean or maximum over points, but it sees the points of one"),
+    (
+        FLOW,
+        STRATIFIED + "subgrid: {kind: smagorinsky, resistive_coefficient: 1}}",
+        "without a magnetic field",
+    ),
+    (
+        FLOW,
+        STRATIFIED + "subgrid: {kind: python, path: F, function: five}}",
+        "is required, a function for the",
+    ),
+    (
+        FLOW,
+        OWN_STRESS + "mixing}",
+        "mixing: uses a sum, mean or maximum over points, but it sees the points of one",
+    ),
     (FLOW, OWN_STRESS + "branching}", "branching: uses numpy, or an if, on values"),
     (FLOW, OWN_STRESS + "five}", "five: returned 5 components; 6 are needed: xx, yy, zz"),
     (FLOW, OWN_STRESS + "scaled}", "scaled: TypeError: "),
-    (FLOW, "output={cospectra: {every: 1}}", "a magnetic field, gas or waves, which navier_stokes does not have"),
-    (FLOW, "output={field_statistics: {every: 1, fields: [velocty]}}", "velocty is not a field of real values"),
-    (FLOW, "output={profiles: {every: 1}}", "output.profiles: needs a mass density, which navier_stokes"),
-    (GAS, "output={profiles: {every: 1, range: [2, 1]}}", "output.profiles.range: [2, 1] is not increasing"),
-    (GAS, "output={histograms: {every: 1, decades: [1, 1]}}", "histograms.decades: [1, 1] is not increasing"),
+    (
+        FLOW,
+        "output={cospectra: {every: 1}}",
+        "a magnetic field, gas or waves, which navier_stokes does not have",
+    ),
+    (
+        FLOW,
+        "output={field_statistics: {every: 1, fields: [velocty]}}",
+        "velocty is not a field of real values",
+    ),
+    (
+        FLOW,
+        "output={profiles: {every: 1}}",
+        "output.profiles: needs a mass density, which navier_stokes",
+    ),
+    (
+        GAS,
+        "output={profiles: {every: 1, range: [2, 1]}}",
+        "output.profiles.range: [2, 1] is not increasing",
+    ),
+    (
+        GAS,
+        "output={histograms: {every: 1, decades: [1, 1]}}",
+        "histograms.decades: [1, 1] is not increasing",
+    ),
     (FLOW, "output={probes: {every: 1}}", "no place to probe"),
-    (FLOW, "output={probes: {every: 1, points: [[1, 2]]}}", "probes.points.0: 3 coordinates are needed, not 2"),
-    (FLOW, "output={probes: {every: 1, points: [[1, 2, 3]], fields: [speed]}}", "fields: speed is not an evolved"),
-    (FLOW, "output={probes: {every: 1, lines: [{axis: x, through: [0, 0, 0], name: time}]}}", "time is taken"),
-    (FLOW, "output={joint_histograms: {every: 1, pairs: [[Q, Q]]}}", "pairs.0: Q, Q repeats a name or a pair"),
-    (FLOW, "output={joint_histograms: {every: 1, pairs: [[Q, velocity]]}}", "pairs.0: velocity is not a scalar"),
+    (
+        FLOW,
+        "output={probes: {every: 1, points: [[1, 2]]}}",
+        "probes.points.0: 3 coordinates are needed, not 2",
+    ),
+    (
+        FLOW,
+        "output={probes: {every: 1, points: [[1, 2, 3]], fields: [speed]}}",
+        "fields: speed is not an evolved",
+    ),
+    (
+        FLOW,
+        "output={probes: {every: 1, lines: [{axis: x, through: [0, 0, 0], name: time}]}}",
+        "time is taken",
+    ),
+    (
+        FLOW,
+        "output={joint_histograms: {every: 1, pairs: [[Q, Q]]}}",
+        "pairs.0: Q, Q repeats a name or a pair",
+    ),
+    (
+        FLOW,
+        "output={joint_histograms: {every: 1, pairs: [[Q, velocity]]}}",
+        "pairs.0: velocity is not a scalar",
+    ),
     (FLOW, ["fft.exchange=single", "precision=single"], "has no effect with precision: single"),
     (FLOW, ["fft.exchange=half_scaled", "fft.backend=jaxdecomp"], "needs fft.backend"),
     (FLOW, ["fft.exchange=half_scaled", "fft.backend=auto"], "needs fft.backend"),
-    (FLOW, ["run.memory=low", "fft.backend=jaxdecomp"], "run.memory: low needs fft.backend: custom_partitioning"),
+    (
+        FLOW,
+        ["run.memory=low", "fft.backend=jaxdecomp"],
+        "run.memory: low needs fft.backend: custom_partitioning",
+    ),
     (WAVE, "fft.exchange=single", "fft.exchange: single would cost wave functions"),
-    (PLANE, ["model={kind: composite, components: [{kind: self_gravitating_gas, sound_speed: 1}]}",
-             "initial={kind: composite, components: {gas: {kind: uniform}}}"],
-     "grid.shape: composite is solved in three dimensions; [12, 12, 1]"),
+    (
+        PLANE,
+        [
+            "model={kind: composite, components: [{kind: self_gravitating_gas, sound_speed: 1}]}",
+            "initial={kind: composite, components: {gas: {kind: uniform}}}",
+        ],
+        "grid.shape: composite is solved in three dimensions; [12, 12, 1]",
+    ),
     (PLANE, "model.rotation=[0, 0, 1]", "model.rotation: has no effect in two dimensions"),
     (PLANE, "model.subgrid={kind: smagorinsky}", "model.subgrid: smagorinsky closes the three-dim"),
-    (PLANE, "model.scalars=[{name: dye, diffusivity: 1, mean_gradient: [1, 0, 0]}]",
-     "model.scalars.0.mean_gradient: two numbers are needed, one for each axis of the grid, not [1.0, 0.0, 0.0]"),
+    (
+        PLANE,
+        "model.scalars=[{name: dye, diffusivity: 1, mean_gradient: [1, 0, 0]}]",
+        "model.scalars.0.mean_gradient: two numbers are needed, one for each axis of the grid, not [1.0, 0.0, 0.0]",
+    ),
     (PLANE, "initial={kind: abc}", "initial: kind: abc is made for three dimensions"),
     (PLANE, "initial={kind: random, helicity: 1}", "initial: helicity: is zero in two dimensions"),
-    (PLANE, ["model={kind: schrodinger_poisson}", "initial={kind: soliton, mass: 1}"], "kind: soliton is made for t"),
+    (
+        PLANE,
+        ["model={kind: schrodinger_poisson}", "initial={kind: soliton, mass: 1}"],
+        "kind: soliton is made for t",
+    ),
     (PLANE, "forcing={kind: abc}", "forcing.kind: abc is made for three dimensions"),
-    (PLANE, "output={spectra: {every: 1, axis: z}}", "output.spectra.axis: the grid has no z; give x or y"),
+    (
+        PLANE,
+        "output={spectra: {every: 1, axis: z}}",
+        "output.spectra.axis: the grid has no z; give x or y",
+    ),
     (PLANE, "output={helicity: {every: 1}}", "output.helicity: is zero in two dimensions"),
-    (PLANE, "output={render: {every: 1, field: vorticity}}", "output.render: a plane has no volume; use slices"),
-    (PLANE, "output={joint_histograms: {every: 1}}", "pairs: Q and R are invariants of gradients in three dimension"),
+    (
+        PLANE,
+        "output={render: {every: 1, field: vorticity}}",
+        "output.render: a plane has no volume; use slices",
+    ),
+    (
+        PLANE,
+        "output={joint_histograms: {every: 1}}",
+        "pairs: Q and R are invariants of gradients in three dimension",
+    ),
     (PLANE, "particles=[{name: a, kind: tracer, count: 8}]", "particles: move in three dimensions"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "overrides", "message"), REFUSED)
@@ -205,22 +484,29 @@ def test_what_only_a_start_shows_is_refused():
 
 
 def test_buffers_that_cannot_grow(monkeypatch):
-    """All particles lie in one cell of two devices, whose buffers may hold most of them, but not all."""
+    """All particles lie in one cell of two devices, whose buffers may hold most of them, but not
+    all."""
     monkeypatch.setattr(population, "EACH_MOST", 350)
     code = source("def heap(id):\n    return [0.5 + 0 * id, 0.5 + 0 * id, 0.5 + 0 * id]\n")
     heap = f"particles=[{{name: a, kind: tracer, count: 400, start: {{kind: python, path: {code}, function: heap}}}}]"
-    with pytest.raises(UserError, match=r"particles\.0\.start: a: a device would have to hold 400 .*, and 350 are"):
+    with pytest.raises(
+        UserError, match=r"particles\.0\.start: a: a device would have to hold 400 .*, and 350 are"
+    ):
         _ = simulation(FLOW, heap, devices=2).state
     run = simulation(FLOW, "particles=[{name: a, kind: tracer, count: 400}]", devices=2)
     held = run.populations["a"].homed(run.state.particles["a"])
     assert len(by_id(held)["position"][0]) == 400
     monkeypatch.setattr(population, "EACH_MOST", held.capacity)
     crowded = held.__class__(**{**vars(held), "needed": jnp.int32(held.capacity + 1)})
-    with pytest.raises(RunFailure, match=f"a: a device would have to hold {held.capacity + 1} particles"):
+    with pytest.raises(
+        RunFailure, match=f"a: a device would have to hold {held.capacity + 1} particles"
+    ):
         run.populations["a"].homed(crowded)
 
 
 def test_the_library_is_not_installed(monkeypatch):
     monkeypatch.setattr("simulator.physics.initial.linear_power.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^[^\n]*camb is not installed; pip install[^\n]*$"):
-        _ = simulation(WAVE, EXPANDING, "initial={kind: cosmological, library: camb, sigma8: 0.8}").state
+        _ = simulation(
+            WAVE, EXPANDING, "initial={kind: cosmological, library: camb, sigma8: 0.8}"
+        ).state

@@ -1,4 +1,5 @@
-"""Equations from a user's file: what they may be, what is refused, and that they run as shipped models do."""
+"""Equations from a user's file: what they may be, what is refused, and that they run as shipped
+models do."""
 
 from pathlib import Path
 
@@ -68,28 +69,62 @@ def written(folder: Path, *changes: tuple[str, str], code: str = BURGERS, case: 
 REFUSED = [
     ("0.05}", "-1}", "case.yaml:5: model.parameters.viscosity: must be greater than 0, not -1"),
     ("0.05}", "yes}", "case.yaml:5: model.parameters.viscosity: 'yes' is not a number"),
-    ("viscosity: 0.05", "viscosty: 1", "case.yaml:5: model.parameters.viscosty: unknown key, did you mean"),
-    ("Positive = 0.01", "Positive\n    speed: float", "case.yaml:5: model.parameters.speed: missing"),
+    (
+        "viscosity: 0.05",
+        "viscosty: 1",
+        "case.yaml:5: model.parameters.viscosty: unknown key, did you mean",
+    ),
+    (
+        "Positive = 0.01",
+        "Positive\n    speed: float",
+        "case.yaml:5: model.parameters.speed: missing",
+    ),
     ("equation: Burgers", "equation: Burger", "own.py: has no class 'Burger'; it has Burgers"),
-    ("class Burgers(Equation)", "class Burgers", "own.py: Burgers: is not an equation; derive the class"),
+    (
+        "class Burgers(Equation)",
+        "class Burgers",
+        "own.py: Burgers: is not an equation; derive the class",
+    ),
     ('evolved = ("u",)', "evolved = ()", "own.py: Burgers: names no field; give it e.g."),
     ('evolved = ("u",)', 'evolved = ("time",)', "own.py: Burgers: 'time' cannot name a field"),
-    ('("u",)', '("u", Field("v", complex=True))', "own.py: Burgers: real and complex fields cannot be mixed"),
+    (
+        '("u",)',
+        '("u", Field("v", complex=True))',
+        "own.py: Burgers: real and complex fields cannot be mixed",
+    ),
     ("growth: float", "rate: float", "own.py: Burgers: a parameter cannot be called 'rate'"),
-    ("class Burgers", "x = unknown\nclass Burgers", "own.py:6: cannot be run: NameError: name 'unknown'"),
+    (
+        "class Burgers",
+        "x = unknown\nclass Burgers",
+        "own.py:6: cannot be run: NameError: name 'unknown'",
+    ),
     ('{"u": self.growth', '{"w": self.growth', "own.py:11: linear: returned 'w'; the fields are u"),
     ('["square"])[0]', '["square"])', "own.py:20: combine: u has shape (3, "),
     ('["square"])[0]', '["cube"])[0]', "own.py:21: combine: KeyError: 'cube'"),
-    ('values["u"] ** 2', 'values["u"] - values["u"].mean()', "own.py:15: products: uses a sum, mean or maximum"),
-    ('values["u"] ** 2', 'jnp.roll(values["u"], 1, -1)', "own.py:15: products: uses values at other points"),
-    ('values["u"] ** 2', 'jnp.fft.fft(values["u"]).real', "own.py:15: products: uses a Fourier transform"),
+    (
+        'values["u"] ** 2',
+        'values["u"] - values["u"].mean()',
+        "own.py:15: products: uses a sum, mean or maximum",
+    ),
+    (
+        'values["u"] ** 2',
+        'jnp.roll(values["u"], 1, -1)',
+        "own.py:15: products: uses values at other points",
+    ),
+    (
+        'values["u"] ** 2',
+        'jnp.fft.fft(values["u"]).real',
+        "own.py:15: products: uses a Fourier transform",
+    ),
     ('values["u"] ** 2', 'np.sin(values["u"])', "own.py:15: products: uses numpy, or an if"),
     ('values["u"] ** 2', 'values["u"][..., 0]', "own.py:14: products: returned shape"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("old", "new", "message"), REFUSED)
-def test_a_file_that_cannot_be_solved_is_refused_with_its_line(tmp_path, capsys, monkeypatch, old, new, message):
+def test_a_file_that_cannot_be_solved_is_refused_with_its_line(
+    tmp_path, capsys, monkeypatch, old, new, message
+):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, (old, new))
     said = []
@@ -103,32 +138,44 @@ def test_a_file_that_cannot_be_solved_is_refused_with_its_line(tmp_path, capsys,
     assert not (tmp_path / "outputs").exists()
 
 
-def test_growth_that_a_step_does_not_follow_is_refused_and_no_advection_needs_a_step(tmp_path) -> None:
-    """growth - viscosity k^2 is largest at k = 0: 25, of which a step of 0.01 follows 1 / 0.01 = 100, one of 0.1
-    does not. So is an integrator that does not solve the equation."""
+def test_growth_that_a_step_does_not_follow_is_refused_and_no_advection_needs_a_step(
+    tmp_path,
+) -> None:
+    """growth - viscosity k^2 is largest at k = 0: 25, of which a step of 0.01 follows 1 / 0.01 =
+    100, one of 0.1 does not. So is an integrator that does not solve the equation."""
     config = written(tmp_path, ("viscosity: 0.05", "growth: 25, viscosity: 0.05"))
     simulation(config).check_start()
-    with pytest.raises(UserError, match=r"command line: time.dt: .* up to 25 .*; at most 0.04 is needed"):
+    with pytest.raises(
+        UserError, match=r"command line: time.dt: .* up to 25 .*; at most 0.04 is needed"
+    ):
         simulation(config, "time.dt=0.1").check_start()
-    with pytest.raises(UserError, match=r"time.integrator: drift_kick_drift does not solve Burgers; rk4 or"):
+    with pytest.raises(
+        UserError, match=r"time.integrator: drift_kick_drift does not solve Burgers; rk4 or"
+    ):
         simulation(config, "time.integrator=drift_kick_drift")
     code = BURGERS.replace("def advection", "def _unused")
     config = written(tmp_path, ("viscosity: 0.05", "growth: 25, viscosity: 0.05"), code=code)
-    with pytest.raises(UserError, match=r"time.max_dt: is required: the equation states no advection"):
+    with pytest.raises(
+        UserError, match=r"time.max_dt: is required: the equation states no advection"
+    ):
         simulation(config, "time={stop: 1, cfl: 0.5}").check_start()
     simulation(config, "time={stop: 1, cfl: 0.5, max_dt: 0.01}").check_start()
 
 
 def test_the_rate_of_advection_counts_the_spacing_of_each_axis(tmp_path) -> None:
-    case = written(tmp_path, ("grid: {shape: [16, 8, 8]}", "grid: {shape: [16, 8, 8], box: [2, 3, 4]}"))
+    case = written(
+        tmp_path, ("grid: {shape: [16, 8, 8]}", "grid: {shape: [16, 8, 8], box: [2, 3, 4]}")
+    )
     run = simulation(case)
     rate = run.model.fastest(run.state.fields, run.state.time)  # u = sin x, v = w = 0
-    assert float(rate) == pytest.approx(np.abs(np.asarray(run.fields["u"])).max() / (2 / 16), rel=1e-12)
+    assert float(rate) == pytest.approx(
+        np.abs(np.asarray(run.fields["u"])).max() / (2 / 16), rel=1e-12
+    )
 
 
 def test_a_linear_equation_is_solved_exactly(tmp_path) -> None:
-    """Without products: u_t = (growth + i c k^3 - nu k^2) u has modes exp(L t), growing and dispersive ones alike.
-    Each of ten steps multiplies by exp(L dt) to round-off."""
+    """Without products: u_t = (growth + i c k^3 - nu k^2) u has modes exp(L t), growing and
+    dispersive ones alike. Each of ten steps multiplies by exp(L dt) to round-off."""
     damping = "self.viscosity * self.k_squared"
     code = BURGERS.replace(damping, f"{damping} + 1j * self.k[0]**3")
     start, end = code.index("    def products"), code.index("    def advection")
@@ -144,7 +191,8 @@ def test_a_linear_equation_is_solved_exactly(tmp_path) -> None:
 
 
 def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch) -> None:
-    """The numbers of `model.parameters` differ within one program, in products too; each run is what it is alone."""
+    """The numbers of `model.parameters` differ within one program, in products too; each run is
+    what it is alone."""
     monkeypatch.chdir(tmp_path)
     code = BURGERS.replace('values["u"] ** 2', '(1 - 5 * self.viscosity) * values["u"] ** 2')
     written(tmp_path, ("count: 2", "count: 1"), code=code)
@@ -156,22 +204,27 @@ def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch) -> None:
     alone = [Simulation(run, report=lambda line: None) for run in runs]
     batch, states = BatchedStep(alone[0], keys), tuple(Simulation(run).state for run in runs)
     wanted = [one.advance(one.state, until) for one in alone]
-    found = batch.together(tuple(batch.values(numbers(run)) for run in runs), states, (until, until))
+    found = batch.together(
+        tuple(batch.values(numbers(run)) for run in runs), states, (until, until)
+    )
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one.fields["u"], other.fields["u"], rtol=0, atol=1e-14)
     assert abs(wanted[0].fields["u"] - wanted[1].fields["u"]).max() > 1e-4
 
 
 def test_a_gradient_by_a_parameter(tmp_path) -> None:
-    """Parameters are varied as `model.parameters.NAME`, those that the configuration leaves out as well. Another key,
-    which would have no effect, is refused and the true one named: a slope of zero would be wrong."""
+    """Parameters are varied as `model.parameters.NAME`, those that the configuration leaves out as
+    well. Another key, which would have no effect, is refused and the true one named: a slope of
+    zero would be wrong."""
     code = BURGERS.replace("    viscosity:", "    speed: float = 1.0\n    viscosity:")
     code = code.replace("-0.5 *", "-0.5 * self.speed *")
     own = simulation(written(tmp_path, code=code), "devices.count=1")
     square = lambda state: own.transform.layout.inner(*2 * [state.fields["u"]])  # noqa: E731
     slopes = differentiate(own, square, steps=3, dt=0.1)
     for name in ("viscosity", "speed"):
-        with pytest.raises(UserError, match=f"^model.{name}: .* did you mean model.parameters.{name}\\?"):
+        with pytest.raises(
+            UserError, match=f"^model.{name}: .* did you mean model.parameters.{name}\\?"
+        ):
             slopes({f"model.{name}": 0.1})
     found = slopes({f"model.parameters.{name}": 0.1 for name in ("viscosity", "speed")})[1]
     assert all(float(slope) != 0 for slope in found.values())

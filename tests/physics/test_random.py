@@ -20,8 +20,9 @@ MHD = {"kind": "mhd", "viscosity": 0.02, "resistivity": 0.02}
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_cutout_of_a_database(tmp_path, devices: int):
-    """A shear flow is cut off where its ends do not meet. In the middle the start is the flow, less its mean and the
-    smooth gradient that the projection takes; at the faces it jumps by no more than between points elsewhere."""
+    """A shear flow is cut off where its ends do not meet. In the middle the start is the flow, less
+    its mean and the smooth gradient that the projection takes; at the faces it jumps by no more
+    than between points elsewhere."""
     n = 32
     z, y, x, _ = np.meshgrid(*(2 * np.pi / n * np.arange(n),) * 3, [0], indexing="ij")
     whole = np.concatenate([np.sin(1.5 * y), np.cos(1.5 * z), np.sin(1.5 * x)], -1)
@@ -59,10 +60,13 @@ def test_named_spectra_have_their_slopes(tmp_path):
     law = slopes(spectrum="power_law", peak=1.0, slope=-2)
     np.testing.assert_allclose(law, [4] * 4 + [-2] * 4, rtol=1e-12)
     pao = slopes(spectrum="pao", peak=1.0)
-    # The turn at the peak is still felt: the mean of (17/3) / (1 + k^2) over ln k from 10^1.5 to 100 is 2.2e-3.
+    # The turn at the peak is still felt: the mean of (17/3) / (1 + k^2) over ln k from 10^1.5 to
+    # 100 is 2.2e-3.
     assert pao[0] == pytest.approx(4 - 2.2e-3, abs=1e-4)
     assert pao[-1] == pytest.approx(-5 / 3 + 2.2e-3, abs=1e-4)
-    cut = np.asarray(shape_of(SpectrumSettings(spectrum="pao", peak=1.0, kolmogorov_scale=0.1), Inputs())(k))
+    cut = np.asarray(
+        shape_of(SpectrumSettings(spectrum="pao", peak=1.0, kolmogorov_scale=0.1), Inputs())(k)
+    )
     full = np.asarray(shape_of(SpectrumSettings(spectrum="pao", peak=1.0), Inputs())(k))
     np.testing.assert_allclose(cut / full, np.exp(-2.25 * (0.1 * k) ** (4 / 3)), rtol=1e-12)
     table = tmp_path / "spectrum.txt"
@@ -74,7 +78,11 @@ def test_named_spectra_have_their_slopes(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("1 2 3\n4 5 6\n", "two columns"), ("2 1\n1 1\n", "k has to rise"), ("1 a\n2 3\n", "could not")],
+    [
+        ("1 2 3\n4 5 6\n", "two columns"),
+        ("2 1\n1 1\n", "k has to rise"),
+        ("1 a\n2 3\n", "could not"),
+    ],
 )
 def test_a_bad_table_is_refused(tmp_path, text, message):
     path = tmp_path / "spectrum.txt"
@@ -95,7 +103,8 @@ def random():
 
 
 def test_energies_and_helicities_are_those_asked_for(random):
-    """With helicity 1 every mode has curl u = |k| u: the helicity is the sum of 2 k E; -1 is the mirror image."""
+    """With helicity 1 every mode has curl u = |k| u: the helicity is the sum of 2 k E; -1 is the
+    mirror image."""
     row = measured(random, random.state)
     layout = random.transform.layout
     assert row["kinetic_energy"] == pytest.approx(0.7, rel=1e-13)
@@ -105,29 +114,42 @@ def test_energies_and_helicities_are_those_asked_for(random):
     twice = {n: weight * (abs(np.asarray(f)) ** 2).sum(0) for n, f in fields.items()}
     assert row["helicity"] == pytest.approx((k * twice["velocity"]).sum(), rel=1e-12)
     inverse = np.where(k > 0, 1 / np.where(k > 0, k, 1), 0)
-    assert row["magnetic_helicity"] == pytest.approx(-(inverse * twice["magnetic"]).sum(), rel=1e-12)
+    assert row["magnetic_helicity"] == pytest.approx(
+        -(inverse * twice["magnetic"]).sum(), rel=1e-12
+    )
     assert row["max_divergence"] < 1e-13 and row["max_magnetic_divergence"] < 1e-13
     # Their correlation is that of random numbers, about 1 / sqrt(modes).
     assert abs(row["cross_helicity"]) / (2 * np.sqrt(0.7 * 0.2)) < 0.3
 
 
 def requested(simulation, settings, total):
-    """E(k) of each shell: the shape at its wavenumber, with `total` as its sum times dk; shell 0 is empty."""
+    """E(k) of each shell: the shape at its wavenumber, with `total` as its sum times dk; shell 0 is
+    empty."""
     k = simulation.transform.layout.shell_wavenumbers()
-    e = np.asarray(shape_of(SpectrumSettings(**settings), Inputs())(np.where(k > 0, k, 1))) * (k > 0)
+    e = np.asarray(shape_of(SpectrumSettings(**settings), Inputs())(np.where(k > 0, k, 1))) * (
+        k > 0
+    )
     return e * total / (e.sum() * simulation.transform.layout.shell_width)
 
 
 def test_every_shell_holds_what_is_requested_of_flows_and_of_scalars(random):
-    """To round-off: sums over at most 500 modes, 1e-14 each; also in the corners that truncation cuts."""
+    """To round-off: sums over at most 500 modes, 1e-14 each; also in the corners that truncation
+    cuts."""
     spectra = random.spectra(random.state)
     magnetic = {"spectrum": "power_law"}
-    for name, settings, total in (("kinetic_energy", {"peak": 2}, 0.7), ("magnetic_energy", magnetic, 0.2)):
+    for name, settings, total in (
+        ("kinetic_energy", {"peak": 2}, 0.7),
+        ("magnetic_energy", magnetic, 0.2),
+    ):
         expected = requested(random, settings, total)
         if name == "magnetic_energy":
             expected[0] = 2.0  # the mean field's, in the shell about k = 0
         np.testing.assert_allclose(np.asarray(spectra[name]), expected, rtol=1e-12, atol=0)
-    model = {"kind": "navier_stokes", "viscosity": 0.02, "scalars": [{"name": "dye", "diffusivity": 0.02}]}
+    model = {
+        "kind": "navier_stokes",
+        "viscosity": 0.02,
+        "scalars": [{"name": "dye", "diffusivity": 0.02}],
+    }
     scalars = {"dye": {"spectrum": "pao", "peak": 1.5, "variance": 3.0}}
     sim = flow(8, 9, 10, initial={"kind": "random", "scalars": scalars}, model=model)
     dye = sim.state.fields["dye"]
@@ -142,7 +164,8 @@ def test_every_mode_has_its_own_numbers():
     field = np.asarray(gaussian(layout, 5))[0]
     numbers = field[np.broadcast_to(layout.mask & (layout.integers("z") > 0), field.shape)]
     assert len(np.unique(numbers.real)) == len(np.unique(numbers.imag)) == len(numbers) > 500
-    # A seed gives the same field in every version: the key of a mode is made of its three signed wavenumbers.
+    # A seed gives the same field in every version: the key of a mode is made of its three signed
+    # wavenumbers.
     offset = 1 << 20
     x, y, z = offset - 3, offset + 2, offset + 5
     counter = np.array([(x << 11) + (z >> 10), (y << 11) + (z & 1023)], np.uint32)
@@ -154,9 +177,9 @@ def test_every_mode_has_its_own_numbers():
 
 
 def test_with_total_modes_are_gaussian_with_the_variance_of_an_isotropic_field():
-    """|u(k)|^2 k^2 / E(k) has the same mean in every shell, within 5 standard deviations: a mode has four independent
-    normal numbers (two polarizations), half of the modes are independent, so its relative error is
-    sqrt(2 / (2 modes))."""
+    """|u(k)|^2 k^2 / E(k) has the same mean in every shell, within 5 standard deviations: a mode
+    has four independent normal numbers (two polarizations), half of the modes are independent, so
+    its relative error is sqrt(2 / (2 modes))."""
     sim = flow(24, 24, 24, initial={"kind": "random", "peak": 3, "normalise": "total", "seed": 2})
     layout = sim.transform.layout
     k = np.sqrt(np.asarray(layout.k_squared()))
@@ -171,7 +194,8 @@ def test_with_total_modes_are_gaussian_with_the_variance_of_an_isotropic_field()
 
 
 def test_a_long_box_has_the_spectrum_in_the_shells_that_are_asked_for():
-    """kx = 0.1 to 0.4 lie in the shell about k = 0, which holds E at 0.25, their mean; narrow shells hold one."""
+    """kx = 0.1 to 0.4 lie in the shell about k = 0, which holds E at 0.25, their mean; narrow
+    shells hold one."""
     box, initial = [20 * np.pi, 2 * np.pi, 2 * np.pi], {"kind": "random", "peak": 0.5}
     wide = flow(40, 4, 4, initial=initial, grid={"box": box})
     narrow = flow(40, 4, 4, initial=initial, grid={"box": box, "shell_width": 0.1})
@@ -187,7 +211,8 @@ def test_a_long_box_has_the_spectrum_in_the_shells_that_are_asked_for():
 
 
 def test_orszag_tang_energies():
-    """2-D: <u^2>/2 = <b^2>/2 = 2, cross helicity <u . b> = 2. 3-D with 0.8 (Mininni et al. 2006): both 2 and 1.92."""
+    """2-D: <u^2>/2 = <b^2>/2 = 2, cross helicity <u . b> = 2. 3-D with 0.8 (Mininni et al. 2006):
+    both 2 and 1.92."""
     two = {"kind": "orszag_tang", "dimensions": 2, "magnetic_amplitude": 1.0}
     flat = flow(8, 8, 1, initial=two, model=MHD)
     row = measured(flat, flat.state)

@@ -1,5 +1,6 @@
-"""The wave equation: exact solutions, conservation, time reversal, layouts, measured columns; the ground state and
-what is built from it; vortex lines through the faces of the grid, and exp(-i x) by polynomials."""
+"""The wave equation: exact solutions, conservation, time reversal, layouts, measured columns; the
+ground state and what is built from it; vortex lines through the faces of the grid, and exp(-i x) by
+polynomials."""
 
 import math
 
@@ -19,16 +20,20 @@ LOPSIDED = '{"psi": 1 + 0.3 * jnp.cos(x - 1) + 0.2 * jnp.sin(y) + 0.1 * jnp.cos(
 
 
 def lumps(*overrides: str, devices: int = 1, python: str = LUMPS):
-    return cases.simulation(WAVE, "model.self_interaction=0.3", *overrides, devices=devices, python=python)
+    return cases.simulation(
+        WAVE, "model.self_interaction=0.3", *overrides, devices=devices, python=python
+    )
 
 
 @pytest.mark.smoke
 def test_a_plane_wave_only_turns() -> None:
     """psi = A exp(i k . x): density and potential are flat, each part of the step is exact."""
     run = cases.simulation(
-        WAVE, "model.hbar_over_m=0.7", "model.self_interaction=2",
+        WAVE,
+        "model.hbar_over_m=0.7",
+        "model.self_interaction=2",
         python='{"psi": 1.5 * jnp.exp(1j * (2 * x - y + z))}',
-    )  # fmt: skip
+    )
     end = stepped(run, run.state, 3.0, 7)
     turned = 0.7 / 2 * 6 * 3.0 + 2 * 1.5**2 / 0.7 * 3.0
     found = cases.coefficient(run, end.fields["psi"], (2, -1, 1))
@@ -36,12 +41,13 @@ def test_a_plane_wave_only_turns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "coarse"), [("kick_drift_kick", 20), pytest.param("composition6", 6, marks=pytest.mark.slow)]
+    ("name", "coarse"),
+    [("kick_drift_kick", 20), pytest.param("composition6", 6, marks=pytest.mark.slow)],
 )
 def test_mass_energy_and_time_reversal(name: str, coarse: int) -> None:
-    """Both parts are unitary: mass to round-off, 1e-15 a step and kick at most. The potential is the gradient of the
-    grid's own energy, so that energy is lost by the step alone: 2^order times less for half dt. Steps back undo
-    steps."""
+    """Both parts are unitary: mass to round-off, 1e-15 a step and kick at most. The potential is
+    the gradient of the grid's own energy, so that energy is lost by the step alone: 2^order times
+    less for half dt. Steps back undo steps."""
     kind, lost = INTEGRATORS[name], []
     run = lumps("model.gravitational_constant=0.1", f"time.integrator={name}")
     before = measured(run)
@@ -49,23 +55,30 @@ def test_mass_energy_and_time_reversal(name: str, coarse: int) -> None:
         after = measured(run, stepped(run, run.state, 0.5, n))
         assert abs(after["mass"] / before["mass"] - 1) < n * len(kind.kicks) * 1e-15
         lost.append(abs(after["energy"] - before["energy"]))
-    assert lost[1] > 1e-13 and abs(math.log2(lost[0] / lost[1]) - kind.order) < 0.04  # measured: 0.012 at most
+    assert (
+        lost[1] > 1e-13 and abs(math.log2(lost[0] / lost[1]) - kind.order) < 0.04
+    )  # measured: 0.012 at most
     back = stepped(run, stepped(run, run.state, 0.5, 5), -0.5, 5)
     assert np.abs(np.asarray(back.fields["psi"] - run.state.fields["psi"])).max() < 2e-14
 
 
 def test_a_harmonic_oscillator_ground_state_rests() -> None:
-    """exp(-w r^2 / 2 hbar) in a trap, box of 14 oscillator lengths: the density changes by the splitting error only,
-    which falls as dt^2, and the phase turns at 3 w / 2 per time."""
+    """exp(-w r^2 / 2 hbar) in a trap, box of 14 oscillator lengths: the density changes by the
+    splitting error only, which falls as dt^2, and the phase turns at 3 w / 2 per time."""
     trap = "(x - L / 2)**2 + (y - L / 2)**2 + (z - L / 2)**2".replace("L", "14.0")
     changes = []
     run = cases.simulation(
-        WAVE, "model.gravitational_constant=0", "model.external_potential={kind: harmonic, frequency: [1, 1, 1]}",
-        *("grid.shape=24,24,24", "grid.box=14,14,14"), python=f'{{"psi": jnp.exp(-({trap}) / 2) + 0j}}',
-    )  # fmt: skip
+        WAVE,
+        "model.gravitational_constant=0",
+        "model.external_potential={kind: harmonic, frequency: [1, 1, 1]}",
+        *("grid.shape=24,24,24", "grid.box=14,14,14"),
+        python=f'{{"psi": jnp.exp(-({trap}) / 2) + 0j}}',
+    )
     for n in (40, 80):
         end = stepped(run, run.state, 2.0, n)
-        before, after = (np.asarray(run.transform.inverse(s.fields["psi"])) for s in (run.state, end))
+        before, after = (
+            np.asarray(run.transform.inverse(s.fields["psi"])) for s in (run.state, end)
+        )
         changes.append(np.abs(abs(after) ** 2 - abs(before) ** 2).max())
         middle = after[12, 12, 12] / before[12, 12, 12]
         assert abs(np.angle(middle * np.exp(1j * 3 / 2 * 2.0))) < 2 * changes[-1]
@@ -78,7 +91,8 @@ def test_a_harmonic_oscillator_ground_state_rests() -> None:
 
 
 def test_a_users_potential_and_an_absorbing_edge() -> None:
-    """The trap as the user's function gives the same step; the absorber takes mass out, at most exp(-2 rate dt)."""
+    """The trap as the user's function gives the same step; the absorber takes mass out, at most
+    exp(-2 rate dt)."""
     square = "(x - 3) ** 2 + (y - 3) ** 2 + (z - 3) ** 2"
     path = cases.source(f"def trap(x, y, z, w):\n    return 0.5 * w**2 * ({square})\n")
     grid = "grid.box=6,6,6"
@@ -87,19 +101,27 @@ def test_a_users_potential_and_an_absorbing_edge() -> None:
     shipped = lumps(grid, "model.external_potential={kind: harmonic, frequency: [2, 2, 2]}")
     ends = [np.asarray(stepped(run, run.state, 0.2, 4).fields["psi"]) for run in (own, shipped)]
     assert np.abs(ends[0] - ends[1]).max() < 1e-14
-    assert measured(own)["virial_ratio"] == pytest.approx(measured(shipped)["virial_ratio"], rel=1e-12)
+    assert measured(own)["virial_ratio"] == pytest.approx(
+        measured(shipped)["virial_ratio"], rel=1e-12
+    )
     sponge = lumps(grid, "model.absorber={width: 1, rate: 5}")
-    before, after = measured(sponge)["mass"], measured(sponge, stepped(sponge, sponge.state, 0.1, 4))["mass"]
+    before, after = (
+        measured(sponge)["mass"],
+        measured(sponge, stepped(sponge, sponge.state, 0.1, 4))["mass"],
+    )
     assert math.exp(-2 * 5 * 0.1 * 3) * before < after < 0.9 * before
 
 
 @pytest.mark.slow
 @pytest.mark.spmd
 def test_layouts_agree() -> None:
-    """8 devices, where real fields alone would lie best on 4 x 2, complex ones on 2 x 4, to 1e-12 after 5 steps."""
+    """8 devices, where real fields alone would lie best on 4 x 2, complex ones on 2 x 4, to 1e-12
+    after 5 steps."""
     found, rows = [], []
     for devices, fft in ((1, ()), (8, ("fft.decomposition=pencil",))):
-        run = lumps("grid.shape=12,10,8", *fft, devices=devices, python=LOPSIDED)  # has a centre of mass
+        run = lumps(
+            "grid.shape=12,10,8", *fft, devices=devices, python=LOPSIDED
+        )  # has a centre of mass
         end = stepped(run, run.state, 0.1, 5)
         nx, ny, nz = run.grid.shape
         found.append(np.asarray(run.transform.inverse(end.fields["psi"]))[:nx, :ny, :nz])
@@ -125,9 +147,17 @@ def test_columns() -> None:
     assert np.isclose(found["kinetic_energy"] + found["quantum_energy"], motion, rtol=1e-12)
     rho_hat = np.fft.fftn(rho) / rho.size
     k2 = np.where(kx**2 + ky**2 + kz**2 == 0, np.inf, kx**2 + ky**2 + kz**2)
-    assert np.isclose(found["potential_energy"], -2 * np.pi * (abs(rho_hat) ** 2 / k2).sum(), rtol=1e-12)
+    assert np.isclose(
+        found["potential_energy"], -2 * np.pi * (abs(rho_hat) ** 2 / k2).sum(), rtol=1e-12
+    )
     assert np.isclose(found["interaction_energy"], 0.15 * (rho**2).mean(), rtol=1e-12)
-    parts = ("kinetic_energy", "quantum_energy", "potential_energy", "interaction_energy", "external_energy")
+    parts = (
+        "kinetic_energy",
+        "quantum_energy",
+        "potential_energy",
+        "interaction_energy",
+        "external_energy",
+    )
     assert np.isclose(found["energy"], sum(found[p] for p in parts), rtol=1e-12)
     assert np.isclose(found["max_density"], rho.max(), rtol=1e-13)
     assert np.isclose(found["mass"], rho.mean() * (2 * np.pi) ** 3, rtol=1e-13)
@@ -136,7 +166,8 @@ def test_columns() -> None:
 
 
 def test_dt_resolves_the_fastest_phase() -> None:
-    """cfl 1: the corner's kinetic phase, or the spread of the potential's, is pi; unbound, no virial ratio."""
+    """cfl 1: the corner's kinetic phase, or the spread of the potential's, is pi; unbound, no
+    virial ratio."""
     free = cases.simulation(WAVE, "model.gravitational_constant=0")
     assert np.isclose(float(free.state.memory["rate"]), 0.5 * 3 * 4**2 / math.pi)
     assert "virial_ratio" not in measured(free)
@@ -153,7 +184,8 @@ def test_single_precision_follows_double() -> None:
 
 
 def test_units() -> None:
-    """m = 1e-22 eV: the de Broglie wavelength at 10 km/s, over 2 pi, is 1.92 kpc (Hui et al. 2017)."""
+    """m = 1e-22 eV: the de Broglie wavelength at 10 km/s, over 2 pi, is 1.92 kpc (Hui et al.
+    2017)."""
     run = cases.simulation(WAVE, "model.units=kpc_km_s_msun", "model.particle_mass=1")
     assert abs(run.model.hbar / 10 - 1.92) < 0.005
     assert np.isclose(run.model.gravity, 4.30092e-6, rtol=1e-5)
@@ -164,12 +196,15 @@ SOLITON = "initial={kind: soliton, core_radius: 1.0, relax: true, velocity: [VX,
 
 @pytest.mark.parametrize(("interaction", "velocity"), [(0.0, 0.0), (2.0, 1.0)])
 def test_the_virial_ratio_of_a_soliton(interaction: float, velocity: float) -> None:
-    """1, at rest and on its way (a velocity of 2 pi n / L), with self-interaction and without, relaxed to 1e-9 of mu
-    in 14 core radii. 2 K / |W| is 1.50 and 1.38 there, because the periodic images pull too."""
+    """1, at rest and on its way (a velocity of 2 pi n / L), with self-interaction and without,
+    relaxed to 1e-9 of mu in 14 core radii. 2 K / |W| is 1.50 and 1.38 there, because the periodic
+    images pull too."""
     run = cases.simulation(
-        WAVE, f"model.self_interaction={interaction}", *("grid.shape=24,24,24", "grid.box=14,14,14"),
+        WAVE,
+        f"model.self_interaction={interaction}",
+        *("grid.shape=24,24,24", "grid.box=14,14,14"),
         SOLITON.replace("VX", str(velocity * 2 * math.pi / 14)),
-    )  # fmt: skip
+    )
     row = measured(run)
     assert 2 * (row["kinetic_energy"] + row["quantum_energy"]) > 1.3 * abs(row["potential_energy"])
     assert abs(row["virial_ratio"] - 1) < 1e-7
@@ -195,20 +230,25 @@ def drift(run, steps: int) -> float:
 
 
 def test_the_radial_state_against_the_literature() -> None:
-    """With lap phi = f^2 and f(0) = 1: M = 2.0622 and e = -0.69223 (Guzman & Urena-Lopez 2004, table I: 2.0622,
-    -0.69223). Lengths there are (4 pi)^(-1/4) of ours, so M = 4 pi int f^2 s^2 ds scales by (4 pi)^(1/4)."""
+    """With lap phi = f^2 and f(0) = 1: M = 2.0622 and e = -0.69223 (Guzman & Urena-Lopez 2004,
+    table I: 2.0622, -0.69223). Lengths there are (4 pi)^(-1/4) of ours, so M = 4 pi int f^2 s^2 ds
+    scales by (4 pi)^(1/4)."""
     state = radial_ground_state()
     scale = (4 * math.pi) ** 0.25
     assert abs(state.mass / scale - 2.0622) < 5e-5
     # Far out f ~ exp(-sqrt(-2 e) s).
     assert abs(state.decay**2 / 2 / scale**2 - 0.69223) < 5e-6
-    # The tail solves f'' + 2 f' / s = (q^2 - 2 M / s) f, to 1.2 % where it begins, which two points see.
+    # The tail solves f'' + 2 f' / s = (q^2 - 2 M / s) f, to 1.2 % where it begins, which two points
+    # see.
     s, f, h = state.radius, state.amplitude, state.radius[1]
     far = np.flatnonzero((f[1:-1] < 1e-3) & (f[1:-1] > 1e-8)) + 1
-    curvature = (f[far + 1] + f[far - 1] - 2 * f[far]) / h**2 + (f[far + 1] - f[far - 1]) / (h * s[far])
+    curvature = (f[far + 1] + f[far - 1] - 2 * f[far]) / h**2 + (f[far + 1] - f[far - 1]) / (
+        h * s[far]
+    )
     expected = (state.decay**2 - 2 * state.mass / s[far]) * f[far]
     assert np.sort(np.abs(curvature / expected - 1))[:-2].max() < 0.015
-    # The fit of Schive et al. (2014), off by up to 5 % at 3 core radii: rho = (1 + 0.091 (r / r_c)^2)^-8.
+    # The fit of Schive et al. (2014), off by up to 5 % at 3 core radii: rho = (1 + 0.091 (r /
+    # r_c)^2)^-8.
     inside = state.radius < 2 * state.core
     fit = (1 + 0.091 * (state.radius[inside] / state.core) ** 2) ** -8
     assert np.abs(state.amplitude[inside] ** 2 / fit - 1).max() < 0.05
@@ -216,23 +256,31 @@ def test_the_radial_state_against_the_literature() -> None:
 
 @pytest.mark.smoke
 def test_a_relaxed_soliton_rests_in_its_box() -> None:
-    """What remains is the splitting error of dt, and order 4 has next to none. Measured: 1.7e-7 and 4.7e-5."""
+    """What remains is the splitting error of dt, and order 4 has next to none. Measured: 1.7e-7 and
+    4.7e-5."""
     assert drift(one("time.integrator=composition4"), 100) < 5e-7
     assert drift(one(), 400) < 1e-4
 
 
 def test_the_three_sizes_are_one() -> None:
     run = one(relax=False)
-    rho, mass = measured(run)["max_density"], radial_ground_state().mass * radial_ground_state().core
+    rho, mass = (
+        measured(run)["max_density"],
+        radial_ground_state().mass * radial_ground_state().core,
+    )
     for initial in (f"central_density: {rho!r}", f"mass: {mass!r}"):
         other = one(initial=initial, relax=False)
         assert np.abs(np.asarray(other.state.fields["psi"] - run.state.fields["psi"])).max() < 1e-14
 
 
 def test_a_soliton_moves_with_its_velocity() -> None:
-    """v = 2 pi n hbar / (m L) fits the box: the centre moves by v t to 9e-12, the shape stays to 2e-9."""
+    """v = 2 pi n hbar / (m L) fits the box: the centre moves by v t to 9e-12, the shape stays to
+    2e-9."""
     v = 4 * math.pi / 14
-    run = one("time.integrator=composition4", initial=f"core_radius: 1.0, velocity: [{v}, 0, 0], phase: 0.3")
+    run = one(
+        "time.integrator=composition4",
+        initial=f"core_radius: 1.0, velocity: [{v}, 0, 0], phase: 0.3",
+    )
     before, end = measured(run), stepped(run, run.state, 2.0, 60)
     after = measured(run, end)
     assert abs(before["mean_momentum_x"] * 14**3 / before["mass"] / v - 1) < 1e-11
@@ -242,7 +290,8 @@ def test_a_soliton_moves_with_its_velocity() -> None:
 
 @pytest.mark.slow
 def test_several_and_a_merger() -> None:
-    """Far apart, masses add up. A merger's solitons are the same for one seed on any number of devices."""
+    """Far apart, masses add up. A merger's solitons are the same for one seed on any number of
+    devices."""
     pair = "solitons: [{core_radius: 0.7, position: [3, 7, 7]}, {core_radius: 0.7, position: [11, 7, 7], phase: pi}]"
     run = one(initial=pair, relax=False)
     state = radial_ground_state()
@@ -260,17 +309,36 @@ def test_several_and_a_merger() -> None:
 # Waves of six directions: vortex lines that wind through the whole box.
 TANGLE = " + ".join(
     f"jnp.exp(1j * ({a} * x + {b} * y + {c} * z + {phase}))"
-    for a, b, c, phase in ((1, 0, 0, 0), (0, 1, 1, 2), (1, 1, 0, 1), (-1, 2, 1, 4), (2, -1, 0, 3), (0, 1, -2, 5))
+    for a, b, c, phase in (
+        (1, 0, 0, 0),
+        (0, 1, 1, 2),
+        (1, 1, 0, 1),
+        (-1, 2, 1, 4),
+        (2, -1, 0, 3),
+        (0, 1, -2, 5),
+    )
 )
 
 
 def test_lines_that_cross_the_borders_of_shards_count_once() -> None:
-    """14 planes on 4 devices, pencils and jaxDecomp: every face is seen by one device, none twice."""
+    """14 planes on 4 devices, pencils and jaxDecomp: every face is seen by one device, none
+    twice."""
     faces = []
-    for devices, fft in ((1, {}), (4, {}), (4, {"decomposition": "pencil"}), (2, {"backend": "jaxdecomp"})):
-        given = ("grid.shape=16,14,10", "grid.box=2*pi,2*pi,2*pi", *(f"fft.{k}={v}" for k, v in fft.items()))
+    for devices, fft in (
+        (1, {}),
+        (4, {}),
+        (4, {"decomposition": "pencil"}),
+        (2, {"backend": "jaxdecomp"}),
+    ):
+        given = (
+            "grid.shape=16,14,10",
+            "grid.box=2*pi,2*pi,2*pi",
+            *(f"fft.{k}={v}" for k, v in fft.items()),
+        )
         run = cases.simulation(WAVE, *given, devices=devices, python=f'{{"psi": {TANGLE}}}')
-        faces.append(int(jax.jit(lambda f, r=run: pierced_faces(r.transform, f["psi"]))(run.state.fields)))
+        faces.append(
+            int(jax.jit(lambda f, r=run: pierced_faces(r.transform, f["psi"]))(run.state.fields))
+        )
     assert set(faces) == {_faces(run.fields["psi"])} and faces[0] > 0
 
 
@@ -278,8 +346,16 @@ def _faces(psi) -> int:
     """The same count from whole arrays."""
     angle, total = np.angle(np.asarray(psi)), 0
     for a, b in ((0, 1), (1, 2), (2, 0)):
-        corners = [angle, np.roll(angle, -1, a), np.roll(angle, (-1, -1), (a, b)), np.roll(angle, -1, b)]
-        turns = [(q - p + np.pi) % (2 * np.pi) - np.pi for p, q in zip(corners, [*corners[1:], angle], strict=True)]
+        corners = [
+            angle,
+            np.roll(angle, -1, a),
+            np.roll(angle, (-1, -1), (a, b)),
+            np.roll(angle, -1, b),
+        ]
+        turns = [
+            (q - p + np.pi) % (2 * np.pi) - np.pi
+            for p, q in zip(corners, [*corners[1:], angle], strict=True)
+        ]
         total += int(abs(np.rint(sum(turns) / (2 * np.pi))).sum())
     return total
 
@@ -287,7 +363,8 @@ def _faces(psi) -> int:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [1e-30, 0.5, 10.0, 1e4])
 def test_the_phase_factor_is_the_exponential(dtype, size):
-    """The reduction errs by eps times the part of pi/2 that is not exact, for each turn: below eps here."""
+    """The reduction errs by eps times the part of pi/2 that is not exact, for each turn: below eps
+    here."""
     angles = (size * np.linspace(-1, 1, 20001)).astype(dtype)
     wide = angles.astype(np.longdouble)
     found = np.asarray(phase_factor(jnp.asarray(angles)))

@@ -1,5 +1,5 @@
-"""The gas: conservation, stress against numpy, the Hermitian plane, ways to stop; and forces on it, which are
-accelerations: what they add to momentum and energy, and the budget that results."""
+"""The gas: conservation, stress against numpy, the Hermitian plane, ways to stop; and forces on it,
+which are accelerations: what they add to momentum and energy, and the budget that results."""
 
 import math
 
@@ -18,16 +18,22 @@ def clumps(*overrides: str, devices: int = 1):
 
 @pytest.mark.smoke
 def test_mass_and_momentum_are_conserved_to_round_off() -> None:
-    """Mass bit for bit: the k = 0 mode of a divergence is 0. Momentum: rho grad Phi cancels to round-off."""
+    """Mass bit for bit: the k = 0 mode of a divergence is 0. Momentum: rho grad Phi cancels to
+    round-off."""
     run = clumps("model.viscosity=0.02", "model.polytropic_exponent=1.4")
     end = stepped(run, run.state, 0.5, 25)
     before, after = measured(run), measured(run, end)
     assert after["mass"] == before["mass"]
-    assert max(abs(after[f"mean_momentum_{a}"] - before[f"mean_momentum_{a}"]) for a in "xyz") < 1e-16
+    assert (
+        max(abs(after[f"mean_momentum_{a}"] - before[f"mean_momentum_{a}"]) for a in "xyz") < 1e-16
+    )
     assert after["max_density"] > before["max_density"] > after["min_density"] > 0
     # Viscosity takes nu rho_0 (<|grad v|^2> + <(div v)^2> / 3), both of which count here.
     v = np.fft.fftn(np.asarray(run.values("velocity")(end)), axes=(1, 2, 3), norm="forward")
-    numbers = (np.fft.fftfreq(n, 1 / n) * k for n, k in zip(run.grid.shape, run.grid.fundamental, strict=True))
+    numbers = (
+        np.fft.fftfreq(n, 1 / n) * k
+        for n, k in zip(run.grid.shape, run.grid.fundamental, strict=True)
+    )
     k = np.array(np.meshgrid(*numbers, indexing="ij"))
     for axis in (1, 2, 3):  # the model's velocity has the modes that the grid keeps
         dropped = np.flatnonzero(abs(np.fft.fftfreq(v.shape[axis])) >= 1 / 3)
@@ -38,11 +44,16 @@ def test_mass_and_momentum_are_conserved_to_round_off() -> None:
 
 
 def test_right_hand_side_against_numpy() -> None:
-    """Of density and velocity with modes up to 1: nothing is truncated or aliased at 32^3; differences are 1e-14."""
+    """Of density and velocity with modes up to 1: nothing is truncated or aliased at 32^3;
+    differences are 1e-14."""
     run = clumps(
-        "model.viscosity=0.1", "model.bulk_viscosity=0.05", "model.polytropic_exponent=2",
-        "model.gravitational_constant=0.7", "model.external_acceleration=[0.1, -0.2, 0.3]", "grid.shape=32,32,32",
-    )  # fmt: skip
+        "model.viscosity=0.1",
+        "model.bulk_viscosity=0.05",
+        "model.polytropic_exponent=2",
+        "model.gravitational_constant=0.7",
+        "model.external_acceleration=[0.1, -0.2, 0.3]",
+        "grid.shape=32,32,32",
+    )
 
     f = run.state.fields
     found, _ = jax.jit(lambda f: run.model.tendency(f, 0.0))(f)
@@ -90,22 +101,30 @@ def test_columns() -> None:
     assert np.isclose(found["thermal_energy"], (rho * np.log(rho)).mean(), rtol=1e-12)
     potential = np.asarray(run.fields["potential"])
     assert np.isclose(found["potential_energy"], 0.5 * (rho * potential).mean(), rtol=1e-12)
-    assert np.isclose(found["max_density"], rho.max()) and np.isclose(found["min_density"], rho.min())
+    assert np.isclose(found["max_density"], rho.max()) and np.isclose(
+        found["min_density"], rho.min()
+    )
     assert np.isclose(found["mach_rms"], np.sqrt((v**2).sum(0).mean()), rtol=1e-12)
     assert np.isclose(found["max_speed"], np.sqrt((v**2).sum(0)).max(), rtol=1e-12)
     power = np.asarray(run.spectra(run.state)["density_power"])
-    # delta = 0.3 cos x sin(y + z): four pairs of modes with |delta_k|^2 = (0.3 / 4)^2 in the shell round(sqrt 3) = 2.
+    # delta = 0.3 cos x sin(y + z): four pairs of modes with |delta_k|^2 = (0.3 / 4)^2 in the shell
+    # round(sqrt 3) = 2.
     assert power[[0, 1, 3]].max() < 1e-20 and power[2] > 0
 
 
 @pytest.mark.parametrize(
     ("python", "message"),
     [
-        ('{"density": 1 + 1.5 * jnp.cos(x) + 0 * y + 0 * z}', "the density lost its sign (least value -0.5)"),
-        ('{"density": 1 + 0 * x, "velocity": [0.1 * jnp.sin(5 * y) + 0 * x + 0 * z, 0 * x, 0 * x]}',
-         "the flow is under-resolved: 100.0% of the squared momentum"),
+        (
+            '{"density": 1 + 1.5 * jnp.cos(x) + 0 * y + 0 * z}',
+            "the density lost its sign (least value -0.5)",
+        ),
+        (
+            '{"density": 1 + 0 * x, "velocity": [0.1 * jnp.sin(5 * y) + 0 * x + 0 * z, 0 * x, 0 * x]}',
+            "the flow is under-resolved: 100.0% of the squared momentum",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_go_on_says_why(python: str, message: str) -> None:
     """A step that cannot be taken has no dt and leaves the fields as they are."""
     run = cases.simulation(GAS, "time.cfl=0.5", "time.dt=null", python=python)
@@ -125,8 +144,9 @@ def test_a_start_without_density() -> None:
 
 
 def isothermal_slab(points: int, depth: float) -> tuple[np.ndarray, float]:
-    """A hydrostatic density on `points` of a periodic line of length 2 pi, with mean 1 and c = 1, and its 4 pi G. rho
-    = exp(-phi), phi'' = q (rho - 1), phi(0) = -depth: Newton's method for phi and q = 4 pi G."""
+    """A hydrostatic density on `points` of a periodic line of length 2 pi, with mean 1 and c = 1,
+    and its 4 pi G. rho = exp(-phi), phi'' = q (rho - 1), phi(0) = -depth: Newton's method for phi
+    and q = 4 pi G."""
     x = np.arange(points) * 2 * math.pi / points
     k2 = np.fft.fftfreq(points, 1 / points) ** 2
     second = np.fft.ifft(-k2[:, None] * np.fft.fft(np.eye(points), axis=0), axis=0).real
@@ -134,7 +154,9 @@ def isothermal_slab(points: int, depth: float) -> tuple[np.ndarray, float]:
 
     def residual() -> np.ndarray:
         # Depth, and symmetry about x = 0.
-        return np.concatenate([second @ phi - q * np.expm1(-phi), [phi[0] + depth, phi @ np.sin(x)]])
+        return np.concatenate(
+            [second @ phi - q * np.expm1(-phi), [phi[0] + depth, phi @ np.sin(x)]]
+        )
 
     for _ in range(20):
         by_phi = np.vstack([second + q * np.diag(np.exp(-phi)), np.eye(points)[0], np.sin(x)])
@@ -146,24 +168,30 @@ def isothermal_slab(points: int, depth: float) -> tuple[np.ndarray, float]:
 
 
 def test_the_virial_ratio_of_a_hydrostatic_slab() -> None:
-    """1 in an equilibrium, anywhere and in motion; modes beyond 21 hold 1e-11. Without the surface term it is 8.6."""
+    """1 in an equilibrium, anywhere and in motion; modes beyond 21 hold 1e-11. Without the surface
+    term it is 8.6."""
     rho, attraction = isothermal_slab(64, 1.0)
     assert rho.max() > 2 and rho.min() < 0.6
     modes = np.fft.fft(rho).real / 64
     series = " + ".join(f"{2 * modes[n]:.17g} * jnp.cos({n} * (x - 0.7))" for n in range(1, 22))
     run = cases.simulation(
-        GAS, "grid.shape=64,4,4", f"model.gravitational_constant={attraction / (4 * math.pi)}",
+        GAS,
+        "grid.shape=64,4,4",
+        f"model.gravitational_constant={attraction / (4 * math.pi)}",
         python=f'{{"density": 1 + {series} + 0 * y + 0 * z, "velocity": [0.3 + 0 * x, 0 * y, 0 * z]}}',
-    )  # fmt: skip
+    )
     row = measured(run)
     assert 3 / abs(row["potential_energy"]) > 8
     assert abs(row["virial_ratio"] - 1) < 1e-8
 
 
 def test_statistics_do_not_know_a_mean_flow() -> None:
-    """The same gas with U added: Mach number, virial ratio and the share of the edge, which is 0.1 here, stay."""
+    """The same gas with U added: Mach number, virial ratio and the share of the edge, which is 0.1
+    here, stay."""
     wind = CLUMPS.replace("[0.3 *", "[1.5 + 0.3 *").replace("0.2 *", "-0.7 + 0.2 *")
-    both = [cases.simulation(GAS, "model.gravitational_constant=0.5", python=p) for p in (CLUMPS, wind)]
+    both = [
+        cases.simulation(GAS, "model.gravitational_constant=0.5", python=p) for p in (CLUMPS, wind)
+    ]
     rest, windy = map(measured, both)
     assert rest["mean_momentum_x"] != windy["mean_momentum_x"]
     assert windy["kinetic_energy"] > 3 * rest["kinetic_energy"]
@@ -207,19 +235,26 @@ def acceleration(run) -> np.ndarray:
     return np.asarray(run.transform.inverse(f))
 
 
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k != "constant_power")) for k in KINDS])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[pytest.mark.slow] * (k != "constant_power")) for k in KINDS]
+)
 def test_momentum_gains_density_times_acceleration(kind: str) -> None:
-    """d(rho u)/dt with the force minus without it is rho f, to round-off: the modes of density and force are few. The
-    injection is the box mean of rho u . f, by a sum over the grid's points."""
+    """d(rho u)/dt with the force minus without it is rho f, to round-off: the modes of density and
+    force are few. The injection is the box mean of rho u . f, by a sum over the grid's points."""
     run = gas(kind)
     s = run.state
 
     def added(fields):
         force = force_of(run.forcing, s)
-        rates = [run.model.tendency(fields, s.time, a)[0]["momentum"] for a in (force(fields, s.time), None)]
+        rates = [
+            run.model.tendency(fields, s.time, a)[0]["momentum"]
+            for a in (force(fields, s.time), None)
+        ]
         return run.transform.inverse(rates[0] - rates[1])
 
-    rho, v, f = (np.asarray(a) for a in (run.fields["density"], run.fields["velocity"], acceleration(run)))
+    rho, v, f = (
+        np.asarray(a) for a in (run.fields["density"], run.fields["velocity"], acceleration(run))
+    )
     found = np.asarray(jax.jit(added)(s.fields))
     assert np.abs(f).max() > 0.05
     # The linear force has all modes of the velocity; what truncation cuts of rho f is 1e-7 of it.
@@ -228,7 +263,8 @@ def test_momentum_gains_density_times_acceleration(kind: str) -> None:
 
 
 def test_constant_power_is_exact_while_the_gas_is_compressed() -> None:
-    """Also while the gas is compressed; and the energy grows by rate x time less what viscosity took."""
+    """Also while the gas is compressed; and the energy grows by rate x time less what viscosity
+    took."""
     run = gas("constant_power", "model.viscosity=0.05", "model.gravitational_constant=0.02")
     state, rows = run.state, []
     for _ in range(4):
@@ -243,13 +279,17 @@ def test_constant_power_is_exact_while_the_gas_is_compressed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "model", ["model.viscosity=0.05", "model={kind: self_gravitating_gas, sound_speed: 1, viscosity: 0.05, "
-              "bulk_viscosity: 0.02, polytropic_exponent: 1.4, external_acceleration: [0.1, 0, 0.2], "
-              "hyperviscosity: {order: 2, coefficient: 1e-3}}"],
-)  # fmt: skip
+    "model",
+    [
+        "model.viscosity=0.05",
+        "model={kind: self_gravitating_gas, sound_speed: 1, viscosity: 0.05, "
+        "bulk_viscosity: 0.02, polytropic_exponent: 1.4, external_acceleration: [0.1, 0, 0.2], "
+        "hyperviscosity: {order: 2, coefficient: 1e-3}}",
+    ],
+)
 def test_the_budget_of_a_forced_gas_closes(model: str) -> None:
-    """dE/dt = injection + rho v . a - dissipation: to round-off at the start, whose velocity has few modes, and later
-    up to what truncation takes, which falls exponentially with resolution."""
+    """dE/dt = injection + rho v . a - dissipation: to round-off at the start, whose velocity has
+    few modes, and later up to what truncation takes, which falls exponentially with resolution."""
     found = []
     for n in (16, 24):
         run = gas("ornstein_uhlenbeck", model, f"grid.shape={n},{n},{n}")

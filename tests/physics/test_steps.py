@@ -1,4 +1,5 @@
-"""Particles in flows: exact solutions through every integrator, stream functions, buffers, samples of fields."""
+"""Particles in flows: exact solutions through every integrator, stream functions, buffers, samples
+of fields."""
 
 import jax
 import jax.numpy as jnp
@@ -46,8 +47,8 @@ def clump(id):
 
 
 def drift_of_stream_function(n, interpolation):
-    """The largest change of psi = cos z + sin x along tracers in u = (sin z, sin x + cos z, cos x), which is steady.
-    The step's own error, (u dt)^4, lies far below the interpolation's."""
+    """The largest change of psi = cos z + sin x along tracers in u = (sin z, sin x + cos z, cos x),
+    which is steady. The step's own error, (u dt)^4, lies far below the interpolation's."""
     run = simulation(WAVES, f"grid.shape={n},{n},{n}", f"particles.0.interpolation={interpolation}")
 
     def psi(state):
@@ -59,7 +60,8 @@ def drift_of_stream_function(n, interpolation):
 
 
 @pytest.mark.parametrize(
-    ("interpolation", "order"), [("cubic_spline", 4), pytest.param("linear", 2, marks=pytest.mark.slow)]
+    ("interpolation", "order"),
+    [("cubic_spline", 4), pytest.param("linear", 2, marks=pytest.mark.slow)],
 )
 def test_tracers_in_a_steady_flow_keep_its_stream_function(interpolation, order):
     """The interpolation's error falls at least with its order: along a path it in part cancels."""
@@ -74,7 +76,10 @@ def test_a_step_gathers_nothing():
     """Beside the transforms there are ghost planes, messages and sums of a few numbers."""
     found = collectives(simulation(TURBULENCE, devices=4).compiled_loop())
     kinds = {kind for kind, c in found.items() if c.count}
-    assert kinds == {"all-to-all", "collective-permute", "all-reduce"} and found["all-reduce"].bytes < 2000
+    assert (
+        kinds == {"all-to-all", "collective-permute", "all-reduce"}
+        and found["all-reduce"].bytes < 2000
+    )
 
 
 @pytest.mark.spmd
@@ -109,8 +114,11 @@ def test_a_particle_that_goes_too_far_stops_the_run():
 
 
 def test_at_grid_points_particles_sample_the_fields_themselves():
-    """The spline passes through the values: velocity, its gradient, a scalar, and Du/Dt = du/dt + (u . grad) u."""
-    run = simulation(TURBULENCE, "particles.0.start=lattice", "grid.shape=8,8,8", "particles.0.count=64")
+    """The spline passes through the values: velocity, its gradient, a scalar, and Du/Dt = du/dt +
+    (u . grad) u."""
+    run = simulation(
+        TURBULENCE, "particles.0.start=lattice", "grid.shape=8,8,8", "particles.0.count=64"
+    )
     names = ("velocity", "gradient", "dye", "acceleration")
     seen = [np.asarray(run.sampled("tracers", names)(run.state)[f"fluid_{name}"]) for name in names]
     place = np.asarray(run.state.particles["tracers"].records["position"]) * 8 / (2 * np.pi)
@@ -123,7 +131,9 @@ def test_at_grid_points_particles_sample_the_fields_themselves():
         parts = u, slopes, state.fields["dye"], velocity_rate(run.model, run.forcing, state)
         return [run.transform.inverse(part) for part in parts]
 
-    u, slopes, dye, rate = (np.asarray(v)[(..., *np.rint(place).astype(int))] for v in fields(run.state))
+    u, slopes, dye, rate = (
+        np.asarray(v)[(..., *np.rint(place).astype(int))] for v in fields(run.state)
+    )
     expected = u, slopes.reshape(9, 64), dye, rate + (slopes * u).sum(1)
     for found, values in zip(seen, expected, strict=True):
         np.testing.assert_allclose(found, values, rtol=0, atol=1e-12 * abs(values).max())
@@ -178,7 +188,9 @@ def test_a_particle_relaxes_to_rest_in_a_time_of_its_own_or_of_the_flow():
     tau, t, v = 0.4, 1.0, np.array([1.0, -2.0, 0.5])
     found = integrated(inertial(relaxation_time=tau), still, at([0, 0, 0], v), t, 200)
     np.testing.assert_allclose(found["velocity"], v * np.exp(-t / tau), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(found["position"], v * tau * (1 - np.exp(-t / tau)), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(
+        found["position"], v * tau * (1 - np.exp(-t / tau)), rtol=0, atol=1e-8
+    )
     # tau = St / rms vorticity, here 2.
     species = inertial(stokes_number=0.5)
     assert float(species.relaxation_time(species.memory(jnp.float64(2.0)))) == 0.25
@@ -197,7 +209,8 @@ def test_a_particle_settles():
 
 @pytest.mark.parametrize("ratio", [None, 0.3, 5.0])
 def test_a_particle_in_solid_rotation(ratio):
-    """With s = x + i y: s'' = (i Omega s - s') / tau - beta Omega^2 s, a linear equation with two exponents."""
+    """With s = x + i y: s'' = (i Omega s - s') / tau - beta Omega^2 s, a linear equation with two
+    exponents."""
     tau, t = 0.6, 2.0
     species = inertial(relaxation_time=tau, density_ratio=ratio)
     found = integrated(species, solid_rotation, at([1, 0, 0], [0, 0.2, 0.1]), t, 1000)
@@ -209,10 +222,15 @@ def test_a_particle_in_solid_rotation(ratio):
     np.testing.assert_allclose(found["velocity"][:2], [v.real, v.imag], rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize(("integrator", "order"), [("rk2", 2), ("rk3", 3), ("rk4", 4), ("etdrk4", 4)])
+@pytest.mark.parametrize(
+    ("integrator", "order"), [("rk2", 2), ("rk3", 3), ("rk4", 4), ("etdrk4", 4)]
+)
 def test_every_integrator_moves_tracers_at_its_order(integrator, order):
     tracers, t = Tracers(TracerSettings(name="tracers", count=1)), 3.0
     exact = np.array([np.cos(ROTATION * t), np.sin(ROTATION * t), 0])
-    ends = [integrated(tracers, solid_rotation, at([1, 0, 0]), t, n, integrator)["position"] for n in (10, 20)]
+    ends = [
+        integrated(tracers, solid_rotation, at([1, 0, 0]), t, n, integrator)["position"]
+        for n in (10, 20)
+    ]
     errors = [abs(end - exact).max() for end in ends]
     assert abs(np.log2(errors[0] / errors[1]) - order) < 0.2

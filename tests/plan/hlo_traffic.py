@@ -1,10 +1,11 @@
-"""The memory traffic of a compiled program: the bytes that its scheduled instructions read and write.
+"""The memory traffic of a compiled program: the bytes that its scheduled instructions read and
+write.
 
-An instruction, or a fusion of several, reads its operands and writes its result once. A fusion reads only the slice
-of an operand that it needs, and an update in place counts as the update. A local Fourier transform is one pass over
-its input and its output. Loops count as often as they run; the loop over steps, whose length is unknown, counts once.
-XLA's own `cost_analysis` counts the body of every loop once.
-"""
+An instruction, or a fusion of several, reads its operands and writes its result once. A fusion
+reads only the slice of an operand that it needs, and an update in place counts as the update. A
+local Fourier transform is one pass over its input and its output. Loops count as often as they run;
+the loop over steps, whose length is unknown, counts once. XLA's own `cost_analysis` counts the body
+of every loop once."""
 
 import re
 from collections.abc import Iterator
@@ -45,8 +46,11 @@ class Execution(NamedTuple):
     times: float
 
 
-def executed(program: ParsedProgram, name: str = "", turns: int = 1, times: float = 1) -> Iterator[Execution]:
-    """The instructions outside of fusions. Of a conditional the branch with the larger arrays is taken."""
+def executed(
+    program: ParsedProgram, name: str = "", turns: int = 1, times: float = 1
+) -> Iterator[Execution]:
+    """The instructions outside of fusions. Of a conditional the branch with the larger arrays is
+    taken."""
     around = program.computations[name or program.entry]
     for one in around.values():
         if one.opcode == "while":
@@ -55,7 +59,9 @@ def executed(program: ParsedProgram, name: str = "", turns: int = 1, times: floa
                 yield from executed(program, inner, trips, times * trips)
         elif one.opcode == "conditional":
             branches = one.called("branch_computations", "true_computation", "false_computation")
-            largest = max(branches, key=lambda b: sum(i.bytes for i in program.computations[b].values()))
+            largest = max(
+                branches, key=lambda b: sum(i.bytes for i in program.computations[b].values())
+            )
             yield from executed(program, largest, turns, times)
         elif one.opcode in ("call", "async-start") and (inside := one.called("to_apply", "calls")):
             for inner in inside:
@@ -66,7 +72,15 @@ def executed(program: ParsedProgram, name: str = "", turns: int = 1, times: floa
 
 _FREE = frozenset(
     (
-        *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier"),
+        *(
+            "parameter",
+            "constant",
+            "tuple",
+            "get-tuple-element",
+            "bitcast",
+            "after-all",
+            "opt-barrier",
+        ),
         *("partition-id", "replica-id", "iota", "add-dependency", "domain"),
     )
 )
@@ -93,7 +107,11 @@ def traffic(compiled: Any) -> Traffic:
 def _traffic(program: ParsedProgram, execution: Execution) -> Traffic:
     one, around, turns, _ = execution
     kind, attributes = one.opcode, one.attributes
-    if kind in _FREE or kind.endswith(("-done", "-update")) or any(name in attributes for name in UNINITIALIZED):
+    if (
+        kind in _FREE
+        or kind.endswith(("-done", "-update"))
+        or any(name in attributes for name in UNINITIALIZED)
+    ):
         return Traffic()
     given = float(sum(around[name].bytes for name in one.operands if name in around))
     if kind.removesuffix("-start") in KINDS:  # it reads what it sends and writes what it receives
@@ -106,14 +124,16 @@ def _traffic(program: ParsedProgram, execution: Execution) -> Traffic:
 
 
 def _of_stage(one: Instruction, given: float, turns: int) -> float:
-    """Bytes of a call of the native kernels. In a loop it reads, or fills, another block of the same arrays in every
-    turn."""
+    """Bytes of a call of the native kernels. In a loop it reads, or fills, another block of the
+    same arrays in every turn."""
     match = _GEOMETRY.search(one.attributes)
     begins = int(match[1].split(",")[13]) if match else 0
     made = float(sum(one.sizes[:-1]))
     if begins == 1:
         return given / turns + made
-    return given - made + made / turns if begins == 2 else given + made  # 2: the arrays to fill are operands too
+    return (
+        given - made + made / turns if begins == 2 else given + made
+    )  # 2: the arrays to fill are operands too
 
 
 def moved_by(program: ParsedProgram, one: Instruction, around: Computation) -> float:

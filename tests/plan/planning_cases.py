@@ -1,4 +1,5 @@
-"""Configurations of every registered model, and what XLA reports about their compiled loop over steps."""
+"""Configurations of every registered model, and what XLA reports about their compiled loop over
+steps."""
 
 from functools import cache
 from pathlib import Path
@@ -18,9 +19,13 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 @cache
 def shipped() -> dict[str, Path]:
-    """By kind of model, a configuration that the repository ships, of fields alone: they grow with the grid."""
+    """By kind of model, a configuration that the repository ships, of fields alone: they grow with
+    the grid."""
     found: dict[str, Path] = {}
-    for path in [*sorted(CONFIGS.glob("*.yaml")), CONFIGS / "equations" / "surface_quasi_geostrophic.yaml"]:
+    for path in [
+        *sorted(CONFIGS.glob("*.yaml")),
+        CONFIGS / "equations" / "surface_quasi_geostrophic.yaml",
+    ]:
         text = path.read_text()
         if "sweep:" not in text and "kind: particles" not in text:
             found.setdefault(load_config(path).model.kind, path)
@@ -41,4 +46,6 @@ def config_of(kind: str, *overrides: str) -> RunConfig:
 def reported(config: RunConfig, devices: int) -> int:
     """Bytes of a device, by XLA, that the loop over steps of a run needs."""
     cluster = Cluster(discover({}), "cpu", tuple(jax.devices()[:devices]))
-    return Memory.of(Simulation(config, cluster=cluster, report=lambda _: None).compiled_loop()).total
+    return Memory.of(
+        Simulation(config, cluster=cluster, report=lambda _: None).compiled_loop()
+    ).total

@@ -1,7 +1,8 @@
-"""The program that a GPU would run, compiled for described H100s: memory, traffic, copies, exchanges and overlap.
+"""The program that a GPU would run, compiled for described H100s: memory, traffic, copies,
+exchanges and overlap.
 
-`gpu_program.yaml` holds ceilings, which may only go down: `SIMULATOR_LOWER_CEILINGS=1` writes what is below them.
-"""
+`gpu_program.yaml` holds ceilings, which may only go down: `SIMULATOR_LOWER_CEILINGS=1` writes what
+is below them."""
 
 import math
 import os
@@ -26,7 +27,14 @@ CEILINGS = Path(__file__).with_name("gpu_program.yaml")
 LOWER = os.environ.get("SIMULATOR_LOWER_CEILINGS") == "1"
 SHAPES = {1: (512, 512, 512), 4: (512, 1024, 1024), 8: (1024, 1024, 1024)}
 """512^3 points on each device."""
-MODELS = ("navier_stokes", "boussinesq", "mhd", "self_gravitating_gas", "schrodinger_poisson", "composite")
+MODELS = (
+    "navier_stokes",
+    "boussinesq",
+    "mhd",
+    "self_gravitating_gas",
+    "schrodinger_poisson",
+    "composite",
+)
 CASES = [
     f"{model} {precision} {case}"
     for model in MODELS
@@ -34,9 +42,13 @@ CASES = [
     for case in ("1 slab fast", "1 slab low", "4 slab fast", "8 slab fast", "8 pencil fast")
 ]
 FEW = (
-    "navier_stokes double 1 slab fast", "navier_stokes double 1 slab low", "navier_stokes double 8 slab fast",
-    "navier_stokes single 8 pencil fast", "mhd single 1 slab fast", "schrodinger_poisson double 1 slab fast",
-)  # fmt: skip
+    "navier_stokes double 1 slab fast",
+    "navier_stokes double 1 slab low",
+    "navier_stokes double 8 slab fast",
+    "navier_stokes single 8 pencil fast",
+    "mhd single 1 slab fast",
+    "schrodinger_poisson double 1 slab fast",
+)
 pytestmark = [
     pytest.mark.gpu_program,
     pytest.mark.usefixtures("optimised"),
@@ -55,18 +67,32 @@ def text_and_memory(case: str, *overrides: str) -> tuple[str, float, Traffic]:
     model, precision, devices, plan, memory = case.split()
     shape = list(SHAPES[int(devices)])
     config = config_of(
-        model, f"grid.shape={shape}", f"precision={precision}", f"fft.decomposition={plan}", f"run.memory={memory}",
+        model,
+        f"grid.shape={shape}",
+        f"precision={precision}",
+        f"fft.decomposition={plan}",
+        f"run.memory={memory}",
         *overrides,
-    )  # fmt: skip
+    )
     program = compiled_for(config, int(devices))
     held = Memory.of(program).total + largest_transform(program)
     return program.as_text(), words(held, config, math.prod(shape), int(devices)), traffic(program)
 
 
 def copies(text: str) -> float:
-    """How often a step copies or transposes more than a megabyte, and computes nothing in doing so."""
+    """How often a step copies or transposes more than a megabyte, and computes nothing in doing
+    so."""
     program, count = parsed(text), 0.0
-    moving = {"copy", "transpose", "bitcast", "reshape", "parameter", "slice", "tuple", "get-tuple-element"}
+    moving = {
+        "copy",
+        "transpose",
+        "bitcast",
+        "reshape",
+        "parameter",
+        "slice",
+        "tuple",
+        "get-tuple-element",
+    }
     for one, around, _, times in executed(program):
         only_moves = one.opcode in ("copy", "transpose", "copy-start")
         if one.opcode == "fusion":
@@ -86,21 +112,31 @@ def test_ceilings_are_of_cases_that_there_are() -> None:
     assert {*MODELS, "python"} == set(shipped())
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, marks=[] if c in FEW else pytest.mark.slow, id=c) for c in CASES])
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[] if c in FEW else pytest.mark.slow, id=c) for c in CASES]
+)
 def test_a_step(case: str) -> None:
-    """Numbers of the run's precision per grid point, bytes of a step (GB), whole-field copies and kernels. Every
-    all-to-all is asynchronous, and no field is gathered: at most planes, of which a field has hundreds."""
+    """Numbers of the run's precision per grid point, bytes of a step (GB), whole-field copies and
+    kernels. Every all-to-all is asynchronous, and no field is gathered: at most planes, of which a
+    field has hundreds."""
     text, numbers, moved = text_and_memory(case)
     found = [numbers, moved.bytes / 1e9, copies(text), moved.kernels]
     if LOWER:
         lowered = ceilings()
         old = lowered.get(case, [math.inf] * 4)
-        rounded = [math.ceil(100 * found[0]) / 100, math.ceil(10 * found[1]) / 10, *map(int, found[2:])]
+        rounded = [
+            math.ceil(100 * found[0]) / 100,
+            math.ceil(10 * found[1]) / 10,
+            *map(int, found[2:]),
+        ]
         lowered[case] = [min(pair) for pair in zip(rounded, old, strict=True)]
         lines = [f"{name}: {lowered[name]}" for name in CASES if name in lowered]
         head = "# Numbers per grid point, GB per step, copies of whole fields, kernels of the compiled step.\n"
         CEILINGS.write_text(head + "\n".join(lines) + "\n")
-    assert all(a <= b for a, b in zip(found, ceilings()[case], strict=True)), (found, ceilings()[case])
+    assert all(a <= b for a, b in zip(found, ceilings()[case], strict=True)), (
+        found,
+        ceilings()[case],
+    )
     sent = collectives(text)
     assert " all-to-all(" not in text
     assert text.count(" all-to-all-start(") == text.count(" all-to-all-done(")
@@ -124,7 +160,8 @@ def without_transform_between(text: str) -> tuple[int, int]:
 
 
 def test_exchanges_overlap_transforms_and_narrow_ones_send_half() -> None:
-    """All but one in each of the four stages of a step, there and back: fewer than the first of each direction."""
+    """All but one in each of the four stages of a step, there and back: fewer than the first of
+    each direction."""
     text, _, _ = text_and_memory("navier_stokes double 8 slab fast")
     lacking, total = without_transform_between(text)
     assert total == 4 * (3 + 5) and lacking <= 4

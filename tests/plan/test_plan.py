@@ -1,5 +1,5 @@
-"""The plan's arithmetic, its refusals and its lines; the search for what fits, against trying everything; and the
-planned duration of a step against the measured one, on this machine."""
+"""The plan's arithmetic, its refusals and its lines; the search for what fits, against trying
+everything; and the planned duration of a step against the measured one, on this machine."""
 
 import argparse
 import json
@@ -18,10 +18,27 @@ from storage_support import save, tiny
 from simulator.cli import build_parser
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.errors import UserError
-from simulator.plan import Plan, Step, Steps, estimated_steps, fewest_devices, machine, measured, this_machine
+from simulator.plan import (
+    Plan,
+    Step,
+    Steps,
+    estimated_steps,
+    fewest_devices,
+    machine,
+    measured,
+    this_machine,
+)
 from simulator.plan import step as module
 from simulator.plan.abstract_run import with_memory, with_shape
-from simulator.plan.fitting import ERROR, NICE, POWERS, SAME_DEVICES_ERROR, Fitting, largest_shape, usable
+from simulator.plan.fitting import (
+    ERROR,
+    NICE,
+    POWERS,
+    SAME_DEVICES_ERROR,
+    Fitting,
+    largest_shape,
+    usable,
+)
 from simulator.plan.machines import EXCHANGE_LATENCY, KNOWN, PEER_LATENCY, START, Machine, missing
 from simulator.plan.plan import CACHED, seconds, slurm_time, snapshots_of, strong, weak
 from simulator.plan.report import lines_of, suggested
@@ -38,22 +55,34 @@ def run(*arguments: str) -> int:
 
 
 def test_seconds_by_hand() -> None:
-    """Of 7e6 bytes a device sends 3/7 within its node, 4/7 to the other over its quarter of the network."""
+    """Of 7e6 bytes a device sends 3/7 within its node, 4/7 to the other over its quarter of the
+    network."""
     moved = Traffic(3e9, 7e6, exchanges=2, kernels=10, overlapped=5e7, exchanged=(Sent(8e6, 8, 1),))
     took = seconds(moved, TINY, 8)
     assert took.arrays == 3.0
-    assert took.exchange == pytest.approx(4e6 / 25e6 + 2 * (EXCHANGE_LATENCY + 8**0.5 * PEER_LATENCY))
+    assert took.exchange == pytest.approx(
+        4e6 / 25e6 + 2 * (EXCHANGE_LATENCY + 8**0.5 * PEER_LATENCY)
+    )
     assert took.starts == 10 * START
-    assert took.overlapped == pytest.approx(0.05) and took.all == took.arrays + took.exchange + took.starts - 0.05
-    columns = replace(moved, exchanged=(Sent(8e6, 4, 1), Sent(8e6, 2, 4)))  # 3/4 on the node, then 1/2 off it
+    assert (
+        took.overlapped == pytest.approx(0.05)
+        and took.all == took.arrays + took.exchange + took.starts - 0.05
+    )
+    columns = replace(
+        moved, exchanged=(Sent(8e6, 4, 1), Sent(8e6, 2, 4))
+    )  # 3/4 on the node, then 1/2 off it
     assert seconds(columns, TINY, 8).exchange - took.exchange == pytest.approx(6e6 / 1e8)
     assert seconds(moved, TINY, 1).exchange == 0
-    assert seconds(moved, replace(TINY, cache=4e9), 1).arrays == pytest.approx(3 * (CACHED / 4 + 1 - CACHED))
+    assert seconds(moved, replace(TINY, cache=4e9), 1).arrays == pytest.approx(
+        3 * (CACHED / 4 + 1 - CACHED)
+    )
 
 
 def test_a_device_without_description_is_named_with_the_cure(proportional) -> None:
     """Its plan is the weaker estimate, and says so."""
-    assert "tiny has no description for the compiler; a `program` in its block of" in (missing(TINY) or "")
+    assert "tiny has no description for the compiler; a `program` in its block of" in (
+        missing(TINY) or ""
+    )
     plan = Plan(config_of("navier_stokes", SMALL), TINY, 1, Steps(100, "given"))
     assert any("a weaker estimate" in line and "devices.yaml" in line for line in lines_of(plan))
 
@@ -66,33 +95,48 @@ def test_files_and_steps_by_hand() -> None:
     kept = (2 * 10 + 1) ** 2 * (10 + 1)
     assert plan.files.checkpoint == pytest.approx(3 * kept * 16, abs=100)  # and the clock
     assert plan.files.all == 4 * plan.files.snapshot + 2 * plan.files.checkpoint
-    assert snapshots_of(config_of("navier_stokes", SMALL, "output.snapshots.every_wall=60"), 100) is None
-    assert snapshots_of(config_of("navier_stokes", "time.stop=8", "output.snapshots.every=4"), None) == 3
+    assert (
+        snapshots_of(config_of("navier_stokes", SMALL, "output.snapshots.every_wall=60"), 100)
+        is None
+    )
+    assert (
+        snapshots_of(config_of("navier_stokes", "time.stop=8", "output.snapshots.every=4"), None)
+        == 3
+    )
     fixed = config_of("navier_stokes", "time.cfl=null", "time.dt=0.1", "time.stop=2")
     assert estimated_steps(fixed).count == 20
     # Taylor-Green: |u| + |v| reaches 1 at (pi/2, 0, 0): dt = cfl dx.
-    start = config_of("navier_stokes", "initial={kind: taylor_green}", "time.stop=1", "grid.shape=512,512,512")
+    start = config_of(
+        "navier_stokes", "initial={kind: taylor_green}", "time.stop=1", "grid.shape=512,512,512"
+    )
     assert estimated_steps(start).count == pytest.approx(512 / (0.4 * 2 * 3.14159265), rel=0.02)
 
 
-def test_a_start_from_a_snapshot_that_keeps_its_time_takes_only_the_steps_that_are_left(tmp_path) -> None:
+def test_a_start_from_a_snapshot_that_keeps_its_time_takes_only_the_steps_that_are_left(
+    tmp_path,
+) -> None:
     stored = save(tmp_path, 3, tiny(3, n=16), {"time": 1.5, "box": [1, 1, 1]})
     start, of = (
         "initial={kind: snapshot, path: %s, time: %s}",
         ["time.stop=2", "grid.shape=16,16,16", "grid.box=1,1,1"],
     )
-    configs = [config_of("navier_stokes", start % (stored, time), *of) for time in ("keep", "reset")]
+    configs = [
+        config_of("navier_stokes", start % (stored, time), *of) for time in ("keep", "reset")
+    ]
     kept, whole = (estimated_steps(config).count for config in configs)
     assert 4 * (kept - 1) < whole <= 4 * kept
 
 
-@pytest.mark.parametrize(("given", "text"), [(30, "00:01:00"), (3601, "01:15:00"), (86400, "24:00:00")])
+@pytest.mark.parametrize(
+    ("given", "text"), [(30, "00:01:00"), (3601, "01:15:00"), (86400, "24:00:00")]
+)
 def test_time_limits(given, text) -> None:
     assert slurm_time(given) == text
 
 
 def test_what_does_not_fit_says_by_how_much_and_what_would(proportional) -> None:
-    """A device has 36 MB of 40 MB. The state: 3 x 85 x 85 x 43 complex numbers, 14.9 MB, of which a step holds 16."""
+    """A device has 36 MB of 40 MB. The state: 3 x 85 x 85 x 43 complex numbers, 14.9 MB, of which a
+    step holds 16."""
     config = config_of("navier_stokes", "grid.shape=128,128,128")
     plan = Plan(config, TINY, 1, Steps(None, ""))
     largest, fewest = plan.largest_shape, fewest_devices(config, TINY, 1)
@@ -101,7 +145,9 @@ def test_what_does_not_fit_says_by_how_much_and_what_would(proportional) -> None
     said = str(refusal.value)
     assert f"{' x '.join(map(str, largest or ()))} would fit on these devices" in said
     assert f"{fewest} devices would suffice for this shape" in said
-    assert re.search(r"needs (\S+) MB on each of 1 tiny device, (\S+) MB more than the available 36 MB", said)
+    assert re.search(
+        r"needs (\S+) MB on each of 1 tiny device, (\S+) MB more than the available 36 MB", said
+    )
     assert plan.step.largest - usable(TINY) > 0
 
 
@@ -110,7 +156,12 @@ def test_the_command_prints_a_plan(capsys, proportional) -> None:
     given = (file, SMALL, "--device", "A100-80", "--devices", "2", "--steps", "1000")
     assert run(*given) == 0
     said = capsys.readouterr().out
-    for text in ("on 2 a100-80 devices", "a step", "steps: 1000 given", "--nodes 1 --gpus-per-node 2 --time 00:"):
+    for text in (
+        "on 2 a100-80 devices",
+        "a step",
+        "steps: 1000 given",
+        "--nodes 1 --gpus-per-node 2 --time 00:",
+    ):
         assert text in said
     with pytest.raises(UserError, match=r"--device: unknown device b7; known: v100, a100-40"):
         run(file, "--device", "b7")
@@ -118,7 +169,9 @@ def test_the_command_prints_a_plan(capsys, proportional) -> None:
         run(file, "--devices", "0")
     assert run(*given, "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["memory_bytes"]["step"] == proportional.step(config_of("navier_stokes", SMALL), 2, "gpu")
+    assert found["memory_bytes"]["step"] == proportional.step(
+        config_of("navier_stokes", SMALL), 2, "gpu"
+    )
     assert found["memory_per_point"] == found["memory_bytes"]["step"] / 8 / (32**3 / 2)
     parts = found["seconds_by_part"]
     overlapped = parts.pop("overlapped")
@@ -143,18 +196,27 @@ def test_suggestions_never_override(proportional) -> None:
     config = config_of("navier_stokes", SMALL, "time.cfl=null", "time.dt=0.01")
     found, lines = suggested(config, SlurmSettings(), "h100")
     assert (found.slurm.nodes, found.slurm.gpus_per_node, found.slurm.time) == (1, 1, "00:06:00")
-    assert len(lines) == 1 and lines[0].startswith("suggested by simulator plan for 1 h100 device: --nodes 1 ")
-    given = config_of("navier_stokes", SMALL, "slurm.nodes=3", "slurm.gpus_per_node=2", 'slurm.time="7:00"')
+    assert len(lines) == 1 and lines[0].startswith(
+        "suggested by simulator plan for 1 h100 device: --nodes 1 "
+    )
+    given = config_of(
+        "navier_stokes", SMALL, "slurm.nodes=3", "slurm.gpus_per_node=2", 'slurm.time="7:00"'
+    )
     assert suggested(given, SlurmSettings(), "h100") == (given, [])
     site = SlurmSettings(gpus_per_node=4, time="1:00:00")
     found, _ = suggested(config, site, "h100")
     assert (found.slurm.nodes, found.slurm.gpus_per_node, found.slurm.time) == (1, None, None)
     found, _ = suggested(config, SlurmSettings(), "epyc-7763")
     assert (found.slurm.tasks_per_node, found.slurm.cpus_per_task) == (1, 1)
-    large = config_of("navier_stokes", "grid.shape=1024,1024,1024", "slurm.nodes=1", "slurm.gpus_per_node=1")
+    large = config_of(
+        "navier_stokes", "grid.shape=1024,1024,1024", "slurm.nodes=1", "slurm.gpus_per_node=1"
+    )
     _, (warning, *_) = suggested(large, SlurmSettings(), "v100")
-    # 3 x 683 x 683 x 342 complex numbers, 7.66 GB; of low memory 11 times that, 21 GB on each of four.
-    needed = r"warning: \S+ needs \S+ GB on each of 1 v100 device, which have 30.7 GB; 4 would suffice"
+    # 3 x 683 x 683 x 342 complex numbers, 7.66 GB; of low memory 11 times that, 21 GB on each of
+    # four.
+    needed = (
+        r"warning: \S+ needs \S+ GB on each of 1 v100 device, which have 30.7 GB; 4 would suffice"
+    )
     assert re.match(needed, warning)
 
 
@@ -175,11 +237,13 @@ def least(config, devices: int, target: Machine) -> float:
 
 @pytest.mark.parametrize("name", sorted(set(KNOWN) - {"epyc-9654"}))
 def test_the_search_finds_what_trying_everything_finds(proportional, name) -> None:
-    """Where memory is proportional to the state within half of what an estimate allows for: both the program that is
-    known and the one that is judged by it may deviate."""
+    """Where memory is proportional to the state within half of what an estimate allows for: both
+    the program that is known and the one that is judged by it may deviate."""
     proportional.deviation = ERROR / 2
     target, config = machine(name), config_of("navier_stokes", "grid.shape=1024,1024,1024")
-    assert fewest_devices(config, target) == next(n for n in POWERS if least(config, n, target) <= usable(target))
+    assert fewest_devices(config, target) == next(
+        n for n in POWERS if least(config, n, target) <= usable(target)
+    )
     proportional.asked.clear()
     proportional.deviation = SAME_DEVICES_ERROR / 2
     largest = largest_shape(config, target, 4)
@@ -193,13 +257,16 @@ def test_the_search_finds_what_trying_everything_finds(proportional, name) -> No
     assert len(programs) <= 3
 
 
-def test_few_programs_are_compiled_but_an_estimate_near_the_limit_is_not_trusted(proportional) -> None:
-    """One where the limit is expected; others only near it. Here 16 times 3.83 GB lie well below the limit on two
-    devices, and on one the fast step holds 1.7 times as much as there is."""
+def test_few_programs_are_compiled_but_an_estimate_near_the_limit_is_not_trusted(
+    proportional,
+) -> None:
+    """One where the limit is expected; others only near it. Here 16 times 3.83 GB lie well below
+    the limit on two devices, and on one the fast step holds 1.7 times as much as there is."""
     config = config_of("navier_stokes", "grid.shape=1024,1024,1024")
     assert fewest_devices(config, H100) == 2
     assert {asked[1:3] for asked in proportional.asked} <= {(2, "auto"), (1, "low")}
-    # A neighbour 1 % below the limit is compiled, one of half the size not. 66 points keep as many modes as 64.
+    # A neighbour 1 % below the limit is compiled, one of half the size not. 66 points keep as many
+    # modes as 64.
     config = config_of("navier_stokes", "grid.shape=64,64,64", "run.memory=fast")
     state = Step(config, 2, "gpu").state
     fitting = Fitting(config, replace(H100, memory=16.1 * state / 0.9))
@@ -221,7 +288,9 @@ def test_this_machine_is_measured_by_runs_that_can_start_on_few_points(monkeypat
     assert 1e8 < found.bandwidth < 1e13 and found.memory > 1e8 and found.link == found.bandwidth
     forcing = "forcing={kind: ornstein_uhlenbeck, rate: 1, correlation_time: 1, band: [20, 21]}"
     config = config_of("navier_stokes", "grid.shape=512,512,512", forcing)
-    with pytest.raises(UserError, match=r"^--device here: a step on 16 x 16 x 16 .* name a device instead"):
+    with pytest.raises(
+        UserError, match=r"^--device here: a step on 16 x 16 x 16 .* name a device instead"
+    ):
         this_machine(config, 1, largest=16)
 
 
@@ -229,9 +298,9 @@ def test_this_machine_is_measured_by_runs_that_can_start_on_few_points(monkeypat
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("precision", ["double", "single"])
 def test_a_step_takes_as_long_as_planned(optimised, devices, precision) -> None:
-    """Within a factor of 1.5 for every kind of step, on a grid with eight times the points of the one that is
-    measured; in seconds of the processor, so that other work on this machine hardly matters. scripts/bench_plan.py
-    compares all models and several grids."""
+    """Within a factor of 1.5 for every kind of step, on a grid with eight times the points of the
+    one that is measured; in seconds of the processor, so that other work on this machine hardly
+    matters. scripts/bench_plan.py compares all models and several grids."""
     ratios = {}
     for kind in ("navier_stokes", "mhd", "schrodinger_poisson"):
         config = config_of(kind, "grid.shape=48,48,48", f"precision={precision}")
@@ -244,7 +313,8 @@ LOW = 11
 
 
 class Proportional:
-    """Memory in proportion to the state, but for a deviation of `deviation` at most; says what was asked for."""
+    """Memory in proportion to the state, but for a deviation of `deviation` at most; says what was
+    asked for."""
 
     def __init__(self):
         self.deviation = 0.0

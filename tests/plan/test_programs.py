@@ -1,4 +1,5 @@
-"""A plan's memory against what XLA reports of a run's own programs; traffic of compiled programs by hand."""
+"""A plan's memory against what XLA reports of a run's own programs; traffic of compiled programs by
+hand."""
 
 from itertools import product
 
@@ -21,10 +22,16 @@ ALLOWED = 0.10
 """On more devices than programs are compiled for."""
 
 FEW = [
-    ("navier_stokes", "rk4", 2, "double"), ("boussinesq", "rk3", 1, "single"),
-    ("schrodinger_poisson", "kick_drift_kick", 4, "single"), ("composite", "kick_drift_kick", 1, "double"),
-]  # fmt: skip
-EVERY = [case for kind in MODELS for case in product([kind], integrators(kind), (1, 4), ("double", "single"))]
+    ("navier_stokes", "rk4", 2, "double"),
+    ("boussinesq", "rk3", 1, "single"),
+    ("schrodinger_poisson", "kick_drift_kick", 4, "single"),
+    ("composite", "kick_drift_kick", 1, "double"),
+]
+EVERY = [
+    case
+    for kind in MODELS
+    for case in product([kind], integrators(kind), (1, 4), ("double", "single"))
+]
 
 
 def config(kind: str, integrator: str, precision: str, *overrides: str):
@@ -48,20 +55,32 @@ def test_the_memory_of_a_step(kind, integrator, devices, precision) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["custom_partitioning", "jaxdecomp"])
 def test_the_memory_of_other_transforms(backend) -> None:
-    held_to("navier_stokes", "rk4", 4, "double", f"fft.backend={backend}", "grid.shape=24,24,24",
-            "fft.decomposition=pencil", "run.memory=fast")  # fmt: skip
+    held_to(
+        "navier_stokes",
+        "rk4",
+        4,
+        "double",
+        f"fft.backend={backend}",
+        "grid.shape=24,24,24",
+        "fft.decomposition=pencil",
+        "run.memory=fast",
+    )
 
 
 OVERRIDES = (
-    "grid.shape=96,96,96", "grid.shape=90,100,108", "grid.shape=96,96,96 fft.decomposition=pencil",
+    "grid.shape=96,96,96",
+    "grid.shape=90,100,108",
+    "grid.shape=96,96,96 fft.decomposition=pencil",
     "grid.shape=96,96,96 run.memory=low",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(
     ("kind", "overrides"),
     [
-        pytest.param(*case, marks=[] if case == ("navier_stokes", OVERRIDES[0]) else pytest.mark.slow)
+        pytest.param(
+            *case, marks=[] if case == ("navier_stokes", OVERRIDES[0]) else pytest.mark.slow
+        )
         for case in product(sorted(shipped()), OVERRIDES)
     ],
 )
@@ -87,12 +106,16 @@ def test_every_model_and_integrator_can_be_planned(kind) -> None:
     """Also those that come later: a model that is registered has a configuration that shows it."""
     for integrator in integrators(kind):
         found = config_of(kind, f"time.integrator={integrator}", "grid.shape=16,16,16")
-        low = config_of(kind, f"time.integrator={integrator}", "grid.shape=16,16,16", "run.memory=low")
+        low = config_of(
+            kind, f"time.integrator={integrator}", "grid.shape=16,16,16", "run.memory=low"
+        )
         pairs = [(Step(c, 1, "cpu"), Step(c, 2, "gpu")) for c in (found, low)]
         for step, lower in zip(*pairs, strict=True):
             assert LEAST_SHARE * step.memory < lower.memory
             assert ROOM * step.state > step.largest > step.state > 0
-            assert step.traffic.bytes > 2 * step.state and (step.traffic.sent > 1e3) == (step.devices > 1)
+            assert step.traffic.bytes > 2 * step.state and (step.traffic.sent > 1e3) == (
+                step.devices > 1
+            )
 
 
 N = 1024
@@ -111,23 +134,44 @@ BLOCK = jax.ShapeDtypeStruct((8, 64, 64), jnp.complex128)
 @pytest.mark.parametrize(
     ("function", "arguments", "donate", "moved"),
     [
-        pytest.param(lambda a: jnp.sin(a) * a + 1, (ROWS,), (), 2 * BYTES, id="a fusion reads and writes once"),
         pytest.param(
-            lambda a: 2 * a[: N // 4] + a[N // 2 : 3 * N // 4], (ROWS,), (), 3 * BYTES / 4, id="slices in a fusion"
+            lambda a: jnp.sin(a) * a + 1,
+            (ROWS,),
+            (),
+            2 * BYTES,
+            id="a fusion reads and writes once",
+        ),
+        pytest.param(
+            lambda a: 2 * a[: N // 4] + a[N // 2 : 3 * N // 4],
+            (ROWS,),
+            (),
+            3 * BYTES / 4,
+            id="slices in a fusion",
         ),
         # 64 rows are read twice, from both arrays, and written; the index is next to nothing.
         pytest.param(
             lambda a, b: lax.dynamic_update_slice(a, 2 * b, (128, 0)),
-            (ROWS, SOME), (0,), 2 * 64 * 4 * N, id="an update in place counts as the update",
+            (ROWS, SOME),
+            (0,),
+            2 * 64 * 4 * N,
+            id="an update in place counts as the update",
         ),
         pytest.param(
-            lambda a: lax.fori_loop(0, 7, lambda _, b: jnp.sin(b) * 2, a), (ROWS,), (0,), 14 * BYTES, id="a loop"
+            lambda a: lax.fori_loop(0, 7, lambda _, b: jnp.sin(b) * 2, a),
+            (ROWS,),
+            (0,),
+            14 * BYTES,
+            id="a loop",
         ),
         pytest.param(
-            lambda a: lax.fft(a, lax.FftType.FFT, (64, 64)), (BLOCK,), (), 2 * 16 * 8 * 64 * 64, id="one pass"
+            lambda a: lax.fft(a, lax.FftType.FFT, (64, 64)),
+            (BLOCK,),
+            (),
+            2 * 16 * 8 * 64 * 64,
+            id="one pass",
         ),
     ],
-)  # fmt: skip
+)
 def test_bytes_by_hand(function, arguments, donate, moved) -> None:
     assert of(function, *arguments, donate=donate).bytes == pytest.approx(moved, rel=1e-3)
 
@@ -157,9 +201,10 @@ ESTIMATED = (("mhd", "gpu", 4), ("mhd", "cpu", 2), ("schrodinger_poisson", "gpu"
     ],
 )
 def test_a_plan_estimates_what_the_compiled_step_moves(kind, platform, devices) -> None:
-    """Bytes within a factor of 1.7, on few points of which more modes are kept; kernels of GPUs too. What the step
-    sends is exact, beside sums and maxima, and beside the exchanges of a field that a GPU's program transforms more
-    than once, which XLA merges: three of 84 for the density of gas in a composite."""
+    """Bytes within a factor of 1.7, on few points of which more modes are kept; kernels of GPUs
+    too. What the step sends is exact, beside sums and maxima, and beside the exchanges of a field
+    that a GPU's program transforms more than once, which XLA merges: three of 84 for the density of
+    gas in a composite."""
     step = Step(config_of(kind, "grid.shape=48,48,48", "run.memory=fast"), devices, platform)
     simulation = paper_simulation(step.config, virtual_devices()[:devices], platform)
     counted = traffic(simulation.lowered_loop().compile())

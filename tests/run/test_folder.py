@@ -30,14 +30,32 @@ PATH = Path("outputs/run")
         (Found.PREPARED, None, [], Action.START, ""),
         (Found.PREPARED, None, [LATER_STOP], Action.START, "time.stop: 1.0 -> 2.0"),
         (Found.PREPARED, None, [OTHER_VISCOSITY], Action.REFUSE, "model.viscosity"),
-        (Found.UNFINISHED, STOPPED, [], Action.CONTINUE, "was stopped at t = 0.4, step 40 (SIGTERM)"),
+        (
+            Found.UNFINISHED,
+            STOPPED,
+            [],
+            Action.CONTINUE,
+            "was stopped at t = 0.4, step 40 (SIGTERM)",
+        ),
         (Found.UNFINISHED, None, [], Action.CONTINUE, "continuing an unfinished run"),
         (Found.UNFINISHED, STOPPED, [MORE_DEVICES], Action.CONTINUE, "continuing"),
         (Found.FINISHED, FINISHED, [], Action.FINISHED, "already finished at t = 1, step 100"),
         (Found.FINISHED, FINISHED, [MORE_DEVICES], Action.FINISHED, "already finished"),
         (Found.FINISHED, FINISHED, [LATER_STOP], Action.CONTINUE, "time.stop: 1.0 -> 2.0"),
-        (Found.UNFINISHED, STOPPED, [LATER_STOP, MORE_DEVICES], Action.CONTINUE, "time.stop: 1.0 -> 2.0"),
-        (Found.FINISHED, FINISHED, [OTHER_VISCOSITY], Action.REFUSE, "viscosity (there 0.001, now 0.002)"),
+        (
+            Found.UNFINISHED,
+            STOPPED,
+            [LATER_STOP, MORE_DEVICES],
+            Action.CONTINUE,
+            "time.stop: 1.0 -> 2.0",
+        ),
+        (
+            Found.FINISHED,
+            FINISHED,
+            [OTHER_VISCOSITY],
+            Action.REFUSE,
+            "viscosity (there 0.001, now 0.002)",
+        ),
         (Found.UNFINISHED, STOPPED, [LATER_STOP, OTHER_VISCOSITY], Action.REFUSE, "--output DIR"),
         (Found.FOREIGN, None, [], Action.REFUSE, "not a run of this program"),
     ],
@@ -61,7 +79,10 @@ def test_overwrite_replaces_runs_and_nothing_else(found):
 def test_a_frozen_key_may_change_where_it_is_allowed():
     for allow in (["model.viscosity"], ["model"]):
         decision = decide(PATH, Found.UNFINISHED, STOPPED, [OTHER_VISCOSITY], allow=allow)
-        assert decision.action is Action.CONTINUE and "model.viscosity: 0.001 -> 0.002" in decision.lines
+        assert (
+            decision.action is Action.CONTINUE
+            and "model.viscosity: 0.001 -> 0.002" in decision.lines
+        )
     decision = decide(PATH, Found.UNFINISHED, STOPPED, [OTHER_VISCOSITY], allow=["model.visc"])
     assert decision.action is Action.REFUSE
 
@@ -71,11 +92,19 @@ def test_a_frozen_key_may_change_where_it_is_allowed():
     [
         (Found.FINISHED, FINISHED, 0.5, Action.REFUSE),
         (Found.UNFINISHED, STOPPED, 0.2, Action.REFUSE),
-        (Found.UNFINISHED, STOPPED, 0.35, Action.CONTINUE),  # beyond the checkpoint it restarts from
+        (
+            Found.UNFINISHED,
+            STOPPED,
+            0.35,
+            Action.CONTINUE,
+        ),  # beyond the checkpoint it restarts from
     ],
 )
 def test_an_end_before_what_is_reached_is_refused(found, state, stop, action):
-    assert decide(PATH, found, state, [("time.stop", 1.0, stop, "changeable")], stop=stop).action is action
+    assert (
+        decide(PATH, found, state, [("time.stop", 1.0, stop, "changeable")], stop=stop).action
+        is action
+    )
 
 
 def make(folder, *names):
@@ -89,7 +118,11 @@ def make(folder, *names):
     ("names", "state", "found"),
     [
         ([], None, Found.EMPTY),
-        (["lock", "logs/a.log", ".coordinator-1", ".tmp-config.yaml-1", "slurm-7.out"], None, Found.EMPTY),
+        (
+            ["lock", "logs/a.log", ".coordinator-1", ".tmp-config.yaml-1", "slurm-7.out"],
+            None,
+            Found.EMPTY,
+        ),
         (["config.yaml"], None, Found.PREPARED),
         (["config.yaml", ".job", "job.sbatch", "logs"], None, Found.PREPARED),  # by `submit`
         (["config.yaml", "job.sbatch", "logs/a", "inputs/fields.py", "lock"], None, Found.PREPARED),
@@ -122,12 +155,28 @@ def test_a_path_that_is_absent_or_a_file(tmp_path):
 
 def test_clear_removes_only_what_a_run_wrote(tmp_path):
     ours = [
-        "config.yaml", "provenance.json", "run.log", "diagnostics.csv", "spectra.h5", "slices.h5",
-        "spectra.parts/00000000.h5", "snapshots/00000010/shards/p00000.h5", "snapshots/00000010.h5",
-        "snapshots/00000010.vtkhdf", "snapshots/.tmp-00000020/x", "checkpoints/00000010/manifest.json",
+        "config.yaml",
+        "provenance.json",
+        "run.log",
+        "diagnostics.csv",
+        "spectra.h5",
+        "slices.h5",
+        "spectra.parts/00000000.h5",
+        "snapshots/00000010/shards/p00000.h5",
+        "snapshots/00000010.h5",
+        "snapshots/00000010.vtkhdf",
+        "snapshots/.tmp-00000020/x",
+        "checkpoints/00000010/manifest.json",
         ".tmp-state.json-9",
-    ]  # fmt: skip
-    theirs = ["notes.txt", "mine.h5", "snapshots/best/a.h5", "inputs/fields.py", "plots/mine.png", "job.sbatch"]
+    ]
+    theirs = [
+        "notes.txt",
+        "mine.h5",
+        "snapshots/best/a.h5",
+        "inputs/fields.py",
+        "plots/mine.png",
+        "job.sbatch",
+    ]
     make(tmp_path, *ours, *theirs)
     write_state(tmp_path, FINISHED)
     RunFolder(tmp_path).clear()
@@ -137,7 +186,9 @@ def test_clear_removes_only_what_a_run_wrote(tmp_path):
 
 
 def test_a_removal_that_is_cut_short_is_still_a_run_that_can_be_removed(tmp_path, monkeypatch):
-    make(tmp_path, "config.yaml", "diagnostics.csv", "spectra.h5", "snapshots/00000010/manifest.json")
+    make(
+        tmp_path, "config.yaml", "diagnostics.csv", "spectra.h5", "snapshots/00000010/manifest.json"
+    )
     write_state(tmp_path, FINISHED)
 
     def cut(*_):
@@ -153,7 +204,9 @@ def decided(folder: RunFolder, config: dict[str, str], **choices) -> Decision:
     """The decision on the folder of a configuration of words."""
     old = {}
     if (folder.path / "config.yaml").exists() and "overwrite" not in choices:
-        old = dict(line.split(": ") for line in (folder.path / "config.yaml").read_text().splitlines())
+        old = dict(
+            line.split(": ") for line in (folder.path / "config.yaml").read_text().splitlines()
+        )
     differences = [(key, old[key], config[key], "frozen") for key in old if old[key] != config[key]]
     return decide(folder.path, folder.found(), read_state(folder.path), differences, **choices)
 
@@ -194,7 +247,9 @@ def test_state_is_replaced_whole_while_it_is_read(tmp_path):
         write_state(tmp_path, dataclasses.replace(STOPPED, step=step, reason="x" * (step * 50)))
     stop.set()
     reader.join()
-    assert seen and all(state is not None and len(state.reason) in (7, state.step * 50) for state in seen)
+    assert seen and all(
+        state is not None and len(state.reason) in (7, state.step * 50) for state in seen
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
@@ -207,4 +262,8 @@ def test_a_state_of_another_version_or_program(tmp_path):
     state = read_state(tmp_path)
     assert state is not None and state.updated.endswith("+00:00")
     assert dataclasses.replace(state, updated="") == STOPPED
-    assert (percent(0.0, 0.5, 2.0), percent(1.0, 1.0, 1.0), percent(0.0, 3.0, 2.0)) == (25.0, 100.0, 100.0)
+    assert (percent(0.0, 0.5, 2.0), percent(1.0, 1.0, 1.0), percent(0.0, 3.0, 2.0)) == (
+        25.0,
+        100.0,
+        100.0,
+    )

@@ -1,4 +1,5 @@
-"""One run on any number of devices and processes; what its compiled step sends and how often it is compiled."""
+"""One run on any number of devices and processes; what its compiled step sends and how often it is
+compiled."""
 
 import os
 import signal
@@ -33,7 +34,9 @@ from simulator.spectral.collectives import collectives
 
 pytestmark = pytest.mark.spmd
 
-TOLERANCE = 1e-12  # issue 2; sums in another order differ by some eps, which 15 steps hardly amplify
+TOLERANCE = (
+    1e-12  # issue 2; sums in another order differ by some eps, which 15 steps hardly amplify
+)
 
 # 18 planes in y and 6 of kz: 4 and 8 devices pad both, and eight of them form pencils.
 CASE = CASE.replace("[16, 12, 10]", "[16, 18, 16]").replace("cfl: 0.3", "dt: 0.05, max_steps: 12")
@@ -51,13 +54,22 @@ def assert_alike(run, reference):
     assert largest_difference(run, reference) < TOLERANCE
     found, expected = table(run), table(reference)
     assert found.keys() == expected.keys()
-    # What is a small difference of large numbers is as exact as those: of u . omega, of k u, of energies over dt.
-    scales = {"helicity": 1.0, "max_divergence": 1.0, "budget_residual": expected["energy"][0] / 0.05}
+    # What is a small difference of large numbers is as exact as those: of u . omega, of k u, of
+    # energies over dt.
+    scales = {
+        "helicity": 1.0,
+        "max_divergence": 1.0,
+        "budget_residual": expected["energy"][0] / 0.05,
+    }
     for name, values in expected.items():
         scale = scales.get(name, abs(values).max())
-        np.testing.assert_allclose(found[name], values, rtol=0, atol=TOLERANCE * scale, err_msg=name)
+        np.testing.assert_allclose(
+            found[name], values, rtol=0, atol=TOLERANCE * scale, err_msg=name
+        )
     spectra = open_run(run).spectra["kinetic_energy"]
-    np.testing.assert_allclose(spectra, open_run(reference).spectra["kinetic_energy"], rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(
+        spectra, open_run(reference).spectra["kinetic_energy"], rtol=0, atol=TOLERANCE
+    )
 
 
 def test_the_same_run_on_many_devices(one_device, tmp_path):
@@ -93,10 +105,17 @@ def test_the_same_run_on_two_processes(one_device, two_processes):
     assert shown.count("finished at t = ") == 1 and "4 cpu devices in 2 processes" in shown
     assert [path.name for path in (run / "logs").iterdir()] == ["p00001.log"]
     for folder in [*committed(run / "snapshots"), *committed(run / "checkpoints")]:
-        assert [path.name for path in sorted((folder / "shards").iterdir())] == ["p00000.h5", "p00001.h5"]
+        assert [path.name for path in sorted((folder / "shards").iterdir())] == [
+            "p00000.h5",
+            "p00001.h5",
+        ]
     assert open_run(run).provenance["devices"] | {"kind": ""} == {
-        "platform": "cpu", "kind": "", "count": 4, "processes": 2, "source": "explicit",
-    }  # fmt: skip
+        "platform": "cpu",
+        "kind": "",
+        "count": 4,
+        "processes": 2,
+        "source": "explicit",
+    }
 
 
 @pytest.mark.slow
@@ -106,7 +125,11 @@ def test_started_by_hand_on_two_processes(one_device, tmp_path):
     config = one_device.parent / "case.yaml"
     arguments = ["run", config, "--output", tmp_path / "run", "devices.count=4"]
     flags = ["--coordinator", address, "--num-processes", "2", "--process-id", "0"]
-    by_environment = {"SIMULATOR_COORDINATOR": address, "SIMULATOR_NUM_PROCESSES": "2", "SIMULATOR_PROCESS_ID": "1"}
+    by_environment = {
+        "SIMULATOR_COORDINATOR": address,
+        "SIMULATOR_NUM_PROCESSES": "2",
+        "SIMULATOR_PROCESS_ID": "1",
+    }
     left = Place("127.0.0.1:1", "of a start that was killed")
     rendezvous.publish(tmp_path / "run", "by-hand", left)
     with started(*arguments, **by_environment) as second, started(*arguments, *flags) as first:
@@ -119,19 +142,28 @@ def test_started_by_hand_on_two_processes(one_device, tmp_path):
 
 @pytest.fixture(scope="module")
 def simulation(one_device):
-    return Simulation(load_config(one_device.parent / "case.yaml", ["devices.count=4", "fft.kernels=xla"]))
+    return Simulation(
+        load_config(one_device.parent / "case.yaml", ["devices.count=4", "fft.kernels=xla"])
+    )
 
 
 def test_a_step_sends_two_all_to_alls_for_each_right_hand_side(simulation):
-    """Four right-hand sides in RK4, the first of a step too: fields there and products back. No field is gathered."""
+    """Four right-hand sides in RK4, the first of a step too: fields there and products back. No
+    field is gathered."""
     until = Until(np.float64(1), np.float64(1), np.int64(5))
     found = collectives(simulation.advance.lower(simulation.state, until).compile())
     assert found["all-to-all"].count == 8
-    assert found["all-gather"].count == found["collective-permute"].count == found["reduce-scatter"].count == 0
+    assert (
+        found["all-gather"].count
+        == found["collective-permute"].count
+        == found["reduce-scatter"].count
+        == 0
+    )
     # What is left is the maximum that dt is chosen from: a few numbers.
     assert found["all-reduce"].bytes < 1000 < simulation.state.fields["velocity"].nbytes / 4 / 10
-    # Per right-hand side, a device sends 3/4 of its part of 3 fields and of 5 products; in (kz, y, x) layout
-    # 6 kz (8 with padding) by 18 y (20) by 11 kx complex numbers at the exchange, which is of (x, y, kz) with 16 x.
+    # Per right-hand side, a device sends 3/4 of its part of 3 fields and of 5 products; in (kz, y,
+    # x) layout 6 kz (8 with padding) by 18 y (20) by 11 kx complex numbers at the exchange, which
+    # is of (x, y, kz) with 16 x.
     per_side = 8 * (8 * 20 * 16) * 16 / 4 * 3 / 4
     assert found["all-to-all"].bytes == pytest.approx(4 * per_side)
 
@@ -139,19 +171,26 @@ def test_a_step_sends_two_all_to_alls_for_each_right_hand_side(simulation):
 @pytest.mark.slow
 def test_four_processes_to_one_two_three_and_back(tmp_path: Path):
     (tmp_path / "run.yaml").write_text(CONFIG.replace("max_steps: 40", "max_steps: 100"))
-    fixed, undisturbed, run = ("time.cfl=null", "time.dt=0.05"), tmp_path / "undisturbed", tmp_path / "run"
+    fixed, undisturbed, run = (
+        ("time.cfl=null", "time.dt=0.05"),
+        tmp_path / "undisturbed",
+        tmp_path / "run",
+    )
     ran(tmp_path, undisturbed, *fixed)
     for leg, count in enumerate((4, 1, 2, 3, 4), start=1):
         more = [*fixed, f"devices.count={count if count > 1 else 4}", f"time.max_steps={20 * leg}"]
         if count == 1:
             ran(tmp_path, run, *more)
         else:
-            for process in start_all(["run", tmp_path / "run.yaml", "--output", run, *more], tmp_path, count):
+            for process in start_all(
+                ["run", tmp_path / "run.yaml", "--output", run, *more], tmp_path, count
+            ):
                 code, said = process.ended()
                 assert code == 0, said
         assert steps("checkpoints", run)[-1] == 20 * leg
         newest = open_snapshot(committed(run / "checkpoints")[-1])
-        # Six kz planes over four processes are 2 + 2 + 2 + none: what has only padding writes no shard.
+        # Six kz planes over four processes are 2 + 2 + 2 + none: what has only padding writes no
+        # shard.
         assert len(newest.manifest.shards) == min(count, 3)
     assert_near(run, undisturbed)
     assert_clean(run)
@@ -163,9 +202,17 @@ def test_four_processes_to_one_two_three_and_back(tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_stuck_run_ends_with_its_launcher(tmp_path: Path, number: int):
-    """One of two processes is frozen: neither a signal to the launcher nor its death leaves a process behind."""
+    """One of two processes is frozen: neither a signal to the launcher nor its death leaves a
+    process behind."""
     run, config = tmp_path / "run", write_case(tmp_path)
-    endless = ("time.stop=1e6", "time.cfl=null", "time.dt=1e-3", "run.stop_within=2", "--processes", "2")
+    endless = (
+        "time.stop=1e6",
+        "time.cfl=null",
+        "time.dt=1e-3",
+        "run.stop_within=2",
+        "--processes",
+        "2",
+    )
     with started("run", config, "--output", run, *endless) as launcher:
         wait_until(lambda: rows(run) > 5, 240)
         first = read_holder(run).pid  # type: ignore[union-attr]

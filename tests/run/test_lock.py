@@ -39,7 +39,14 @@ lock.release()
 
 
 def contend(folder, number=1, stale_after=60.0, delay=0.0):
-    command = [sys.executable, "-c", CONTENDER, str(folder), str(time.time() + delay), str(stale_after)]
+    command = [
+        sys.executable,
+        "-c",
+        CONTENDER,
+        str(folder),
+        str(time.time() + delay),
+        str(stale_after),
+    ]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     return [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(number)]
 
@@ -73,7 +80,9 @@ def test_a_live_lock_is_refused_and_its_holder_named(tmp_path):
         answer = finish(process)
         assert process.returncode == 2
         assert f"pid {os.getpid()}, job 77" in answer
-        assert answer.endswith("its loop has not moved yet); wait for it, or end it with: scancel 77")
+        assert answer.endswith(
+            "its loop has not moved yet); wait for it, or end it with: scancel 77"
+        )
         with pytest.raises(UserError, match="is writing this run"):
             RunLock.acquire(tmp_path, {})
     assert not (tmp_path / "lock").exists()
@@ -84,10 +93,14 @@ def test_the_refusal_names_the_cure_that_works(tmp_path):
     with RunLock.acquire(tmp_path, {}):
         state, now = tmp_path / "state.json", time.time()
         state.touch()
-        with pytest.raises(UserError, match=rf"loop last moved \d s ago\); .* with: touch {tmp_path}/stop$"):
+        with pytest.raises(
+            UserError, match=rf"loop last moved \d s ago\); .* with: touch {tmp_path}/stop$"
+        ):
             RunLock.acquire(tmp_path, {})
         os.utime(state, (now - 300, now - 300))
-        with pytest.raises(UserError, match=rf"moved 30\d s ago\); .* with: kill {os.getpid()} \(on "):
+        with pytest.raises(
+            UserError, match=rf"moved 30\d s ago\); .* with: kill {os.getpid()} \(on "
+        ):
             RunLock.acquire(tmp_path, {})
 
 
@@ -126,7 +139,9 @@ def test_renewal_keeps_a_lock_alive(tmp_path):
 def elsewhere(tmp_path, seconds_ago, **changes):
     holder = Holder.this_process({})
     changes = {"host": "node7", "machine": "other", "token": "theirs", **changes}
-    (tmp_path / "lock").write_text(json.dumps(dataclasses.asdict(dataclasses.replace(holder, **changes))))
+    (tmp_path / "lock").write_text(
+        json.dumps(dataclasses.asdict(dataclasses.replace(holder, **changes)))
+    )
     age(tmp_path, seconds_ago)
 
 
@@ -143,10 +158,18 @@ HERE = {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"}
         (5, {"job_id": "12", "restart_count": 0}, HERE, False, "later start of the same job"),
         (30, {"job_id": "12"}, {}, True, "job 12 has ended"),
         (30, {"job_id": "12"}, {}, False, None),
-        (5, {"job_id": "12"}, {}, True, None),  # the scheduler is asked only where renewals were missed
+        (
+            5,
+            {"job_id": "12"},
+            {},
+            True,
+            None,
+        ),  # the scheduler is asked only where renewals were missed
     ],
 )
-def test_a_holder_elsewhere_is_believed_or_taken_over(tmp_path, seconds_ago, holder, environ, gone, takeover):
+def test_a_holder_elsewhere_is_believed_or_taken_over(
+    tmp_path, seconds_ago, holder, environ, gone, takeover
+):
     elsewhere(tmp_path, seconds_ago, **holder)
     asked = {"job_is_gone": lambda job: gone and job == "12"}
     if takeover is None:
@@ -159,7 +182,8 @@ def test_a_holder_elsewhere_is_believed_or_taken_over(tmp_path, seconds_ago, hol
 
 @pytest.mark.parametrize(("started", "alive"), [(0, True), (-1, False)])
 def test_status_and_sweeps_see_what_a_takeover_sees(tmp_path, started, alive):
-    """The lock of a process that was killed on this machine is nobody's at once, for everybody who asks."""
+    """The lock of a process that was killed on this machine is nobody's at once, for everybody who
+    asks."""
     holder = Holder.this_process({})
     assert holder.started is not None
     holder = dataclasses.replace(holder, started=holder.started + started)

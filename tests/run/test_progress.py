@@ -17,7 +17,9 @@ WHEN = datetime(2026, 1, 2, 3, 4, 5)
 
 def log(terminal=False):
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=terminal, width=120, highlight=False, markup=False)
+    console = Console(
+        file=stream, force_terminal=terminal, width=120, highlight=False, markup=False
+    )
     return RunLog(console, now=lambda: WHEN), stream
 
 
@@ -90,9 +92,17 @@ def test_on_a_terminal_a_bar_that_leaves_nothing_behind():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.04, "0.0 s"), (7, "7 s"), (7.25, "7.2 s"), (59.4, "59 s"), (200, "3 min 20 s"), (3599.9, "1 h 00 min"),
-     (18180, "5 h 03 min"), (190000, "2 d 4 h")],
-)  # fmt: skip
+    [
+        (0.04, "0.0 s"),
+        (7, "7 s"),
+        (7.25, "7.2 s"),
+        (59.4, "59 s"),
+        (200, "3 min 20 s"),
+        (3599.9, "1 h 00 min"),
+        (18180, "5 h 03 min"),
+        (190000, "2 d 4 h"),
+    ],
+)
 def test_durations(seconds, text):
     assert duration(seconds) == text
 
@@ -121,10 +131,15 @@ def test_the_summary_lists_what_is_there_and_commands_that_can_be_typed(tmp_path
     (folder / "snapshots" / "00000010.h5").write_bytes(bytes(500))
     (folder / "diagnostics.csv").write_text("step,time\n0,0.0\n1,0.1\n")
     lines = summary(
-        folder, outcome="finished at t = 1, step 100", steps=100, stepping=10.0, points=64**3, devices=2,
+        folder,
+        outcome="finished at t = 1, step 100",
+        steps=100,
+        stepping=10.0,
+        points=64**3,
+        devices=2,
         spent={"start": 1.26, "steps": 10.0, "compilation": 1.26, "spectra": 0.04},
         next_commands=[["simulator", "plot", str(folder)]],
-    )  # fmt: skip
+    )
     assert lines[1:3] == [
         "100 steps: 100 ms per step, 763 ns per point and step on each of 2 devices",
         "12.6 s in all: steps 10.0 s, start 1.3 s, compilation 1.3 s",
@@ -146,4 +161,6 @@ def test_the_summary_says_how_well_a_flow_was_resolved(tmp_path):
     assert "k_max eta: 3 in the last row, 3 at the least (t = 0)" in found
     assert "k_max resistive scale: 2 in the last row, 2 at the least (t = 0)" in found
     table.write_text("step,time,energy\n0,0.0,1.0\n")
-    assert not any(line.startswith("k_max") for line in summary(tmp_path, **arguments, next_commands=[]))
+    assert not any(
+        line.startswith("k_max") for line in summary(tmp_path, **arguments, next_commands=[])
+    )

@@ -1,4 +1,5 @@
-"""A run that was interrupted continues, and ends as if it had not been, with the physics of its checkpoints."""
+"""A run that was interrupted continues, and ends as if it had not been, with the physics of its
+checkpoints."""
 
 import os
 import shutil
@@ -10,7 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fault_support import assert_equal, everything
-from run_support import CASE, call, largest_difference, rows, simulate, started, table, wait_until, write_case
+from run_support import (
+    CASE,
+    call,
+    largest_difference,
+    rows,
+    simulate,
+    started,
+    table,
+    wait_until,
+    write_case,
+)
 
 from simulator import open_run
 from simulator.archive.manifest import committed
@@ -35,8 +46,11 @@ def config(undisturbed) -> Path:
     return undisturbed.parent / "case.yaml"
 
 
-def interrupted(config: Path, folder: Path, act: Callable[[], object], *arguments: str, after: int = 20) -> int:
-    """The exit code of a run in this process on which `act` is called when it has written `after` rows."""
+def interrupted(
+    config: Path, folder: Path, act: Callable[[], object], *arguments: str, after: int = 20
+) -> int:
+    """The exit code of a run in this process on which `act` is called when it has written `after`
+    rows."""
 
     def watch() -> None:
         wait_until(lambda: rows(folder) > after)
@@ -49,15 +63,23 @@ def interrupted(config: Path, folder: Path, act: Callable[[], object], *argument
     return code
 
 
-@pytest.mark.parametrize(("way", "reason"), [("file", "the file stop in the run folder"), ("signal", "SIGINT")])
-def test_a_stopped_run_continues_bit_for_bit(config, undisturbed, tmp_path, capsys, way: str, reason: str):
+@pytest.mark.parametrize(
+    ("way", "reason"), [("file", "the file stop in the run folder"), ("signal", "SIGINT")]
+)
+def test_a_stopped_run_continues_bit_for_bit(
+    config, undisturbed, tmp_path, capsys, way: str, reason: str
+):
     run = tmp_path / "run"
     stop = (run / "stop").touch if way == "file" else lambda: os.kill(os.getpid(), signal.SIGINT)
     assert interrupted(config, run, stop) == 3
     step = int(table(run)["step"][-1])
     assert 20 <= step < 60 and not (run / "stop").exists()
     state = open_run(run).state
-    assert state is not None and (state.state, state.step, state.last_checkpoint) == ("stopped", step, step)
+    assert state is not None and (state.state, state.step, state.last_checkpoint) == (
+        "stopped",
+        step,
+        step,
+    )
     assert state.reason == reason
     shown = capsys.readouterr().out
     assert "stopped at t = " in shown and reason in shown and "resume" in shown
@@ -100,7 +122,9 @@ def half(stopped, tmp_path) -> Path:
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("change", ["devices.count=4", pytest.param("fft.backend=jaxdecomp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "change", ["devices.count=4", pytest.param("fft.backend=jaxdecomp", marks=pytest.mark.slow)]
+)
 def test_it_continues_on_other_devices_and_with_another_backend(half, undisturbed, change: str):
     assert main(["resume", str(half), change]) == 0
     assert_alike(half, undisturbed)
@@ -163,9 +187,16 @@ devices: {platform: cpu, count: 2}
 output: {diagnostics: {every_steps: 1}, snapshots: {every_steps: 2}, checkpoints: {every_steps: 2}}
 """
 SECRETS = [
-    "SLURM_JWT", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "JAX_PLANTED_TOKEN", "NCCL_PLANTED_PASSWORD",
-    "SIMULATOR_PLANTED_KEY", "FI_PLANTED_PASSWORD", "XLA_PLANTED_TOKEN", "UCX_PLANTED_KEY",
-]  # fmt: skip
+    "SLURM_JWT",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "JAX_PLANTED_TOKEN",
+    "NCCL_PLANTED_PASSWORD",
+    "SIMULATOR_PLANTED_KEY",
+    "FI_PLANTED_PASSWORD",
+    "XLA_PLANTED_TOKEN",
+    "UCX_PLANTED_KEY",
+]
 
 
 @pytest.fixture(scope="module")
@@ -187,9 +218,13 @@ def run(place: Path, tmp_path: Path) -> Path:
 
 def test_no_secret_is_in_any_byte_of_a_run(place: Path):
     files = everything(place / "run")
-    assert any(b"NCCL_DEBUG" in content for content in files.values()), "the environment is recorded"
+    assert any(b"NCCL_DEBUG" in content for content in files.values()), (
+        "the environment is recorded"
+    )
     for file, content in files.items():
-        assert b"planted" not in content and not [name for name in SECRETS if name.encode() in content], file
+        assert b"planted" not in content and not [
+            name for name in SECRETS if name.encode() in content
+        ], file
 
 
 EDITS = {
@@ -239,5 +274,8 @@ def test_an_allowed_change_is_what_later_checkpoints_carry(run: Path, capsys):
     shard.write_bytes(shard.read_bytes()[:-1])
     capsys.readouterr()
     assert main(["resume", str(run), "time.max_steps=8"]) == 2
-    assert "was computed with another model.viscosity (there 0.02, now 0.03)" in capsys.readouterr().err
+    assert (
+        "was computed with another model.viscosity (there 0.02, now 0.03)"
+        in capsys.readouterr().err
+    )
     assert main(["resume", str(run), "time.max_steps=8", "--allow", "model.viscosity"]) == 0

@@ -17,9 +17,18 @@ from simulator.archive.verify import verify
 from simulator.cli import main
 
 COLUMNS = [
-    "step", "time", "dt", "energy", "kinetic_energy", "dissipation", "enstrophy", "helicity", "max_speed",
-    "max_divergence", "cfl",
-]  # fmt: skip
+    "step",
+    "time",
+    "dt",
+    "energy",
+    "kinetic_energy",
+    "dissipation",
+    "enstrophy",
+    "helicity",
+    "max_speed",
+    "max_divergence",
+    "cfl",
+]
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +43,28 @@ def finished(tmp_path_factory):
 def test_the_folder_holds_what_it_should(finished):
     names = {path.name for path in finished.iterdir()}
     assert names == {
-        "config.yaml", "provenance.json", "run.log", "state.json", "ledger.json", "diagnostics.csv", "spectra.h5",
-        "slices.h5", "snapshots", "snapshots.vtkhdf", "checkpoints",
-    }  # fmt: skip
+        "config.yaml",
+        "provenance.json",
+        "run.log",
+        "state.json",
+        "ledger.json",
+        "diagnostics.csv",
+        "spectra.h5",
+        "slices.h5",
+        "snapshots",
+        "snapshots.vtkhdf",
+        "checkpoints",
+    }
     with h5py.File(finished / "snapshots.vtkhdf") as file:
         assert tuple(file["step"]) == open_run(finished).snapshots.steps
     for folder in [*committed(finished / "snapshots"), *committed(finished / "checkpoints")]:
         assert verify(folder).ok
     state = open_run(finished).state
-    assert state is not None and (state.state, state.time, state.percent) == ("finished", 1.0, 100.0)
+    assert state is not None and (state.state, state.time, state.percent) == (
+        "finished",
+        1.0,
+        100.0,
+    )
 
 
 def test_diagnostics_have_these_columns_in_this_order(finished):
@@ -52,7 +74,8 @@ def test_diagnostics_have_these_columns_in_this_order(finished):
     found = table(finished)
     np.testing.assert_array_equal(found["step"], np.arange(len(found["step"])))
     np.testing.assert_array_equal(found["energy"], found["kinetic_energy"])
-    # The dt of a row is the step's that led there; the box mean of omega^2 gives the dissipation of every flow.
+    # The dt of a row is the step's that led there; the box mean of omega^2 gives the dissipation of
+    # every flow.
     np.testing.assert_allclose(found["dissipation"], 2 * 0.02 * found["enstrophy"], rtol=1e-13)
     np.testing.assert_allclose(np.diff(found["time"]), found["dt"][1:], rtol=0, atol=1e-15)
     assert found["energy"][0] == pytest.approx(0.5, rel=1e-14)
@@ -60,7 +83,8 @@ def test_diagnostics_have_these_columns_in_this_order(finished):
 
 
 def test_cfl_chooses_dt(finished):
-    """dt = 0.3 / rate of the state before the step; the column `cfl` is dt times the rate after it."""
+    """dt = 0.3 / rate of the state before the step; the column `cfl` is dt times the rate after
+    it."""
     found = table(finished)
     rate = found["cfl"][1:] / found["dt"][1:]
     free = found["dt"][2:] * rate[:-1]
@@ -77,7 +101,10 @@ def test_snapshots_and_the_end_are_hit_exactly(finished):
     for time in (0.4, 0.8, 1.0):
         (row,) = np.flatnonzero(found["time"] == time)
         # The remainder is halved: the last two steps are alike, and none is a sliver.
-        assert found["dt"][row] == pytest.approx(found["dt"][row - 1], rel=1e-9) or found["dt"][row] > 0.05
+        assert (
+            found["dt"][row] == pytest.approx(found["dt"][row - 1], rel=1e-9)
+            or found["dt"][row] > 0.05
+        )
     assert found["dt"][1:].min() > 0.3 * found["dt"].max()
 
 
@@ -92,7 +119,8 @@ def test_soft_events_never_change_a_step(finished):
 
 
 def test_shards_reassemble_to_the_field(finished):
-    """The snapshot holds u in physical space: its box mean is the row's energy, its spectrum the state's."""
+    """The snapshot holds u in physical space: its box mean is the row's energy, its spectrum the
+    state's."""
     snapshot = open_run(finished).snapshots[-1]
     velocity = np.asarray(snapshot["velocity"][...])
     assert velocity.shape == (3, 16, 12, 10)
@@ -100,7 +128,9 @@ def test_shards_reassemble_to_the_field(finished):
     assert 0.5 * (velocity**2).sum(0).mean() == pytest.approx(found["energy"][-1], rel=1e-13)
     assert np.sqrt((velocity**2).sum(0)).max() == pytest.approx(found["max_speed"][-1], rel=1e-13)
     modes = np.fft.fftn(velocity, axes=(1, 2, 3)) / velocity[0].size
-    state = contents(committed(finished / "checkpoints")[-1])["velocity"]  # (3, z, y, x), kept modes
+    state = contents(committed(finished / "checkpoints")[-1])[
+        "velocity"
+    ]  # (3, z, y, x), kept modes
     for x, y, z in [(1, -2, 3), (-5, 3, 0), (0, 0, 2), (4, 1, 1)]:
         np.testing.assert_allclose(state[:, z, y, x], modes[:, x, y, z], rtol=0, atol=1e-15)
     # One shard holds y = 0 to 5 and 6 to 11 of this process's two devices.
@@ -144,17 +174,29 @@ def test_a_finished_run_is_left_alone(finished, capsys):
 
 
 def test_a_fixed_dt_gives_times_that_are_products_and_a_remainder_of_one_to_two_is_halved(tmp_path):
-    config = write_case(tmp_path, CASE.replace("cfl: 0.3", "dt: 0.1").replace(", snapshots: {every: 0.4}", ""))
-    assert simulate(config, tmp_path / "run", "time.stop=3", "grid.shape=8,8,8", "output.spectra=null") == 0
+    config = write_case(
+        tmp_path, CASE.replace("cfl: 0.3", "dt: 0.1").replace(", snapshots: {every: 0.4}", "")
+    )
+    assert (
+        simulate(config, tmp_path / "run", "time.stop=3", "grid.shape=8,8,8", "output.spectra=null")
+        == 0
+    )
     found = table(tmp_path / "run")
     # 30 * 0.1 is beyond 3 by one rounding: the clock is set to the end's time and dt stays.
     assert list(found["time"]) == [n * 0.1 for n in range(30)] + [3.0]
     assert set(found["dt"][1:]) == {0.1}
     write_case(tmp_path, CASE.replace("cfl: 0.3", "dt: 0.1"))
-    changes = ("grid.shape=8,8,8", "output.spectra=null", "output.snapshots.every=0.25", "time.stop=0.55")
+    changes = (
+        "grid.shape=8,8,8",
+        "output.spectra=null",
+        "output.snapshots.every=0.25",
+        "time.stop=0.55",
+    )
     assert simulate(config, tmp_path / "halved", *changes) == 0
     found = table(tmp_path / "halved")
-    np.testing.assert_allclose(found["time"], [0, 0.1, 0.175, 0.25, 0.35, 0.425, 0.5, 0.55], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        found["time"], [0, 0.1, 0.175, 0.25, 0.35, 0.425, 0.5, 0.55], rtol=0, atol=1e-15
+    )
     assert {0.25, 0.5, 0.55} <= set(found["time"])
 
 
@@ -191,7 +233,8 @@ def test_a_users_function_is_copied_and_the_copy_runs(tmp_path):
     arguments = ["grid.shape=8,8,9", "time.max_steps=2"]
     assert simulate(write_case(tmp_path, text), tmp_path / "run", *arguments) == 0
     found = table(tmp_path / "run")
-    # A shear flow u(z) only decays, at the rate nu k^2 in amplitude, twice that in energy: <u^2> / 2 = 1 at first.
+    # A shear flow u(z) only decays, at the rate nu k^2 in amplitude, twice that in energy: <u^2> /
+    # 2 = 1 at first.
     decay = np.exp(-2 * 0.02 * (2 * np.pi / 4) ** 2 * found["time"])
     np.testing.assert_allclose(found["energy"], decay, rtol=1e-13)
     assert (tmp_path / "run" / "inputs" / "fields.py").read_text() == PYTHON
@@ -204,16 +247,26 @@ def test_a_users_function_is_copied_and_the_copy_runs(tmp_path):
 
 def test_a_field_that_is_not_solenoidal_is_projected_with_a_warning(tmp_path, capsys):
     body = 'k = jnp.pi / 2\n    return {"velocity": (jnp.sin(k * z), 0 * x, jnp.sin(k * z))}'
-    (tmp_path / "fields.py").write_text(f"import jax.numpy as jnp\n\ndef build(x, y, z):\n    {body}\n")
+    (tmp_path / "fields.py").write_text(
+        f"import jax.numpy as jnp\n\ndef build(x, y, z):\n    {body}\n"
+    )
     start = "{kind: python, path: fields.py, function: build}"
     text = CASE.replace("{kind: random, peak: 3, energy: 0.5, seed: 1}", start)
-    assert simulate(write_case(tmp_path, text), tmp_path / "run", "grid.shape=8,8,9", "time.max_steps=1") == 0
+    assert (
+        simulate(
+            write_case(tmp_path, text), tmp_path / "run", "grid.shape=8,8,9", "time.max_steps=1"
+        )
+        == 0
+    )
     warning = "warning: initial velocity has divergence: 50.00% of its energy was removed"
-    assert warning in capsys.readouterr().out and warning in (tmp_path / "run" / "run.log").read_text()
+    assert (
+        warning in capsys.readouterr().out and warning in (tmp_path / "run" / "run.log").read_text()
+    )
     assert table(tmp_path / "run")["energy"][0] == pytest.approx(0.25, rel=1e-13)
 
 
-# An inviscid flow with a dt far beyond the limit of stability: it doubles its size in every few steps.
+# An inviscid flow with a dt far beyond the limit of stability: it doubles its size in every few
+# steps.
 UNSTABLE = """\
 model: {kind: navier_stokes, viscosity: 0}
 grid: {shape: [16, 12, 10], box: [2*pi, 5, 4]}
@@ -239,14 +292,17 @@ def test_a_field_that_is_not_finite_ends_the_run(tmp_path, capsys, rows, saves):
         line,
     )
     assert found is not None, line
-    # With this dt, the step's number is its time: both are those of the first state that is not finite.
+    # With this dt, the step's number is its time: both are those of the first state that is not
+    # finite.
     step = int(found[1])
     assert float(found[2]) == step > 2
     state = open_run(run).state
     assert state is not None and state.state == "failed" and state.reason == line
     assert line in (run / "run.log").read_text()
     found = table(run)
-    assert all(np.isfinite(found[name]).all() for name in ("time", "dt", "energy", "max_speed", "cfl"))
+    assert all(
+        np.isfinite(found[name]).all() for name in ("time", "dt", "energy", "max_speed", "cfl")
+    )
     for folder in [*committed(run / "snapshots"), *committed(run / "checkpoints")]:
         assert verify(folder).ok
         assert all(np.isfinite(values).all() for values in contents(folder).values())

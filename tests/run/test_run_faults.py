@@ -1,4 +1,5 @@
-"""Full disks, folders that refuse, checkpoints that rot, orphans that wake up, kill -9 in every stage of saves."""
+"""Full disks, folders that refuse, checkpoints that rot, orphans that wake up, kill -9 in every
+stage of saves."""
 
 import json
 import os
@@ -89,14 +90,19 @@ def test_damaged_checkpoints_are_named_and_skipped(place: Path, undisturbed: Pat
 
 
 def test_no_good_checkpoint_is_a_failure_that_changes_nothing(place: Path, run: Path):
-    for checkpoint, harm in zip(committed(run / "checkpoints"), ("shard", "manifest", "both"), strict=True):
+    for checkpoint, harm in zip(
+        committed(run / "checkpoints"), ("shard", "manifest", "both"), strict=True
+    ):
         if harm != "manifest":
             shards(checkpoint)[0].unlink()
         if harm != "shard":
             flip(checkpoint / "manifest.json", 0.5)
     before = everything(run)
     said = ran(place, run, code=1)
-    assert said.splitlines()[-1] == f"{run}: none of its checkpoints is good; start again with --overwrite"
+    assert (
+        said.splitlines()[-1]
+        == f"{run}: none of its checkpoints is good; start again with --overwrite"
+    )
     assert said.count("skipped ") == 3 and "shards/p00000.h5: missing" in said
     after = everything(run)
     assert {name for name in before if before[name] != after.get(name)} == {"state.json"}
@@ -109,7 +115,9 @@ def test_another_versions_checkpoints_are_skipped_with_the_reason(run: Path):
     manifest = open_snapshot(newest).manifest
     (newest / "manifest.json").write_bytes(manifest.model_copy(update={"version": 0}).encode())
     chosen, ((skipped, why),) = newest_good(run / "checkpoints")
-    assert chosen != newest == skipped and why.startswith("format version 0, but this program reads 1; use the")
+    assert chosen != newest == skipped and why.startswith(
+        "format version 0, but this program reads 1; use the"
+    )
     assert main(["verify", str(run), "--quiet"]) == 1
     assert main(["verify", str(newest)]) == 2
 
@@ -121,13 +129,18 @@ def test_another_versions_checkpoints_are_skipped_with_the_reason(run: Path):
         ("snapshots/00000030", "snapshots.every_steps=10", Harm("copied", act=Limit(95_000))),
     ],
 )
-def test_a_full_disk_is_one_line_and_harms_nothing(place: Path, undisturbed: Path, run: Path, name, every, harm):
-    """No file may grow beyond a size, as with a quota; with room again the run goes on as if nothing had been."""
+def test_a_full_disk_is_one_line_and_harms_nothing(
+    place: Path, undisturbed: Path, run: Path, name, every, harm
+):
+    """No file may grow beyond a size, as with a quota; with room again the run goes on as if
+    nothing had been."""
     saved = ("checkpoints/", "snapshots/")
     kept = {name: data for name, data in everything(run).items() if name.startswith(saved)}
     said = ran(place, run, f"output.{every}", harm=harm, code=1)
     last = said.splitlines()[-1]
-    kept_whole = "all earlier output is intact" if name.endswith(".h5") else "earlier files are untouched"
+    kept_whole = (
+        "all earlier output is intact" if name.endswith(".h5") else "earlier files are untouched"
+    )
     assert name in last and "File too large" in last and last.endswith(kept_whole), said
     assert said.count("File too large") == 1 and "Traceback" not in said
     state = read_state(run)
@@ -146,13 +159,23 @@ def test_a_full_disk_is_one_line_and_harms_nothing(place: Path, undisturbed: Pat
     ("victim", "harm", "last"),
     [
         # Room for rows, not for spectra.h5 and a checkpoint, which are written at the same time.
-        (0, Harm("done", act=Limit(9000)),
-         r"File too large: {run}/spectra.h5; all earlier .*|{run}/checkpoints/\d+ was not written: .*"),
-        (1, Harm("copied", nth=2, act=Limit(30_000)), r"{run}/snapshots/\d+ was not written: process 1 on .*"),
+        (
+            0,
+            Harm("done", act=Limit(9000)),
+            r"File too large: {run}/spectra.h5; all earlier .*|{run}/checkpoints/\d+ was not written: .*",
+        ),
+        (
+            1,
+            Harm("copied", nth=2, act=Limit(30_000)),
+            r"{run}/snapshots/\d+ was not written: process 1 on .*",
+        ),
     ],
-)  # fmt: skip
-def test_a_full_disk_of_one_of_two_processes_ends_both(place: Path, tmp_path: Path, victim, harm, last):
-    """In the middle of an event the other waits in collectives, to which the victim must come; and in a save."""
+)
+def test_a_full_disk_of_one_of_two_processes_ends_both(
+    place: Path, tmp_path: Path, victim, harm, last
+):
+    """In the middle of an event the other waits in collectives, to which the victim must come; and
+    in a save."""
     run = tmp_path / "run"
     started = start_all(["run", place / "run.yaml", "--output", run], place, 2, harm, victim)
     (code, said), (other, _) = started[0].ended(), started[1].ended()
@@ -164,7 +187,9 @@ def test_a_full_disk_of_one_of_two_processes_ends_both(place: Path, tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_folder_that_turns_read_only(place: Path, undisturbed: Path, run: Path):
-    said = ran(place, run, harm=Harm("gathered", act=ReadOnly(run / "checkpoints"), tame=True), code=1)
+    said = ran(
+        place, run, harm=Harm("gathered", act=ReadOnly(run / "checkpoints"), tame=True), code=1
+    )
     os.chmod(run / "checkpoints", 0o755)
     assert f"{run}/checkpoints/00000032 was not written: " in said.splitlines()[-1], said
     assert "Permission denied" in said.splitlines()[-1] and "Traceback" not in said
@@ -189,7 +214,9 @@ def test_a_live_run_is_verified_and_a_second_start_refused(place: Path, tmp_path
         code, said = call(arguments, place)
         holder = read_holder(run)
         assert holder is not None and holder.pid == first.pid
-        assert code == 2 and said.startswith(f"{run}/lock: {holder} is writing this run (lock renewed"), said
+        assert code == 2 and said.startswith(
+            f"{run}/lock: {holder} is writing this run (lock renewed"
+        ), said
         (run / "stop").touch()
         code, said = first.ended()
         assert code == 3, said
@@ -199,9 +226,12 @@ def test_a_live_run_is_verified_and_a_second_start_refused(place: Path, tmp_path
 
 
 def test_an_orphan_that_wakes_up_writes_nothing(place: Path, tmp_path: Path):
-    """Its node was lost in the middle of a save, as it seemed for an hour; another start finished the run."""
+    """Its node was lost in the middle of a save, as it seemed for an hour; another start finished
+    the run."""
     run = tmp_path / "run"
-    orphan = start(["run", place / "run.yaml", "--output", run], place, Harm("gathered", nth=7, act=freeze))
+    orphan = start(
+        ["run", place / "run.yaml", "--output", run], place, Harm("gathered", nth=7, act=freeze)
+    )
     try:
         wait_until(lambda: is_frozen(orphan))
         holder = read_holder(run)
@@ -212,7 +242,10 @@ def test_an_orphan_that_wakes_up_writes_nothing(place: Path, tmp_path: Path):
         code, said = orphan.ended()
         assert code == 1, said
         last = said.splitlines()[-1]
-        assert last == f"{run}/lock: the lock of this run now belongs to nobody; nothing more is written"
+        assert (
+            last
+            == f"{run}/lock: the lock of this run now belongs to nobody; nothing more is written"
+        )
         after = everything(run)
         assert [name for name in {**before, **after} if before.get(name) != after.get(name)] == []
         assert_clean(run)
@@ -242,13 +275,19 @@ def test_an_edited_configuration(place: Path, run: Path):
     assert load_config(run / "inside.yaml").output.compression == "gzip"
     assert provenance["devices"]["count"] == 2 and provenance["versions"]["jax"]
     plain, packed = (committed(run / "snapshots")[i] for i in (1, -1))
-    assert open_snapshot(packed).manifest.compression == "gzip" != open_snapshot(plain).manifest.compression
+    assert (
+        open_snapshot(packed).manifest.compression
+        == "gzip"
+        != open_snapshot(plain).manifest.compression
+    )
 
 
 REACHED = [stage for stage in STAGES if stage != "moved aside"]
-"""A run never saves the same step twice: it removes what is later than its checkpoint (storage tests replace)."""
+"""A run never saves the same step twice: it removes what is later than its checkpoint (storage
+tests replace)."""
 DIFFERENT = ["copied", "shard written", "before rename", "renamed", "index written"]
-"""Stages that leave different things for the next start of a run; tests/archive kills savers in all stages."""
+"""Stages that leave different things for the next start of a run; tests/archive kills savers in all
+stages."""
 BEFORE_COMMIT = STAGES[1 : STAGES.index("renamed")]
 """Stages in which a temporary folder is there."""
 
@@ -264,12 +303,16 @@ def longer(place: Path) -> Path:
     return run
 
 
-@pytest.mark.parametrize("stages", [DIFFERENT, pytest.param(REACHED, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize(
+    "stages", [DIFFERENT, pytest.param(REACHED, marks=pytest.mark.slow)], ids=["some", "all"]
+)
 def test_killed_in_stages_of_a_save(place: Path, longer: Path, stages: list[str]):
-    """Several starts of one run, each killed in the next stage of the third save it comes to; then it ends."""
+    """Several starts of one run, each killed in the next stage of the third save it comes to; then
+    it ends."""
     run, killed_at = place / f"{len(stages)} stages", None
     for stage in (*stages, None):
-        # Three saves hold a checkpoint at least, so that every start gets further; every other save has an index.
+        # Three saves hold a checkpoint at least, so that every start gets further; every other save
+        # has an index.
         harm = Harm(stage, nth=2 if stage == "index written" else 3)
         said = ran(place, run, MORE, harm=harm, code=-signal.SIGKILL if stage else 0)
         # The main thread goes on meanwhile: a half-written series may be left too.
@@ -294,7 +337,8 @@ def test_killed_between_a_snapshot_and_its_index(place: Path, longer: Path):
 
 
 def _kill_in_two_processes(place: Path, run: Path, stage: str, victim: int) -> None:
-    """A lost node: one process dies in a stage of a save, and whoever started them ends the other."""
+    """A lost node: one process dies in a stage of a save, and whoever started them ends the
+    other."""
     arguments = ["run", place / "run.yaml", "--output", run, MORE]
     started = start_all(arguments, place, 2, Harm(stage, nth=3), victim)
     code, said = started[victim].ended()
@@ -312,8 +356,11 @@ def test_one_of_two_processes_is_killed(place: Path, longer: Path):
     assert steps("checkpoints", run) == [4]
     said = ran(place, run, MORE)
     assert f"continuing from {run}/checkpoints/00000004" in said
-    # If the other process saw the loss before it was killed, it ended the run and left nothing to remove.
-    assert f"removed {run}/snapshots/.tmp-00000008-" in said or "continuing a run that failed" in said
+    # If the other process saw the loss before it was killed, it ended the run and left nothing to
+    # remove.
+    assert (
+        f"removed {run}/snapshots/.tmp-00000008-" in said or "continuing a run that failed" in said
+    )
     assert_near(run, longer)
     assert_clean(run)
 

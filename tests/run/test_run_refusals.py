@@ -1,4 +1,5 @@
-"""What needs no device is refused without one, by `check`, `submit`, `sweep plan` and `run` in the same words."""
+"""What needs no device is refused without one, by `check`, `submit`, `sweep plan` and `run` in the
+same words."""
 
 import os
 from pathlib import Path
@@ -20,42 +21,99 @@ SCALAR = "{kind: navier_stokes, viscosity: 0.02, scalars: [{name: NAME, diffusiv
 
 # What is replaced in the file, and the refusal.
 REFUSED = [
-    (RANDOM, RANDOM.replace("}", ", scalars: {dye: {}}}"), "4: initial: dye is not a field of this model"),
+    (
+        RANDOM,
+        RANDOM.replace("}", ", scalars: {dye: {}}}"),
+        "4: initial: dye is not a field of this model",
+    ),
     (FLOW, GAS, "4: initial: gives no density"),
-    ("spectra: {", "render: {every: 1, fields: {speed: [[0, red, 0.0], [-9, red, 0.1]]}}, spectra: {",
-     "7: output.render.fields.speed: the values 0, -9 do not rise"),
-    ("spectra: {", "render: {every: 1, field: speed, fields: {speed: auto}}, spectra: {",
-     "7: output.render.field: `fields` names the fields"),
-    (RANDOM, "{kind: jeans_wave}", "4: initial: kind: jeans_wave needs model.kind: self_gravitating_gas"),
+    (
+        "spectra: {",
+        "render: {every: 1, fields: {speed: [[0, red, 0.0], [-9, red, 0.1]]}}, spectra: {",
+        "7: output.render.fields.speed: the values 0, -9 do not rise",
+    ),
+    (
+        "spectra: {",
+        "render: {every: 1, field: speed, fields: {speed: auto}}, spectra: {",
+        "7: output.render.field: `fields` names the fields",
+    ),
+    (
+        RANDOM,
+        "{kind: jeans_wave}",
+        "4: initial: kind: jeans_wave needs model.kind: self_gravitating_gas",
+    ),
     (FLOW, SCALAR.replace("NAME", "step"), "2: model.scalars.0.name: 'step' cannot name a scalar"),
-    (FLOW, SCALAR.replace("NAME", "memory_x"), "2: model.scalars.0.name: 'memory_x' cannot name a scalar"),
-    ("stop: 1.0", "stop: 1e308", "5: time.stop: must lie between 1e-30 and 1e+30 in magnitude, not 1e+308"),
+    (
+        FLOW,
+        SCALAR.replace("NAME", "memory_x"),
+        "2: model.scalars.0.name: 'memory_x' cannot name a scalar",
+    ),
+    (
+        "stop: 1.0",
+        "stop: 1e308",
+        "5: time.stop: must lie between 1e-30 and 1e+30 in magnitude, not 1e+308",
+    ),
     ("2*pi, 5, 4", "2*pi, 1e-300, 4", "3: grid.box.1: must lie between 1e-30 and 1e+30"),
     ("0.02", "1e300", "2: model.viscosity: must lie between 1e-50 and 1e+50"),
-    ("[16, 12, 10]", "[16, 12, 3000000000]", "3: grid.shape.2: must be at most 65536, not 3000000000"),
+    (
+        "[16, 12, 10]",
+        "[16, 12, 3000000000]",
+        "3: grid.shape.2: must be at most 65536, not 3000000000",
+    ),
     ("every: 0.2", "every: 1e-300", "7: output.spectra.every: must lie between"),
-    ("every: 0.2", "every: 1e-20", "7: output.spectra.every: 1e-20 gives 1e+20 events until time.stop = 1"),
+    (
+        "every: 0.2",
+        "every: 1e-20",
+        "7: output.spectra.every: 1e-20 gives 1e+20 events until time.stop = 1",
+    ),
     ("cfl: 0.3", "dt: 1e-20", "5: time.dt: 1e-20 gives 1e+20 steps until time.stop = 1"),
-    ("spectra: {", "histograms: {every: 1, bins: 1e14}, spectra: {", "7: output.histograms.bins: must be at most"),
-    ("cfl: 0.3", "max_steps: 100000000000000000000", "5: time.max_steps: must be at most 1000000000000"),
+    (
+        "spectra: {",
+        "histograms: {every: 1, bins: 1e14}, spectra: {",
+        "7: output.histograms.bins: must be at most",
+    ),
+    (
+        "cfl: 0.3",
+        "max_steps: 100000000000000000000",
+        "5: time.max_steps: must be at most 1000000000000",
+    ),
     ("count: 2", "count: 100000000000000000000", "6: devices.count: must be at most 1048576"),
-    ("output: {", "output: {directory: ~nouser/x, ", "7: output.directory: there is no user nouser"),
-    ("output: {", f"output: {{directory: {'a' * 256}, ", "7: output.directory: a file or folder name is 256 bytes"),
+    (
+        "output: {",
+        "output: {directory: ~nouser/x, ",
+        "7: output.directory: there is no user nouser",
+    ),
+    (
+        "output: {",
+        f"output: {{directory: {'a' * 256}, ",
+        "7: output.directory: a file or folder name is 256 bytes",
+    ),
     ("output: {", f"output: {{directory: {'a/' * 2500}, ", "7: output.directory: "),
     ("0.02", "x" * 9000, "2: model.viscosity: 'xxx"),
     (RANDOM, "{kind: python, path: fields.py, function: f}", "4: initial.path: "),
-    ("snapshots: {", "snapshots: {fields: [velocty], ", "7: output.snapshots.fields: unknown field 'velocty'"),
-]  # fmt: skip
+    (
+        "snapshots: {",
+        "snapshots: {fields: [velocty], ",
+        "7: output.snapshots.fields: unknown field 'velocty'",
+    ),
+]
 
 
 @pytest.mark.parametrize(("old", "new", "message"), REFUSED)
-def test_every_command_refuses_alike(tmp_path, capsys, monkeypatch, old: str, new: str, message: str) -> None:
+def test_every_command_refuses_alike(
+    tmp_path, capsys, monkeypatch, old: str, new: str, message: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     text = CASE.replace(old, new, 1)
     write_case(tmp_path, text)
     (tmp_path / "sweep.yaml").write_text("base: case.yaml\nsweep: {grid: {initial.seed: [1]}}\n")
     said = []
-    for command in ("check case.yaml", "submit case.yaml --dry-run", "run case.yaml", "sweep plan sweep.yaml"):
+    for command in (
+        "check case.yaml",
+        "submit case.yaml --dry-run",
+        "run case.yaml",
+        "sweep plan sweep.yaml",
+    ):
         if new.startswith(("{kind: jeans", "{kind: python")) and command.startswith("sweep"):
             continue  # it has no seed
         assert main(command.split()) == 2
@@ -79,7 +137,9 @@ def config_of(tmp_path: Path, *overrides: str) -> RunConfig:
 
 @pytest.mark.parametrize("decomposition", ["auto", "slab", "pencil", "z_xy", "zx_y", "z_y_x"])
 @pytest.mark.parametrize("backend", ["auto", "custom_partitioning", "jaxdecomp"])
-def test_any_count_starts_or_is_refused_on_two_cores(tmp_path, monkeypatch, backend, decomposition) -> None:
+def test_any_count_starts_or_is_refused_on_two_cores(
+    tmp_path, monkeypatch, backend, decomposition
+) -> None:
     started = []
     monkeypatch.setattr(placement, "usable_cores", lambda: 2)
     monkeypatch.setattr(placement, "start", lambda *args, **options: started.append(options))
@@ -89,7 +149,9 @@ def test_any_count_starts_or_is_refused_on_two_cores(tmp_path, monkeypatch, back
         try:
             placement.connect(config_of(tmp_path, *given, f"devices.count={count}"), Allocation())
         except UserError as error:
-            assert str(error).startswith("command line: devices.count: ") and "16 x 12 x 8" in str(error)
+            assert str(error).startswith("command line: devices.count: ") and "16 x 12 x 8" in str(
+                error
+            )
         else:
             assert [options["count"] for options in started] == [count]
     if (backend, decomposition) == ("jaxdecomp", "pencil"):  # of four devices at least
@@ -111,7 +173,9 @@ def short(tmp_path, capsys, monkeypatch):
     from simulator.simulation.simulation import Simulation
 
     monkeypatch.setattr(compiling, "SMALL", 0)
-    monkeypatch.setattr(Simulation, "check_start", lambda self: pytest.fail("something was allocated"))
+    monkeypatch.setattr(
+        Simulation, "check_start", lambda self: pytest.fail("something was allocated")
+    )
 
     def short(text: str, free: int) -> str:
         monkeypatch.setattr(compiling, "free_everywhere", lambda cluster: free)
@@ -125,17 +189,24 @@ def short(tmp_path, capsys, monkeypatch):
 
 
 def test_a_grid_that_cannot_fit_is_refused_before_it_is_allocated(short) -> None:
-    """The state: 3 components of 11 x 7 x 4 complex numbers, 14.8 kB, and eight numbers at most beside them; a step
-    holds two states. Sides go with the third root: 16 (20 / 29.7)^(1/3) = 14.03, below which 12 is the next size."""
+    """The state: 3 components of 11 x 7 x 4 complex numbers, 14.8 kB, and eight numbers at most
+    beside them; a step holds two states. Sides go with the third root: 16 (20 / 29.7)^(1/3) =
+    14.03, below which 12 is the next size."""
     line = short(CASE, 20_000)
-    assert line.startswith("3: grid.shape: 16 x 12 x 10 in double precision needs 29.7 kB or more on ")
-    assert "which has 20 kB free; what would fit: grid.shape: [12, 9, 7], or 2 devices like these" in line
+    assert line.startswith(
+        "3: grid.shape: 16 x 12 x 10 in double precision needs 29.7 kB or more on "
+    )
+    assert (
+        "which has 20 kB free; what would fit: grid.shape: [12, 9, 7], or 2 devices like these"
+        in line
+    )
     assert "which has 40 kB free" in short(CASE, 40_000)  # too little for what is compiled
 
 
 def test_particles_that_cannot_fit_are_refused_with_the_number_that_does(short) -> None:
-    """The state: fields of 14.8 kB, and 80 bytes of a particle: nine doubles and the id. A step holds two states, so
-    that (100 / 2 - 14.8) kB / 80 B = 439 particles fit. Matter takes 64 bytes: seven doubles and the id."""
+    """The state: fields of 14.8 kB, and 80 bytes of a particle: nine doubles and the id. A step
+    holds two states, so that (100 / 2 - 14.8) kB / 80 B = 439 particles fit. Matter takes 64 bytes:
+    seven doubles and the id."""
     line = short(CASE + "particles: [{name: tracers, kind: tracer, count: 1000}]\n", 100_000)
     assert line.startswith("8: particles.0.count: 1000 tracers are most of the 190 kB or more")
     assert "which has 100 kB free; what would fit: count: 439, or 2 devices like these" in line
@@ -193,12 +264,24 @@ def refused(tmp_path, capsys, monkeypatch):
     [
         ("time.stp=2", "command line: time.stp: unknown key, did you mean time.stop?"),
         ("nonsense", "command line: nonsense: an override is written key=value, e.g. time.stop=2"),
-        ("devices.count=50", "command line: devices.count: 50 devices cannot share a 16 x 12 x 10 grid"),
+        (
+            "devices.count=50",
+            "command line: devices.count: 50 devices cannot share a 16 x 12 x 10 grid",
+        ),
         ("--processes 0", "--processes: must be at least 1, not 0"),
         ("--processes 3", "case.yaml:6: devices.count: 2 is not a multiple of 3 processes; 3 is"),
-        ("--processes=2 --process-id 1", "--processes starts all processes of the run itself; leave out"),
-        ("--coordinator x", "--coordinator: 'x' is not an address; write HOST:PORT, e.g. node1:12345"),
-        ("--num-processes 2", "processes started by hand need all three of their settings; missing: --coord"),
+        (
+            "--processes=2 --process-id 1",
+            "--processes starts all processes of the run itself; leave out",
+        ),
+        (
+            "--coordinator x",
+            "--coordinator: 'x' is not an address; write HOST:PORT, e.g. node1:12345",
+        ),
+        (
+            "--num-processes 2",
+            "processes started by hand need all three of their settings; missing: --coord",
+        ),
     ],
 )
 def test_a_mistake_on_the_command_line(refused, arguments, message):
@@ -215,24 +298,40 @@ NEEDED = "shape (3, 16, 12, 10) is needed"
         ("def build(:", ":4: cannot be run: SyntaxError: "),
         ("def other(x): pass", ": has no function 'build'; it has other"),
         ("x", ":4: build: returned JitTracer; a dict of fields by name is needed"),
-        ('{"temperature": x}', ":4: build: returned 'temperature'; this model's fields are velocity"),
+        (
+            '{"temperature": x}',
+            ":4: build: returned 'temperature'; this model's fields are velocity",
+        ),
         ('{"velocity": jnp.zeros((2, 9))}', f":4: build: velocity has shape (2, 9); {NEEDED}"),
-        ('{"velocity": (x, jnp.zeros(5), z)}', ":4: build: velocity has parts of shapes (16, 1, 1), (5,), "),
+        (
+            '{"velocity": (x, jnp.zeros(5), z)}',
+            ":4: build: velocity has parts of shapes (16, 1, 1), (5,), ",
+        ),
         ('{"velocity": "fast"}', f":4: build: velocity has the type str; {NEEDED}"),
         ('{"velocity": (1j * x, y, z)}', ":4: build: velocity is complex; real values are needed"),
         ('{"velocity": (np.sin(y), 0 * x, 0 * z)}', f":5: build: {NUMPY}"),
         ('{"velocity": (x, x, x)} if x[0, 0, 0] > 0 else {}', f":5: build: {NUMPY}"),
         ('{"velocity": {}["u"]}', ":5: build: KeyError: 'u'"),
-        ("def build(x, y, z, more): pass", ":4: build: TypeError: build() missing 1 required positional argument"),
-        ('{"velocity": (1 / x, 0 * y, 0 * z)}', "4: initial: velocity has values that are not finite"),
-        ('{"velocity": (0 * x, 0 * y, 0 * z)}',
-         "5: time.max_dt: is required: the initial state is at rest, so cfl gives no time step"),
+        (
+            "def build(x, y, z, more): pass",
+            ":4: build: TypeError: build() missing 1 required positional argument",
+        ),
+        (
+            '{"velocity": (1 / x, 0 * y, 0 * z)}',
+            "4: initial: velocity has values that are not finite",
+        ),
+        (
+            '{"velocity": (0 * x, 0 * y, 0 * z)}',
+            "5: time.max_dt: is required: the initial state is at rest, so cfl gives no time step",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_in_the_users_function(refused, tmp_path, code, message):
     """`code` is a function, or what the function `build` returns."""
     function = code if code.startswith("def ") else f"def build(x, y, z):\n    return {code}"
-    (tmp_path / "fields.py").write_text(f"import jax.numpy as jnp\nimport numpy as np\n\n{function}\n")
+    (tmp_path / "fields.py").write_text(
+        f"import jax.numpy as jnp\nimport numpy as np\n\n{function}\n"
+    )
     found = refused(CASE.replace(RANDOM, "{kind: python, path: fields.py, function: build}"))
     found = found.replace("DynamicJaxprTracer", "JitTracer")
     place = "4: initial: fields.py" if message[0] == ":" else ""
@@ -250,11 +349,16 @@ def test_a_folder_that_cannot_be_made(tmp_path, capsys):
     [
         ("run nowhere.yaml", "nowhere.yaml: no such file"),
         ("resume nowhere", "nowhere: no such folder; name the folder that output.directory gave"),
-        ("resume .", ".: not a run: it has no config.yaml; name the folder that output.directory gave"),
-        ("resume . output.directory=x",
-         "command line: output.directory=x: resume continues in the folder RUN; move it instead"),
+        (
+            "resume .",
+            ".: not a run: it has no config.yaml; name the folder that output.directory gave",
+        ),
+        (
+            "resume . output.directory=x",
+            "command line: output.directory=x: resume continues in the folder RUN; move it instead",
+        ),
     ],
-)  # fmt: skip
+)
 def test_files_and_folders_that_are_not_there(tmp_path, capsys, monkeypatch, line, message):
     monkeypatch.chdir(tmp_path)
     assert main(line.split()) == 2

@@ -1,4 +1,5 @@
-"""The program as a library: simulation, state, fields and the pure step; runs described and measured in Python."""
+"""The program as a library: simulation, state, fields and the pure step; runs described and
+measured in Python."""
 
 import base64
 import re
@@ -35,10 +36,18 @@ def test_state_and_fields_are_jax_arrays(small):
     assert small.state.fields["velocity"].dtype == jnp.complex128
     assert len(small.state.fields["velocity"].sharding.device_set) == 2
     assert set(small.fields) == {
-        "velocity", "vorticity", "vorticity_magnitude", "speed", "pressure", "dissipation_rate",
-        "q_criterion", "lambda_2",
-    }  # fmt: skip
-    np.testing.assert_allclose(small.fields["speed"], jnp.linalg.norm(velocity, axis=0), rtol=1e-14, atol=0)
+        "velocity",
+        "vorticity",
+        "vorticity_magnitude",
+        "speed",
+        "pressure",
+        "dissipation_rate",
+        "q_criterion",
+        "lambda_2",
+    }
+    np.testing.assert_allclose(
+        small.fields["speed"], jnp.linalg.norm(velocity, axis=0), rtol=1e-14, atol=0
+    )
     with pytest.raises(KeyError):
         small.fields["temperature"]
 
@@ -52,26 +61,37 @@ def test_derived_fields_are_what_their_names_say(small):
     def derivative(f, i):
         return np.fft.ifftn(1j * k[i] * np.fft.fftn(f)).real
 
-    curl = [derivative(u[(i + 2) % 3], (i + 1) % 3) - derivative(u[(i + 1) % 3], (i + 2) % 3) for i in range(3)]
+    curl = [
+        derivative(u[(i + 2) % 3], (i + 1) % 3) - derivative(u[(i + 1) % 3], (i + 2) % 3)
+        for i in range(3)
+    ]
     scale = abs(np.array(curl)).max()
     np.testing.assert_allclose(small.fields["vorticity"], curl, rtol=0, atol=1e-13 * scale)
     # lap p = -d_i u_j d_j u_i; quadratic terms are exact on this grid for the modes that are kept.
     source = -sum(derivative(u[j], i) * derivative(u[i], j) for i in range(3) for j in range(3))
-    np.testing.assert_allclose(small.fields["q_criterion"], source / 2, rtol=0, atol=1e-12 * scale**2)
+    np.testing.assert_allclose(
+        small.fields["q_criterion"], source / 2, rtol=0, atol=1e-12 * scale**2
+    )
     a = np.array([[derivative(u[i], j) for i in range(3)] for j in range(3)]).T
     middle = np.linalg.eigvalsh((a @ a + (a @ a).swapaxes(-1, -2)) / 2)[..., 1].T
     np.testing.assert_allclose(small.fields["lambda_2"], middle, rtol=0, atol=1e-12 * scale**2)
     k2 = sum(q * q for q in k)
     integers = np.meshgrid(*(np.fft.fftfreq(n, 1 / n) for n in u.shape[1:]), indexing="ij")
-    kept = np.all([abs(q) <= (n - 1) // 3 for q, n in zip(integers, u.shape[1:], strict=True)], axis=0)
+    kept = np.all(
+        [abs(q) <= (n - 1) // 3 for q, n in zip(integers, u.shape[1:], strict=True)], axis=0
+    )
     modes = np.where(kept & (k2 > 0), np.fft.fftn(source) / np.where(k2 > 0, -k2, 1), 0)
     pressure = np.fft.ifftn(modes).real
-    np.testing.assert_allclose(small.fields["pressure"], pressure, rtol=0, atol=1e-13 * abs(pressure).max() * 10)
+    np.testing.assert_allclose(
+        small.fields["pressure"], pressure, rtol=0, atol=1e-13 * abs(pressure).max() * 10
+    )
 
 
 def test_a_users_own_loop_equals_the_run(config, tmp_path):
     """jit(step) in a Python loop, against `run` with the same dt and no aligned event."""
-    ran = simulation(config, f"output.directory={tmp_path / 'run'}", "output.snapshots=null", "time.stop=0.5")
+    ran = simulation(
+        config, f"output.directory={tmp_path / 'run'}", "output.snapshots=null", "time.stop=0.5"
+    )
     assert ran.run() == 0
     own = simulation(config)
     step, state = jax.jit(own.step), own.state
@@ -116,13 +136,19 @@ def moments(fields, time):
 
 
 def described(folder: Path, **blocks) -> Simulation:
-    given = {"model": Decay, "output": {"directory": folder, "slices": {"every": 0.1}}, **BLOCKS, **blocks}
+    given = {
+        "model": Decay,
+        "output": {"directory": folder, "slices": {"every": 0.1}},
+        **BLOCKS,
+        **blocks,
+    }
     return Simulation(**given, report=lambda line: None)
 
 
 def test_a_run_without_a_file(tmp_path) -> None:
-    """An equation of this module, settings as mappings and objects, and a series by `every`; its mean is exact. A
-    notebook shows a table of parameters, the state, and a picture that is a PNG."""
+    """An equation of this module, settings as mappings and objects, and a series by `every`; its
+    mean is exact. A notebook shows a table of parameters, the state, and a picture that is a
+    PNG."""
     own = described(tmp_path / "run", model={"equation": Decay, "parameters": {"decay": 2.0}})
     own.every(0.1, moments)
     before = own._repr_html_()
@@ -139,14 +165,18 @@ def test_a_run_without_a_file(tmp_path) -> None:
     exact = 2 / ((1 + 2 / 2.0) * np.exp(2 * series.time) - 1)
     # ETDRK4 with dt = 0.01: (rate dt)^4 = 2.6e-6 of a term of order dt / 100.
     np.testing.assert_allclose(series["mean"][:], exact, rtol=1e-8)
-    assert (tmp_path / "run" / "inputs" / Path(__file__).name).read_bytes() == Path(__file__).read_bytes()
+    assert (tmp_path / "run" / "inputs" / Path(__file__).name).read_bytes() == Path(
+        __file__
+    ).read_bytes()
     assert own.run() == 0  # says that it is finished
 
 
 def test_mistakes_name_the_key() -> None:
     with pytest.raises(UserError, match=r"^Simulation: grid.shape.1: must be at least 1, not 0$"):
         Simulation(**{**BLOCKS, "model": Decay, "grid": {"shape": [8, 0]}})
-    with pytest.raises(UserError, match=r"^Simulation: model.parameters.decay: must be greater than 0, not -1"):
+    with pytest.raises(
+        UserError, match=r"^Simulation: model.parameters.decay: must be greater than 0, not -1"
+    ):
         Simulation(**{**BLOCKS, "model": {"equation": Decay, "parameters": {"decay": -1}}})
     with pytest.raises(TypeError, match="not both"):
         Simulation(load_config, **BLOCKS)  # type: ignore[arg-type]
@@ -155,7 +185,8 @@ def test_mistakes_name_the_key() -> None:
 
 
 def test_a_package_declares_an_equation(tmp_path) -> None:
-    """An entry point of `simulator.models` is a kind like the others; its parameters are keys of the block."""
+    """An entry point of `simulator.models` is a kind like the others; its parameters are keys of
+    the block."""
     (tmp_path / "decays.py").write_text(
         "from simulator.equations import Equation, Positive\n\n\nclass Decay(Equation):\n"
         '    evolved = ("u",)\n    rate_of_decay: Positive\n\n'
@@ -167,7 +198,9 @@ def test_a_package_declares_an_equation(tmp_path) -> None:
         "initial: {kind: random, fields: {u: {mean: 1, peak: 2}}}\ntime: {stop: 1, dt: 0.1}\n"
         "devices: {platform: cpu, count: 1}\n"
     )
-    ran = call("run", tmp_path / "case.yaml", "--output", tmp_path / "run", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    ran = call(
+        "run", tmp_path / "case.yaml", "--output", tmp_path / "run", PYTHONPATH=f"{tmp_path}:{ROOT}"
+    )
     assert ran.returncode == 0, ran.stderr
     # RK4 with dt = 0.1: (0.5 dt)^5 / 120 a step.
     assert table(tmp_path / "run")["u_mean"][-1] == pytest.approx(np.exp(-0.5), rel=1e-7)

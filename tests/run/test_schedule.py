@@ -30,13 +30,15 @@ def _end_of_step(time, dt, target, soft):
 
 
 def next_step(schedule, time, dt):
-    """dt and time at the end of the next step, by the function that the device loop of a run compiles."""
+    """dt and time at the end of the next step, by the function that the device loop of a run
+    compiles."""
     found = _end_of_step(time, dt, schedule.next_aligned(dt), schedule.next_soft())
     return tuple(float(value) for value in jax.device_get(found))
 
 
 def run(schedule, dts, step, time, restart_at=None):
-    """All (step, time, due) from this state on; with `restart_at` the schedule passes through a checkpoint there."""
+    """All (step, time, due) from this state on; with `restart_at` the schedule passes through a
+    checkpoint there."""
     taken, dt = [], dts[step % len(dts)]
     if step == schedule.start_step:
         taken.append((step, time, schedule.due(step, time, dt)))
@@ -47,7 +49,9 @@ def run(schedule, dts, step, time, restart_at=None):
         schedule = schedule.passed(time, dt)
         if step == restart_at:
             stored = json.loads(json.dumps(schedule.state()))
-            schedule = Schedule.restored(schedule.events, schedule.stop_time, stored, time, dt, schedule.max_steps)
+            schedule = Schedule.restored(
+                schedule.events, schedule.stop_time, stored, time, dt, schedule.max_steps
+            )
     return taken
 
 
@@ -81,21 +85,34 @@ def test_aligned_times_are_hit_exactly_once_and_the_end_too(events, duration, st
     for event in (event for event in events if event.align):
         for target in times_of(event, start, duration):
             if start + tolerance < target < stop - tolerance:
-                hits = [time for _, time, due in taken if event.name in due and abs(time - target) <= tolerance]
+                hits = [
+                    time
+                    for _, time, due in taken
+                    if event.name in due and abs(time - target) <= tolerance
+                ]
                 assert len(hits) == 1 and hits[0] in exact
 
 
 @relaxed
 @given(POSITIVE, st.floats(0.1, 3.0), STEPS)
-def test_soft_events_come_after_the_first_step_at_or_beyond_and_never_change_a_step(every, stop, dts):
+def test_soft_events_come_after_the_first_step_at_or_beyond_and_never_change_a_step(
+    every, stop, dts
+):
     without = run(Schedule((), stop), dts, 0, 0.0)
     taken = run(Schedule((Event("row", every=every),), stop), dts, 0, 0.0)
     assert len(taken) == len(without)
-    assert all(abs(a[1] - b[1]) <= EVENT_TOLERANCE * max(dts) for a, b in zip(taken, without, strict=True))
-    targets, tolerance = [n * every for n in range(1, int(stop / every) + 3)], EVENT_TOLERANCE * max(dts)
+    assert all(
+        abs(a[1] - b[1]) <= EVENT_TOLERANCE * max(dts) for a, b in zip(taken, without, strict=True)
+    )
+    targets, tolerance = (
+        [n * every for n in range(1, int(stop / every) + 3)],
+        EVENT_TOLERANCE * max(dts),
+    )
     for (_, before, _), (_, after, due) in itertools.pairwise(taken):
         crossed = any(before < target <= after for target in targets)
-        near = any(abs(target - time) <= tolerance for target in targets for time in (before, after))
+        near = any(
+            abs(target - time) <= tolerance for target in targets for time in (before, after)
+        )
         assert near or ("row" in due) == crossed
 
 
@@ -109,11 +126,16 @@ def test_a_restart_at_any_step_changes_nothing(events, stop, dts, restart_at, ma
 @relaxed
 @given(events(), st.floats(0.1, 3.0), STEPS)
 def test_pauses_are_never_later_than_what_is_due(events, stop, dts):
-    """Nothing is due before `next_aligned`, beyond `next_soft`, or after `steps_until_due`, where the loop stops."""
+    """Nothing is due before `next_aligned`, beyond `next_soft`, or after `steps_until_due`, where
+    the loop stops."""
     schedule, step, time = Schedule(events, stop), 0, 0.0
     while not schedule.finished(step, time, 0.0):
         dt = dts[step % len(dts)]
-        aligned, soft, steps = schedule.next_aligned(dt), schedule.next_soft(), schedule.steps_until_due(step)
+        aligned, soft, steps = (
+            schedule.next_aligned(dt),
+            schedule.next_soft(),
+            schedule.steps_until_due(step),
+        )
         dt, time = next_step(schedule, time, dt)
         step += 1
         tolerance = EVENT_TOLERANCE * dt
@@ -128,14 +150,18 @@ def test_times_are_products_not_sums_and_the_end_swallows_one_a_round_off_before
         target = schedule.next_aligned(1e-3)
         assert target == n * 0.1
         schedule = schedule.passed(target, 1e-3)
-    schedule = Schedule((Event("snapshots", every=0.1, align=True),), stop_time=0.3, counts={"snapshots": 3})
+    schedule = Schedule(
+        (Event("snapshots", every=0.1, align=True),), stop_time=0.3, counts={"snapshots": 3}
+    )
     assert 3 * 0.1 > 0.3  # which is why
     assert schedule.next_aligned(0.01) == 0.3
     assert schedule.due(30, 0.3, 0.01) == ("snapshots",)
 
 
 def test_an_event_within_a_millionth_of_a_step_is_due_and_sets_the_clock():
-    schedule = Schedule((Event("rows", every=0.1), Event("snapshots", every=0.2, align=True)), stop_time=1.0)
+    schedule = Schedule(
+        (Event("rows", every=0.1), Event("snapshots", every=0.2, align=True)), stop_time=1.0
+    )
     dt = 0.01
     early, late = 0.1 - 0.9e-6 * dt, 0.1 + 0.9e-6 * dt
     assert all(next_step(schedule, end - dt, dt)[1] == 0.1 for end in (early, late))
@@ -153,7 +179,9 @@ def test_first_and_last_states_also_by_number_of_steps():
     assert schedule.due(0, 0.0, 0.1) == ("snapshots", "spectra")
     assert schedule.passed(0.8, 0.1).due(9, 0.9, 0.1) == ()
     assert schedule.passed(0.8, 0.1).due(11, 1.0, 0.1) == ("snapshots",)
-    schedule = Schedule((Event("rows", every_steps=4, last=True),), stop_time=math.inf, start_step=100, max_steps=10)
+    schedule = Schedule(
+        (Event("rows", every_steps=4, last=True),), stop_time=math.inf, start_step=100, max_steps=10
+    )
     assert [schedule.steps_until_due(step) for step in (100, 103, 104, 108, 109)] == [4, 1, 4, 2, 1]
     assert [step for step in range(101, 111) if schedule.due(step, 0.0, 0.1)] == [104, 108, 110]
     assert schedule.finished(110, 0.0, 0.1) and not schedule.finished(109, 0.0, 0.1)
@@ -161,14 +189,18 @@ def test_first_and_last_states_also_by_number_of_steps():
 
 def test_a_changed_cadence_counts_from_the_start_and_goes_on_beyond_the_present():
     old = Schedule((Event("rows", every=0.1),), stop_time=2.0).passed(0.75, 0.01)
-    new = Schedule.restored((Event("rows", every=0.2), Event("more", every=0.5)), 3.0, old.state(), 0.75, 0.01)
+    new = Schedule.restored(
+        (Event("rows", every=0.2), Event("more", every=0.5)), 3.0, old.state(), 0.75, 0.01
+    )
     assert new.next_soft() == 0.2 * 4
     assert new.counts == {"rows": 4, "more": 2}
 
 
 def test_wall_clock_events_count_from_the_last_time_they_were_taken():
     now = 0.0
-    timer = WallTimer([Event("checkpoints", every_wall=60.0), Event("rows", every=1.0)], lambda: now)
+    timer = WallTimer(
+        [Event("checkpoints", every_wall=60.0), Event("rows", every=1.0)], lambda: now
+    )
     assert timer.names == ("checkpoints",)
     now = 59.0
     assert timer.due() == (False,)

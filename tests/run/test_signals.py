@@ -127,7 +127,9 @@ def test_files_in_the_run_folder_ask_and_are_removed_when_obeyed(tmp_path):
     assert flags[Flag.CHECKPOINT_FILE] and stop_reason(flags) is None
     (tmp_path / "stop").touch()
     watch.obey(flags)
-    assert [path.name for path in tmp_path.iterdir()] == ["stop"], "what was asked later stays asked"
+    assert [path.name for path in tmp_path.iterdir()] == ["stop"], (
+        "what was asked later stays asked"
+    )
     flags = watch.poll()
     assert "stop" in str(stop_reason(flags))
     watch.obey(flags)
@@ -154,10 +156,14 @@ def test_the_deadline_comes_with_its_lead_and_flags_reduce_by_their_maximum():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("0:07", 7.0), ("29:59", 1799.0), ("2:00:01", 7201.0), ("10-23:59:59", 950399.0), ("UNLIMITED", None),
+        ("0:07", 7.0),
+        ("29:59", 1799.0),
+        ("2:00:01", 7201.0),
+        ("10-23:59:59", 950399.0),
+        ("UNLIMITED", None),
         ("", None),
     ],
-)  # fmt: skip
+)
 def test_what_squeue_calls_time_left(text, expected):
     assert seconds(text) == expected
 
@@ -172,7 +178,8 @@ def test_the_job_end_and_limit_from_slurm():
 
 @pytest.mark.parametrize("minutes", [1, 2, 5, 8, 60, 2880])
 def test_a_short_job_has_time_to_work_before_it_is_told_to_stop(minutes):
-    """The script's warning and the run's own limit, in this order, leave three quarters of the job at least."""
+    """The script's warning and the run's own limit, in this order, leave three quarters of the job
+    at least."""
     limit = 60.0 * minutes
     warned = SlurmSettings(time=str(minutes)).lead
     assert warned <= limit / 4

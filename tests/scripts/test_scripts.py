@@ -1,4 +1,5 @@
-"""Container recipes make the same image; peers are measured; what .ci/run says of tests that it repeated."""
+"""Container recipes make the same image; peers are measured; what .ci/run says of tests that it
+repeated."""
 
 import importlib.util
 import json
@@ -28,7 +29,10 @@ def test_both_recipes_take_the_same_files_packages_and_setup() -> None:
     base = [re.findall(r"^(?:FROM|From:) (\S+)", recipe, re.MULTILINE) for recipe in recipes]
     packages = [re.findall(r"--no-install-recommends ([^&]*) &&", recipe) for recipe in recipes]
     assert base[0] == base[1] == ["python:3.12-slim"] and packages[0] == packages[1] != []
-    assert all("./scripts/run --setup" in recipe and "SIMULATOR_VENV=/opt/venv" in recipe for recipe in recipes)
+    assert all(
+        "./scripts/run --setup" in recipe and "SIMULATOR_VENV=/opt/venv" in recipe
+        for recipe in recipes
+    )
 
 
 @pytest.mark.slow
@@ -37,26 +41,44 @@ def test_peers_are_measured_with_this_program(tmp_path):
     pytest.importorskip("scipy")
     environ = {k: v for k, v in os.environ.items() if k != "SIMULATOR_MPI4PY_FFT"}
     file = tmp_path / "fft.json"
-    command = [sys.executable, str(ROOT / "scripts/bench_fft.py"), "--shape", "8,8,8", "--seconds", "0.1"]
+    command = [
+        sys.executable,
+        str(ROOT / "scripts/bench_fft.py"),
+        "--shape",
+        "8,8,8",
+        "--seconds",
+        "0.1",
+    ]
     done = subprocess.run(
-        [*command, "--json", str(file)], capture_output=True, text=True, timeout=200,
+        [*command, "--json", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=200,
         env=environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     rows = {row["name"]: row for row in json.loads(file.read_text())["transforms"]}
     assert next(iter(rows)).startswith("custom_partitioning")
     assert f"scipy.fft rfftn, {max(2, usable_cores())} workers" in rows
     assert "left out: mpi4py-fft" in done.stderr
-    # There and back: half of each device's half of the complex grid (8 bytes a value) leaves it twice.
+    # There and back: half of each device's half of the complex grid (8 bytes a value) leaves it
+    # twice.
     assert rows["published for JAX, complex"]["sent"] == 2 * (3 * 8**3 // 2 * 8) // 2
     for name, row in rows.items():
-        assert row["forward"] > 0 and row["inverse"] > 0 and len(row["rounds"]) >= 5 and name in done.stdout
+        assert (
+            row["forward"] > 0
+            and row["inverse"] > 0
+            and len(row["rounds"]) >= 5
+            and name in done.stdout
+        )
 
 
 def retried(folder: Path, **tiers: list[str]) -> tuple[int, list[str]]:
     for name, tests in tiers.items():
         (folder / f"{name}.json").write_text(json.dumps(dict.fromkeys(tests, True)))
-    found = subprocess.run([sys.executable, ROOT / ".ci/retried", folder], capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, ROOT / ".ci/retried", folder], capture_output=True, text=True
+    )
     return found.returncode, found.stdout.splitlines()
 
 
@@ -66,7 +88,10 @@ def test_repeated_tests_are_named_and_those_of_two_tiers_fail(tmp_path: Path) ->
     assert retried(tmp_path, default=["b.py::two", "a.py::one"]) == (0, once)
     code, lines = retried(tmp_path, smoke=["b.py::two"])
     assert code == 1
-    twice = ["run twice: b.py::two (default, smoke)", "unstable: b.py::two failed at first in 2 tiers"]
+    twice = [
+        "run twice: b.py::two (default, smoke)",
+        "unstable: b.py::two failed at first in 2 tiers",
+    ]
     assert lines == [once[0], *twice]
 
 
@@ -77,7 +102,9 @@ def test_repeated_tests_are_named_and_those_of_two_tiers_fail(tmp_path: Path) ->
         pytest.param("2", "600", "2 of 2 tests ran, 100 %", marks=pytest.mark.slow),
     ],
 )
-def test_a_budget_says_what_share_of_the_tests_ran(pytester, workers: str, budget: str, line: str) -> None:
+def test_a_budget_says_what_share_of_the_tests_ran(
+    pytester, workers: str, budget: str, line: str
+) -> None:
     pytester.makeconftest((ROOT / "tests/conftest.py").read_text())
     pytester.makeini("[pytest]\nmarkers =\n    slow: x\n    slurm: x\n    gpu: x\n")
     pytester.makepyfile("def test_one(): pass\n\ndef test_two(): pass\n")
@@ -86,14 +113,17 @@ def test_a_budget_says_what_share_of_the_tests_ran(pytester, workers: str, budge
 
 
 def test_no_two_files_of_tests_share_a_name() -> None:
-    """pytest imports them as modules of one name, and then collects nothing in a run over all folders."""
+    """pytest imports them as modules of one name, and then collects nothing in a run over all
+    folders."""
     names = sorted(file.name for file in (ROOT / "tests").rglob("test_*.py"))
     assert [name for name, after in pairwise(names) if name == after] == []
 
 
 @pytest.fixture(scope="module")
 def performance():
-    spec = importlib.util.spec_from_file_location("performance", ROOT / "scripts" / "performance.py")
+    spec = importlib.util.spec_from_file_location(
+        "performance", ROOT / "scripts" / "performance.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -101,7 +131,9 @@ def performance():
 
 
 @pytest.mark.smoke
-def test_the_page_is_what_the_files_say_and_without_them_it_is_refused(performance, tmp_path) -> None:
+def test_the_page_is_what_the_files_say_and_without_them_it_is_refused(
+    performance, tmp_path
+) -> None:
     assert performance.main(["--check"]) == 0
     with pytest.raises(SystemExit, match=r"a file step_\*.json"):
         performance.written(performance.PAGE.read_text(), tmp_path)

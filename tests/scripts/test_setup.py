@@ -47,12 +47,18 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def call(checkout: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    own = {k: v for k, v in os.environ.items() if k not in ("PYTHON", "SIMULATOR_VENV", "PYTHONPATH")} | variables
-    return subprocess.run(arguments, cwd=checkout, env=own, capture_output=True, text=True, timeout=300)
+    own = {
+        k: v for k, v in os.environ.items() if k not in ("PYTHON", "SIMULATOR_VENV", "PYTHONPATH")
+    } | variables
+    return subprocess.run(
+        arguments, cwd=checkout, env=own, capture_output=True, text=True, timeout=300
+    )
 
 
 def shell(checkout: Path, line: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return call(checkout, "/bin/bash", "-c", f"set -eu; source scripts/environment.sh; {line}", **variables)
+    return call(
+        checkout, "/bin/bash", "-c", f"set -eu; source scripts/environment.sh; {line}", **variables
+    )
 
 
 @pytest.fixture
@@ -67,7 +73,9 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.mark.smoke
-def test_the_newest_interpreter_that_works_is_taken(checkout: Path, path: str, tmp_path: Path) -> None:
+def test_the_newest_interpreter_that_works_is_taken(
+    checkout: Path, path: str, tmp_path: Path
+) -> None:
     """Version managers put names on PATH that exist and do not run."""
     real = f'exec "{sys.executable}" "$@"'
     tool(tmp_path / "shims", "python3.13", "echo 'not installed' >&2; exit 127")
@@ -78,7 +86,9 @@ def test_the_newest_interpreter_that_works_is_taken(checkout: Path, path: str, t
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{good}\n", "")
 
 
-def test_no_interpreter_is_one_line_and_a_named_one_has_to_work(checkout: Path, path: str, tmp_path: Path) -> None:
+def test_no_interpreter_is_one_line_and_a_named_one_has_to_work(
+    checkout: Path, path: str, tmp_path: Path
+) -> None:
     done = call(checkout, "scripts/run", "x.yaml", PATH=path)
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
@@ -115,22 +125,29 @@ def test_a_folder_that_is_no_environment_is_left_alone(checkout: Path, tmp_path:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "thesis.tex").touch()
-    done = call(checkout, "scripts/run", "x.yaml", SIMULATOR_VENV=str(precious), PYTHON=sys.executable)
+    done = call(
+        checkout, "scripts/run", "x.yaml", SIMULATOR_VENV=str(precious), PYTHON=sys.executable
+    )
     assert done.returncode == 2
     assert "not empty, and not a virtual environment" in done.stderr
     assert (precious / "thesis.tex").exists()
 
 
 @pytest.mark.slow
-def test_set_up_once_then_again_only_when_the_project_changes(checkout: Path, tmp_path: Path) -> None:
+def test_set_up_once_then_again_only_when_the_project_changes(
+    checkout: Path, tmp_path: Path
+) -> None:
     variables = {"PYTHON": sys.executable, "SIMULATOR_VENV": str(tmp_path / "elsewhere" / "venv")}
     setups = [
         subprocess.Popen(
-            ["scripts/run", "--setup", "cpu"], cwd=checkout, env=os.environ | variables,
-            stderr=subprocess.PIPE, text=True,
+            ["scripts/run", "--setup", "cpu"],
+            cwd=checkout,
+            env=os.environ | variables,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     told = [process.communicate(timeout=300)[1] for process in setups]
     assert [process.returncode for process in setups] == [0, 0]
     # The second waited for the first and found nothing left to do.
@@ -149,7 +166,10 @@ def test_set_up_once_then_again_only_when_the_project_changes(checkout: Path, tm
         file.write("# changed\n")
     assert "installing simulator" in call(checkout, "scripts/run", **variables).stderr
     # Another extra is added, none is lost; an interrupted installation is done again.
-    assert shell(checkout, "ensure_environment test; stamped extras", **variables).stdout == "cpu test\n"
+    assert (
+        shell(checkout, "ensure_environment test; stamped extras", **variables).stdout
+        == "cpu test\n"
+    )
     assert shell(checkout, "ensure_environment; stamped extras", **variables).stdout == "cpu test\n"
     shell(checkout, "sed -i 's/^sum=.*/sum=/' \"$stamp\"", **variables)
     done = shell(checkout, "ensure_environment; stamped extras", **variables)
@@ -160,11 +180,16 @@ def test_set_up_once_then_again_only_when_the_project_changes(checkout: Path, tm
 @pytest.mark.slow
 def test_a_lock_whose_holder_was_killed_is_free(checkout: Path, tmp_path: Path) -> None:
     variables = {"PYTHON": sys.executable, "SIMULATOR_VENV": str(tmp_path / "venv")}
-    holder = subprocess.Popen(["flock", f"{tmp_path}/venv.lock", "sleep", "100"], start_new_session=True)
+    holder = subprocess.Popen(
+        ["flock", f"{tmp_path}/venv.lock", "sleep", "100"], start_new_session=True
+    )
     waiting = subprocess.Popen(
-        ["scripts/run", "--setup", "cpu"], cwd=checkout, env=os.environ | variables, stderr=subprocess.PIPE,
+        ["scripts/run", "--setup", "cpu"],
+        cwd=checkout,
+        env=os.environ | variables,
+        stderr=subprocess.PIPE,
         text=True,
-    )  # fmt: skip
+    )
     assert waiting.stderr is not None
     assert "another set-up of" in waiting.stderr.readline()
     os.killpg(holder.pid, 9)
@@ -176,10 +201,15 @@ def test_a_lock_whose_holder_was_killed_is_free(checkout: Path, tmp_path: Path) 
 def test_a_failed_installation_says_so(checkout: Path, tmp_path: Path) -> None:
     (venv := tmp_path / "venv").mkdir()
     (venv / "pyvenv.cfg").touch()
-    tool(venv / "bin", "python", 'case "$*" in *"pip install"*) echo "no network" >&2; exit 1;; esac')
+    tool(
+        venv / "bin", "python", 'case "$*" in *"pip install"*) echo "no network" >&2; exit 1;; esac'
+    )
     done = call(checkout, "scripts/run", "x", SIMULATOR_VENV=str(venv))
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-2:] == ["no network", "the installation failed; see the reason above"]
+    assert done.stderr.splitlines()[-2:] == [
+        "no network",
+        "the installation failed; see the reason above",
+    ]
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")

@@ -14,19 +14,31 @@ def test_a_case_that_passes(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "energy, t = 1" in printed and "1 cases, all within their tolerances" in printed
     (entry,) = json.loads((tmp_path / "validation.json").read_text())
-    assert entry["case"] == "abc_decay" and all(check["passed"] and check["source"] for check in entry["checks"])
+    assert entry["case"] == "abc_decay" and all(
+        check["passed"] and check["source"] for check in entry["checks"]
+    )
     assert "| abc_decay | energy, t = 1 |" in (tmp_path / "validation.md").read_text()
 
 
 def test_a_miss_gives_exit_code_1_and_not_a_number_is_a_miss(tmp_path, capsys, monkeypatch):
     source = "a book"
-    checks = [Check("speed", 1.0, 1.02, 0.01, source), Check("drift", 0.0, 1e-3, 1e-2, source, absolute=True)]
+    checks = [
+        Check("speed", 1.0, 1.02, 0.01, source),
+        Check("drift", 0.0, 1e-3, 1e-2, source, absolute=True),
+    ]
     line = np.linspace(0, 1, 5)
     curve = Curve("made_up", line, line**2, line, line, ("t", "x"), source)
-    monkeypatch.setitem(CASES, "made_up", Case("made_up", "one that misses", lambda: Result(checks, [curve])))
+    monkeypatch.setitem(
+        CASES, "made_up", Case("made_up", "one that misses", lambda: Result(checks, [curve]))
+    )
     assert main(["made_up", "--output", str(tmp_path)]) == 1
     printed = capsys.readouterr().out
-    assert "0.02 rel" in printed and "MISS" in printed and "missed: made_up" in printed and printed.count("pass") == 1
+    assert (
+        "0.02 rel" in printed
+        and "MISS" in printed
+        and "missed: made_up" in printed
+        and printed.count("pass") == 1
+    )
     assert (tmp_path / "made_up.png").stat().st_size > 1000
     assert not Check("x", 1.0, float("nan"), 1.0, "").passed
 
@@ -41,18 +53,26 @@ def test_cases_are_listed_and_unknown_ones_named(capsys):
     assert "unknown case 'abc_decoy'; known: taylor_green_early" in capsys.readouterr().err
 
 
-DEFAULT = ("taylor_green_early", "taylor_green_inviscid", "sound_wave", "jeans_collapse", "matter_wave")
+DEFAULT = (
+    "taylor_green_early",
+    "taylor_green_inviscid",
+    "sound_wave",
+    "jeans_collapse",
+    "matter_wave",
+)
 """The cases that other tests do not cover; all others are slow."""
 LONG = ("dynamo_12", "dynamo_20", "dynamo_40")
-"""Of those that are left to --full, the ones that two cores can do: the kinematic dynamo grows at Rm = 12, decays at
-20, grows at 40 (Galloway & Frisch 1986), at known rates."""
+"""Of those that are left to --full, the ones that two cores can do: the kinematic dynamo grows at
+Rm = 12, decays at 20, grows at 40 (Galloway & Frisch 1986), at known rates."""
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.smoke] if name == DEFAULT[0] else [pytest.mark.slow] * (name not in DEFAULT)
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=marks(n)) for n in CASES if not CASES[n].full or n in LONG])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=marks(n)) for n in CASES if not CASES[n].full or n in LONG]
+)
 def test_a_case_is_within_its_tolerances(name: str) -> None:
     missed = [check for check in CASES[name].run().checks if not check.passed]
     assert not missed

@@ -21,7 +21,12 @@ def write_table(folder: Path, columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_series(
-    folder: Path, name: str, coordinates: Any, variables: Any, rows: Iterable[tuple[float, Any]], *more: Any
+    folder: Path,
+    name: str,
+    coordinates: Any,
+    variables: Any,
+    rows: Iterable[tuple[float, Any]],
+    *more: Any,
 ) -> SeriesReader:
     """NAME.h5 with a row for each time and its values."""
     series = Series(folder / f"{name}.h5", coordinates, variables, *more)

@@ -1,4 +1,5 @@
-"""What `simulator plot` draws of one run and of several: choices, means, formats, and what axes and curves say."""
+"""What `simulator plot` draws of one run and of several: choices, means, formats, and what axes and
+curves say."""
 
 import itertools
 import math
@@ -36,10 +37,20 @@ def a_run(folder, viscosity=0.01, factor=1.0, reynolds=80.0):
     folder.mkdir(parents=True)
     text = f"model: {{kind: navier_stokes, viscosity: {viscosity}}}\ngrid: {{shape: [8, 8, 8]}}\n"
     (folder / "config.yaml").write_text(text)
-    constant = {"energy": 0.5 * factor, "dissipation": RATE, "kolmogorov_scale": ETA, "reynolds_taylor": reynolds}
-    write_table(folder, {"time": TIMES} | {name: np.full_like(TIMES, value) for name, value in constant.items()})
+    constant = {
+        "energy": 0.5 * factor,
+        "dissipation": RATE,
+        "kolmogorov_scale": ETA,
+        "reynolds_taylor": reynolds,
+    }
+    write_table(
+        folder,
+        {"time": TIMES} | {name: np.full_like(TIMES, value) for name, value in constant.items()},
+    )
     energy = 1.6 * RATE ** (2 / 3) * factor * np.where(K > 0, np.maximum(K, 1) ** (-5 / 3), 0)
-    rows = [(t, {"kinetic_energy": energy * (1.1 if step % 2 else 0.9)}) for step, t in enumerate(TIMES)]
+    rows = [
+        (t, {"kinetic_energy": energy * (1.1 if step % 2 else 0.9)}) for step, t in enumerate(TIMES)
+    ]
     write_series(folder, "spectra", {"k": K}, {"kinetic_energy": ("k",)}, rows)
     write_state(folder, RunState("finished", 4, 2.0, 2.0, 100.0, 5.0, 0.5))
     return folder
@@ -49,7 +60,9 @@ def snapshots(folder):
     rng, axes = np.random.default_rng(1), grid(4, 4, 4)
     for step in (0, 4):
         b = rng.standard_normal((3, 4, 4, 4))
-        vectors = [Dataset(name, v, axes, XYZ) for name, v in (("velocity", b), ("magnetic", b + 1))]
+        vectors = [
+            Dataset(name, v, axes, XYZ) for name, v in (("velocity", b), ("magnetic", b + 1))
+        ]
         save(folder / "snapshots", step, [*vectors, Dataset("dye", b[0], axes)], {"time": step / 2})
 
 
@@ -62,22 +75,35 @@ def test_fields_kinds_and_times_are_chosen_and_by_default_all_that_evolves(tmp_p
     assert main(["plot", str(folder), "--what", "spectra"]) == 0
     assert "slices" not in capsys.readouterr().out
     other = a_run(tmp_path / "other")
-    for runs, fields in (([folder], "nothing"), ([folder], "dye,nothing"), ([folder, other], "energy,nothing")):
+    for runs, fields in (
+        ([folder], "nothing"),
+        ([folder], "dye,nothing"),
+        ([folder, other], "energy,nothing"),
+    ):
         assert main(["plot", *map(str, runs), "--field", fields]) == 2
         shown = capsys.readouterr()
-        assert shown.out == "" and "nothing of nothing to draw; there are: dissipation, " in shown.err
+        assert (
+            shown.out == "" and "nothing of nothing to draw; there are: dissipation, " in shown.err
+        )
     assert main(["plot", str(folder), "--what", "spectrum"]) == 2
     assert "no 'spectrum'; known: diagnostics, spectra" in capsys.readouterr().err
     drawn = {path.name for path in plot_run(folder).files}
     assert {"slices_dye.png", "slices_magnetic_magnitude.png", "diagnostics.png"} <= drawn
 
 
-WINDOWS = {"0.5:1.5": [0.5, 1.0, 1.5], "1:": [1.0, 1.5, 2.0], ":0.6": [0.0, 0.5], "0:0": [0.0], ":": list(TIMES)}
+WINDOWS = {
+    "0.5:1.5": [0.5, 1.0, 1.5],
+    "1:": [1.0, 1.5, 2.0],
+    ":0.6": [0.0, 0.5],
+    "0:0": [0.0],
+    ":": list(TIMES),
+}
 
 
 @pytest.mark.parametrize(("text", "times"), WINDOWS.items())
 def test_every_reader_of_a_window_has_the_rows_in_it(tmp_path, monkeypatch, text, times):
-    """Series, snapshots and diagnostics, of one run and of several, whether an end is open or not."""
+    """Series, snapshots and diagnostics, of one run and of several, whether an end is open or
+    not."""
     folder = a_run(tmp_path / "run")
     snapshots(folder)
     drawn = []
@@ -97,19 +123,26 @@ def test_every_reader_of_a_window_has_the_rows_in_it(tmp_path, monkeypatch, text
     series = open_run(folder).spectra
     shown, rows = window(series, choice), [list(TIMES).index(t) for t in times]
     assert list(shown.time) == times and len(shown) == len(times)
-    np.testing.assert_array_equal(shown.at(-1)["kinetic_energy"], series.at(rows[-1])["kinetic_energy"])
+    np.testing.assert_array_equal(
+        shown.at(-1)["kinetic_energy"], series.at(rows[-1])["kinetic_energy"]
+    )
     np.testing.assert_array_equal(shown["kinetic_energy"], series["kinetic_energy"][rows])
     (axes,) = built([folder, folder], replace(choice, what=("diagnostics",)))["series_energy"].axes
     assert [list(line.get_xdata()) for line in axes.get_lines()] == [times] * 2
     averaged = replace(choice, what=("spectra",), average=True)
     (axes,) = built([folder], averaged)["spectrum_kinetic_energy"].axes
-    np.testing.assert_allclose(axes.get_lines()[0].get_ydata()[1:], shown["kinetic_energy"].mean(0)[1:], rtol=1e-14)
+    np.testing.assert_allclose(
+        axes.get_lines()[0].get_ydata()[1:], shown["kinetic_energy"].mean(0)[1:], rtol=1e-14
+    )
 
 
 def test_a_window_without_rows_is_refused(tmp_path):
     folder = a_run(tmp_path / "run")
     choice = Selection(time=(7.0, math.inf))
-    for draw in (lambda: window(open_run(folder).spectra, choice), lambda: built([folder, folder], choice)):
+    for draw in (
+        lambda: window(open_run(folder).spectra, choice),
+        lambda: built([folder, folder], choice),
+    ):
         with pytest.raises(UserError, match="has no row from 7 to inf; its times go from 0 to 2"):
             draw()
     for times in ((3.0, 2.0), (math.nan, 2.0)):
@@ -123,7 +156,8 @@ def built(runs, choice):
 
 
 def test_means_in_kolmogorov_units_are_level(tmp_path):
-    """Rows at 0.5 to 2 are 1.1, 0.9, 1.1, 0.9 times the level 1.6: mean 1.6, standard error 0.16 / sqrt(3)."""
+    """Rows at 0.5 to 2 are 1.1, 0.9, 1.1, 0.9 times the level 1.6: mean 1.6, standard error 0.16 /
+    sqrt(3)."""
     runs = [a_run(tmp_path / "a"), a_run(tmp_path / "b", viscosity=0.02)]
     choice = Selection(what=("spectra",), time=(0.5, 2.0), compensate=5 / 3, average=True)
     (axes,) = built(runs, choice)["spectrum_kinetic_energy"].axes
@@ -134,7 +168,10 @@ def test_means_in_kolmogorov_units_are_level(tmp_path):
         assert np.isnan(curve.get_ydata()[0]), "k = 0 is no point of a logarithmic axis"
     band = axes.collections[0].get_paths()[0].vertices
     assert band[:, 1].max() == pytest.approx(1.6 + 0.16 / 3**0.5)
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["viscosity = 0.01", "viscosity = 0.02"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "viscosity = 0.01",
+        "viscosity = 0.02",
+    ]
 
 
 def test_several_runs_share_a_picture_of_each_diagnostic(tmp_path, capsys):
@@ -146,7 +183,10 @@ def test_several_runs_share_a_picture_of_each_diagnostic(tmp_path, capsys):
     (axes,) = built(runs, Selection(shift=(0.0, 2.5)))["series_energy"].axes
     assert [set(line.get_ydata()) for line in axes.get_lines()] == [{0.5}, {1.0}]
     assert [line.get_xdata()[0] for line in axes.get_lines()] == [0.0, 2.5]
-    assert main(["plot", *runs, "--shift", "1"]) == 2 and "1 times for 2 runs" in capsys.readouterr().err
+    assert (
+        main(["plot", *runs, "--shift", "1"]) == 2
+        and "1 times for 2 runs" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.slow
@@ -154,7 +194,9 @@ def test_formats_for_print(tmp_path, capsys):
     folder = str(a_run(tmp_path / "run"))
     arguments = ["plot", folder, "--what", "spectra", "--format", "pdf,svg,png", "--style", "paper"]
     assert main(arguments) == 0
-    files = {path.suffix: path for path in (tmp_path / "run/plots").glob("spectrum_kinetic_energy.*")}
+    files = {
+        path.suffix: path for path in (tmp_path / "run/plots").glob("spectrum_kinetic_energy.*")
+    }
     assert files[".pdf"].read_bytes().startswith(b"%PDF") and "<text" in files[".svg"].read_text()
     Image.open(files[".png"]).verify()
     before = {suffix: path.read_bytes() for suffix, path in files.items()}
@@ -168,17 +210,30 @@ def test_lines_of_theory_only_where_a_flow_may_be_turbulent(tmp_path):
     drawn = [{path.stem for path in plot_run(run).files} for run in (turbulent, laminar)]
     assert "spectrum_compensated" in drawn[0] and "spectrum_compensated" not in drawn[1]
     young = {
-        "reynolds_taylor": 500.0, "kolmogorov_scale": 0.03, "dissipation": 5e-4, "integral_scale": 1.3, "u_rms": 0.29,
-    }  # fmt: skip
+        "reynolds_taylor": 500.0,
+        "kolmogorov_scale": 0.03,
+        "dissipation": 5e-4,
+        "integral_scale": 1.3,
+        "u_rms": 0.29,
+    }
     series = open_run(turbulent).spectra
-    assert not may_be_turbulent(series, {"time": TIMES, **{n: 0 * TIMES + v for n, v in young.items()}})
-    assert len(spectrum(series, "kinetic_energy").axes[0].get_lines()) == 6  # five times and the slope
+    assert not may_be_turbulent(
+        series, {"time": TIMES, **{n: 0 * TIMES + v for n, v in young.items()}}
+    )
+    assert (
+        len(spectrum(series, "kinetic_energy").axes[0].get_lines()) == 6
+    )  # five times and the slope
     assert len(spectrum(series, "kinetic_energy", guide=False).axes[0].get_lines()) == 5
 
 
 def test_growth_has_a_logarithmic_axis_and_counts_have_integers(tmp_path):
     t = np.linspace(0, 10, 30)
-    rows = {"time": t, "energy": np.exp(t) * 1e-6, "dissipation": 1 + t / 10, "vortex_faces": np.rint(3 + t / 4)}
+    rows = {
+        "time": t,
+        "energy": np.exp(t) * 1e-6,
+        "dissipation": 1 + t / 10,
+        "vortex_faces": np.rint(3 + t / 4),
+    }
     energy, dissipation, faces = time_series(rows).axes
     assert energy.get_yscale() == "log" and dissipation.get_yscale() == "linear"
     assert all(tick == round(tick) for tick in faces.get_yticks())
@@ -189,21 +244,33 @@ def test_growth_has_a_logarithmic_axis_and_counts_have_integers(tmp_path):
     (axes,) = time_series({"time": t, "energy": np.exp(t), **parts}).axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["total", "kinetic"]
     assert np.isnan(axes.get_lines()[1].get_ydata()[0]) and axes.get_ylim()[0] > 1e-3
-    for magnetic, scale in ((1e-6, "log"), (0.1, "linear"), (1e-30, "linear")):  # a weak field; round-off
+    for magnetic, scale in (
+        (1e-6, "log"),
+        (0.1, "linear"),
+        (1e-30, "linear"),
+    ):  # a weak field; round-off
         weak = {"kinetic_energy": np.ones(30), "magnetic_energy": np.full(30, magnetic)}
         assert time_series({"time": t, "energy": np.ones(30), **weak}).axes[0].get_yscale() == scale
     runs = [a_run(tmp_path / name, v) for name, v in (("a", 0.01), ("b", 0.02))]
     for folder in runs:
         (folder / "diagnostics.csv").unlink()
-        write_table(folder, {"time": TIMES, "energy": 1e-6 * np.exp(3 * TIMES), "enstrophy": 1 + TIMES})
+        write_table(
+            folder, {"time": TIMES, "energy": 1e-6 * np.exp(3 * TIMES), "enstrophy": 1 + TIMES}
+        )
     drawn = built(runs, Selection())
-    assert [drawn[f"series_{name}"].axes[0].get_yscale() for name in ("energy", "enstrophy")] == ["log", "linear"]
+    assert [drawn[f"series_{name}"].axes[0].get_yscale() for name in ("energy", "enstrophy")] == [
+        "log",
+        "linear",
+    ]
 
 
 def test_runs_of_a_study_are_in_its_order_with_whole_legends(tmp_path):
-    """Labels that have no room beside the axes stand above them, within the picture; no tick labels overlap."""
+    """Labels that have no room beside the axes stand above them, within the picture; no tick labels
+    overlap."""
     runs = [a_run(tmp_path / n, v) for n, v in (("a", 0.025), ("b", 0.016), ("c", 0.08))]
-    figure = built(runs, Selection(what=("spectra",), average=True, compensate=2.0))["spectrum_kinetic_energy"]
+    figure = built(runs, Selection(what=("spectra",), average=True, compensate=2.0))[
+        "spectrum_kinetic_energy"
+    ]
     (axes,) = figure.axes
     figure.canvas.draw()
     legend = axes.get_legend()
@@ -227,7 +294,10 @@ PRECISION = Parameter("precision", ["single", "double", "single", "double"])
         ("mean.enstrophy[time>=0.5]", r"mean enstrophy $\langle\omega^2\rangle/2$, $t\geq 0.5$"),
         ("integral.energy", "energy $E$ integrated over time"),
         ("wall_time", "wall time (s)"),
-        ("mean.(dissipation*integral_scale/u_rms**3)", r"mean of $\varepsilon\,L/u_{\mathrm{rms}}^{3}$"),
+        (
+            "mean.(dissipation*integral_scale/u_rms**3)",
+            r"mean of $\varepsilon\,L/u_{\mathrm{rms}}^{3}$",
+        ),
         ("max.(my_column**2)", r"maximum of $\mathrm{my\ column}^{2}$"),
     ],
 )

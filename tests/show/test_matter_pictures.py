@@ -1,4 +1,5 @@
-"""Pictures of matter: the curves that are laid over the measured ones are the right ones, and all is legible."""
+"""Pictures of matter: the curves that are laid over the measured ones are the right ones, and all
+is legible."""
 
 import numpy as np
 import pytest
@@ -16,7 +17,12 @@ from simulator.show.slices import projections
 from simulator.show.style import Labels
 
 COSMOS = {"start": 0.02, "hubble": 0.07, "matter": 0.3}
-KPC = {"kind": "schrodinger_poisson", "units": "kpc_km_s_msun", "particle_mass": 1.0, "cosmology": COSMOS}
+KPC = {
+    "kind": "schrodinger_poisson",
+    "units": "kpc_km_s_msun",
+    "particle_mass": 1.0,
+    "cosmology": COSMOS,
+}
 WAVES = {"kind": "schrodinger_poisson"}
 
 
@@ -28,7 +34,11 @@ def ground_state(radius, hbar, gravity, core):
     """Density of the soliton with this core radius."""
     state = radial_ground_state()
     length = core / state.core
-    return hbar**2 / (gravity * length**4) * np.interp(radius / length, state.radius, state.amplitude) ** 2
+    return (
+        hbar**2
+        / (gravity * length**4)
+        * np.interp(radius / length, state.radius, state.amplitude) ** 2
+    )
 
 
 def write_profiles(folder, density):
@@ -37,10 +47,18 @@ def write_profiles(folder, density):
     values[1] = np.nan  # a shell without points
     row = {"density": values, "radius": r, "peak_density": density(np.zeros(1))[0]}
     rows = [(times_of(0.02 * 3**step), row) for step in range(3)]
-    return write_series(folder, "profiles", {"r": r}, {"density": ("r",), "radius": ("r",), "peak_density": ()}, rows)
+    return write_series(
+        folder,
+        "profiles",
+        {"r": r},
+        {"density": ("r",), "radius": ("r",), "peak_density": ()},
+        rows,
+    )
 
 
-@pytest.mark.parametrize("model", [WAVES, KPC, {"kind": "self_gravitating_gas"}], ids=["wave", "kpc", "gas"])
+@pytest.mark.parametrize(
+    "model", [WAVES, KPC, {"kind": "self_gravitating_gas"}], ids=["wave", "kpc", "gas"]
+)
 def test_a_profile_with_its_soliton(tmp_path, model):
     labels = Labels(model)
     hbar, gravity = (HBAR_OVER_M22, 0.18 * 4.30091727e-6) if model is KPC else (1.0, 1.0)
@@ -73,7 +91,9 @@ def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):
     axes = figure.axes[0]
     dashed = [line for line in axes.lines if line.get_linestyle() == "--" and len(line.get_xdata())]
     assert len(dashed) == 2
-    np.testing.assert_allclose(dashed[1].get_ydata(), 81 * first[1:][: len(dashed[1].get_ydata())], rtol=1e-6)
+    np.testing.assert_allclose(
+        dashed[1].get_ydata(), 81 * first[1:][: len(dashed[1].get_ydata())], rtol=1e-6
+    )
     still = built(power, series, Labels(WAVES))
     assert not [line for line in still.axes[0].lines if line.get_linestyle() == "--"]
 
@@ -81,10 +101,18 @@ def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):
 def test_the_density_of_the_only_component_is_drawn_once(tmp_path):
     one, k = "{kind: particles, name: dark_matter, count: 8}", np.arange(1, 9.0)
     names = ("density_power", "dark_matter_density_power")
-    write_series(tmp_path, "spectra", {"k": k}, dict.fromkeys(names, ("k",)), [(0.0, dict.fromkeys(names, 1 / k))])
+    write_series(
+        tmp_path,
+        "spectra",
+        {"k": k},
+        dict.fromkeys(names, ("k",)),
+        [(0.0, dict.fromkeys(names, 1 / k))],
+    )
     both = {f"spectrum_{name}" for name in names}
     for components, drawn in ((one, {"spectrum_density_power"}), (f"{one}, {{name: gas}}", both)):
-        (tmp_path / "config.yaml").write_text(f"name: a\nmodel: {{kind: composite, components: [{components}]}}\n")
+        (tmp_path / "config.yaml").write_text(
+            f"name: a\nmodel: {{kind: composite, components: [{components}]}}\n"
+        )
         assert {path.stem for path in plot_run(tmp_path).files} == drawn
     _, axes, _ = plotted([DrawnCurve(k, np.nan * k, "nothing"), DrawnCurve(k, k, "all")], "k", "y")
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["all"]
@@ -103,7 +131,9 @@ def test_rows_of_an_expanding_run_are_spread_in_the_scale_factor_which_needs_no_
     for a in (0.02, 0.021, 0.3, 1.0):
         time = background.time_of(a)
         assert background.scale_factor_at(time) == pytest.approx(a, rel=1e-9)
-        assert background.scale_factor_at(time) == pytest.approx(float(background.scale_factor(time)), rel=1e-12)
+        assert background.scale_factor_at(time) == pytest.approx(
+            float(background.scale_factor(time)), rel=1e-12
+        )
 
 
 def write_others(folder):
@@ -124,10 +154,16 @@ def test_projections_and_histograms_are_legible(tmp_path, model):
     write_others(tmp_path)
     figure = built(projections, SeriesReader(tmp_path / "projections.h5"), "density", Labels(model))
     assert_legible(figure)
-    bar = figure.texts[-1].get_text()  # each time has a bar of its own, as the peaks grow, and all bars one label
+    bar = figure.texts[
+        -1
+    ].get_text()  # each time has a bar of its own, as the peaks grow, and all bars one label
     assert len(figure.axes) == 4 * 3 + 4
-    assert "surface density" in bar and r"\log_{10}" in bar and ("M_\\odot" in bar) == (model is KPC)
-    figure = built(log_histogram, SeriesReader(tmp_path / "histograms.h5"), "log_density", Labels(model))
+    assert (
+        "surface density" in bar and r"\log_{10}" in bar and ("M_\\odot" in bar) == (model is KPC)
+    )
+    figure = built(
+        log_histogram, SeriesReader(tmp_path / "histograms.h5"), "log_density", Labels(model)
+    )
     assert_legible(figure)
     assert figure.axes[0].get_yscale() == "log"
 
@@ -142,19 +178,26 @@ def test_plot_draws_whatever_of_them_is_there(tmp_path):
 
 
 def test_time_series_of_matter_leave_out_what_is_not_there():
-    """No panel for a virial ratio of 0 (no gravity), no curve for an energy of 0 or the share at the edge; what is
-    conserved to 1e-9 is drawn as a line, with short numbers."""
+    """No panel for a virial ratio of 0 (no gravity), no curve for an energy of 0 or the share at
+    the edge; what is conserved to 1e-9 is drawn as a line, with short numbers."""
     time = np.linspace(0, 1, 30)
     still = {
-        "time": time, "energy": 1 + 1e-9 * time, "kinetic_energy": 0.5 + 1e-9 * time,
-        "interaction_energy": 0.5 + 0 * time, "external_energy": 0 * time, "edge_energy": 0.01 + time,
-        "virial_ratio": 0 * time, "max_density": 2 + 1e-9 * time,
-    }  # fmt: skip
+        "time": time,
+        "energy": 1 + 1e-9 * time,
+        "kinetic_energy": 0.5 + 1e-9 * time,
+        "interaction_energy": 0.5 + 0 * time,
+        "external_energy": 0 * time,
+        "edge_energy": 0.01 + time,
+        "virial_ratio": 0 * time,
+        "max_density": 2 + 1e-9 * time,
+    }
     figure = built(time_series, still)
     assert_legible(figure)
     assert len(figure.axes) == 2
     legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert legend == ["total", "kinetic", "interaction"]
     assert np.ptp(figure.axes[1].get_ylim()) > 4e-3
-    figure = built(time_series, {**still, "scale_factor": 0.1 + time, "max_density": 10 ** (3 * time)})
+    figure = built(
+        time_series, {**still, "scale_factor": 0.1 + time, "max_density": 10 ** (3 * time)}
+    )
     assert figure.axes[-1].get_yscale() == "log" and "scale factor" in figure.axes[-1].get_xlabel()

@@ -46,7 +46,8 @@ def folder(tmp_path):
 
 
 def test_a_gif_holds_the_frames_pixel_by_pixel(folder):
-    """Every frame of the file is the PNG beside it, made smaller; so are number, size and duration."""
+    """Every frame of the file is the PNG beside it, made smaller; so are number, size and
+    duration."""
     made = movie(folder, "density", fps=20, keep=folder / "frames", encoder=None)
     assert made.path == folder / "plots" / "density_slice_z.gif" and made.note == module.INSTALL
     assert (made.frames, made.source) == (5, "slices.h5")
@@ -62,7 +63,9 @@ def test_a_gif_holds_the_frames_pixel_by_pixel(folder):
             off = np.abs(np.asarray(gif.convert("RGB"), float) - np.asarray(expected, float))
             assert off.mean() < 3, "another picture differs by 20 and more"
             assert gif.info["duration"] == 50
-    one, other = (np.asarray(Image.open(p).convert("RGB"), float) for p in (pictures[0], pictures[4]))
+    one, other = (
+        np.asarray(Image.open(p).convert("RGB"), float) for p in (pictures[0], pictures[4])
+    )
     assert np.abs(one - other).mean() > 20
 
 
@@ -71,7 +74,9 @@ def test_a_shorter_movie_leaves_no_old_frames(folder):
     (folder / "frames" / "frame_00007.png").write_bytes(b"")
     (folder / "frames" / "mine.txt").write_text("kept")
     movie(folder, "density", keep=folder / "frames", encoder=None, output=folder / "a.gif")
-    assert len(list((folder / "frames").iterdir())) == 6 and (folder / "frames" / "mine.txt").exists()
+    assert (
+        len(list((folder / "frames").iterdir())) == 6 and (folder / "frames" / "mine.txt").exists()
+    )
 
 
 @pytest.mark.skipif(ffmpeg() is None, reason="needs ffmpeg: pip install imageio-ffmpeg")
@@ -82,10 +87,29 @@ def test_an_mp4_is_decoded_again(folder, capsys):
     assert main([*arguments, "--fps", "10", "--output", str(target)]) == 0
     out, err = capsys.readouterr()
     assert out.startswith(f"{target}  5 frames from projections.h5, ") and "install" not in err
-    decoder = [ffmpeg(), "-loglevel", "error", "-i", str(target), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    decoder = [
+        ffmpeg(),
+        "-loglevel",
+        "error",
+        "-i",
+        str(target),
+        "-f",
+        "rawvideo",
+        "-pix_fmt",
+        "rgb24",
+        "-",
+    ]
     raw = np.frombuffer(subprocess.run(decoder, capture_output=True, check=True).stdout, np.uint8)
     keep = folder / "frames"
-    movie(folder, "density", projected=True, axis="y", keep=keep, encoder=None, output=folder / "rho.gif")
+    movie(
+        folder,
+        "density",
+        projected=True,
+        axis="y",
+        keep=keep,
+        encoder=None,
+        output=folder / "rho.gif",
+    )
     pictures = [np.asarray(Image.open(p).convert("RGB"), float) for p in sorted(keep.iterdir())]
     height, width, _ = pictures[0].shape
     assert height % 2 == width % 2 == 0 and raw.size == 5 * height * width * 3
@@ -99,17 +123,23 @@ def test_an_mp4_is_decoded_again(folder, capsys):
 def test_an_ffmpeg_that_fails_ends_with_one_line(folder):
     """A movie that may not be written: ffmpeg's own words, exit 1, no file."""
     broken = tool(folder, "ffmpeg", "echo 'no encoder of that name' >&2; exit 1")
-    with pytest.raises(RunFailure, match=r"density_slice_z\.mp4: ffmpeg failed: no encoder of that name"):
+    with pytest.raises(
+        RunFailure, match=r"density_slice_z\.mp4: ffmpeg failed: no encoder of that name"
+    ):
         movie(folder, "density", encoder=str(broken))
     assert list((folder / "plots").iterdir()) == []
 
 
 def test_what_cannot_be_shown_is_refused(folder):
-    with pytest.raises(UserError, match=r"no slice of a field 'densty', did you mean density\? there are: density"):
+    with pytest.raises(
+        UserError, match=r"no slice of a field 'densty', did you mean density\? there are: density"
+    ):
         movie(folder, "densty")
     with pytest.raises(UserError, match=r"a mean of phases has no meaning"):
         movie(folder, "phase", projected=True)
-    with pytest.raises(UserError, match=r"--output: .*a\.avi: ends in \.avi; \.mp4 or \.gif are made"):
+    with pytest.raises(
+        UserError, match=r"--output: .*a\.avi: ends in \.avi; \.mp4 or \.gif are made"
+    ):
         movie(folder, "density", output=folder / "a.avi")
     with pytest.raises(UserError, match=r"--output: .*absent: no such folder"):
         movie(folder, "density", output=folder / "absent" / "a.gif")
@@ -119,7 +149,9 @@ def test_what_cannot_be_shown_is_refused(folder):
         rows = [(0.0, {"density/xy": np.ones((12, 9))})]
         write_series(folder, kind, axes, {"density/xy": ("x", "y")}, rows)
     for projected, key in ((False, "slices"), (True, "projections")):
-        with pytest.raises(UserError, match=rf"1 frame of density in {key}\.h5, a movie needs two; output\.{key}"):
+        with pytest.raises(
+            UserError, match=rf"1 frame of density in {key}\.h5, a movie needs two; output\.{key}"
+        ):
             movie(folder, "density", projected=projected)
     (folder / "slices.h5").unlink()
     with pytest.raises(UserError, match=r"there are: none yet"):
@@ -170,7 +202,8 @@ def fluid(tmp_path_factory):
 
 
 def test_planes_of_snapshots(fluid):
-    """Slices and projections of fields that follow from the stored ones equal those of the whole arrays."""
+    """Slices and projections of fields that follow from the stored ones equal those of the whole
+    arrays."""
     run = open_run(fluid)
     u = np.asarray(run.snapshots[-1]["velocity"])
     found = frames(run, "velocity_y", "y")
@@ -199,5 +232,9 @@ def test_the_command_on_a_fluid(fluid, capsys):
     assert re.match(rf"{fluid}/plots/\S+  3 frames from snapshots", capsys.readouterr().out)
     assert main(["movie", str(fluid), "--field", "density"]) == 2
     error = capsys.readouterr().err
-    assert "no slice of a field 'density'" in error and "velocity_z" in error and "Traceback" not in error
+    assert (
+        "no slice of a field 'density'" in error
+        and "velocity_z" in error
+        and "Traceback" not in error
+    )
     assert main(["movie", str(fluid), "--field", "speed", "--fps", "0"]) == 2

@@ -25,21 +25,35 @@ PI = math.pi
 THINNEST = 0.42
 """Inches of a panel at least."""
 BOXES = {
-    "cube": ((32, 32, 32), (2 * PI, 2 * PI, 2 * PI)), "unit": ((32, 32, 32), (1.0, 1.0, 1.0)),
-    "flat": ((64, 32, 16), (4 * PI, 2 * PI, 0.5)), "tall": ((16, 16, 64), (1.0, 1.0, 8.0)),
+    "cube": ((32, 32, 32), (2 * PI, 2 * PI, 2 * PI)),
+    "unit": ((32, 32, 32), (1.0, 1.0, 1.0)),
+    "flat": ((64, 32, 16), (4 * PI, 2 * PI, 0.5)),
+    "tall": ((16, 16, 64), (1.0, 1.0, 8.0)),
     "odd": ((15, 9, 21), (1.7, 1.0, 2.3)),
-}  # fmt: skip
+}
 
 
 def write_slices(folder, shape=(32, 32, 32), box=(2 * PI, 2 * PI, 2 * PI), times=(0.0, 0.5, 1.0)):
-    coordinates = {name: np.arange(n) * length / n for name, n, length in zip("xyz", shape, box, strict=True)}
-    variables = {f"{f}/{p}": (p[0], p[1]) for f in ("speed", "vorticity_magnitude") for p in ("xy", "xz", "yz")}
+    coordinates = {
+        name: np.arange(n) * length / n for name, n, length in zip("xyz", shape, box, strict=True)
+    }
+    variables = {
+        f"{f}/{p}": (p[0], p[1])
+        for f in ("speed", "vorticity_magnitude")
+        for p in ("xy", "xz", "yz")
+    }
     phase = {a: 2 * PI * c / box["xyz".index(a)] for a, c in coordinates.items()}
     rows = [
-        (time, {name: np.abs(np.outer(np.sin(phase[a]), np.cos(phase[b] + time))).astype(np.float32) * (number + 1)
-                for name, (a, b) in variables.items()})
+        (
+            time,
+            {
+                name: np.abs(np.outer(np.sin(phase[a]), np.cos(phase[b] + time))).astype(np.float32)
+                * (number + 1)
+                for name, (a, b) in variables.items()
+            },
+        )
         for number, time in enumerate(times)
-    ]  # fmt: skip
+    ]
     return write_series(folder, "slices", coordinates, variables, rows)
 
 
@@ -55,7 +69,11 @@ def turbulent(k, time):
 
 def write_diagnostics(folder, rows=50, **changes):
     time = np.linspace(0, 9, rows) if rows > 1 else np.zeros(rows)
-    columns = {"energy": 0.125 * np.exp(-time / 20), "dissipation": 6e-4 * (1 + time), "enstrophy": 0.4 + time}
+    columns = {
+        "energy": 0.125 * np.exp(-time / 20),
+        "dissipation": 6e-4 * (1 + time),
+        "enstrophy": 0.4 + time,
+    }
     return write_table(folder, {"time": time} | columns | changes)
 
 
@@ -75,7 +93,9 @@ def built(build, *arguments):
 def assert_legible(figure):
     """Every text lies inside the figure, is not tiny, and overlaps no other."""
     renderer = figure.canvas.get_renderer()
-    texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    texts = [
+        text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()
+    ]
     texts = [text for text in texts if text.get_window_extent(renderer).width > 0]
     # Ticks beyond the limits of their axis are made but not drawn.
     texts = [text for text in texts if text.get_in_layout() and _drawn(text, figure)]
@@ -102,7 +122,9 @@ def _drawn(text, figure):
     return True
 
 
-@pytest.mark.parametrize("box, number", [("cube", 1), ("cube", 9), ("unit", 3), ("flat", 3), ("tall", 9), ("odd", 1)])
+@pytest.mark.parametrize(
+    "box, number", [("cube", 1), ("cube", 9), ("unit", 3), ("flat", 3), ("tall", 9), ("odd", 1)]
+)
 def test_slices_of_any_box_are_legible_in_proportion_and_on_one_scale(folder, box, number):
     times = tuple(np.arange(number) * 12.5)
     shape, lengths = BOXES[box]
@@ -110,18 +132,25 @@ def test_slices_of_any_box_are_legible_in_proportion_and_on_one_scale(folder, bo
     assert_legible(figure)
     *panels, bar = figure.axes
     assert len(panels) == 3 * min(len(times), 4)
-    assert {panel.images[0].get_clim() for panel in panels} == {(0.0, panels[-1].images[0].get_clim()[1])}
+    assert {panel.images[0].get_clim() for panel in panels} == {
+        (0.0, panels[-1].images[0].get_clim()[1])
+    }
     assert bar.get_ylabel().startswith("speed")
     scales = []
     for panel in panels:
         rectangle = panel.get_window_extent()
-        for extent, limits in ((rectangle.width, panel.get_xlim()), (rectangle.height, panel.get_ylim())):
+        for extent, limits in (
+            (rectangle.width, panel.get_xlim()),
+            (rectangle.height, panel.get_ylim()),
+        ):
             assert extent > 0.999 * THINNEST * figure.dpi
             # A flat box is drawn out of proportion, to be seen at all.
             if extent > 1.001 * THINNEST * figure.dpi:
                 scales.append(extent / np.ptp(limits))
     np.testing.assert_allclose(scales, scales[0], rtol=1e-6)
-    np.testing.assert_allclose([np.ptp(panels[0].get_xlim()), np.ptp(panels[1].get_ylim())], [lengths[0], lengths[2]])
+    np.testing.assert_allclose(
+        [np.ptp(panels[0].get_xlim()), np.ptp(panels[1].get_ylim())], [lengths[0], lengths[2]]
+    )
     assert figure.get_figwidth() <= WIDTH + 1e-6 and figure.get_figheight() < 9.1
 
 
@@ -129,7 +158,10 @@ def test_a_pixel_is_centred_on_its_grid_point(folder):
     figure = built(slices, write_slices(folder, (8, 8, 8), (8.0, 8.0, 8.0)), "speed")
     image = figure.axes[0].images[0]
     left, right, bottom, top = image.get_extent()
-    assert (left, right, bottom, top) == (-0.5, 8.5, -0.5, 8.5) and image.get_array().shape == (9, 9)
+    assert (left, right, bottom, top) == (-0.5, 8.5, -0.5, 8.5) and image.get_array().shape == (
+        9,
+        9,
+    )
     np.testing.assert_array_equal(image.get_array()[0], image.get_array()[-1])
 
 
@@ -138,7 +170,9 @@ def test_a_few_extremes_do_not_darken_the_rest(folder):
     plane[3, 3] = 1000.0
     variables = {f"speed/{plane}": (plane[0], plane[1]) for plane in ("xy", "xz", "yz")}
     rows = [(0.0, dict.fromkeys(variables, plane))]
-    shown = write_series(folder, "slices", {name: np.arange(64.0) for name in "xyz"}, variables, rows)
+    shown = write_series(
+        folder, "slices", {name: np.arange(64.0) for name in "xyz"}, variables, rows
+    )
     figure = built(slices, shown, "speed")
     assert figure.axes[0].images[0].get_clim()[1] < 1.1
 
@@ -148,7 +182,9 @@ def guides(figure):
 
 
 def test_spectra_are_labelled_and_legible_with_a_guide_where_it_belongs(folder):
-    figure = built(spectrum, write_spectra(folder, turbulent, times=tuple(np.arange(20.0))), "kinetic_energy")
+    figure = built(
+        spectrum, write_spectra(folder, turbulent, times=tuple(np.arange(20.0))), "kinetic_energy"
+    )
     assert_legible(figure)
     axes = figure.axes[0]
     assert axes.get_xscale() == axes.get_yscale() == "log"
@@ -165,30 +201,41 @@ def test_spectra_are_labelled_and_legible_with_a_guide_where_it_belongs(folder):
     "curve",
     [
         lambda k, t: np.where(np.abs(k - 2) < 0.5, 0.125, 1e-35),
-        lambda k, t: k**4 * np.exp(-((k / 6) ** 2)), lambda k, t: np.where(k < 0.5, 0.0, k**-4.0),
-        lambda k, t: np.zeros_like(k), lambda k, t: np.full_like(k, np.nan),
+        lambda k, t: k**4 * np.exp(-((k / 6) ** 2)),
+        lambda k, t: np.where(k < 0.5, 0.0, k**-4.0),
+        lambda k, t: np.zeros_like(k),
+        lambda k, t: np.full_like(k, np.nan),
     ],
     ids=["one shell", "a hump", "steep", "nothing", "nan"],
-)  # fmt: skip
+)
 def test_no_guide_where_no_range_could_have_it(folder, curve):
     figure = built(spectrum, write_spectra(folder, curve), "kinetic_energy")
     assert not guides(figure)
     assert_legible(figure)
 
 
-def test_the_shell_about_zero_is_drawn_at_its_mean_a_single_one_is_visible_and_round_off_is_not(folder):
-    """In a long box it holds waves; in a cube only the mean flow, which is no point of a logarithmic axis."""
+def test_the_shell_about_zero_is_drawn_at_its_mean_a_single_one_is_visible_and_round_off_is_not(
+    folder,
+):
+    """In a long box it holds waves; in a cube only the mean flow, which is no point of a
+    logarithmic axis."""
     mean = np.arange(8.0)
     for first, drawn in ((0.25, 8), (0.0, 7)):
         mean[0] = first
         (folder / "spectra.h5").unlink(missing_ok=True)
-        series = write_spectra(folder, lambda k, time: np.ones_like(k), 8, (0.0,), {"k_mean": ("k", mean)})
+        series = write_spectra(
+            folder, lambda k, time: np.ones_like(k), 8, (0.0,), {"k_mean": ("k", mean)}
+        )
         line = spectrum(series, "kinetic_energy").axes[0].lines[0]
         x = line.get_xdata()[np.isfinite(line.get_ydata())]
         np.testing.assert_array_equal(x, mean[8 - drawn :])
         assert spectrum(series, "kinetic_energy").axes[0].get_xlim()[0] < x[0]
     (folder / "spectra.h5").unlink()
-    figure = built(spectrum, write_spectra(folder, lambda k, t: np.where(k == 2, 0.125, 1e-33)), "kinetic_energy")
+    figure = built(
+        spectrum,
+        write_spectra(folder, lambda k, t: np.where(k == 2, 0.125, 1e-33)),
+        "kinetic_energy",
+    )
     line = figure.axes[0].lines[0]
     assert np.isfinite(line.get_ydata()).sum() == 1 and list(line.get_markevery()) == [2]
     assert figure.axes[0].get_ylim()[0] > 1e-12
@@ -198,7 +245,11 @@ def test_the_shell_about_zero_is_drawn_at_its_mean_a_single_one_is_visible_and_r
 def test_time_series_are_labelled_and_legible(folder, rows):
     figure = built(time_series, write_diagnostics(folder, rows))
     assert_legible(figure)
-    assert [axes.get_ylabel().split()[0] for axes in figure.axes] == ["energy", "dissipation", "enstrophy"]
+    assert [axes.get_ylabel().split()[0] for axes in figure.axes] == [
+        "energy",
+        "dissipation",
+        "enstrophy",
+    ]
     assert "(10^{" not in figure.axes[0].get_ylabel() and "$t$" in figure.axes[-1].get_xlabel()
 
 
@@ -215,7 +266,9 @@ def test_energies_are_shown_beside_their_sum_and_large_numbers_with_their_power(
 
 def test_a_run_that_blew_up_still_has_its_pictures(folder):
     time = np.linspace(0, 9, 50)
-    write_diagnostics(folder, energy=np.where(time > 8, np.nan, time), enstrophy=np.where(time > 8, np.inf, time))
+    write_diagnostics(
+        folder, energy=np.where(time > 8, np.nan, time), enstrophy=np.where(time > 8, np.inf, time)
+    )
     assert [path.name for path in plot_run(folder).files] == ["diagnostics.png"]
 
 
@@ -232,7 +285,9 @@ def test_all_pictures_of_a_run_are_small_and_of_a_page_width(folder):
             assert 850 < picture.width < 1000 and picture.mode == "P"
             greys = np.asarray(picture.convert("L"))
         assert greys.min() < 60 and greys.max() == 255 and path.stat().st_size < 200_000
-    assert sorted(path.name for path in (folder / "plots").iterdir()) == sorted(path.name for path in plotted.files)
+    assert sorted(path.name for path in (folder / "plots").iterdir()) == sorted(
+        path.name for path in plotted.files
+    )
     assert plot_run(folder) == plotted, "drawing again replaces them"
 
 

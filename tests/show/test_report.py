@@ -1,4 +1,5 @@
-"""The page about a run or a sweep: what it says, that it needs nothing beside itself, and how a browser shows it."""
+"""The page about a run or a sweep: what it says, that it needs nothing beside itself, and how a
+browser shows it."""
 
 import os
 import shutil
@@ -30,7 +31,12 @@ def a_run(folder, *, k_max_eta=1.4, residual=1e-5, state="finished", log="", mor
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(CONFIG + more)
     time, k = np.arange(5) / 4, np.arange(8.0)
-    constant = {"dissipation": 0.1, "enstrophy": 5.0, "k_max_eta": k_max_eta, "max_divergence": 1e-15}
+    constant = {
+        "dissipation": 0.1,
+        "enstrophy": 5.0,
+        "k_max_eta": k_max_eta,
+        "max_divergence": 1e-15,
+    }
     columns = {"time": time, "energy": 0.5 - time / 5, "budget_residual": residual * (time > 0)}
     write_table(folder, columns | {name: np.full(5, value) for name, value in constant.items()})
     rows = [(t, {"kinetic_energy": np.exp(-k)}) for t in time[:3]]
@@ -72,14 +78,26 @@ def read(path):
 
 
 def test_the_page_holds_everything_and_loads_nothing(tmp_path):
-    folder = a_run(tmp_path / "run", log="2026-01-01 00:00:00 2 min in all: steps 1.5 min, compilation 30.0 s\n")
+    folder = a_run(
+        tmp_path / "run",
+        log="2026-01-01 00:00:00 2 min in all: steps 1.5 min, compilation 30.0 s\n",
+    )
     page = read(report_run(folder))
     text = " ".join(page.text)
-    for expected in ("a <run> & more", "finished", "resolution", "energy budget", "compilation", "viscosity: 0.01"):
+    for expected in (
+        "a <run> & more",
+        "finished",
+        "resolution",
+        "energy budget",
+        "compilation",
+        "viscosity: 0.01",
+    ):
         assert expected in text
     for address in page.addresses:
         assert address.startswith("data:image/png;base64,") or (folder / address).exists()
-    assert sum(address.startswith("data:") for address in page.addresses) == 2  # diagnostics and a spectrum
+    assert (
+        sum(address.startswith("data:") for address in page.addresses) == 2
+    )  # diagnostics and a spectrum
 
 
 HOSTILE = "<td><script>alert(1)</script><img src=x onerror='alert(2)'>\""
@@ -91,14 +109,20 @@ def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(t
     write_table(folder, {"time": np.arange(3.0), HOSTILE: np.arange(3.0)})
     config = CONFIG.replace("a <run> & more", f"'{HOSTILE.replace(chr(39), '')}'")
     (folder / "config.yaml").write_text(config)
-    write_state(folder, RunState("failed", 4, 1.0, 1.0, 100.0, 5.0, 0.1, seconds=12.0, reason=HOSTILE))
+    write_state(
+        folder, RunState("failed", 4, 1.0, 1.0, 100.0, 5.0, 0.1, seconds=12.0, reason=HOSTILE)
+    )
     names = ["javascript:alert(1)&.h5", "data:text,#?%41.h5", "<b>.h5", os.fsdecode(b"\xff.h5")]
     for name in names:
         shutil.copy(folder / "spectra.h5", folder / name)
     made = report_run(folder)
     page = read(made)
-    assert not {"script", "b"} & page.tags and not [name for name in page.names if name.startswith("on")]
-    links = [address for address in page.addresses if not address.startswith("data:image/png;base64,")]
+    assert not {"script", "b"} & page.tags and not [
+        name for name in page.names if name.startswith("on")
+    ]
+    links = [
+        address for address in page.addresses if not address.startswith("data:image/png;base64,")
+    ]
     assert all(link.startswith("./") for link in links)
     there = {os.path.basename(os.fsdecode(unquote_to_bytes(link))) for link in links}
     assert there >= set(names), "and they lead to the files"
@@ -113,11 +137,17 @@ def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(t
         ({"residual": 0.05}, "energy budget", "warn"),
         ({"more": "forcing: {kind: constant_power}"}, "stationarity", "note"),
         ({"state": "failed"}, "state", "bad"),
-        ({"log": "2026-01-01 00:00:00 warning: the flow is under-resolved: ...\n", "k_max_eta": 0.5},
-         "resolution (k_max_eta)", "warn"),
+        (
+            {
+                "log": "2026-01-01 00:00:00 warning: the flow is under-resolved: ...\n",
+                "k_max_eta": 0.5,
+            },
+            "resolution (k_max_eta)",
+            "warn",
+        ),
         ({"k_max_eta": 0.5}, "resolution (k_max_eta)", "note"),
     ],
-)  # fmt: skip
+)
 def test_health_says_what_is_wrong(tmp_path, changes, name, verdict):
     found = checks(open_run(a_run(tmp_path / "run", **changes)))
     assert {check.name: check.verdict for check in found}[name] == verdict
@@ -129,7 +159,10 @@ def test_mass_that_is_lost_is_bad(tmp_path):
     (folder / "diagnostics.csv").unlink()
     write_table(folder, {"time": [0, 1, 2], "mass": [1.0, 1.0 + 1e-12, 0.999]})
     found = {check.name: check for check in checks(open_run(folder))}
-    assert found["conservation (mass)"].verdict == "bad" and found["conservation (mass)"].value == "0.001"
+    assert (
+        found["conservation (mass)"].verdict == "bad"
+        and found["conservation (mass)"].value == "0.001"
+    )
 
 
 def test_a_run_that_goes_on_is_looked_at_again_until_it_ends(tmp_path, capsys):
@@ -154,7 +187,9 @@ def a_sweep(folder, count):
     """A study of `count` runs, all of them done."""
     from simulator.study import open_sweep
 
-    (folder / "base.yaml").write_text(CONFIG.replace("a <run> & more", "base") + "time: {stop: 1.0, dt: 0.25}\n")
+    (folder / "base.yaml").write_text(
+        CONFIG.replace("a <run> & more", "base") + "time: {stop: 1.0, dt: 0.25}\n"
+    )
     values = ", ".join(f"{0.01 * (n + 1):g}" for n in range(count))
     (folder / "study.yaml").write_text(
         f"base: base.yaml\nname: study\nsweep: {{grid: {{model.viscosity: [{values}]}}}}\ncollect: [final.energy]\n"
@@ -183,4 +218,6 @@ def test_a_sweep_by_its_file_and_by_its_folder(tmp_path, monkeypatch, capsys):
 
 def test_captions():
     assert caption("spectrum_kinetic_energy") == "Shell spectrum at several times: kinetic energy"
-    assert caption("max_enstrophy_against_model_viscosity") == "max enstrophy against model viscosity"
+    assert (
+        caption("max_enstrophy_against_model_viscosity") == "max enstrophy against model viscosity"
+    )

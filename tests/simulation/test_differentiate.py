@@ -39,8 +39,9 @@ def energies(simulation: Simulation):
 
 
 def off(gradient, at, way, h: float = 1e-3) -> float:
-    """The relative deviation of the slope along `way` from central differences of width h, extrapolated once. Their
-    error is of the order h^4, and round-off of 1e-16 / h: both far below 1e-6 of the slope."""
+    """The relative deviation of the slope along `way` from central differences of width h,
+    extrapolated once. Their error is of the order h^4, and round-off of 1e-16 / h: both far below
+    1e-6 of the slope."""
     slopes, ways = jax.tree.leaves(gradient(at)[1]), jax.tree.leaves(way)
     found = sum(float((jnp.conj(a) * b).real.sum()) for a, b in zip(slopes, ways, strict=True))
 
@@ -52,14 +53,20 @@ def off(gradient, at, way, h: float = 1e-3) -> float:
 
 
 def test_against_finite_differences(flow) -> None:
-    """Of states after 3^2 and 7^2 further steps on 2 devices: by the viscosity, and along a direction."""
+    """Of states after 3^2 and 7^2 further steps on 2 devices: by the viscosity, and along a
+    direction."""
     weighed, fields = energies(flow), flow.state.fields
     gradient = differentiate(flow, lambda *states: sum(map(weighed, states)), steps=(9, 58), dt=DT)
 
     def along(u):
-        return jnp.where(flow.transform.layout.mask, jax.random.normal(jax.random.key(1), u.shape) * u, 0)
+        return jnp.where(
+            flow.transform.layout.mask, jax.random.normal(jax.random.key(1), u.shape) * u, 0
+        )
 
-    direction, still = {n: jax.jit(along)(u) for n, u in fields.items()}, {n: 0 * u for n, u in fields.items()}
+    direction, still = (
+        {n: jax.jit(along)(u) for n, u in fields.items()},
+        {n: 0 * u for n, u in fields.items()},
+    )
     variables = {"fields": fields, "model.viscosity": 0.02}
     assert off(gradient, variables, {"fields": direction, "model.viscosity": 0.0}) < 1e-6
     assert off(gradient, variables, {"fields": still, "model.viscosity": 1.0}) < 1e-6
@@ -69,8 +76,9 @@ def test_against_finite_differences(flow) -> None:
     program = gradient.lower(variables).compile()
     kinds = {k for k, c in collectives(program).items() if c.count}
     assert "all-gather" not in kinds and "all-to-all" in kinds
-    # The nonlinear terms of two stages, in two loops, call four kernels each. The reverse calls two of these again,
-    # for the values, and the transposes of all four. All states and rates are kept: nothing else is computed again.
+    # The nonlinear terms of two stages, in two loops, call four kernels each. The reverse calls two
+    # of these again, for the values, and the transposes of all four. All states and rates are kept:
+    # nothing else is computed again.
     calls = program.as_text().count('custom_call_target="simulator_stage"')
     assert calls == (2 * 2 * (4 + 2 + 4) if flow.transform.kernels == "native" else 0)
     gradient = differentiate(flow, energies(flow), steps=2, dt=DT)
@@ -80,18 +88,27 @@ def test_against_finite_differences(flow) -> None:
 def test_particles_are_refused(tmp_path) -> None:
     species = "particles: [{name: tracers, kind: tracer, count: 8}]\n"
     own = simulation(write_case(tmp_path, CASE + species), "devices.count=1")
-    with pytest.raises(UserError, match=r"particles: gradients do not go through particles of a flow \(tracers\)"):
+    with pytest.raises(
+        UserError, match=r"particles: gradients do not go through particles of a flow \(tracers\)"
+    ):
         differentiate(own, energies(own), steps=1, dt=DT)
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(("integrator", "devices"), [("bullfrog", 1), ("fastpm", 2), ("kick_drift_kick", 4)])
+@pytest.mark.parametrize(
+    ("integrator", "devices"), [("bullfrog", 1), ("fastpm", 2), ("kick_drift_kick", 4)]
+)
 def test_particles(integrator: str, devices: int) -> None:
-    """By records and by numbers, along one direction: extrapolated central differences, as above. On 4 devices some
-    particles begin on one device and end on another. Steps take numbers only: no array grows with them."""
+    """By records and by numbers, along one direction: extrapolated central differences, as above.
+    On 4 devices some particles begin on one device and end on another. Steps take numbers only: no
+    array grows with them."""
     own = gravity_cases.simulation(
         gravity_cases.MATTER,
-        *("model.cosmology.start=0.05", "time={stop: {scale_factor: 1}, steps: 6}", f"time.integrator={integrator}"),
+        *(
+            "model.cosmology.start=0.05",
+            "time={stop: {scale_factor: 1}, steps: 6}",
+            f"time.integrator={integrator}",
+        ),
         "initial.components.dark={kind: cosmological, amplitude: 20, index: -1, seed: 4}",
         devices=devices,
     )
@@ -104,7 +121,11 @@ def test_particles(integrator: str, devices: int) -> None:
         return jnp.where(p.valid, waves.sum(0), 0).sum() + (density**2).sum()
 
     records = {r: begin.records[r] for r in ("position", "velocity", "mass")}
-    at = {"particles": {"dark": records}, "model.cosmology.matter": 0.3, "model.gravitational_constant": 1.0}
+    at = {
+        "particles": {"dark": records},
+        "model.cosmology.matter": 0.3,
+        "model.gravitational_constant": 1.0,
+    }
     way = {r: jnp.where(begin.valid, jnp.cos((3 + i) * begin.id), 0) for i, r in enumerate(records)}
     way = {"particles": {"dark": {**way, "mass": 0.1 * way["mass"]}}, "model.cosmology.matter": 0.3}
     way["model.gravitational_constant"] = 0.2
@@ -114,22 +135,30 @@ def test_particles(integrator: str, devices: int) -> None:
         end = jax.jit(lambda v, s: gradient.states(v, s)[-1].particles["dark"])(at, own.state)
         assert (np.asarray(end.id) != np.asarray(begin.id)).any()
         return
-    few, many = (differentiate(own, loss, steps=n, dt=0.1).lower(at).compile().memory_analysis() for n in (2, 50))
+    few, many = (
+        differentiate(own, loss, steps=n, dt=0.1).lower(at).compile().memory_analysis()
+        for n in (2, 50)
+    )
     assert many.temp_size_in_bytes - few.temp_size_in_bytes < 0.02 * few.temp_size_in_bytes
 
 
 @pytest.mark.spmd
 def test_particles_that_crowd_on_a_device() -> None:
-    """All particles meet in a plane of one of 2 devices, whose buffers grow as in a run: as on one device."""
+    """All particles meet in a plane of one of 2 devices, whose buffers grow as in a run: as on one
+    device."""
     found, lines = [], []
     for devices in (1, 2):
-        own = gravity_cases.simulation(gravity_cases.MATTER, "time.integrator=drift_kick_drift", devices=devices)
+        own = gravity_cases.simulation(
+            gravity_cases.MATTER, "time.integrator=drift_kick_drift", devices=devices
+        )
         own.report = lines.append
         begin = own.state.particles["dark"]
         velocity = begin.records["velocity"].at[1].set((1.0 - begin.records["position"][1]) / 0.02)
         gradient = differentiate(own, lambda s: waves_of(s.particles["dark"]), steps=2, dt=0.01)
         _, slopes = gradient({"particles": {"dark": {"velocity": velocity}}})
-        by_id = gravity_cases.by_id(begin.with_records({"slopes": slopes["particles"]["dark"]["velocity"]}))
+        by_id = gravity_cases.by_id(
+            begin.with_records({"slopes": slopes["particles"]["dark"]["velocity"]})
+        )
         found.append(by_id["slopes"])
     assert lines == ["dark crowd on a device; buffers grow to 512 particles each"]
     np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-12)
@@ -150,21 +179,36 @@ def waves_of(p, size: float = 1.0) -> jax.Array:
     ],
 )
 def test_particles_by_the_start(devices: int, precision: str, power: str) -> None:
-    """By the spectrum's numbers, the seed's modes, Omega_m; single precision rounds by 1e-6 over h = 0.02."""
-    units = ("model.units=mpc_h_km_s_msun_h", "grid.box=[200, 200, 200]", "model.cosmology.hubble=100")
+    """By the spectrum's numbers, the seed's modes, Omega_m; single precision rounds by 1e-6 over h
+    = 0.02."""
+    units = (
+        "model.units=mpc_h_km_s_msun_h",
+        "grid.box=[200, 200, 200]",
+        "model.cosmology.hubble=100",
+    )
     own = gravity_cases.simulation(
         gravity_cases.MATTER,
         *(() if devices > 1 else units),
         f"model.components.0.arrangement={'glass' if devices == 4 else 'lattice'}",
-        *("model.cosmology.start=0.05", "time={stop: {scale_factor: 1}, steps: 4, integrator: bullfrog}"),
-        *(f"initial.components.dark={{kind: cosmological, seed: 4, {power}}}", f"precision={precision}"),
+        *(
+            "model.cosmology.start=0.05",
+            "time={stop: {scale_factor: 1}, steps: 4, integrator: bullfrog}",
+        ),
+        *(
+            f"initial.components.dark={{kind: cosmological, seed: 4, {power}}}",
+            f"precision={precision}",
+        ),
         devices=devices,
     )
 
     def loss(state) -> jax.Array:
         return waves_of(state.particles["dark"], 2 * np.pi / own.grid.box[0])
 
-    layout, s, key = own.transform.layout, own.config.initial.components["dark"], "initial.components.dark."
+    layout, s, key = (
+        own.transform.layout,
+        own.config.initial.components["dark"],
+        "initial.components.dark.",
+    )
     numbers = ("sigma8", "spectral_index") if devices == 1 else ("amplitude", "index")
     at = {key + name: getattr(s, name) for name in numbers} | {"model.cosmology.matter": 0.3}
     way = dict.fromkeys(at, 0.1) | {f"{key}seed": gaussian(layout, 5)[0]}
@@ -204,7 +248,8 @@ devices: {platform: cpu}
 @pytest.mark.slow
 @pytest.mark.parametrize("of", ["closure", "particles"])
 def test_two_processes(of: str, tmp_path) -> None:
-    """The slopes of one process with as many devices, bit for bit: by arrays of a closure, by the start of matter."""
+    """The slopes of one process with as many devices, bit for bit: by arrays of a closure, by the
+    start of matter."""
     names = [KEY]
     if of == "closure":
         closed(tmp_path, "[12, 12, 12]", 2)
@@ -213,8 +258,14 @@ def test_two_processes(of: str, tmp_path) -> None:
         names = ["initial.components.dark.amplitude", "model.cosmology.matter"]
     command, said = [sys.executable, "-c", SLOPES, str(tmp_path / "run.yaml"), *names], []
     for count in (1, 2):
-        own = {"SIMULATOR_COORDINATOR": f"127.0.0.1:{free_port()}", "SIMULATOR_NUM_PROCESSES": str(count)}
-        all_of = [{**own, "SIMULATOR_SECRET": "a" * 16, "SIMULATOR_PROCESS_ID": str(i)} for i in range(count)]
+        own = {
+            "SIMULATOR_COORDINATOR": f"127.0.0.1:{free_port()}",
+            "SIMULATOR_NUM_PROCESSES": str(count),
+        }
+        all_of = [
+            {**own, "SIMULATOR_SECRET": "a" * 16, "SIMULATOR_PROCESS_ID": str(i)}
+            for i in range(count)
+        ]
         each = [
             subprocess.Popen(command, env={**os.environ, **e}, stdout=subprocess.PIPE, text=True)
             for e in (all_of if count > 1 else [{}])
@@ -249,10 +300,12 @@ def closed(folder, shape: str, count: int, *overrides: str) -> Simulation:
     return simulation(folder / "run.yaml", f"devices.count={count}", *overrides)
 
 
-@pytest.mark.parametrize("shape", ["[16, 16]", pytest.param("[12, 12, 12]", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "shape", ["[16, 16]", pytest.param("[12, 12, 12]", marks=pytest.mark.slow)]
+)
 def test_by_the_arrays_of_a_closure(shape, tmp_path) -> None:
-    """The same slopes on 1, 2 and 4 devices, to round-off; central differences, extrapolated once, as above. The
-    state is first wanted within jit. A file gives the arrays by their names."""
+    """The same slopes on 1, 2 and 4 devices, to round-off; central differences, extrapolated once,
+    as above. The state is first wanted within jit. A file gives the arrays by their names."""
     slopes = []
     for count in (1, 2, 4):
         own = closed(tmp_path, shape, count)
@@ -262,28 +315,39 @@ def test_by_the_arrays_of_a_closure(shape, tmp_path) -> None:
         arrays = own.model.varied_arrays[KEY]
         slopes.append(jax.device_get(gradient({KEY: arrays})[1][KEY]["layers"]))
     for others in slopes[1:]:
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), others, slopes[0])
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), others, slopes[0]
+        )
     first, last = arrays["layers"]
 
     way = {KEY: {"layers": [{"w": 0 * first["w"]}, {"w": 1 + 0 * last["w"]}]}}
     assert off(gradient, {KEY: arrays}, way) < 1e-6
     np.savez(tmp_path / "arrays.npz", **{"layers/0/w": 2 * first["w"], "layers/1/w": last["w"]})
-    read = closed(tmp_path, shape, 1, f"model.subgrid.arrays={tmp_path / 'arrays.npz'}").model.varied_arrays[KEY]
+    read = closed(
+        tmp_path, shape, 1, f"model.subgrid.arrays={tmp_path / 'arrays.npz'}"
+    ).model.varied_arrays[KEY]
     np.testing.assert_array_equal(read["layers"][0]["w"], 2 * first["w"])
     wrong = {"layers": [first, {"w": last["w"][:, :2]}]}
     with pytest.raises(UserError, match=r"array 'layers/1/w' has the shape \(1, 2\); \(1, 3\) is"):
         gradient({KEY: wrong})
-    with pytest.raises(UserError, match="unknown array 'more'; the closure has layers/0/w, layers/1/w"):
+    with pytest.raises(
+        UserError, match="unknown array 'more'; the closure has layers/0/w, layers/1/w"
+    ):
         gradient({KEY: {**arrays, "more": last["w"]}})
-    with pytest.raises(UserError, match=r"model.subgrid.array: .* did you mean model.subgrid.arrays\?"):
+    with pytest.raises(
+        UserError, match=r"model.subgrid.array: .* did you mean model.subgrid.arrays\?"
+    ):
         gradient({"model.subgrid.array": arrays})
     np.savez(tmp_path / "arrays.npz", **{"layers/0/w": first["w"]})
-    with pytest.raises(UserError, match=r"line: model.subgrid.arrays: .*arrays.npz: array 'layers/1/w' is missing"):
+    with pytest.raises(
+        UserError, match=r"line: model.subgrid.arrays: .*arrays.npz: array 'layers/1/w' is missing"
+    ):
         closed(tmp_path, shape, 1, f"model.subgrid.arrays={tmp_path / 'arrays.npz'}")
 
 
 def test_a_closure_in_a_plane_that_is_a_viscosity(tmp_path) -> None:
-    """tau = -2 nu S has the force nu lap u: with tanh of a large argument the closure is the viscosity 1."""
+    """tau = -2 nu S has the force nu lap u: with tanh of a large argument the closure is the
+    viscosity 1."""
     own = closed(tmp_path, "[16, 16]", 1)
     first, last = own.model.varied_arrays[KEY]["layers"]
     constant = {"layers": [{"w": 1e9 * first["w"]}, {"w": 1e9 * last["w"]}]}
@@ -308,14 +372,17 @@ def test_split_steps() -> None:
     lowered = gradient.lower({"model.parameters.interaction": 1.0})
     for program in (own.compiled_loop(), lowered.compile()):
         assert not collectives(program)["all-gather"].count
-    assert off(gradient, {"model.parameters.interaction": 1.0}, {"model.parameters.interaction": 1.0}) < 1e-6
+    assert (
+        off(gradient, {"model.parameters.interaction": 1.0}, {"model.parameters.interaction": 1.0})
+        < 1e-6
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("optimised")
 def test_memory_grows_as_the_root_of_the_steps(tmp_path) -> None:
-    """What the compiler says of the programs, optimised as in a run, if sqrt(steps) states are kept: beside the
-    reverse of one step, 2 sqrt(steps) states and the one between two parts."""
+    """What the compiler says of the programs, optimised as in a run, if sqrt(steps) states are
+    kept: beside the reverse of one step, 2 sqrt(steps) states and the one between two parts."""
     own = simulation(write_case(tmp_path, CASE), "grid.shape=48,48,48")
     layout, fields = own.transform.layout, own.state.fields
 
@@ -332,7 +399,8 @@ def test_memory_grows_as_the_root_of_the_steps(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_what_is_kept_changes_nothing(flow) -> None:
-    """However few states are kept, and a loss of several states, give the gradient of the plain loop to round-off."""
+    """However few states are kept, and a loss of several states, give the gradient of the plain
+    loop to round-off."""
     loss = energies(flow)
 
     def both(first, last):
@@ -348,7 +416,9 @@ def test_what_is_kept_changes_nothing(flow) -> None:
     value, slopes = jax.jit(jax.value_and_grad(plain))(fields)
     assert abs(float(other / value) - 1) < 1e-13
     for name, slope in slopes.items():
-        np.testing.assert_allclose(gradient["fields"][name], slope.conj(), rtol=0, atol=1e-12 * abs(slope).max())
+        np.testing.assert_allclose(
+            gradient["fields"][name], slope.conj(), rtol=0, atol=1e-12 * abs(slope).max()
+        )
 
 
 @pytest.mark.parametrize(
@@ -357,7 +427,10 @@ def test_what_is_kept_changes_nothing(flow) -> None:
         ({"time.dt": 1.0}, "fields, and numbers of model, forcing and initial, can vary"),
         ({"fields": {"b": 0}}, "'b' is not a field of the model, which has velocity"),
         ({"fields": {}, "initial.energy": 1.0}, "exclude each other"),
-        ({"model.viscocity": 1.0}, "model.viscocity: is not a number .*, did you mean model.viscosity?"),
+        (
+            {"model.viscocity": 1.0},
+            "model.viscocity: is not a number .*, did you mean model.viscosity?",
+        ),
         ({"initial.viscosity": 1.0}, "did you mean model.viscosity?"),
         ({"model.kind": 1.0}, "model.kind: is not a number of this configuration"),
         ({"model.hyperviscosity.order": 1.0}, "model.hyperviscosity.order: is not a number"),

@@ -1,4 +1,5 @@
-"""Runs on a GPU: published numbers, blocks against whole fields, and what the plan says of memory. With --gpu."""
+"""Runs on a GPU: published numbers, blocks against whole fields, and what the plan says of memory.
+With --gpu."""
 
 from pathlib import Path
 
@@ -34,15 +35,20 @@ def advanced(simulation: Simulation, steps: int) -> Simulation:
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("double", 1e-11), ("single", 1e-6)])
 def test_the_early_taylor_green_vortex(precision: str, tolerance: float) -> None:
-    """Energy and enstrophy at t = 0.1, 32^3, nu = 1/1600, to the digits that are known, or to round-off."""
-    found = advanced(simulation_of("grid.shape=32,32,32", f"precision={precision}", "model.viscosity=6.25e-4"), 10)
+    """Energy and enstrophy at t = 0.1, 32^3, nu = 1/1600, to the digits that are known, or to
+    round-off."""
+    found = advanced(
+        simulation_of("grid.shape=32,32,32", f"precision={precision}", "model.viscosity=6.25e-4"),
+        10,
+    )
     row = jax.device_get(found.diagnostics(found.state))
     assert row["kinetic_energy"] == pytest.approx(0.124953117517, rel=tolerance)
     assert row["enstrophy"] == pytest.approx(0.375249931114, rel=tolerance)
 
 
 def test_blocks_give_what_whole_fields_give() -> None:
-    """In blocks of seven planes, which do not divide the 64, as whole; to round-off of a few steps."""
+    """In blocks of seven planes, which do not divide the 64, as whole; to round-off of a few
+    steps."""
     whole, low, blocks = (
         np.asarray(advanced(simulation_of("grid.shape=64,64,64", key), 4).fields["velocity"])
         for key in ("run.memory=fast", "run.memory=low", "fft.block=7")

@@ -11,14 +11,25 @@ from run_support import tool
 from simulator.simulation.provenance import collect, git_state, read, record
 
 KEPT = {"SLURM_JOB_ID": "12", "NCCL_DEBUG": "INFO", "XLA_FLAGS": "--xla_x"}
-LEFT_OUT = ("HOME", "API_KEY", "SLURM_JWT", "JAX_TOKEN", "NCCL_PASSWORD", "SIMULATOR_P", "SIMULATOR_SECRET")
+LEFT_OUT = (
+    "HOME",
+    "API_KEY",
+    "SLURM_JWT",
+    "JAX_TOKEN",
+    "NCCL_PASSWORD",
+    "SIMULATOR_P",
+    "SIMULATOR_SECRET",
+)
 
 
 def collected(command=("simulator", "run", "a.yaml")):
     return collect(
-        command, KEPT | dict.fromkeys(LEFT_OUT, "secret"), devices={"platform": "cpu", "count": 8},
-        mesh={"axes": ["slab"], "shape": [8]}, environment_set={"M_ARENA_MAX": "1"},
-    )  # fmt: skip
+        command,
+        KEPT | dict.fromkeys(LEFT_OUT, "secret"),
+        devices={"platform": "cpu", "count": 8},
+        mesh={"axes": ["slab"], "shape": [8]},
+        environment_set={"M_ARENA_MAX": "1"},
+    )
 
 
 def test_what_is_recorded_and_what_is_not_and_kept_by_a_restart(tmp_path):
@@ -41,7 +52,9 @@ def test_what_is_recorded_and_what_is_not_and_kept_by_a_restart(tmp_path):
 
 def git(folder, *arguments):
     identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+    subprocess.run(
+        ["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True
+    )
 
 
 def test_commit_and_changes_of_the_checkout_or_none(tmp_path, monkeypatch):
@@ -55,7 +68,11 @@ def test_commit_and_changes_of_the_checkout_or_none(tmp_path, monkeypatch):
     assert state is not None and len(state["commit"]) == 40 and not state["dirty"]
     (package / "__init__.py").write_text("changed = 1\n")
     assert git_state(package) == state | {"dirty": True, "changed": ["package/__init__.py"]}
-    tool(tmp_path / "bin", "git", f'case "$*" in *status*) exit 1;; esac\nexec {shutil.which("git")} "$@"')
+    tool(
+        tmp_path / "bin",
+        "git",
+        f'case "$*" in *status*) exit 1;; esac\nexec {shutil.which("git")} "$@"',
+    )
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     assert git_state(package) == state | {"dirty": None, "changed": None}, "git tells no changes"
     assert git_state(Path("/")) is None

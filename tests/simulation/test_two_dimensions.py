@@ -1,4 +1,5 @@
-"""Runs in a plane: the numbers of a box of one layer, without its third axis anywhere, at the cost of two axes."""
+"""Runs in a plane: the numbers of a box of one layer, without its third axis anywhere, at the cost
+of two axes."""
 
 from pathlib import Path
 
@@ -73,7 +74,8 @@ def ran(case) -> Path:
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_nothing_is_padded_for_the_axis_that_is_not_there(count: int) -> None:
-    """A plane of N x N points keeps (2K+1)(K+1) modes, K = (N - 1)//3, padded only to share out its own axes."""
+    """A plane of N x N points keeps (2K+1)(K+1) modes, K = (N - 1)//3, padded only to share out its
+    own axes."""
     transform = make_transform(Grid.of((32, 32), (1.0, 1.0)), jax.devices()[:count])
     kept = 10
     assert transform.layout.seen_shape in {(-(-(kept + 1) // count) * count, 2 * kept + 1)}
@@ -82,10 +84,15 @@ def test_nothing_is_padded_for_the_axis_that_is_not_there(count: int) -> None:
 
 
 def test_arrays_and_messages_have_no_third_axis(case, tmp_path) -> None:
-    """Values on the grid are (..., x, y), a transform takes them as they are, and refusals tell shapes like this."""
+    """Values on the grid are (..., x, y), a transform takes them as they are, and refusals tell
+    shapes like this."""
     plane = simulation(case)
     fields, forward = plane.state.fields, plane.transform.forward
-    for name, shape in (("velocity", (2, 20, 16)), ("dye", (20, 16)), ("velocity_magnitude", (20, 16))):
+    for name, shape in (
+        ("velocity", (2, 20, 16)),
+        ("dye", (20, 16)),
+        ("velocity_magnitude", (20, 16)),
+    ):
         values = plane.model.field_values(name, fields)
         assert values.shape == plane.fields[name].shape == shape
         if name in fields:
@@ -93,12 +100,19 @@ def test_arrays_and_messages_have_no_third_axis(case, tmp_path) -> None:
     values = {name: np.asarray(plane.fields[name]) for name in fields}
     again = jax.jit(plane.state_from)(values).fields
     assert all(abs(again[name] - fields[name]).max() < 1e-15 for name in fields)
-    for given, message in (({"velocty": 0}, "mean velocity"), ({"dye": values["velocity"]}, r"shape \(20, 16\)")):
+    for given, message in (
+        ({"velocty": 0}, "mean velocity"),
+        ({"dye": values["velocity"]}, r"shape \(20, 16\)"),
+    ):
         with pytest.raises(UserError, match=message):
             plane.state_from(given)
     for backend in ("custom_partitioning", "jaxdecomp"):
-        transform = make_transform(Grid.of((32, 16), (1.0, 1.0)), jax.devices()[:1], backend=backend)
-        with pytest.raises(ValueError, match=r"takes arrays of shape \(\.\.\., 32, 16\), not \(2, 20, 16\)"):
+        transform = make_transform(
+            Grid.of((32, 16), (1.0, 1.0)), jax.devices()[:1], backend=backend
+        )
+        with pytest.raises(
+            ValueError, match=r"takes arrays of shape \(\.\.\., 32, 16\), not \(2, 20, 16\)"
+        ):
             transform.forward(np.zeros((2, 20, 16)))
     linear = "linear(self):\n        return {"
     wrong = {
@@ -133,9 +147,23 @@ def test_a_snapshot_is_a_start_at_another_resolution(case, ran) -> None:
     start = f"initial={{kind: snapshot, path: {ran / 'snapshots' / '00000010'}}}"
     finer = simulation(case, start, "grid.shape=40,32")
     coarse = open_run(ran).snapshots[-1]["dye"][...]
-    np.testing.assert_allclose(np.asarray(finer.fields["dye"])[::2, ::2], coarse, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        np.asarray(finer.fields["dye"])[::2, ::2], coarse, rtol=0, atol=1e-13
+    )
     kept, time = start.replace("}", ", time: keep}"), open_run(ran).snapshots[-1].time
-    assert main(["run", str(case), kept, f"time.stop={1.5 * time}", "--output", str(ran.parent / "later")]) == 0
+    assert (
+        main(
+            [
+                "run",
+                str(case),
+                kept,
+                f"time.stop={1.5 * time}",
+                "--output",
+                str(ran.parent / "later"),
+            ]
+        )
+        == 0
+    )
     times = open_run(ran.parent / "later").diagnostics["time"]
     assert (times[0], times[-1]) == (time, 1.5 * time)
     with pytest.raises(UserError, match=r"time.stop: .* is not beyond the start, whose time is"):

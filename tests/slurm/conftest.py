@@ -22,36 +22,56 @@ class Slurm:
 
     def __init__(self, folder: Path, conf: str) -> None:
         self.folder = folder
-        self.environ = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ} | {
-            "SLURM_CONF": conf, "SLURM_CLUSTER_DIR": str(folder), "PYTHONPATH": str(ROOT),
+        self.environ = {
+            name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ
+        } | {
+            "SLURM_CONF": conf,
+            "SLURM_CLUSTER_DIR": str(folder),
+            "PYTHONPATH": str(ROOT),
             "SIMULATOR_CACHE": os.environ["SIMULATOR_CACHE"],
-        }  # fmt: skip
+        }
 
     def run(self, *command: str, timeout: float = 120, cwd: Path | None = None, **environ: str):
         """A command of the user's."""
         return subprocess.run(
-            command, env=self.environ | environ, capture_output=True, text=True, timeout=timeout, cwd=cwd,
+            command,
+            env=self.environ | environ,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            cwd=cwd,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
 
     def srun(self, options: str, *command: str, timeout: float = 120, **environ: str):
         return self.run("srun", *options.split(), *command, timeout=timeout, **environ)
 
-    def python(self, options: str, script: Path, *arguments: str, timeout: float = 120, **environ: str):
+    def python(
+        self, options: str, script: Path, *arguments: str, timeout: float = 120, **environ: str
+    ):
         """`srun` of a Python script, as job scripts do it."""
         options = f"--kill-on-bad-exit=1 {options}"
-        return self.srun(options, sys.executable, str(script), *arguments, timeout=timeout, **environ)
+        return self.srun(
+            options, sys.executable, str(script), *arguments, timeout=timeout, **environ
+        )
 
     def popen(self, *command: str, output: Path, **environ: str) -> subprocess.Popen[bytes]:
         with output.open("wb") as file:
             return subprocess.Popen(
-                command, env=self.environ | environ, stdout=file, stderr=subprocess.STDOUT,
+                command,
+                env=self.environ | environ,
+                stdout=file,
+                stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+            )
 
-    def sbatch(self, options: Sequence[str], script: Path | str, *arguments: str, cwd: Path, **environ) -> str:
+    def sbatch(
+        self, options: Sequence[str], script: Path | str, *arguments: str, cwd: Path, **environ
+    ) -> str:
         """Submits a job; returns its id."""
-        done = self.run("sbatch", "--parsable", *options, str(script), *arguments, cwd=cwd, **environ)
+        done = self.run(
+            "sbatch", "--parsable", *options, str(script), *arguments, cwd=cwd, **environ
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -62,7 +82,16 @@ class Slurm:
 
     def wait(self, job: str, timeout: float = 120) -> dict[str, str]:
         """Waits until the job has ended for good."""
-        running = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED", "STOPPED", "SIGNALING"}
+        running = {
+            "PENDING",
+            "RUNNING",
+            "COMPLETING",
+            "CONFIGURING",
+            "REQUEUED",
+            "SUSPENDED",
+            "STOPPED",
+            "SIGNALING",
+        }
         end = time.monotonic() + timeout
         while (found := self.job(job))["JobState"] in running:
             assert time.monotonic() < end, f"job {job} is {found['JobState']} after {timeout} s"
@@ -83,14 +112,20 @@ def why_not() -> str | None:
 def slurm() -> Iterator[Slurm]:
     if reason := why_not():
         pytest.skip(reason)
-    folder = Path(tempfile.mkdtemp(prefix="slurm-cluster-", dir="/tmp"))  # munge wants root's parents
+    folder = Path(
+        tempfile.mkdtemp(prefix="slurm-cluster-", dir="/tmp")
+    )  # munge wants root's parents
     folder.chmod(0o755)
     environ = os.environ | {"SLURM_CLUSTER_DIR": str(folder), "SLURM_CLUSTER_GPUS": "4"}
     environ.pop("SLURM_CONF", None)
-    started = subprocess.run([SCRIPT, "up", "4"], env=environ, capture_output=True, text=True, timeout=600)
+    started = subprocess.run(
+        [SCRIPT, "up", "4"], env=environ, capture_output=True, text=True, timeout=600
+    )
     try:
         assert started.returncode == 0, started.stderr
-        exports = dict(line.removeprefix("export ").split("=", 1) for line in started.stdout.splitlines())
+        exports = dict(
+            line.removeprefix("export ").split("=", 1) for line in started.stdout.splitlines()
+        )
         yield Slurm(folder, exports["SLURM_CONF"])
     finally:
         subprocess.run([SCRIPT, "down"], env=environ, timeout=120)

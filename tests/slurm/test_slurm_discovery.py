@@ -1,4 +1,5 @@
-"""Discovery on a live Slurm: recorded environments made again, what `start` makes of them, and the doctor."""
+"""Discovery on a live Slurm: recorded environments made again, what `start` makes of them, and the
+doctor."""
 
 import json
 import re
@@ -17,7 +18,9 @@ RECORDED = json.loads((Path(__file__).parents[1] / "cluster" / "environments.jso
 SRUN = {
     case: found["command"].removeprefix("srun ")
     for case, found in RECORDED.items()
-    if found["command"].startswith("srun -") and "pty" not in found["command"] and ":" not in found["command"]
+    if found["command"].startswith("srun -")
+    and "pty" not in found["command"]
+    and ":" not in found["command"]
 }
 
 
@@ -52,7 +55,9 @@ def test_heterogeneous_jobs_are_refused_in_one_line(slurm):
 def test_a_batch_scripts_shell_is_one_process(slurm, tmp_path):
     script = tmp_path / "job"
     script.write_text(f"#!/bin/bash\nenv -0 >{tmp_path}/shell.env\n")
-    job = slurm.sbatch(["-N2", "--ntasks-per-node=2", "-o", f"{tmp_path}/out"], script, cwd=tmp_path)
+    job = slurm.sbatch(
+        ["-N2", "--ntasks-per-node=2", "-o", f"{tmp_path}/out"], script, cwd=tmp_path
+    )
     slurm.wait(job)
     allocation = discover(environment((tmp_path / "shell.env").read_text()))
     assert allocation.num_processes == 1
@@ -89,12 +94,17 @@ def test_two_steps_at_once_do_not_meet(slurm, script, tmp_path, shared):
     folder = f"{tmp_path}/run" if shared else ""
     step = f"srun -N2 -n2 --ntasks-per-node=1 --exact {sys.executable} {script} 2 {folder}"
     job_script = tmp_path / "job"
-    job_script.write_text(f"#!/bin/bash\n{step} >one & a=$!\n{step} >two & b=$!\nwait $a && wait $b\n")
+    job_script.write_text(
+        f"#!/bin/bash\n{step} >one & a=$!\n{step} >two & b=$!\nwait $a && wait $b\n"
+    )
     job = slurm.sbatch(["-N2", "--ntasks-per-node=2", "-o", "out"], job_script, cwd=tmp_path)
     ended = slurm.wait(job)
     assert ended["ExitCode"] == "0:0", (tmp_path / "out").read_text()
     steps = [json.loads((tmp_path / name).read_text())[1] for name in ("one", "two")]
-    assert [len({entry[1] for entry in step}) for step in steps] == [1, 1]  # nobody of the other step
+    assert [len({entry[1] for entry in step}) for step in steps] == [
+        1,
+        1,
+    ]  # nobody of the other step
     assert steps[0][0][1] != steps[1][0][1]
     assert not (tmp_path / "run").exists()  # the meeting place leaves nothing behind
 
@@ -114,7 +124,9 @@ def test_a_right_set_up(slurm, tmp_path, arguments):
     code, out, err = examine(slurm, "-N2 --ntasks-per-node=1 --cpus-per-task=2", *arguments)
     assert code == 0, out + err
     for process in range(2):
-        assert re.search(rf"process {process} of 2: host \S+, local rank 0 of 1, \d cores? of CPUs ", out)
+        assert re.search(
+            rf"process {process} of 2: host \S+, local rank 0 of 1, \d cores? of CPUs ", out
+        )
     assert re.search(r"transform \S+ of 32\^3 points and back: correct", out)
     assert out.splitlines()[-1] == "no problems found"
 
@@ -122,14 +134,21 @@ def test_a_right_set_up(slurm, tmp_path, arguments):
 @pytest.mark.parametrize(
     ("options", "environ", "problem", "cure"),
     [
-        ("-n2 --gpus-per-node=1", {}, "2 tasks share 1 GPU", "--ntasks-per-node=1 or --gpus-per-node=2"),
         (
-            "-n1 --gpus-per-task=1", {}, "1 GPUs are given, but this JAX runs on the CPU only",
+            "-n2 --gpus-per-node=1",
+            {},
+            "2 tasks share 1 GPU",
+            "--ntasks-per-node=1 or --gpus-per-node=2",
+        ),
+        (
+            "-n1 --gpus-per-task=1",
+            {},
+            "1 GPUs are given, but this JAX runs on the CPU only",
             "./scripts/run --setup",
         ),
         ("-n1", {"SLURM_CPUS_PER_TASK": "64"}, "may use", "srun its own --cpus-per-task"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_set_up_is_named_with_its_cure(slurm, options, environ, problem, cure):
     code, out, err = examine(slurm, options, "--platform=cpu", **environ)
     assert code == 1, out + err

@@ -1,4 +1,5 @@
-"""Processes that raise, are killed, freeze or get stuck: the step ends soon, and says who and why."""
+"""Processes that raise, are killed, freeze or get stuck: the step ends soon, and says who and
+why."""
 
 import os
 import re
@@ -46,9 +47,20 @@ class Loop:
         self.folder, self.output = folder, folder / "out"
         script = folder / "loop.py"
         script.write_text(LOOP)
-        command = ["srun", "-N2", "--ntasks-per-node=2", "--kill-on-bad-exit=1", sys.executable, str(script)]
+        command = [
+            "srun",
+            "-N2",
+            "--ntasks-per-node=2",
+            "--kill-on-bad-exit=1",
+            sys.executable,
+            str(script),
+        ]
         self.step = slurm.popen(*command, str(folder), str(watchdog), output=self.output)
-        wait_until(lambda: all((folder / f"{i}.pid").exists() for i in range(4)), 60, "start of four processes")
+        wait_until(
+            lambda: all((folder / f"{i}.pid").exists() for i in range(4)),
+            60,
+            "start of four processes",
+        )
         time.sleep(0.5)
 
     def pid(self, process: int) -> int:
@@ -89,7 +101,9 @@ def test_an_exception_on_one_rank_ends_the_step_with_its_reason(loop):
     turning = loop()
     (turning.folder / "raise.2").write_text("")
     assert turning.ends_within(30) != 0
-    assert re.search(r"process 2 of 4 \(\S+, pid \d+\) failed: KeyError: 'no such mode'", turning.last_lines())
+    assert re.search(
+        r"process 2 of 4 \(\S+, pid \d+\) failed: KeyError: 'no such mode'", turning.last_lines()
+    )
     assert "KeyError" in (turning.folder / "logs" / "p00002.log").read_text()
 
 
@@ -105,8 +119,12 @@ def test_a_stuck_rank_is_ended_by_the_watchdog_with_its_stacks(loop):
     (turning.folder / "stick.2").write_text("")
     assert turning.ends_within(30) != 0
     log = (turning.folder / "logs" / "p00002.log").read_text()
-    assert "loop.py" in log and re.search(r"process 2 of 4 .* is stuck in .*: no progress for 4 s", log)
-    assert re.search(r"process 2 of 4 .* is stuck in <module> \(loop.py:\d+\)", turning.last_lines())
+    assert "loop.py" in log and re.search(
+        r"process 2 of 4 .* is stuck in .*: no progress for 4 s", log
+    )
+    assert re.search(
+        r"process 2 of 4 .* is stuck in <module> \(loop.py:\d+\)", turning.last_lines()
+    )
 
 
 LATE = """
@@ -131,7 +149,13 @@ def test_a_first_process_that_never_comes_is_named_with_its_host(slurm, tmp_path
     step = f"-N2 -w {','.join(nodes)} --ntasks-per-node=2 --kill-on-bad-exit=1"
     done = slurm.srun(step, sys.executable, str(script), str(tmp_path / "run"))
     assert done.returncode == 1 and "Check failure" not in done.stderr, "no stack of C++"
-    said = [line for line in done.stderr.splitlines() if line.startswith("simulator: ") and "did not come" in line]
+    said = [
+        line
+        for line in done.stderr.splitlines()
+        if line.startswith("simulator: ") and "did not come" in line
+    ]
     assert 1 <= len(said) <= 2, "process 1, and at most the first one of the other node"
-    assert re.match(rf"simulator: process 0 of 4 \({re.escape(nodes[0])}\) did not come within 12 s", said[0])
+    assert re.match(
+        rf"simulator: process 0 of 4 \({re.escape(nodes[0])}\) did not come within 12 s", said[0]
+    )
     assert "published no address" in said[0]

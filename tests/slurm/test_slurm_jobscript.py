@@ -1,4 +1,5 @@
-"""What the end of every job script does on a real Slurm, with a few lines of Python as the simulation."""
+"""What the end of every job script does on a real Slurm, with a few lines of Python as the
+simulation."""
 
 import json
 import re
@@ -13,7 +14,8 @@ from simulator.cluster.jobscript import SlurmSettings, render
 
 pytestmark = pytest.mark.slurm
 
-# A run that counts its starts, waits for a request to stop where it is told to, and keeps a state file.
+# A run that counts its starts, waits for a request to stop where it is told to, and keeps a state
+# file.
 PROGRAM = """
 import json, os, signal, sys, time
 from pathlib import Path
@@ -102,7 +104,8 @@ def test_a_warning_before_the_program_listens_or_the_step_runs_is_not_lost(run, 
 
 
 def test_the_users_own_signal_wins(slurm, tmp_path):
-    """On the command line of sbatch, and in the script by `submit --sbatch`: both are due at once, ours never."""
+    """On the command line of sbatch, and in the script by `submit --sbatch`: both are due at once,
+    ours never."""
     flag = "--signal=USR1@600"
     options = {"line": {"options": [flag, "--time=5"]}, "script": {"flags": f"{flag} --time=5"}}
     jobs = [Run(slurm, tmp_path / name, stops=1, **given) for name, given in options.items()]
@@ -129,11 +132,22 @@ def test_the_warning_is_passed_on_and_the_job_comes_back_as_often_as_it_may(run)
 @pytest.mark.parametrize(
     "plan",
     [
-        {"state": {"advanced": False}}, {"state": {"state": "failed"}}, {"state": {"restart_count": 7}},
-        {"state": {"reason": "the file stop in the run folder"}}, {"code": 1}, {"code": 2},
+        {"state": {"advanced": False}},
+        {"state": {"state": "failed"}},
+        {"state": {"restart_count": 7}},
+        {"state": {"reason": "the file stop in the run folder"}},
+        {"code": 1},
+        {"code": 2},
     ],
-    ids=["no step taken", "a crash is recorded", "state of another start", "stop file", "code 1", "code 2"],
-)  # fmt: skip
+    ids=[
+        "no step taken",
+        "a crash is recorded",
+        "state of another start",
+        "stop file",
+        "code 1",
+        "code 2",
+    ],
+)
 def test_it_does_not_come_back(run, plan):
     job = run(stops=1, **plan)
     job.has_started(1)
@@ -148,4 +162,6 @@ def test_a_shipped_script_away_from_a_checkout_says_what_to_do(slurm, tmp_path):
     assert slurm.wait(job)["ExitCode"] == "2:0"
     said = (tmp_path / "out").read_text()
     assert len(said.splitlines()) == 1
-    assert re.search(r"on the login node run ./scripts/run --setup, and submit from the checkout", said)
+    assert re.search(
+        r"on the login node run ./scripts/run --setup, and submit from the checkout", said
+    )

@@ -1,4 +1,5 @@
-"""The whole simulator on a real Slurm: what a run's folder holds after whatever happened to its job."""
+"""The whole simulator on a real Slurm: what a run's folder holds after whatever happened to its
+job."""
 
 import contextlib
 import os
@@ -53,9 +54,14 @@ class Job:
         config = folder.with_suffix(".yaml")
         config.write_text(CONFIG)
         done = slurm.run(
-            *SIMULATOR, "submit", str(config), "--output", str(folder), *arguments,
+            *SIMULATOR,
+            "submit",
+            str(config),
+            "--output",
+            str(folder),
+            *arguments,
             XDG_CONFIG_HOME=str(folder.parent),
-        )  # fmt: skip
+        )
         found = re.search(r"submitted job (\d+)", done.stdout)
         assert found, done.stdout + done.stderr
         self.id = found[1]
@@ -66,7 +72,14 @@ class Job:
     def until(self, condition, what: str) -> None:
         def met() -> bool:
             state = self.slurm.job(self.id)["JobState"]
-            ended = state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SIGNALING", "REQUEUED")
+            ended = state not in (
+                "PENDING",
+                "CONFIGURING",
+                "RUNNING",
+                "COMPLETING",
+                "SIGNALING",
+                "REQUEUED",
+            )
             if found := condition():
                 return found
             assert not ended, f"{state} before {what}\n{self.log}"
@@ -79,7 +92,10 @@ class Job:
 
         def locked() -> bool:
             holder = read_holder(self.folder)
-            return holder is not None and (holder.job_id, holder.restart_count) == (self.id, restarts)
+            return holder is not None and (holder.job_id, holder.restart_count) == (
+                self.id,
+                restarts,
+            )
 
         self.until(locked, f"start number {restarts + 1}")
 
@@ -119,10 +135,13 @@ class Job:
 
     @property
     def log(self) -> str:
-        return "".join(path.read_text() for path in sorted((self.folder / "logs").glob("slurm-*.out")))
+        return "".join(
+            path.read_text() for path in sorted((self.folder / "logs").glob("slurm-*.out"))
+        )
 
     def processes(self, command: bytes = b"simulator\0run\0", **variables: str) -> list[int]:
-        """The pids of this job's processes on the machine, by the variables that Slurm sets for them."""
+        """The pids of this job's processes on the machine, by the variables that Slurm sets for
+        them."""
         # the cluster too: another one's jobs may have the same numbers
         variables |= {"SLURM_JOB_ID": self.id, "SLURM_CONF": str(self.slurm.folder / "daemon.conf")}
         marks = {f"{name}={value}".encode() for name, value in variables.items()}
@@ -131,7 +150,11 @@ class Job:
             with contextlib.suppress(OSError):
                 words = (process / "cmdline").read_bytes()
                 environ = set((process / "environ").read_bytes().split(b"\0"))
-                if marks <= environ and command in words and not (command and words.startswith(b"srun\0")):
+                if (
+                    marks <= environ
+                    and command in words
+                    and not (command and words.startswith(b"srun\0"))
+                ):
                     found.append(int(process.name))
         return found
 
@@ -152,7 +175,9 @@ def submit(slurm, tmp_path) -> Iterator:
 def without_slurm(slurm, folder: Path, *arguments: str) -> Path:
     """The folder of a run that Slurm knows nothing of."""
     (folder / "c.yaml").write_text(CONFIG)
-    done = slurm.run(*SIMULATOR, "run", "c.yaml", "--output", "run", *arguments, cwd=folder, timeout=PATIENCE)
+    done = slurm.run(
+        *SIMULATOR, "run", "c.yaml", "--output", "run", *arguments, cwd=folder, timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stderr
     return folder / "run"
 
@@ -165,17 +190,27 @@ def alone(slurm, tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize(("nodes", "tasks"), [(1, 2), (2, 1), (2, 2), (4, 1)])
-def test_any_layout_equals_one_process(slurm, tmp_path, alone, nodes: int, tasks: int, devices: int) -> None:
+def test_any_layout_equals_one_process(
+    slurm, tmp_path, alone, nodes: int, tasks: int, devices: int
+) -> None:
     (tmp_path / "c.yaml").write_text(CONFIG)
     count = nodes * tasks * devices
     done = slurm.srun(
         f"-N{nodes} --ntasks-per-node={tasks} --kill-on-bad-exit=1",
-        *SIMULATOR, "run", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "run"), f"devices.count={count}",
+        *SIMULATOR,
+        "run",
+        str(tmp_path / "c.yaml"),
+        "--output",
+        str(tmp_path / "run"),
+        f"devices.count={count}",
         timeout=PATIENCE,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{count} cpu devices in {nodes * tasks} processes" in done.stdout
-    assert len(list((tmp_path / "run" / "snapshots" / "00000005" / "shards").iterdir())) == nodes * tasks
+    assert (
+        len(list((tmp_path / "run" / "snapshots" / "00000005" / "shards").iterdir()))
+        == nodes * tasks
+    )
     same(tmp_path / "run", alone)
 
 
@@ -189,25 +224,33 @@ def undisturbed(slurm, tmp_path_factory) -> Path:
     return without_slurm(slurm, tmp_path_factory.mktemp("undisturbed"), *LONGER, "--processes", "2")
 
 
-def test_stopped_three_times_it_comes_back_and_equals_an_undisturbed_run(slurm, submit, undisturbed) -> None:
+def test_stopped_three_times_it_comes_back_and_equals_an_undisturbed_run(
+    slurm, submit, undisturbed
+) -> None:
     job = submit(*LONGER, *TWO)
     steps = [0]
     for start in range(3):
         job.owns_the_folder(start)
         job.tell("scancel", "-b", "-s", "USR2")
-        job.until(lambda start=start: job.slurm.job(job.id)["Restarts"] == str(start + 1), "requeue")
+        job.until(
+            lambda start=start: job.slurm.job(job.id)["Restarts"] == str(start + 1), "requeue"
+        )
         assert job.state.state == "stopped" and job.state.reason == "SIGUSR2"
         assert job.checkpoints[-1] == job.state.step > steps[-1]  # each start gets on
         steps.append(job.state.step)
     ended = job.ends()
-    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("COMPLETED", "0:0", "3"), job.log
+    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("COMPLETED", "0:0", "3"), (
+        job.log
+    )
     assert steps[-1] < job.state.step == 4000
     assert job.log.count("goes back into the queue") == 3
     assert job.log.count("continuing from") == 3
     same(job.folder, undisturbed, tolerance=0)
 
 
-def test_preempted_it_comes_back_once_and_equals_an_undisturbed_run(slurm, submit, undisturbed, tmp_path) -> None:
+def test_preempted_it_comes_back_once_and_equals_an_undisturbed_run(
+    slurm, submit, undisturbed, tmp_path
+) -> None:
     job = submit(*LONGER, *TWO, "--partition", "scavenge", "--sbatch=--exclusive")
     job.advances()
     (tmp_path / "urgent").write_text("#!/bin/bash\nsleep 1\n")
@@ -216,12 +259,16 @@ def test_preempted_it_comes_back_once_and_equals_an_undisturbed_run(slurm, submi
     stopped = job.state
     assert (stopped.state, stopped.last_checkpoint) == ("stopped", stopped.step), job.log
     ended = job.ends()
-    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("COMPLETED", "0:0", "1"), job.log
+    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("COMPLETED", "0:0", "1"), (
+        job.log
+    )
     assert job.log.count("continuing from") == 1
     same(job.folder, undisturbed, tolerance=0)
 
 
-def test_a_second_job_is_refused_and_cancelled_the_first_leaves_a_checkpoint_that_verifies(slurm, submit) -> None:
+def test_a_second_job_is_refused_and_cancelled_the_first_leaves_a_checkpoint_that_verifies(
+    slurm, submit
+) -> None:
     job = submit(*ENDLESS, "devices.count=1", *ONE)
     job.advances(beyond=20)
     second = slurm.sbatch([], job.folder / "job.sbatch", cwd=job.folder)
@@ -234,18 +281,26 @@ def test_a_second_job_is_refused_and_cancelled_the_first_leaves_a_checkpoint_tha
     job.tell("scancel")
     ended = job.ends()
     assert (ended["JobState"], ended["Restarts"]) == ("CANCELLED", "0"), job.log
-    assert job.state.state == "stopped" and job.state.last_checkpoint == job.state.step == job.checkpoints[-1]
+    assert (
+        job.state.state == "stopped"
+        and job.state.last_checkpoint == job.state.step == job.checkpoints[-1]
+    )
     verified = slurm.run(*SIMULATOR, "verify", str(job.folder), timeout=PATIENCE)
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert slurm.job(job.id)["JobState"] == "CANCELLED"
 
 
 def test_failures_and_mistakes_tell_slurm_and_the_log(submit) -> None:
-    """A time step that is far too large, then a configuration that somebody broke after `submit`."""
+    """A time step that is far too large, then a configuration that somebody broke after
+    `submit`."""
     job = submit(*ENDLESS, "devices.count=1", "time.dt=50", *ONE)
     ended = job.ends()
-    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("FAILED", "1:0", "0"), job.log
-    assert re.search(r"step \d+, t = \d+: .*not finite", "\n".join(job.log.splitlines()[-5:])), job.log
+    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("FAILED", "1:0", "0"), (
+        job.log
+    )
+    assert re.search(r"step \d+, t = \d+: .*not finite", "\n".join(job.log.splitlines()[-5:])), (
+        job.log
+    )
     assert job.state.state == "failed"
 
     config = job.folder / "config.yaml"
@@ -279,7 +334,8 @@ def test_a_killed_task_ends_the_job_and_both_requeue_and_the_next_start_continue
 
 
 def test_a_frozen_process_ends_the_job_and_the_next_start_continues(submit) -> None:
-    """The heartbeat notices it; a shorter `run.watchdog` would end starts that have to compile on a busy machine."""
+    """The heartbeat notices it; a shorter `run.watchdog` would end starts that have to compile on a
+    busy machine."""
     job = submit(*ENDLESS, "devices.count=2", OFTEN, "--nodes", "1", "--tasks-per-node", "2")
     job.until(lambda: job.checkpoints, "a checkpoint")
     (pid,) = job.processes(SLURM_PROCID="1")
@@ -295,14 +351,17 @@ def test_a_frozen_process_ends_the_job_and_the_next_start_continues(submit) -> N
     job.stops()
 
 
-def test_an_array_of_the_shipped_script_has_an_output_for_each_task(slurm, checkout: Path, alone) -> None:
+def test_an_array_of_the_shipped_script_has_an_output_for_each_task(
+    slurm, checkout: Path, alone
+) -> None:
     (checkout / "c.yaml").write_text(CONFIG)
     array = slurm.sbatch(
         ["--array=0-3", "--nodes=1", "--ntasks-per-node=1"],
         ROOT / "slurm" / "run_cpu.sbatch",
         *("c.yaml", "devices.count=1", "output.directory=runs/$SLURM_ARRAY_TASK_ID"),
-        cwd=checkout, SIMULATOR_VENV=str(checkout),
-    )  # fmt: skip
+        cwd=checkout,
+        SIMULATOR_VENV=str(checkout),
+    )
     ended = [slurm.wait(f"{array}_{task}", PATIENCE) for task in range(4)]
     said = "".join(path.read_text() for path in checkout.glob("slurm-*.out"))
     assert [job["ExitCode"] for job in ended] == ["0:0"] * 4, said
@@ -314,16 +373,21 @@ def test_an_array_of_the_shipped_script_has_an_output_for_each_task(slurm, check
 
 @pytest.mark.slow
 def test_cut_twice_by_a_real_limit_of_two_minutes_it_comes_back_and_gets_on(submit) -> None:
-    """As short as the warning of a long job; each start works until it is warned, which takes many steps."""
+    """As short as the warning of a long job; each start works until it is warned, which takes many
+    steps."""
     job = submit(*ENDLESS, "devices.count=1", *ONE, "--time", "2")
     before = 0
     for start in range(2):
-        job.until(lambda start=start: job.slurm.job(job.id)["Restarts"] == str(start + 1), "requeue")
+        job.until(
+            lambda start=start: job.slurm.job(job.id)["Restarts"] == str(start + 1), "requeue"
+        )
         stopped = job.state
         assert (stopped.state, stopped.restart_count) == ("stopped", start), job.log
         assert stopped.last_checkpoint == stopped.step > before + 20, job.log
         before = stopped.step
-    assert len(re.findall(r"stopped at .*: (?:SIGUSR2|the job ends in \d+ s)", job.log)) == 2, job.log
+    assert len(re.findall(r"stopped at .*: (?:SIGUSR2|the job ends in \d+ s)", job.log)) == 2, (
+        job.log
+    )
     job.advances(restarts=2, beyond=before)
     job.stops()
 
@@ -340,13 +404,20 @@ def build(x, y, z, mark):
 """
 
 
-def test_a_percent_sign_in_a_folders_name_and_a_job_cancelled_before_its_first_step(slurm, tmp_path) -> None:
+def test_a_percent_sign_in_a_folders_name_and_a_job_cancelled_before_its_first_step(
+    slurm, tmp_path
+) -> None:
     (tmp_path / "deaf.py").write_text(DEAF)
     start = (f"initial.path={tmp_path}/deaf.py", "initial.function=build", "initial.kind=python")
     job = Job(
-        slurm, tmp_path / "50%j of it", *start, f"initial.parameters.mark={tmp_path}/mark",
-        "devices.count=1", "--tasks-per-node", "1",
-    )  # fmt: skip
+        slurm,
+        tmp_path / "50%j of it",
+        *start,
+        f"initial.parameters.mark={tmp_path}/mark",
+        "devices.count=1",
+        "--tasks-per-node",
+        "1",
+    )
     job.until((tmp_path / "mark").exists, "start of the run")
     job.tell("scancel")
     assert job.ends()["JobState"] == "CANCELLED"
@@ -380,7 +451,9 @@ def lost_nodes_return(slurm) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("orphan", [False, True], ids=["daemons and tasks", "slurmd alone"])
-def test_a_lost_node_brings_the_job_back_on_another(slurm, submit, lost_nodes_return, orphan: bool) -> None:
+def test_a_lost_node_brings_the_job_back_on_another(
+    slurm, submit, lost_nodes_return, orphan: bool
+) -> None:
     job = submit(*ENDLESS, "devices.count=1", OFTEN, *ONE)
     job.advances(beyond=40)
     node = slurm.job(job.id)["NodeList"]

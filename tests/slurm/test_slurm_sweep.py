@@ -46,7 +46,9 @@ class Study:
     def __init__(self, slurm, folder: Path, numbers: list[int], stop: float = 0.1) -> None:
         self.slurm, self.folder, self.trouble = slurm, folder, folder / "trouble"
         (folder / "fields.py").write_text(FIELDS)
-        (folder / "base.yaml").write_text(BASE.format(trouble=self.trouble, stop=stop, folder=folder))
+        (folder / "base.yaml").write_text(
+            BASE.format(trouble=self.trouble, stop=stop, folder=folder)
+        )
         (folder / "study.yaml").write_text(STUDY.format(numbers=numbers))
 
     @property
@@ -77,7 +79,9 @@ class Study:
         """Until no task is left; the most that ran at once."""
         most, end = 0, time.monotonic() + timeout
         while tasks := self.tasks(array):
-            most = max(most, sum(state in ("RUNNING", "COMPLETING", "CONFIGURING") for state in tasks))
+            most = max(
+                most, sum(state in ("RUNNING", "COMPLETING", "CONFIGURING") for state in tasks)
+            )
             assert time.monotonic() < end, f"{tasks} after {timeout} s"
             time.sleep(0.3)
         return most
@@ -105,10 +109,14 @@ def test_an_array_of_eight_with_one_that_fails_and_is_retried(slurm, tmp_path: P
     study.wait(again)
     assert [row["state"] for row in study.table()] == ["done"] * 8
     written = slurm.run(*dataset, cwd=tmp_path)
-    assert written.returncode == 0 and "8 done; nothing to do" in written.stdout, written.stdout + written.stderr
+    assert written.returncode == 0 and "8 done; nothing to do" in written.stdout, (
+        written.stdout + written.stderr
+    )
 
 
-def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(slurm, tmp_path: Path) -> None:
+def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(
+    slurm, tmp_path: Path
+) -> None:
     study = Study(slurm, tmp_path, [1, 2], stop=1e6)
     array = study.submit()
     first, second = (run.folder for run in study.sweep.runs)
@@ -130,8 +138,11 @@ def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(slurm, tmp
     assert [row["state"] for row in study.table()] == ["interrupted"] * 2
 
 
-def test_chunks_where_arrays_may_not_be_large(slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With arrays of at most three tasks, five runs are two arrays, the second waiting for the first."""
+def test_chunks_where_arrays_may_not_be_large(
+    slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With arrays of at most three tasks, five runs are two arrays, the second waiting for the
+    first."""
     from simulator.study.execution import plan_submission, submit
 
     study = Study(slurm, tmp_path, [1, 2, 4, 5, 6])
@@ -151,9 +162,12 @@ def test_the_script_for_hands(slurm, tmp_path: Path, checkout: Path) -> None:
     study = Study(slurm, tmp_path, [1, 2])
     script = ROOT / "slurm" / "sweep_array.sbatch"
     array = slurm.sbatch(
-        ["--array=0-1", "--cpus-per-task=1"], script, "../study.yaml", cwd=checkout,
+        ["--array=0-1", "--cpus-per-task=1"],
+        script,
+        "../study.yaml",
+        cwd=checkout,
         SIMULATOR_VENV=str(checkout),
-    )  # fmt: skip
+    )
     study.wait(array)
     said = "".join(path.read_text() for path in checkout.glob("slurm-*.out"))
     assert [row["state"] for row in study.table()] == ["done", "done"], said

@@ -10,13 +10,29 @@ from hlo_program import Computation, Instruction, parsed
 
 from simulator.spectral.collectives import KINDS, group_size
 
-_CALLING = ("body", "condition", "to_apply", "calls", "true_computation", "false_computation", "branch_computations")
-_ELSEWHERE = {"partition-id", "replica-id", "collective-permute", "all-to-all", "reduce-scatter", "rng"}
+_CALLING = (
+    "body",
+    "condition",
+    "to_apply",
+    "calls",
+    "true_computation",
+    "false_computation",
+    "branch_computations",
+)
+_ELSEWHERE = {
+    "partition-id",
+    "replica-id",
+    "collective-permute",
+    "all-to-all",
+    "reduce-scatter",
+    "rng",
+}
 
 
 @dataclass(frozen=True)
 class _Along:
-    """A value that is the same on the `size` devices of each of the `groups`, and not on all devices."""
+    """A value that is the same on the `size` devices of each of the `groups`, and not on all
+    devices."""
 
     groups: str
     size: int
@@ -36,7 +52,10 @@ class Compiled:
         """The names of computations with collectives, their own or in those that they call."""
         found: set[str] = set()
         for name, computation in self.computations.items():  # callees come before their callers
-            if any(self.is_collective(i) or found.intersection(_called(i)) for i in computation.values()):
+            if any(
+                self.is_collective(i) or found.intersection(_called(i))
+                for i in computation.values()
+            ):
                 found.add(name)
         return found
 
@@ -45,44 +64,61 @@ class Compiled:
 
     def _group(self, i: Instruction) -> int:
         """The number of devices that communicate."""
-        return self.devices if _kind(i) == "collective-permute" else group_size(i.line, self.devices)
+        return (
+            self.devices if _kind(i) == "collective-permute" else group_size(i.line, self.devices)
+        )
 
     def violations(self) -> list[str]:
         """What breaks the rule, a line each."""
         if self.devices == 1 or self.entry not in self.communicating:
             return []
         every = [i for name in sorted(self.communicating) for i in self.computations[name].values()]
-        guarded = (i for i in every if i.opcode == "conditional" and self.communicating.intersection(_called(i)))
-        found = [f"a collective inside the conditional {_described(i)}" for i in guarded] + self._uneven_loops()
-        return found + [line for name in sorted(self.communicating) for line in self._unordered(name)]
+        guarded = (
+            i
+            for i in every
+            if i.opcode == "conditional" and self.communicating.intersection(_called(i))
+        )
+        found = [
+            f"a collective inside the conditional {_described(i)}" for i in guarded
+        ] + self._uneven_loops()
+        return found + [
+            line for name in sorted(self.communicating) for line in self._unordered(name)
+        ]
 
     def _unordered(self, name: str) -> list[str]:
-        """Loops of a computation that hold a collective, beside another collective that no data orders."""
+        """Loops of a computation that hold a collective, beside another collective that no data
+        orders."""
         computation = self.computations[name]
         before: dict[str, set[str]] = {}  # what each instruction depends on
         for i in computation.values():
             before[i.name] = {i.name}.union(*(before.get(o, {o}) for o in i.operands))
-        talking = [i for i in computation.values() if self.is_collective(i) or self.communicating & set(_called(i))]
+        talking = [
+            i
+            for i in computation.values()
+            if self.is_collective(i) or self.communicating & set(_called(i))
+        ]
         return [
             f"a loop with collectives beside an independent {other.opcode}: {_described(i)} and {_described(other)}"
             for i in talking
             if i.opcode == "while"
             for other in talking
-            if other is not i and i.name not in before[other.name] and other.name not in before[i.name]
+            if other is not i
+            and i.name not in before[other.name]
+            and other.name not in before[i.name]
         ]
 
     def _uneven_loops(self) -> list[str]:
-        """Loops that hold a collective, and whose condition depends on data of one device. Data are the same on all
-        devices if they are replicated arguments, results of a reduction or gathering over all devices, or computed
-        from such data alone."""
+        """Loops that hold a collective, and whose condition depends on data of one device. Data are
+        the same on all devices if they are replicated arguments, results of a reduction or
+        gathering over all devices, or computed from such data alone."""
         entry = self.computations[self.entry]
         self._uneven: list[str] = []
         self._same(entry, ["sharding={replicated}" in i.line for i in _parameters(entry)])
         return self._uneven
 
     def _same(self, computation: Computation, given: list) -> object:
-        """Whether the result is the same on all devices: a truth value, or for tuples a list of them. `given`:
-        of the parameters."""
+        """Whether the result is the same on all devices: a truth value, or for tuples a list of
+        them. `given`: of the parameters."""
         names = [parameter.name for parameter in _parameters(computation)]
         same: dict[str, object] = dict(zip(names, given, strict=False))
         for i in computation.values():
@@ -110,7 +146,11 @@ class Compiled:
             found = re.search(r"replica_groups=(.*?), [a-z_]+=", i.line)
             groups, size = found[1] if found else "", self._group(i)
             before = [o for o in operands if isinstance(o, _Along) and o.groups != groups]
-            along = size * min((o.size for o in before), default=1) if len(before) == len(operands) else size
+            along = (
+                size * min((o.size for o in before), default=1)
+                if len(before) == len(operands)
+                else size
+            )
             return along >= self.devices or _Along(groups, size)
         return i.opcode not in _ELSEWHERE and all(_all(o) for o in operands)
 
@@ -125,7 +165,9 @@ class Compiled:
             carry = after
         shared = self.communicating.intersection((body, condition))
         if shared and not _all(self._same(self.computations[condition], [carry])):
-            self._uneven.append(f"a loop with collectives goes on by one device's data: {_described(i)}")
+            self._uneven.append(
+                f"a loop with collectives goes on by one device's data: {_described(i)}"
+            )
         return carry
 
 
@@ -143,7 +185,9 @@ def _described(i: Instruction) -> str:
 
 
 def _parameters(computation: Computation) -> list[Instruction]:
-    return sorted((i for i in computation.values() if i.opcode == "parameter"), key=lambda i: int(i.inside))
+    return sorted(
+        (i for i in computation.values() if i.opcode == "parameter"), key=lambda i: int(i.inside)
+    )
 
 
 def _all(same: object) -> bool:

@@ -1,4 +1,5 @@
-"""The combinations that the transforms are tested over, and compiled functions that the tests share."""
+"""The combinations that the transforms are tested over, and compiled functions that the tests
+share."""
 
 import itertools
 from dataclasses import astuple, dataclass
@@ -11,11 +12,20 @@ import numpy as np
 from simulator.spectral import Grid, Modes, Transform, native
 from simulator.spectral.backends import build, candidates
 
-SHAPES = {"even": (8, 24, 24), "odd": (9, 15, 21), "unequal": (16, 8, 12), "prime": (7, 11, 13), "flat": (1, 20, 27)}
+SHAPES = {
+    "even": (8, 24, 24),
+    "odd": (9, 15, 21),
+    "unequal": (16, 8, 12),
+    "prime": (7, 11, 13),
+    "flat": (1, 20, 27),
+}
 PLANS = (
-    ("custom_partitioning", "z_xy"), ("custom_partitioning", "zx_y"), ("custom_partitioning", "z_y_x"),
-    ("jaxdecomp", "slab"), ("jaxdecomp", "pencil"),
-)  # fmt: skip
+    ("custom_partitioning", "z_xy"),
+    ("custom_partitioning", "zx_y"),
+    ("custom_partitioning", "z_y_x"),
+    ("jaxdecomp", "slab"),
+    ("jaxdecomp", "pencil"),
+)
 DEVICES = (1, 2, 3, 4, 8)
 FIELDS = ("real", "real, every mode", "complex, every mode", "complex")
 PRECISIONS = ("double", "single")
@@ -63,7 +73,8 @@ class Case:
 
     @property
     def tolerance(self) -> float:
-        """Round-off of a transform, relative to the largest value: eps log2(points) at most, with a margin."""
+        """Round-off of a transform, relative to the largest value: eps log2(points) at most, with a
+        margin."""
         return 1e-13 if self.precision == "double" else 4e-6
 
 
@@ -75,7 +86,8 @@ EVERY = [
 
 
 def pairwise(cases: list[Case]) -> list[Case]:
-    """The fewest cases, greedily, in which every pair of two parameters' values appears that appears at all."""
+    """The fewest cases, greedily, in which every pair of two parameters' values appears that
+    appears at all."""
 
     def pairs(case: Case) -> set:
         return set(itertools.combinations(enumerate(astuple(case)), 2))
@@ -92,7 +104,11 @@ def pairwise(cases: list[Case]) -> list[Case]:
 @cache
 def transform(case: Case, exchange: str = "full") -> Transform:
     choice = candidates(case.modes, case.devices, *case.plan)[0]
-    gpu = {"platform": "gpu", "kernels": "xla", "sequential": "blocks" in case.kernels} if case.on_gpu else {}
+    gpu = (
+        {"platform": "gpu", "kernels": "xla", "sequential": "blocks" in case.kernels}
+        if case.on_gpu
+        else {}
+    )
     options = {"kernels": case.kernels, "block": case.block, "exchange": exchange, **gpu}
     return build(case.modes, choice, jax.devices()[: case.devices], case.dtype, **options)
 
@@ -108,7 +124,9 @@ def put(case: Case, values: np.ndarray) -> jax.Array:
     lead = [(0, 0)] * (values.ndim - 3)
     ends = [(0, m - n) for n, m in zip(values.shape[-3:], t.physical.shape, strict=True)]
     dtype = case.dtype if "real" in case.fields else np.result_type(case.dtype, np.complex64)
-    return jax.device_put(np.pad(values, lead + ends).astype(dtype), t.physical.sharding(values.ndim))
+    return jax.device_put(
+        np.pad(values, lead + ends).astype(dtype), t.physical.sharding(values.ndim)
+    )
 
 
 def points(case: Case, values: jax.Array) -> np.ndarray:

@@ -1,5 +1,5 @@
-"""Choosing backend, decomposition and mesh; refusals; either backend on two processes; and `fft.backend: auto`, which
-is measured once, kept, and decided by the first process."""
+"""Choosing backend, decomposition and mesh; refusals; either backend on two processes; and
+`fft.backend: auto`, which is measured once, kept, and decided by the first process."""
 
 import os
 import time
@@ -36,7 +36,9 @@ def test_slabs_while_there_are_planes_then_pencils_unless_a_plan_is_asked_for():
 def test_a_mesh_can_be_asked_for():
     assert [c.mesh for c in choose(CUBE, 8, mesh=(4, 2))] == [(4, 2)]
     assert {c.decomposition for c in choose(CUBE, 8, mesh=(1, 8))} == {"slab", "pencil"}
-    with pytest.raises(UserError, match=r"^fft\.mesh: 3 x 2 is 6 devices, there are 8; use one of: \[1, 8\], "):
+    with pytest.raises(
+        UserError, match=r"^fft\.mesh: 3 x 2 is 6 devices, there are 8; use one of: \[1, 8\], "
+    ):
         choose(CUBE, 8, mesh=(3, 2))
     with pytest.raises(UserError, match=r"^fft\.mesh: 1 x 32 leaves devices without planes; use"):
         choose(Modes(Grid((64, 64, 16))), 32, decomposition="pencil", mesh=(1, 32))
@@ -71,19 +73,29 @@ def test_usable_counts_and_every_proper_factorisation_is_timed():
     [
         (
             *((64, 64, 64), 64, "custom_partitioning", "slab"),
-            ("devices.count: 64 devices cannot share a 64 x 64 x 64 grid in slab transforms of custom",
-             "slabs take at most 22 devices (64 planes in y, 22 in kz), pencils at most 43 x 22 (64 in x and",
-             "Possible: devices.count: 22, fft.decomposition: pencil"),
+            (
+                "devices.count: 64 devices cannot share a 64 x 64 x 64 grid in slab transforms of custom",
+                "slabs take at most 22 devices (64 planes in y, 22 in kz), pencils at most 43 x 22 (64 in x and",
+                "Possible: devices.count: 22, fft.decomposition: pencil",
+            ),
         ),
         (
             *((64, 63, 62), 4, "jaxdecomp", "auto"),
-            ("jaxdecomp: jaxdecomp does not pad: slabs need z and x or y",
-             "Possible: devices.count: 2, fft.backend:"),
+            (
+                "jaxdecomp: jaxdecomp does not pad: slabs need z and x or y",
+                "Possible: devices.count: 2, fft.backend:",
+            ),
         ),
-        (*((8, 8, 8), 1000, "auto", "auto"),
-         ("of auto: slabs take at most 3 devices", "; jaxdecomp does not pad: ", "Possible: devices.count: 64")),
+        (
+            *((8, 8, 8), 1000, "auto", "auto"),
+            (
+                "of auto: slabs take at most 3 devices",
+                "; jaxdecomp does not pad: ",
+                "Possible: devices.count: 64",
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_refusals_give_the_numbers_and_what_works(shape, count, backend, decomposition, parts):
     with pytest.raises(UserError) as refused:
         choose(Modes(Grid(shape)), count, backend, decomposition)
@@ -91,11 +103,14 @@ def test_refusals_give_the_numbers_and_what_works(shape, count, backend, decompo
 
 
 def test_jaxdecomp_is_imported_only_when_chosen():
-    done = fresh("""
+    done = fresh(
+        """
         import sys, jax; from simulator.spectral import Grid, make_transform
         make_transform(Grid((8, 8, 8)), jax.devices()[:1]).forward
         assert 'jaxdecomp' not in sys.modules
-    """, JAX_PLATFORMS="cpu")  # fmt: skip
+    """,
+        JAX_PLATFORMS="cpu",
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -103,8 +118,15 @@ def test_jaxdecomp_is_imported_only_when_chosen():
 @pytest.mark.spmd
 def test_jaxdecomp_on_two_processes_computes_what_one_computes(tmp_path):
     config = write_case(tmp_path)
-    given = ("grid.shape=8,12,16", "fft.backend=jaxdecomp", "time.max_steps=3", "output.snapshots={every_steps: 3}")
-    ended = call("run", config, "--output", tmp_path / "two", "--processes", "2", "devices.count=4", *given)
+    given = (
+        "grid.shape=8,12,16",
+        "fft.backend=jaxdecomp",
+        "time.max_steps=3",
+        "output.snapshots={every_steps: 3}",
+    )
+    ended = call(
+        "run", config, "--output", tmp_path / "two", "--processes", "2", "devices.count=4", *given
+    )
     assert ended.returncode == 0, ended.stderr
     assert simulate(config, tmp_path / "one", "devices.count=1", *given) == 0
     assert largest_difference(tmp_path / "two", tmp_path / "one") < 1e-12
@@ -121,7 +143,9 @@ def test_measured_once_and_kept(tmp_path):
     assert 0 < sum(choice["milliseconds"].values()) < 1e3 * (time.perf_counter() - began)
     staged = {f"custom_partitioning {plan} on 2" for plan in ("z_xy", "zx_y")}
     assert staged | {"jaxdecomp slab on 1 x 2"} <= set(choice["milliseconds"])
-    assert len(lines) == 1 and lines[0].startswith(f"transform: {choice['backend']} {choice['plan']} on ")
+    assert len(lines) == 1 and lines[0].startswith(
+        f"transform: {choice['backend']} {choice['plan']} on "
+    )
     # what is recorded gives the same transform without measuring
     t = make_transform(MODES.grid, devices, backend=choice["backend"], decomposition=choice["plan"])
     assert t.name.removesuffix("_native") == f"{choice['backend']}_{choice['plan']}"
@@ -146,7 +170,13 @@ def test_a_choice_that_others_could_have_written_is_not_read(tmp_path, opened):
     devices, seen, folder = jax.devices()[:1], [], tmp_path / "cache"
 
     def measure() -> None:
-        measured(MODES, devices, np.float64, folder=folder, broadcast=lambda mine: seen.append(mine) or mine)
+        measured(
+            MODES,
+            devices,
+            np.float64,
+            folder=folder,
+            broadcast=lambda mine: seen.append(mine) or mine,
+        )
 
     # Programs would be kept with the modes that follow from this umask, and refused by later tests.
     least, before = jax.config.jax_persistent_cache_min_compile_time_secs, os.umask(0o002)

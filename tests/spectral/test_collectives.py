@@ -1,5 +1,5 @@
-"""What compiled programs communicate, exactly, and in which order; their texts, by which the compile cache goes; and
-narrow exchanges: what they send, and how far off they are."""
+"""What compiled programs communicate, exactly, and in which order; their texts, by which the
+compile cache goes; and narrow exchanges: what they send, and how far off they are."""
 
 import os
 import subprocess
@@ -31,9 +31,12 @@ def counts(found) -> dict[str, int]:
 
 @pytest.mark.smoke
 @pytest.mark.spmd
-@pytest.mark.parametrize(("plan", "devices"), EACH, ids=lambda v: v if isinstance(v, int) else "-".join(v))
+@pytest.mark.parametrize(
+    ("plan", "devices"), EACH, ids=lambda v: v if isinstance(v, int) else "-".join(v)
+)
 def test_one_exchange_per_stage_and_nothing_else(plan, devices):
-    """One all-to-all per exchange for all components together; jaxDecomp cannot batch and sends each alone."""
+    """One all-to-all per exchange for all components together; jaxDecomp cannot batch and sends
+    each alone."""
     modes = Modes(Grid(SHAPES["even"]))
     candidate = candidates(modes, devices, *plan)[0]
     t = build(modes, candidate, jax.devices()[:devices])
@@ -61,14 +64,19 @@ def test_one_exchange_per_stage_and_nothing_else(plan, devices):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(("devices", "decomposition", "most"), [(2, "z_xy", 0.17), (8, "zx_y", 0.115)])
+@pytest.mark.parametrize(
+    ("devices", "decomposition", "most"), [(2, "z_xy", 0.17), (8, "zx_y", 0.115)]
+)
 def test_bytes_against_the_published_transform(devices, decomposition, most):
-    """At 96^3 (32 planes of kz, no padding) truncation before the exchange, real data and no way back leave
-    1/2 x 1/2 x 2/3 of the bytes in z_xy, and 65/96 of that (65 modes in x) more in zx_y."""
+    """At 96^3 (32 planes of kz, no padding) truncation before the exchange, real data and no way
+    back leave 1/2 x 1/2 x 2/3 of the bytes in z_xy, and 65/96 of that (65 modes in x) more in
+    zx_y."""
     t = make_transform(Grid((96, 96, 96)), jax.devices()[:devices], decomposition=decomposition)
     real = jax.ShapeDtypeStruct((96, 96, 96), float, sharding=t.physical.sharding())
     ours = collectives(jax.jit(t.forward).lower(real).compile())
-    forward, _, sharding = published_transform(make_mesh(jax.devices()[:devices], (devices,), ("slab",)))
+    forward, _, sharding = published_transform(
+        make_mesh(jax.devices()[:devices], (devices,), ("slab",))
+    )
     whole = jax.ShapeDtypeStruct((1, 96, 96, 96), complex, sharding=sharding)
     theirs = collectives(jax.jit(forward).lower(whole).compile())
     assert counts(theirs) == {"all-to-all": 2}
@@ -104,7 +112,8 @@ HloModule jit_f, entry_computation_layout={()->f64[]}, num_partitions=8
 
 
 def test_every_form_of_a_collective_is_read_and_a_gather_is_seen():
-    """Tuples, the three ways of writing replica groups, asynchronous pairs; groups of one send nothing."""
+    """Tuples, the three ways of writing replica groups, asynchronous pairs; groups of one send
+    nothing."""
     found = collectives(HLO)
     assert set(found) == set(KINDS)
     assert found["all-to-all"] == Collective(1, 2 * 3 * 2 * 8 * 4 * 16 // 2)
@@ -117,7 +126,9 @@ def test_every_form_of_a_collective_is_read_and_a_gather_is_seen():
     mesh = make_mesh(jax.devices()[:4], (4,), ("slab",))
     sharding, whole = (NamedSharding(mesh, PartitionSpec(*over)) for over in (["slab"], []))
     gather = jax.jit(lambda x: x + 1, out_shardings=whole)
-    found = collectives(gather.lower(jax.ShapeDtypeStruct((64,), float, sharding=sharding)).compile())
+    found = collectives(
+        gather.lower(jax.ShapeDtypeStruct((64,), float, sharding=sharding)).compile()
+    )
     assert counts(found) == {"all-gather": 1} and found["all-gather"].bytes == 64 * 8 * 3 // 4
 
 
@@ -172,10 +183,16 @@ def test_a_fingerprint_tells_the_attributes_of_native_calls_apart() -> None:
 
 
 EXACT = {"full": 1e-13, "single": 1e-6, "half_scaled": 1e-2}
-"""Relative errors of products: 2^-24 and 2^-11 in each of two exchanges, and in the two factors of a product."""
+"""Relative errors of products: 2^-24 and 2^-11 in each of two exchanges, and in the two factors of
+a product."""
 CASES = [
     Case(("custom_partitioning", plan), 4, "even", kernels=kernels)
-    for plan, kernels in (("zx_y", "native"), ("z_xy", "xla"), ("zx_y", "gpu"), ("z_y_x", "gpu in blocks"))
+    for plan, kernels in (
+        ("zx_y", "native"),
+        ("z_xy", "xla"),
+        ("zx_y", "gpu"),
+        ("z_y_x", "gpu in blocks"),
+    )
     if kernels != "native" or not native.missing()
 ]
 
@@ -190,10 +207,13 @@ def products(t, u):
 @pytest.mark.spmd
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_bytes_and_errors(case):
-    """Half and a quarter of the bytes, and a two-byte exponent for each plane; errors of the numbers sent."""
+    """Half and a quarter of the bytes, and a two-byte exponent for each plane; errors of the
+    numbers sent."""
     values = put(case, sample(case, 3))
     u = compiled(case, "forward")(values)
-    programs = {k: jax.jit(lambda a, k=k: products(transform(case, k), a)).lower(u).compile() for k in EXACT}
+    programs = {
+        k: jax.jit(lambda a, k=k: products(transform(case, k), a)).lower(u).compile() for k in EXACT
+    }
     sent = {k: collectives(c)["all-to-all"].bytes for k, c in programs.items()}
     exact = programs["full"](u)
     assert sent["single"] == 0.5 * sent["full"]
@@ -202,18 +222,26 @@ def test_bytes_and_errors(case):
         assert error(program(u), exact) < EXACT[kind]
     assert error(programs["single"](u), exact) > 1e-10  # what was sent was narrow
     # Whole transforms, which make what is stored and drawn, send full numbers.
-    whole = [compiled(case, "forward").lower(values), jax.jit(transform(case, "single").forward).lower(values)]
+    whole = [
+        compiled(case, "forward").lower(values),
+        jax.jit(transform(case, "single").forward).lower(values),
+    ]
     assert len({collectives(p.compile())["all-to-all"].bytes for p in whole}) == 1
 
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(
     ("case", "kind"),
-    [(CASES[-3], "single"), (CASES[-3], "half_scaled"), pytest.param(CASES[-2], "single", marks=pytest.mark.slow)],
+    [
+        (CASES[-3], "single"),
+        (CASES[-3], "half_scaled"),
+        pytest.param(CASES[-2], "single", marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_derivatives(case, kind):
-    """The tangent is that of the exchange, with the rounded factors; vjp is its transpose; vmap stacks."""
+    """The tangent is that of the exchange, with the rounded factors; vjp is its transpose; vmap
+    stacks."""
     u = compiled(case, "forward")(put(case, sample(case, 3)))
     t, full = transform(case, kind), transform(case)
     other = u[::-1]
@@ -242,16 +270,30 @@ def outputs(*kinds: str) -> dict[str, str]:
     return {f"output.{kind}": "on" for kind in kinds}
 
 
-MEASURED = outputs("transfer", "structure_functions", "histograms", "strain", "render", "statistics")
+MEASURED = outputs(
+    "transfer", "structure_functions", "histograms", "strain", "render", "statistics"
+)
 RUNS: dict[str, dict[str, str]] = {
     "tracers": {"model": "navier_stokes", "species": "tracer", **outputs("pair_correlation")},
-    "matter": {"model": "particles", "initial": "cosmological", **outputs("projections", "pair_correlation")},
-    "species": {"model": "navier_stokes", "species": "both", **outputs("particle_statistics", "trajectories")},
+    "matter": {
+        "model": "particles",
+        "initial": "cosmological",
+        **outputs("projections", "pair_correlation"),
+    },
+    "species": {
+        "model": "navier_stokes",
+        "species": "both",
+        **outputs("particle_statistics", "trajectories"),
+    },
     "outputs": {"model": "navier_stokes", "integrator": "rk3", "step": "chosen", **MEASURED},
     "low memory": {"model": "navier_stokes", "memory": "low", "species": "tracer"},
     "mhd": {"model": "mhd", "integrator": "etdrk4", "forcing": "ornstein_uhlenbeck"},
     "boussinesq": {"model": "boussinesq", "forcing": "constant_power", "step": "chosen"},
-    "gas": {"model": "self_gravitating_gas", "step": "chosen", **outputs("histograms", "projections", "profiles")},
+    "gas": {
+        "model": "self_gravitating_gas",
+        "step": "chosen",
+        **outputs("histograms", "projections", "profiles"),
+    },
     "waves": {"model": "schrodinger_poisson", "initial": "soliton", "integrator": "composition4"},
 }
 """Cases in the words of tests/pairs."""
@@ -265,7 +307,9 @@ DEFAULT = ("low memory", "slabs")
 ORDERED = [
     *(("tracers", layout) for layout in LAYOUTS),
     ("matter", "slabs"),
-    *zip(list(RUNS)[2:], ("pencils", "xla", *2 * ("slabs", "uneven slabs"), "pencils"), strict=True),
+    *zip(
+        list(RUNS)[2:], ("pencils", "xla", *2 * ("slabs", "uneven slabs"), "pencils"), strict=True
+    ),
 ]
 
 
@@ -274,10 +318,14 @@ def programs(run: str, layout: str, folder: Path) -> dict[str, str]:
     case = write(folder, RUNS[run])
     dump = "--xla_dump_hlo_as_text --xla_dump_hlo_pass_re=NONE --xla_dump_to="
     flags = {
-        "PYTHONPATH": str(ROOT), "XLA_FLAGS": f"{dump}{folder / 'programs'}", "JAX_ENABLE_COMPILATION_CACHE": "0",
-    }  # fmt: skip
+        "PYTHONPATH": str(ROOT),
+        "XLA_FLAGS": f"{dump}{folder / 'programs'}",
+        "JAX_ENABLE_COMPILATION_CACHE": "0",
+    }
     given = command("run", case, "--output", "run", *LAYOUTS[layout])
-    ended = subprocess.run(given, cwd=folder, env=os.environ | flags, capture_output=True, text=True, timeout=500)
+    ended = subprocess.run(
+        given, cwd=folder, env=os.environ | flags, capture_output=True, text=True, timeout=500
+    )
     assert ended.returncode in (0, 3), ended.stderr + ended.stdout
     found = (folder / "programs").glob("*after_optimizations.txt")
     return {path.name: path.read_text() for path in found}
@@ -285,13 +333,16 @@ def programs(run: str, layout: str, folder: Path) -> dict[str, str]:
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("run", "layout"), [pytest.param(*case, marks=[] if case == DEFAULT else pytest.mark.slow) for case in ORDERED]
+    ("run", "layout"),
+    [pytest.param(*case, marks=[] if case == DEFAULT else pytest.mark.slow) for case in ORDERED],
 )
 def test_all_processes_issue_the_same_collectives(run, layout, tmp_path):
     found = {name: Compiled(text) for name, text in programs(run, layout, tmp_path).items()}
     assert any("advance" in name and program.communicating for name, program in found.items())
     wrong = {name: lines for name, program in found.items() if (lines := program.violations())}
-    assert not wrong, "\n".join(f"{name}:\n  " + "\n  ".join(lines[:5]) for name, lines in wrong.items())
+    assert not wrong, "\n".join(
+        f"{name}:\n  " + "\n  ".join(lines[:5]) for name, lines in wrong.items()
+    )
 
 
 WRITTEN = """\

@@ -1,4 +1,5 @@
-"""jit, vmap, jvp, vjp, grad and checkpoint through the transforms and the blocked nonlinear term."""
+"""jit, vmap, jvp, vjp, grad and checkpoint through the transforms and the blocked nonlinear
+term."""
 
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,9 @@ from spectral_cases import PLANS, Case, error, put, sample, transform
 from simulator.spectral import Local
 from simulator.spectral.operators import curl
 
-REAL = [Case(plan, 4, "even", block=2 if plan[0] == "custom_partitioning" else None) for plan in PLANS]
+REAL = [
+    Case(plan, 4, "even", block=2 if plan[0] == "custom_partitioning" else None) for plan in PLANS
+]
 COMPLEX = [Case(plan, 3, "odd", "complex, every mode") for plan in PLANS if plan[1] != "pencil"]
 XLA = [replace(c, kernels="xla") for c in REAL + COMPLEX if c.plan[0] == "custom_partitioning"]
 PLAN = ("custom_partitioning", "zx_y")
@@ -38,7 +41,8 @@ def square(f, v):
 @pytest.mark.spmd
 @each(*LINEAR)
 def test_linear_identities(case):
-    """jvp of a linear map is the map; its vjp is the adjoint: <F x, y> = <x, F* y>; vmap stacks, nested too."""
+    """jvp of a linear map is the map; its vjp is the adjoint: <F x, y> = <x, F* y>; vmap stacks,
+    nested too."""
     case = replace(case, block=None)
     t = transform(case)
 
@@ -55,7 +59,9 @@ def test_linear_identities(case):
             (back,) = jax.vjp(f, a)[1](weight)
             found.append((jnp.sum(tangent * weight).real, jnp.sum(b * back).real))
             gradient = jax.grad(partial(square, f))
-            found.append((jax.vmap(jax.vmap(gradient))(jnp.stack([a, b])[:, None])[0, 0], gradient(a)))
+            found.append(
+                (jax.vmap(jax.vmap(gradient))(jnp.stack([a, b])[:, None])[0, 0], gradient(a))
+            )
         return found
 
     for one, other in check(*(put(case, sample(case, 2, seed=s)) for s in (0, 1))):
@@ -67,7 +73,9 @@ def momentum(values, points, parameters):
     u, w = values["u"], values["w"]
     force = jnp.cross(u, w, axis=0) * (1 + parameters["a"] * jnp.sin(points.x + 0 * points.y))
     speed = jnp.sqrt((u.conj() * u).real.sum(0))
-    return Local({"f": force, "s": u[0] * w[0]}, {"speed": speed}, {"power": (force * u).real.sum(0)})
+    return Local(
+        {"f": force, "s": u[0] * w[0]}, {"speed": speed}, {"power": (force * u).real.sum(0)}
+    )
 
 
 def term(t):
@@ -81,7 +89,8 @@ def term(t):
 @pytest.mark.spmd
 @each(*NONLINEAR)
 def test_nonlinear_term(case):
-    """The blocked term: forward and reverse derivatives agree with each other and with differences; vmap stacks."""
+    """The blocked term: forward and reverse derivatives agree with each other and with differences;
+    vmap stacks."""
     t = transform(case)
     run = term(t)
     x, v = (put(case, sample(case, 3, seed=s)) for s in (0, 1))
@@ -94,7 +103,10 @@ def test_nonlinear_term(case):
         weights = jax.tree.map(lambda p: p.conj() * 1e3 + 1, products), {"power": jnp.float64(2)}
         _, back = jax.vjp(run, u, a)
         gu, ga = back(weights)
-        forward = sum(jnp.sum(p * w).real for p, w in zip(dproducts.values(), weights[0].values(), strict=True))
+        forward = sum(
+            jnp.sum(p * w).real
+            for p, w in zip(dproducts.values(), weights[0].values(), strict=True)
+        )
         forward += dmeans["power"] * 2
         reverse = jnp.sum(gu * du).real + ga * da
         step = 1e-5
@@ -114,7 +126,8 @@ def test_nonlinear_term(case):
 
 @pytest.mark.spmd
 def test_hessian_of_a_quadratic_form_is_its_matrix():
-    """Second derivatives, forward over reverse: hessian of the energy of a field is 2 / N times the identity."""
+    """Second derivatives, forward over reverse: hessian of the energy of a field is 2 / N times the
+    identity."""
     case = Case(fields="real, every mode", shape="prime", devices=2)
     t = transform(case)
     x, v = (put(case, sample(case, 1, seed=s)) for s in (0, 1))

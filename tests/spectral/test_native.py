@@ -1,4 +1,5 @@
-"""The native kernels: all variants, deterministic results, how they are built, and what is said without them."""
+"""The native kernels: all variants, deterministic results, how they are built, and what is said
+without them."""
 
 import os
 import shutil
@@ -17,7 +18,9 @@ from simulator.spectral import native
 from simulator.spectral.native import build
 
 CONFIG = str(ROOT / "configs" / "taylor_green.yaml")
-needs_kernels = pytest.mark.skipif(native.missing() is not None, reason="there are no native kernels here")
+needs_kernels = pytest.mark.skipif(
+    native.missing() is not None, reason="there are no native kernels here"
+)
 
 
 @pytest.fixture
@@ -30,7 +33,8 @@ def any_variant():
 @needs_kernels
 @pytest.mark.spmd
 def test_every_variant_agrees_with_numpy(any_variant) -> None:
-    """The same compiled program, whichever instructions the kernels use: real and complex, single and double."""
+    """The same compiled program, whichever instructions the kernels use: real and complex, single
+    and double."""
     tried = []
     for variant in build.VARIANTS:
         if not any_variant(variant):
@@ -44,7 +48,10 @@ def test_every_variant_agrees_with_numpy(any_variant) -> None:
             expected = coefficients(case, values)
             modes = compiled(case, "forward")(put(case, values))
             assert error(modes, expected) < case.tolerance, variant
-            assert error(compiled(case, "forward")(compiled(case, "inverse")(modes)), expected) < case.tolerance
+            assert (
+                error(compiled(case, "forward")(compiled(case, "inverse")(modes)), expected)
+                < case.tolerance
+            )
     assert "baseline" in tried
 
 
@@ -62,7 +69,8 @@ def test_results_are_the_same_bits_every_time() -> None:
 @needs_kernels
 @pytest.mark.spmd
 def test_a_stage_leaves_no_loop_of_xla_around_it() -> None:
-    """A whole transform is calls of the kernels and the exchange: nothing is padded, cut or transposed outside."""
+    """A whole transform is calls of the kernels and the exchange: nothing is padded, cut or
+    transposed outside."""
     case = Case(("custom_partitioning", "zx_y"), 2, "even", kernels="native")
     layout = transform(case).layout
     modes = jax.ShapeDtypeStruct((2, *layout.shape), complex, sharding=layout.sharding(4))
@@ -74,21 +82,32 @@ def test_a_stage_leaves_no_loop_of_xla_around_it() -> None:
 
 def python(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """A Python process without CXX, with further variables of the environment."""
-    environ = {k: v for k, v in os.environ.items() if k != "CXX"} | {"PYTHONPATH": str(ROOT)} | environ
+    environ = (
+        {k: v for k, v in os.environ.items() if k != "CXX"} | {"PYTHONPATH": str(ROOT)} | environ
+    )
     command = [sys.executable, *arguments]
-    return subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, timeout=600)
+    return subprocess.run(
+        command, env=environ, cwd=folder, capture_output=True, text=True, timeout=600
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["simulator", "doctor", CONFIG, "devices.platform=cpu"], 0,
-         "xla (no C++ compiler (g++, clang++, c++) is on"),
-        (["simulator", "doctor", CONFIG, "fft.kernels=native"], 2, "command line: fft.kernels: native: no C++ comp"),
+        (
+            ["simulator", "doctor", CONFIG, "devices.platform=cpu"],
+            0,
+            "xla (no C++ compiler (g++, clang++, c++) is on",
+        ),
+        (
+            ["simulator", "doctor", CONFIG, "fft.kernels=native"],
+            2,
+            "command line: fft.kernels: native: no C++ comp",
+        ),
         (["simulator.spectral.native"], 0, "apt-get install g++"),
     ],
     ids=["xla does the work", "native is refused", "a set-up is no failure"],
-)  # fmt: skip
+)
 def test_without_a_compiler(tmp_path, arguments, code: int, told: str) -> None:
     done = python(tmp_path, "-m", *arguments, PATH=str(tmp_path), SIMULATOR_CACHE=str(tmp_path))
     (line,) = (line for line in (done.stdout + done.stderr).splitlines() if told in line)
@@ -98,7 +117,9 @@ def test_without_a_compiler(tmp_path, arguments, code: int, told: str) -> None:
 def test_a_compiler_that_fails_is_named(tmp_path) -> None:
     broken = tool(tmp_path, "broken", "echo 'error: no such instruction' >&2; exit 1")
     environ = {"PATH": os.environ["PATH"], "CXX": str(broken), "SIMULATOR_CACHE": str(tmp_path)}
-    with pytest.raises(build.Unavailable, match=r"broken cannot compile native kernels \(error: no such"):
+    with pytest.raises(
+        build.Unavailable, match=r"broken cannot compile native kernels \(error: no such"
+    ):
         build.library(environ)
     assert not list(tmp_path.rglob("*.so"))
 
@@ -115,10 +136,14 @@ def test_a_library_that_others_may_write_is_not_loaded(tmp_path, which: str) -> 
     assert made == folder / there.name
     path = {"folder": folder, "library": made}[which]
     path.chmod(path.stat().st_mode | 0o002)
-    with pytest.raises(build.Unavailable, match=f"others may write to {path}; empty it, then: chmod go-w"):
+    with pytest.raises(
+        build.Unavailable, match=f"others may write to {path}; empty it, then: chmod go-w"
+    ):
         build.library(environ)
     if which == "library":
-        done = python(tmp_path, "-m", "simulator", "doctor", CONFIG, "devices.platform=cpu", **environ)
+        done = python(
+            tmp_path, "-m", "simulator", "doctor", CONFIG, "devices.platform=cpu", **environ
+        )
         assert done.returncode == 0 and f"xla (others may write to {path}" in done.stdout
 
 
@@ -143,14 +168,22 @@ def test_a_damaged_library_is_built_again(tmp_path) -> None:
 @needs_kernels
 @pytest.mark.slow
 def test_kernels_under_sanitizers(tmp_path) -> None:
-    """`native/check.cc` and `native/check_particles.cc`: stages, and sums and orders of particles, against their
-    definition in every variant, with nothing read or written beside."""
+    """`native/check.cc` and `native/check_particles.cc`: stages, and sums and orders of particles,
+    against their definition in every variant, with nothing read or written beside."""
     flags = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
     compiler = build.compiler(os.environ)
     objects = build.objects(compiler, tmp_path, "check", flags, ("plan", "order"))
     for name in ("check", "check_particles"):
         program = Path(__file__).with_name("native") / f"{name}.cc"
-        command = [compiler, *build.FLAGS, *flags, "-I", str(build.SOURCES), str(program), *map(str, objects)]
+        command = [
+            compiler,
+            *build.FLAGS,
+            *flags,
+            "-I",
+            str(build.SOURCES),
+            str(program),
+            *map(str, objects),
+        ]
         subprocess.run([*command, "-o", str(tmp_path / name)], check=True)
         done = subprocess.run([str(tmp_path / name), "400"], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

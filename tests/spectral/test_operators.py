@@ -6,7 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from spectral_cases import PLANS, Case, coefficients, coordinates, error, points, put, sample, transform
+from spectral_cases import (
+    PLANS,
+    Case,
+    coefficients,
+    coordinates,
+    error,
+    points,
+    put,
+    sample,
+    transform,
+)
 
 from simulator.spectral import Grid, Modes, make_transform
 from simulator.spectral import operators as op
@@ -27,7 +37,11 @@ def known(case: Case):
     a, b, c = (m * k for m, k in zip((1, 2, 2), t.grid.fundamental, strict=True))
     x, y, z = coordinates(case)
     f = np.sin(a * x) * np.cos(b * y) + np.sin(c * z)
-    gradient = a * np.cos(a * x) * np.cos(b * y), -b * np.sin(a * x) * np.sin(b * y), c * np.cos(c * z)
+    gradient = (
+        a * np.cos(a * x) * np.cos(b * y),
+        -b * np.sin(a * x) * np.sin(b * y),
+        c * np.cos(c * z),
+    )
     laplacian = -(a**2 + b**2) * np.sin(a * x) * np.cos(b * y) - c**2 * np.sin(c * z)
     return f, np.stack(gradient), laplacian
 
@@ -35,7 +49,8 @@ def known(case: Case):
 @pytest.mark.spmd
 @pytest.mark.parametrize("case", CASES)
 def test_derivatives_and_projections(case):
-    """The projection is solenoidal, idempotent, and leaves a solenoidal field and the mean alone."""
+    """The projection is solenoidal, idempotent, and leaves a solenoidal field and the mean
+    alone."""
     t = transform(case)
     layout = t.layout
     f, gradient, laplacian = known(case)
@@ -83,7 +98,10 @@ def test_shells_of_a_long_box(width):
     dk = width or 1.0
     assert layout.shell_width == dk
     modes, mean = map(np.asarray, jax.jit(layout.shell_modes)())
-    k = np.linalg.norm(np.stack(np.meshgrid(np.arange(-26, 27) / 10, *2 * [np.arange(-2, 3)], indexing="ij")), axis=0)
+    k = np.linalg.norm(
+        np.stack(np.meshgrid(np.arange(-26, 27) / 10, *2 * [np.arange(-2, 3)], indexing="ij")),
+        axis=0,
+    )
     shell = np.floor(k / dk + 0.5 + 1e-9).astype(int)
     assert layout.shells == shell.max() + 1
     for n in range(layout.shells):
@@ -92,13 +110,16 @@ def test_shells_of_a_long_box(width):
         assert mean[n] == pytest.approx(waves.mean() if len(waves) else n * dk, rel=1e-13)
     assert modes.sum() == 53 * 25
     if width is None:
-        assert modes[0] == 9 and mean[0] == pytest.approx(0.25)  # kx = 0 to 0.4: 0.5 is in the next shell
+        assert modes[0] == 9 and mean[0] == pytest.approx(
+            0.25
+        )  # kx = 0 to 0.4: 0.5 is in the next shell
 
 
 @pytest.mark.parametrize("scale", [1.0, 1 / 3, 0.7, 50.0])
 def test_modes_between_two_shells_belong_to_the_upper_one(scale):
-    """A box of 2:1:1, in which |k| / dk = sqrt(i^2 / 4 + j^2 + l^2) is halfway between two shells where i^2 + 4 j^2 +
-    4 l^2 is the square of an odd number: counted in integers. Another unit of length changes nothing."""
+    """A box of 2:1:1, in which |k| / dk = sqrt(i^2 / 4 + j^2 + l^2) is halfway between two shells
+    where i^2 + 4 j^2 + 4 l^2 is the square of an odd number: counted in integers. Another unit of
+    length changes nothing."""
     side = 2 * np.pi * scale
     layout = make_transform(Grid((32, 16, 16), (2 * side, side, side)), jax.devices()[:1]).layout
     i, j, k = np.meshgrid(np.arange(-10, 11), *2 * [np.arange(-5, 6)], indexing="ij")
@@ -106,7 +127,11 @@ def test_modes_between_two_shells_belong_to_the_upper_one(scale):
     np.testing.assert_array_equal(count, np.bincount(_shells(i * i + 4 * (j * j + k * k))))
     assert count[:5].tolist() == [1, 28, 112, 212, 404]
     across, along = Bins(layout, "y", "perpendicular"), Bins(layout, "y", "parallel")
-    count = across.width * along.width * spectral_map(across, along, layout, jnp.ones(layout.shape)).sum(1)
+    count = (
+        across.width
+        * along.width
+        * spectral_map(across, along, layout, jnp.ones(layout.shape)).sum(1)
+    )
     np.testing.assert_array_equal(np.rint(count), np.bincount(_shells(i * i + 4 * k * k)))
 
 
@@ -165,19 +190,24 @@ def by_label(layout, array) -> dict:
 
 @pytest.mark.spmd
 def test_random_fields_are_the_same_everywhere():
-    """One seed, one field: on any number of devices and in any layout, bit for bit; a finer grid keeps the large
-    scales; the fields are real, have unit variance per mode, and differ between seeds."""
+    """One seed, one field: on any number of devices and in any layout, bit for bit; a finer grid
+    keeps the large scales; the fields are real, have unit variance per mode, and differ between
+    seeds."""
     modes, draws = Modes(Grid((12, 16, 24))), {}
 
     def drawn(t, seed=3):
         key = t.name, t.grid.shape, t.layout.mesh.size
-        found = draws.setdefault(key, jax.jit(lambda seed: gaussian(t.layout, seed, 2)))(np.uint32(seed))
+        found = draws.setdefault(key, jax.jit(lambda seed: gaussian(t.layout, seed, 2)))(
+            np.uint32(seed)
+        )
         assert found.sharding.is_equivalent_to(t.layout.sharding(4), 4)
         return by_label(t.layout, found)
 
     reference = drawn(make_transform(modes.grid, jax.devices()[:1]))
     for (backend, decomposition), devices in ((PLANS[1], 3), (PLANS[2], 8), (PLANS[3], 4)):
-        t = make_transform(modes.grid, jax.devices()[:devices], backend=backend, decomposition=decomposition)
+        t = make_transform(
+            modes.grid, jax.devices()[:devices], backend=backend, decomposition=decomposition
+        )
         same = drawn(t)
         for key, value in reference.items():
             assert np.array_equal(same[key], value), (backend, key)
@@ -189,7 +219,8 @@ def test_random_fields_are_the_same_everywhere():
     values = np.array(list(reference.values()))
     weight = np.array([1 if z == 0 else 2 for _, _, z in reference])[:, None]
     variance = (weight * np.abs(values) ** 2).sum() / (2 * weight.sum())
-    # 2 components of about 9 * 11 * 15 / 2 independent complex modes: the mean of |f|^2 spreads by 1 / sqrt(n)
+    # 2 components of about 9 * 11 * 15 / 2 independent complex modes: the mean of |f|^2 spreads by
+    # 1 / sqrt(n)
     assert abs(variance - 1) < 5 / np.sqrt(weight.sum())
     for (x, y, z), value in reference.items():
         if z == 0:
@@ -200,20 +231,26 @@ def test_random_fields_are_the_same_everywhere():
 
 
 LAYOUTS = [
-    Case(), Case(devices=3, shape="unequal"), Case(shape="odd", fields="real, every mode"),
-    Case(plan=("custom_partitioning", "z_y_x"), devices=4, shape="prime"), Case(fields="complex, every mode"),
+    Case(),
+    Case(devices=3, shape="unequal"),
+    Case(shape="odd", fields="real, every mode"),
+    Case(plan=("custom_partitioning", "z_y_x"), devices=4, shape="prime"),
+    Case(fields="complex, every mode"),
     Case(plan=("jaxdecomp", "slab"), shape="even"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", LAYOUTS, ids=str)
 def test_one_mode_is_exact(case: Case) -> None:
-    """lap Phi = cos(k . x + 1) + 3 has the solution -cos(k . x + 1) / k^2: the mean attracts nothing. Measured in
-    the norm of the source: round-off of a transform is 1e-14 of its largest value, and Phi divides it by k^2 >= 1."""
+    """lap Phi = cos(k . x + 1) + 3 has the solution -cos(k . x + 1) / k^2: the mean attracts
+    nothing. Measured in the norm of the source: round-off of a transform is 1e-14 of its largest
+    value, and Phi divides it by k^2 >= 1."""
     t = transform(case)
     k = np.array((1, -2, 3)) * t.grid.fundamental
     phase = sum(q * p for q, p in zip(k, t.physical.coordinates(), strict=True)) + 1
-    wave = np.broadcast_to(np.cos(np.asarray(phase)), t.physical.shape)[tuple(map(slice, t.grid.shape))]
+    wave = np.broadcast_to(np.cos(np.asarray(phase)), t.physical.shape)[
+        tuple(map(slice, t.grid.shape))
+    ]
     solve = jax.jit(lambda s: t.inverse(solve_poisson(t.layout, t.forward(s))))
     found = points(case, solve(put(case, wave + 3)))
     assert np.abs(found + wave / (k @ k)).max() < 1e-14
@@ -221,7 +258,8 @@ def test_one_mode_is_exact(case: Case) -> None:
 
 
 def test_finite_differences_solve_their_equation_and_nyquist_planes_count() -> None:
-    """The second difference of Phi is the source without mean, to round-off, for any source: all modes count."""
+    """The second difference of Phi is the source without mean, to round-off, for any source: all
+    modes count."""
     case = Case(shape="even", fields="real, every mode")
     t = transform(case)
     source = sample(case, 1)[0]
@@ -230,7 +268,8 @@ def test_finite_differences_solve_their_equation_and_nyquist_planes_count() -> N
     axes = enumerate(t.grid.spacing)
     found = sum((np.roll(phi, 1, a) - 2 * phi + np.roll(phi, -1, a)) / h**2 for a, h in axes)
     assert error(found, source - source.mean()) < 1e-12
-    # An even derivative knows no sign: cos(pi x / dx) has a potential, though its gradient vanishes on the grid.
+    # An even derivative knows no sign: cos(pi x / dx) has a potential, though its gradient vanishes
+    # on the grid.
     symbol = np.broadcast_to(np.asarray(laplacian_symbol(t.layout)), t.layout.shape)
     k = np.pi / t.grid.spacing[2]
     z = int(np.flatnonzero(t.layout.mode_numbers["z"] == t.grid.shape[2] // 2)[0])
@@ -239,7 +278,8 @@ def test_finite_differences_solve_their_equation_and_nyquist_planes_count() -> N
 
 @pytest.mark.parametrize("case", [*LAYOUTS[1:4], LAYOUTS[5]], ids=str)
 def test_the_hermitian_part_is_what_is_seen(case: Case) -> None:
-    """It is exact (a second time changes no bit), leaves values alone, and takes away what is invisible."""
+    """It is exact (a second time changes no bit), leaves values alone, and takes away what is
+    invisible."""
     t = transform(case)
     values = sample(case, 1)[0]
     modes = coefficients(case, values)

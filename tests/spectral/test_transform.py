@@ -1,5 +1,6 @@
-"""Forward and inverse transforms against numpy.fft, on every backend, plan and number of devices; the blocked
-nonlinear term, equal to whole transforms; and exact products with spherical truncation."""
+"""Forward and inverse transforms against numpy.fft, on every backend, plan and number of devices;
+the blocked nonlinear term, equal to whole transforms; and exact products with spherical
+truncation."""
 
 import os
 import re
@@ -38,10 +39,12 @@ PAIRWISE = pairwise(EVERY)
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, id=str(c), marks=[] if c in PAIRWISE else pytest.mark.slow) for c in EVERY]
+    "case",
+    [pytest.param(c, id=str(c), marks=[] if c in PAIRWISE else pytest.mark.slow) for c in EVERY],
 )
 def test_agrees_with_numpy(case: Case) -> None:
-    """Coefficients are numpy's; the inverse restores what they hold; Parseval; shardings are the layouts'."""
+    """Coefficients are numpy's; the inverse restores what they hold; Parseval; shardings are the
+    layouts'."""
     t, values = transform(case), sample(case)
     modes = compiled(case, "forward")(put(case, values))
     expected = coefficients(case, values)
@@ -63,7 +66,13 @@ def test_agrees_with_numpy(case: Case) -> None:
 def test_pairs_of_everything_are_covered():
     for parameter in ("plan", "devices", "shape", "fields", "precision", "block", "kernels"):
         assert {getattr(c, parameter) for c in EVERY} == {getattr(c, parameter) for c in PAIRWISE}
-    assert {c.devices for c in EVERY if c.plan == ("custom_partitioning", "z_xy")} == {1, 2, 3, 4, 8}
+    assert {c.devices for c in EVERY if c.plan == ("custom_partitioning", "z_xy")} == {
+        1,
+        2,
+        3,
+        4,
+        8,
+    }
 
 
 @pytest.mark.spmd
@@ -77,27 +86,39 @@ def test_pairs_of_everything_are_covered():
     st.sampled_from(["auto", "xla"]),
 )
 def test_any_shape(shape, dealias, plan, devices, real, kernels):
-    """Whatever the extents, the largest usable number of devices up to `devices` transforms exactly."""
+    """Whatever the extents, the largest usable number of devices up to `devices` transforms
+    exactly."""
     modes = Modes(Grid(shape, dealias=dealias), real)
-    count = max(n for n in range(1, devices + 1) if candidates(modes, n, "custom_partitioning", plan))
-    t = make_transform(modes.grid, jax.devices()[:count], decomposition=plan, real=real, kernels=kernels)
+    count = max(
+        n for n in range(1, devices + 1) if candidates(modes, n, "custom_partitioning", plan)
+    )
+    t = make_transform(
+        modes.grid, jax.devices()[:count], decomposition=plan, real=real, kernels=kernels
+    )
     values = np.random.default_rng(sum(shape)).standard_normal(shape)
     ends = [(0, m - n) for n, m in zip(shape, t.physical.shape, strict=True)]
-    found = np.asarray(jax.jit(t.forward)(jax.device_put(np.pad(values, ends), t.physical.sharding())))
+    found = np.asarray(
+        jax.jit(t.forward)(jax.device_put(np.pad(values, ends), t.physical.sharding()))
+    )
     full = np.fft.fftn(values, norm="forward")
     order = ["xyz".index(a) for a in t.layout.order]
     expected = full.transpose(order)[np.ix_(*(t.layout.mode_numbers[a] for a in t.layout.order))]
     mask = np.broadcast_to(np.asarray(t.layout.mask), t.layout.shape)
     inner = tuple(slice(n) for n in t.layout.valid)
-    assert np.abs(found[inner] - np.where(mask[inner], expected, 0)).max() < 1e-13 * np.abs(full).max()
+    assert (
+        np.abs(found[inner] - np.where(mask[inner], expected, 0)).max() < 1e-13 * np.abs(full).max()
+    )
     assert np.count_nonzero(found) == np.count_nonzero(found[inner])
 
 
 def pointwise(values, at, parameters):
-    """A product with coordinates and parameters, one that needs no input's shape, and reductions."""
+    """A product with coordinates and parameters, one that needs no input's shape, and
+    reductions."""
     a, b = values["a"], values["b"]
     product = a * b + parameters["g"] * jnp.sin(at.x) * jnp.cos(at.z)
-    return Local({"p": product, "q": jnp.sin(at.y)}, {"largest": a[0].real}, {"mean": b.real, "x": at.x})
+    return Local(
+        {"p": product, "q": jnp.sin(at.y)}, {"largest": a[0].real}, {"mean": b.real, "x": at.x}
+    )
 
 
 def run(t, values):
@@ -106,11 +127,15 @@ def run(t, values):
 
 
 CASES = [
-    *(Case(plan, 4, "even") for plan in PLANS), Case(PLANS[0], 4, "even", kernels="xla"),
-    Case(PLANS[1], 2, "odd", "complex", block=4), Case(PLANS[2], 8, "unequal", block=1),
-    Case(PLANS[0], 1, "odd", precision="single", block=4), Case(PLANS[0], 3, "prime", block=2, kernels="xla"),
-    Case(PLANS[1], 4, "even", kernels="gpu"), Case(PLANS[2], 8, "unequal", block=1, kernels="gpu in blocks"),
-]  # fmt: skip
+    *(Case(plan, 4, "even") for plan in PLANS),
+    Case(PLANS[0], 4, "even", kernels="xla"),
+    Case(PLANS[1], 2, "odd", "complex", block=4),
+    Case(PLANS[2], 8, "unequal", block=1),
+    Case(PLANS[0], 1, "odd", precision="single", block=4),
+    Case(PLANS[0], 3, "prime", block=2, kernels="xla"),
+    Case(PLANS[1], 4, "even", kernels="gpu"),
+    Case(PLANS[2], 8, "unequal", block=1, kernels="gpu in blocks"),
+]
 SLOW = [
     Case(PLANS[2], 4, "even", kernels="xla"),
     Case(PLANS[1], 3, "flat", block=5),
@@ -121,9 +146,12 @@ SLOW = [
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("case", [*CASES, *(pytest.param(c, marks=pytest.mark.slow) for c in SLOW)], ids=str)
+@pytest.mark.parametrize(
+    "case", [*CASES, *(pytest.param(c, marks=pytest.mark.slow) for c in SLOW)], ids=str
+)
 def test_agrees_with_whole_transforms(case):
-    """In blocks that divide or do not, with padding or without: what numpy gets from whole fields."""
+    """In blocks that divide or do not, with padding or without: what numpy gets from whole
+    fields."""
     t = transform(case)
     values = sample(case, 3)
     found = jax.jit(lambda v: run(t, v))(put(case, values))
@@ -156,16 +184,22 @@ def test_no_physical_field_exists_whole(decomposition):
         return Local({"s": values["f"][0] * values["f"][:3]})
 
     modes = jax.ShapeDtypeStruct((5, *t.layout.shape), complex, sharding=t.layout.sharding(4))
-    text = jax.jit(lambda f: t.evaluate({"f": f}, many).products["s"]).lower(modes).compile().as_text()
-    sizes = [np.prod([int(n) for n in dims.split(",")]) for dims in re.findall(r"f64\[([\d,]+)\]", text)]
+    text = (
+        jax.jit(lambda f: t.evaluate({"f": f}, many).products["s"]).lower(modes).compile().as_text()
+    )
+    sizes = [
+        np.prod([int(n) for n in dims.split(",")]) for dims in re.findall(r"f64\[([\d,]+)\]", text)
+    ]
     assert max(sizes) == 5 * 2 * 32 * 32
 
 
 EPSILON = np.finfo(float).eps
 SPHERICAL = [
-    ((15, 12, 9), "custom_partitioning", 1), ((14, 8, 1), "custom_partitioning", 1),
-    ((12, 16, 12), "custom_partitioning", 4), ((12, 12, 12), "jaxdecomp", 2),
-]  # fmt: skip
+    ((15, 12, 9), "custom_partitioning", 1),
+    ((14, 8, 1), "custom_partitioning", 1),
+    ((12, 16, 12), "custom_partitioning", 4),
+    ((12, 12, 12), "jaxdecomp", 2),
+]
 
 
 def convolved(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -204,7 +238,9 @@ def in_sphere(shape: tuple[int, ...]) -> np.ndarray:
 @pytest.mark.parametrize(("shape", "backend", "count"), SPHERICAL)
 def test_products_are_exact_convolutions(shape, backend, count):
     """To round-off: each of two transforms adds some log2 N^3 eps; once more for the reference."""
-    t = make_transform(Grid(shape, dealias="spherical"), jax.devices()[:count], np.float64, backend=backend)
+    t = make_transform(
+        Grid(shape, dealias="spherical"), jax.devices()[:count], np.float64, backend=backend
+    )
     field = gaussian(t.layout, 3, 2)
 
     def product(values, points, parameters):
@@ -226,12 +262,15 @@ def test_products_are_exact_convolutions(shape, backend, count):
     size, tolerance = abs(kept).max(), 8 * np.log2(np.prod(shape)) * EPSILON
     assert abs(found - kept).max() < tolerance * size
     assert abs(aliased - kept).max() > 1e-3 * size
-    assert abs(both.means["mean"] - exact[0, 0, 0].real) < tolerance * np.sqrt(np.prod(shape)) * size
+    assert (
+        abs(both.means["mean"] - exact[0, 0, 0].real) < tolerance * np.sqrt(np.prod(shape)) * size
+    )
     assert both.maxima["largest"] >= here.maxima["largest"]
 
 
 def test_coordinates_are_those_of_the_moved_points():
-    """A product that is given as a function of x, y, z: sin(x + 2 y) cos(z), half of it from each grid."""
+    """A product that is given as a function of x, y, z: sin(x + 2 y) cos(z), half of it from each
+    grid."""
     t = make_transform(Grid((12, 10, 8), dealias="spherical"), jax.devices()[:1], np.float64)
 
     def wave(values, points, parameters):
@@ -250,12 +289,24 @@ def test_an_array_of_another_shape_or_type_is_refused() -> None:
     field = jnp.zeros(layout.shape, complex)
     with pytest.raises(TypeCheckError, match=r"gradient.*\n.*'field'"):
         gradient(layout, jnp.stack([field] * 3))
-    with pytest.raises(TypeCheckError, match=r"gradient.*\n.*'field'"):  # while JAX traces a program
+    with pytest.raises(
+        TypeCheckError, match=r"gradient.*\n.*'field'"
+    ):  # while JAX traces a program
         jax.jit(lambda f: gradient(layout, f))(field.real)
-    with pytest.raises(TypeCheckError, match=r"inner.*\n.*'b'"):  # a name is one length in all arrays of a call
+    with pytest.raises(
+        TypeCheckError, match=r"inner.*\n.*'b'"
+    ):  # a name is one length in all arrays of a call
         layout.inner(field, field[1:])
-    with pytest.raises(TypeCheckError, match=r"invariants.*\n.*'velocity'"):  # annotated by names imported late
+    with pytest.raises(
+        TypeCheckError, match=r"invariants.*\n.*'velocity'"
+    ):  # annotated by names imported late
         invariants(transform, field)
     with pytest.raises(TypeCheckError, match=r"rate.*\n.*'maxima'"):
-        Boussinesq(BoussinesqSettings(viscosity=1, diffusivity=1, stratification=1), transform).rate({"rate": field})
-    assert jax.vmap(lambda f: gradient(layout, f))(jnp.stack([field] * 2)).shape == (2, 3, *layout.shape)
+        Boussinesq(
+            BoussinesqSettings(viscosity=1, diffusivity=1, stratification=1), transform
+        ).rate({"rate": field})
+    assert jax.vmap(lambda f: gradient(layout, f))(jnp.stack([field] * 2)).shape == (
+        2,
+        3,
+        *layout.shape,
+    )

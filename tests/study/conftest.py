@@ -14,7 +14,8 @@ Study = Callable[..., Sweep]
 
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
-    """`study(text, base)` opens `text` as study.yaml beside base.yaml, in a folder that is the current one."""
+    """`study(text, base)` opens `text` as study.yaml beside base.yaml, in a folder that is the
+    current one."""
     monkeypatch.chdir(tmp_path)
 
     def study(text: str, base: str = BASE) -> Sweep:
@@ -27,7 +28,8 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
 
 @pytest.fixture
 def refused(study: Study) -> Callable[..., list[str]]:
-    """`refused(text, base)` gives the lines with which opening or checking is refused; nothing was written."""
+    """`refused(text, base)` gives the lines with which opening or checking is refused; nothing was
+    written."""
 
     def refused(text: str, base: str = BASE) -> list[str]:
         with pytest.raises(UserError) as caught:

@@ -51,7 +51,14 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
         simulation.state = step(simulation.state, 0.05)
     x = np.arange(0, 16, 2) * 2 * np.pi / 16
     noise = 0.01 * np.random.default_rng(0).standard_normal(np.shape(seen))
-    np.savez(folder / "table.npz", time=TIMES, x=x[:, None, None], y=x[:, None], z=x, velocity=np.array(seen) + noise)
+    np.savez(
+        folder / "table.npz",
+        time=TIMES,
+        x=x[:, None, None],
+        y=x[:, None],
+        z=x,
+        velocity=np.array(seen) + noise,
+    )
     return folder
 
 
@@ -69,20 +76,23 @@ def search(case: Path, simulation: Simulation, method: Any = Variational, **own:
 
 @pytest.mark.parametrize("base", ["flow.yaml", "rk4.yaml"])
 def test_the_gradient_is_that_of_differences(case: Path, base: str) -> None:
-    """Along a random direction. J changes by 1e5 over a length of one; central differences with h = 1e-5 err by h^2
-    and by the round-off of J over h, both below 1e-8 of the slope."""
+    """Along a random direction. J changes by 1e5 over a length of one; central differences with h =
+    1e-5 err by h^2 and by the round-off of J over h, both below 1e-8 of the slope."""
     (case / "other.yaml").write_text(TASK.replace("flow.yaml", base))
     found = search(case, opened(case / "other.yaml"))
     at, way = (found.background.drawn(seed) for seed in (3, 7))
     _, _, states = found.cost(at, 8)
     slope = sum(float(jnp.vdot(g, way[n]).real) for n, g in found._gradient(at, states, 8).items())
     plus, minus = ({n: x + h * way[n] for n, x in at.items()} for h in (1e-5, -1e-5))
-    assert slope == pytest.approx((found.cost(plus, 8)[0] - found.cost(minus, 8)[0]) / 2e-5, rel=1e-7)
+    assert slope == pytest.approx(
+        (found.cost(plus, 8)[0] - found.cost(minus, 8)[0]) / 2e-5, rel=1e-7
+    )
 
 
 @pytest.mark.spmd
 def test_every_number_of_devices_descends_alike(case: Path) -> None:
-    """Costs of three iterations are equal to round-off, amplified by the misfit's condition (about 1e4)."""
+    """Costs of three iterations are equal to round-off, amplified by the misfit's condition (about
+    1e4)."""
     costs = []
     for count in (1, 2, 4):
         found = search(case, opened(case / "task.yaml", f"devices.count={count}"))
@@ -94,8 +104,9 @@ def test_every_number_of_devices_descends_alike(case: Path) -> None:
 
 @pytest.mark.spmd
 def test_an_ensemble_follows_the_flow(case: Path) -> None:
-    """At the end the error of the mean is a tenth of that of members without observations, and the spread says how
-    large it is; one and two devices agree to round-off, amplified by the condition of the analysis (1e4)."""
+    """At the end the error of the mean is a tenth of that of members without observations, and the
+    spread says how large it is; one and two devices agree to round-off, amplified by the condition
+    of the analysis (1e4)."""
     ends, sizes = [], []
     for count in (1, 2):
         simulation = opened(case / "task.yaml", f"devices.count={count}")
@@ -119,7 +130,8 @@ def test_an_ensemble_follows_the_flow(case: Path) -> None:
 
 
 def finished(file: Path, output: Path, received: int) -> int:
-    """The number of starts until the search in `output` ends; with a signal `received` each stops after a row."""
+    """The number of starts until the search in `output` ends; with a signal `received` each stops
+    after a row."""
     task = open_assimilation(file, output=str(output))
     cluster = connect(task.config, SimpleNamespace(**vars(opened(file).cluster.allocation)))  # type: ignore[arg-type]
     for starts in range(1, 30):
@@ -137,10 +149,14 @@ def outcome(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     return rows[:, :-1], open_snapshot(snapshot)["velocity"][...]
 
 
-@pytest.mark.parametrize("own", ["windows: 1\niterations: 4", "method: ensemble\nmembers: 16\nradius: 1.2"])
-def test_a_stopped_search_continues_as_if_it_had_not_been(case: Path, tmp_path: Path, own: str) -> None:
-    """It stops after every row of its history, and ends with the same numbers, bit by bit; they fit. Two processes
-    find the same, to round-off that the descent and the analysis amplify."""
+@pytest.mark.parametrize(
+    "own", ["windows: 1\niterations: 4", "method: ensemble\nmembers: 16\nradius: 1.2"]
+)
+def test_a_stopped_search_continues_as_if_it_had_not_been(
+    case: Path, tmp_path: Path, own: str
+) -> None:
+    """It stops after every row of its history, and ends with the same numbers, bit by bit; they
+    fit. Two processes find the same, to round-off that the descent and the analysis amplify."""
     (case / "own.yaml").write_text(TASK + own)
     whole, parts, shared = (tmp_path / name for name in ("whole", "parts", "shared"))
     assert finished(case / "own.yaml", whole, 0) == 1 and finished(case / "own.yaml", parts, 15) > 4
@@ -148,13 +164,17 @@ def test_a_stopped_search_continues_as_if_it_had_not_been(case: Path, tmp_path: 
         np.testing.assert_array_equal(one, other)
     assert outcome(whole)[0][-1, 3] < 1.5
     assert main(["run", str(whole / "run.yaml"), "time.max_steps=1"]) in (0, 3)
-    assert main(["assimilate", str(case / "own.yaml"), "--output", str(shared), "--processes", "2"]) == 0
+    assert (
+        main(["assimilate", str(case / "own.yaml"), "--output", str(shared), "--processes", "2"])
+        == 0
+    )
     np.testing.assert_allclose(outcome(shared)[1], outcome(whole)[1], atol=1e-9)
     assert (shared / "report.html").exists()
 
 
 def test_observations_of_every_kind(case: Path) -> None:
-    """At grid points and between them (a shift moves modes exactly), scattered in a CSV; spectra; a function."""
+    """At grid points and between them (a shift moves modes exactly), scattered in a CSV; spectra; a
+    function."""
     simulation = opened(case / "task.yaml")
     values, state = np.asarray(simulation.fields["velocity"]), simulation.state
     h, points = 2 * np.pi / 16, np.random.default_rng(0).integers(0, 16, (5, 3))
@@ -163,13 +183,18 @@ def test_observations_of_every_kind(case: Path) -> None:
     (case / "t.csv").write_text("\n".join(lines))
     spectrum = np.asarray(simulation.spectra(state)["kinetic_energy"])
     np.savez(case / "s.npz", time=[0.0], k=[1.0, 3.0], kinetic_energy=spectrum[None, [1, 3]])
-    (case / "speed.py").write_text("def observe(fields):\n    return (fields['velocity'] ** 2).sum(0).mean()[None]\n")
-    np.savez(case / "f.npz", time=[0.0, 0.1], values=[[(values**2).sum(0).mean()], [np.nan]], error=2.0)
+    (case / "speed.py").write_text(
+        "def observe(fields):\n    return (fields['velocity'] ** 2).sum(0).mean()[None]\n"
+    )
+    np.savez(
+        case / "f.npz", time=[0.0, 0.1], values=[[(values**2).sum(0).mean()], [np.nan]], error=2.0
+    )
     python = FunctionSettings(path=case / "speed.py")
     settings = [
-        ObservationSettings(table=case / "t.csv", error=0.1), ObservationSettings(table=case / "s.npz", error=0.1),
+        ObservationSettings(table=case / "t.csv", error=0.1),
+        ObservationSettings(table=case / "s.npz", error=0.1),
         ObservationSettings(table=case / "f.npz", python=python),
-    ]  # fmt: skip
+    ]
     found = read_observations(settings, simulation, 0.05, lambda key, text: UserError(text))
     for one in found:
         np.testing.assert_allclose(one.operator(state), one.values[0], rtol=1e-12, atol=1e-14)
@@ -179,15 +204,22 @@ def test_observations_of_every_kind(case: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"velocity": None, "velocty": np.zeros((4, 3, 8, 8, 8))},
-         "unknown variable 'velocty', did you mean velocity"),
+        (
+            {"velocity": None, "velocty": np.zeros((4, 3, 8, 8, 8))},
+            "unknown variable 'velocty', did you mean velocity",
+        ),
         ({"time": TIMES + 1}, "the time 1 is outside of the run, which lasts from 0 to 0.4"),
         ({"time": TIMES * 0.9}, "no whole number of steps of time.dt = 0.05"),
-        ({"x": np.full((8, 1, 1), 7.0)}, "x = 7 is outside of the box, which extends from 0 to 6.28319"),
+        (
+            {"x": np.full((8, 1, 1), 7.0)},
+            "x = 7 is outside of the box, which extends from 0 to 6.28319",
+        ),
         ({"velocity": np.zeros((4, 3, 8, 8, 7))}, "its last axes are those of the places"),
     ],
-)  # fmt: skip
-def test_bad_observations_are_refused_in_one_line(case: Path, tmp_path: Path, capsys, change, words) -> None:
+)
+def test_bad_observations_are_refused_in_one_line(
+    case: Path, tmp_path: Path, capsys, change, words
+) -> None:
     with np.load(case / "table.npz") as file:
         arrays = {name: array for name, array in {**file, **change}.items() if array is not None}
     np.savez(case / "bad.npz", **arrays)

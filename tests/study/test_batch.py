@@ -41,15 +41,20 @@ def alone(runs: Sequence[SweepRun], where: Path) -> list[Path]:
     for run in runs:
         folder = where / run.hash
         output = run.config.output.model_copy(update={"directory": folder})
-        assert Simulation(run.config.model_copy(update={"output": output}), report=lambda line: None).run() == 0
+        assert (
+            Simulation(
+                run.config.model_copy(update={"output": output}), report=lambda line: None
+            ).run()
+            == 0
+        )
         folders.append(folder)
     return folders
 
 
 @pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.slow)])
 def test_a_batch_gives_what_single_runs_give(study, tmp_path: Path, precision: str, capsys) -> None:
-    """Other viscosities, amplitudes, initial conditions and ends: equal to 1e-12, or six digits of single
-    precision, of every field's maximum, with the same steps, rows and times."""
+    """Other viscosities, amplitudes, initial conditions and ends: equal to 1e-12, or six digits of
+    single precision, of every field's maximum, with the same steps, rows and times."""
     sweep = study(
         f"""\
 base: base.yaml
@@ -71,7 +76,9 @@ sweep:
         np.testing.assert_array_equal(one.diagnostics["step"], other.diagnostics["step"])
         for name in ("time", "energy", "dissipation", "enstrophy", "max_speed"):
             found, expected = one.diagnostics[name], other.diagnostics[name]
-            np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * abs(expected).max())
+            np.testing.assert_allclose(
+                found, expected, rtol=0, atol=tolerance * abs(expected).max()
+            )
         assert one.snapshots.steps == other.snapshots.steps
         found, expected = one.snapshots[-1]["velocity"][...], other.snapshots[-1]["velocity"][...]
         np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * abs(expected).max())
@@ -79,7 +86,10 @@ sweep:
         np.testing.assert_allclose(*energies, rtol=0, atol=tolerance)
         assert found.dtype == expected.dtype
         assert read_state(run.folder).state == "finished"  # type: ignore[union-attr]
-        assert (read_record(run.folder).code, len(list((run.folder / "checkpoints").glob("0*")))) == (0, 1)  # type: ignore[union-attr]
+        assert (
+            read_record(run.folder).code,
+            len(list((run.folder / "checkpoints").glob("0*"))),
+        ) == (0, 1)  # type: ignore[union-attr]
 
 
 def test_a_member_that_fails_leaves_the_others_alone_and_a_signal_stops_them(study) -> None:
@@ -88,7 +98,9 @@ def test_a_member_that_fails_leaves_the_others_alone_and_a_signal_stops_them(stu
     folders = [run.folder for run in sweep.runs]
 
     def stop_when_all_have_gone_on() -> None:
-        while not all((s := read_state(folder)) and (s.step or s.state == "failed") for folder in folders):
+        while not all(
+            (s := read_state(folder)) and (s.step or s.state == "failed") for folder in folders
+        ):
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -108,19 +120,35 @@ V = ("model.viscosity",)
 GROUPS = {
     "other precisions are other groups": (
         "{grid: {model.viscosity: [0.1, 0.2], precision: [single, double], time.dt: [0.01, 0.02]}}",
-        BASE, 1, [([0, 1, 4, 5], (*V, "time.dt")), ([2, 3, 6, 7], (*V, "time.dt"))],
+        BASE,
+        1,
+        [([0, 1, 4, 5], (*V, "time.dt")), ([2, 3, 6, 7], (*V, "time.dt"))],
     ),
     "cfl numbers share a program": (
-        "{grid: {time.cfl: [0.3, 0.5], model.viscosity: [0.1, 0.2]}}", CFL, 1, [([0, 1, 2, 3], (*V, "time.cfl"))],
+        "{grid: {time.cfl: [0.3, 0.5], model.viscosity: [0.1, 0.2]}}",
+        CFL,
+        1,
+        [([0, 1, 2, 3], (*V, "time.cfl"))],
     ),
-    "several jobs": ("{grid: {initial.amplitude: [1, 2, 3, 4, 5]}}", BASE, 2, [([0, 1], ()), ([2, 3, 4], ())]),
+    "several jobs": (
+        "{grid: {initial.amplitude: [1, 2, 3, 4, 5]}}",
+        BASE,
+        2,
+        [([0, 1], ()), ([2, 3, 4], ())],
+    ),
     "other numbers of devices are other groups": (
-        "{grid: {devices.count: [1, 2], initial.amplitude: [1, 2]}}", BASE, 1, [([0, 1], ()), ([2, 3], ())],
+        "{grid: {devices.count: [1, 2], initial.amplitude: [1, 2]}}",
+        BASE,
+        1,
+        [([0, 1], ()), ([2, 3], ())],
     ),
     "a measured transform is not shared": (
-        "{grid: {initial.amplitude: [1, 2]}, list: [{fft.backend: auto}]}", BASE, 1, [([0], ()), ([1], ())],
+        "{grid: {initial.amplitude: [1, 2]}, list: [{fft.backend: auto}]}",
+        BASE,
+        1,
+        [([0], ()), ([1], ())],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", GROUPS)
@@ -132,7 +160,9 @@ def test_groups_share_shapes_and_programs(study, case: str) -> None:
 def test_a_number_that_decides_what_is_computed_is_not_batched(study, monkeypatch, capsys) -> None:
     """A model that asks for the value of its viscosity has no program for several."""
     linear = NavierStokes.linear
-    monkeypatch.setattr(NavierStokes, "linear", lambda self: linear(self) if self.settings.viscosity > 0 else {})
+    monkeypatch.setattr(
+        NavierStokes, "linear", lambda self: linear(self) if self.settings.viscosity > 0 else {}
+    )
     sweep = study("base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}}")
     assert keyed(sweep) == [([0, 1], V)]
     sweep.prepare()

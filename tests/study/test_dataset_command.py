@@ -1,5 +1,5 @@
-"""Data sets for learning: the rules of The Well's format, and the same bytes however often the process was killed;
-and lazy arrays, batches, streams, and the reader of The Well."""
+"""Data sets for learning: the rules of The Well's format, and the same bytes however often the
+process was killed; and lazy arrays, batches, streams, and the reader of The Well."""
 
 import os
 import re
@@ -47,17 +47,26 @@ def written(sweep: Sweep) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.spmd
 def test_a_killed_data_set_has_the_same_bytes_when_it_is_continued(study, monkeypatch) -> None:
-    """One run is done and the others are interrupted between steps; later the process dies between two files."""
+    """One run is done and the others are interrupted between steps; later the process dies between
+    two files."""
     sweep = study(STUDY, BASE)
     together(sweep)
     whole, done = contents(written(sweep)), sweep.runs[1]
-    files = {path.name for path in done.folder.rglob("*.h5")} | {path.name for path in done.folder.glob("*.vtkhdf")}
-    assert files == {"p00000.h5", "spectra.h5"} and main(["verify", str(done.folder)]) == 0  # no index
+    files = {path.name for path in done.folder.rglob("*.h5")} | {
+        path.name for path in done.folder.glob("*.vtkhdf")
+    }
+    assert (
+        files == {"p00000.h5", "spectra.h5"} and main(["verify", str(done.folder)]) == 0
+    )  # no index
     advance, calls = Ensemble._stepped, []
 
     def stepped(self: Ensemble) -> Any:
@@ -93,36 +102,65 @@ def test_files_are_written_while_other_runs_go_on(study, monkeypatch) -> None:
         began = time.monotonic()
         with writer.beside():
             while (
-                len(found := list(sweep.folder.glob("dataset/data/*/*.hdf5"))) < 2 and time.monotonic() < began + 60
+                len(found := list(sweep.folder.glob("dataset/data/*/*.hdf5"))) < 2
+                and time.monotonic() < began + 60
             ):
                 time.sleep(0.01)
         assert {path.parent.name for path in found} == {"train", "valid"}
         going.with_name("later").rename(going)
-        assert contents(writer.finish()) == {**whole, "lock": (sweep.folder / "dataset/lock").read_bytes()}
+        assert contents(writer.finish()) == {
+            **whole,
+            "lock": (sweep.folder / "dataset/lock").read_bytes(),
+        }
     assert contents(sweep.folder / "dataset") == whole
 
 
 def test_the_format_of_the_well(study) -> None:
-    """The rules that The Well checks its own files by (scripts/check_thewell_formatting.py), and the runs' values."""
+    """The rules that The Well checks its own files by (scripts/check_thewell_formatting.py), and
+    the runs' values."""
     sweep = study(STUDY, BASE)
     together(sweep)
     folder = written(sweep)
     with h5py.File(folder / "data" / "train" / "study_0000.hdf5") as opened:
         file: Any = opened
-        described = dict(dataset_name="study", grid_type="cartesian", n_spatial_dims=2, n_trajectories=2)
+        described = dict(
+            dataset_name="study", grid_type="cartesian", n_spatial_dims=2, n_trajectories=2
+        )
         assert described.items() <= dict(file.attrs).items()
         assert {"time.dt"} < {*file.attrs["simulation_parameters"]} < file.attrs.keys()
         assert [*file["dimensions"].attrs["spatial_dims"]] == ["x", "y"]
-        assert [file[f"dimensions/{name}"].shape for name in ("time", "x", "y")] == [(3,), (8,), (12,)]
-        named = {group: [*file[group].attrs["field_names"]] for group in file if "field_names" in file[group].attrs}
-        assert (named["t0_fields"], named["t1_fields"], named["t2_fields"]) == (["buoyancy"], ["velocity"], [])
+        assert [file[f"dimensions/{name}"].shape for name in ("time", "x", "y")] == [
+            (3,),
+            (8,),
+            (12,),
+        ]
+        named = {
+            group: [*file[group].attrs["field_names"]]
+            for group in file
+            if "field_names" in file[group].attrs
+        }
+        assert (named["t0_fields"], named["t1_fields"], named["t2_fields"]) == (
+            ["buoyancy"],
+            ["velocity"],
+            [],
+        )
         assert named["scalars"] == ["model.viscosity"]
-        for name, shape in (("t0_fields/buoyancy", (2, 3, 8, 12)), ("t1_fields/velocity", (2, 3, 8, 12, 2))):
+        for name, shape in (
+            ("t0_fields/buoyancy", (2, 3, 8, 12)),
+            ("t1_fields/velocity", (2, 3, 8, 12, 2)),
+        ):
             assert (file[name].shape, file[name].dtype) == (shape, "f4")
-            varying = {key: np.atleast_1d(value).tolist() for key, value in file[name].attrs.items()}
-            assert varying == dict(dim_varying=[True, True], sample_varying=[True], time_varying=[True])
+            varying = {
+                key: np.atleast_1d(value).tolist() for key, value in file[name].attrs.items()
+            }
+            assert varying == dict(
+                dim_varying=[True, True], sample_varying=[True], time_varying=[True]
+            )
         for axis, group in zip("xy", file["boundary_conditions"].values(), strict=True):
-            assert (group.attrs["bc_type"], [*group.attrs["associated_dims"]]) == ("PERIODIC", [axis])
+            assert (group.attrs["bc_type"], [*group.attrs["associated_dims"]]) == (
+                "PERIODIC",
+                [axis],
+            )
             assert [*np.flatnonzero(group["mask"])] == [0, len(group["mask"]) - 1]
         velocity = file["t1_fields/velocity"][...]
         rows = zip(file.attrs["runs"], file["scalars/model.viscosity"], velocity, strict=True)
@@ -132,7 +170,9 @@ def test_the_format_of_the_well(study) -> None:
             frames = [np.moveaxis(snapshot["velocity"][...], 0, -1) for snapshot in run.snapshots]
             np.testing.assert_array_equal(values, np.array(frames, "f4"))
     stats, velocity = read_yaml(folder / "stats.yaml").value, velocity.astype(float)
-    assert set(stats) == {f"{name}{end}" for name in ("mean", "rms", "std") for end in ("", "_delta")}
+    assert set(stats) == {
+        f"{name}{end}" for name in ("mean", "rms", "std") for end in ("", "_delta")
+    }
     np.testing.assert_allclose(stats["std"]["velocity"], velocity.std((0, 1, 2, 3)), rtol=1e-10)
     increments = (np.diff(velocity, axis=1) ** 2).mean((0, 1, 2, 3)) ** 0.5
     np.testing.assert_allclose(stats["rms_delta"]["velocity"], increments, rtol=1e-10)
@@ -144,13 +184,20 @@ EVERY = "output.snapshots.every: frames have a constant interval: give a part of
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("every: 0.1", "every: 0.07", EVERY), ("every: 0.1", "every_steps: 1", EVERY),
-        ("0.5,", "0.7,", "dataset.split: train (above 0), valid and test must add up to 1, not 1.2"),
+        ("every: 0.1", "every: 0.07", EVERY),
+        ("every: 0.1", "every_steps: 1", EVERY),
+        (
+            "0.5,",
+            "0.7,",
+            "dataset.split: train (above 0), valid and test must add up to 1, not 1.2",
+        ),
         ("n: 4", "n: 1", "dataset.split: 1 runs cannot be divided as 0.5,0.25,0.25; add runs"),
         ("model.viscosity", "time.stop", "time.stop: differs between runs 0 and 1"),
     ],
-)  # fmt: skip
-def test_runs_that_are_no_data_set(tmp_path, monkeypatch, capsys, old: str, new: str, message: str) -> None:
+)
+def test_runs_that_are_no_data_set(
+    tmp_path, monkeypatch, capsys, old: str, new: str, message: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("base.yaml").write_text(BASE.replace(old, new))
     Path("study.yaml").write_text(STUDY.replace(old, new))
@@ -171,12 +218,18 @@ def computed(study) -> Sweep:
 
 def stored(sweep: Sweep, name: str) -> np.ndarray:
     """The snapshots of all runs, (run, time, component, x, y)."""
-    return np.array([[snapshot[name][...] for snapshot in open_run(run.folder).snapshots] for run in sweep.runs])
+    return np.array(
+        [[snapshot[name][...] for snapshot in open_run(run.folder).snapshots] for run in sweep.runs]
+    )
 
 
-def test_an_array_reads_what_is_indexed_and_batches_hold_every_window_once(computed: Sweep, monkeypatch) -> None:
+def test_an_array_reads_what_is_indexed_and_batches_hold_every_window_once(
+    computed: Sweep, monkeypatch
+) -> None:
     whole, read, get = stored(computed, "velocity"), [], StoredField.__getitem__
-    monkeypatch.setattr(StoredField, "__getitem__", lambda s, i: (read.append(s.name), get(s, i))[1])
+    monkeypatch.setattr(
+        StoredField, "__getitem__", lambda s, i: (read.append(s.name), get(s, i))[1]
+    )
     array = computed.array("velocity")
     assert (array.shape, array.dtype, read) == ((4, 3, 2, 8, 12), whole.dtype, [])
     np.testing.assert_array_equal(array[1:3, -1, 0, ::-3], whole[1:3, -1, 0, ::-3])
@@ -184,21 +237,30 @@ def test_an_array_reads_what_is_indexed_and_batches_hold_every_window_once(compu
     np.testing.assert_array_equal(array, whole)
     np.testing.assert_allclose(array.time, [[0, 0.1, 0.2]] * 4, atol=1e-12)
 
-    batches = computed.batches(["velocity", "buoyancy", "model.viscosity"], size=3, frames=2, seed=5)
+    batches = computed.batches(
+        ["velocity", "buoyancy", "model.viscosity"], size=3, frames=2, seed=5
+    )
     found = [sample for batch in batches for sample in zip(*batch.values(), strict=True)]
     assert len(batches) == 3 and len(found) == 8  # two windows in each of four runs
     buoyancy = stored(computed, "buoyancy")
     windows = []
     for u, b, viscosity in found:
-        (i,) = [i for i, run in enumerate(computed.runs) if run.values["model.viscosity"] == viscosity]
+        (i,) = [
+            i for i, run in enumerate(computed.runs) if run.values["model.viscosity"] == viscosity
+        ]
         (t,) = [t for t in range(2) if np.array_equal(u, whole[i, t : t + 2])]
         np.testing.assert_array_equal(b, buoyancy[i, t : t + 2])
         windows.append((i, t))
     assert sorted(windows) == list(np.ndindex(4, 2)) != windows
-    again, other = (next(iter(computed.batches("velocity", size=8, frames=2, seed=seed))) for seed in (5, 6))
+    again, other = (
+        next(iter(computed.batches("velocity", size=8, frames=2, seed=seed))) for seed in (5, 6)
+    )
     np.testing.assert_array_equal(again, [sample[0] for sample in found])
     assert not np.array_equal(again, other)
-    parts = [next(iter(computed.batches("buoyancy", size=9, runs=part))) for part in ("train", "valid", "test")]
+    parts = [
+        next(iter(computed.batches("buoyancy", size=9, runs=part)))
+        for part in ("train", "valid", "test")
+    ]
     assert [len(part) for part in parts] == [2, 1, 1]
 
 
@@ -208,10 +270,14 @@ def test_a_sweep_is_shown_on_one_screen_with_what_a_learner_can_have(computed: S
         "has no run 9": lambda s: s.array("velocity", runs=[9]),
         "'training' is none of train, valid, test": lambda s: s.array("velocity", runs="training"),
         "size must be a whole number above 0": lambda s: s.batches("velocity", size=0),
-        "frames must be a whole number from 1 to 3": lambda s: s.batches("velocity", size=1, frames=4),
+        "frames must be a whole number from 1 to 3": lambda s: s.batches(
+            "velocity", size=1, frames=4
+        ),
         "give the name of at least one field": lambda s: s.batches("initial.seed", size=1),
         "batch must be at least 1": lambda s: stream(s, batch=0),
-        "unknown field 'velocit', did you mean velocity?": lambda s: next(stream(s, batch=2, fields=["velocit"])),
+        "unknown field 'velocit', did you mean velocity?": lambda s: next(
+            stream(s, batch=2, fields=["velocit"])
+        ),
     }
     for message, call in refused.items():
         with pytest.raises(UserError, match=re.escape(message)) as caught:
@@ -226,11 +292,17 @@ def test_a_sweep_is_shown_on_one_screen_with_what_a_learner_can_have(computed: S
 @pytest.mark.spmd
 @pytest.mark.parametrize(
     ("base", "batch"),
-    [(BASE, 3), (BASE, 1), pytest.param(BASE.replace("count: 1", "count: 2"), 3, marks=pytest.mark.slow)],
+    [
+        (BASE, 3),
+        (BASE, 1),
+        pytest.param(BASE.replace("count: 1", "count: 2"), 3, marks=pytest.mark.slow),
+    ],
 )
-def test_a_stream_has_the_values_of_the_snapshots(study, base: str, batch: int, monkeypatch) -> None:
-    """Each run once, in an order that the seed chooses, together and, as for large runs, one run after another.
-    Programs for other numbers of runs may round differently."""
+def test_a_stream_has_the_values_of_the_snapshots(
+    study, base: str, batch: int, monkeypatch
+) -> None:
+    """Each run once, in an order that the seed chooses, together and, as for large runs, one run
+    after another. Programs for other numbers of runs may round differently."""
     sweep = study(STUDY, base)
     parts = list(stream(sweep, batch=batch, seed=SEED))
     monkeypatch.setattr("simulator.study.batch.CACHE", 0)
@@ -257,11 +329,15 @@ def test_an_unfinished_sweep_is_no_array(study) -> None:
 def test_the_reader_of_the_well(computed: Sweep, monkeypatch) -> None:
     """Its own class, unmodified, gives the values of the runs."""
     data = pytest.importorskip("the_well.data", reason="pip install the-well, which brings torch")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(Path.cwd())])))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(Path.cwd())]))
+    )
     assert main(["dataset", "study.yaml"]) == 0
     folder = str(computed.folder / "dataset")
     for split, runs in computed.split.items():
-        read = data.WellDataset(path=folder, well_split_name=split, n_steps_input=1, n_steps_output=1)
+        read = data.WellDataset(
+            path=folder, well_split_name=split, n_steps_input=1, n_steps_output=1
+        )
         assert len(read) == 2 * len(runs)
         fields = [name for names in read.metadata.field_names.values() for name in names]
         assert fields == ["buoyancy", "velocity_x", "velocity_y"]

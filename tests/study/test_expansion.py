@@ -1,4 +1,5 @@
-"""The blocks of a sweep's file and their products; by what a run is known, and the numbers that plan.json keeps."""
+"""The blocks of a sweep's file and their products; by what a run is known, and the numbers that
+plan.json keeps."""
 
 import json
 import math
@@ -20,7 +21,9 @@ def values(sweep) -> list[tuple]:
 
 
 def test_grid_is_every_combination_and_the_first_key_changes_slowest(study) -> None:
-    sweep = study("base: base.yaml\nsweep: {grid: {model.viscosity: [1e-3, 1/100], precision: [single, double]}}")
+    sweep = study(
+        "base: base.yaml\nsweep: {grid: {model.viscosity: [1e-3, 1/100], precision: [single, double]}}"
+    )
     assert sweep.varied == ("model.viscosity", "precision")
     assert values(sweep) == [(1e-3, "single"), (1e-3, "double"), (0.01, "single"), (0.01, "double")]
     assert [run.config.model.viscosity for run in sweep.runs] == [1e-3, 1e-3, 0.01, 0.01]
@@ -29,7 +32,9 @@ def test_grid_is_every_combination_and_the_first_key_changes_slowest(study) -> N
 
 def test_list_entries_are_taken_as_they_are(study) -> None:
     """An entry may set what another does not, start a block anew, and remove a key."""
-    entries = "[{initial.kind: abc, initial.A: 2}, {time.max_steps: 3, time.dt: null}, {time.cfl: 0.4}]"
+    entries = (
+        "[{initial.kind: abc, initial.A: 2}, {time.max_steps: 3, time.dt: null}, {time.cfl: 0.4}]"
+    )
     sweep = study(f"base: base.yaml\nsweep: {{list: {entries}}}")
     first, second, third = (run.config for run in sweep.runs)
     assert (first.initial.kind, first.initial.A) == ("abc", 2)
@@ -66,10 +71,14 @@ sweep:
 
 
 def sample(text_method: str, **parameters) -> SampleSettings:
-    return SampleSettings.model_validate({"method": text_method, "seed": 7, "parameters": parameters})
+    return SampleSettings.model_validate(
+        {"method": text_method, "seed": 7, "parameters": parameters}
+    )
 
 
-def test_a_hypercube_hits_each_part_of_a_range_once_and_samples_are_repeated_by_their_seed() -> None:
+def test_a_hypercube_hits_each_part_of_a_range_once_and_samples_are_repeated_by_their_seed() -> (
+    None
+):
     n = 16
     points = draw(sample("latin_hypercube", a={"uniform": [2, 4]}, b={"log_uniform": [0.1, 10]}), n)
     a = [math.floor((p["a"] - 2) / 2 * n) for p in points]
@@ -113,7 +122,9 @@ def test_paths_in_a_sweep_start_at_the_sweeps_folder(study, tmp_path: Path) -> N
     """Also where the base lies elsewhere."""
     (tmp_path / "fields").mkdir()
     (tmp_path / "bases").mkdir()
-    (tmp_path / "fields" / "mine.py").write_text("def build(x, y, z): return {'velocity': (y, z, x)}\n")
+    (tmp_path / "fields" / "mine.py").write_text(
+        "def build(x, y, z): return {'velocity': (y, z, x)}\n"
+    )
     study("base: base.yaml\nsweep: {grid: {model.viscosity: [1]}}")
     (tmp_path / "base.yaml").rename(tmp_path / "bases" / "base.yaml")
     entry = "{initial.kind: python, initial.path: fields/mine.py, initial.function: build}"
@@ -132,13 +143,19 @@ def hashes(sweep) -> dict[float, str]:
 @pytest.mark.parametrize(
     ("old", "new", "kept"),
     [
-        ("count: 1", "count: 4", True), ("{every_steps: 1}", "{every_steps: 7}", True),
-        ("grid:", "fft: {block: 2}\ngrid:", True), ("[8, 8, 8]", "[8, 8, 8], dealias: two_thirds", True),
-        ("stop: 0.1", "stop: 1/10", True), ("stop: 0.1", "stop: 0.2", False), ("taylor_green", "abc", False),
+        ("count: 1", "count: 4", True),
+        ("{every_steps: 1}", "{every_steps: 7}", True),
+        ("grid:", "fft: {block: 2}\ngrid:", True),
+        ("[8, 8, 8]", "[8, 8, 8], dealias: two_thirds", True),
+        ("stop: 0.1", "stop: 1/10", True),
+        ("stop: 0.1", "stop: 0.2", False),
+        ("taylor_green", "abc", False),
         ("[8, 8, 8]", "[8, 8, 9]", False),
     ],
-)  # fmt: skip
-def test_what_changes_the_results_and_nothing_else_changes_the_hash(study, old: str, new: str, kept: bool) -> None:
+)
+def test_what_changes_the_results_and_nothing_else_changes_the_hash(
+    study, old: str, new: str, kept: bool
+) -> None:
     mine, other = hashes(study(STUDY)), hashes(study(STUDY, BASE.replace(old, new)))
     assert mine == other if kept else not set(mine.values()) & set(other.values())
 
@@ -150,7 +167,9 @@ def test_an_input_file_counts_and_any_key_that_the_sweep_varies(study, tmp_path:
     assert hashes(study(STUDY, base)) == before
     (tmp_path / "mine.py").write_text("def build(x, y, z): return {'velocity': (z, x, y)}\n")
     assert not set(hashes(study(STUDY, base)).values()) & set(before.values())
-    sweep = study("base: base.yaml\nsweep: {grid: {fft.block: [1, 2], output.diagnostics.every_steps: [1, 2]}}\n")
+    sweep = study(
+        "base: base.yaml\nsweep: {grid: {fft.block: [1, 2], output.diagnostics.every_steps: [1, 2]}}\n"
+    )
     assert len({run.hash for run in sweep.runs}) == 4
 
 
@@ -178,7 +197,10 @@ def test_prepare_freezes_every_run_where_it_will_lie(study, tmp_path: Path) -> N
         assert f"directory: {run.folder}" in (run.folder / "config.yaml").read_text()
     plan = json.loads((sweep.folder / "plan.json").read_text())
     assert [entry["hash"] for entry in plan["runs"]] == [run.hash for run in sweep.runs]
-    assert [entry["values"] for entry in plan["runs"]] == [{"model.viscosity": 0.1}, {"model.viscosity": 0.2}]
+    assert [entry["values"] for entry in plan["runs"]] == [
+        {"model.viscosity": 0.1},
+        {"model.viscosity": 0.2},
+    ]
 
 
 def test_a_prepared_run_follows_the_file_but_a_damaged_plan_stays(study) -> None:
@@ -189,5 +211,7 @@ def test_a_prepared_run_follows_the_file_but_a_damaged_plan_stays(study) -> None
     sweep = study(STUDY)
     sweep.prepare()
     (sweep.folder / "plan.json").write_text("{")
-    with pytest.raises(UserError, match=r"/study: not the folder of a sweep; give this sweep another"):
+    with pytest.raises(
+        UserError, match=r"/study: not the folder of a sweep; give this sweep another"
+    ):
         open_sweep("study.yaml")

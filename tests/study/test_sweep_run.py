@@ -1,4 +1,5 @@
-"""Real runs of real sweeps: to the end, interrupted and continued, failed and retried; and what is submitted."""
+"""Real runs of real sweeps: to the end, interrupted and continued, failed and retried; and what is
+submitted."""
 
 import signal
 from pathlib import Path
@@ -44,7 +45,9 @@ def test_a_sweep_runs_and_then_does_nothing_and_runs_what_is_added(study, capsys
     files = {path: path.stat().st_mtime_ns for run in sweep.runs for path in run.folder.rglob("*")}
     assert main(["sweep", "run", "study.yaml"]) == 1
     assert "nothing to do" in capsys.readouterr().out
-    assert {path: path.stat().st_mtime_ns for run in sweep.runs for path in run.folder.rglob("*")} == files
+    assert {
+        path: path.stat().st_mtime_ns for run in sweep.runs for path in run.folder.rglob("*")
+    } == files
 
     added = study(FAILING.replace("1e49]", "1e49, 2]"))
     assert main(["sweep", "run", "study.yaml"]) == 1
@@ -79,7 +82,8 @@ def _step(folder: Path) -> int:
 
 
 def test_one_run_in_this_process(study, capsys) -> None:
-    """What a task of an array does: the run's own exit codes; by file, and by the sweep's folder alone."""
+    """What a task of an array does: the run's own exit codes; by file, and by the sweep's folder
+    alone."""
     sweep = study(STUDY)
     assert main(["sweep", "status", "study.yaml", "--folder-of", "1"]) == 0
     assert capsys.readouterr().out == f"{sweep.runs[1].folder}\n"
@@ -92,7 +96,8 @@ def test_one_run_in_this_process(study, capsys) -> None:
 
 
 def test_the_base_itself_can_be_run_beside_its_sweeps(study) -> None:
-    """The sweep's folder lies in that of the base's own run, which may be there and may be overwritten."""
+    """The sweep's folder lies in that of the base's own run, which may be there and may be
+    overwritten."""
     sweep = study(STUDY)
     sweep.prepare()
     out = RunFolder(Path.cwd() / "out")
@@ -111,7 +116,10 @@ def test_the_base_itself_can_be_run_beside_its_sweeps(study) -> None:
     [
         ("run study.yaml --jobs 0", "--jobs: must be at least 1, not 0"),
         ("run study.yaml --index 5", "--index: {folder}/study.yaml has no run 5; it has 0 to 2"),
-        ("retry study.yaml --index 1 --failed", "simulator sweep retry: --index names runs; leave --failed out"),
+        (
+            "retry study.yaml --index 1 --failed",
+            "simulator sweep retry: --index names runs; leave --failed out",
+        ),
         (
             "retry study.yaml --index x",
             "simulator sweep retry: argument --index: numbers of runs are needed, e.g. 3,7, not 'x'; see simulator "
@@ -141,7 +149,8 @@ def _no_site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "text"), [([0], "0"), ([0, 1, 2, 3], "0-3"), ([7, 0, 1, 9, 10], "0-1,7,9-10"), ([2, 4], "2,4")]
+    ("numbers", "text"),
+    [([0], "0"), ([0, 1, 2, 3], "0-3"), ([7, 0, 1, 9, 10], "0-1,7,9-10"), ([2, 4], "2,4")],
 )
 def test_ranges(numbers: list[int], text: str) -> None:
     assert ranges(numbers) == text
@@ -151,8 +160,16 @@ def test_the_script_asks_for_what_the_file_says(study, capsys) -> None:
     sweep = study(THROTTLED, BASE + 'slurm: {time: "9", partition: long}\n')
     assert main(["sweep", "submit", "study.yaml", "--dry-run"]) == 0
     script = capsys.readouterr().out
-    flags = [line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH")]
-    assert flags[:5] == ["--job-name=study", "--nodes=2", "--time=00:30:00", "--partition=long", "--array=0-4%2"]
+    flags = [
+        line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH")
+    ]
+    assert flags[:5] == [
+        "--job-name=study",
+        "--nodes=2",
+        "--time=00:30:00",
+        "--partition=long",
+        "--array=0-4%2",
+    ]
     assert f'set -- {sweep.folder} --index "$SLURM_ARRAY_TASK_ID"' in script.splitlines()
     assert script.endswith(RUN_AND_REQUEUE)
     assert not Path("out").exists()
@@ -160,7 +177,9 @@ def test_the_script_asks_for_what_the_file_says(study, capsys) -> None:
 
 def test_only_what_is_missing_is_submitted(study, capsys) -> None:
     sweep = study(THROTTLED)
-    statuses = [MemberStatus(MemberState(s)) for s in ("done", "interrupted", "running", "failed", "queued")]
+    statuses = [
+        MemberStatus(MemberState(s)) for s in ("done", "interrupted", "running", "failed", "queued")
+    ]
     assert [run.index for run in to_submit(sweep, statuses)] == [1]
     assert [run.index for run in to_submit(sweep, statuses, failed=True)] == [1, 3]
     sweep = study(THROTTLED)
@@ -172,7 +191,8 @@ def test_only_what_is_missing_is_submitted(study, capsys) -> None:
 
 
 def test_large_numbers_go_into_chunks_of_their_own(study) -> None:
-    """No task has a number beyond the site's limit; a run's number is the task's and the chunk's offset."""
+    """No task has a number beyond the site's limit; a run's number is the task's and the chunk's
+    offset."""
     sweep = study(THROTTLED)
     chunks = plan_submission(sweep, [run for run in sweep.runs if run.index != 3], largest=2)
     assert [(chunk.offset, chunk.tasks()) for chunk in chunks] == [(0, [0, 1]), (2, [0]), (4, [0])]

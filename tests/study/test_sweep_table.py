@@ -1,4 +1,5 @@
-"""Status and table from what runs have written, against numbers by hand; and the expressions of a table."""
+"""Status and table from what runs have written, against numbers by hand; and the expressions of a
+table."""
 
 import json
 import math
@@ -41,7 +42,9 @@ def state(stage: str, step: int = 3, **more) -> RunState:
 
 
 def finish(folder: Path) -> None:
-    with closing(Table(folder / "diagnostics.csv", ["step", "time", "energy", "dissipation", "enstrophy"])) as table:
+    with closing(
+        Table(folder / "diagnostics.csv", ["step", "time", "energy", "dissipation", "enstrophy"])
+    ) as table:
         for step, (t, energy, dissipation, enstrophy) in enumerate(ROWS):
             row = {"time": t, "energy": energy, "dissipation": dissipation, "enstrophy": enstrophy}
             table.append({"step": step, **row})
@@ -65,10 +68,18 @@ def half_done(study):
 def test_the_table_against_numbers_by_hand_as_csv_json_and_arrays(half_done) -> None:
     first, *others = table = half_done.rows()
     assert first == {
-        "index": 0, "run": half_done.runs[0].hash, "state": "done", "model.viscosity": 0.1, "time.dt": 0.02,
-        "final.energy": 1.0, "max.dissipation": 5.0, "mean.enstrophy[time>=1]": MEAN,
-        "integral.energy": INTEGRAL, "steps": 3.0, "wall_time": 12.5,
-    }  # fmt: skip
+        "index": 0,
+        "run": half_done.runs[0].hash,
+        "state": "done",
+        "model.viscosity": 0.1,
+        "time.dt": 0.02,
+        "final.energy": 1.0,
+        "max.dissipation": 5.0,
+        "mean.enstrophy[time>=1]": MEAN,
+        "integral.energy": INTEGRAL,
+        "steps": 3.0,
+        "wall_time": 12.5,
+    }
     assert [row["state"] for row in others] == ["failed", "interrupted", "waiting"]
     assert all(math.isnan(row[text]) for row in others for text in list(first)[5:])
     header, first, second, *_ = as_csv(table).splitlines()
@@ -85,7 +96,12 @@ def test_the_table_against_numbers_by_hand_as_csv_json_and_arrays(half_done) -> 
 
 def test_the_table_and_status_as_text(half_done) -> None:
     lines = table_lines(half_done, half_done.rows())
-    assert lines[0].split()[:4] == ["index", "run", "state", "model.viscosity"]  # time.dt is the same in all
+    assert lines[0].split()[:4] == [
+        "index",
+        "run",
+        "state",
+        "model.viscosity",
+    ]  # time.dt is the same in all
     assert lines[1].split()[2:] == ["done", "0.1", "1", "5", "3.25", "7", "3", "12.5"]
     assert lines[-1] == "all runs: time.dt=0.02"
     shown = status_lines(half_done)
@@ -96,8 +112,12 @@ def test_the_table_and_status_as_text(half_done) -> None:
 
 
 CHOSEN = {
-    "run": [2, 3], "run --jobs 2": [2, 3], "retry": [1, 2], "retry --failed": [1], "retry --index 3,1,0": [1, 3],
-}  # fmt: skip
+    "run": [2, 3],
+    "run --jobs 2": [2, 3],
+    "retry": [1, 2],
+    "retry --failed": [1],
+    "retry --index 3,1,0": [1, 3],
+}
 
 
 @pytest.mark.parametrize(("line", "expected"), CHOSEN.items())
@@ -120,8 +140,10 @@ def test_the_commands_of_login_nodes_start_no_device(half_done) -> None:
     run = str(half_done.runs[0].folder)
     lines = [f"sweep {name} study.yaml" for name in ("plan", "status", "table", "submit --dry-run")]
     lines += [
-        "check base.yaml", "submit base.yaml --dry-run", *(f"{name} {run}" for name in ("status", "plot", "verify")),
-    ]  # fmt: skip
+        "check base.yaml",
+        "submit base.yaml --dry-run",
+        *(f"{name} {run}" for name in ("status", "plot", "verify")),
+    ]
     done = fresh(f"""
         from simulator.cli import main; import jax
         codes = [main(line.split()) for line in {lines}]; assert codes == [0] * 9, codes
@@ -148,11 +170,19 @@ CUT_OFF = MemberState.INTERRUPTED
     ("prepare", "stage", "detail"),
     [
         (lambda folder, record: None, MemberState.WAITING, ""),
-        (lambda folder, record: ended(folder, record, 2, "x.py: no"), MemberState.FAILED, "x.py: no"),
+        (
+            lambda folder, record: ended(folder, record, 2, "x.py: no"),
+            MemberState.FAILED,
+            "x.py: no",
+        ),
         (lambda folder, record: ended(folder, record, 3, ""), MemberState.WAITING, ""),
         (lambda f, r: ended(f, r, -9, "killed"), CUT_OFF, "cut off before its first step: killed"),
         (lambda f, r: write_state(f, state("running")), CUT_OFF, "step 3, 40 %: cut off"),
-        (lambda folder, record: write_state(folder, state("finished")), MemberState.DONE, "t = 3, step 3"),
+        (
+            lambda folder, record: write_state(folder, state("finished")),
+            MemberState.DONE,
+            "t = 3, step 3",
+        ),
     ],
 )
 def test_where_a_run_stands(tmp_path: Path, prepare, stage: MemberState, detail: str) -> None:
@@ -166,16 +196,30 @@ def test_where_a_run_stands(tmp_path: Path, prepare, stage: MemberState, detail:
 
 def test_pictures_of_what_there_is(half_done) -> None:
     files = plot_sweep(half_done, y=["max.dissipation"])
-    names = ["max_dissipation_against_model_viscosity", "series_energy", "series_dissipation", "series_enstrophy"]
+    names = [
+        "max_dissipation_against_model_viscosity",
+        "series_energy",
+        "series_dissipation",
+        "series_enstrophy",
+    ]
     assert [path.stem for path in files] == names
-    assert all(path.parent == half_done.folder / "plots" and path.read_bytes()[:4] == b"\x89PNG" for path in files)
+    assert all(
+        path.parent == half_done.folder / "plots" and path.read_bytes()[:4] == b"\x89PNG"
+        for path in files
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"x": "model.viscosty"}, "--x: the sweep does not set 'model.viscosty', did you mean model.visc"),
-        ({"hue": "grid.shape"}, "--hue: the sweep does not set 'grid.shape'; it sets model.viscosity"),
+        (
+            {"x": "model.viscosty"},
+            "--x: the sweep does not set 'model.viscosty', did you mean model.visc",
+        ),
+        (
+            {"hue": "grid.shape"},
+            "--hue: the sweep does not set 'grid.shape'; it sets model.viscosity",
+        ),
         ({"y": ["max.enrgy"]}, "--y: 'max.enrgy': no diagnostic 'enrgy', did you mean energy?"),
         ({}, "no run has written anything yet"),
     ],
@@ -187,7 +231,12 @@ def test_pictures_that_cannot_be_drawn(study, options, message: str) -> None:
 
 
 TIME = np.linspace(0, 4, 41)
-COLUMNS = {"time": TIME, "energy": 2 + np.sin(TIME), "u_rms": np.full(41, 0.5), "dissipation": 0.1 * TIME}
+COLUMNS = {
+    "time": TIME,
+    "energy": 2 + np.sin(TIME),
+    "u_rms": np.full(41, 0.5),
+    "dissipation": 0.1 * TIME,
+}
 
 
 def value(text):
@@ -197,7 +246,9 @@ def value(text):
 def test_a_formula_is_reduced_row_by_row():
     rows = COLUMNS["dissipation"] * COLUMNS["energy"] / COLUMNS["u_rms"] ** 3
     assert value("max.(dissipation * energy / u_rms**3)") == pytest.approx(rows.max(), rel=1e-15)
-    assert value("final.(sqrt(energy) - 2)") == pytest.approx(np.sqrt(COLUMNS["energy"][-1]) - 2, rel=1e-15)
+    assert value("final.(sqrt(energy) - 2)") == pytest.approx(
+        np.sqrt(COLUMNS["energy"][-1]) - 2, rel=1e-15
+    )
     late = TIME > 2
     mean = np.trapezoid(rows[late], TIME[late]) / np.ptp(TIME[late])
     assert value("mean.(dissipation * energy / u_rms**3)[time>2]") == pytest.approx(mean, rel=1e-14)
@@ -205,7 +256,11 @@ def test_a_formula_is_reduced_row_by_row():
 
 
 def test_ends_extremes_deviations_and_percentiles_of_the_rows_that_are_chosen():
-    assert (value("first.time"), value("final.time"), value("min.energy")) == (0, 4, COLUMNS["energy"].min())
+    assert (value("first.time"), value("final.time"), value("min.energy")) == (
+        0,
+        4,
+        COLUMNS["energy"].min(),
+    )
     assert value("max.time[time<2*pi/3]") == pytest.approx(2, rel=1e-15)
     assert value("mean.time[time>0.5, time<=1]") == pytest.approx(0.8, rel=1e-14)
     assert np.isnan(value("max.energy[time>9]")) and np.isnan(value("max.missing"))
@@ -218,8 +273,9 @@ def test_ends_extremes_deviations_and_percentiles_of_the_rows_that_are_chosen():
 
 
 def test_the_error_of_a_mean_knows_of_correlation():
-    """Each of 64 independent values stands in 8 rows: the error is sigma / 8, not sigma / sqrt(512). An estimate
-    from m blocks has a relative error of 1 / sqrt(2 (m - 1)): 0.09 for the 64, 0.27 for the fewest, 8."""
+    """Each of 64 independent values stands in 8 rows: the error is sigma / 8, not sigma /
+    sqrt(512). An estimate from m blocks has a relative error of 1 / sqrt(2 (m - 1)): 0.09 for the
+    64, 0.27 for the fewest, 8."""
     values = np.random.default_rng(4).standard_normal(64).repeat(8)
     rows = {"time": np.arange(512.0), "energy": values}
     error = parse("mean.energy").error
@@ -231,11 +287,13 @@ def test_the_error_of_a_mean_knows_of_correlation():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("mean.(energy +)", "cannot be computed"), ("mean.(open('x'))", "only numbers"),
-        ("mean.(energy.real)", "only numbers"), ("average.energy", "unknown reduction 'average'"),
+        ("mean.(energy +)", "cannot be computed"),
+        ("mean.(open('x'))", "only numbers"),
+        ("mean.(energy.real)", "only numbers"),
+        ("average.energy", "unknown reduction 'average'"),
         ("p100.energy", "unknown reduction 'p100'"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_expression_is_refused(text, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         parse(text)

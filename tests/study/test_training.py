@@ -1,4 +1,5 @@
-"""A training of `scripts` learns from a data set, and continues after `kill -9` with the same numbers."""
+"""A training of `scripts` learns from a data set, and continues after `kill -9` with the same
+numbers."""
 
 import subprocess
 import sys
@@ -20,7 +21,12 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("training")
     for name in ("coarse_2d.yaml", "sweep_reference_2d.yaml", "ring.py"):
         text = (CLOSURES / name).read_text()
-        for old, new in (("[32, 32]", "[16, 16]"), ("128, 128", "32, 32"), ("n: 40", "n: 5"), ("9.6", "0.4")):
+        for old, new in (
+            ("[32, 32]", "[16, 16]"),
+            ("128, 128", "32, 32"),
+            ("n: 40", "n: 5"),
+            ("9.6", "0.4"),
+        ):
             text = text.replace(old, new)
         (folder / name).write_text(text)
     subprocess.run(
@@ -30,10 +36,17 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         capture_output=True,
     )
     options = ["--frames", "1", "--updates", "40", "--batch", "4", str(folder / "coarse_2d.yaml")]
-    return [sys.executable, SCRIPT, *options, str(folder / "outputs/coarse_2d/reference_2d/dataset")]
+    return [
+        sys.executable,
+        SCRIPT,
+        *options,
+        str(folder / "outputs/coarse_2d/reference_2d/dataset"),
+    ]
 
 
-def test_a_corrector_learns_and_a_killed_training_continues(training: list[str], tmp_path: Path) -> None:
+def test_a_corrector_learns_and_a_killed_training_continues(
+    training: list[str], tmp_path: Path
+) -> None:
     done, stopped = ([*training, str(tmp_path / name)] for name in ("whole", "killed"))
     whole = subprocess.run(done, capture_output=True, text=True, check=True).stdout
     assert float(whole.split("reduced by ")[1].split()[0]) > 1.05
@@ -44,4 +57,7 @@ def test_a_corrector_learns_and_a_killed_training_continues(training: list[str],
     killed.wait()
     subprocess.run(stopped, check=True, capture_output=True)
     arrays = [np.load(tmp_path / name / "arrays.npz") for name in ("whole", "killed")]
-    assert all(np.array_equal(arrays[0][k], arrays[1][k]) for k in arrays[0].files) and len(arrays[0].files) == 10
+    assert (
+        all(np.array_equal(arrays[0][k], arrays[1][k]) for k in arrays[0].files)
+        and len(arrays[0].files) == 10
+    )

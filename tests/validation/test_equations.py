@@ -19,7 +19,9 @@ EQUATIONS = Path(__file__).parents[2] / "configs" / "equations"
 
 def simulation(name: str, *overrides: str) -> Simulation:
     usual = ("devices.platform=cpu", "devices.count=2")
-    return Simulation(load_config(EQUATIONS / f"{name}.yaml", (*usual, *overrides)), report=lambda line: None)
+    return Simulation(
+        load_config(EQUATIONS / f"{name}.yaml", (*usual, *overrides)), report=lambda line: None
+    )
 
 
 def stepped(simulation: Simulation, steps: int, dt: float) -> State:
@@ -34,8 +36,13 @@ def with_values(simulation: Simulation, values: dict[str, Any]) -> None:
     transform = simulation.transform
 
     def coefficients(value: jax.Array) -> jax.Array:
-        shape = (*value.shape[: value.ndim - len(transform.physical.seen_order)], *transform.physical.shape)
-        return transform.layout.constrain(transform.forward(transform.physical.constrain(value.reshape(shape))))
+        shape = (
+            *value.shape[: value.ndim - len(transform.physical.seen_order)],
+            *transform.physical.shape,
+        )
+        return transform.layout.constrain(
+            transform.forward(transform.physical.constrain(value.reshape(shape)))
+        )
 
     fields = jax.jit(lambda: {n: coefficients(jnp.asarray(v)) for n, v in values.items()})()
     begun = jax.jit(lambda: simulation.begin(simulation.model.begin(fields, fields.keys())))()
@@ -45,13 +52,21 @@ def with_values(simulation: Simulation, values: dict[str, Any]) -> None:
 NAMES = sorted(path.stem for path in EQUATIONS.glob("*.yaml"))
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in FEW else pytest.mark.slow) for n in NAMES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in FEW else pytest.mark.slow) for n in NAMES]
+)
 def test_every_example_is_a_run(name: str, monkeypatch, tmp_path) -> None:
     """Its file checks, and a run of two steps on few points ends well."""
     monkeypatch.chdir(tmp_path)
     config = EQUATIONS / f"{name}.yaml"
     shape = "16,16,8" if name == "hall_mhd" else "16,16"
-    advected = "hall_mhd", "turbulence_2d", "surface_quasi_geostrophic", "beta_plane", "shallow_water"
+    advected = (
+        "hall_mhd",
+        "turbulence_2d",
+        "surface_quasi_geostrophic",
+        "beta_plane",
+        "shallow_water",
+    )
     dt = "" if name in advected else "time.dt=1e-4"
     overrides = [o for o in (f"grid.shape={shape}", dt, "time.max_steps=2", "devices.count=1") if o]
     overrides += ["initial.fields.u.peak=0.2"] if name == "kuramoto_sivashinsky" else []
@@ -62,7 +77,10 @@ def test_every_example_is_a_run(name: str, monkeypatch, tmp_path) -> None:
 
 
 def reaction(lap, u, v):
-    return {"u": 2e-5 * lap(u) - u * v**2 + 0.04 * (1 - u), "v": 1e-5 * lap(v) + u * v**2 - (0.04 + 0.06) * v}
+    return {
+        "u": 2e-5 * lap(u) - u * v**2 + 0.04 * (1 - u),
+        "v": 1e-5 * lap(v) + u * v**2 - (0.04 + 0.06) * v,
+    }
 
 
 def separation(lap, concentration):
@@ -74,19 +92,29 @@ def flame(lap, u):
     return {"u": -lap(u) - lap(lap(u)) - (square_of_slope - square_of_slope.mean()) / 2}
 
 
-RIGHT_HAND_SIDES = {"gray_scott": reaction, "cahn_hilliard": separation, "kuramoto_sivashinsky": flame}
+RIGHT_HAND_SIDES = {
+    "gray_scott": reaction,
+    "cahn_hilliard": separation,
+    "kuramoto_sivashinsky": flame,
+}
 
 
 @pytest.mark.parametrize("name", RIGHT_HAND_SIDES)
 def test_right_hand_sides_by_numpy(name: str) -> None:
-    """Of wavenumbers up to 3, whose cubes 48 x 48 points hold. 100 steps were those of exponax to 1e-8."""
+    """Of wavenumbers up to 3, whose cubes 48 x 48 points hold. 100 steps were those of exponax to
+    1e-8."""
     n, length = 48, 30.0
-    parameters = {"cahn_hilliard": "{gamma: 0.02}", "gray_scott": "{feed: 0.04, kill: 0.06}"}.get(name, "{}")
+    parameters = {"cahn_hilliard": "{gamma: 0.02}", "gray_scott": "{feed: 0.04, kill: 0.06}"}.get(
+        name, "{}"
+    )
     grid = f"grid={{shape: [{n}, {n}], box: [{length}, {length}]}}"
     own = simulation(name, grid, f"model.parameters={parameters}", "devices.count=1")
     angle, chance = 2 * np.pi * np.arange(n) / n, np.random.default_rng(1)
     phases = [kx * angle[:, None] + ky * angle for kx in range(-3, 4) for ky in range(4)]
-    start = {f: sum(chance.normal() * np.cos(p + chance.uniform(0, 6)) for p in phases) for f in own.model.fields}
+    start = {
+        f: sum(chance.normal() * np.cos(p + chance.uniform(0, 6)) for p in phases)
+        for f in own.model.fields
+    }
     with_values(own, start)
     k = 2 * np.pi * np.fft.fftfreq(n, length / n)
     square = k[:, None] ** 2 + k**2
@@ -98,15 +126,18 @@ def test_right_hand_sides_by_numpy(name: str) -> None:
     products = jax.jit(own.model.tendency)(fields, own.state.time)[0]
     for field, wanted in RIGHT_HAND_SIDES[name](lap, **start).items():
         found = own.transform.inverse(products[field] + linear[field] * fields[field])
-        np.testing.assert_allclose(np.asarray(found).ravel(), wanted.ravel(), rtol=0, atol=1e-11 * abs(wanted).max())
+        np.testing.assert_allclose(
+            np.asarray(found).ravel(), wanted.ravel(), rtol=0, atol=1e-11 * abs(wanted).max()
+        )
 
 
 @pytest.mark.parametrize("shipped", [False, True], ids=["example", "mhd"])
 @pytest.mark.parametrize("kind", ["whistler", "ion_cyclotron"])
 def test_waves_of_hall_mhd(kind: str, shipped: bool) -> None:
-    """Beltrami waves, curl b = s k b, along the mean field B are exact at any amplitude, here 0.1: with u = a b the
-    equations u_t = B d_z b and b_t = B d_z (u - d j) agree where a^2 - s d k a - 1 = 0, and b moves at k B / a: omega
-    = k B (sqrt(1 + (k d / 2)^2) -+ k d / 2) for s = +-1. RK4's error of a frequency is (omega dt)^4 / 120 < 1e-8."""
+    """Beltrami waves, curl b = s k b, along the mean field B are exact at any amplitude, here 0.1:
+    with u = a b the equations u_t = B d_z b and b_t = B d_z (u - d j) agree where a^2 - s d k a - 1
+    = 0, and b moves at k B / a: omega = k B (sqrt(1 + (k d / 2)^2) -+ k d / 2) for s = +-1. RK4's
+    error of a frequency is (omega dt)^4 / 120 < 1e-8."""
     d, b0, k, size, dt, steps = 0.5, 1.0, 2, 0.1, 0.01, 40
     s = -1 if kind == "whistler" else 1
     omega = k * b0 * (np.sqrt(1 + (k * d / 2) ** 2) - s * k * d / 2)
@@ -128,16 +159,26 @@ def test_waves_of_hall_mhd(kind: str, shipped: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "field", "parameters", "columns"),
     [
-        ("surface_quasi_geostrophic", "buoyancy", "{hyperviscosity: 0}", ("energy", "surface_energy")),
-        ("beta_plane", "vorticity", "{beta: 2, inverse_deformation_radius: 1}", ("energy", "enstrophy")),
+        (
+            "surface_quasi_geostrophic",
+            "buoyancy",
+            "{hyperviscosity: 0}",
+            ("energy", "surface_energy"),
+        ),
+        (
+            "beta_plane",
+            "vorticity",
+            "{beta: 2, inverse_deformation_radius: 1}",
+            ("energy", "enstrophy"),
+        ),
     ],
     ids=lambda value: value if value in ("surface_quasi_geostrophic", "beta_plane") else "",
 )
 def test_inviscid_invariants_drift_with_the_order_of_the_integrator(
     name: str, field: str, parameters: str, columns: tuple[str, ...]
 ) -> None:
-    """RK4 changes quadratic invariants by order dt^4 in a fixed time: half the step makes the drift 16 times smaller;
-    2^3.7 is asked for, because the next order adds to it."""
+    """RK4 changes quadratic invariants by order dt^4 in a fixed time: half the step makes the drift
+    16 times smaller; 2^3.7 is asked for, because the next order adds to it."""
     time = "time={stop: 1, dt: 0.1, integrator: rk4}"
     own = simulation(name, "grid.shape=32,32", f"model.parameters={parameters}", time)
     random = np.random.default_rng(5)
@@ -158,8 +199,13 @@ def test_inviscid_invariants_drift_with_the_order_of_the_integrator(
 
 
 def test_a_rossby_wave_is_exact_at_any_amplitude() -> None:
-    """omega = -beta k_x / (k^2 + L_d^-2); the linear term is integrated exactly, so to round-off of 20 steps."""
-    own = simulation("beta_plane", "grid.shape=16,16", "model.parameters={beta: 3, inverse_deformation_radius: 2}")
+    """omega = -beta k_x / (k^2 + L_d^-2); the linear term is integrated exactly, so to round-off of
+    20 steps."""
+    own = simulation(
+        "beta_plane",
+        "grid.shape=16,16",
+        "model.parameters={beta: 3, inverse_deformation_radius: 2}",
+    )
     x, y = np.meshgrid(np.arange(16) * np.pi / 8, np.arange(16) * np.pi / 8, indexing="ij")
     with_values(own, {"vorticity": 5 * np.cos(2 * x - y)})
     stepped(own, 20, 0.1)
@@ -168,9 +214,10 @@ def test_a_rossby_wave_is_exact_at_any_amplitude() -> None:
 
 
 def test_waves_and_invariants_of_shallow_water() -> None:
-    """h = a cos(k x - omega t), u = omega h / (k H), v = f a / (k H) sin(k x - omega t), omega^2 = f^2 + g H k^2. RK4
-    is off by (omega dt)^5 / 120 < 5e-9 a step, and a wave of a = 1e-6 by a. A smooth flow of finite amplitude keeps
-    energy and potential enstrophy to RK4's (omega dt)^6 a step."""
+    """h = a cos(k x - omega t), u = omega h / (k H), v = f a / (k H) sin(k x - omega t), omega^2 =
+    f^2 + g H k^2. RK4 is off by (omega dt)^5 / 120 < 5e-9 a step, and a wave of a = 1e-6 by a. A
+    smooth flow of finite amplitude keeps energy and potential enstrophy to RK4's (omega dt)^6 a
+    step."""
     k, h0, f, g, a, dt, steps = 2, 1.0, 8.0, 16.0, 1e-6, 0.005, 40
     own = simulation("shallow_water", "grid.shape=32,32", "model.parameters={viscosity: 0}")
     omega = np.sqrt(f**2 + g * h0 * k**2)
@@ -183,7 +230,9 @@ def test_waves_and_invariants_of_shallow_water() -> None:
     with_values(own, wave(0.0))
     stepped(own, steps, dt)
     for name, values in wave(steps * dt).items():
-        np.testing.assert_allclose(np.asarray(own.fields[name]), values, atol=2 * steps * a * (5e-9 + a))
+        np.testing.assert_allclose(
+            np.asarray(own.fields[name]), values, atol=2 * steps * a * (5e-9 + a)
+        )
     flow = np.stack([0.3 * np.sin(y), 0.2 * np.cos(x)])
     with_values(own, {"velocity": flow, "height": 0.1 * np.cos(x) * np.cos(y)})
     before = own.diagnostics(own.state)
@@ -193,8 +242,12 @@ def test_waves_and_invariants_of_shallow_water() -> None:
 
 
 def test_plane_waves_of_ginzburg_landau() -> None:
-    """sqrt(1 - k^2) exp(i (k x - omega t)), omega = c + (b - c) k^2; ETDRK4's error falls by 2^4 (14 asked for)."""
-    grid, parameters = "grid={shape: [16, 16], box: [4*pi, 4*pi]}", "model.parameters={b: 0.5, c: -1.5}"
+    """sqrt(1 - k^2) exp(i (k x - omega t)), omega = c + (b - c) k^2; ETDRK4's error falls by 2^4
+    (14 asked for)."""
+    grid, parameters = (
+        "grid={shape: [16, 16], box: [4*pi, 4*pi]}",
+        "model.parameters={b: 0.5, c: -1.5}",
+    )
     own = simulation("ginzburg_landau", grid, parameters)
     x = np.arange(16) * 4 * np.pi / 16 + np.zeros((16, 1))
     k = 0.5
@@ -217,7 +270,8 @@ def soliton(x: np.ndarray, time: float, speed: float) -> np.ndarray:
 
 
 def test_a_soliton_and_the_order_of_split_steps() -> None:
-    """Halving dt divides the error by 2^4; the mass stays to round-off: 16384 values, some hundred transforms."""
+    """Halving dt divides the error by 2^4; the mass stays to round-off: 16384 values, some hundred
+    transforms."""
     grid = ("grid.shape=256,4", "grid.box=50.26548245743669,1")
     run = simulation("nonlinear_schrodinger", *grid, "model.parameters.interaction=-1")
     x, speed, stop = np.arange(256) * np.pi / 16, 0.5, 2.0
@@ -229,12 +283,15 @@ def test_a_soliton_and_the_order_of_split_steps() -> None:
         state = stepped(run, steps, stop / steps)
         found = np.asarray(run.fields["psi"])
         errors.append(float(abs(found - soliton(x, stop, speed)[:, None]).max()))
-        assert abs(float(layout.inner(state.fields["psi"], state.fields["psi"])) / before - 1) < 1e-13
+        assert (
+            abs(float(layout.inner(state.fields["psi"], state.fields["psi"])) / before - 1) < 1e-13
+        )
     assert abs(np.log2(errors[0] / errors[1]) - 4) < 0.1 and errors[1] < 1e-4, errors
 
 
 def test_a_step_that_phases_limit() -> None:
-    """Without `phase_rate` the fastest mode alone sets the rate: k^2 / 2 pi at the corner of the spectrum."""
+    """Without `phase_rate` the fastest mode alone sets the rate: k^2 / 2 pi at the corner of the
+    spectrum."""
     run = simulation(
         "nonlinear_schrodinger",
         "grid.shape=16,8",

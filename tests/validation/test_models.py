@@ -1,4 +1,5 @@
-"""What holds for every flow model: invariants, budgets, any number of devices, either precision, gradients."""
+"""What holds for every flow model: invariants, budgets, any number of devices, either precision,
+gradients."""
 
 from dataclasses import replace
 from functools import cache
@@ -23,12 +24,20 @@ MODELS = {
         "scalars": [{"name": "dye", "diffusivity": 0.01, "mean_gradient": [1.0, 0.0, 0.0]}],
     },
     "mhd": {
-        "viscosity": 0.02, "resistivity": 0.01, "hyperresistivity": {"order": 2, "coefficient": 2e-4},
-        "rotation": [0.1, 0.0, 0.5], "drag": {"coefficient": 0.1, "below": 1.5},
+        "viscosity": 0.02,
+        "resistivity": 0.01,
+        "hyperresistivity": {"order": 2, "coefficient": 2e-4},
+        "rotation": [0.1, 0.0, 0.5],
+        "drag": {"coefficient": 0.1, "below": 1.5},
         "scalars": [{"name": "dye", "diffusivity": 0.01, "mean_gradient": [1.0, 0.0, 0.0]}],
     },
-    "boussinesq": {"viscosity": 0.02, "diffusivity": 0.01, "stratification": 2.0, "rotation": [0.0, 0.3, 0.4]},
-}  # fmt: skip
+    "boussinesq": {
+        "viscosity": 0.02,
+        "diffusivity": 0.01,
+        "stratification": 2.0,
+        "rotation": [0.0, 0.3, 0.4],
+    },
+}
 OTHERS = {
     "navier_stokes": {"scalars": {"dye": {"peak": 2}}},
     "mhd": {
@@ -37,13 +46,21 @@ OTHERS = {
     },
     "boussinesq": {"scalars": {"buoyancy": {"variance": 0.4}}},
 }
-NOISE = {"kind": "ornstein_uhlenbeck", "rate": 0.2, "correlation_time": 0.3, "band": [1, 2], "seed": 5}
+NOISE = {
+    "kind": "ornstein_uhlenbeck",
+    "rate": 0.2,
+    "correlation_time": 0.3,
+    "band": [1, 2],
+    "seed": 5,
+}
 DT = 0.02
 
 
 def simulation(kind, **options):
     initial = {"kind": "random", "peak": 2, "seed": 7, **OTHERS[kind]}
-    return flow(*SHAPE, initial=initial, model={"kind": kind, **MODELS[kind]}, forcing=NOISE, **options)
+    return flow(
+        *SHAPE, initial=initial, model={"kind": kind, **MODELS[kind]}, forcing=NOISE, **options
+    )
 
 
 @cache
@@ -53,11 +70,14 @@ def shared(kind):
 
 
 def difference(a, b) -> float:
-    """Largest difference of two states' fields over their modes, relative to each field's largest mode."""
+    """Largest difference of two states' fields over their modes, relative to each field's largest
+    mode."""
     worst = 0.0
     for name, field in a.fields.items():
         one, other = np.asarray(field), np.asarray(b.fields[name])
-        cut = tuple(slice(0, min(sizes)) for sizes in zip(one.shape, other.shape, strict=True))  # padding differs
+        cut = tuple(
+            slice(0, min(sizes)) for sizes in zip(one.shape, other.shape, strict=True)
+        )  # padding differs
         worst = max(worst, abs(one[cut] - other[cut]).max() / abs(one).max())
     return float(worst)
 
@@ -89,10 +109,12 @@ def test_a_restart_goes_on_bit_for_bit(kind, alone, states, tmp_path):
 
 
 def test_the_budget_closes_and_fields_stay_solenoidal(alone, states):
-    """The trapezoidal rule over a step is of order 2: below 1e-3 of the dissipation for resolved steps. The noise
-    is constant within a step, so that it costs nothing."""
+    """The trapezoidal rule over a step is of order 2: below 1e-3 of the dissipation for resolved
+    steps. The noise is constant within a step, so that it costs nothing."""
     rows = [measured(alone, state) for state in states[1:]]
-    assert all(abs(row["budget_residual"]) < 1e-3 for row in rows), [row["budget_residual"] for row in rows]
+    assert all(abs(row["budget_residual"]) < 1e-3 for row in rows), [
+        row["budget_residual"] for row in rows
+    ]
     halves = [measured(alone, s)["budget_residual"] for s in (*marched(alone, DT / 2, 1),)][1:]
     assert abs(halves[0]) < abs(rows[0]["budget_residual"]) / 3
     assert all(row["injection"] != 0 for row in rows)
@@ -110,7 +132,8 @@ def test_the_budget_closes_and_fields_stay_solenoidal(alone, states):
 def test_single_precision_follows_double(kind, states):
     found = last(marched(simulation(kind, precision="single"), DT, 6))
     assert found.fields["velocity"].dtype == np.complex64 and found.time.dtype == np.float64
-    # 6 steps of 4 right-hand sides with some 10 roundings of 6e-8 each, relative to the largest mode.
+    # 6 steps of 4 right-hand sides with some 10 roundings of 6e-8 each, relative to the largest
+    # mode.
     assert 1e-9 < difference(states[-1], found) < 6 * 4 * 10 * 6e-8
 
 
@@ -118,27 +141,41 @@ FREE = {"viscosity": 0, "hyperviscosity": None, "drag": None, "scalars": [], "ro
 HELICAL = {"kind": "random", "peak": 2, "seed": 7, "helicity": 0.3}
 IDEAL = {
     "navier_stokes": (SHAPE, MODELS["navier_stokes"] | FREE, HELICAL, ("energy", "helicity")),
-    "mhd": (SHAPE, MODELS["mhd"] | FREE | {"resistivity": 0, "hyperresistivity": None, "rotation": [0, 0, 0]},
-            HELICAL | {"magnetic": {"energy": 0.4, "helicity": 0.5, "seed": 1}},
-            ("energy", "cross_helicity", "magnetic_helicity")),
+    "mhd": (
+        SHAPE,
+        MODELS["mhd"] | FREE | {"resistivity": 0, "hyperresistivity": None, "rotation": [0, 0, 0]},
+        HELICAL | {"magnetic": {"energy": 0.4, "helicity": 0.5, "seed": 1}},
+        ("energy", "cross_helicity", "magnetic_helicity"),
+    ),
     "boussinesq": (
-        SHAPE, MODELS["boussinesq"] | {"viscosity": 0, "diffusivity": 0}, HELICAL | OTHERS["boussinesq"], ("energy",),
+        SHAPE,
+        MODELS["boussinesq"] | {"viscosity": 0, "diffusivity": 0},
+        HELICAL | OTHERS["boussinesq"],
+        ("energy",),
     ),
     "navier_stokes in a plane": (
-        (16, 16), {"viscosity": 0}, {"kind": "random", "seed": 3, "peak": 2}, ("energy", "enstrophy"),
+        (16, 16),
+        {"viscosity": 0},
+        {"kind": "random", "seed": 3, "peak": 2},
+        ("energy", "enstrophy"),
     ),
-    "mhd in a plane": ((16, 16), {"viscosity": 0, "resistivity": 0},
-                       {"kind": "random", "seed": 3, "peak": 2, "magnetic": {"energy": 0.3, "peak": 2}},
-                       ("energy", "cross_helicity", "square_potential")),
-}  # fmt: skip
+    "mhd in a plane": (
+        (16, 16),
+        {"viscosity": 0, "resistivity": 0},
+        {"kind": "random", "seed": 3, "peak": 2, "magnetic": {"energy": 0.3, "peak": 2}},
+        ("energy", "cross_helicity", "square_potential"),
+    ),
+}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "boussinesq")) for n in IDEAL])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "boussinesq")) for n in IDEAL]
+)
 def test_ideal_invariants_converge_with_the_integrator(name):
-    """Energy is conserved by the truncated equations, and the helicities where their means do not interfere:
-    rotation changes helicity through <u> only, but cross-helicity everywhere; magnetic helicity is conserved without
-    a mean field. In a plane enstrophy and the square of the potential take the places of helicities. RK4's own error
-    of a quadratic invariant is of order 5."""
+    """Energy is conserved by the truncated equations, and the helicities where their means do not
+    interfere: rotation changes helicity through <u> only, but cross-helicity everywhere; magnetic
+    helicity is conserved without a mean field. In a plane enstrophy and the square of the potential
+    take the places of helicities. RK4's own error of a quadratic invariant is of order 5."""
     shape, model, initial, invariants = IDEAL[name]
     ideal = flow(*shape, initial=initial, model={"kind": name.partition(" ")[0], **model})
     first = measured(ideal, ideal.state)
@@ -151,25 +188,40 @@ def test_ideal_invariants_converge_with_the_integrator(name):
 
 
 def test_mhd_without_a_magnetic_field_is_navier_stokes():
-    """Every key of a flow has its meaning in both; the force is another sum of products, so round-off differs."""
+    """Every key of a flow has its meaning in both; the force is another sum of products, so
+    round-off differs."""
     model = {**MODELS["navier_stokes"], "resistivity": 0.01, "kind": "mhd"}
     initial = {"kind": "random", "peak": 2, "seed": 7, **OTHERS["navier_stokes"]}
     magnetic = flow(*SHAPE, initial=initial, model=model, forcing=NOISE)
     plain = shared("navier_stokes")
     state, other = last(marched(plain, DT, 3)), last(marched(magnetic, DT, 3))
     for name, field in state.fields.items():
-        assert abs(np.asarray(other.fields[name] - field)).max() < 1e-14 * abs(np.asarray(field)).max()
+        assert (
+            abs(np.asarray(other.fields[name] - field)).max() < 1e-14 * abs(np.asarray(field)).max()
+        )
     assert not np.asarray(other.fields["magnetic"]).any()
     row, also = measured(plain, state), measured(magnetic, other)
-    for name in ("energy", "dissipation", "drag_dissipation", "dye_production", "reynolds_taylor", "injection"):
+    for name in (
+        "energy",
+        "dissipation",
+        "drag_dissipation",
+        "dye_production",
+        "reynolds_taylor",
+        "injection",
+    ):
         assert also[name] == pytest.approx(row[name], rel=1e-12), name
-    pressure, also = (np.asarray(s.values("pressure")(f)) for s, f in ((plain, state), (magnetic, other)))
+    pressure, also = (
+        np.asarray(s.values("pressure")(f)) for s, f in ((plain, state), (magnetic, other))
+    )
     np.testing.assert_allclose(also, pressure, atol=1e-13 * abs(pressure).max())
 
 
-@pytest.mark.parametrize("kind", ["navier_stokes", pytest.param("boussinesq", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["navier_stokes", pytest.param("boussinesq", marks=pytest.mark.slow)]
+)
 def test_the_variance_of_a_scalar_with_a_mean_flow_along_its_gradient(kind):
-    """d<theta'^2>/dt is production - dissipation, to round-off; the mean flow moves the scalar's mean alone."""
+    """d<theta'^2>/dt is production - dissipation, to round-off; the mean flow moves the scalar's
+    mean alone."""
     dye = {"name": "dye", "diffusivity": 0.01, "mean_gradient": [1.0, 0.0, 0.5]}
     others = {**OTHERS[kind], "scalars": {**OTHERS[kind]["scalars"], "dye": {"peak": 2}}}
     own = flow(
@@ -180,7 +232,9 @@ def test_the_variance_of_a_scalar_with_a_mean_flow_along_its_gradient(kind):
     model, layout = own.model, own.transform.layout
     means = {"velocity": jnp.array([1.5, 0.0, -0.4]).reshape(3, 1, 1, 1), "dye": 0.8}
     zero = layout.k_squared() == 0
-    fields = {n: jnp.where(zero, means[n], f) if n in means else f for n, f in own.state.fields.items()}
+    fields = {
+        n: jnp.where(zero, means[n], f) if n in means else f for n, f in own.state.fields.items()
+    }
     row = measured(own, replace(own.state, fields=fields))
     rates = jax.jit(lambda f: model.tendency(f, own.state.time)[0])(fields)
     rate = rates["dye"] + model.linear_terms()["dye"] * fields["dye"]
@@ -194,7 +248,9 @@ def test_numbers_of_rotation_stratification_and_magnetic_diffusion():
     stratified = shared("boussinesq")
     row = measured(stratified, stratified.state)
     n = 2**0.5
-    assert row["rossby"] == pytest.approx(row["u_rms"] / (2 * 0.5 * row["integral_scale"]), rel=1e-12)
+    assert row["rossby"] == pytest.approx(
+        row["u_rms"] / (2 * 0.5 * row["integral_scale"]), rel=1e-12
+    )
     assert row["froude"] / row["rossby"] == pytest.approx(2 * 0.5 / n, rel=1e-12)
     scales = row["ozmidov_scale"] / row["kolmogorov_scale"]
     assert scales == pytest.approx(row["buoyancy_reynolds"] ** 0.75, rel=1e-12)
@@ -216,9 +272,12 @@ def test_numbers_of_rotation_stratification_and_magnetic_diffusion():
     ],
 )
 def test_what_the_grid_does_not_show_does_not_grow(model, forcing):
-    """The anti-Hermitian part of the plane kz = 0 has no values on the grid, so nothing nonlinear would stop it."""
+    """The anti-Hermitian part of the plane kz = 0 has no values on the grid, so nothing nonlinear
+    would stop it."""
     model, heun = {"viscosity": 0.0, **model}, {"stop": 1.0, "integrator": "rk2"}
-    simulation = flow(8, 8, 8, initial={"kind": "random", "peak": 2}, model=model, forcing=forcing, time=heun)
+    simulation = flow(
+        8, 8, 8, initial={"kind": "random", "peak": 2}, model=model, forcing=forcing, time=heun
+    )
     layout, state = simulation.transform.layout, simulation.state
 
     def invisible(fields):

@@ -1,4 +1,5 @@
-"""The shipped models in two dimensions: exact solutions, invariants, and the box of one layer that each plane is."""
+"""The shipped models in two dimensions: exact solutions, invariants, and the box of one layer that
+each plane is."""
 
 from pathlib import Path
 from typing import Any
@@ -45,21 +46,31 @@ MODELS: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         ["velocity", "dye"],
     ),
-    "boussinesq": ({"viscosity": 0.02, "diffusivity": 0.01, "stratification": -0.5, "gravity": [1, -2]},
-                   ["velocity", "buoyancy"]),
+    "boussinesq": (
+        {"viscosity": 0.02, "diffusivity": 0.01, "stratification": -0.5, "gravity": [1, -2]},
+        ["velocity", "buoyancy"],
+    ),
     "mhd": ({"viscosity": 0.02, "resistivity": 0.01}, ["velocity", "magnetic"]),
     "self_gravitating_gas": (
         {
-            "sound_speed": 2.0, "polytropic_exponent": 1.4, "viscosity": 0.02, "bulk_viscosity": 0.01,
-            "gravitational_constant": 0.1, "external_acceleration": [0.1, 0.2], "max_edge_energy": 1,
+            "sound_speed": 2.0,
+            "polytropic_exponent": 1.4,
+            "viscosity": 0.02,
+            "bulk_viscosity": 0.01,
+            "gravitational_constant": 0.1,
+            "external_acceleration": [0.1, 0.2],
+            "max_edge_energy": 1,
         },
         ["density", "velocity"],
     ),
     "schrodinger_poisson": (
-        {"self_interaction": 0.2, "external_potential": {"kind": "harmonic", "frequency": [0.5, 0.3]}},
+        {
+            "self_interaction": 0.2,
+            "external_potential": {"kind": "harmonic", "frequency": [0.5, 0.3]},
+        },
         ["psi"],
     ),
-}  # fmt: skip
+}
 
 
 def with_third(block: Any) -> Any:
@@ -76,9 +87,12 @@ def field(simulation: Simulation, state: State, name: str) -> np.ndarray:
 
 
 # The ideal invariants of mhd in a plane are among those of tests/validation/test_models.py.
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow if k == "mhd" else []) for k in MODELS])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.slow if k == "mhd" else []) for k in MODELS]
+)
 def test_a_plane_is_a_layer_without_its_third_axis(kind: str, tmp_path) -> None:
-    """On 12 x 10 points and two devices, and on 12 x 10 x 1 and one: the same up to round-off of order 1."""
+    """On 12 x 10 points and two devices, and on 12 x 10 x 1 and one: the same up to round-off of
+    order 1."""
     model, names = MODELS[kind]
     (tmp_path / "start.py").write_text(START)
     start = {"kind": "python", "path": str(tmp_path / "start.py"), "function": "start"}
@@ -100,10 +114,12 @@ def test_a_plane_is_a_layer_without_its_third_axis(kind: str, tmp_path) -> None:
 
 
 def test_taylor_green_vortices_decay_exactly() -> None:
-    """u = u(0) exp(-nu k^2 t), k^2 = (2 pi / Lx)^2 + (2 pi / Ly)^2, whatever the steps; 50 steps of round-off. The
-    integral and the Taylor scale of a flow of one wavenumber k are both 2 / k."""
+    """u = u(0) exp(-nu k^2 t), k^2 = (2 pi / Lx)^2 + (2 pi / Ly)^2, whatever the steps; 50 steps of
+    round-off. The integral and the Taylor scale of a flow of one wavenumber k are both 2 / k."""
     box, nu = (2 * np.pi, np.pi), 0.05
-    made = flow(16, 12, initial={"kind": "taylor_green"}, viscosity=nu, count=2, grid={"box": list(box)})
+    made = flow(
+        16, 12, initial={"kind": "taylor_green"}, viscosity=nu, count=2, grid={"box": list(box)}
+    )
     first, *_, end = marched(made, 0.02, 50)
     k2 = 1 + 4
     exact = field(made, first, "velocity") * np.exp(-nu * k2 * 1.0)
@@ -118,10 +134,13 @@ def test_taylor_green_vortices_decay_exactly() -> None:
 
 
 def test_it_is_the_vorticity_equation() -> None:
-    """The same start and steps as configs/equations/turbulence_2d.yaml, whose solution is the vorticity. Both are
-    the same system of ordinary differential equations, so that even the errors of the steps agree."""
+    """The same start and steps as configs/equations/turbulence_2d.yaml, whose solution is the
+    vorticity. Both are the same system of ordinary differential equations, so that even the errors
+    of the steps agree."""
     usual = ("grid.shape=32,32", "devices.platform=cpu", "devices.count=1")
-    theirs = Simulation(load_config(EQUATIONS / "turbulence_2d.yaml", usual), report=lambda line: None)
+    theirs = Simulation(
+        load_config(EQUATIONS / "turbulence_2d.yaml", usual), report=lambda line: None
+    )
     viscosity = theirs.config.model.parameters["viscosity"]  # type: ignore[union-attr]
     grid = {"box": theirs.config.grid.box}
     ours = flow(32, 32, initial={"kind": "taylor_green"}, viscosity=viscosity, grid=grid)
@@ -157,7 +176,8 @@ def transform() -> Transform:
 
 
 def test_curls_in_a_plane(transform: Transform) -> None:
-    """curl curl v = k^2 v of a solenoidal v; the inverse; (a x b)^2 + (a . b)^2 = a^2 b^2; a x n b lies across a."""
+    """curl curl v = k^2 v of a solenoidal v; the inverse; (a x b)^2 + (a . b)^2 = a^2 b^2; a x n b
+    lies across a."""
     layout = transform.layout
 
     @jax.jit
@@ -165,9 +185,12 @@ def test_curls_in_a_plane(transform: Transform) -> None:
         v = solenoidal(layout, MagneticSettings(), lambda k: k**2 * jnp.exp(-k), 1)
         omega = curl(layout, v)
         return {
-            "v": v, "divergence": divergence(layout, v), "omega": omega,
-            "twice": curl(layout, omega) * layout.inverse_k_squared(), "back": curl(layout, inverse_curl(layout, v)),
-        }  # fmt: skip
+            "v": v,
+            "divergence": divergence(layout, v),
+            "omega": omega,
+            "twice": curl(layout, omega) * layout.inverse_k_squared(),
+            "back": curl(layout, inverse_curl(layout, v)),
+        }
 
     found = fields()
     assert found["omega"].shape == layout.shape and np.abs(found["divergence"]).max() < 1e-14
@@ -175,7 +198,9 @@ def test_curls_in_a_plane(transform: Transform) -> None:
         np.testing.assert_allclose(found[name], found["v"], rtol=0, atol=1e-14)
     a, b = np.random.default_rng(0).normal(size=(2, 2, 4, 1, 1))
     squares = (a**2).sum(0) * (b**2).sum(0)
-    np.testing.assert_allclose(np.asarray(cross(a, b)) ** 2 + (a * b).sum(0) ** 2, squares, rtol=1e-14)
+    np.testing.assert_allclose(
+        np.asarray(cross(a, b)) ** 2 + (a * b).sum(0) ** 2, squares, rtol=1e-14
+    )
     np.testing.assert_allclose(cross(a, b[0]), -np.asarray(cross(b[0], a)), rtol=1e-15)
     np.testing.assert_allclose((a * np.asarray(cross(a, b[0]))).sum(0), 0, atol=1e-15)
 
@@ -196,20 +221,25 @@ def test_the_dissipation_scale_of_a_cascade_of_enstrophy() -> None:
     """(nu^3 / chi)^(1/6), and with hyperviscosity the root of nu k^2 + nu_2 k^4 = chi^(1/3)."""
 
     terms = [(1, 1e-3), (2, 1e-6)]
-    alone, both = (float(dissipation_scale(terms[:n], jnp.float64(0.2), "enstrophy")) for n in (1, 2))
+    alone, both = (
+        float(dissipation_scale(terms[:n], jnp.float64(0.2), "enstrophy")) for n in (1, 2)
+    )
     assert alone == pytest.approx((1e-9 / 0.2) ** (1 / 6), rel=1e-13)
     assert 1e-3 / both**2 + 1e-6 / both**4 == pytest.approx(0.2 ** (1 / 3), rel=1e-12)
 
 
 def test_a_random_force_has_its_power() -> None:
-    """<|f|^2> = rate / T on average: over 400 seeds' 20 complex numbers each the mean is within 4 / sqrt(8000)."""
+    """<|f|^2> = rate / T on average: over 400 seeds' 20 complex numbers each the mean is within 4 /
+    sqrt(8000)."""
     block = {"kind": "ornstein_uhlenbeck", "rate": 0.3, "correlation_time": 0.5, "band": [1, 2.5]}
     made = flow(12, 12, initial={"kind": "taylor_green"}, viscosity=0.1, forcing=block)
     forcing, layout = made.forcing, made.transform.layout
 
     @jax.jit
     def square(step: jax.Array) -> tuple[jax.Array, jax.Array]:
-        memory = forcing.renewed(forcing.memory(), step, jnp.float64(1e9))  # has forgotten all steps before
+        memory = forcing.renewed(
+            forcing.memory(), step, jnp.float64(1e9)
+        )  # has forgotten all steps before
         f = forcing.acceleration({}, jnp.zeros(()), memory)["velocity"]
         return layout.inner(f, f).sum(), abs(divergence(layout, f)).max()
 

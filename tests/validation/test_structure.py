@@ -1,4 +1,5 @@
-"""Collapse of cold gas and particles, and growth of linear structure, against analytic solutions."""
+"""Collapse of cold gas and particles, and growth of linear structure, against analytic
+solutions."""
 
 import math
 from functools import cache
@@ -11,7 +12,12 @@ from gravity_cases import GAS, WAVE, by_id, coefficient, measured, source, stepp
 from scipy.integrate import solve_ivp
 from scipy.special import hyp2f1
 
-from simulator.physics.initial.linear_power import LinearPowerSettings, linear_power, physical_spectrum, transfer
+from simulator.physics.initial.linear_power import (
+    LinearPowerSettings,
+    linear_power,
+    physical_spectrum,
+    transfer,
+)
 from simulator.physics.models import State
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.simulation.inputs import Inputs
@@ -23,8 +29,9 @@ SEEDS = "initial={kind: cosmological, amplitude: 1e-4, index: -2, cutoff: 1.5, s
 
 
 def test_a_zeldovich_wave_before_crossing() -> None:
-    """A grows from 0.02 to 0.2 in ln 10 / gamma. The fields' series in k fall off as 0.1^n, so that 21 modes of 64
-    points hold 1e-15 of them; what is left, 4e-9, is rk4's error (gamma dt)^4 / 120 of the rate."""
+    """A grows from 0.02 to 0.2 in ln 10 / gamma. The fields' series in k fall off as 0.1^n, so that
+    21 modes of 64 points hold 1e-15 of them; what is left, 4e-9, is rk4's error (gamma dt)^4 / 120
+    of the rate."""
     wave = "initial={kind: zeldovich_wave, amplitude: 0.02}"
     run = cases.simulation(GAS, "model.sound_speed=0", "grid.shape=64,2,2", wave)
     growth = math.sqrt(4 * math.pi)
@@ -44,12 +51,14 @@ def test_a_zeldovich_wave_before_crossing() -> None:
 def rate(background: Background, a: float, second: bool = False) -> float:
     """d ln D / d ln a, or that of D_2."""
     now = background.grown(a)
-    return (now.second_speed / now.second if second else now.speed / now.first) / (a**2 * background.hubble(a))
+    return (now.second_speed / now.second if second else now.speed / now.first) / (
+        a**2 * background.hubble(a)
+    )
 
 
 def test_the_background() -> None:
-    """Einstein-de Sitter: tau = 2 / H0 (a_0^-1/2 - a^-1/2), D = a. With dark
-    energy of constant w, D is a hypergeometric function; with radiation D = a + 2/3 a_eq (Meszaros 1974)."""
+    """Einstein-de Sitter: tau = 2 / H0 (a_0^-1/2 - a^-1/2), D = a. With dark energy of constant w,
+    D is a hypergeometric function; with radiation D = a + 2/3 a_eq (Meszaros 1974)."""
     flat = Background(CosmologySettings(start=0.02, matter=1.0, hubble=2.0))
     for a in (0.02, 0.1, 0.5, 1.0, 3.0):
         tau = 2 / 2.0 * (0.02**-0.5 - a**-0.5)
@@ -62,15 +71,26 @@ def test_the_background() -> None:
         dark = Background(CosmologySettings(start=0.02, matter=0.3, dark_energy={"w0": w}))
         for a in (0.05, 1.0, 3.0):
             x = -0.7 / 0.3 * a ** (-3 * w)
-            assert abs(dark.growth(a) / (a * hyp2f1(-1 / (3 * w), (w - 1) / (2 * w), 1 - 5 / (6 * w), x)) - 1) < 1e-8
+            assert (
+                abs(
+                    dark.growth(a)
+                    / (a * hyp2f1(-1 / (3 * w), (w - 1) / (2 * w), 1 - 5 / (6 * w), x))
+                    - 1
+                )
+                < 1e-8
+            )
     early = Background(CosmologySettings(start=0.02, matter=0.999, radiation=0.001))
     assert abs(early.growth(0.1) / (0.1 + 2 / 3 * 0.001 / 0.999) - 1) < 1e-8
     assert abs(early.grown(3.0).second / (-3 / 7 * early.growth(3.0) ** 2) - 1) < 1e-3
     assert abs(rate(ours, 1.0) / 0.3**0.55 - 1) < 0.01
-    # D_2 = -3/7 D^2 while matter dominates, -3/7 D^2 Omega_m(a)^(-1/143) later (Bouchet et al. 1995).
+    # D_2 = -3/7 D^2 while matter dominates, -3/7 D^2 Omega_m(a)^(-1/143) later (Bouchet et al.
+    # 1995).
     assert abs(flat.grown(0.4).second / (-3 / 7 * 0.4**2) - 1) < 1e-8
     assert abs(rate(flat, 0.4, second=True) - 2) < 1e-8
-    assert abs(ours.grown(1.0).second / (-3 / 7 * ours.growth(1.0) ** 2 * 0.3 ** (-1 / 143)) - 1) < 0.01
+    assert (
+        abs(ours.grown(1.0).second / (-3 / 7 * ours.growth(1.0) ** 2 * 0.3 ** (-1 / 143)) - 1)
+        < 0.01
+    )
     for a in (0.05, 0.7, 2.0):
         assert abs(float(ours.scale_factor(ours.time_of(a))) / a - 1) < 1e-10
         u, step = np.linspace(math.log(0.02), math.log(a), 100_000, endpoint=False, retstep=True)
@@ -79,18 +99,25 @@ def test_the_background() -> None:
 
 
 def test_both_growth_factors_against_an_independent_integration() -> None:
-    """D'' = 3/2 Omega_m D - (2 - 3/2 Omega_m) D' in ln a, and D_2 with the source D_2 - D^2, from a = 1e-4, where
-    dark energy is 2e-12 of the density."""
+    """D'' = 3/2 Omega_m D - (2 - 3/2 Omega_m) D' in ln a, and D_2 with the source D_2 - D^2, from a
+    = 1e-4, where dark energy is 2e-12 of the density."""
 
     def slopes(u: float, y: np.ndarray) -> tuple[float, ...]:
         matter = 0.3 / (0.3 + 0.7 * math.exp(3 * u))
         first, speed, second, second_speed = y
         drag, pull = 2 - 1.5 * matter, 1.5 * matter
-        return speed, pull * first - drag * speed, second_speed, pull * (second - first**2) - drag * second_speed
+        return (
+            speed,
+            pull * first - drag * speed,
+            second_speed,
+            pull * (second - first**2) - drag * second_speed,
+        )
 
     a, span = 1e-4, np.log([1e-4, 3.0])
     start = a, a, -3 / 7 * a**2, -6 / 7 * a**2
-    found = solve_ivp(slopes, span, start, method="DOP853", rtol=1e-12, atol=1e-16, dense_output=True).sol
+    found = solve_ivp(
+        slopes, span, start, method="DOP853", rtol=1e-12, atol=1e-16, dense_output=True
+    ).sol
     ours = Background(CosmologySettings(start=0.02, matter=0.3))
     for a in (0.05, 0.5, 1.0, 3.0):
         first, _, second, _ = found(math.log(a))
@@ -100,8 +127,11 @@ def test_both_growth_factors_against_an_independent_integration() -> None:
 
 @pytest.mark.smoke
 def test_linear_growth_follows_the_growth_factor() -> None:
-    """Far above the quantum Jeans length, (hbar k^2 / 2)^2 << 3/2 a H0^2, delta doubles from a = 0.02 to 0.04."""
-    run = cases.simulation(WAVE, EXPANDING, "grid.shape=16,16,16", "time.integrator=composition4", SEEDS)
+    """Far above the quantum Jeans length, (hbar k^2 / 2)^2 << 3/2 a H0^2, delta doubles from a =
+    0.02 to 0.04."""
+    run = cases.simulation(
+        WAVE, EXPANDING, "grid.shape=16,16,16", "time.integrator=composition4", SEEDS
+    )
     background = run.model.background
     real = run.model.real
     start = np.asarray(real.forward(run.fields["density"]))
@@ -117,14 +147,22 @@ def test_linear_growth_follows_the_growth_factor() -> None:
 
 
 def test_particles_start_with_the_density_of_waves() -> None:
-    """D(1) is 0.78, so that its normalization shows; the box's mean density is Omega_m 3 H0^2 / (8 pi G)."""
+    """D(1) is 0.78, so that its normalization shows; the box's mean density is Omega_m 3 H0^2 / (8
+    pi G)."""
     cosmology = "cosmology: {start: 0.05, matter: 0.3, hubble: 2.0}"
-    box, start = "grid.shape=16,16,16", SEEDS.replace("=", "={kind: composite, components: {dark: ") + "}}"
-    wave = cases.simulation(WAVE, f"model={{kind: schrodinger_poisson, hbar_over_m: 0.005, {cosmology}}}", box, SEEDS)
+    box, start = (
+        "grid.shape=16,16,16",
+        SEEDS.replace("=", "={kind: composite, components: {dark: ") + "}}",
+    )
+    wave = cases.simulation(
+        WAVE, f"model={{kind: schrodinger_poisson, hbar_over_m: 0.005, {cosmology}}}", box, SEEDS
+    )
     dark = "{kind: particles, name: dark, count: 4096, assignment: pcs}"
     model = f"model={{kind: composite, gravitational_constant: 0.25, {cosmology}, components: [{dark}]}}"
     matter = cases.simulation(cases.MATTER, model, start, box)
-    one, other = (np.asarray(run.spectra(run.state)["density_power"])[1:4] for run in (wave, matter))
+    one, other = (
+        np.asarray(run.spectra(run.state)["density_power"])[1:4] for run in (wave, matter)
+    )
     np.testing.assert_allclose(other, one, rtol=1e-2)
     mean = np.asarray(matter.state.particles["dark"].records["mass"]).sum() / (2 * math.pi) ** 3
     assert mean == pytest.approx(0.3 * 3 * 2.0**2 / (8 * math.pi * 0.25), rel=1e-12)
@@ -132,8 +170,8 @@ def test_particles_start_with_the_density_of_waves() -> None:
 
 @pytest.mark.slow
 def test_the_field_has_the_spectrum_asked_for() -> None:
-    """P(k) at the start is P D^2 within the scatter of 24 modes a shell and more; a table of the same power law gives
-    the same field; a finer grid keeps the large scales."""
+    """P(k) at the start is P D^2 within the scatter of 24 modes a shell and more; a table of the
+    same power law gives the same field; a finer grid keeps the large scales."""
     law = ("initial={kind: cosmological, amplitude: 1e-2, index: -1.5, seed: 1}",)
     run = cases.simulation(WAVE, EXPANDING, "grid.shape=16,16,16", *law)
     power = np.asarray(run.spectra(run.state)["density_power"])[2:7]
@@ -160,15 +198,19 @@ MEGAPARSECS = (
 
 @pytest.mark.slow
 def test_the_spectrum_of_a_library() -> None:
-    """In the run's units: sigma_8 integrated from it is the one asked for, within 1e-3; its slope at large scales is
-    the primordial one, and it peaks near k = 0.0166 h / Mpc."""
+    """In the run's units: sigma_8 integrated from it is the one asked for, within 1e-3; its slope
+    at large scales is the primordial one, and it peaks near k = 0.0166 h / Mpc."""
     pytest.importorskip("camb")
     settings = LinearPowerSettings(library="camb", sigma8=0.8)
     cosmology = CosmologySettings(start=0.01, matter=0.31, hubble=0.0677)
-    k, power = physical_spectrum(settings, "kpc_km_s_msun", cosmology, Grid((64, 64, 64), (2e4, 2e4, 2e4)))
+    k, power = physical_spectrum(
+        settings, "kpc_km_s_msun", cosmology, Grid((64, 64, 64), (2e4, 2e4, 2e4))
+    )
     fit = settings.model_copy(update={"library": None, "transfer": "eisenstein_hu", "h": 0.677})
     cosmology = cosmology.model_copy(update={"hubble": 100.0})
-    q, fitted = physical_spectrum(fit, "mpc_h_km_s_msun_h", cosmology, Grid((64, 64, 64), (20, 20, 20)))
+    q, fitted = physical_spectrum(
+        fit, "mpc_h_km_s_msun_h", cosmology, Grid((64, 64, 64), (20, 20, 20))
+    )
     at = np.geomspace(1e-3, 5, 200)
     found = np.interp(at, q, fitted) / np.interp(at, k * 1e3 / 0.677, power * (0.677 / 1e3) ** 3)
     assert abs(found - 1).max() < 0.06
@@ -183,8 +225,8 @@ def test_the_spectrum_of_a_library() -> None:
 
 
 def test_tables_of_transfer_functions_and_of_power(tmp_path) -> None:
-    """Total matter is column 7 of 13 of CAMB, the last of 9 of axionCAMB, of 7 of CAMB before, and of 2; a table of
-    P(k) means the same in every unit that it may have."""
+    """Total matter is column 7 of 13 of CAMB, the last of 9 of axionCAMB, of 7 of CAMB before, and
+    of 2; a table of P(k) means the same in every unit that it may have."""
     fit = LinearPowerSettings(transfer="eisenstein_hu", h=0.68)
     start = "initial={kind: cosmological, transfer: eisenstein_hu, h: 0.68}"
     box = "grid={shape: [8, 8, 8], box: [50, 50, 50]}"
@@ -198,31 +240,42 @@ def test_tables_of_transfer_functions_and_of_power(tmp_path) -> None:
         rows[:, 0], rows[:, place] = k, total
         np.savetxt(tmp_path / f"{columns}.txt", rows)
         settings = LinearPowerSettings(transfer_table=str(tmp_path / f"{columns}.txt"), h=0.68)
-        np.testing.assert_allclose(linear_power(settings, model, Inputs())(at), wanted(at), rtol=1e-4)
+        np.testing.assert_allclose(
+            linear_power(settings, model, Inputs())(at), wanted(at), rtol=1e-4
+        )
     for unit, table_units in ((1.0, "run"), (1.0, "mpc_h"), (1 / 0.68, "mpc")):
         path = tmp_path / f"{table_units}.txt"
         np.savetxt(path, np.stack([k / unit, wanted(k) * unit**3], 1))
         settings = LinearPowerSettings(table=str(path), table_units=table_units, h=0.68)
-        np.testing.assert_allclose(linear_power(settings, model, Inputs())(at), wanted(at), rtol=1e-4)
+        np.testing.assert_allclose(
+            linear_power(settings, model, Inputs())(at), wanted(at), rtol=1e-4
+        )
 
 
 def test_a_box_of_a_fit_with_fixed_amplitudes() -> None:
-    """Every mode of the density contrast has |delta|^2 = P D^2 / V; the second run of a pair has its negative."""
+    """Every mode of the density contrast has |delta|^2 = P D^2 / V; the second run of a pair has
+    its negative."""
     rho = []
     for paired in ("false", "true"):
         start = f"initial={{kind: cosmological, transfer: eisenstein_hu, h: 0.68, fixed: true, paired: {paired}}}"
-        run = cases.simulation(WAVE, MEGAPARSECS, start, "grid={shape: [16, 16, 16], box: [100, 100, 100]}")
+        run = cases.simulation(
+            WAVE, MEGAPARSECS, start, "grid={shape: [16, 16, 16], box: [100, 100, 100]}"
+        )
         rho.append(np.asarray(run.fields["density"]))
     mean = 3 * 100**2 * 0.31 / (8 * math.pi * 4.30091727e-9)
     assert np.abs((rho[0] + rho[1]) / (2 * mean) - 1).max() < 1e-12
     background = run.model.background
-    k, power = physical_spectrum(run.config.initial, "mpc_h_km_s_msun_h", background.settings, run.grid)
+    k, power = physical_spectrum(
+        run.config.initial, "mpc_h_km_s_msun_h", background.settings, run.grid
+    )
     n = np.fft.fftfreq(16, 1 / 16)
     waves = 2 * math.pi / 100 * np.sqrt(sum(q**2 for q in np.meshgrid(n, n, n, indexing="ij")))
     inside = (waves > 0) & (np.abs(np.stack(np.meshgrid(n, n, n))).max(0) < 8)
     growth = background.growth(1e-3) / background.growth(1.0)
     wanted = np.exp(np.interp(np.log(waves[inside]), np.log(k), np.log(power))) * growth**2 / 1e6
-    np.testing.assert_allclose(np.abs(np.fft.fftn(rho[0] / mean, norm="forward"))[inside] ** 2, wanted, rtol=1e-6)
+    np.testing.assert_allclose(
+        np.abs(np.fft.fftn(rho[0] / mean, norm="forward"))[inside] ** 2, wanted, rtol=1e-6
+    )
 
 
 PANCAKE = """\
@@ -239,8 +292,9 @@ time: {stop: 3.0, dt: 0.1}
 
 @pytest.mark.parametrize("side", [4, pytest.param(32, marks=pytest.mark.slow)])
 def test_a_pancake_before_it_is_folded(side: int) -> None:
-    """In an expanding box without a cosmological constant the displacements grow like a: from 0.1 to 0.8 of those at
-    which sheets cross. Positions to 1e-3 of the box at 32 particles a side; steps of equal length are of order 2."""
+    """In an expanding box without a cosmological constant the displacements grow like a: from 0.1
+    to 0.8 of those at which sheets cross. Positions to 1e-3 of the box at 32 particles a side;
+    steps of equal length are of order 2."""
     text = PANCAKE.replace("COUNT", str(32 * side**2)).replace("SIDE", str(side))
     run = cases.simulation(text.replace("WIDTH", str(side / 32)))
     background = Background(CosmologySettings(start=0.1, matter=1.0, hubble=1.0))
@@ -258,7 +312,8 @@ def test_a_pancake_before_it_is_folded(side: int) -> None:
 
 
 def expanding(side: int, amplitude: float, index: float):
-    """Particles in an expanding box, one a cell, whose start has the power spectrum `amplitude` k^index."""
+    """Particles in an expanding box, one a cell, whose start has the power spectrum `amplitude`
+    k^index."""
     return cases.simulation(
         f"""\
 model:
@@ -289,15 +344,18 @@ def collapsing():
 
 @pytest.mark.parametrize("side", [16, pytest.param(32, marks=pytest.mark.slow)])
 def test_small_waves_of_all_lengths_grow_as_in_linear_theory(side: int) -> None:
-    """From a = 0.02 to 1 with the default softening, one particle a cell: each shell by D(1) / D(0.02) to 3 % up to a
-    quarter of the Nyquist wavenumber, and to 10 % up to a half. The clouds attract there by 0.9999 and 0.965 of
-    points. A mode whose attraction is lower by eps grows like a^(1 - 3/5 eps): by 50^(-3/5 0.035) = 0.92 at a half.
-    The second-order error of 87 steps is 1 % of the growth at all k."""
+    """From a = 0.02 to 1 with the default softening, one particle a cell: each shell by D(1) /
+    D(0.02) to 3 % up to a quarter of the Nyquist wavenumber, and to 10 % up to a half. The clouds
+    attract there by 0.9999 and 0.965 of points. A mode whose attraction is lower by eps grows like
+    a^(1 - 3/5 eps): by 50^(-3/5 0.035) = 0.92 at a half. The second-order error of 87 steps is 1 %
+    of the growth at all k."""
     start = expanding(side, 1.6e-6, -1.5).state
     run = collapsing() if side == 16 else expanding(side, 2000, -1)
     background = run.model.background
     end = stepped(run, start, background.time_of(1.0), 87)
-    begun, grown = (np.asarray(run.spectra(s)["dark_density_power"])[1 : side // 4 + 1] for s in (start, end))
+    begun, grown = (
+        np.asarray(run.spectra(s)["dark_density_power"])[1 : side // 4 + 1] for s in (start, end)
+    )
     growth = np.sqrt(grown / begun) * background.growth(0.02) / background.growth(1.0)
     assert grown.max() < 1e-3  # linear
     np.testing.assert_allclose(growth[: side // 8], 1, rtol=0, atol=0.03)
@@ -305,7 +363,8 @@ def test_small_waves_of_all_lengths_grow_as_in_linear_theory(side: int) -> None:
 
 
 def test_the_velocities_of_a_start_are_those_of_its_displacements() -> None:
-    """Of first and second order: dx/d tau, by starts a little earlier and later in supercomoving time."""
+    """Of first and second order: dx/d tau, by starts a little earlier and later in supercomoving
+    time."""
     text = """
 model:
   kind: composite
@@ -318,17 +377,22 @@ time: {stop: 1, dt: 0.05}
     starts, places = (0.4, 0.399, 0.401), {}
     tau = [Background(CosmologySettings(start=0.3, matter=0.3)).time_of(a) for a in starts]
     for order in ("1", "2"):
-        runs = [cases.simulation(text.replace("START", str(a)).replace("ORDER", order)) for a in starts]
+        runs = [
+            cases.simulation(text.replace("START", str(a)).replace("ORDER", order)) for a in starts
+        ]
         middle, early, late = (by_id(run.state.particles["dark"]) for run in runs)
         places[order] = middle["position"]
         moved = (late["position"] - early["position"] + 32) % 64 - 32
         velocity = middle["velocity"]
-        np.testing.assert_allclose(moved / (tau[2] - tau[1]), velocity, atol=1e-4 * abs(velocity).max())
+        np.testing.assert_allclose(
+            moved / (tau[2] - tau[1]), velocity, atol=1e-4 * abs(velocity).max()
+        )
     assert 0.01 < abs((places["2"] - places["1"] + 32) % 64 - 32).max() < 5
 
 
 def test_energy_in_an_expanding_box() -> None:
-    """Layzer and Irvine: energy changes by what the expansion does, within 1 % of the potential energy."""
+    """Layzer and Irvine: energy changes by what the expansion does, within 1 % of the potential
+    energy."""
     run = collapsing()
     background = run.model.background
     begun = measured(run)
@@ -351,8 +415,8 @@ def build(id):
 
 @pytest.mark.smoke
 def test_gas_waves_and_particles_collapse_together() -> None:
-    """The growing mode of delta'' = -(A - 4 pi G rho_j) delta, A = diag(k^2 c^2, (hbar k^2 / 2m)^2, 0), keeps its
-    rate and the ratio of its parts to 1e-3."""
+    """The growing mode of delta'' = -(A - 4 pi G rho_j) delta, A = diag(k^2 c^2, (hbar k^2 / 2m)^2,
+    0), keeps its rate and the ratio of its parts to 1e-3."""
     g, sound, hbar, rho, size = 0.05, 1.0, 1.7, (0.6, 0.5, 0.7), 1e-5
     matrix = np.diag([sound**2, (hbar / 2) ** 2, 0.0]) - 4 * math.pi * g * np.array([rho] * 3)
     values, vectors = (part.real for part in np.linalg.eig(matrix))
@@ -367,7 +431,9 @@ def test_gas_waves_and_particles_collapse_together() -> None:
         f'def build(x, y, z):\n    return {{"psi": jnp.sqrt({rho[1]} * (1 + {d[1]} * jnp.cos(x))) '
         f"* jnp.exp(1j * {gamma * d[1] / hbar} * jnp.cos(x)) + 0 * y + 0 * z}}\n"
     )
-    dark = LATTICE.replace("SIZE", str(d[2])).replace("GAMMA", str(gamma)).replace("RHO", str(rho[2]))
+    dark = (
+        LATTICE.replace("SIZE", str(d[2])).replace("GAMMA", str(gamma)).replace("RHO", str(rho[2]))
+    )
     run = cases.simulation(
         f"""\
 model:

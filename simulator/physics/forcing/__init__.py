@@ -3,16 +3,27 @@
 from typing import Any
 
 from simulator.physics.forcing.band import ConstantPower, Linear, OrnsteinUhlenbeck
-from simulator.physics.forcing.forcing import AbcForcing, Forcing, Kolmogorov, PythonForcing, TaylorGreenForcing
+from simulator.physics.forcing.forcing import (
+    AbcForcing,
+    Forcing,
+    Kolmogorov,
+    PythonForcing,
+    TaylorGreenForcing,
+)
 from simulator.registry import Registry, subclass_of
 
 FORCINGS = Registry[type[Any]](
     "simulator.forcings",
     {
-        "linear": Linear, "constant_power": ConstantPower, "ornstein_uhlenbeck": OrnsteinUhlenbeck,
-        "kolmogorov": Kolmogorov, "taylor_green": TaylorGreenForcing, "abc": AbcForcing, "python": PythonForcing,
+        "linear": Linear,
+        "constant_power": ConstantPower,
+        "ornstein_uhlenbeck": OrnsteinUhlenbeck,
+        "kolmogorov": Kolmogorov,
+        "taylor_green": TaylorGreenForcing,
+        "abc": AbcForcing,
+        "python": PythonForcing,
     },
     subclass_of(Forcing),
-)  # fmt: skip
+)
 
 __all__ = ["FORCINGS", "Forcing"]

@@ -1,6 +1,7 @@
 """Forces on the modes of a band: random forces with a correlation time, and forces along the flow.
 
-Forces along the flow use only the Hermitian part of the velocity: the other, invisible on the grid, would grow."""
+Forces along the flow use only the Hermitian part of the velocity: the other, invisible on the grid,
+would grow."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -23,8 +24,8 @@ from simulator.spectral.random import mode_normals
 
 
 def momentum(fields: Fields) -> SpectralVector:
-    """The momentum density, in an incompressible flow of density 1 the velocity. Times an acceleration it is the
-    power per volume."""
+    """The momentum density, in an incompressible flow of density 1 the velocity. Times an
+    acceleration it is the power per volume."""
     return fields["momentum"] if "momentum" in fields else fields["velocity"]
 
 
@@ -36,7 +37,8 @@ def _rising(band: tuple[float, float]) -> tuple[float, float]:
 
 _TWO = entries("two wavenumbers are needed, lowest and highest", 2)
 Band = Annotated[tuple[NonNegative, NonNegative], _TWO, AfterValidator(_rising)]
-"""Lowest and highest wavenumber |k| (1/length) of the modes that are forced, both included; k = 0 never is."""
+"""Lowest and highest wavenumber |k| (1/length) of the modes that are forced, both included; k = 0
+never is."""
 
 _MARGIN = 1e-9
 
@@ -53,7 +55,8 @@ MOST_MODES = 2**22  # Modes around a band that every device can hold: wavenumber
 
 def _reach(grid: Grid, band: tuple[float, float]) -> list[int]:
     return [
-        int(min(kept, band[1] * (1 + _MARGIN) / unit)) for kept, unit in zip(grid.kept, grid.fundamental, strict=True)
+        int(min(kept, band[1] * (1 + _MARGIN) / unit))
+        for kept, unit in zip(grid.kept, grid.fundamental, strict=True)
     ]
 
 
@@ -62,10 +65,13 @@ def _volume(reach: Sequence[int]) -> int:
 
 
 def check_band(grid: Grid, band: tuple[float, float]) -> None:
-    """Raises UserError if a band contains no mode of the grid. Wide bands are checked without listing their modes."""
+    """Raises UserError if a band contains no mode of the grid. Wide bands are checked without
+    listing their modes."""
     reach = _reach(grid, band)
     lowest = band[0] * (1 - _MARGIN)
-    on_an_axis = any(n and n * unit >= lowest for n, unit in zip(reach, grid.fundamental, strict=True))
+    on_an_axis = any(
+        n and n * unit >= lowest for n, unit in zip(reach, grid.fundamental, strict=True)
+    )
     if not on_an_axis and _volume(reach) <= MOST_MODES:
         band_modes(grid, band)
 
@@ -78,7 +84,11 @@ def band_modes(grid: Grid, band: tuple[float, float]) -> Int[np.ndarray, "mode 3
     if _volume(reach) > MOST_MODES:
         wide = f"reaches over {_volume(reach):.2g} modes, which every device would hold; at most {MOST_MODES} can be"
         raise UserError(f"band: [{band[0]:g}, {band[1]:g}] {wide}; lower its highest wavenumber")
-    ranges = np.arange(-reach[0], reach[0] + 1), np.arange(-reach[1], reach[1] + 1), np.arange(reach[2] + 1)
+    ranges = (
+        np.arange(-reach[0], reach[0] + 1),
+        np.arange(-reach[1], reach[1] + 1),
+        np.arange(reach[2] + 1),
+    )
     mode_numbers = np.stack(np.meshgrid(*ranges, indexing="ij"), -1).reshape(-1, 3)
     k2 = ((mode_numbers * np.array(grid.fundamental)) ** 2).sum(1)
     kx, ky, kz = mode_numbers.T
@@ -94,8 +104,11 @@ def band_modes(grid: Grid, band: tuple[float, float]) -> Int[np.ndarray, "mode 3
     return modes
 
 
-def embedded(layout: Layout, modes: np.ndarray, coefficients: Complex[Array, "mode d"]) -> SpectralVector:
-    """The vector field with these coefficients, which every device has, of one mode of each pair k, -k."""
+def embedded(
+    layout: Layout, modes: np.ndarray, coefficients: Complex[Array, "mode d"]
+) -> SpectralVector:
+    """The vector field with these coefficients, which every device has, of one mode of each pair k,
+    -k."""
     reach = np.abs(modes).max(0)
     at, conjugate = (modes + reach).T, (-modes + reach).T
     cube = jnp.zeros((coefficients.shape[1], *(2 * reach + 1)), coefficients.dtype)
@@ -114,13 +127,15 @@ def embedded(layout: Layout, modes: np.ndarray, coefficients: Complex[Array, "mo
 class OrnsteinUhlenbeckSettings(Settings):
     kind: Literal["ornstein_uhlenbeck"] = "ornstein_uhlenbeck"
     rate: Positive
-    """Mean power per mass injected into a flow that does not respond within the correlation time."""
+    """Mean power per mass injected into a flow that does not respond within the correlation
+    time."""
     correlation_time: Positive
     """T, the correlation time of the force."""
     band: Band = (0.0, 2.5)
     """Wavenumbers |k| that are driven, both ends included (1/length)."""
     solenoidal_weight: Annotated[Real, Field(ge=0, le=1)] = 1.0
-    """1: a solenoidal force, as incompressible flows need; 0: a compressive one; a mixture between them (gas)."""
+    """1: a solenoidal force, as incompressible flows need; 0: a compressive one; a mixture between
+    them (gas)."""
     seed: Seed = 0
     """Seed of the random force."""
 
@@ -130,27 +145,37 @@ class OrnsteinUhlenbeck(Forcing):
 
     b(t + dt) = b(t) exp(-dt / T) + sqrt(1 - exp(-2 dt / T)) xi,  <xi_i* xi_j> = delta_ij,
 
-    and during a step f(k) = A [w P b + (1 - w) (1 - P) b] with the solenoidal projection P. A sets the variance of
-    f to rate / T, so that a flow with du/dt = f gains energy at `rate`; a flow that turns over within T gains
-    less. Eswaran & Pope, Comput. Fluids 16, 257 (1988); the weight w as in Federrath et al., Astron. Astrophys.
-    512, A81 (2010).
+    and during a step f(k) = A [w P b + (1 - w) (1 - P) b] with the solenoidal projection P. A sets
+    the variance of f to rate / T, so that a flow with du/dt = f gains energy at `rate`; a flow that
+    turns over within T gains less. Eswaran & Pope, Comput. Fluids 16, 257 (1988); the weight w as
+    in Federrath et al., Astron. Astrophys. 512, A81 (2010).
 
-    xi is keyed by seed, mode and step number, so that its history depends on neither devices nor restarts."""
+    xi is keyed by seed, mode and step number, so that its history depends on neither devices nor
+    restarts."""
 
     Settings = OrnsteinUhlenbeckSettings
     of_velocity = True
 
-    def __init__(self, settings: OrnsteinUhlenbeckSettings, transform: Transform, model: Model, files: StartFiles):
+    def __init__(
+        self,
+        settings: OrnsteinUhlenbeckSettings,
+        transform: Transform,
+        model: Model,
+        files: StartFiles,
+    ):
         super().__init__(settings, transform, model, files)
         weight = settings.solenoidal_weight
         if "velocity" in model.solenoidal and weight != 1:
-            raise UserError(f"solenoidal_weight: this model's flow is incompressible: 1 is needed, not {weight:g}")
+            raise UserError(
+                f"solenoidal_weight: this model's flow is incompressible: 1 is needed, not {weight:g}"
+            )
         self._modes = band_modes(transform.grid, settings.band)
         self._dtype = np.result_type(transform.dtype, np.complex64)
         k = self._modes * np.array(transform.grid.fundamental)
         k = np.stack(transform.grid.seen([*k.T]), 1)
         self._direction = k / np.linalg.norm(k, axis=1, keepdims=True)
-        # <|f|^2> is (d - 1) w^2 + (1 - w)^2 for each mode; every listed mode stands for two, k and -k.
+        # <|f|^2> is (d - 1) w^2 + (1 - w)^2 for each mode; every listed mode stands for two, k and
+        # -k.
         self._dimensions = k.shape[1]
         variance = 2 * len(k) * ((self._dimensions - 1) * weight**2 + (1 - weight) ** 2)
         self._amplitude = (settings.rate / settings.correlation_time / variance) ** 0.5
@@ -181,9 +206,11 @@ class LinearSettings(Settings):
 
 
 class Linear(Forcing):
-    """f = A (u - U), where U is the mean velocity, <u> or for gas <rho u> / <rho>, so that the net force is zero.
+    """f = A (u - U), where U is the mean velocity, <u> or for gas <rho u> / <rho>, so that the net
+    force is zero.
 
-    Lundgren, CTR Annual Research Briefs, 461 (2003); for gas: Petersen & Livescu, Phys. Fluids 22, 116101 (2010)."""
+    Lundgren, CTR Annual Research Briefs, 461 (2003); for gas: Petersen & Livescu, Phys. Fluids 22,
+    116101 (2010)."""
 
     Settings = LinearSettings
     of_velocity = True
@@ -202,22 +229,26 @@ class Linear(Forcing):
 class ConstantPowerSettings(Settings):
     kind: Literal["constant_power"] = "constant_power"
     rate: Positive
-    """Power, which is kept exactly: per mass, the box mean of f . u; for gas per volume, that of rho u . f."""
+    """Power, which is kept exactly: per mass, the box mean of f . u; for gas per volume, that of
+    rho u . f."""
     band: Band = (0.0, 2.5)
     """Wavenumbers |k| that are driven, both ends included (1/length)."""
 
 
 class ConstantPower(Forcing):
-    """f = rate u_band / <u_band^2>, where u_band has the modes of the band: the box mean of f . u is the rate.
+    """f = rate u_band / <u_band^2>, where u_band has the modes of the band: the box mean of f . u
+    is the rate.
 
-    Machiels, Phys. Rev. Lett. 79, 3411 (1997), at a given rate. The velocity must have energy in the band. In gas the
-    modes of the momentum replace those of the velocity, so that the box mean of rho u . f is the rate for any
-    density."""
+    Machiels, Phys. Rev. Lett. 79, 3411 (1997), at a given rate. The velocity must have energy in
+    the band. In gas the modes of the momentum replace those of the velocity, so that the box mean
+    of rho u . f is the rate for any density."""
 
     Settings = ConstantPowerSettings
     of_velocity = True
 
-    def __init__(self, settings: ConstantPowerSettings, transform: Transform, model: Model, files: StartFiles):
+    def __init__(
+        self, settings: ConstantPowerSettings, transform: Transform, model: Model, files: StartFiles
+    ):
         super().__init__(settings, transform, model, files)
         check_band(transform.grid, settings.band)
 

@@ -1,4 +1,5 @@
-"""The contract of a forcing, steady forces made of few modes, and the force of a user's function."""
+"""The contract of a forcing, steady forces made of few modes, and the force of a user's
+function."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -10,7 +11,12 @@ from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.physics.initial.initial import StartFiles, three_dimensional
-from simulator.physics.initial.vortices import AbcSettings, Waves, arnold_beltrami_childress, taylor_green
+from simulator.physics.initial.vortices import (
+    AbcSettings,
+    Waves,
+    arnold_beltrami_childress,
+    taylor_green,
+)
 from simulator.physics.models import Fields, Model
 from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Points, Real, Settings
@@ -20,24 +26,30 @@ from simulator.spectral.operators import project
 
 
 class Forcing:
-    """An acceleration of the velocity (or of other fields), as coefficients; a pure function of state and memory.
+    """An acceleration of the velocity (or of other fields), as coefficients; a pure function of
+    state and memory.
 
-    By default it has no memory. `__init__` raises UserError, beginning with the key, if it cannot act on the
-    model."""
+    By default it has no memory. `__init__` raises UserError, beginning with the key, if it cannot
+    act on the model."""
 
     Settings: ClassVar[type[Settings]]
     of_velocity: ClassVar[bool] = False  # Whether it acts on a velocity, which the model must have.
 
-    def __init__(self, settings: Any, transform: Transform, model: Model, files: StartFiles) -> None:
+    def __init__(
+        self, settings: Any, transform: Transform, model: Model, files: StartFiles
+    ) -> None:
         self.settings, self.transform, self.model = settings, transform, model
         dimensions = len(transform.grid.axes)
         if self.of_velocity and model.accelerated.get("velocity") != (dimensions,):
             number = ("two", "three")[dimensions - 2]
             lacks = f"which this model does not have (its fields are {', '.join(model.fields)})"
-            raise UserError(f"kind: {settings.kind} accelerates a velocity with {number} components, {lacks}")
+            raise UserError(
+                f"kind: {settings.kind} accelerates a velocity with {number} components, {lacks}"
+            )
 
     def memory(self) -> dict[str, jax.Array]:
-        """The first values of the arrays that the forcing carries from step to step in the state."""
+        """The first values of the arrays that the forcing carries from step to step in the
+        state."""
         return {}
 
     def renewed(self, memory: dict[str, Any], step: Whole, dt: Number) -> dict[str, Any]:
@@ -54,7 +66,8 @@ class PythonForcingSettings(Settings):
     path: InputPath
     """A Python file; the run copies the file and executes the copy."""
     function: str
-    """function(x, y, z, t, **parameters) gives accelerations by field; in two dimensions function(x, y, t, ...)."""
+    """function(x, y, z, t, **parameters) gives accelerations by field; in two dimensions
+    function(x, y, t, ...)."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""
 
@@ -62,13 +75,15 @@ class PythonForcingSettings(Settings):
 class PythonForcing(Forcing):
     """`function(x, y, z, t, **parameters)` gives a dict of accelerations by field.
 
-    The function receives the coordinates of a part of the grid's points, in any arrangement, as arrays that
-    broadcast. It has to work point by point with jax.numpy; a vector is three components, in a plane two.
-    Accelerations of solenoidal fields are projected."""
+    The function receives the coordinates of a part of the grid's points, in any arrangement, as
+    arrays that broadcast. It has to work point by point with jax.numpy; a vector is three
+    components, in a plane two. Accelerations of solenoidal fields are projected."""
 
     Settings = PythonForcingSettings
 
-    def __init__(self, settings: PythonForcingSettings, transform: Transform, model: Model, files: StartFiles):
+    def __init__(
+        self, settings: PythonForcingSettings, transform: Transform, model: Model, files: StartFiles
+    ):
         super().__init__(settings, transform, model, files)
         self._function = UserFunction.of(files, settings, "the coordinates", "function: ")
         one = jax.ShapeDtypeStruct((1, 1, 1), transform.dtype)
@@ -77,7 +92,9 @@ class PythonForcing(Forcing):
     def _values(self, points: Any, time: Number) -> PointValues:
         found = self._function(*self.transform.grid.seen(points), time)
         if not isinstance(found, Mapping) or not found:
-            raise self._function.refused(f"a dict of accelerations by field is needed, not {found!r}")
+            raise self._function.refused(
+                f"a dict of accelerations by field is needed, not {found!r}"
+            )
         shape = np.broadcast_shapes(*(p.shape for p in points))
         return {name: self._whole(name, value, shape) for name, value in found.items()}
 
@@ -103,12 +120,15 @@ class PythonForcing(Forcing):
         def force(values, points, time) -> Local:
             return Local(self._values(points, time))
 
-        # `evaluate` needs an input field, although only the points are used; one component costs least.
+        # `evaluate` needs an input field, although only the points are used; one component costs
+        # least.
         some = next(iter(fields.values()))
         some = some[0] if some.ndim > 3 else some
         found = self.transform.evaluate({"some": some}, force, time).products
         layout = self.transform.layout
-        return {n: project(layout, f) if n in self.model.solenoidal else f for n, f in found.items()}
+        return {
+            n: project(layout, f) if n in self.model.solenoidal else f for n, f in found.items()
+        }
 
 
 class _Steady(Forcing):
@@ -123,7 +143,9 @@ class _Steady(Forcing):
         kept = dict(zip(grid.names.values(), grid.seen(grid.kept), strict=True))
         axes = "".join(a for a in self.axes if a in kept)
         if n > (most := min(kept[a] for a in axes)):
-            raise UserError(f"kind: {kind} needs wavenumber {n} along {axes}; this grid keeps up to {most}")
+            raise UserError(
+                f"kind: {kind} needs wavenumber {n} along {axes}; this grid keeps up to {most}"
+            )
 
     def _force(self, w: Waves) -> SpectralVector:
         raise TypeError(f"{type(self).__name__} does not define _force")
@@ -141,7 +163,8 @@ class KolmogorovSettings(Settings):
 
 
 class Kolmogorov(_Steady):
-    """f = F sin(n Y) e_x, Y = 2 pi y / Ly: Meshalkin & Sinai, J. Appl. Math. Mech. 25, 1700 (1961)."""
+    """f = F sin(n Y) e_x, Y = 2 pi y / Ly: Meshalkin & Sinai, J. Appl. Math. Mech. 25, 1700
+    (1961)."""
 
     Settings = KolmogorovSettings
     axes = "y"
@@ -159,8 +182,8 @@ class TaylorGreenForcingSettings(Settings):
 
 
 class TaylorGreenForcing(_Steady):
-    """f = F (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i; without cos Z in two
-    dimensions."""
+    """f = F (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i; without cos
+    Z in two dimensions."""
 
     Settings = TaylorGreenForcingSettings
 
@@ -177,7 +200,9 @@ class AbcForcing(_Steady):
 
     Settings = AbcForcingSettings
 
-    def __init__(self, settings: AbcForcingSettings, transform: Transform, model: Model, files: StartFiles):
+    def __init__(
+        self, settings: AbcForcingSettings, transform: Transform, model: Model, files: StartFiles
+    ):
         three_dimensional(transform, "abc")
         super().__init__(settings, transform, model, files)
 

@@ -11,11 +11,21 @@ from simulator.physics.initial.vortices import AbcStart, OrszagTang, TaylorGreen
 from simulator.registry import Registry, subclass_of
 
 _ALONE: dict[str, type[Initial]] = {
-    "taylor_green": TaylorGreenStart, "abc": AbcStart, "random": Random, "orszag_tang": OrszagTang,
-    "snapshot": SnapshotStart, "python": PythonStart, "uniform": Uniform, "jeans_wave": JeansWave,
-    "zeldovich_wave": ZeldovichWave, "cosmological": Cosmological, "gadget": GadgetStart, "music": MusicStart,
-    "soliton": Soliton, "soliton_merger": SolitonMerger,
-}  # fmt: skip
+    "taylor_green": TaylorGreenStart,
+    "abc": AbcStart,
+    "random": Random,
+    "orszag_tang": OrszagTang,
+    "snapshot": SnapshotStart,
+    "python": PythonStart,
+    "uniform": Uniform,
+    "jeans_wave": JeansWave,
+    "zeldovich_wave": ZeldovichWave,
+    "cosmological": Cosmological,
+    "gadget": GadgetStart,
+    "music": MusicStart,
+    "soliton": Soliton,
+    "soliton_merger": SolitonMerger,
+}
 INITIALS = Registry[type[Initial]](
     "simulator.initials", {**_ALONE, "composite": composite(_ALONE)}, subclass_of(Initial)
 )

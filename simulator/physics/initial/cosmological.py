@@ -1,5 +1,5 @@
-"""Linear structure: a Zel'dovich wave in gas or particles, and a Gaussian random density in an expanding box whose
-power spectrum is a power law, a table, or that of a library."""
+"""Linear structure: a Zel'dovich wave in gas or particles, and a Gaussian random density in an
+expanding box whose power spectrum is a power law, a table, or that of a library."""
 
 import math
 from typing import Annotated, Any, Literal
@@ -37,11 +37,13 @@ class ZeldovichWaveSettings(Settings):
 
 
 class ZeldovichWave(Initial):
-    """Cold gas that has been displaced from q to x = q + A exp(gamma t) sin(k q) / k, gamma = sqrt(4 pi G rho).
+    """Cold gas that has been displaced from q to x = q + A exp(gamma t) sin(k q) / k, gamma =
+    sqrt(4 pi G rho).
 
-    In one dimension this growing mode is exact until sheets cross: density rho / (1 + A exp(gamma t) cos(k q)),
-    velocity gamma A exp(gamma t) sin(k q) / k. Zel'dovich, Astron. Astrophys. 5, 84 (1970), without expansion.
-    Particles begin on a lattice with these displacements; in an expanding box, where A grows like D(a), too."""
+    In one dimension this growing mode is exact until sheets cross: density rho / (1 + A exp(gamma
+    t) cos(k q)), velocity gamma A exp(gamma t) sin(k q) / k. Zel'dovich, Astron. Astrophys. 5, 84
+    (1970), without expansion. Particles begin on a lattice with these displacements; in an
+    expanding box, where A grows like D(a), too."""
 
     Settings = ZeldovichWaveSettings
 
@@ -61,7 +63,9 @@ class ZeldovichWave(Initial):
             for _ in range(60):  # Newton's method, from a point where it converges
                 q = q - (q + s.amplitude * jnp.sin(k * q) / k - x) / (1 + abs(s.amplitude))
             for _ in range(4):
-                q = q - (q + s.amplitude * jnp.sin(k * q) / k - x) / (1 + s.amplitude * jnp.cos(k * q))
+                q = q - (q + s.amplitude * jnp.sin(k * q) / k - x) / (
+                    1 + s.amplitude * jnp.cos(k * q)
+                )
             shape = transform.physical.seen_shape
             still = jnp.zeros(shape, x.dtype)
             speed = jnp.broadcast_to(growth * s.amplitude * jnp.sin(k * q) / k, shape)
@@ -93,9 +97,11 @@ class CosmologicalSettings(LinearPowerSettings):
     seed: Seed = 0
     """Seed of the random density contrast."""
     order: Annotated[Integer, Field(ge=1, le=2)] = 2
-    """Of particles: 1 for displacements of the Zel'dovich approximation, 2 for those of second order."""
+    """Of particles: 1 for displacements of the Zel'dovich approximation, 2 for those of second
+    order."""
     fixed: Flag = False
-    """Random phases only, |delta(k)|^2 = P(k) / V: Angulo & Pontzen, Mon. Not. R. Astron. Soc. 462, L1 (2016)."""
+    """Random phases only, |delta(k)|^2 = P(k) / V: Angulo & Pontzen, Mon. Not. R. Astron. Soc. 462,
+    L1 (2016)."""
     paired: Flag = False
     """The opposite sign of delta, as in the second run of a pair."""
     share: Annotated[Positive, Field(le=1)] = 1.0
@@ -105,12 +111,14 @@ class CosmologicalSettings(LinearPowerSettings):
 class Cosmological(Initial):
     """The growing mode of a Gaussian random density contrast delta in an expanding background.
 
-    delta(k) has variance P(k) D(a)^2 / V with D(1) = 1; psi = sqrt(rho (1 + delta)) exp(i S) with the phase of the
-    velocity that makes it grow, (hbar/m) k^2 S = d delta / d tau = f a^2 H delta. The mean density is that of the
-    background, 3 H0^2 Omega_m / (8 pi G). One seed gives one field on any number of devices and any grid.
+    delta(k) has variance P(k) D(a)^2 / V with D(1) = 1; psi = sqrt(rho (1 + delta)) exp(i S) with
+    the phase of the velocity that makes it grow, (hbar/m) k^2 S = d delta / d tau = f a^2 H delta.
+    The mean density is that of the background, 3 H0^2 Omega_m / (8 pi G). One seed gives one field
+    on any number of devices and any grid.
 
-    Particles begin on a lattice, displaced by D psi_1 + D_2 psi_2 with div psi_1 = -delta at D = 1 and div psi_2 =
-    sum_{i<j} (phi_ii phi_jj - phi_ij^2), lap phi = delta: Jenkins, Mon. Not. R. Astron. Soc. 403, 1859 (2010)."""
+    Particles begin on a lattice, displaced by D psi_1 + D_2 psi_2 with div psi_1 = -delta at D = 1
+    and div psi_2 = sum_{i<j} (phi_ii phi_jj - phi_ij^2), lap phi = delta: Jenkins, Mon. Not. R.
+    Astron. Soc. 403, 1859 (2010)."""
 
     Settings = CosmologicalSettings
 
@@ -128,16 +136,24 @@ class Cosmological(Initial):
         def build():
             delta = growth * self._contrast(layout, power)
             k = jnp.sqrt(layout.k_squared())
-            velocity_phase = speed / wave.hbar * jnp.where(k > 0, 1 / jnp.where(k > 0, k, 1) ** 2, 0) * delta
+            velocity_phase = (
+                speed / wave.hbar * jnp.where(k > 0, 1 / jnp.where(k > 0, k, 1) ** 2, 0) * delta
+            )
             kind = jnp.result_type(transform.dtype, jnp.complex64)
-            contrast, phase = (wave.real.inverse(layout.constrain(f.astype(kind))) for f in (delta, velocity_phase))
+            contrast, phase = (
+                wave.real.inverse(layout.constrain(f.astype(kind))) for f in (delta, velocity_phase)
+            )
             psi = jnp.sqrt(mean * jnp.maximum(1 + contrast, 0)) * jnp.exp(1j * phase)
-            return transform.layout.constrain(transform.forward(psi)), wave.real.physical.min(contrast)
+            return transform.layout.constrain(transform.forward(psi)), wave.real.physical.min(
+                contrast
+            )
 
         psi, least = build()
         if not holds(least > -1):
             contrast = f"the density contrast at a = {c.start:g} reaches {float(least):.2g}, beyond the linear regime"
-            raise UserError(f"{contrast}; an earlier model.cosmology.start, or less power, is needed")
+            raise UserError(
+                f"{contrast}; an earlier model.cosmology.start, or less power, is needed"
+            )
         return {"psi": psi}
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
@@ -151,14 +167,17 @@ class Cosmological(Initial):
         @jax.jit
         def build() -> tuple[jax.Array, jax.Array]:
             layout = transform.layout
-            # Fields on the points of the lattice: the products of second order are evaluated there, too.
+            # Fields on the points of the lattice: the products of second order are evaluated there,
+            # too.
             delta = translate(layout, self._contrast(layout, power), lattice_shift(matter))
             delta = layout.constrain(delta.astype(jnp.result_type(transform.dtype, jnp.complex64)))
             first = growth * gradient(layout, -solve_poisson(layout, delta))
             if self.settings.order == 1:
                 return first, rates[0] * first
             factor = now.second / unit**2
-            more = factor * gradient(layout, solve_poisson(layout, second_order_source(transform, delta)))
+            more = factor * gradient(
+                layout, solve_poisson(layout, second_order_source(transform, delta))
+            )
             return first + more, rates[0] * first + rates[1] * more
 
         def motion(position: jax.Array, displacement: jax.Array, velocity: jax.Array) -> Motion:
@@ -171,7 +190,9 @@ class Cosmological(Initial):
         if matter.background is None:
             raise UserError("kind: cosmological needs model.cosmology: {start, hubble, matter}")
         if not matter.gravity:
-            raise UserError("kind: cosmological needs gravity; model.gravitational_constant must not be 0")
+            raise UserError(
+                "kind: cosmological needs gravity; model.gravitational_constant must not be 0"
+            )
         return matter.background
 
     def _mean_density(self, background: Background, gravity: float) -> float:
@@ -190,10 +211,13 @@ class Cosmological(Initial):
         if not isinstance(drawn, jax.Array):
             drawn = gaussian(layout, drawn)[0]
         elif drawn.shape != layout.shape or not jnp.iscomplexobj(drawn):
-            raise UserError(f"seed: instead of it modes, complex and of shape {layout.shape}, can vary")
+            raise UserError(
+                f"seed: instead of it modes, complex and of shape {layout.shape}, can vary"
+            )
         if self.settings.fixed:
             drawn = drawn / jnp.maximum(abs(drawn), 1e-30)
-        # The derivative of the root is infinite at 0, where a gradient by the spectrum's numbers must not look.
+        # The derivative of the root is infinite at 0, where a gradient by the spectrum's numbers
+        # must not look.
         return jnp.where(usable, jnp.sqrt(jnp.where(usable, variance, 1)), 0) * (
             -drawn if self.settings.paired else drawn
         )

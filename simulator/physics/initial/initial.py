@@ -1,4 +1,5 @@
-"""The contract of an initial condition, values on the grid as coefficients, and the start of a composite."""
+"""The contract of an initial condition, values on the grid as coefficients, and the start of a
+composite."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Union, cast
@@ -19,7 +20,8 @@ from simulator.spectral import Grid, Transform
 
 
 class StartFiles(ParticleFiles, Protocol):
-    """Opens the files that an initial condition names; passed in by the run, which keeps a copy of each file."""
+    """Opens the files that an initial condition names; passed in by the run, which keeps a copy of
+    each file."""
 
     def read(self, path: str) -> bytes:
         """The contents of a file."""
@@ -30,7 +32,8 @@ class StartFiles(ParticleFiles, Protocol):
         ...
 
     def gadget(self, path: str, kind: int, numbered: bool) -> "StoredGadget":
-        """The particles of a type in GADGET's HDF5 files; `numbered`: with their places in the files as ids."""
+        """The particles of a type in GADGET's HDF5 files; `numbered`: with their places in the
+        files as ids."""
         ...
 
     def clock(self, path: str) -> tuple[float, Mapping[str, Any]]:
@@ -45,8 +48,9 @@ class Stored(Protocol):
     components: Mapping[str, tuple[int, ...]]  # Fields with their leading shapes.
 
     def coefficients(self, name: str, transform: Transform) -> jax.Array:
-        """The coefficients of a field in the layout of `transform`, whose resolution may differ from that of the
-        file: modes that are not stored are zero, and stored modes that the layout does not keep are left out."""
+        """The coefficients of a field in the layout of `transform`, whose resolution may differ
+        from that of the file: modes that are not stored are zero, and stored modes that the layout
+        does not keep are left out."""
         ...
 
 
@@ -57,7 +61,8 @@ class StoredGadget(StoredParticles, Protocol):
 
 
 class Initial:
-    """An initial condition. It defines `build` or, if the model's fields do not suffice, `build_for`."""
+    """An initial condition. It defines `build` or, if the model's fields do not suffice,
+    `build_for`."""
 
     Settings: ClassVar[type[Settings]]
     composite: ClassVar[bool] = False  # Whether it starts all components of a composite.
@@ -65,9 +70,11 @@ class Initial:
     def __init__(self, settings: Any) -> None:
         self.settings = settings
 
-    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
-        """Spectral fields by name. `wanted`: the model's fields and their leading shapes; missing ones start at
-        zero."""
+    def build(
+        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
+    ) -> Fields:
+        """Spectral fields by name. `wanted`: the model's fields and their leading shapes; missing
+        ones start at zero."""
         raise TypeError(f"{type(self).__name__} does not define build")
 
     def build_for(self, model: Model, files: StartFiles) -> Fields:
@@ -84,29 +91,39 @@ class Initial:
         return 0.0
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
-        """The particles of a component with all records, each particle on the device that owns its place."""
-        kinds = "uniform, jeans_wave, zeldovich_wave, cosmological, gadget, music, python or snapshot"
+        """The particles of a component with all records, each particle on the device that owns its
+        place."""
+        kinds = (
+            "uniform, jeans_wave, zeldovich_wave, cosmological, gadget, music, python or snapshot"
+        )
         raise UserError(f"kind: {self.settings.kind} gives fields; particles begin from {kinds}")
 
 
 def start_of(initial: Initial, model: Model, files: StartFiles) -> dict[str, Any]:
-    """The evolved fields of a model, and the particles of a composite, at the start: the model derives them from the
-    fields of the initial condition; fields that the condition does not set are zero."""
+    """The evolved fields of a model, and the particles of a composite, at the start: the model
+    derives them from the fields of the initial condition; fields that the condition does not set
+    are zero."""
     if model.parts and not initial.composite:
         whole = f"initial: {{kind: composite, components: {{{next(iter(model.parts))}: ..."
         kind = initial.settings.kind
-        raise UserError(f"kind: {kind} gives one kind of matter; for a composite it belongs into {whole}")
+        raise UserError(
+            f"kind: {kind} gives one kind of matter; for a composite it belongs into {whole}"
+        )
     return completed(model, initial.build_for(model, files))
 
 
 def completed(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The evolved fields of a model from those that an initial condition sets; the others are zero."""
+    """The evolved fields of a model from those that an initial condition sets; the others are
+    zero."""
     transform, fields = model.transform, dict(given)
     layout, kind = transform.layout, jnp.result_type(transform.dtype, jnp.complex64)
 
     def zeros() -> Fields:
         missing = {n: lead for n, lead in model.initial_shapes.items() if n not in given}
-        return {n: layout.constrain(jnp.zeros((*lead, *layout.shape), kind)) for n, lead in missing.items()}
+        return {
+            n: layout.constrain(jnp.zeros((*lead, *layout.shape), kind))
+            for n, lead in missing.items()
+        }
 
     if not model.fields.keys() <= given.keys():
         fields |= jax.jit(zeros)()
@@ -114,7 +131,8 @@ def completed(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def holds(condition: Any) -> bool:
-    """Whether a condition on values is met; True if a run is only checked, so that there are no values."""
+    """Whether a condition on values is met; True if a run is only checked, so that there are no
+    values."""
     try:
         return bool(condition)
     except jax.errors.ConcretizationTypeError:
@@ -122,10 +140,11 @@ def holds(condition: Any) -> bool:
 
 
 def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) -> Fields:
-    """Coefficients of fields given as a function of the coordinates x, y, z, or x, y in a two-dimensional box
-    (broadcastable, sharded arrays).
+    """Coefficients of fields given as a function of the coordinates x, y, z, or x, y in a
+    two-dimensional box (broadcastable, sharded arrays).
 
-    The values are computed and transformed in one compiled call, so no device ever holds a whole field."""
+    The values are computed and transformed in one compiled call, so no device ever holds a whole
+    field."""
 
     @jax.jit
     def build() -> Fields:
@@ -154,7 +173,9 @@ def three_dimensional(transform: Transform, kind: str) -> None:
 def only(name: str, wanted: Mapping[str, tuple[int, ...]], kind: str) -> None:
     """Refuses a model that has no field `name`."""
     if name not in wanted:
-        raise UserError(f"{kind} gives {name}, which this model does not have; its fields are {', '.join(wanted)}")
+        raise UserError(
+            f"{kind} gives {name}, which this model does not have; its fields are {', '.join(wanted)}"
+        )
 
 
 def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
@@ -172,14 +193,18 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
         composite = True
         described = "The initial condition of each component, by the component's name."
         Settings = create_model(
-            "CompositeInitialSettings", __base__=Settings, kind=(Literal["composite"], "composite"),
+            "CompositeInitialSettings",
+            __base__=Settings,
+            kind=(Literal["composite"], "composite"),
             components=(cast(Any, dict[str, part_settings]), Field(description=described)),
-        )  # fmt: skip
+        )
 
         def start_time(self, model: Model, files: StartFiles) -> float:
             for name, settings in self.settings.components.items():
                 if parts[settings.kind](settings).keeps_time:
-                    raise UserError(f"components.{name}.time: keep: only initial.kind: snapshot sets the clock")
+                    raise UserError(
+                        f"components.{name}.time: keep: only initial.kind: snapshot sets the clock"
+                    )
             return 0.0
 
         def build_for(self, model: Any, files: StartFiles) -> dict[str, Any]:
@@ -188,9 +213,13 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
             given = self.settings.components
             for name in (*model.parts, *given):
                 if name not in model.parts:
-                    raise UserError(f"components.{name}: the model's components are {', '.join(model.parts)}")
+                    raise UserError(
+                        f"components.{name}: the model's components are {', '.join(model.parts)}"
+                    )
                 if name not in given:
-                    raise UserError(f"components.{name}: missing; every component needs an initial condition")
+                    raise UserError(
+                        f"components.{name}: missing; every component needs an initial condition"
+                    )
             fields, undecided = {}, None
             for name, part in model.parts.items():
                 settings = given[name]
@@ -203,7 +232,8 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
                 except UserError as error:
                     raise UserError(f"components.{name}: {error}") from error
                 except jax.errors.JAXTypeError as error:
-                    # A run that is only checked has no values to decide by; the other components are checked too.
+                    # A run that is only checked has no values to decide by; the other components
+                    # are checked too.
                     undecided = error
             if undecided is not None:
                 raise undecided

@@ -1,5 +1,5 @@
-"""Particles on a lattice or in a glass, and displaced from there. A glass has no order, like a random set, but
-without the noise of a random set at large scales."""
+"""Particles on a lattice or in a glass, and displaced from there. A glass has no order, like a
+random set, but without the noise of a random set at large scales."""
 
 from collections.abc import Callable
 from zlib import crc32
@@ -10,20 +10,30 @@ import jax.numpy as jnp
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.interpolation import Sampler
-from simulator.physics.particles.start import Positions, lattice_positions, lattice_shape, random_positions
+from simulator.physics.particles.start import (
+    Positions,
+    lattice_positions,
+    lattice_shape,
+    random_positions,
+)
 from simulator.spectral.arrays import ParticleVectors, SpectralVector, Whole
 from simulator.spectral.operators import gradient, solve_poisson
 
-Motion = tuple[ParticleVectors, ParticleVectors]  # Displacements (length) and velocities (length/time).
+Motion = tuple[
+    ParticleVectors, ParticleVectors
+]  # Displacements (length) and velocities (length/time).
 
 
 def arranged(
-    matter: ParticleComponent, density: float, motion: Callable[..., Motion] | None = None, *given: jax.Array
+    matter: ParticleComponent,
+    density: float,
+    motion: Callable[..., Motion] | None = None,
+    *given: jax.Array,
 ) -> ParticleSet:
-    """Particles of equal masses, each on the device that owns its place. `motion(positions, *given)` is the
-    displacement and velocity of the particles at their undisturbed positions. The arrays `given` are arguments,
-    because a compiled function must not close over arrays on devices of several processes. With `matter.places` the
-    particles stay on the devices of these.
+    """Particles of equal masses, each on the device that owns its place. `motion(positions,
+    *given)` is the displacement and velocity of the particles at their undisturbed positions. The
+    arrays `given` are arguments, because a compiled function must not close over arrays on devices
+    of several processes. With `matter.places` the particles stay on the devices of these.
 
     Raises UserError, beginning with the key `count`, if no lattice has so many points."""
     population = matter.population
@@ -42,14 +52,20 @@ def arranged(
         inside = jnp.where(valid, matter.domain.wrapped(position + displacement), 0)
         return particles.with_records({"position": inside, "velocity": velocity})
 
-    return population.homed(jax.jit(moved)(particles, *given)) if places is None else moved(particles, *given)
+    return (
+        population.homed(jax.jit(moved)(particles, *given))
+        if places is None
+        else moved(particles, *given)
+    )
 
 
 def undisturbed(matter: ParticleComponent, mass: float) -> ParticleSet:
     """Particles of equal masses at rest on a cubic lattice or in a glass."""
     if matter.settings.arrangement == "glass":
         return glass(matter, mass)
-    return matter.population.made(_resting(lattice_positions(matter.population.count, matter.domain), mass))
+    return matter.population.made(
+        _resting(lattice_positions(matter.population.count, matter.domain), mass)
+    )
 
 
 def _resting(places: Positions, mass: float) -> Callable[[jax.Array], dict[str, jax.Array]]:
@@ -64,7 +80,8 @@ def _resting(places: Positions, mass: float) -> Callable[[jax.Array], dict[str, 
 
 
 def lattice_shift(matter: ParticleComponent) -> tuple[float, float, float]:
-    """The displacement (length) of the lattice from the grid along each axis, below a spacing; 0 for a glass."""
+    """The displacement (length) of the lattice from the grid along each axis, below a spacing; 0
+    for a glass."""
     if matter.settings.arrangement == "glass":
         return 0.0, 0.0, 0.0
     domain, spacing = matter.domain, matter.transform.grid.spacing
@@ -74,10 +91,12 @@ def lattice_shift(matter: ParticleComponent) -> tuple[float, float, float]:
     return x, y, z
 
 
-def at_lattice(matter: ParticleComponent, moved: SpectralVector, position: ParticleVectors) -> ParticleVectors:
-    """A vector field at the undisturbed positions, in double precision, from the coefficients of the field translated
-    by `lattice_shift`: where a position is a point of the lattice, the value at the grid point that was moved there;
-    elsewhere the value of a cubic spline."""
+def at_lattice(
+    matter: ParticleComponent, moved: SpectralVector, position: ParticleVectors
+) -> ParticleVectors:
+    """A vector field at the undisturbed positions, in double precision, from the coefficients of
+    the field translated by `lattice_shift`: where a position is a point of the lattice, the value
+    at the grid point that was moved there; elsewhere the value of a cubic spline."""
     sampler = Sampler(matter.transform, "cubic_spline")
     shift = jnp.asarray(lattice_shift(matter))[:, None]
     return sampler(moved, position - shift).astype(jnp.float64)
@@ -89,11 +108,13 @@ STEPS = 64
 def glass(matter: ParticleComponent, mass: float) -> ParticleSet:
     """Particles of equal masses at rest, each on the device that owns its place.
 
-    Repulsive gravity pushes the particles apart from random places, without inertia (White, astro-ph/9410043, uses
-    inertia). A push s has div s = delta, the density contrast as the assignment puts it
-    on the grid, which would remove the contrast at once if the grid resolved it."""
+    Repulsive gravity pushes the particles apart from random places, without inertia (White,
+    astro-ph/9410043, uses inertia). A push s has div s = delta, the density contrast as the
+    assignment puts it on the grid, which would remove the contrast at once if the grid resolved
+    it."""
     population, transform, assignment = matter.population, matter.transform, matter.assignment
-    # The seed is the component's name: components differ from each other, and restarts of a run do not.
+    # The seed is the component's name: components differ from each other, and restarts of a run do
+    # not.
     places = random_positions(crc32(population.name.encode()), matter.domain)
 
     mean = mass * population.count / transform.grid.volume
@@ -106,13 +127,16 @@ def glass(matter: ParticleComponent, mass: float) -> ParticleSet:
 
     @jax.jit
     def pushed(particles: ParticleSet, step: Whole) -> tuple[ParticleSet, jax.Array]:
-        """The particles after `STEPS` steps, or after the step in which buffers become too small (`crowded`)."""
+        """The particles after `STEPS` steps, or after the step in which buffers become too small
+        (`crowded`)."""
 
         def unfinished(carry: tuple[ParticleSet, jax.Array]) -> jax.Array:
             particles, step = carry
             return (step < STEPS) & ~particles.crowded
 
-        return jax.lax.while_loop(unfinished, lambda carry: (push(carry[0]), carry[1] + 1), (particles, step))
+        return jax.lax.while_loop(
+            unfinished, lambda carry: (push(carry[0]), carry[1] + 1), (particles, step)
+        )
 
     particles, step = population.made(_resting(places, mass)), jnp.int32(0)
     while int(step) < STEPS:

@@ -1,4 +1,5 @@
-"""The linear power spectrum of matter: a power law, a table, a published fit, or the result of a library."""
+"""The linear power spectrum of matter: a power law, a table, a published fit, or the result of a
+library."""
 
 import io
 import math
@@ -24,7 +25,8 @@ CMB = 2.7255  # Temperature of the microwave background today (K): Fixsen, Astro
 
 MODULES = {"camb": "camb", "class": "classy"}
 TOTAL = {2: 1, 7: 6, 9: 8, 13: 6}
-"""The column of total matter by the number of columns: k and T; CAMB until 2014; axionCAMB; CAMB."""
+"""The column of total matter by the number of columns: k and T; CAMB until 2014; axionCAMB;
+CAMB."""
 
 
 def _installed(library: str | None) -> str | None:
@@ -35,23 +37,28 @@ def _installed(library: str | None) -> str | None:
 
 
 class LinearPowerSettings(Settings):
-    """The linear power spectrum P(k) at a = 1: from a table, a power law, a published fit or a library."""
+    """The linear power spectrum P(k) at a = 1: from a table, a power law, a published fit or a
+    library."""
 
     table: InputPath | None = None
-    """Text file with two columns: k (1/length) and P(k) (length^3), in the run's units or in `table_units`."""
+    """Text file with two columns: k (1/length) and P(k) (length^3), in the run's units or in
+    `table_units`."""
     table_units: Literal["run", "mpc_h", "mpc"] = "run"
-    """Units of length of the table: the run's, Mpc / h as in files of CAMB, axionCAMB and CLASS, or Mpc."""
+    """Units of length of the table: the run's, Mpc / h as in files of CAMB, axionCAMB and CLASS, or
+    Mpc."""
     transfer_table: InputPath | None = None
-    """The transfer function of CAMB or axionCAMB, a text file of k (h/Mpc) and columns T(k), of which that of total
-    matter is taken; or of two columns. P ~ k^n_s T^2 has `sigma8`."""
+    """The transfer function of CAMB or axionCAMB, a text file of k (h/Mpc) and columns T(k), of
+    which that of total matter is taken; or of two columns. P ~ k^n_s T^2 has `sigma8`."""
     amplitude: Positive | None = None
     """P at k = 1 (length^3), for a power law."""
     index: Real = 0.0
     """Slope of the power law: P ~ k^index."""
     transfer: Literal["eisenstein_hu", "eisenstein_hu_smooth"] | None = None
-    """The fit of Eisenstein & Hu (1998) to cold dark matter and baryons, or its form without oscillations."""
+    """The fit of Eisenstein & Hu (1998) to cold dark matter and baryons, or its form without
+    oscillations."""
     library: Annotated[Literal["camb", "class"] | None, AfterValidator(_installed)] = None
-    """The spectrum of cold dark matter and baryons by CAMB or CLASS; like transfer it needs model.units."""
+    """The spectrum of cold dark matter and baryons by CAMB or CLASS; like transfer it needs
+    model.units."""
     h: Positive | None = None
     """With transfer or library in units of Mpc / h: H0 in 100 km/s/Mpc."""
     baryons: Annotated[float, Field(gt=0, lt=1)] = 0.0493
@@ -59,10 +66,11 @@ class LinearPowerSettings(Settings):
     spectral_index: Real = 0.965
     """With transfer or library: n_s of the primordial spectrum."""
     sigma8: Positive = 0.811
-    """With transfer or library: standard deviation of the density contrast in spheres of 8 Mpc / h at a = 1."""
+    """With transfer or library: standard deviation of the density contrast in spheres of 8 Mpc / h
+    at a = 1."""
     boson_mass: Positive | None = None
-    """With transfer or library: m c^2 in 1e-22 eV of an axion, whose waves suppress small scales: Hu, Barkana &
-    Gruzinov, Phys. Rev. Lett. 85, 1158 (2000)."""
+    """With transfer or library: m c^2 in 1e-22 eV of an axion, whose waves suppress small scales:
+    Hu, Barkana & Gruzinov, Phys. Rev. Lett. 85, 1158 (2000)."""
     cutoff: Positive | None = None
     """P falls off as exp(-(k / cutoff)^2)."""
 
@@ -80,19 +88,23 @@ class LinearPowerSettings(Settings):
 
 
 def linear_power(settings: LinearPowerSettings, model: Any, files: StartFiles) -> Power:
-    """The spectrum in the units of a run of `model`, which expands. Raises UserError for units that a fit or library
-    lacks."""
+    """The spectrum in the units of a run of `model`, which expands. Raises UserError for units that
+    a fit or library lacks."""
     cosmology = model.background.settings
     if settings.table is not None:
         power = tabulated(files, settings.table, "P")
         if settings.table_units != "run":
-            unit, h = unit_and_h(settings, f"table_units: {settings.table_units}", model.units, cosmology)
+            unit, h = unit_and_h(
+                settings, f"table_units: {settings.table_units}", model.units, cosmology
+            )
             unit *= 1.0 if settings.table_units == "mpc_h" else 1 / h
             power = _rescaled(power, unit)
     elif settings.amplitude is not None:
         power = _power_law(settings.amplitude, settings.index)
     else:
-        power = interpolated(*physical_spectrum(settings, model.units, cosmology, model.transform.grid, files))
+        power = interpolated(
+            *physical_spectrum(settings, model.units, cosmology, model.transform.grid, files)
+        )
     if settings.boson_mass is not None:
         unit, h = unit_and_h(settings, "boson_mass", model.units, cosmology)
         power = _suppressed(power, settings.boson_mass, h / unit)
@@ -110,7 +122,8 @@ def _rescaled(power: Power, unit: float) -> Power:
 
 
 def _suppressed(power: Power, mass: Any, per_mpc: float) -> Power:
-    """The spectrum of an axion of `mass` (1e-22 eV; it may be traced), for k times `per_mpc` in 1/Mpc."""
+    """The spectrum of an axion of `mass` (1e-22 eV; it may be traced), for k times `per_mpc` in
+    1/Mpc."""
     scale = 1.61 * mass ** (1 / 18) / (9 * mass**0.5) * per_mpc
 
     def suppressed(k: jax.Array) -> jax.Array:
@@ -123,41 +136,58 @@ def _suppressed(power: Power, mass: Any, per_mpc: float) -> Power:
 def unit_and_h(
     settings: LinearPowerSettings, key: str, units: str, cosmology: CosmologySettings
 ) -> tuple[float, float]:
-    """The run's unit of length in Mpc/h, and h. Raises UserError, for `key`, in units without a name or without h."""
+    """The run's unit of length in Mpc/h, and h. Raises UserError, for `key`, in units without a
+    name or without h."""
     if units not in UNITS:
-        raise UserError(f"{key} needs model.units: {' or '.join(UNITS)}; in other units give a table of k and P")
+        raise UserError(
+            f"{key} needs model.units: {' or '.join(UNITS)}; in other units give a table of k and P"
+        )
     unit = UNITS[units]
     if unit.per_h and settings.h is None:
         raise UserError(f"h: {key} in units of Mpc / h needs H0 in 100 km/s/Mpc, e.g. h: 0.68")
     h = settings.h if settings.h is not None else cosmology.hubble / unit.hubble
     if abs(cosmology.hubble / ((1 if unit.per_h else h) * unit.hubble) - 1) > 1e-9:
-        raise UserError(f"h: model.cosmology.hubble has to be {(1 if unit.per_h else h) * unit.hubble:g}")
+        raise UserError(
+            f"h: model.cosmology.hubble has to be {(1 if unit.per_h else h) * unit.hubble:g}"
+        )
     return unit.megaparsecs * (1.0 if unit.per_h else h), h
 
 
 def physical_spectrum(
-    settings: LinearPowerSettings, units: str, cosmology: CosmologySettings, grid: Grid, files: Any = None
+    settings: LinearPowerSettings,
+    units: str,
+    cosmology: CosmologySettings,
+    grid: Grid,
+    files: Any = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """k (1/length) and P (length^3) of a fit, library or transfer function, up to the grid's largest wavenumber."""
+    """k (1/length) and P (length^3) of a fit, library or transfer function, up to the grid's
+    largest wavenumber."""
     way = "library" if settings.library else "transfer" if settings.transfer else "transfer_table"
     length, h = unit_and_h(settings, f"{way}: {getattr(settings, way)}", units, cosmology)
-    corner = math.hypot(*(math.pi * n / extent for n, extent in zip(grid.shape, grid.box, strict=True)))
+    corner = math.hypot(
+        *(math.pi * n / extent for n, extent in zip(grid.shape, grid.box, strict=True))
+    )
     largest = max(1.1 * corner / length, 20.0)
     if settings.library:
-        k, power = (_camb if settings.library == "camb" else _class)(settings, cosmology, h, largest)
+        k, power = (_camb if settings.library == "camb" else _class)(
+            settings, cosmology, h, largest
+        )
     elif settings.transfer_table is not None:
         k, fit = _table_of_transfer(files, settings.transfer_table)
         power = k**settings.spectral_index * np.maximum(fit**2, 1e-30 * fit[0] ** 2)
     else:
         k = np.geomspace(1e-5, largest, 3000)
-        fit = transfer(k * h, cosmology.matter * h**2, settings.baryons / cosmology.matter, settings.transfer)
+        fit = transfer(
+            k * h, cosmology.matter * h**2, settings.baryons / cosmology.matter, settings.transfer
+        )
         power = k**settings.spectral_index * fit**2
     power = power * (settings.sigma8 / sigma(k, power)) ** 2
     return k * length, power / length**3
 
 
 def sigma(k: np.ndarray, power: Any, radius: float = 8.0) -> Any:
-    """The standard deviation of the density contrast in spheres, from P(k), perhaps traced, on log-spaced k."""
+    """The standard deviation of the density contrast in spheres, from P(k), perhaps traced, on
+    log-spaced k."""
     x, xp = k * radius, jnp if isinstance(power, jax.Array) else np
     window = np.where(x > 1e-2, 3 * (np.sin(x) - x * np.cos(x)) / x**3, 1 - x**2 / 10)
     return xp.trapezoid(power * window**2 * k**3 / (2 * math.pi**2), np.log(k)) ** 0.5
@@ -166,18 +196,28 @@ def sigma(k: np.ndarray, power: Any, radius: float = 8.0) -> Any:
 def _camb(
     settings: LinearPowerSettings, cosmology: CosmologySettings, h: float, largest: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """k (h/Mpc) and P with massless neutrinos. Lewis, Challinor & Lasenby, Astrophys. J. 538, 473 (2000)."""
+    """k (h/Mpc) and P with massless neutrinos. Lewis, Challinor & Lasenby, Astrophys. J. 538, 473
+    (2000)."""
     import camb  # pyright: ignore[reportMissingImports] - an extra
 
     try:
         parameters = camb.set_params(
-            H0=100 * h, ombh2=settings.baryons * h**2, omch2=(cosmology.matter - settings.baryons) * h**2, mnu=0,
-            omk=cosmology.curvature, w=cosmology.dark_energy.w0, wa=cosmology.dark_energy.wa, dark_energy_model="ppf",
-            ns=settings.spectral_index, As=2e-9,
-        )  # fmt: skip
+            H0=100 * h,
+            ombh2=settings.baryons * h**2,
+            omch2=(cosmology.matter - settings.baryons) * h**2,
+            mnu=0,
+            omk=cosmology.curvature,
+            w=cosmology.dark_energy.w0,
+            wa=cosmology.dark_energy.wa,
+            dark_energy_model="ppf",
+            ns=settings.spectral_index,
+            As=2e-9,
+        )
         parameters.set_matter_power(redshifts=[0.0], kmax=largest * h)
         parameters.NonLinear = camb.model.NonLinear_none
-        k, _, power = camb.get_results(parameters).get_matter_power_spectrum(minkh=1e-4, maxkh=largest, npoints=1000)
+        k, _, power = camb.get_results(parameters).get_matter_power_spectrum(
+            minkh=1e-4, maxkh=largest, npoints=1000
+        )
     except (camb.CAMBError, ValueError) as error:
         raise UserError(f"library: camb: {str(error).splitlines()[0]}") from None
     return k, power[0]
@@ -194,11 +234,18 @@ def _class(
     solver = classy.Class()
     solver.set(
         {
-            "output": "mPk", "P_k_max_h/Mpc": largest, "h": h, "Omega_b": settings.baryons, "N_ur": 3.044,
-            "Omega_cdm": cosmology.matter - settings.baryons, "Omega_k": cosmology.curvature,
-            "n_s": settings.spectral_index, "A_s": 2e-9, **(fluid if (dark.w0, dark.wa) != (-1, 0) else {}),
+            "output": "mPk",
+            "P_k_max_h/Mpc": largest,
+            "h": h,
+            "Omega_b": settings.baryons,
+            "N_ur": 3.044,
+            "Omega_cdm": cosmology.matter - settings.baryons,
+            "Omega_k": cosmology.curvature,
+            "n_s": settings.spectral_index,
+            "A_s": 2e-9,
+            **(fluid if (dark.w0, dark.wa) != (-1, 0) else {}),
         }
-    )  # fmt: skip
+    )
     try:
         solver.compute()
         k = np.geomspace(1e-4, largest, 1000)
@@ -211,29 +258,43 @@ def _table_of_transfer(files: StartFiles, path: InputPath) -> tuple[np.ndarray, 
     """k (h/Mpc) and T of total matter."""
     try:
         rows = np.loadtxt(io.BytesIO(files.read(str(path))), ndmin=2)
-        if rows.shape[1] not in TOTAL or len(rows) < 2 or not (np.diff(rows[:, 0]) > 0).all() or rows[0, 0] <= 0:
+        if (
+            rows.shape[1] not in TOTAL
+            or len(rows) < 2
+            or not (np.diff(rows[:, 0]) > 0).all()
+            or rows[0, 0] <= 0
+        ):
             known = ", ".join(map(str, TOTAL))
-            raise ValueError(f"rising k in h/Mpc and transfer functions are needed, in {known} columns")
+            raise ValueError(
+                f"rising k in h/Mpc and transfer functions are needed, in {known} columns"
+            )
     except ValueError as error:
         raise UserError(f"transfer_table: {path}: {error}") from None
     return rows[:, 0], rows[:, TOTAL[rows.shape[1]]]
 
 
-def transfer(k: np.ndarray, matter: float, baryons: float, form: str | None = "eisenstein_hu") -> np.ndarray:
-    """The transfer function T(k), 1 on large scales, at k in 1/Mpc; `matter` is Omega_m h^2, `baryons` Omega_b /
-    Omega_m; both may be traced. Names follow Eisenstein & Hu, Astrophys. J. 496, 605 (1998), equations 2 to 31."""
+def transfer(
+    k: np.ndarray, matter: float, baryons: float, form: str | None = "eisenstein_hu"
+) -> np.ndarray:
+    """The transfer function T(k), 1 on large scales, at k in 1/Mpc; `matter` is Omega_m h^2,
+    `baryons` Omega_b / Omega_m; both may be traced. Names follow Eisenstein & Hu, Astrophys. J.
+    496, 605 (1998), equations 2 to 31."""
     xp: Any = jnp if isinstance(matter, jax.Array) or isinstance(baryons, jax.Array) else np
     theta, b, cold = CMB / 2.7, baryons * matter, 1 - baryons
     k_eq = 7.46e-2 * matter / theta**2
     if form == "eisenstein_hu_smooth":
         s = 44.5 * xp.log(9.83 / matter) / xp.sqrt(1 + 10 * b**0.75)
-        alpha = 1 - 0.328 * xp.log(431 * matter) * baryons + 0.38 * xp.log(22.3 * matter) * baryons**2
+        alpha = (
+            1 - 0.328 * xp.log(431 * matter) * baryons + 0.38 * xp.log(22.3 * matter) * baryons**2
+        )
         q = k * theta**2 / (matter * (alpha + (1 - alpha) / (1 + (0.43 * k * s) ** 4)))
         log = xp.log(2 * math.e + 1.8 * q)
         return log / (log + (14.2 + 731 / (1 + 62.5 * q)) * q**2)
     z_eq = 2.5e4 * matter / theta**4
     b1 = 0.313 * matter**-0.419 * (1 + 0.607 * matter**0.674)
-    z_d = 1291 * matter**0.251 / (1 + 0.659 * matter**0.828) * (1 + b1 * b ** (0.238 * matter**0.223))
+    z_d = (
+        1291 * matter**0.251 / (1 + 0.659 * matter**0.828) * (1 + b1 * b ** (0.238 * matter**0.223))
+    )
     r_eq, r_d = (31.5e3 * b / theta**4 / z for z in (z_eq, z_d))
     s = xp.log((xp.sqrt(1 + r_d) + xp.sqrt(r_d + r_eq)) / (1 + xp.sqrt(r_eq)))
     s *= 2 / (3 * k_eq) * xp.sqrt(6 / r_eq)
@@ -246,9 +307,13 @@ def transfer(k: np.ndarray, matter: float, baryons: float, form: str | None = "e
 
     a1 = (46.9 * matter) ** 0.670 * (1 + (32.1 * matter) ** -0.532)
     a2 = (12.0 * matter) ** 0.424 * (1 + (45.0 * matter) ** -0.582)
-    beta = 1 / (1 + 0.944 / (1 + (458 * matter) ** -0.708) * (cold ** ((0.395 * matter) ** -0.0266) - 1))
+    beta = 1 / (
+        1 + 0.944 / (1 + (458 * matter) ** -0.708) * (cold ** ((0.395 * matter) ** -0.0266) - 1)
+    )
     f = 1 / (1 + (ks / 5.4) ** 4)
-    cdm = f * pressureless(1, beta) + (1 - f) * pressureless(a1**-baryons * a2 ** -(baryons**3), beta)
+    cdm = f * pressureless(1, beta) + (1 - f) * pressureless(
+        a1**-baryons * a2 ** -(baryons**3), beta
+    )
     y = (1 + z_eq) / (1 + z_d)
     root = xp.sqrt(1 + y)
     g = y * (-6 * root + (2 + 3 * y) * xp.log((root + 1) / (root - 1)))

@@ -22,20 +22,25 @@ class PythonStartSettings(Settings):
     path: InputPath
     """A Python file; the run copies the file and executes the copy."""
     function: str
-    """function(x, y, z, **parameters) gives a dict of fields by name; in two dimensions function(x, y, ...). For
-    particles function(id, **parameters) gives a dict of position (3, n), velocity (3, n), mass (n,) for ids (n,)."""
+    """function(x, y, z, **parameters) gives a dict of fields by name; in two dimensions function(x,
+    y, ...). For particles function(id, **parameters) gives a dict of position (3, n), velocity (3,
+    n), mass (n,) for ids (n,)."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""
 
 
 class PythonStart(Initial):
-    """`function(x, y, z, **parameters)` gives a dict of fields by name, as jax.numpy arrays of the coordinates.
+    """`function(x, y, z, **parameters)` gives a dict of fields by name, as jax.numpy arrays of the
+    coordinates.
 
-    Vectors are (3, x, y, z) or three components that broadcast; scalars broadcast to (x, y, z); a plane has no z."""
+    Vectors are (3, x, y, z) or three components that broadcast; scalars broadcast to (x, y, z); a
+    plane has no z."""
 
     Settings = PythonStartSettings
 
-    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
+    def build(
+        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
+    ) -> Fields:
         function = UserFunction.of(files, self.settings, "the coordinates")
 
         def values(*points):
@@ -46,14 +51,17 @@ class PythonStart(Initial):
             fields = {}
             for name, value in result.items():
                 if name not in wanted:
-                    raise function.refused(f"returned {name!r}; this model's fields are {', '.join(wanted)}")
+                    raise function.refused(
+                        f"returned {name!r}; this model's fields are {', '.join(wanted)}"
+                    )
                 fields[name] = whole(value, wanted[name], transform, name, function.refused)
             return fields
 
         return from_values(transform, values)
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
-        """`function(id, **parameters)` gives a dict of `position` and `mass`, and `velocity` unless they rest."""
+        """`function(id, **parameters)` gives a dict of `position` and `mass`, and `velocity` unless
+        they rest."""
         function = python_positions(self.settings, files, RECORDS)
 
         def start(ids: jax.Array) -> dict[str, jax.Array]:
@@ -67,10 +75,14 @@ class PythonStart(Initial):
 
 
 def whole(
-    value: Any, lead: tuple[int, ...], transform: Transform, name: str, refused: Callable[[str], UserError]
+    value: Any,
+    lead: tuple[int, ...],
+    transform: Transform,
+    name: str,
+    refused: Callable[[str], UserError],
 ) -> jax.Array:
-    """The value that a user gives for a field, as an array of the field's (padded) shape. Raises what `refused` makes
-    of a line about another shape or type."""
+    """The value that a user gives for a field, as an array of the field's (padded) shape. Raises
+    what `refused` makes of a line about another shape or type."""
     points, padded = transform.grid.seen(transform.grid.shape), transform.physical.seen_shape
     try:
         if isinstance(value, list | tuple):
@@ -85,7 +97,11 @@ def whole(
         if isinstance(value, list | tuple):
             has = f"parts of shapes {', '.join(str(getattr(v, 'shape', type(v).__name__)) for v in value)}"
         else:
-            has = f"shape {value.shape}" if hasattr(value, "shape") else f"the type {type(value).__name__}"
+            has = (
+                f"shape {value.shape}"
+                if hasattr(value, "shape")
+                else f"the type {type(value).__name__}"
+            )
         raise refused(f"{name} has {has}; shape {(*lead, *points)} is needed") from None
     if jnp.iscomplexobj(value) and transform.layout.real:
         raise refused(f"{name} is complex; real values are needed")
@@ -93,7 +109,8 @@ def whole(
 
 
 def _spread(value: jax.Array, points: tuple[int, ...], padded: tuple[int, ...]) -> jax.Array:
-    """Broadcasts over the points; an array that was made for the grid without its padding is padded."""
+    """Broadcasts over the points; an array that was made for the grid without its padding is
+    padded."""
     lead = value.shape[: max(value.ndim - len(points), 0)]
     if value.shape[len(lead) :] == points:
         ends = [(0, m - n) for n, m in zip(points, padded, strict=True)]

@@ -1,4 +1,5 @@
-"""Isotropic random fields with a spectrum given by name or as a table: a solenoidal velocity, noise in any field."""
+"""Isotropic random fields with a spectrum given by name or as a table: a solenoidal velocity, noise
+in any field."""
 
 import io
 import math
@@ -14,19 +15,31 @@ from pydantic import Field, model_validator
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, holds
 from simulator.physics.models.fields import along_axes
-from simulator.settings import AxisVector, InputPath, NonNegative, Positive, Real, Seed, Settings, wrong
+from simulator.settings import (
+    AxisVector,
+    InputPath,
+    NonNegative,
+    Positive,
+    Real,
+    Seed,
+    Settings,
+    wrong,
+)
 from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import SpectralField, SpectralVector
 from simulator.spectral.operators import curl, project, squared
 from simulator.spectral.random import gaussian
 
-Shape = Callable[[jax.Array], jax.Array]  # The function from |k| > 0 (1/length) to E(k), up to a factor.
+Shape = Callable[
+    [jax.Array], jax.Array
+]  # The function from |k| > 0 (1/length) to E(k), up to a factor.
 
 
 class SpectrumSettings(Settings):
     spectrum: Literal["k4_exp", "pao", "power_law", "table"] = "k4_exp"
-    """k4_exp: k^4 exp(-2 (k / peak)^2). power_law: k^4 up to the peak, k^slope beyond. pao: k^4 with a transition to
-    k^(-5/3) at the peak, times exp(-2.25 (k kolmogorov_scale)^(4/3)). table: from a file."""
+    """k4_exp: k^4 exp(-2 (k / peak)^2). power_law: k^4 up to the peak, k^slope beyond. pao: k^4
+    with a transition to k^(-5/3) at the peak, times exp(-2.25 (k kolmogorov_scale)^(4/3)). table:
+    from a file."""
     peak: Positive = 3.0
     """Wavenumber (1/length) near which the spectrum has its maximum."""
     slope: Real = -5 / 3
@@ -36,9 +49,10 @@ class SpectrumSettings(Settings):
     table: InputPath | None = None
     """Text file with two columns, k and E(k): interpolated in logarithms, zero outside."""
     normalise: Literal["per_shell", "total"] = "per_shell"
-    """per_shell: each shell in the first row of spectra.h5 holds E at its k to round-off, for any random numbers; in
-    shells that truncation cuts, the remaining modes hold it. total: Gaussian modes of variance E(k) / k^2, in two
-    dimensions E(k) / k, of which only the sum is normalised: E(k) is that of a large box on average."""
+    """per_shell: each shell in the first row of spectra.h5 holds E at its k to round-off, for any
+    random numbers; in shells that truncation cuts, the remaining modes hold it. total: Gaussian
+    modes of variance E(k) / k^2, in two dimensions E(k) / k, of which only the sum is normalised:
+    E(k) is that of a large box on average."""
     seed: Seed = 0
     """Seed of the random numbers."""
 
@@ -53,7 +67,8 @@ class MagneticSettings(SpectrumSettings):
     energy: Positive = 0.5
     """Magnetic energy, the box mean of |b|^2 / 2, without that of the mean field."""
     helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
-    """Helicity of all modes relative to its largest possible value: with 1 every mode is right-handed."""
+    """Helicity of all modes relative to its largest possible value: with 1 every mode is
+    right-handed."""
     mean_field: AxisVector = (0.0, 0.0, 0.0)
     """Uniform field that is added, one number for each axis of the grid."""
 
@@ -82,8 +97,13 @@ def shape_of(settings: SpectrumSettings, files: StartFiles) -> Shape:
             return lambda k: jnp.where(k <= k0, (k / k0) ** 4, (k / k0) ** slope)
         case "pao":
             eta = settings.kolmogorov_scale
-            # Pope, Turbulent Flows (2000), eq. 6.247, with k^4 at small k; the cut-off is Pao's, with C = 1.5.
-            return lambda k: (k / k0) ** 4 * (1 + (k / k0) ** 2) ** (-17 / 6) * jnp.exp(-2.25 * (k * eta) ** (4 / 3))
+            # Pope, Turbulent Flows (2000), eq. 6.247, with k^4 at small k; the cut-off is Pao's,
+            # with C = 1.5.
+            return lambda k: (
+                (k / k0) ** 4
+                * (1 + (k / k0) ** 2) ** (-17 / 6)
+                * jnp.exp(-2.25 * (k * eta) ** (4 / 3))
+            )
         case "table":
             assert settings.table is not None
             return tabulated(files, settings.table, "E(k)")
@@ -103,12 +123,17 @@ def tabulated(files: StartFiles, table: InputPath, name: str) -> Shape:
 
 
 def interpolated(k: Float[np.ndarray, "row"], values: Float[np.ndarray, "row"]) -> Shape:
-    """The spectrum that is a power law between neighbouring rows of a table, and zero beyond its first and last k."""
+    """The spectrum that is a power law between neighbouring rows of a table, and zero beyond its
+    first and last k."""
     log_k, log_values = np.log(k), (jnp if isinstance(values, jax.Array) else np).log(values)
-    return lambda k: jnp.exp(jnp.interp(jnp.log(k), log_k, log_values, left=-jnp.inf, right=-jnp.inf))
+    return lambda k: jnp.exp(
+        jnp.interp(jnp.log(k), log_k, log_values, left=-jnp.inf, right=-jnp.inf)
+    )
 
 
-def _draw(layout: Layout, shape: Shape, seed: int, components: int, normalise: str) -> SpectralField:
+def _draw(
+    layout: Layout, shape: Shape, seed: int, components: int, normalise: str
+) -> SpectralField:
     """Gaussian coefficients with zero mean: <|f(k)|^2> is 1, or for `total` E(k) over the area
     k^2, in two dimensions the length k, of a shell."""
     k = jnp.sqrt(layout.k_squared())
@@ -118,10 +143,13 @@ def _draw(layout: Layout, shape: Shape, seed: int, components: int, normalise: s
     return jnp.sqrt(jnp.where(k > 0, density, 0)) * gaussian(layout, seed, components)
 
 
-def _scale(layout: Layout, field: SpectralField, shape: Shape, total: float, normalise: str) -> SpectralField:
-    """`field` scaled such that the sum of |f|^2 over all modes is `total`: by one factor, or by one factor for each
-    shell with modes, so that the shells' sums are in the ratio of E at n dk. For the shell about k = 0
-    (which holds modes besides the mean only in long boxes) E is taken at the mean wavenumber of its modes."""
+def _scale(
+    layout: Layout, field: SpectralField, shape: Shape, total: float, normalise: str
+) -> SpectralField:
+    """`field` scaled such that the sum of |f|^2 over all modes is `total`: by one factor, or by one
+    factor for each shell with modes, so that the shells' sums are in the ratio of E at n dk. For
+    the shell about k = 0 (which holds modes besides the mean only in long boxes) E is taken at the
+    mean wavenumber of its modes."""
     square = squared(field)
     if normalise == "total":
         return field * jnp.sqrt(total / layout.sum(square))
@@ -129,15 +157,20 @@ def _scale(layout: Layout, field: SpectralField, shape: Shape, total: float, nor
     k = jnp.asarray(layout.shell_wavenumbers()).at[0].set(layout.shell_modes()[1][0])
     wanted = jnp.where(held > 0, shape(jnp.where(held > 0, k, 1)), 0)
     squares = total * wanted / wanted.sum() / jnp.where(held > 0, held, 1)
-    # The derivative of the root is infinite at 0, and shells without energy stay empty: gradients skip them.
+    # The derivative of the root is infinite at 0, and shells without energy stay empty: gradients
+    # skip them.
     factor = jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
     return field * factor[layout.shell_numbers()]
 
 
-def solenoidal(layout: Layout, s: "MagneticSettings | RandomSettings", shape: Shape, seed: int) -> SpectralVector:
-    """Solenoidal vector field with the box mean `energy` of |v|^2 / 2, and on average the relative `helicity`.
+def solenoidal(
+    layout: Layout, s: "MagneticSettings | RandomSettings", shape: Shape, seed: int
+) -> SpectralVector:
+    """Solenoidal vector field with the box mean `energy` of |v|^2 / 2, and on average the relative
+    `helicity`.
 
-    v = sqrt(1 + h) P+ v + sqrt(1 - h) P- v with P+- = (1 +- i k x / k) / 2 (Waleffe, Phys. Fluids A 4, 350, 1992)."""
+    v = sqrt(1 + h) P+ v + sqrt(1 - h) P- v with P+- = (1 +- i k x / k) / 2 (Waleffe, Phys. Fluids A
+    4, 350, 1992)."""
     v = project(layout, _draw(layout, shape, seed, len(layout.grid.axes), s.normalise))
     if s.helicity:
         scaled_curl = curl(layout, v) * jnp.sqrt(layout.inverse_k_squared())
@@ -153,15 +186,23 @@ def check_helicity(transform: Transform, helicity: float, key: str) -> None:
 
 
 def noise(
-    layout: Layout, s: "ScalarSettings | NoiseSettings", shape: Shape, seed: int, lead: tuple[int, ...] = ()
+    layout: Layout,
+    s: "ScalarSettings | NoiseSettings",
+    shape: Shape,
+    seed: int,
+    lead: tuple[int, ...] = (),
 ) -> SpectralField:
-    """A field of independent components, axes `lead`; the box mean of the sum of their squares is `variance`."""
+    """A field of independent components, axes `lead`; the box mean of the sum of their squares is
+    `variance`."""
     field = _draw(layout, shape, seed, math.prod(lead), s.normalise)
     return _scale(layout, field, shape, s.variance, s.normalise).reshape(*lead, *layout.shape)
 
 
-def _made(transform: Transform, draw: Callable[..., SpectralField], *given: Any, mean: Any = None) -> SpectralField:
-    """The field `draw(layout, *given)`, compiled, with a uniform part `mean`, if it is given, in place of its own."""
+def _made(
+    transform: Transform, draw: Callable[..., SpectralField], *given: Any, mean: Any = None
+) -> SpectralField:
+    """The field `draw(layout, *given)`, compiled, with a uniform part `mean`, if it is given, in
+    place of its own."""
     layout = transform.layout
 
     @jax.jit
@@ -179,20 +220,30 @@ STREAMS = 0x9E3779B9  # Distance between the seeds of fields that are drawn for 
 
 
 def _of(
-    name: str, s: SpectrumSettings, number: int, seed: int, wanted: Mapping[str, Any], files: StartFiles
+    name: str,
+    s: SpectrumSettings,
+    number: int,
+    seed: int,
+    wanted: Mapping[str, Any],
+    files: StartFiles,
 ) -> tuple[Shape, int]:
-    """Spectrum and seed of the `number`-th random field, `name`. Raises UserError if the model lacks it."""
+    """Spectrum and seed of the `number`-th random field, `name`. Raises UserError if the model
+    lacks it."""
     if name not in wanted:
         raise UserError(f"{name} is not a field of this model; its fields are {', '.join(wanted)}")
     return shape_of(s, files), (s.seed + seed + number * STREAMS) % 2**32
 
 
 def add_random_fields(
-    transform: Transform, settings: WithRandomFields, wanted: Mapping[str, tuple[int, ...]], files: StartFiles,
-    fields: Fields, seed: int = 0,
-) -> Fields:  # fmt: skip
-    """`fields` and the random fields of the settings. `seed` is added to the seeds of the random fields, so that they
-    differ from that of a random velocity."""
+    transform: Transform,
+    settings: WithRandomFields,
+    wanted: Mapping[str, tuple[int, ...]],
+    files: StartFiles,
+    fields: Fields,
+    seed: int = 0,
+) -> Fields:
+    """`fields` and the random fields of the settings. `seed` is added to the seeds of the random
+    fields, so that they differ from that of a random velocity."""
     layout, result = transform.layout, dict(fields)
     requested: dict[str, Any] = dict(settings.scalars)
     if settings.magnetic is not None:
@@ -223,32 +274,43 @@ class RandomSettings(SpectrumSettings, WithRandomFields):
     energy: Positive = 0.5
     """Kinetic energy, the box mean of |u|^2 / 2."""
     helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
-    """Helicity of all modes relative to its largest possible value: with 1 every mode is right-handed."""
+    """Helicity of all modes relative to its largest possible value: with 1 every mode is
+    right-handed."""
     fields: dict[str, NoiseSettings] = Field(default_factory=dict)
-    """Noise in fields of any model by name, such as those of a user's own equation; then no velocity is made."""
+    """Noise in fields of any model by name, such as those of a user's own equation; then no
+    velocity is made."""
 
 
 class Random(Initial):
     """Random velocity with a given energy and spectrum E(k); magnetic field and scalars likewise.
 
-    Every mode is keyed by its wavenumber: one seed gives one field on any number of devices, and a finer grid has the
-    same large scales (shells that truncation leaves whole on both grids), up to a common factor."""
+    Every mode is keyed by its wavenumber: one seed gives one field on any number of devices, and a
+    finer grid has the same large scales (shells that truncation leaves whole on both grids), up to
+    a common factor."""
 
     Settings = RandomSettings
 
-    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
+    def build(
+        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
+    ) -> Fields:
         s = self.settings
         if s.fields:
             fields: Fields = {}
             for number, (name, of) in enumerate(sorted(s.fields.items()), 1):
                 shape, stream = _of(name, of, number, s.seed, wanted, files)
-                fields[name] = _made(transform, noise, of, shape, stream, wanted[name], mean=of.mean)
+                fields[name] = _made(
+                    transform, noise, of, shape, stream, wanted[name], mean=of.mean
+                )
             return add_random_fields(transform, WithRandomFields(), wanted, files, fields)
         dimensions = len(transform.grid.axes)
         if wanted.get("velocity") != (dimensions,):
             number = ("two", "three")[dimensions - 2]
-            example = f"initial: {{kind: random, fields: {{{next(iter(wanted))}: {{variance: 0.01}}}}}}"
-            lacks = f"random makes a velocity with {number} components, which this model does not have"
+            example = (
+                f"initial: {{kind: random, fields: {{{next(iter(wanted))}: {{variance: 0.01}}}}}}"
+            )
+            lacks = (
+                f"random makes a velocity with {number} components, which this model does not have"
+            )
             raise UserError(f"{lacks}; name the fields that are noisy, e.g. {example}")
         shape = shape_of(s, files)
         check_helicity(transform, s.helicity, "helicity")

@@ -1,4 +1,5 @@
-"""Solitons: ground states of the Schrodinger-Poisson equations, singly, as a list, or as a random group."""
+"""Solitons: ground states of the Schrodinger-Poisson equations, singly, as a list, or as a random
+group."""
 
 import math
 from collections.abc import Sequence
@@ -77,8 +78,8 @@ class MergerSettings(Settings):
     core_radius: tuple[Positive, Positive] = (0.5, 1.0)
     """The core radii are drawn from this interval, uniformly in mass."""
     radius: Positive | None = None
-    """The centres lie in a ball of this radius in the middle of the box; by default a quarter of its shortest
-    side."""
+    """The centres lie in a ball of this radius in the middle of the box; by default a quarter of
+    its shortest side."""
     seed: Seed = 0
     """Seed of positions, radii and phases."""
     relax: Flag = False
@@ -86,23 +87,28 @@ class MergerSettings(Settings):
 
 
 class Soliton(Initial):
-    """The sum of moving ground states: psi = sum_j psi_0(x - x_j) exp(i (m/hbar) v_j . (x - x_j) + i phase_j).
+    """The sum of moving ground states: psi = sum_j psi_0(x - x_j) exp(i (m/hbar) v_j . (x - x_j) +
+    i phase_j).
 
-    x - x_j is the distance to the nearest periodic image. The mass of overlapping solitons is not the sum of theirs.
-    """
+    x - x_j is the distance to the nearest periodic image. The mass of overlapping solitons is not
+    the sum of theirs."""
 
     Settings = SolitonSettings
 
     def build_for(self, model: Any, files: StartFiles) -> Fields:
         s = self.settings
         wave = wave_model(model, "soliton")
-        return {"psi": superposed(wave, s.solitons or (s,), relaxed=s.relax, background=s.background)}
+        return {
+            "psi": superposed(wave, s.solitons or (s,), relaxed=s.relax, background=s.background)
+        }
 
 
 class SolitonMerger(Initial):
-    """Solitons at rest at random positions with random phases, which fall together and merge into one.
+    """Solitons at rest at random positions with random phases, which fall together and merge into
+    one.
 
-    Schwabe, Niemeyer & Engels, Phys. Rev. D 94, 043513 (2016); Mocz et al., MNRAS 471, 4559 (2017)."""
+    Schwabe, Niemeyer & Engels, Phys. Rev. D 94, 043513 (2016); Mocz et al., MNRAS 471, 4559
+    (2017)."""
 
     Settings = MergerSettings
 
@@ -113,7 +119,9 @@ class SolitonMerger(Initial):
         rng = np.random.default_rng(s.seed)
         radius = box.min() / 4 if s.radius is None else s.radius
         direction = rng.standard_normal((s.count, 3))
-        direction *= (radius * rng.random(s.count) ** (1 / 3) / np.linalg.norm(direction, axis=1))[:, None]
+        direction *= (radius * rng.random(s.count) ** (1 / 3) / np.linalg.norm(direction, axis=1))[
+            :, None
+        ]
         # The mass is proportional to 1 / core radius.
         core = 1 / rng.uniform(1 / max(s.core_radius), 1 / min(s.core_radius), s.count)
         phases = rng.uniform(0, 2 * math.pi, s.count)
@@ -125,10 +133,14 @@ class SolitonMerger(Initial):
 def wave_model(model: Any, kind: str) -> SchrodingerPoisson:
     """`model`, if it is a wave function with gravity in three dimensions; else raises UserError."""
     if not isinstance(model, SchrodingerPoisson):
-        raise UserError(f"kind: {kind} gives a wave function; it needs model.kind: schrodinger_poisson")
+        raise UserError(
+            f"kind: {kind} gives a wave function; it needs model.kind: schrodinger_poisson"
+        )
     three_dimensional(model.transform, kind)
     if model.gravity == 0:
-        raise UserError(f"kind: {kind} is held by gravity; model.gravitational_constant must not be 0")
+        raise UserError(
+            f"kind: {kind} is held by gravity; model.gravitational_constant must not be 0"
+        )
     return model
 
 
@@ -151,16 +163,23 @@ def attraction(model: SchrodingerPoisson) -> float:
 
 
 def superposed(
-    model: SchrodingerPoisson, solitons: Sequence[OneSoliton], *, relaxed: bool, background: float = 0.0
+    model: SchrodingerPoisson,
+    solitons: Sequence[OneSoliton],
+    *,
+    relaxed: bool,
+    background: float = 0.0,
 ) -> SpectralScalar:
-    """The wave function of a sum of solitons, and of a homogeneous wave with the density `background`."""
+    """The wave function of a sum of solitons, and of a homogeneous wave with the density
+    `background`."""
     transform = model.transform
     kind = jnp.result_type(transform.dtype, jnp.complex64)
     total = jax.jit(lambda: transform.layout.constrain(jnp.zeros(transform.layout.shape, kind)))()
     for soliton in solitons:
         total = total + _one(model, soliton, relaxed)
     if background:
-        total = total + jnp.where(transform.layout.zero, jnp.asarray(math.sqrt(background), kind), 0)
+        total = total + jnp.where(
+            transform.layout.zero, jnp.asarray(math.sqrt(background), kind), 0
+        )
     return total
 
 
@@ -197,13 +216,17 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> Spect
     return moving(psi) if soliton.phase or any(soliton.velocity) else psi
 
 
-_STEP, _EDGE, _REACH = 1 / 256, 6.0, 16.0  # In L: the spacing of the table, where the tail begins, the end.
+_STEP, _EDGE, _REACH = (
+    1 / 256,
+    6.0,
+    16.0,
+)  # In L: the spacing of the table, where the tail begins, the end.
 
 
 @dataclass(frozen=True)
 class RadialState:
-    """f(s) with f(0) = 1 of -f''/2 - f'/s + phi f = e f, lap phi = 4 pi f^2: psi = sqrt(rho_c) f(r / L) with
-    L = (hbar^2 / (m^2 G rho_c))^(1/4)."""
+    """f(s) with f(0) = 1 of -f''/2 - f'/s + phi f = e f, lap phi = 4 pi f^2: psi = sqrt(rho_c) f(r
+    / L) with L = (hbar^2 / (m^2 G rho_c))^(1/4)."""
 
     radius: np.ndarray
     amplitude: np.ndarray
@@ -216,8 +239,9 @@ class RadialState:
 def radial_ground_state() -> RadialState:
     """The state without nodes, by collocation.
 
-    With u = phi - e: f'' = -2 f'/s + 2 u f, u'' = -2 u'/s + 4 pi f^2. Beyond the mass M, f = A exp(-q s) s^(M/q - 1)
-    with q^2 = 2 (u + M / s). Compare Guzman & Urena-Lopez, Phys. Rev. D 69, 124033 (2004), with lap phi = f^2."""
+    With u = phi - e: f'' = -2 f'/s + 2 u f, u'' = -2 u'/s + 4 pi f^2. Beyond the mass M, f = A
+    exp(-q s) s^(M/q - 1) with q^2 = 2 (u + M / s). Compare Guzman & Urena-Lopez, Phys. Rev. D 69,
+    124033 (2004), with lap phi = f^2."""
     from scipy.integrate import solve_bvp
 
     def slopes(s: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -236,9 +260,13 @@ def radial_ground_state() -> RadialState:
     s = np.arange(0, _REACH + _STEP / 2, _STEP)
     inside = s[s <= _EDGE]
     deep, root = 1 / np.cosh(1.3 * inside) ** 2, np.sqrt(1 + inside**2)
-    guess = np.stack([deep, -2.6 * np.tanh(1.3 * inside) * deep, 2.4 - 4.7 / root, 4.7 * inside / root**3])
+    guess = np.stack(
+        [deep, -2.6 * np.tanh(1.3 * inside) * deep, 2.4 - 4.7 / root, 4.7 * inside / root**3]
+    )
     central = np.diag([0.0, -2.0, 0.0, -2.0])  # the terms -2 f'/s and -2 u'/s
-    solution = solve_bvp(slopes, ends, inside, guess, S=central, tol=1e-9, max_nodes=20_000).sol(inside)
+    solution = solve_bvp(slopes, ends, inside, guess, S=central, tol=1e-9, max_nodes=20_000).sol(
+        inside
+    )
     mass, decay = outside(*solution[2:, -1])
     tail = s[len(inside) :] / _EDGE
     outer = solution[0, -1] * np.exp(-decay * _EDGE * (tail - 1)) * tail ** (mass / decay - 1)
@@ -269,11 +297,12 @@ def profile(radius: Float[Array, "*shape"], scale: float) -> Float[Array, "*shap
 def relax(
     model: SchrodingerPoisson, psi: SpectralScalar, *, tolerance: float = 1e-9, most: int = 4000
 ) -> SpectralScalar:
-    """The stationary state near the real wave function `psi` with the same mass, on the model's grid and in its box.
+    """The stationary state near the real wave function `psi` with the same mass, on the model's
+    grid and in its box.
 
-    Gradient descent of the energy at fixed mass, preconditioned by (k^2 hbar/2m + c)^-1 (a Sobolev gradient; Garcia-
-    Ripoll & Perez-Garcia, SIAM J. Sci. Comput. 23, 1316 (2001)), until |H psi - mu psi| < tolerance |mu psi|.
-    Raises UserError if it does not converge."""
+    Gradient descent of the energy at fixed mass, preconditioned by (k^2 hbar/2m + c)^-1 (a Sobolev
+    gradient; Garcia- Ripoll & Perez-Garcia, SIAM J. Sci. Comput. 23, 1316 (2001)), until |H psi -
+    mu psi| < tolerance |mu psi|. Raises UserError if it does not converge."""
     layout, hbar = model.transform.layout, model.hbar
     kinetic = 0.5 * hbar * layout.k_squared(psi.real.dtype)
     tolerance = max(tolerance, 1e3 * float(jnp.finfo(psi.real.dtype).eps))

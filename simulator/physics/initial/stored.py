@@ -1,5 +1,5 @@
-"""Starts from stored data: a snapshot of an earlier run at any resolution, and particles of another code in HDF5
-files as GADGET reads and writes them."""
+"""Starts from stored data: a snapshot of an earlier run at any resolution, and particles of another
+code in HDF5 files as GADGET reads and writes them."""
 
 import math
 from collections.abc import Mapping
@@ -31,8 +31,9 @@ class SnapshotStartSettings(Settings):
 class SnapshotStart(Initial):
     """Every field that snapshot and model share by name. All other fields start at zero.
 
-    A finer grid gets zeros for modes that are not stored, a coarser one only the modes that it keeps. Gas takes
-    density and momentum or, as from its other initial conditions, density and velocity."""
+    A finer grid gets zeros for modes that are not stored, a coarser one only the modes that it
+    keeps. Gas takes density and momentum or, as from its other initial conditions, density and
+    velocity."""
 
     Settings = SnapshotStartSettings
     composite = True
@@ -48,7 +49,9 @@ class SnapshotStart(Initial):
         ours = model.background.settings if model.background else None
         theirs = (config.get("model") or {}).get("cosmology")
         if ours != (theirs and CosmologySettings.model_validate(theirs)):
-            raise UserError(f"time: keep: {self.settings.path} has another model.cosmology, and so another clock")
+            raise UserError(
+                f"time: keep: {self.settings.path} has another model.cosmology, and so another clock"
+            )
         return time
 
     def build_for(self, model: Any, files: StartFiles) -> Any:
@@ -59,16 +62,22 @@ class SnapshotStart(Initial):
         stored = files.snapshot(path)
         theirs, ours = (grid.seen(grid.box) for grid in (stored.grid, transform.grid))
         if len(theirs) != len(ours):
-            raise UserError(f"{path}: has {len(theirs)} dimensions, the run {len(ours)}; set grid.shape")
+            raise UserError(
+                f"{path}: has {len(theirs)} dimensions, the run {len(ours)}; set grid.shape"
+            )
         if not np.allclose(theirs, ours, rtol=1e-12):
-            raise UserError(f"{path}: its box is {list(theirs)}, the run's {list(ours)}; set grid.box")
+            raise UserError(
+                f"{path}: its box is {list(theirs)}, the run's {list(ours)}; set grid.box"
+            )
         for wanted in (model.shapes, model.initial_shapes):
             names = [name for name, lead in wanted.items() if stored.components.get(name) == lead]
             if len(names) >= len(model.fields):
                 break
         if not names:
             ours = ", ".join(model.fields)
-            raise UserError(f"{path}: holds {', '.join(stored.components)}; this model's fields are {ours}")
+            raise UserError(
+                f"{path}: holds {', '.join(stored.components)}; this model's fields are {ours}"
+            )
         transforms = {name: model.transform_of(name) for name in model.fields}
         return {n: stored.coefficients(n, transforms.get(n, transform)) for n in names} | particles
 
@@ -77,7 +86,9 @@ class SnapshotStart(Initial):
         stored = files.particles(str(self.settings.path), matter.population.name)
         population = matter.population
         if missing := [name for name in population.records if name not in stored.records]:
-            raise UserError(f"{self.settings.path}: {population.name} have no {missing[0]}; not matter")
+            raise UserError(
+                f"{self.settings.path}: {population.name} have no {missing[0]}; not matter"
+            )
         if stored.count != population.count:
             held = f"holds {stored.count} {population.name}, and the model's count is {population.count}"
             raise UserError(f"{self.settings.path}: {held}; they have to be equal")
@@ -90,20 +101,23 @@ CM_PER_KPC, GRAMS = 3.0856775814913673e21, 1.98841e43  # 1e10 solar masses.
 class GadgetStartSettings(Settings):
     kind: Literal["gadget"] = "gadget"
     path: InputPath
-    """A file of GADGET-4 or AREPO, or the first of several. Lengths are in the units that it states, else in
-    kpc/h."""
+    """A file of GADGET-4 or AREPO, or the first of several. Lengths are in the units that it
+    states, else in kpc/h."""
     type: Annotated[Integer, Field(ge=0, le=5)] = 1
     """PartType of the particles; 1 is dark matter."""
     ids: Literal["keep", "order"] = "keep"
-    """keep: ParticleIDs less the smallest, which have to be consecutive; order: number the particles as they come."""
+    """keep: ParticleIDs less the smallest, which have to be consecutive; order: number the
+    particles as they come."""
     share: Annotated[Positive, Field(le=1)] = 1.0
     """The share of these particles in the matter of the background."""
 
 
 class GadgetStart(Initial):
-    """Positions, velocities, masses and ids of a file. Its box, redshift and cosmology have to be the run's.
+    """Positions, velocities, masses and ids of a file. Its box, redshift and cosmology have to be
+    the run's.
 
-    A file holds u = v / sqrt(a) of the peculiar velocity v; the run's velocities are a v = a^1.5 u."""
+    A file holds u = v / sqrt(a) of the peculiar velocity v; the run's velocities are a v = a^1.5
+    u."""
 
     Settings = GadgetStartSettings
     usual_length = 1.0  # Unit of length of a file that states none (kpc/h).
@@ -111,32 +125,52 @@ class GadgetStart(Initial):
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         s, population = self.settings, matter.population
         if matter.background is None or matter.units not in UNITS:
-            raise UserError(f"kind: {s.kind} needs model.background, and model.units: {' or '.join(UNITS)}")
+            raise UserError(
+                f"kind: {s.kind} needs model.background, and model.units: {' or '.join(UNITS)}"
+            )
         stored = files.gadget(str(s.path), s.type, s.ids == "order")
         unit, header = UNITS[matter.units], stored.header
         h = float(header.get("HubbleParam", 0)) or 1.0
-        # Rounded, because the files of other codes have other digits for kpc and for the solar mass.
-        length = float(f"{header.get('UnitLength_in_cm', self.usual_length * CM_PER_KPC) / CM_PER_KPC:.6g}") * 1e-3
+        # Rounded, because the files of other codes have other digits for kpc and for the solar
+        # mass.
+        length = (
+            float(
+                f"{header.get('UnitLength_in_cm', self.usual_length * CM_PER_KPC) / CM_PER_KPC:.6g}"
+            )
+            * 1e-3
+        )
         length /= unit.megaparsecs * (1.0 if unit.per_h else h)
-        mass = float(f"{header.get('UnitMass_in_g', GRAMS) / GRAMS:.3g}") * 1e10 / (1.0 if unit.per_h else h)
+        mass = (
+            float(f"{header.get('UnitMass_in_g', GRAMS) / GRAMS:.3g}")
+            * 1e10
+            / (1.0 if unit.per_h else h)
+        )
         speed = float(header.get("UnitVelocity_in_cm_per_s", 1e5)) / 1e5
         background = matter.background.settings
         if problem := _mismatch(header, background, unit.hubble * (1.0 if unit.per_h else h)):
             raise UserError(f"{s.path}: {problem}")
         theirs, ours = float(header["BoxSize"]) * length, matter.transform.grid.box
         if any(not math.isclose(theirs, side, rel_tol=1e-6) for side in ours):
-            raise UserError(f"{s.path}: its box is {theirs:.9g} {unit.length}; set grid.box: {[theirs] * 3}")
+            raise UserError(
+                f"{s.path}: its box is {theirs:.9g} {unit.length}; set grid.box: {[theirs] * 3}"
+            )
         if stored.count != population.count:
             needed = f"set the component's count: {stored.count}"
             raise UserError(f"{s.path}: has {stored.count} particles of type {s.type}; {needed}")
         scales = {"position": length, "velocity": speed * background.start**1.5, "mass": mass}
         particles = stored.restore(matter.domain, population.records, population.capacity)
         particles, total, ids = jax.jit(lambda p: _converted(p, scales, matter))(particles)
-        share = total * 8 * math.pi * matter.gravity / (3 * background.hubble**2 * background.matter)
+        share = (
+            total * 8 * math.pi * matter.gravity / (3 * background.hubble**2 * background.matter)
+        )
         share = share / matter.transform.grid.volume
         if not holds(abs(share / s.share - 1) < 1e-3):
-            found = f"its particles of type {s.type} are {float(share):.6g} of the background's matter"
-            raise UserError(f"{s.path}: {found}, not {s.share:g}; set share, if other components are the rest")
+            found = (
+                f"its particles of type {s.type} are {float(share):.6g} of the background's matter"
+            )
+            raise UserError(
+                f"{s.path}: {found}, not {s.share:g}; set share, if other components are the rest"
+            )
         if not holds((ids[0] == stored.count - 1) & (ids[1] == id_sum(stored.count))):
             raise UserError(f"{s.path}: its ParticleIDs are not consecutive; set ids: order")
         return population.homed(particles)
@@ -145,8 +179,14 @@ class GadgetStart(Initial):
 def _mismatch(header: Mapping[str, Any], ours: CosmologySettings, hubble: float) -> str | None:
     """The key that a header contradicts, with the value that fits; None if there is none."""
     dark = 1 - ours.matter - ours.radiation - ours.curvature
-    given = {name: float(header[name]) for name in ("Time", "Omega0", "OmegaLambda") if name in header}
-    a, matter, theirs = given.get("Time", 0), given.get("Omega0", ours.matter), given.get("OmegaLambda", dark)
+    given = {
+        name: float(header[name]) for name in ("Time", "Omega0", "OmegaLambda") if name in header
+    }
+    a, matter, theirs = (
+        given.get("Time", 0),
+        given.get("Omega0", ours.matter),
+        given.get("OmegaLambda", dark),
+    )
     if not math.isclose(a, ours.start, rel_tol=1e-6):
         return f"is at a = {a:.9g} (redshift {1 / max(a, 1e-9) - 1:.6g}); set model.background.start: {a:.9g}"
     if not math.isclose(matter, ours.matter, rel_tol=1e-6):
@@ -154,16 +194,21 @@ def _mismatch(header: Mapping[str, Any], ours: CosmologySettings, hubble: float)
     if abs(dark - theirs) > 1e-3:  # files leave radiation out
         return f"has OmegaLambda = {theirs:.9g}; set model.background.curvature: {1 - matter - theirs:.6g}"
     if not math.isclose(hubble, ours.hubble, rel_tol=1e-6):
-        return f"has H0 = {hubble:.9g} in the run's units; set model.background.hubble: {hubble:.9g}"
+        return (
+            f"has H0 = {hubble:.9g} in the run's units; set model.background.hubble: {hubble:.9g}"
+        )
     return None
 
 
 def _converted(
     particles: ParticleSet, scales: Mapping[str, float], matter: ParticleComponent
 ) -> tuple[ParticleSet, jax.Array, jax.Array]:
-    """The particles in the run's units, with ids from 0; their mass; the largest and the sum of these ids."""
+    """The particles in the run's units, with ids from 0; their mass; the largest and the sum of
+    these ids."""
     valid = particles.valid
-    records = {name: jnp.where(valid, array * scales[name], 0) for name, array in particles.records.items()}
+    records = {
+        name: jnp.where(valid, array * scales[name], 0) for name, array in particles.records.items()
+    }
     records["position"] = matter.domain.wrapped(records["position"])
     lowest = jnp.where(valid, particles.id, jnp.iinfo(jnp.int64).max).min()
     ids = jnp.where(valid, particles.id - lowest, 0)
@@ -174,7 +219,8 @@ def _converted(
 class MusicStartSettings(GadgetStartSettings):
     kind: Literal["music"] = "music"  # pyright: ignore[reportIncompatibleVariableOverride]
     path: InputPath
-    """A file of MUSIC or monofonIC with output format gadget_hdf5, or the first of several; lengths are in Mpc/h."""
+    """A file of MUSIC or monofonIC with output format gadget_hdf5, or the first of several; lengths
+    are in Mpc/h."""
 
 
 class MusicStart(GadgetStart):

@@ -27,17 +27,25 @@ class UniformSettings(Settings):
 
 
 class Uniform(Initial):
-    """The same density and velocity, or the wave function sqrt(density), everywhere; particles on a cubic lattice."""
+    """The same density and velocity, or the wave function sqrt(density), everywhere; particles on a
+    cubic lattice."""
 
     Settings = UniformSettings
 
-    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
+    def build(
+        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
+    ) -> Fields:
         s = self.settings
         if any(s.velocity) and "velocity" not in wanted:
             raise UserError(f"velocity: this model has no velocity ({', '.join(wanted)})")
         if not {"density", "psi", "velocity"}.intersection(wanted):
-            raise UserError(f"kind: uniform gives density, psi and velocity, not {', '.join(wanted)}")
-        shape, velocity = transform.physical.seen_shape, along_axes(transform.grid, "velocity", s.velocity)
+            raise UserError(
+                f"kind: uniform gives density, psi and velocity, not {', '.join(wanted)}"
+            )
+        shape, velocity = (
+            transform.physical.seen_shape,
+            along_axes(transform.grid, "velocity", s.velocity),
+        )
 
         def values(*points):
             known = {
@@ -69,31 +77,38 @@ class JeansWaveSettings(Settings):
     amplitude: Real = 1e-6
     """Relative amplitude of the density wave."""
     mode: Annotated[tuple[Integer, ...], Field(min_length=2, max_length=3)] | None = None
-    """Wave vector in units of 2 pi / L_i, one number for each axis of the grid; by default one wave along x."""
+    """Wave vector in units of 2 pi / L_i, one number for each axis of the grid; by default one wave
+    along x."""
 
     @model_validator(mode="after")
     def _a_wave(self) -> Self:
         if self.mode is not None and not any(self.mode):
             raise wrong("mode", "is 0; a wave needs a wave vector, e.g. [1, 0, 0]")
         if abs(self.amplitude) >= 1:
-            raise wrong("amplitude", f"must be below 1, for a positive density, not {self.amplitude:g}")
+            raise wrong(
+                "amplitude", f"must be below 1, for a positive density, not {self.amplitude:g}"
+            )
         return self
 
 
 class JeansWave(Initial):
-    """density (1 + amplitude cos(k . x)) at rest, or the eigenmode that grows if gravity exceeds pressure.
+    """density (1 + amplitude cos(k . x)) at rest, or the eigenmode that grows if gravity exceeds
+    pressure.
 
-    Gas: a standing wave, delta = A cos(omega t) cos(k . x), omega^2 = k^2 c^2 - 4 pi G rho; if that is negative
-    the velocity is the growing mode's, so that delta = A exp(gamma t) cos(k . x). Waves: the same with
-    omega^2 = (hbar/2m)^2 k^4 + k^2 g rho - 4 pi G rho. Particles: a lattice with displacements -A k / k^2 sin(k . q)
-    and the velocities of the growing mode, omega^2 = -4 pi G rho."""
+    Gas: a standing wave, delta = A cos(omega t) cos(k . x), omega^2 = k^2 c^2 - 4 pi G rho; if that
+    is negative the velocity is the growing mode's, so that delta = A exp(gamma t) cos(k . x).
+    Waves: the same with omega^2 = (hbar/2m)^2 k^4 + k^2 g rho - 4 pi G rho. Particles: a lattice
+    with displacements -A k / k^2 sin(k . q) and the velocities of the growing mode, omega^2 = -4 pi
+    G rho."""
 
     Settings = JeansWaveSettings
 
     def build_for(self, model: Any, files: StartFiles) -> Fields:
         s, transform = self.settings, model.transform
         if model.jeans_frequency_squared(1.0, s.density) is None:
-            raise UserError("kind: jeans_wave needs model.kind: self_gravitating_gas or schrodinger_poisson")
+            raise UserError(
+                "kind: jeans_wave needs model.kind: self_gravitating_gas or schrodinger_poisson"
+            )
         k = self._wave_vector(transform)
         k2 = sum(q * q for q in k)
         growth = math.sqrt(max(0.0, -model.jeans_frequency_squared(k2, s.density)))

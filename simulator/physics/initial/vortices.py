@@ -17,7 +17,8 @@ from simulator.spectral.grid import AXES
 
 
 class Waves:
-    """Coefficients of sin(n X), cos(n X) and 1 along one axis, X = 2 pi x / L. A field is a product over the axes."""
+    """Coefficients of sin(n X), cos(n X) and 1 along one axis, X = 2 pi x / L. A field is a product
+    over the axes."""
 
     def __init__(self, layout: Layout, dtype):
         self._layout, self._dtype = layout, jnp.result_type(dtype, jnp.complex64)
@@ -50,8 +51,8 @@ class Waves:
 
 
 def taylor_green(w: Waves, transform: Transform, amplitude: float) -> SpectralVector:
-    """A (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i; without cos Z in two
-    dimensions."""
+    """A (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i; without cos Z
+    in two dimensions."""
     lx, ly, *_ = transform.grid.seen(transform.grid.box)
     third = w.one("z") if transform.grid.planar else w.cos("z")
     along_x = amplitude * w.sin("x") * w.cos("y") * third
@@ -94,15 +95,18 @@ class TaylorGreenStartSettings(WithRandomFields):
 
 
 class TaylorGreenStart(Initial):
-    """u = A (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i: solenoidal in any box.
+    """u = A (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i: solenoidal
+    in any box.
 
-    Taylor & Green, Proc. R. Soc. A 158, 499 (1937). In two dimensions there is no cos Z. The flow is then an exact
-    solution that keeps its form and decays as exp(-nu k^2 t), k^2 = |(2 pi / Lx, 2 pi / Ly)|^2: Taylor, Phil. Mag. 46
-    (1923)."""
+    Taylor & Green, Proc. R. Soc. A 158, 499 (1937). In two dimensions there is no cos Z. The flow
+    is then an exact solution that keeps its form and decays as exp(-nu k^2 t), k^2 = |(2 pi / Lx, 2
+    pi / Ly)|^2: Taylor, Phil. Mag. 46 (1923)."""
 
     Settings = TaylorGreenStartSettings
 
-    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
+    def build(
+        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
+    ) -> Fields:
         only("velocity", wanted, "taylor_green")
         a = self.settings.amplitude
         flow = of_modes(transform, lambda w: {"velocity": taylor_green(w, transform, a)})
@@ -118,14 +122,19 @@ class AbcStart(Initial):
 
     F (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X).
 
-    In a cube curl u = (2 pi / L) u, and the flow only decays. Dombre et al., J. Fluid Mech. 167, 353 (1986)."""
+    In a cube curl u = (2 pi / L) u, and the flow only decays. Dombre et al., J. Fluid Mech. 167,
+    353 (1986)."""
 
     Settings = AbcStartSettings
 
-    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
+    def build(
+        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
+    ) -> Fields:
         only("velocity", wanted, "abc")
         three_dimensional(transform, "abc")
-        flow = of_modes(transform, lambda w: {"velocity": arnold_beltrami_childress(w, self.settings)})
+        flow = of_modes(
+            transform, lambda w: {"velocity": arnold_beltrami_childress(w, self.settings)}
+        )
         return add_random_fields(transform, self.settings, wanted, files, flow)
 
 
@@ -136,23 +145,29 @@ class OrszagTangSettings(Settings):
     magnetic_amplitude: Real = 0.8
     """Amplitude of the magnetic field; with 1, both fields have the energy 2 in two dimensions."""
     dimensions: Literal[2, 3] | None = None
-    """3, or 2 for the original vortex, which is uniform along z; by default the number of the grid's axes."""
+    """3, or 2 for the original vortex, which is uniform along z; by default the number of the
+    grid's axes."""
 
 
 class OrszagTang(Initial):
-    """u = A (-2 sin Y, 2 sin X, 0), b = B (-2 sin 2Y + sin Z, 2 sin X + sin Z, sin X + sin Y), X_i = 2 pi x_i / L_i;
-    in two dimensions b = B (-2 sin 2Y, 2 sin X, 0).
+    """u = A (-2 sin Y, 2 sin X, 0), b = B (-2 sin 2Y + sin Z, 2 sin X + sin Z, sin X + sin Y), X_i
+    = 2 pi x_i / L_i; in two dimensions b = B (-2 sin 2Y, 2 sin X, 0).
 
-    Orszag & Tang, J. Fluid Mech. 90, 129 (1979); in space: Mininni et al., Phys. Rev. Lett. 97, 244503 (2006)."""
+    Orszag & Tang, J. Fluid Mech. 90, 129 (1979); in space: Mininni et al., Phys. Rev. Lett. 97,
+    244503 (2006)."""
 
     Settings = OrszagTangSettings
 
-    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
+    def build(
+        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
+    ) -> Fields:
         only("velocity", wanted, "orszag_tang")
         only("magnetic", wanted, "orszag_tang")
         dimensions = self.settings.dimensions or len(transform.grid.axes)
         if dimensions > len(transform.grid.axes):
-            raise UserError("dimensions: 3 needs three dimensions, and grid.shape has two; leave it out")
+            raise UserError(
+                "dimensions: 3 needs three dimensions, and grid.shape has two; leave it out"
+            )
         a, b = self.settings.amplitude, self.settings.magnetic_amplitude
 
         def fields(w: Waves) -> Fields:

@@ -14,11 +14,15 @@ from simulator.registry import Registry
 MODELS = Registry[type[Model]](
     "simulator.models",
     {
-        "navier_stokes": NavierStokes, "boussinesq": Boussinesq, "mhd": Mhd,
-        "self_gravitating_gas": SelfGravitatingGas, "schrodinger_poisson": SchrodingerPoisson,
-        "composite": Composite, "python": PythonModel,
+        "navier_stokes": NavierStokes,
+        "boussinesq": Boussinesq,
+        "mhd": Mhd,
+        "self_gravitating_gas": SelfGravitatingGas,
+        "schrodinger_poisson": SchrodingerPoisson,
+        "composite": Composite,
+        "python": PythonModel,
     },
     admitted,
-)  # fmt: skip
+)
 
 __all__ = ["MODELS", "DerivedField", "FieldSpec", "Fields", "Force", "Model", "SplitModel", "State"]

@@ -1,8 +1,8 @@
 """Two forms of the nonlinear term of an incompressible flow, (u . grad) u up to a gradient.
 
-The projection removes gradients, so both give the same tendency if products are free of aliasing errors. A form
-states the evolved fields that it uses, the further fields whose values it needs, its products at a point, and the
-force that it computes from the coefficients of the products."""
+The projection removes gradients, so both give the same tendency if products are free of aliasing
+errors. A form states the evolved fields that it uses, the further fields whose values it needs, its
+products at a point, and the force that it computes from the coefficients of the products."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
@@ -14,13 +14,15 @@ from simulator.spectral.operators import cross, curl, symmetric_pairs, wavenumbe
 
 
 def stress_pairs(dimensions: int) -> list[tuple[int, int]]:
-    """The components of a stress but the last diagonal one, which is zero: xx, yy, xy, xz, yz; in a plane xx, xy."""
+    """The components of a stress but the last diagonal one, which is zero: xx, yy, xy, xz, yz; in a
+    plane xx, xy."""
     last = dimensions - 1
     return [pair for pair in symmetric_pairs(dimensions) if pair != (last, last)]
 
 
 def stress_without_trace(u: Float[Array, "d *point"]) -> Float[Array, "pair *point"]:
-    """u_i u_j - u_z^2 delta_ij: xx, yy, xy, xz, yz; zz is zero. In a plane u_x^2 - u_y^2, u_x u_y."""
+    """u_i u_j - u_z^2 delta_ij: xx, yy, xy, xz, yz; zz is zero. In a plane u_x^2 - u_y^2, u_x
+    u_y."""
     parts = jnp.unstack(u)
     last = parts[-1] * parts[-1]
     products = [(i == j, parts[i] * parts[j]) for i, j in stress_pairs(len(parts))]
@@ -28,7 +30,8 @@ def stress_without_trace(u: Float[Array, "d *point"]) -> Float[Array, "pair *poi
 
 
 def divergence_of_stress(layout: Layout, stress: Complex[Array, "pair ka kb kc"]) -> SpectralVector:
-    """i k_j T_ij of a stress T with its components in the order of `stress_pairs`: five, in a plane two."""
+    """i k_j T_ij of a stress T with its components in the order of `stress_pairs`: five, in a plane
+    two."""
     k = wavenumbers(layout, stress.real.dtype)
     parts = dict(zip(stress_pairs(len(k)), jnp.unstack(stress), strict=True))
     rows = []
@@ -39,7 +42,8 @@ def divergence_of_stress(layout: Layout, stress: Complex[Array, "pair ka kb kc"]
 
 
 class Momentum:
-    """A form of the nonlinear force on the velocity: advection and, with `magnetic`, the Lorentz force."""
+    """A form of the nonlinear force on the velocity: advection and, with `magnetic`, the Lorentz
+    force."""
 
     def __init__(self, magnetic: bool = False):
         self.magnetic = magnetic
@@ -63,30 +67,40 @@ class Momentum:
 
 
 class BasdevantStress(Momentum):
-    """-div(u u - u_z^2 1): five products of three fields, so 3 + 5 transforms; in a plane 2 + 2. With `magnetic`
-    -div(u u - b b) without this part of the trace: 6 + 8 transforms with the electromotive force.
+    """-div(u u - u_z^2 1): five products of three fields, so 3 + 5 transforms; in a plane 2 + 2.
+    With `magnetic` -div(u u - b b) without this part of the trace: 6 + 8 transforms with the
+    electromotive force.
 
-    It equals -(u . grad) u up to the gradient of u_z^2. Aliased products of this form do not conserve energy, so it
-    is used on grids whose products are exact. Basdevant, J. Comput. Phys. 50, 209 (1983)."""
+    It equals -(u . grad) u up to the gradient of u_z^2. Aliased products of this form do not
+    conserve energy, so it is used on grids whose products are exact. Basdevant, J. Comput. Phys.
+    50, 209 (1983)."""
 
     def products(self, values: PointValues) -> PointValues:
         stress = stress_without_trace(values["velocity"])
-        return {"stress": stress - stress_without_trace(values["magnetic"]) if self.magnetic else stress}
+        return {
+            "stress": stress - stress_without_trace(values["magnetic"]) if self.magnetic else stress
+        }
 
     def force(self, layout: Layout, products: Fields) -> SpectralVector:
         return -divergence_of_stress(layout, products["stress"])
 
 
 class Rotational(Momentum):
-    """u x omega: three products of six fields, so 6 + 3 transforms; in a plane 3 + 2. With `magnetic` u x omega + j x
-    b: 12 + 6 transforms with the electromotive force, with which it conserves energy, too.
+    """u x omega: three products of six fields, so 6 + 3 transforms; in a plane 3 + 2. With
+    `magnetic` u x omega + j x b: 12 + 6 transforms with the electromotive force, with which it
+    conserves energy, too.
 
-    It is -(u . grad) u up to the gradient of u^2 / 2, and conserves energy even with aliased products: u . (u x
-    omega) = 0. Canuto et al., Spectral Methods: Evolution to Complex Geometries (2007), section 3.3."""
+    It is -(u . grad) u up to the gradient of u^2 / 2, and conserves energy even with aliased
+    products: u . (u x omega) = 0. Canuto et al., Spectral Methods: Evolution to Complex Geometries
+    (2007), section 3.3."""
 
     def inputs(self, layout: Layout, fields: Fields) -> Fields:
         vorticity = {"vorticity": curl(layout, fields["velocity"])}
-        return {**vorticity, "current": curl(layout, fields["magnetic"])} if self.magnetic else vorticity
+        return (
+            {**vorticity, "current": curl(layout, fields["magnetic"])}
+            if self.magnetic
+            else vorticity
+        )
 
     def products(self, values: PointValues) -> PointValues:
         advection = cross(values["velocity"], values["vorticity"])
@@ -99,5 +113,10 @@ class Rotational(Momentum):
 
 
 def advection_of(grid: Grid, magnetic: bool = False) -> Momentum:
-    """The form with the fewest transforms that conserves energy: the stress if products are exact."""
-    return BasdevantStress(magnetic) if grid.dealias in ("two_thirds", "spherical") else Rotational(magnetic)
+    """The form with the fewest transforms that conserves energy: the stress if products are
+    exact."""
+    return (
+        BasdevantStress(magnetic)
+        if grid.dealias in ("two_thirds", "spherical")
+        else Rotational(magnetic)
+    )

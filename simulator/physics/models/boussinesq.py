@@ -22,12 +22,14 @@ from simulator.spectral.operators import hermitian
 class BoussinesqSettings(FlowSettings):
     kind: Literal["boussinesq"] = "boussinesq"
     diffusivity: NonNegative
-    """Diffusivity of the buoyancy, length^2 / time; viscosity / diffusivity is the Prandtl number."""
+    """Diffusivity of the buoyancy, length^2 / time; viscosity / diffusivity is the Prandtl
+    number."""
     stratification: Real
-    """N^2 (1/time^2): positive for stable stratification with the buoyancy frequency N, negative for unstable."""
+    """N^2 (1/time^2): positive for stable stratification with the buoyancy frequency N, negative
+    for unstable."""
     gravity: AxisVector | None = None
-    """Direction of gravity, of any length: a number for each axis; by default [0, 0, -1], in two dimensions [0,
-    -1]."""
+    """Direction of gravity, of any length: a number for each axis; by default [0, 0, -1], in two
+    dimensions [0, -1]."""
 
     @model_validator(mode="after")
     def _gravity_has_a_direction(self) -> Self:
@@ -41,11 +43,13 @@ class BoussinesqSettings(FlowSettings):
 
 
 class Boussinesq(NavierStokes):
-    """Navier-Stokes with buoyancy: du/dt = ... + P[b e],  db/dt = -div(u b) - N^2 u . e + kappa lap b.
+    """Navier-Stokes with buoyancy: du/dt = ... + P[b e],  db/dt = -div(u b) - N^2 u . e + kappa lap
+    b.
 
-    b is the buoyancy (an acceleration) relative to the background stratification N^2, e the unit vector against
-    gravity. For N^2 > 0, <u^2>/2 + <b^2>/(2 N^2) is conserved without dissipation.
-    Davidson, Turbulence in Rotating, Stratified and Electrically Conducting Fluids (2013), section 4.1."""
+    b is the buoyancy (an acceleration) relative to the background stratification N^2, e the unit
+    vector against gravity. For N^2 > 0, <u^2>/2 + <b^2>/(2 N^2) is conserved without dissipation.
+    Davidson, Turbulence in Rotating, Stratified and Electrically Conducting Fluids (2013), section
+    4.1."""
 
     Settings = BoussinesqSettings
 
@@ -74,8 +78,11 @@ class Boussinesq(NavierStokes):
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
         if self.settings.stratification < 0:
-            # The anti-Hermitian part of the fields, which is invisible on the grid, would grow without limit.
-            fields = {name: hermitian(self.transform.layout, field) for name, field in fields.items()}
+            # The anti-Hermitian part of the fields, which is invisible on the grid, would grow
+            # without limit.
+            fields = {
+                name: hermitian(self.transform.layout, field) for name, field in fields.items()
+            }
         return super().combine(products, fields)
 
     def production_of(self, name: str, velocity: SpectralVector) -> SpectralScalar | None:
@@ -84,17 +91,22 @@ class Boussinesq(NavierStokes):
         return self.settings.stratification * fluid.along(self.up, velocity)
 
     def rate(self, maxima: Mapping[str, Number]) -> Number:
-        """Inertia-gravity waves have frequencies up to max(2 Omega, N), or grow at up to sqrt(-N^2)."""
+        """Inertia-gravity waves have frequencies up to max(2 Omega, N), or grow at up to
+        sqrt(-N^2)."""
         return super().rate(maxima) + abs(self.settings.stratification) ** 0.5
 
     def _buoyancy_flux(self, fields: Fields) -> Number:
         """<b u . e>: the rate at which buoyancy adds kinetic energy."""
-        return self.transform.layout.inner(fields["buoyancy"], fluid.along(self.up, fields["velocity"]))
+        return self.transform.layout.inner(
+            fields["buoyancy"], fluid.along(self.up, fields["velocity"])
+        )
 
     @property
     def energy_weights(self) -> dict[str, float]:
         """Kinetic plus potential energy; the kinetic energy alone if N^2 is not positive."""
-        return {"velocity": 1.0} | ({"buoyancy": 1 / self.settings.stratification} if self.stable else {})
+        return {"velocity": 1.0} | (
+            {"buoyancy": 1 / self.settings.stratification} if self.stable else {}
+        )
 
     def balance(self, fields: Fields) -> Balance:
         found = super().balance(fields)
@@ -104,7 +116,9 @@ class Boussinesq(NavierStokes):
         layout, b = self.transform.layout, fields["buoyancy"]
         flow = super().diagnostics(fields, time)
         diffused = 2 * fluid.power(layout, -self.linear()["buoyancy"], b)
-        potential = {"potential_energy": flow["energy"] - flow["kinetic_energy"]} if self.stable else {}
+        potential = (
+            {"potential_energy": flow["energy"] - flow["kinetic_energy"]} if self.stable else {}
+        )
         return {
             **flow,
             **potential,
@@ -120,8 +134,8 @@ class Boussinesq(NavierStokes):
         return {"buoyancy": self.settings.diffusivity, **super().diffusivities}
 
     def _stratified(self, flow: Mapping[str, Number], diffused: Number) -> dict[str, Number]:
-        """Numbers of a stably stratified flow (Davidson 2013, section 4.3); `diffused`: the loss of variance of b by
-        diffusion."""
+        """Numbers of a stably stratified flow (Davidson 2013, section 4.3); `diffused`: the loss of
+        variance of b by diffusion."""
         square = self.settings.stratification
         viscous, mixing = flow["viscous_dissipation"], 0.5 * diffused / square
         found = {
@@ -134,11 +148,14 @@ class Boussinesq(NavierStokes):
         return found
 
     def spectral_energies(self, fields: Fields) -> dict[str, OfModes]:
-        """Kinetic energy; the potential energy if N^2 > 0, else `buoyancy_variance`; variances of scalars."""
+        """Kinetic energy; the potential energy if N^2 > 0, else `buoyancy_variance`; variances of
+        scalars."""
         energies = super().spectral_energies(fields)
         if self.stable:
             del energies["buoyancy_variance"]
-            energies["potential_energy"] = 0.5 * abs(fields["buoyancy"]) ** 2 / self.settings.stratification
+            energies["potential_energy"] = (
+                0.5 * abs(fields["buoyancy"]) ** 2 / self.settings.stratification
+            )
         return energies
 
     def wave_parts(self, fields: Fields) -> dict[str, OfModes]:
@@ -149,8 +166,14 @@ class Boussinesq(NavierStokes):
         return energy_parts(layout, u, theta, self.settings.rotation, frequency, self.up)
 
     def transfers_of(self, products: Fields, fields: Fields) -> dict[str, OfModes]:
-        """Transfers by advection, and `buoyancy_flux`, the energy that buoyancy adds to modes of the velocity."""
+        """Transfers by advection, and `buoyancy_flux`, the energy that buoyancy adds to modes of
+        the velocity."""
         found = super().transfers_of(products, fields)
         if self.stable:
-            found["potential_energy"] = 0.5 * found.pop("buoyancy_variance") / self.settings.stratification
-        return {**found, "buoyancy_flux": fluid.transfer(fields["velocity"], self.buoyancy_force(fields))}
+            found["potential_energy"] = (
+                0.5 * found.pop("buoyancy_variance") / self.settings.stratification
+            )
+        return {
+            **found,
+            "buoyancy_flux": fluid.transfer(fields["velocity"], self.buoyancy_force(fields)),
+        }

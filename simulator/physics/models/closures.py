@@ -1,6 +1,8 @@
-"""Closures of large-eddy simulations: the effect of the scales below the grid on the resolved scales.
+"""Closures of large-eddy simulations: the effect of the scales below the grid on the resolved
+scales.
 
-A new closure is a class here, or in a file of its own, a line in `CLOSURES` and one in `SubgridSettings`."""
+A new closure is a class here, or in a file of its own, a line in `CLOSURES` and one in
+`SubgridSettings`."""
 
 import io
 import math
@@ -21,7 +23,14 @@ from simulator.physics.models.fields import Fields
 from simulator.physics.user_function import POINTS, UserFunction
 from simulator.settings import InputPath, Positive, Settings
 from simulator.spectral import Grid, Layout, Local, Transform
-from simulator.spectral.arrays import Number, OfModes, PhysicalScalar, PhysicalVector, PointValues, SpectralVector
+from simulator.spectral.arrays import (
+    Number,
+    OfModes,
+    PhysicalScalar,
+    PhysicalVector,
+    PointValues,
+    SpectralVector,
+)
 from simulator.spectral.collectives import after
 from simulator.spectral.operators import squared, symmetric_pairs, wavenumbers
 
@@ -29,17 +38,19 @@ Tree = Any
 
 
 class Closure:
-    """The force -div tau of the subgrid stress tau_ij = <u_i u_j> - <u_i> <u_j> on a filtered velocity, up to a
-    gradient, and -div q of the subgrid flux q = <u theta> - <u> <theta> of a transported scalar (Pope, Turbulent
-    Flows, section 13.2).
+    """The force -div tau of the subgrid stress tau_ij = <u_i u_j> - <u_i> <u_j> on a filtered
+    velocity, up to a gradient, and -div q of the subgrid flux q = <u theta> - <u> <theta> of a
+    transported scalar (Pope, Turbulent Flows, section 13.2).
 
-    A closure states either `stress` and `flux`, pointwise functions of the values of `inputs`, or, with `modal`,
-    `modal_damping`. A closure for magnetohydrodynamics also states `electromotive_force`. `__init__` raises UserError
-    for unsuitable settings."""
+    A closure states either `stress` and `flux`, pointwise functions of the values of `inputs`, or,
+    with `modal`, `modal_damping`. A closure for magnetohydrodynamics also states
+    `electromotive_force`. `__init__` raises UserError for unsuitable settings."""
 
     Settings: ClassVar[type[Settings]]
     modal: ClassVar[bool] = False  # Whether it damps each mode at a rate from the velocity alone.
-    arrays: Mapping[str, Tree] = {}  # By name, such as weights; a run can be differentiated by them.
+    arrays: Mapping[
+        str, Tree
+    ] = {}  # By name, such as weights; a run can be differentiated by them.
 
     def __init__(self, settings: Any, transform: Transform, files: Any) -> None:
         """`files` opens the user's files."""
@@ -56,12 +67,15 @@ class Closure:
         return {}
 
     def stress(self, values: PointValues) -> Float[Array, "pair x y z"]:
-        """tau_ij - tau_zz delta_ij (length^2/time^2) at a point, in the order xx, yy, xy, xz, yz; in a plane tau_ij -
-        tau_yy delta_ij, in the order xx, xy."""
+        """tau_ij - tau_zz delta_ij (length^2/time^2) at a point, in the order xx, yy, xy, xz, yz;
+        in a plane tau_ij - tau_yy delta_ij, in the order xx, xy."""
         raise TypeError(f"{type(self).__name__} does not define stress")
 
-    def flux(self, values: PointValues, scalar: PhysicalScalar, gradient: PhysicalVector) -> PhysicalVector:
-        """q at a point, for a scalar's value and its gradient, which includes the gradient of the scalar's mean."""
+    def flux(
+        self, values: PointValues, scalar: PhysicalScalar, gradient: PhysicalVector
+    ) -> PhysicalVector:
+        """q at a point, for a scalar's value and its gradient, which includes the gradient of the
+        scalar's mean."""
         raise TypeError(f"{type(self).__name__} does not define flux")
 
     def electromotive_force(self, values: PointValues) -> PhysicalVector:
@@ -69,7 +83,8 @@ class Closure:
         raise TypeError(f"{type(self).__name__} does not define electromotive_force")
 
     def pointwise_rate(self, values: PointValues, *, scalars: bool) -> PhysicalScalar | float:
-        """The closure's part in the rate (1/time) at a point that limits dt, with or without scalars."""
+        """The closure's part in the rate (1/time) at a point that limits dt, with or without
+        scalars."""
         return 0.0
 
     def modal_damping(self, velocity: SpectralVector) -> tuple[OfModes, OfModes]:
@@ -82,13 +97,15 @@ class Closure:
 
 
 def filter_width(grid: Grid) -> float:
-    """The geometric mean of pi / k_max, the width of the filter that keeps the modes (Pope, section 13.2)."""
+    """The geometric mean of pi / k_max, the width of the filter that keeps the modes (Pope, section
+    13.2)."""
     kept = [n * unit for n, unit in zip(grid.kept, grid.fundamental, strict=True) if n > 0]
     return math.pi / math.prod(kept) ** (1 / len(kept)) if kept else min(grid.box)
 
 
 def diffusive_rate(grid: Grid, viscosity: jax.Array) -> jax.Array:
-    """nu sum_i k_i / dx_i (1/time) with the largest kept k_i: explicit viscosity limits dt like speeds nu k_i."""
+    """nu sum_i k_i / dx_i (1/time) with the largest kept k_i: explicit viscosity limits dt like
+    speeds nu k_i."""
     scales = zip(grid.kept, grid.fundamental, grid.spacing, strict=True)
     return viscosity * sum(n * unit / h for n, unit, h in scales)
 
@@ -98,23 +115,27 @@ class SmagorinskySettings(Settings):
     coefficient: Positive = 0.17
     """C_s; 0.17 for an inertial range up to the filter (Lilly)."""
     filter_width: Positive | None = None
-    """Delta (length); by default pi / k_max, of boxes with unequal modes the geometric mean over the axes."""
+    """Delta (length); by default pi / k_max, of boxes with unequal modes the geometric mean over
+    the axes."""
     turbulent_prandtl: Positive = 0.42
-    """nu_t / D_t of scalars and of the buoyancy (also called the turbulent Schmidt number); 0.42 for inertial ranges
-    of velocity and scalar up to the filter (Schmidt and Schumann)."""
+    """nu_t / D_t of scalars and of the buoyancy (also called the turbulent Schmidt number); 0.42
+    for inertial ranges of velocity and scalar up to the filter (Schmidt and Schumann)."""
     resistive_coefficient: Positive | None = None
-    """C_eta of the eddy resistivity (C_eta Delta)^2 |j|; required for mhd, which has no generally accepted value."""
+    """C_eta of the eddy resistivity (C_eta Delta)^2 |j|; required for mhd, which has no generally
+    accepted value."""
 
 
 class Smagorinsky(Closure):
-    """tau_ij = -2 nu_t S_ij with nu_t = (C_s Delta)^2 |S|, |S| = sqrt(2 S_ij S_ij) and the strain S.
+    """tau_ij = -2 nu_t S_ij with nu_t = (C_s Delta)^2 |S|, |S| = sqrt(2 S_ij S_ij) and the strain
+    S.
 
-    Scalars have the flux -(nu_t / Pr_t) grad theta. Constants of Kolmogorov and Obukhov-Corrsin of 1.6 and 1.34 / 2
-    give Pr_t = 1.34 / (2 * 1.6), as nu_t and D_t then take the whole dissipation of the inertial ranges. Magnetic
-    fields have the electromotive force -eta_t j with eta_t = (C_eta Delta)^2 |j|.
+    Scalars have the flux -(nu_t / Pr_t) grad theta. Constants of Kolmogorov and Obukhov-Corrsin of
+    1.6 and 1.34 / 2 give Pr_t = 1.34 / (2 * 1.6), as nu_t and D_t then take the whole dissipation
+    of the inertial ranges. Magnetic fields have the electromotive force -eta_t j with eta_t =
+    (C_eta Delta)^2 |j|.
 
-    Smagorinsky 1963, Mon. Weather Rev. 91, 99; Pope, Turbulent Flows, section 13.4; Schmidt and Schumann 1989, J.
-    Fluid Mech. 200, 511; Theobald, Fox and Sofia 1994, Phys. Plasmas 1, 3016."""
+    Smagorinsky 1963, Mon. Weather Rev. 91, 99; Pope, Turbulent Flows, section 13.4; Schmidt and
+    Schumann 1989, J. Fluid Mech. 200, 511; Theobald, Fox and Sofia 1994, Phys. Plasmas 1, 3016."""
 
     Settings = SmagorinskySettings
 
@@ -126,7 +147,11 @@ class Smagorinsky(Closure):
 
     def inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
         """The components xx, yy, xy, xz, yz of the strain; without divergence zz = -(xx + yy)."""
-        k, u, pairs = layout.wavenumbers(velocity.real.dtype), velocity, ((0, 0), (1, 1), (0, 1), (0, 2), (1, 2))
+        k, u, pairs = (
+            layout.wavenumbers(velocity.real.dtype),
+            velocity,
+            ((0, 0), (1, 1), (0, 1), (0, 2), (1, 2)),
+        )
         return {"strain": 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in pairs])}
 
     def _viscosity(self, values: PointValues) -> jax.Array:
@@ -139,15 +164,18 @@ class Smagorinsky(Closure):
         xx, yy, xy, xz, yz = values["strain"]
         return -2 * self._viscosity(values) * jnp.stack([2 * xx + yy, xx + 2 * yy, xy, xz, yz])
 
-    def flux(self, values: PointValues, scalar: PhysicalScalar, gradient: PhysicalVector) -> PhysicalVector:
+    def flux(
+        self, values: PointValues, scalar: PhysicalScalar, gradient: PhysicalVector
+    ) -> PhysicalVector:
         return -(self._viscosity(values) / self.settings.turbulent_prandtl) * gradient
 
     def electromotive_force(self, values: PointValues) -> PhysicalVector:
         return -self._resistivity(values["current"]) * values["current"]
 
     def pointwise_rate(self, values: PointValues, *, scalars: bool) -> PhysicalScalar:
-        """Changes of the strain are damped by up to twice the eddy viscosity, because the eddy viscosity grows with
-        the strain; likewise changes of the current. The diffusivity of scalars does not depend on the scalars."""
+        """Changes of the strain are damped by up to twice the eddy viscosity, because the eddy
+        viscosity grows with the strain; likewise changes of the current. The diffusivity of scalars
+        does not depend on the scalars."""
         factor = max(2.0, 1 / self.settings.turbulent_prandtl) if scalars else 2.0
         largest = factor * self._viscosity(values)
         if self._resistive_length:
@@ -158,24 +186,29 @@ class Smagorinsky(Closure):
 class DynamicSmagorinskySettings(Settings):
     kind: Literal["dynamic_smagorinsky"] = "dynamic_smagorinsky"
     filter_width: Positive | None = None
-    """Delta (length); by default pi / k_max, of boxes with unequal modes the geometric mean over the axes."""
+    """Delta (length); by default pi / k_max, of boxes with unequal modes the geometric mean over
+    the axes."""
     turbulent_prandtl: Positive = 0.42
     """nu_t / D_t of scalars and of the buoyancy, as for smagorinsky."""
 
 
 class DynamicSmagorinsky(Smagorinsky):
-    """Smagorinsky's stress, whose coefficient follows from the flow: nu_t = C Delta^2 |S| with C = <L_ij M_ij> /
-    <M_ij M_ij> over the box, or 0 where this is negative.
+    """Smagorinsky's stress, whose coefficient follows from the flow: nu_t = C Delta^2 |S| with C =
+    <L_ij M_ij> / <M_ij M_ij> over the box, or 0 where this is negative.
 
-    With the test filter ~, sharp at pi / (2 Delta): L_ij = (u_i u_j)~ - u~_i u~_j and M_ij = 2 Delta^2 [(|S| S_ij)~ -
-    4 |S~| S~_ij], on the modes of the state. Germano, Piomelli, Moin and Cabot 1991, Phys. Fluids A 3, 1760, with
-    the least squares of Lilly 1992, Phys. Fluids A 4, 633."""
+    With the test filter ~, sharp at pi / (2 Delta): L_ij = (u_i u_j)~ - u~_i u~_j and M_ij = 2
+    Delta^2 [(|S| S_ij)~ - 4 |S~| S~_ij], on the modes of the state. Germano, Piomelli, Moin and
+    Cabot 1991, Phys. Fluids A 3, 1760, with the least squares of Lilly 1992, Phys. Fluids A 4,
+    633."""
 
     Settings = DynamicSmagorinskySettings
 
     def __init__(self, settings: DynamicSmagorinskySettings, transform: Transform, files: object):
         Closure.__init__(self, settings, transform, files)
-        self._width, self._resistive_length = settings.filter_width or filter_width(transform.grid), 0.0
+        self._width, self._resistive_length = (
+            settings.filter_width or filter_width(transform.grid),
+            0.0,
+        )
 
     def inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
         strain, dtype = super().inputs(layout, velocity)["strain"], velocity.real.dtype
@@ -190,12 +223,18 @@ class DynamicSmagorinsky(Smagorinsky):
         kept = (layout.k_squared(dtype) <= (math.pi / (2 * self._width)) ** 2).astype(dtype)
         fine = coefficients(velocity, strain)
         coarse = coefficients(kept * after(velocity, fine["uu"]), kept * strain)
-        stress, model = kept * fine["uu"] - coarse["uu"], 2 * self._width**2 * (kept * fine["ss"] - 4 * coarse["ss"])
+        stress, model = (
+            kept * fine["uu"] - coarse["uu"],
+            2 * self._width**2 * (kept * fine["ss"] - 4 * coarse["ss"]),
+        )
         twice = jnp.array([1, 1, 2, 2, 2])  # both xy and yx
         last = layout.inner(model[0] + model[1], model[0] + model[1])
         over, under = twice @ layout.inner(stress, model), twice @ layout.inner(model, model) + last
         squared_length = self._width**2 * jnp.maximum(over / jnp.where(under > 0, under, 1), 0)
-        return {"strain": strain, "squared_length": jnp.where(layout.zero, squared_length, 0).astype(velocity.dtype)}
+        return {
+            "strain": strain,
+            "squared_length": jnp.where(layout.zero, squared_length, 0).astype(velocity.dtype),
+        }
 
     def _viscosity(self, values: PointValues) -> jax.Array:
         return values["squared_length"] * _size(values["strain"])
@@ -217,18 +256,19 @@ class SpectralSettings(Settings):
     kolmogorov_constant: Positive = 1.4
     """C_K of the spectrum C_K dissipation^(2/3) k^(-5/3) below the cut-off."""
     turbulent_prandtl: Positive = 0.6
-    """nu_t / D_t of scalars and buoyancy, or turbulent Schmidt number; 0.6 by the same theory (Lesieur and
-    Metais)."""
+    """nu_t / D_t of scalars and buoyancy, or turbulent Schmidt number; 0.6 by the same theory
+    (Lesieur and Metais)."""
 
 
 class Spectral(Closure):
     """-nu_t(k) k^2 u with nu_t = 0.441 C_K^(-3/2) (1 + 34.5 exp(-3.03 k_c / k)) sqrt(E(k_c) / k_c).
 
-    k_c is the radius of the sphere of kept modes and E(k_c) the energy spectrum in the last shell that lies in it.
-    Beyond k_c, in the corners of the modes, nu_t is that at k_c. Scalars are damped with nu_t / Pr_t.
+    k_c is the radius of the sphere of kept modes and E(k_c) the energy spectrum in the last shell
+    that lies in it. Beyond k_c, in the corners of the modes, nu_t is that at k_c. Scalars are
+    damped with nu_t / Pr_t.
 
-    Chollet and Lesieur 1981, J. Atmos. Sci. 38, 2747; Lesieur, Turbulence in Fluids (2008), section 12.3; Lesieur and
-    Metais 1996, Annu. Rev. Fluid Mech. 28, 45."""
+    Chollet and Lesieur 1981, J. Atmos. Sci. 38, 2747; Lesieur, Turbulence in Fluids (2008), section
+    12.3; Lesieur and Metais 1996, Annu. Rev. Fluid Mech. 28, 45."""
 
     Settings = SpectralSettings
     modal = True
@@ -265,27 +305,31 @@ class PythonStressSettings(Settings):
     path: InputPath
     """A Python file; the run copies the file and executes the copy."""
     function: str
-    """function(velocity, gradient, width, **parameters) gives the stress: xx, yy, zz, xy, xz, yz; planes: xx, yy,
-    xy."""
+    """function(velocity, gradient, width, **parameters) gives the stress: xx, yy, zz, xy, xz, yz;
+    planes: xx, yy, xy."""
     flux: str | None = None
-    """flux(velocity, gradient, scalar, scalar_gradient, width, **parameters) gives a scalar's flux along x, y and z;
-    required with scalars or a buoyancy."""
+    """flux(velocity, gradient, scalar, scalar_gradient, width, **parameters) gives a scalar's flux
+    along x, y and z; required with scalars or a buoyancy."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of both functions."""
     arrays: InputPath | None = None
-    """A .npz file, which the run copies: its arrays, such as weights of a network, are keyword arguments, too."""
+    """A .npz file, which the run copies: its arrays, such as weights of a network, are keyword
+    arguments, too."""
     arrays_function: str | None = None
-    """A function of `path` without arguments, which makes the arrays: a dictionary of arrays or trees of arrays. With
-    `arrays` the file gives their values: its `layers/0/w` is `layers[0]["w"]`."""
+    """A function of `path` without arguments, which makes the arrays: a dictionary of arrays or
+    trees of arrays. With `arrays` the file gives their values: its `layers/0/w` is
+    `layers[0]["w"]`."""
 
 
 class PythonStress(Closure):
-    """tau at a point as a function of the velocity (3, ...), its gradient A_ij = du_i/dx_j (3, 3, ...) and the filter
-    width pi / k_max, by `function(velocity, gradient, width, **parameters)`: six arrays xx, yy, zz, xy, xz, yz. The
-    flux of a scalar is three arrays, by `flux(velocity, gradient, scalar, scalar_gradient, width, **parameters)`. In
-    planes vectors have two components and the stress has three: xx, yy, xy.
+    """tau at a point as a function of the velocity (3, ...), its gradient A_ij = du_i/dx_j (3, 3,
+    ...) and the filter width pi / k_max, by `function(velocity, gradient, width, **parameters)`:
+    six arrays xx, yy, zz, xy, xz, yz. The flux of a scalar is three arrays, by `flux(velocity,
+    gradient, scalar, scalar_gradient, width, **parameters)`. In planes vectors have two components
+    and the stress has three: xx, yy, xy.
 
-    Both functions work point by point with jax.numpy. Their effect on dt is not known: they do not limit it."""
+    Both functions work point by point with jax.numpy. Their effect on dt is not known: they do not
+    limit it."""
 
     Settings = PythonStressSettings
 
@@ -296,14 +340,22 @@ class PythonStress(Closure):
         self._function = self._flux = UserFunction.of(files, settings, "values", "subgrid: ")
 
         def in_dtype(a: Any) -> Any:
-            return jnp.asarray(a, transform.dtype) if jnp.issubdtype(jnp.result_type(a), jnp.floating) else a
+            return (
+                jnp.asarray(a, transform.dtype)
+                if jnp.issubdtype(jnp.result_type(a), jnp.floating)
+                else a
+            )
 
         self.arrays = jax.tree.map(in_dtype, self._own_arrays(files))
         axes = len(transform.grid.axes)
         velocity, gradient, scalar = (
-            jax.ShapeDtypeStruct((*lead, *POINTS), transform.dtype) for lead in ((axes,), (axes, axes), ())
+            jax.ShapeDtypeStruct((*lead, *POINTS), transform.dtype)
+            for lead in ((axes,), (axes, axes), ())
         )
-        values, advice = {"velocity": velocity, "gradient": gradient}, "a closure works point by point"
+        values, advice = (
+            {"velocity": velocity, "gradient": gradient},
+            "a closure works point by point",
+        )
         self._function.check_pointwise(jax.make_jaxpr(self.stress)(values), advice)
         if settings.flux is not None:
             flux = files.function(str(settings.path), settings.flux)
@@ -317,16 +369,22 @@ class PythonStress(Closure):
         if settings.arrays_function is not None:
             function = files.function(str(settings.path), settings.arrays_function)
             with jax.ensure_compile_time_eval():
-                made = replace(self._function, function=function, name=function.__name__, parameters={})()
+                made = replace(
+                    self._function, function=function, name=function.__name__, parameters={}
+                )()
             if not isinstance(made, Mapping):
-                raise UserError(f"subgrid.arrays_function: {function.__name__} returned no dictionary of arrays")
+                raise UserError(
+                    f"subgrid.arrays_function: {function.__name__} returned no dictionary of arrays"
+                )
         if settings.arrays is None:
             return made
         try:
             with np.load(io.BytesIO(files.read(str(settings.arrays)))) as file:
                 stored = {name: file[name] for name in file.files}
         except (ValueError, OSError, AttributeError):
-            raise UserError(f"subgrid: {settings.arrays}: is no .npz file; numpy.savez writes one") from None
+            raise UserError(
+                f"subgrid: {settings.arrays}: is no .npz file; numpy.savez writes one"
+            ) from None
         return fitted(stored, made, f"subgrid.arrays: {settings.arrays}") if made else stored
 
     def inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
@@ -341,7 +399,9 @@ class PythonStress(Closure):
         last = parts.pop((axis, axis))
         return jnp.stack([part - last if i == j else part for (i, j), part in parts.items()])
 
-    def flux(self, values: PointValues, scalar: PhysicalScalar, gradient: PhysicalVector) -> PhysicalVector:
+    def flux(
+        self, values: PointValues, scalar: PhysicalScalar, gradient: PhysicalVector
+    ) -> PhysicalVector:
         names = list("xyz"[: len(values["velocity"])])
         return jnp.stack(self._parts(self._flux, names, values, scalar, gradient))
 
@@ -352,13 +412,18 @@ class PythonStress(Closure):
 
         def parts(*arguments: Any, **parameters: Any) -> list[jax.Array]:
             found = user.function(*arguments, **parameters)
-            return [jnp.broadcast_to(jnp.asarray(part, velocity.dtype), velocity.shape[1:]) for part in found]
+            return [
+                jnp.broadcast_to(jnp.asarray(part, velocity.dtype), velocity.shape[1:])
+                for part in found
+            ]
 
         given = {**user.parameters, **self.arrays}
         called = replace(user, function=parts, parameters=given)
         found = called(velocity, values["gradient"], *scalar, self._width)
         if len(found) != len(names):
-            raise user.refused(f"returned {len(found)} components; {len(names)} are needed: {', '.join(names)}")
+            raise user.refused(
+                f"returned {len(found)} components; {len(names)} are needed: {', '.join(names)}"
+            )
         return found
 
 
@@ -369,8 +434,8 @@ def named(tree: Tree) -> dict[str, Any]:
 
 
 def fitted(tree: Tree, like: Tree, where: str) -> Tree:
-    """The arrays of `tree`, by name, in the tree `like`. Raises UserError, `where`: ..., for other names or
-    shapes."""
+    """The arrays of `tree`, by name, in the tree `like`. Raises UserError, `where`: ..., for other
+    names or shapes."""
     given, wanted = named(tree), named(like)
     for name in [*given, *wanted]:
         if name not in wanted:
@@ -379,14 +444,18 @@ def fitted(tree: Tree, like: Tree, where: str) -> Tree:
             raise UserError(f"{where}: array {name!r} is missing")
         shapes = [np.shape(a[name]) for a in (given, wanted)]
         if shapes[0] != shapes[1]:
-            raise UserError(f"{where}: array {name!r} has the shape {shapes[0]}; {shapes[1]} is needed")
+            raise UserError(
+                f"{where}: array {name!r} has the shape {shapes[0]}; {shapes[1]} is needed"
+            )
     return jax.tree.unflatten(jax.tree.structure(like), [given[name] for name in wanted])
 
 
 CLOSURES: dict[str, type[Closure]] = {
-    "smagorinsky": Smagorinsky, "dynamic_smagorinsky": DynamicSmagorinsky, "spectral": Spectral,
+    "smagorinsky": Smagorinsky,
+    "dynamic_smagorinsky": DynamicSmagorinsky,
+    "spectral": Spectral,
     "python": PythonStress,
-}  # fmt: skip
+}
 SubgridSettings = Annotated[
     SmagorinskySettings | DynamicSmagorinskySettings | SpectralSettings | PythonStressSettings,
     Field(discriminator="kind"),

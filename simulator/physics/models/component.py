@@ -1,9 +1,9 @@
-"""The contract of a component of a composite, the potential that all components share, and the components that
-consist of fields: gas and waves.
+"""The contract of a component of a composite, the potential that all components share, and the
+components that consist of fields: gas and waves.
 
-A component is a class like `GasComponent` or `WaveComponent` and a line in `composite.COMPONENTS`. It gives its
-density as values on the grid, and receives the potential as values on the grid, however it represents its own fields.
-"""
+A component is a class like `GasComponent` or `WaveComponent` and a line in `composite.COMPONENTS`.
+It gives its density as values on the grid, and receives the potential as values on the grid,
+however it represents its own fields."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,11 @@ from simulator.physics.models.schrodinger_poisson import (
     WaveSettings,
     mass_problem,
 )
-from simulator.physics.models.self_gravitating_gas import GasSettings, SelfGravitatingGas, SelfGravitatingGasSettings
+from simulator.physics.models.self_gravitating_gas import (
+    GasSettings,
+    SelfGravitatingGas,
+    SelfGravitatingGasSettings,
+)
 from simulator.physics.particles.population import Population
 from simulator.physics.stepping.runge_kutta import RungeKutta4
 from simulator.settings import Settings
@@ -37,7 +41,9 @@ _Settings = TypeVar("_Settings", bound=Settings)
 
 def _usable(name: str) -> str:
     if not free_name(name) or name == "log":  # histograms have a log_density
-        raise ValueError(f"{shown(name)} cannot name a component, whose fields and columns begin with it; e.g. gas")
+        raise ValueError(
+            f"{shown(name)} cannot name a component, whose fields and columns begin with it; e.g. gas"
+        )
     return name
 
 
@@ -61,8 +67,12 @@ class Potential:
     """The potential of all matter at one moment."""
 
     transform: Transform  # The transform of real fields with all their modes.
-    modes: SpectralScalar  # Phi, without mean; in an expanding background the scale factor times Phi.
-    fall: Number  # sqrt(4 pi G rho) at the densest point: the rate (1/time, double) of its collapse.
+    modes: (
+        SpectralScalar  # Phi, without mean; in an expanding background the scale factor times Phi.
+    )
+    fall: (
+        Number  # sqrt(4 pi G rho) at the densest point: the rate (1/time, double) of its collapse.
+    )
 
     @cached_property
     def values(self) -> PhysicalScalar:
@@ -71,21 +81,25 @@ class Potential:
 
 
 class Component:
-    """One kind of matter. The names of its fields have no prefix here; the composite adds the component's name.
-    Particles are the entry `PARTICLES` of the fields."""
+    """One kind of matter. The names of its fields have no prefix here; the composite adds the
+    component's name. Particles are the entry `PARTICLES` of the fields."""
 
     Settings: ClassVar[type[Settings]]
     fields: Sequence[FieldSpec] = ()  # Evolved fields.
     transform: Transform  # The transform of all fields of the component.
     alone: Any  # The model of this matter alone, with its initial conditions; for particles the component.
-    population: Population | None = None  # The particles of the component; None if it consists of fields.
+    population: Population | None = (
+        None  # The particles of the component; None if it consists of fields.
+    )
 
     def source(self, fields: Any) -> tuple[PhysicalScalar, Any]:
-        """Mass density on the grid, zero in padding, and the intermediate results that `kick` can use."""
+        """Mass density on the grid, zero in padding, and the intermediate results that `kick` can
+        use."""
         raise TypeError(f"{type(self).__name__} does not define source")
 
     def sharpened(self, modes: SpectralScalar) -> SpectralScalar:
-        """The coefficients of the density without the window with which its mass is assigned to the grid."""
+        """The coefficients of the density without the window with which its mass is assigned to the
+        grid."""
         return modes
 
     def softened(self, modes: SpectralScalar) -> SpectralScalar:
@@ -99,25 +113,31 @@ class Component:
     def kick(
         self, fields: Any, work: Any, potential: Potential, time: Number, duration: Number
     ) -> tuple[Any, Number]:
-        """The fields after an acceleration by the potential for `duration`, while nothing moves; and the rate
-        (1/time, double) that limits dt: dt = cfl / rate, NaN if no step can be taken."""
+        """The fields after an acceleration by the potential for `duration`, while nothing moves;
+        and the rate (1/time, double) that limits dt: dt = cfl / rate, NaN if no step can be
+        taken."""
         raise TypeError(f"{type(self).__name__} does not define kick")
 
-    def rate(self, fields: Any, work: Any, row: Mapping[str, Number], potential: Potential, time: Number) -> Number:
+    def rate(
+        self, fields: Any, work: Any, row: Mapping[str, Number], potential: Potential, time: Number
+    ) -> Number:
         """The rate of a kick of these fields; `work` is from `source`, `row` from `diagnostics`."""
         raise TypeError(f"{type(self).__name__} does not define rate")
 
     def drift(self, fields: Any, duration: Number) -> Any:
-        """The fields after `duration` without the potential, with an accuracy of at least second order."""
+        """The fields after `duration` without the potential, with an accuracy of at least second
+        order."""
         raise TypeError(f"{type(self).__name__} does not define drift")
 
     def diagnostics(self, fields: Any, time: Number) -> dict[str, Number]:
-        """Columns of diagnostics, among them `energy` (box mean, without gravity), `kinetic_energy`, `mass`,
-        `max_density` and `mean_momentum_x`, `mean_momentum_y`, `mean_momentum_z`."""
+        """Columns of diagnostics, among them `energy` (box mean, without gravity),
+        `kinetic_energy`, `mass`, `max_density` and `mean_momentum_x`, `mean_momentum_y`,
+        `mean_momentum_z`."""
         raise TypeError(f"{type(self).__name__} does not define diagnostics")
 
     def spectra(self, fields: Any) -> dict[str, Spectrum]:
-        """Shell spectra by name, on shells of the grid's width; their number may differ from the composite's."""
+        """Shell spectra by name, on shells of the grid's width; their number may differ from the
+        composite's."""
         return {}
 
     def derived(self) -> Mapping[str, DerivedField]:
@@ -125,21 +145,24 @@ class Component:
         return {}
 
     def energy_slope(self, work: Any, scale_factor: Number) -> Number | float:
-        """The derivative of `energy` by the scale factor for constant fields; `work` is from `source`."""
+        """The derivative of `energy` by the scale factor for constant fields; `work` is from
+        `source`."""
         return 0.0
 
     def trouble(self, fields: Any) -> tuple[str, str] | None:
-        """The reason why no step can be taken from these fields, and a remedy; None if a step can be taken."""
+        """The reason why no step can be taken from these fields, and a remedy; None if a step can
+        be taken."""
         return None
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
-        """Warnings about the resolution of the run, from the component's columns of a row of diagnostics."""
+        """Warnings about the resolution of the run, from the component's columns of a row of
+        diagnostics."""
         return []
 
 
 class FieldComponent(Component):
-    """Matter that consists of fields, with the diagnostics, spectra and derived fields of its model without
-    gravity."""
+    """Matter that consists of fields, with the diagnostics, spectra and derived fields of its model
+    without gravity."""
 
     free: Any  # The model of this matter alone without gravity.
 
@@ -150,9 +173,11 @@ class FieldComponent(Component):
             setattr(self, name, getattr(self.free, name))
 
 
-def _alone(kind: type[_Settings], shared: type[Settings], settings: Settings, **gravity: Any) -> _Settings:
-    """The settings of a model of one component alone: the keys of `shared` from the component's `settings`, and the
-    keys `gravity`. Values, which may be arrays, were validated before."""
+def _alone(
+    kind: type[_Settings], shared: type[Settings], settings: Settings, **gravity: Any
+) -> _Settings:
+    """The settings of a model of one component alone: the keys of `shared` from the component's
+    `settings`, and the keys `gravity`. Values, which may be arrays, were validated before."""
     values = {name: getattr(settings, name) for name in shared.model_fields if name != "kind"}
     return kind.model_construct(**values, **gravity)
 
@@ -164,24 +189,35 @@ class GasComponentSettings(GasSettings):
 
 
 class GasComponent(FieldComponent):
-    """Drift: the hydrodynamics of `SelfGravitatingGas` by a Runge-Kutta step of order 4. Kick: m <- m - dt rho grad
-    Phi, which is exact because the density stays constant."""
+    """Drift: the hydrodynamics of `SelfGravitatingGas` by a Runge-Kutta step of order 4. Kick: m <-
+    m - dt rho grad Phi, which is exact because the density stays constant."""
 
     Settings = GasComponentSettings
     fields = (DENSITY, MOMENTUM)
 
     def __init__(
-        self, settings: GasComponentSettings, gravity: Gravity, make: Callable[..., Transform], files: object
+        self,
+        settings: GasComponentSettings,
+        gravity: Gravity,
+        make: Callable[..., Transform],
+        files: object,
     ):
-        """Raises UserError, beginning with the key, for gas whose pressure changes with the expansion."""
-        if gravity.cosmology is not None and settings.sound_speed and settings.polytropic_exponent != 5 / 3:
+        """Raises UserError, beginning with the key, for gas whose pressure changes with the
+        expansion."""
+        if (
+            gravity.cosmology is not None
+            and settings.sound_speed
+            and settings.polytropic_exponent != 5 / 3
+        ):
             only = f"the equation of gas stays the same for 5/3 only, not for {settings.polytropic_exponent:g}"
             cure = "take 5/3, or cold gas (sound_speed: 0)"
             raise UserError(f"polytropic_exponent: in supercomoving variables {only}; {cure}")
         self.transform, self._integrator = make(), RungeKutta4()
 
         def gas(constant: float) -> SelfGravitatingGas:
-            own = _alone(SelfGravitatingGasSettings, GasSettings, settings, gravitational_constant=constant)
+            own = _alone(
+                SelfGravitatingGasSettings, GasSettings, settings, gravitational_constant=constant
+            )
             return SelfGravitatingGas(own, self.transform)
 
         super().__init__(gas, gravity)
@@ -215,7 +251,9 @@ class GasComponent(FieldComponent):
 
         now = jnp.float64(0)  # the equation does not depend on time
         first = tendency(fields, now)
-        return self._integrator.step(fields, now, duration, first, tendency, self.free.linear_terms())
+        return self._integrator.step(
+            fields, now, duration, first, tendency, self.free.linear_terms()
+        )
 
 
 class WaveComponentSettings(WaveSettings):
@@ -225,24 +263,35 @@ class WaveComponentSettings(WaveSettings):
 
 
 class WaveComponent(FieldComponent):
-    """Drift and kick are those of `SchrodingerPoisson` in the potential of all matter; each is exact."""
+    """Drift and kick are those of `SchrodingerPoisson` in the potential of all matter; each is
+    exact."""
 
     Settings = WaveComponentSettings
     fields = (PSI,)
 
     def __init__(
-        self, settings: WaveComponentSettings, gravity: Gravity, make: Callable[..., Transform], files: object
+        self,
+        settings: WaveComponentSettings,
+        gravity: Gravity,
+        make: Callable[..., Transform],
+        files: object,
     ):
-        """Raises UserError, beginning with the key, for a trap or an absorber in an expanding background, and for a
-        mass of the boson in other units than its own."""
+        """Raises UserError, beginning with the key, for a trap or an absorber in an expanding
+        background, and for a mass of the boson in other units than its own."""
         if problem := mass_problem(settings, gravity.units):
             raise UserError(f"particle_mass: {problem}")
         if gravity.cosmology is not None and (settings.external_potential or settings.absorber):
-            raise UserError("external_potential: a cosmology excludes external_potential and absorber; keep one")
+            raise UserError(
+                "external_potential: a cosmology excludes external_potential and absorber; keep one"
+            )
         self.transform, real = make(real=False, every=True), make(real=True, every=True)
 
         def wave(constant: float) -> SchrodingerPoisson:
-            shared = {"gravitational_constant": constant, "cosmology": gravity.cosmology, "units": gravity.units}
+            shared = {
+                "gravitational_constant": constant,
+                "cosmology": gravity.cosmology,
+                "units": gravity.units,
+            }
             own = _alone(SchrodingerPoissonSettings, WaveSettings, settings, **shared)
             return SchrodingerPoisson(own, self.transform, real, files)
 
@@ -259,7 +308,9 @@ class WaveComponent(FieldComponent):
     def rate(self, fields, work, row, potential, time) -> jax.Array:
         return self.free.rate_of(self._phase_rate(work, potential, time))
 
-    def _phase_rate(self, work: PhysicalScalar, potential: Potential, time: Number) -> PhysicalScalar:
+    def _phase_rate(
+        self, work: PhysicalScalar, potential: Potential, time: Number
+    ) -> PhysicalScalar:
         density = work.real**2 + work.imag**2
         return self.free.phase_rate(density, time) + potential.values / self.free.hbar
 

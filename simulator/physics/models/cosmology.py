@@ -1,8 +1,8 @@
 """The expanding background: matter, radiation, curvature and dark energy, in supercomoving time.
 
-Supercomoving variables (Martel & Shapiro, Mon. Not. R. Astron. Soc. 297, 467 (1998)): comoving lengths x, comoving
-density a^3 rho, time tau with d tau = dt / a^2. The equations are those without expansion, with gravity multiplied by
-a. The scale factor obeys da/d tau = a^3 H."""
+Supercomoving variables (Martel & Shapiro, Mon. Not. R. Astron. Soc. 297, 467 (1998)): comoving
+lengths x, comoving density a^3 rho, time tau with d tau = dt / a^2. The equations are those without
+expansion, with gravity multiplied by a. The scale factor obeys da/d tau = a^3 H."""
 
 import math
 from collections.abc import Mapping
@@ -19,8 +19,12 @@ from pydantic import Field, ValidationError, model_validator
 from simulator.settings import NonNegative, Positive, Real, Settings, evaluate_number, wrong
 from simulator.spectral.arrays import Number
 
-LARGEST_SCALE_FACTOR = 4.0  # The end of the table. tau tends to a finite value as a grows without bound.
-_EARLIEST = 1e-7  # Growth is integrated from this fraction of the start, or of equality if that is earlier.
+LARGEST_SCALE_FACTOR = (
+    4.0  # The end of the table. tau tends to a finite value as a grows without bound.
+)
+_EARLIEST = (
+    1e-7  # Growth is integrated from this fraction of the start, or of equality if that is earlier.
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,11 @@ def in_units(text: str, units: str) -> str:
     """A field's units such as `mass/length^3` in the run's units."""
     if (unit := UNITS.get(units)) is None:
         return text
-    return {"length/time": "km/s", "length^2/time^2": "km^2/s^2", "mass/length^3": unit.density}.get(text, text)
+    return {
+        "length/time": "km/s",
+        "length^2/time^2": "km^2/s^2",
+        "mass/length^3": unit.density,
+    }.get(text, text)
 
 
 class DarkEnergySettings(Settings):
@@ -69,7 +77,8 @@ class CosmologySettings(Settings):
     matter: Positive = Field(default=0.3, le=2.0)
     """Omega_m today."""
     radiation: NonNegative = Field(default=0.0, lt=1.0)
-    """Omega_r today, of photons and massless neutrinos; it changes the expansion and does not cluster."""
+    """Omega_r today, of photons and massless neutrinos; it changes the expansion and does not
+    cluster."""
     curvature: Real = 0.0
     """Omega_k today, which changes the expansion and not the geometry of the box."""
     dark_energy: DarkEnergySettings = DarkEnergySettings()
@@ -85,10 +94,16 @@ class CosmologySettings(Settings):
     @model_validator(mode="after")
     def _expands(self) -> Self:
         if self.dark_energy.w0 + self.dark_energy.wa > -0.1:
-            raise wrong("dark_energy", "w0 + wa must be at most -0.1, so that matter dominates at early times")
+            raise wrong(
+                "dark_energy",
+                "w0 + wa must be at most -0.1, so that matter dominates at early times",
+            )
         a = np.geomspace(min(1e-4, self.start), LARGEST_SCALE_FACTOR, 1000)
         if (turn := a[~(expansion(self, a) > 0)]).size:
-            raise wrong("curvature", f"the expansion stands still at a = {turn[0]:.3g}; it has to go on to a = 4")
+            raise wrong(
+                "curvature",
+                f"the expansion stands still at a = {turn[0]:.3g}; it has to go on to a = 4",
+            )
         return self
 
 
@@ -100,8 +115,9 @@ def expansion(s: CosmologySettings, a: Any) -> Any:
 
 
 def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
-    """A file's data with `model.background` as `model.cosmology`, and with {scale_factor: A} and {redshift: Z}, or
-    lists of such moments, in `time.stop` and `every` as simulation times. `expands`: whether the model can."""
+    """A file's data with `model.background` as `model.cosmology`, and with {scale_factor: A} and
+    {redshift: Z}, or lists of such moments, in `time.stop` and `every` as simulation times.
+    `expands`: whether the model can."""
     model, background = data["model"], None
     if expands and "background" in model:
         if "cosmology" in model:
@@ -112,7 +128,11 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
         background = Background(CosmologySettings.model_validate(model.get("cosmology") or {}))
 
     time = data.get("time")
-    if isinstance(time, Mapping) and time.get("steps") is not None and not (expands and model.get("cosmology")):
+    if (
+        isinstance(time, Mapping)
+        and time.get("steps") is not None
+        and not (expands and model.get("cosmology"))
+    ):
         raise wrong("time.steps", "needs an expanding box, model.background; give time.dt")
 
     def time_of(key: str, name: str, value: Any) -> float:
@@ -125,14 +145,22 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
         a = number if name == "scale_factor" else 1 / (1 + number) if number > -1 else math.inf
         start = background.settings.start
         if not start * (1 - 1e-9) <= a <= LARGEST_SCALE_FACTOR:
-            raise wrong(key, f"{name}: {value} is a = {a:.4g}, outside of {start:g} (the start) to a = 4")
+            raise wrong(
+                key, f"{name}: {value} is a = {a:.4g}, outside of {start:g} (the start) to a = 4"
+            )
         return background.time_of(max(a, start))
 
     def converted(key: str, value: Any) -> Any:
-        if not isinstance(value, Mapping) or len(value) != 1 or not value.keys() <= {"scale_factor", "redshift"}:
+        if (
+            not isinstance(value, Mapping)
+            or len(value) != 1
+            or not value.keys() <= {"scale_factor", "redshift"}
+        ):
             return value
         if not expands or model.get("cosmology") is None:
-            raise wrong(key, f"{next(iter(value))} needs an expanding box, model.background; give a time")
+            raise wrong(
+                key, f"{next(iter(value))} needs an expanding box, model.background; give a time"
+            )
         ((name, given),) = value.items()
         if isinstance(given, list | tuple):
             return [t for t in sorted({time_of(key, name, one) for one in given}) if t > 0]
@@ -143,14 +171,20 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
             return [within(f"{path}.{n}", one) for n, one in enumerate(block)]
         if not isinstance(block, Mapping):
             return block
-        return {k: converted(f"{path}.{k}", v) if k in ("stop", "every") else within(f"{path}.{k}", v)
-                for k, v in block.items()}  # fmt: skip
+        return {
+            k: converted(f"{path}.{k}", v) if k in ("stop", "every") else within(f"{path}.{k}", v)
+            for k, v in block.items()
+        }
 
-    return {**data, **{name: within(name, data[name]) for name in ("time", "output") if name in data}}
+    return {
+        **data,
+        **{name: within(name, data[name]) for name in ("time", "output") if name in data},
+    }
 
 
 class Growing(NamedTuple):
-    """Linear growth at a time, of numbers that may be traced; speeds are derivatives by supercomoving time."""
+    """Linear growth at a time, of numbers that may be traced; speeds are derivatives by
+    supercomoving time."""
 
     first: Any  # D
     speed: Any  # dD/d tau
@@ -184,7 +218,8 @@ class Background:
         return u, self._integral(u, 2)
 
     def _integral(self, u: np.ndarray, power: int) -> Any:
-        """The integral of 1 / (a^power H) over ln a from the first of the points u to each of them."""
+        """The integral of 1 / (a^power H) over ln a from the first of the points u to each of
+        them."""
         nodes, weights = np.polynomial.legendre.leggauss(8)
         half = (u[1] - u[0]) / 2
         inside = np.exp(u[:-1, None] + half * (1 + nodes))
@@ -193,7 +228,8 @@ class Background:
         return xp.concatenate([xp.zeros(1), xp.cumsum(pieces)])
 
     def distance(self, time: Number) -> Number:
-        """The integral of a d tau from a time to today, traced: the comoving distance over the speed of light."""
+        """The integral of a d tau from a time to today, traced: the comoving distance over the
+        speed of light."""
         passed, a = self._integral(self._table[0], 1), np.exp(self._table[0])
         return self._at(self.time_of(1.0), passed, a, jnp) - self._at(time, passed, a, jnp)
 
@@ -222,32 +258,41 @@ class Background:
         return float(np.exp(self._at(time, self._table[0], self._rate, np)))
 
     def _at(self, time: Any, y: Any, slope: Any, xp: Any) -> Any:
-        """Quantities at a time, from their values y and their slopes dy/d tau at the points of the table."""
+        """Quantities at a time, from their values y and their slopes dy/d tau at the points of the
+        table."""
         tau, y, slope = map(xp.asarray, (self._table[1], y, slope))
         i = xp.clip(xp.searchsorted(tau, time, side="right") - 1, 0, len(tau) - 2)
         values, slopes = ((each[..., i], each[..., i + 1]) for each in (y, slope))
         return _hermite(time, (tau[i], tau[i + 1]), values, slopes)
 
     def _inverse(self, y: Any, slope: Any, wanted: Any, xp: Any) -> Any:
-        """The time at which a rising quantity, y with the slope dy/d tau at the points of the table, has a value."""
+        """The time at which a rising quantity, y with the slope dy/d tau at the points of the
+        table, has a value."""
         tau, y, slope = map(xp.asarray, (self._table[1], y, slope))
         i = xp.clip(xp.searchsorted(y, wanted, side="right") - 1, 0, len(tau) - 2)
-        return _hermite(wanted, (y[i], y[i + 1]), (tau[i], tau[i + 1]), (1 / slope[i], 1 / slope[i + 1]))
+        return _hermite(
+            wanted, (y[i], y[i + 1]), (tau[i], tau[i + 1]), (1 / slope[i], 1 / slope[i + 1])
+        )
 
     @cached_property
     def _growth(self) -> Any:
-        """(D, dD/du, D_2, dD_2/du) as a function of u = ln a, from an integration with errors of 1e-11:
+        """(D, dD/du, D_2, dD_2/du) as a function of u = ln a, from an integration with errors of
+        1e-11:
 
             D'' + (2 + H'/H) D' = g D,  D_2'' + (2 + H'/H) D_2' = g (D_2 - D^2),  g = 3/2 Omega_m H0^2 / (a^3 H^2)
 
-        Bouchet et al., Astron. Astrophys. 296, 575 (1995); D = a + 2/3 a_eq early (Meszaros 1974)."""
+        Bouchet et al., Astron. Astrophys. 296, 575 (1995); D = a + 2/3 a_eq early (Meszaros
+        1974)."""
         from scipy.integrate import solve_ivp
 
         begin, ends = self._early, (math.log(self._first), math.log(LARGEST_SCALE_FACTOR))
-        return solve_ivp(self._slope, ends, begin, "DOP853", rtol=1e-12, atol=1e-30, dense_output=True).sol
+        return solve_ivp(
+            self._slope, ends, begin, "DOP853", rtol=1e-12, atol=1e-30, dense_output=True
+        ).sol
 
     def _slope(self, u: Any, y: Any) -> tuple[Any, ...]:
-        """The slopes dy/du of y = (D, x, D_2, x_2) with x = a^2 E dD/du, whose slope needs no derivative of H."""
+        """The slopes dy/du of y = (D, x, D_2, x_2) with x = a^2 E dD/du, whose slope needs no
+        derivative of H."""
         a = math.e**u
         e = expansion(self.settings, a) ** 0.5
         g = 1.5 * self.settings.matter / (a * e)
@@ -265,14 +310,18 @@ class Background:
     def _early(self) -> tuple[Any, ...]:
         """y at `_first`."""
         s, first = self.settings, self._first
-        equality, radiates = s.radiation / s.matter, isinstance(s.radiation, jax.Array) or s.radiation > 0
+        equality, radiates = (
+            s.radiation / s.matter,
+            isinstance(s.radiation, jax.Array) or s.radiation > 0,
+        )
         d = first + 2 / 3 * equality
         second = -1.5 * first / equality * d**2 if radiates else -3 / 7 * d**2
         unit = first**2 * expansion(s, first) ** 0.5
         return d, unit * first, second, unit * second * (1 if radiates else 2)
 
     def _integrated(self, begin: Any, start: float, steps: int, width: float) -> tuple[Any, Any]:
-        """y after each of `steps` classical Runge-Kutta steps in u, traced: the last, and all, (steps, 4)."""
+        """y after each of `steps` classical Runge-Kutta steps in u, traced: the last, and all,
+        (steps, 4)."""
 
         def step(y: jax.Array, u: jax.Array) -> tuple[jax.Array, jax.Array]:
             a = jnp.stack(self._slope(u, y))
@@ -286,7 +335,8 @@ class Background:
 
     @cached_property
     def _growing(self) -> tuple[Any, Any]:
-        """(D, dD/d tau, D_2, dD_2/d tau) at the points of the table, (4, points), and their slopes by tau."""
+        """(D, dD/d tau, D_2, dD_2/d tau) at the points of the table, (4, points), and their slopes
+        by tau."""
         s, (u, _) = self.settings, self._table
         xp: Any = jnp if self.traced else np
         if self.traced:  # errors of steps below 1e-11
@@ -312,8 +362,8 @@ class Background:
         return self._inverse(values[0], slopes[0], growth, jnp)
 
     def ends(self, first: float, stop: float, count: int, spacing: str) -> np.ndarray:
-        """The supercomoving times of `count` steps from `first` to `stop` and of `first`, (count + 1,), equally
-        spaced in the growth factor or, for `log_scale_factor`, in ln a."""
+        """The supercomoving times of `count` steps from `first` to `stop` and of `first`, (count +
+        1,), equally spaced in the growth factor or, for `log_scale_factor`, in ln a."""
         u = self._table[0]
         y, slope = (each[0] for each in self._growing) if spacing == "growth" else (u, self._rate)
         begin, end = (np.interp(math.log(self.scale_factor_at(t)), u, y) for t in (first, stop))
@@ -339,4 +389,9 @@ def _hermite(at, ends, values, slopes):
     """The cubic through two values with two slopes at the `ends` of an interval."""
     (low, high), width = values, ends[1] - ends[0]
     x, a, b = (at - ends[0]) / width, slopes[0] * width, slopes[1] * width
-    return (1 + 2 * x) * (1 - x) ** 2 * low + x**2 * (3 - 2 * x) * high + x * (1 - x) ** 2 * a - x**2 * (1 - x) * b
+    return (
+        (1 + 2 * x) * (1 - x) ** 2 * low
+        + x**2 * (3 - 2 * x) * high
+        + x * (1 - x) ** 2 * a
+        - x**2 * (1 - x) * b
+    )

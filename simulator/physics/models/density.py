@@ -14,8 +14,9 @@ from simulator.spectral.grid import AXES
 
 
 def center(layout: Layout, density: SpectralScalar) -> list[Number]:
-    """x, y and z (length) of the centre of mass in the periodic box: the phase of the density's first mode along each
-    axis. If that mode is zero (a homogeneous box), the result is meaningless."""
+    """x, y and z (length) of the centre of mass in the periodic box: the phase of the density's
+    first mode along each axis. If that mode is zero (a homogeneous box), the result is
+    meaningless."""
     coordinates = []
     for axis, length, n in zip(AXES, layout.grid.box, layout.grid.shape, strict=True):
         if n < 2:
@@ -42,7 +43,9 @@ def from_center(grid: Grid, points: Sequence[jax.Array], place: Sequence[Any]) -
     return [jnp.mod(x - jnp.asarray(c, x.dtype) + h / 2, h) - h / 2 for x, c, h in sides]
 
 
-def center_velocity(layout: Layout, density: SpectralScalar, momentum: SpectralVector) -> Float[Array, "d"]:
+def center_velocity(
+    layout: Layout, density: SpectralScalar, momentum: SpectralVector
+) -> Float[Array, "d"]:
     """Velocity of the centre of mass: <rho v> / <rho>."""
     return layout.at_zero(momentum).real / layout.at_zero(density).real
 
@@ -56,8 +59,8 @@ def faces(grid: Grid, place: Sequence[Number]) -> list[Number]:
 
 
 def density_power(layout: Layout, density: SpectralScalar) -> Spectrum:
-    """P(k) = V <|delta(k)|^2> (length^3) of the density contrast, averaged over the modes of each shell. The Nyquist
-    planes of an even grid, which hold only half of a wave, are left out."""
+    """P(k) = V <|delta(k)|^2> (length^3) of the density contrast, averaged over the modes of each
+    shell. The Nyquist planes of an even grid, which hold only half of a wave, are left out."""
     mean = layout.at_zero(density).real
     whole = ~layout.zero
     for axis, n in zip(AXES, layout.grid.shape, strict=True):

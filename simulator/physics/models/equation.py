@@ -22,7 +22,11 @@ from simulator.spectral import Evaluated, Local, Points, Transform, arrays
 from simulator.spectral.operators import cross, fluctuation, hermitian, squared
 from simulator.spectral.transform import Tree
 
-_CHECKED: dict[Any, Any] = {float: Real, int: Integer, bool: Flag}  # Numbers as elsewhere in a configuration.
+_CHECKED: dict[Any, Any] = {
+    float: Real,
+    int: Integer,
+    bool: Flag,
+}  # Numbers as elsewhere in a configuration.
 
 
 class NoParameters(Settings):
@@ -34,8 +38,12 @@ class Field:
     """An evolved field in an equation's declaration."""
 
     name: str
-    vector: bool | int = False  # True: one component for each axis of the grid; a number: this many components.
-    complex: bool = False  # The values are complex. All fields of an equation are real, or all are complex.
+    vector: bool | int = (
+        False  # True: one component for each axis of the grid; a number: this many components.
+    )
+    complex: bool = (
+        False  # The values are complex. All fields of an equation are real, or all are complex.
+    )
     solenoidal: bool = False  # The divergence of initial conditions is removed.
     units: str = ""  # Units in words, e.g. "length/time".
 
@@ -47,7 +55,8 @@ class Field:
 
 
 class Equation(Model):
-    """du/dt = L u + N(u), as users write it. `evolved` lists the fields; annotated attributes are parameters:
+    """du/dt = L u + N(u), as users write it. `evolved` lists the fields; annotated attributes are
+    parameters:
 
         class Burgers(Equation):
             evolved = ("u",)
@@ -62,8 +71,9 @@ class Equation(Model):
             def combine(self, products, fields):
                 return {"u": -0.5 * self.gradient(products["square"])[0]}
 
-    `linear`, `products` and `combine` are the equation; `advection` gives a CFL condition. All other methods of
-    `Model` can be overridden, too. Wavenumbers and derivatives have an entry for each axis of the grid."""
+    `linear`, `products` and `combine` are the equation; `advection` gives a CFL condition. All
+    other methods of `Model` can be overridden, too. Wavenumbers and derivatives have an entry for
+    each axis of the grid."""
 
     Settings = NoParameters
     planar = True
@@ -84,11 +94,15 @@ class Equation(Model):
         return cls(settings, make(real=not any(field.complex for field in declared(cls))))
 
     def products(self, values: arrays.PointValues) -> arrays.PointValues:
-        """The nonlinear terms at a point: any pointwise function of the values of `inputs`, by name."""
+        """The nonlinear terms at a point: any pointwise function of the values of `inputs`, by
+        name."""
         return {}
 
-    def advection(self, values: arrays.PointValues) -> arrays.PhysicalVector | Sequence[jax.Array] | None:
-        """The velocity (length/time) at a point that limits dt by the CFL number; None: there is no limit."""
+    def advection(
+        self, values: arrays.PointValues
+    ) -> arrays.PhysicalVector | Sequence[jax.Array] | None:
+        """The velocity (length/time) at a point that limits dt by the CFL number; None: there is no
+        limit."""
         return None
 
     def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
@@ -97,13 +111,16 @@ class Equation(Model):
         rate = {} if velocity is None else {"rate": self.advective_rate(velocity)}
         return Local(dict(equation.products(values)), rate)
 
-    def advective_rate(self, velocity: arrays.PhysicalVector | Sequence[jax.Array]) -> arrays.OverPoints:
-        """sum_i |v_i| / dx_i (1/time) at a point, of a velocity with one component for each axis."""
+    def advective_rate(
+        self, velocity: arrays.PhysicalVector | Sequence[jax.Array]
+    ) -> arrays.OverPoints:
+        """sum_i |v_i| / dx_i (1/time) at a point, of a velocity with one component for each
+        axis."""
         return advection_rate(self.transform.grid, velocity)  # type: ignore[arg-type]
 
     def parameters(self, time: arrays.Number) -> Tree:
-        """The traced parameters of the equation: those by which a run is differentiated, or that vary within an
-        ensemble. A pointwise function must not close over them."""
+        """The traced parameters of the equation: those by which a run is differentiated, or that
+        vary within an ensemble. A pointwise function must not close over them."""
         values = {n: getattr(self, n, None) for n in type(self.settings).model_fields}
         return {n: v for n, v in values.items() if isinstance(v, Tracer)}
 
@@ -114,7 +131,8 @@ class Equation(Model):
         return other
 
     def combine(self, products: Tree, fields: Fields) -> Fields:
-        """N of each field, none for fields without an entry; by default the product of the same name."""
+        """N of each field, none for fields without an entry; by default the product of the same
+        name."""
         return dict(products)
 
     def tendency(self, fields, time, accelerations=None, keep=()) -> tuple[Fields, Evaluated]:
@@ -130,17 +148,26 @@ class Equation(Model):
     def product_shapes(self) -> Any:
         """Shapes of the result of `pointwise` at a single point."""
         layout = self.transform.layout
-        dtype = self.transform.dtype if layout.real else jnp.result_type(self.transform.dtype, jnp.complex64)
+        dtype = (
+            self.transform.dtype
+            if layout.real
+            else jnp.result_type(self.transform.dtype, jnp.complex64)
+        )
         kind = jnp.result_type(self.transform.dtype, jnp.complex64)
         state = {n: jax.ShapeDtypeStruct((*s, *layout.shape), kind) for n, s in self.shapes.items()}
         given = jax.eval_shape(self.inputs, state)
         one = jax.ShapeDtypeStruct((1, 1, 1), self.transform.dtype)
-        values = jax.tree.map(lambda f: jax.ShapeDtypeStruct((*f.shape[:-3], 1, 1, 1), dtype), given)
+        values = jax.tree.map(
+            lambda f: jax.ShapeDtypeStruct((*f.shape[:-3], 1, 1, 1), dtype), given
+        )
         parameters = jax.eval_shape(self.parameters, jax.ShapeDtypeStruct((), jnp.float64))
-        return jax.eval_shape(lambda v, x, q: self.pointwise(v, Points(x, x, x), q), values, one, parameters)
+        return jax.eval_shape(
+            lambda v, x, q: self.pointwise(v, Points(x, x, x), q), values, one, parameters
+        )
 
     def _whole(self, rates: Fields) -> Fields:
-        """Tendencies of all fields in the fields' type; made Hermitian if modes of real fields may grow."""
+        """Tendencies of all fields in the fields' type; made Hermitian if modes of real fields may
+        grow."""
         layout, kind = self.transform.layout, jnp.result_type(self.transform.dtype, jnp.complex64)
         whole = {}
         for name, lead in self.shapes.items():
@@ -150,15 +177,19 @@ class Equation(Model):
         return whole
 
     def begin(self, fields: Fields, names: Any) -> Fields:
-        """The evolved fields; if modes grow, without the anti-Hermitian part, which is invisible on the grid."""
+        """The evolved fields; if modes grow, without the anti-Hermitian part, which is invisible on
+        the grid."""
         if not self.growing:
             return fields
         layout = self.transform.layout
-        return jax.jit(lambda f: {n: layout.constrain(hermitian(layout, a)) for n, a in f.items()})(fields)
+        return jax.jit(lambda f: {n: layout.constrain(hermitian(layout, a)) for n, a in f.items()})(
+            fields
+        )
 
     def rate(self, maxima: Mapping[str, arrays.Number]) -> arrays.Number:
-        """The larger of the advective rate and the growth rate of the linear term. Without `advection` there is no
-        limit, even if modes grow, because the nonlinear terms may be faster."""
+        """The larger of the advective rate and the growth rate of the linear term. Without
+        `advection` there is no limit, even if modes grow, because the nonlinear terms may be
+        faster."""
         rate, growth = super().rate(maxima), self._growth
         if "rate" not in maxima:
             return rate
@@ -175,7 +206,8 @@ class Equation(Model):
 
     @property
     def growing(self) -> bool:
-        """Whether modes of real fields may grow; their coefficients are then kept exactly Hermitian."""
+        """Whether modes of real fields may grow; their coefficients are then kept exactly
+        Hermitian."""
         return self.transform.layout.real and self._growth != 0
 
     def longest_step(self) -> float | None:
@@ -215,8 +247,9 @@ class Equation(Model):
         return sum(1j * k * part for k, part in zip(self.k, field, strict=False))  # type: ignore[return-value]
 
     def curl(self, field: Complex[Array, "... ka kb kc"]) -> Complex[Array, "... ka kb kc"]:
-        """i k x v. In two dimensions the scalar d_x v_y - d_y v_x of a vector with two components, the vector (d_y f,
-        -d_x f) of a scalar, or the curl, with three components, of a vector with three components."""
+        """i k x v. In two dimensions the scalar d_x v_y - d_y v_x of a vector with two components,
+        the vector (d_y f, -d_x f) of a scalar, or the curl, with three components, of a vector with
+        three components."""
         whole = field.ndim > 3 and field.shape[0] > len(self.k)
         return 1j * cross((*self.k, jnp.zeros((1, 1, 1))) if whole else self.k, field)
 
@@ -226,7 +259,8 @@ class Equation(Model):
         return jnp.stack([-1j * ky * field, 1j * kx * field])
 
     def project(self, field: arrays.SpectralVector) -> arrays.SpectralVector:
-        """The solenoidal part of a vector, its mean included. In a plane a third component is left unchanged."""
+        """The solenoidal part of a vector, its mean included. In a plane a third component is left
+        unchanged."""
         waves = self.k[: field.shape[0]]
         along = sum(k * part for k, part in zip(waves, field, strict=False))
         k2 = sum(k * k for k in waves)
@@ -246,7 +280,8 @@ class Equation(Model):
         return self.transform.layout.inner(a, b).sum()
 
     def quantities(self, fields: Fields) -> dict[str, arrays.Number]:
-        """Scalars for columns of diagnostics.csv, in addition to the mean and the variance of every field."""
+        """Scalars for columns of diagnostics.csv, in addition to the mean and the variance of every
+        field."""
         return {}
 
     def diagnostics(self, fields: Fields, time: arrays.Number) -> dict[str, arrays.Number]:
@@ -264,7 +299,9 @@ class Equation(Model):
         derived = {}
         for name, spec in self.fields.items():
             if spec.complex or spec.components:
-                size = FieldSpec(f"{name}_{'magnitude' if spec.components else 'modulus'}", units=spec.units)
+                size = FieldSpec(
+                    f"{name}_{'magnitude' if spec.components else 'modulus'}", units=spec.units
+                )
                 derived[size.name] = DerivedField(size, partial(sizes, spec))
         return derived
 
@@ -280,8 +317,8 @@ def declared(equation: type[Equation]) -> tuple[Field, ...]:
 
 
 def parameters_of(equation: type, without: Sequence[str] = ()) -> type[Settings]:
-    """The settings class of an equation's parameters: the annotated attributes of the class and of its bases up to
-    `Equation`, with their values as defaults. `without`: names to leave out."""
+    """The settings class of an equation's parameters: the annotated attributes of the class and of
+    its bases up to `Equation`, with their values as defaults. `without`: names to leave out."""
     fields: dict[str, Any] = {}
     for base in reversed(equation.__mro__):
         if not issubclass(base, Equation) or base is Equation:
@@ -290,7 +327,9 @@ def parameters_of(equation: type, without: Sequence[str] = ()) -> type[Settings]
             if name.startswith("_") or get_origin(annotation) is ClassVar or name in without:
                 continue
             fields[name] = (_checked(annotation), getattr(equation, name, ...))
-    return create_model(equation.__name__, __base__=Settings, __module__=equation.__module__, **fields)
+    return create_model(
+        equation.__name__, __base__=Settings, __module__=equation.__module__, **fields
+    )
 
 
 def _checked(annotation: Any) -> Any:
@@ -305,7 +344,8 @@ def _checked(annotation: Any) -> Any:
 
 
 def number_of(model: Model, size: Callable[[Any], jax.Array]) -> float | Literal["traced", "paper"]:
-    """`largest_of` as a number; "traced" if a parameter is traced, "paper" if there are no devices to compute on."""
+    """`largest_of` as a number; "traced" if a parameter is traced, "paper" if there are no devices
+    to compute on."""
     if not isinstance(model.transform.layout.mesh.devices.flat[0], jax.Device):
         return "paper"
     try:

@@ -1,4 +1,5 @@
-"""The description of a field: components, transform and units, for all code that stores, measures or draws it."""
+"""The description of a field: components, transform and units, for all code that stores, measures
+or draws it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +16,14 @@ VECTOR = ("x", "y", "z")
 
 
 def along_axes(grid: Grid, key: str, vector: Sequence[float]) -> tuple[float, ...]:
-    """A vector of the configuration with one number for each axis of the grid. A vector of zeros fits any grid.
-    Raises UserError, beginning with `key`."""
+    """A vector of the configuration with one number for each axis of the grid. A vector of zeros
+    fits any grid. Raises UserError, beginning with `key`."""
     count = len(grid.axes)
     if len(vector) != count and any(vector):
         needed = ("two numbers are", "three numbers are")[count - 2]
-        raise UserError(f"{key}: {needed} needed, one for each axis of the grid, not [{', '.join(map(str, vector))}]")
+        raise UserError(
+            f"{key}: {needed} needed, one for each axis of the grid, not [{', '.join(map(str, vector))}]"
+        )
     return tuple(vector) if len(vector) == count else (0.0,) * count
 
 
@@ -41,7 +44,9 @@ class FieldSpec:
     solenoidal: bool = False  # The field is kept free of divergence.
     complex: bool = False  # The values on the grid are complex.
     units: str = ""  # Of length, time and mass, e.g. "length/time"; empty if the user defines them.
-    transform: Transform | None = None  # The transform of an evolved field, if it is not the model's.
+    transform: Transform | None = (
+        None  # The transform of an evolved field, if it is not the model's.
+    )
     axial: bool = False  # The field is a curl: in a plane it is along the normal, and a scalar.
 
     @property

@@ -25,17 +25,23 @@ strain gradient Q R
 """
 _OF_TABLES = "step time dt cfl x y z k r r_outer sigma contrast axis"
 RESERVED = frozenset(f"{_OF_MODELS} {_OF_TABLES}".split())
-"""Names of fields, spectra and quantities of some model, of coordinates of tables and series, and of products that
-are computed at points. `viscous`, `ohmic`, `drag`, `subgrid`: columns `NAME_dissipation`."""
+"""Names of fields, spectra and quantities of some model, of coordinates of tables and series, and
+of products that are computed at points. `viscous`, `ohmic`, `drag`, `subgrid`: columns
+`NAME_dissipation`."""
 LONGEST_NAME = 64
 
 
 def free_name(name: str) -> bool:
-    """Whether `name` may name fields, columns and files. Names of carried arrays begin with `memory_`, `history_` and
-    `series_`, quantities of histograms end with `_deviation` and `_gradient`, a scalar's loss to a closure with
-    `_subgrid`, and fields made from a scalar as in `scalar_fields`."""
+    """Whether `name` may name fields, columns and files. Names of carried arrays begin with
+    `memory_`, `history_` and `series_`, quantities of histograms end with `_deviation` and
+    `_gradient`, a scalar's loss to a closure with `_subgrid`, and fields made from a scalar as in
+    `scalar_fields`."""
     endings = ("_deviation", "_gradient", "_subgrid", "_gradient_magnitude", "_dissipation_rate")
-    taken = name.startswith(("memory", "history", "series")) or name.endswith(endings) or name in RESERVED
+    taken = (
+        name.startswith(("memory", "history", "series"))
+        or name.endswith(endings)
+        or name in RESERVED
+    )
     return name.isidentifier() and len(name) <= LONGEST_NAME and not taken
 
 
@@ -55,7 +61,9 @@ class Drag(Settings):
 
 def _scalar_name(name: str) -> str:
     if not free_name(name):
-        raise ValueError(f"{shown(name)} cannot name a scalar; take another word, e.g. dye or temperature")
+        raise ValueError(
+            f"{shown(name)} cannot name a scalar; take another word, e.g. dye or temperature"
+        )
     return name
 
 
@@ -65,7 +73,8 @@ class Scalar(Settings):
     diffusivity: NonNegative
     """Molecular diffusivity, length^2 / time."""
     mean_gradient: AxisVector = (0.0, 0.0, 0.0)
-    """G, a number for each axis: the whole field is theta + G . x, and the velocity produces fluctuations from G."""
+    """G, a number for each axis: the whole field is theta + G . x, and the velocity produces
+    fluctuations from G."""
 
 
 class FlowSettings(Settings):
@@ -80,24 +89,34 @@ class FlowSettings(Settings):
     drag: Drag | None = None
     """Damping of the velocity's large scales."""
     rotation: Vector = (0.0, 0.0, 0.0)
-    """Angular velocity Omega in the Coriolis force -2 Omega x u. In two dimensions there is none."""
+    """Angular velocity Omega in the Coriolis force -2 Omega x u. In two dimensions there is
+    none."""
     scalars: Annotated[tuple[Scalar, ...], Field(max_length=100)] = ()
     """Passive scalars."""
     subgrid: SubgridSettings | None = None
-    """Closure of a large-eddy simulation: the effect of the scales below the grid on the resolved scales."""
+    """Closure of a large-eddy simulation: the effect of the scales below the grid on the resolved
+    scales."""
 
     @model_validator(mode="after")
     def _names_and_closure_fit(self):
         names = [s.name for s in self.scalars]
         for index, name in enumerate(names):
             if name in names[:index]:
-                raise wrong(f"scalars.{index}.name", f"{name} is taken; names of scalars have to differ")
+                raise wrong(
+                    f"scalars.{index}.name", f"{name} is taken; names of scalars have to differ"
+                )
         closure = self.subgrid
         if closure is None:
             return self
         if closure.kind == "python" and closure.flux is None and self.transports_scalars:
-            raise wrong("subgrid.flux", "is required, a function for the subgrid flux of the scalars")
-        if closure.kind == "smagorinsky" and not self.magnetic and closure.resistive_coefficient is not None:
+            raise wrong(
+                "subgrid.flux", "is required, a function for the subgrid flux of the scalars"
+            )
+        if (
+            closure.kind == "smagorinsky"
+            and not self.magnetic
+            and closure.resistive_coefficient is not None
+        ):
             problem = "has no effect without a magnetic field; leave it out"
             raise wrong("subgrid.resistive_coefficient", problem)
         return self
@@ -113,7 +132,8 @@ class FlowSettings(Settings):
 
 
 def check_plane(settings: FlowSettings) -> None:
-    """Refuses settings that have no meaning in two dimensions. Raises UserError, beginning with the key."""
+    """Refuses settings that have no meaning in two dimensions. Raises UserError, beginning with the
+    key."""
     if any(settings.rotation):
         raise UserError(
             "rotation: has no effect in two dimensions, where the pressure balances the Coriolis force; leave it out"
@@ -128,7 +148,10 @@ def check_plane(settings: FlowSettings) -> None:
 def scalars_on(grid: Grid, scalars: Iterable[Scalar]) -> tuple[Scalar, ...]:
     """The scalars of the settings; each mean gradient has one number for each axis of the grid."""
     keys = ((s, f"scalars.{i}.mean_gradient") for i, s in enumerate(scalars))
-    return tuple(s.model_copy(update={"mean_gradient": specs.along_axes(grid, k, s.mean_gradient)}) for s, k in keys)
+    return tuple(
+        s.model_copy(update={"mean_gradient": specs.along_axes(grid, k, s.mean_gradient)})
+        for s, k in keys
+    )
 
 
 def constant(vector: Sequence[float], dtype) -> Float[np.ndarray, "d 1 1 1"]:
@@ -142,8 +165,11 @@ def advection_rate(grid: Grid, *speeds: arrays.PhysicalVector) -> arrays.Physica
     return sum(abs(v[i]) / h for v in speeds for i, h in enumerate(spacing))  # type: ignore[return-value]
 
 
-def power(layout: Layout, rate: arrays.OverModes | float, field: arrays.SpectralField) -> arrays.Number:
-    """Box mean of (rate f) . f for a damping rate (1/time) of each mode: twice the energy that is lost per time."""
+def power(
+    layout: Layout, rate: arrays.OverModes | float, field: arrays.SpectralField
+) -> arrays.Number:
+    """Box mean of (rate f) . f for a damping rate (1/time) of each mode: twice the energy that is
+    lost per time."""
     squares = field.real**2 + field.imag**2
     # Components are added first, so that a common factor is not broadcast to them.
     flat = squares.reshape(-1, *squares.shape[-3:])
@@ -151,13 +177,16 @@ def power(layout: Layout, rate: arrays.OverModes | float, field: arrays.Spectral
 
 
 def transfer(field: arrays.SpectralField, rate: arrays.SpectralField) -> arrays.OfModes:
-    """Re f* . r of each mode, summed over components: the rate at which the tendency r adds to |f|^2 / 2."""
+    """Re f* . r of each mode, summed over components: the rate at which the tendency r adds to
+    |f|^2 / 2."""
     if field.ndim > 3:
         return operators.dot(field.real, rate.real) + operators.dot(field.imag, rate.imag)
     return field.real * rate.real + field.imag * rate.imag
 
 
-def coriolis(velocity: arrays.SpectralVector, rotation: Sequence[float]) -> arrays.SpectralVector | float:
+def coriolis(
+    velocity: arrays.SpectralVector, rotation: Sequence[float]
+) -> arrays.SpectralVector | float:
     """-2 Omega x u; 0 without rotation."""
     if not any(rotation):
         return 0.0
@@ -166,13 +195,18 @@ def coriolis(velocity: arrays.SpectralVector, rotation: Sequence[float]) -> arra
 
 def damping(coefficient: float, hyper: Hyperdiffusion | None) -> Damping:
     """Viscosity and hyperviscosity, or resistivity and hyperresistivity."""
-    return [(1, coefficient)] if hyper is None else [(1, coefficient), (hyper.order, hyper.coefficient)]
+    return (
+        [(1, coefficient)]
+        if hyper is None
+        else [(1, coefficient), (hyper.order, hyper.coefficient)]
+    )
 
 
 def damping_rate(layout: Layout, terms: Damping, dtype) -> arrays.OfModes:
     """The rate (1/time) at which `terms` damp each mode.
 
-    Computed in double precision; rates beyond the range of single precision, far above any 1/dt, are capped."""
+    Computed in double precision; rates beyond the range of single precision, far above any 1/dt,
+    are capped."""
     k2 = layout.k_squared()
     (_, first), *hyper = terms
     rate = first * k2
@@ -182,7 +216,8 @@ def damping_rate(layout: Layout, terms: Damping, dtype) -> arrays.OfModes:
 
 
 def drag_rate(layout: Layout, settings: FlowSettings, dtype) -> arrays.OfModes | float:
-    """Damping rate (1/time) of velocity modes by large-scale drag; the mean flow keeps its momentum."""
+    """Damping rate (1/time) of velocity modes by large-scale drag; the mean flow keeps its
+    momentum."""
     if settings.drag is None:
         return 0.0
     k2, reach = layout.k_squared(), settings.drag.below**2 * (1 + 1e-12)
@@ -191,7 +226,10 @@ def drag_rate(layout: Layout, settings: FlowSettings, dtype) -> arrays.OfModes |
 
 def fluxes(names: Iterable[str], values: arrays.PointValues) -> arrays.PointValues:
     """u theta of every scalar, by its name; pointwise."""
-    return {name: jnp.stack([values[name] * u for u in jnp.unstack(values["velocity"])]) for name in names}
+    return {
+        name: jnp.stack([values[name] * u for u in jnp.unstack(values["velocity"])])
+        for name in names
+    }
 
 
 def along(direction: Sequence[float], vector: arrays.SpectralVector) -> arrays.SpectralScalar:
@@ -199,9 +237,12 @@ def along(direction: Sequence[float], vector: arrays.SpectralVector) -> arrays.S
     return sum(d * vector[i] for i, d in enumerate(direction) if d)  # type: ignore[return-value]
 
 
-def scalar_diagnostics(layout: Layout, scalars: Iterable[Scalar], fields: Fields) -> dict[str, jax.Array]:
-    """For each scalar the mean, the variance <theta'^2> (without the mean), its dissipation 2 D <|grad theta|^2>, and
-    its production -2 <theta' u'> . G: d variance/dt = production - dissipation."""
+def scalar_diagnostics(
+    layout: Layout, scalars: Iterable[Scalar], fields: Fields
+) -> dict[str, jax.Array]:
+    """For each scalar the mean, the variance <theta'^2> (without the mean), its dissipation 2 D
+    <|grad theta|^2>, and its production -2 <theta' u'> . G: d variance/dt = production -
+    dissipation."""
     columns = {}
     for s in scalars:
         theta = fields[s.name]
@@ -220,8 +261,11 @@ def variance_modes(layout: Layout, field: arrays.SpectralScalar) -> arrays.OfMod
     return abs(operators.fluctuation(layout, field)) ** 2
 
 
-def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> dict[str, arrays.OfModes]:
-    """Re theta* u_i of each mode but k = 0, as `NAME_flux_x`, ...; the sum over the modes is <theta' u_i'>."""
+def scalar_fluxes(
+    layout: Layout, names: Iterable[str], fields: Fields
+) -> dict[str, arrays.OfModes]:
+    """Re theta* u_i of each mode but k = 0, as `NAME_flux_x`, ...; the sum over the modes is
+    <theta' u_i'>."""
     found = {}
     for name in names:
         own = operators.fluctuation(layout, fields[name])
@@ -231,7 +275,8 @@ def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> dict[
 
 
 def flow_fields(transform: Transform) -> dict[str, DerivedField]:
-    """The speed, the vorticity and, in three dimensions, its magnitude, `q_criterion` and `lambda_2`."""
+    """The speed, the vorticity and, in three dimensions, its magnitude, `q_criterion` and
+    `lambda_2`."""
     inverse, layout = transform.inverse, transform.layout
     speed = DerivedField(specs.SPEED, lambda f: jnp.sqrt(operators.squared(inverse(f["velocity"]))))
 
@@ -244,13 +289,16 @@ def flow_fields(transform: Transform) -> dict[str, DerivedField]:
 
 
 def vortex_criteria(transform: Transform) -> list[DerivedField]:
-    """Fields that tell vortices from strain, with S and W the symmetric and antisymmetric part of the velocity
-    gradient: Q = (W_ij W_ij - S_ij S_ij) / 2, positive in vortices (Hunt, Wray & Moin, CTR Proc. 1988), and lambda_2,
-    the middle eigenvalue of S^2 + W^2, negative in vortices (Jeong & Hussain, J. Fluid Mech. 285, 69 (1995))."""
+    """Fields that tell vortices from strain, with S and W the symmetric and antisymmetric part of
+    the velocity gradient: Q = (W_ij W_ij - S_ij S_ij) / 2, positive in vortices (Hunt, Wray & Moin,
+    CTR Proc. 1988), and lambda_2, the middle eigenvalue of S^2 + W^2, negative in vortices (Jeong &
+    Hussain, J. Fluid Mech. 285, 69 (1995))."""
 
     def parts(fields: Fields) -> tuple[jax.Array, jax.Array]:
         layout, u = transform.layout, fields["velocity"]
-        return transform.inverse(strain_rate(layout, u)), transform.inverse(operators.curl(layout, u))
+        return transform.inverse(strain_rate(layout, u)), transform.inverse(
+            operators.curl(layout, u)
+        )
 
     def q(fields: Fields) -> jax.Array:
         s, w = parts(fields)
@@ -258,8 +306,15 @@ def vortex_criteria(transform: Transform) -> list[DerivedField]:
 
     def middle(fields: Fields) -> jax.Array:
         (xx, yy, zz, xy, xz, yz), w = parts(fields)
-        a, b, c, trace = *(w / 2), operators.squared(w) / 4  # W^2 = w w / 4 - trace, of the vector w / 2
-        diagonal = xx**2 + xy**2 + xz**2 + a * a, xy**2 + yy**2 + yz**2 + b * b, xz**2 + yz**2 + zz**2 + c * c
+        a, b, c, trace = (
+            *(w / 2),
+            operators.squared(w) / 4,
+        )  # W^2 = w w / 4 - trace, of the vector w / 2
+        diagonal = (
+            xx**2 + xy**2 + xz**2 + a * a,
+            xy**2 + yy**2 + yz**2 + b * b,
+            xz**2 + yz**2 + zz**2 + c * c,
+        )
         others = (
             xy * (xx + yy) + xz * yz + a * b,
             xz * (xx + zz) + xy * yz + a * c,
@@ -267,7 +322,8 @@ def vortex_criteria(transform: Transform) -> list[DerivedField]:
         )
         mean = sum(diagonal) / 3
         (k, m, n), (d, e, f) = (each - mean for each in diagonal), others
-        # The eigenvalues of a traceless matrix of unit size are 2 cos(angle + 2 pi j / 3), cos(3 angle) = det / 2.
+        # The eigenvalues of a traceless matrix of unit size are 2 cos(angle + 2 pi j / 3), cos(3
+        # angle) = det / 2.
         size = jnp.sqrt((k * k + m * m + n * n + 2 * (d * d + e * e + f * f)) / 6)
         determinant = k * (m * n - f * f) - d * (d * n - e * f) + e * (d * f - e * m)
         cosine = determinant / jnp.where(size > 0, 2 * size**3, 1)
@@ -278,9 +334,13 @@ def vortex_criteria(transform: Transform) -> list[DerivedField]:
 
 
 def curl_fields(
-    transform: Transform, values: Callable[[Fields], jax.Array], spec: FieldSpec, magnitude: FieldSpec
+    transform: Transform,
+    values: Callable[[Fields], jax.Array],
+    spec: FieldSpec,
+    magnitude: FieldSpec,
 ) -> list[DerivedField]:
-    """The curl whose values the function `values` gives, and its magnitude; in a plane only the curl, a scalar."""
+    """The curl whose values the function `values` gives, and its magnitude; in a plane only the
+    curl, a scalar."""
     curl_itself = DerivedField(spec.on(transform.grid), values)
     if transform.grid.planar:
         return [curl_itself]
@@ -288,9 +348,12 @@ def curl_fields(
 
 
 def strain_rate(layout: Layout, velocity: arrays.SpectralVector) -> Complex[Array, "pair ka kb kc"]:
-    """The components xx, yy, zz, xy, xz, yz of S_ij = (du_i/dx_j + du_j/dx_i) / 2; in a plane xx, yy, xy."""
+    """The components xx, yy, zz, xy, xz, yz of S_ij = (du_i/dx_j + du_j/dx_i) / 2; in a plane xx,
+    yy, xy."""
     k, u = operators.wavenumbers(layout, velocity.real.dtype), velocity
-    return 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in operators.symmetric_pairs(len(k))])
+    return 0.5j * jnp.stack(
+        [k[j] * u[i] + k[i] * u[j] for i, j in operators.symmetric_pairs(len(k))]
+    )
 
 
 def dissipation_rate(transform: Transform, viscosity: float | jax.Array) -> DerivedField:
@@ -304,19 +367,26 @@ def dissipation_rate(transform: Transform, viscosity: float | jax.Array) -> Deri
     return DerivedField(specs.DISSIPATION_RATE, values)
 
 
-def scalar_fields(transform: Transform, diffusivities: Mapping[str, float]) -> dict[str, DerivedField]:
-    """Of every scalar `NAME_gradient_magnitude`, |grad theta|, and `NAME_dissipation_rate`, 2 D |grad theta|^2, whose
-    mean is the column `NAME_dissipation`."""
+def scalar_fields(
+    transform: Transform, diffusivities: Mapping[str, float]
+) -> dict[str, DerivedField]:
+    """Of every scalar `NAME_gradient_magnitude`, |grad theta|, and `NAME_dissipation_rate`, 2 D
+    |grad theta|^2, whose mean is the column `NAME_dissipation`."""
 
     def squares(name: str, fields: Fields) -> jax.Array:
-        return operators.squared(transform.inverse(operators.gradient(transform.layout, fields[name])))
+        return operators.squared(
+            transform.inverse(operators.gradient(transform.layout, fields[name]))
+        )
 
     found = []
     for name, diffusivity in diffusivities.items():
         found += [
-            DerivedField(FieldSpec(f"{name}_gradient_magnitude"), lambda f, n=name: jnp.sqrt(squares(n, f))),
             DerivedField(
-                FieldSpec(f"{name}_dissipation_rate"), lambda f, n=name, d=diffusivity: 2 * d * squares(n, f)
+                FieldSpec(f"{name}_gradient_magnitude"), lambda f, n=name: jnp.sqrt(squares(n, f))
+            ),
+            DerivedField(
+                FieldSpec(f"{name}_dissipation_rate"),
+                lambda f, n=name, d=diffusivity: 2 * d * squares(n, f),
             ),
         ]
     return specs.by_name(*found)
@@ -330,11 +400,16 @@ def pressure(
 ) -> arrays.PhysicalScalar:
     """Values of the pressure over density, without mean: lap(p + |u|^2 / 2) = div F.
 
-    F is the right-hand side of the momentum equation before the projection: a pointwise function of the inputs'
-    values and a linear part given as coefficients."""
+    F is the right-hand side of the momentum equation before the projection: a pointwise function of
+    the inputs' values and a linear part given as coefficients."""
 
     def head(values, points, parameters):
-        return Local({"force": pointwise_force(values), "kinetic": 0.5 * operators.squared(values["velocity"])})
+        return Local(
+            {
+                "force": pointwise_force(values),
+                "kinetic": 0.5 * operators.squared(values["velocity"]),
+            }
+        )
 
     layout = transform.layout
     products = transform.evaluate(inputs, head).products

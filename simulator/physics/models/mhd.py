@@ -29,7 +29,8 @@ class MhdSettings(FlowSettings):
     hyperresistivity: fluid.Hyperdiffusion | None = None
     """Further damping of the magnetic field at the rate coefficient * k^(2 order)."""
     ion_length: NonNegative = 0.0
-    """d of the Hall effect, the ion inertial length: the magnetic field moves with u - d j. Three dimensions only."""
+    """d of the Hall effect, the ion inertial length: the magnetic field moves with u - d j. Three
+    dimensions only."""
     kinematic: Flag = False
     """The velocity keeps its initial value: the kinematic dynamo problem."""
 
@@ -37,18 +38,31 @@ class MhdSettings(FlowSettings):
 
     @model_validator(mode="after")
     def _closes_both_fields(self) -> Self:
-        given = {"hyperviscosity": self.hyperviscosity, "drag": self.drag, "rotation": any(self.rotation)}
+        given = {
+            "hyperviscosity": self.hyperviscosity,
+            "drag": self.drag,
+            "rotation": any(self.rotation),
+        }
         if self.kinematic and self.ion_length:
-            raise wrong("ion_length", "the Hall effect needs the momentum equation; leave this or kinematic out")
+            raise wrong(
+                "ion_length",
+                "the Hall effect needs the momentum equation; leave this or kinematic out",
+            )
         for key, value in {"subgrid": self.subgrid, **given}.items():
             if self.kinematic and value:
-                raise wrong(key, "has no effect: model.kinematic prescribes the velocity; leave it out")
+                raise wrong(
+                    key, "has no effect: model.kinematic prescribes the velocity; leave it out"
+                )
         if (closure := self.subgrid) is None:
             return self
         if closure.kind != "smagorinsky":
-            raise wrong("subgrid.kind", f"{closure.kind} closes no magnetic field; mhd takes smagorinsky")
+            raise wrong(
+                "subgrid.kind", f"{closure.kind} closes no magnetic field; mhd takes smagorinsky"
+            )
         if closure.resistive_coefficient is None:
-            raise wrong("subgrid.resistive_coefficient", "is required in mhd, C_eta in (C_eta Delta)^2 |j|")
+            raise wrong(
+                "subgrid.resistive_coefficient", "is required in mhd, C_eta in (C_eta Delta)^2 |j|"
+            )
         return self
 
 
@@ -63,17 +77,20 @@ class PrescribedVelocity(Momentum):
 
 
 class Mhd(NavierStokes):
-    """du/dt = P[-(u . grad) u + j x b - 2 Omega x u] + damping,  db/dt = curl((u - d j) x b) + eta lap b -
-    eta_n k^(2 n) b, j = curl b; both solenoidal. Damping and passive scalars are those of `NavierStokes`.
+    """du/dt = P[-(u . grad) u + j x b - 2 Omega x u] + damping,  db/dt = curl((u - d j) x b) + eta
+    lap b - eta_n k^(2 n) b, j = curl b; both solenoidal. Damping and passive scalars are those of
+    `NavierStokes`.
 
-    The mean magnetic field is the k = 0 mode of `magnetic`; the induction equation keeps it. With `kinematic`
-    the velocity is prescribed. Biskamp, Magnetohydrodynamic Turbulence (2003), section 2.1.
+    The mean magnetic field is the k = 0 mode of `magnetic`; the induction equation keeps it. With
+    `kinematic` the velocity is prescribed. Biskamp, Magnetohydrodynamic Turbulence (2003), section
+    2.1.
 
-    In two dimensions both fields lie in the plane; vorticity, current and the vector potential are along its normal.
-    The energy flows to small scales there, too (Biskamp, section 8.1).
+    In two dimensions both fields lie in the plane; vorticity, current and the vector potential are
+    along its normal. The energy flows to small scales there, too (Biskamp, section 8.1).
 
-    The Hall term, of length d, conserves the energy. Along a mean field B waves have omega = k B (sqrt(1 + (k d /
-    2)^2) +- k d / 2): Mahajan & Krishan, Mon. Not. R. Astron. Soc. 359, L27 (2005)."""
+    The Hall term, of length d, conserves the energy. Along a mean field B waves have omega = k B
+    (sqrt(1 + (k d / 2)^2) +- k d / 2): Mahajan & Krishan, Mon. Not. R. Astron. Soc. 359, L27
+    (2005)."""
 
     Settings = MhdSettings
     exact_force = Rotational(magnetic=True)
@@ -87,7 +104,9 @@ class Mhd(NavierStokes):
         if self.hall and transform.grid.planar:
             raise UserError("ion_length: the Hall effect needs three dimensions; leave it out")
         # The rotational form has the values of j that the Hall term needs.
-        solved = Rotational(magnetic=True) if self.hall else advection_of(transform.grid, magnetic=True)
+        solved = (
+            Rotational(magnetic=True) if self.hall else advection_of(transform.grid, magnetic=True)
+        )
         self.momentum = PrescribedVelocity() if settings.kinematic else solved
 
     def _resolved(self, values: arrays.PointValues, points: Points, parameters: Any) -> Local:
@@ -100,14 +119,25 @@ class Mhd(NavierStokes):
     def _subgrid_inputs(self, fields: Fields) -> Fields:
         if self.closure is None:
             return {}
-        return {**super()._subgrid_inputs(fields), "current": curl(self.transform.layout, fields["magnetic"])}
+        return {
+            **super()._subgrid_inputs(fields),
+            "current": curl(self.transform.layout, fields["magnetic"]),
+        }
 
-    def _subgrid_products(self, values: arrays.PointValues, held: Mapping[str, Any]) -> arrays.PointValues:
+    def _subgrid_products(
+        self, values: arrays.PointValues, held: Mapping[str, Any]
+    ) -> arrays.PointValues:
         assert self.closure is not None
-        return {**super()._subgrid_products(values, held), "emf": self.closure.electromotive_force(values)}
+        return {
+            **super()._subgrid_products(values, held),
+            "emf": self.closure.electromotive_force(values),
+        }
 
     def _of_products(self, products: Fields) -> Fields:
-        return {**super()._of_products(products), "magnetic": curl(self.transform.layout, products["emf"])}
+        return {
+            **super()._of_products(products),
+            "magnetic": curl(self.transform.layout, products["emf"]),
+        }
 
     def _rate(self, u: arrays.PhysicalVector, b: arrays.PhysicalVector) -> arrays.OverPoints:
         # The fastest whistler on the grid travels at k_max d times the Alfven speed.
@@ -145,20 +175,33 @@ class Mhd(NavierStokes):
         def further(values: arrays.PointValues, mean: Any) -> Local:
             u, b = values["velocity"], values["magnetic"]
             work = reduce(add, map(mul, u, cross(values["current"], b)))
-            maxima = {"field": jnp.sqrt(squared(b)), "magnetic_divergence": abs(values["magnetic_divergence"])}
+            maxima = {
+                "field": jnp.sqrt(squared(b)),
+                "magnetic_divergence": abs(values["magnetic_divergence"]),
+            }
             return Local({}, maxima, {"lorentz": work, **flow.products_about(mean, b, "magnetic")})
 
         inputs = {"velocity": u, "magnetic": b, "current": curl(layout, b)}
         inputs["magnetic_divergence"] = divergence(layout, b)
         mean = layout.at_zero(b).real
-        return flow.moments(self.transform, inputs, lambda v: self._rate(v["velocity"], v["magnetic"]), further, mean)
+        return flow.moments(
+            self.transform,
+            inputs,
+            lambda v: self._rate(v["velocity"], v["magnetic"]),
+            further,
+            mean,
+        )
 
-    def _columns(self, fields: Fields, time: arrays.Number, measured: Evaluated) -> dict[str, arrays.Number]:
+    def _columns(
+        self, fields: Fields, time: arrays.Number, measured: Evaluated
+    ) -> dict[str, arrays.Number]:
         layout, u, b = self.transform.layout, fields["velocity"], fields["magnetic"]
         columns, mean = super()._columns(fields, time, measured), layout.at_zero(b).real
         ohmic, numbers = fluid.power(layout, -self.linear()["magnetic"], b), {}
         if not flow.absent(resistivity := self.settings.resistivity):
-            numbers["magnetic_reynolds"] = columns["u_rms"] * columns["integral_scale"] / resistivity
+            numbers["magnetic_reynolds"] = (
+                columns["u_rms"] * columns["integral_scale"] / resistivity
+            )
             numbers["magnetic_prandtl"] = jnp.asarray(self.settings.viscosity / resistivity)
         return {
             **columns,
@@ -178,15 +221,16 @@ class Mhd(NavierStokes):
         return flow.Cascade("energy", viscous)
 
     def _topology(self, b: jax.Array) -> dict[str, arrays.OfModes]:
-        """The third quantity that ideal flow conserves, for each mode: Re a* . b with curl a = b; in planes |a|^2."""
+        """The third quantity that ideal flow conserves, for each mode: Re a* . b with curl a = b;
+        in planes |a|^2."""
         potential = inverse_curl(self.transform.layout, b)
         if self.transform.grid.planar:
             return {"square_potential": squared(potential)}
         return {"magnetic_helicity": fluid.transfer(potential, b)}
 
     def _magnetic_scales(self, current: jax.Array, ohmic: jax.Array) -> dict[str, jax.Array]:
-        """Scales as `flow_scalars` computes them for the velocity. A kinematic dynamo, in which the strength of the
-        field is arbitrary, has no dissipation scale."""
+        """Scales as `flow_scalars` computes them for the velocity. A kinematic dynamo, in which the
+        strength of the field is arbitrary, has no dissipation scale."""
         layout = self.transform.layout
         scales = {
             "magnetic_enstrophy": 0.5 * layout.inner(current, current).sum(),
@@ -204,12 +248,15 @@ class Mhd(NavierStokes):
         return [] if self.settings.kinematic else super().warnings(row)
 
     def spectral_energies(self, fields: Fields) -> dict[str, arrays.OfModes]:
-        return {**super().spectral_energies(fields), "magnetic_energy": 0.5 * squared(fields["magnetic"])}
+        return {
+            **super().spectral_energies(fields),
+            "magnetic_energy": 0.5 * squared(fields["magnetic"]),
+        }
 
     def cospectra(self, fields: Fields) -> dict[str, arrays.OfModes]:
-        """The fluxes of scalars; `cross_helicity` Re u* . b, `magnetic_helicity` Re a* . b with curl a = b or, in two
-        dimensions, `square_potential` |a|^2, and the Elsasser energies |u + b|^2 / 4 and |u - b|^2 / 4: their sum is
-        the energy, their difference the cross-helicity."""
+        """The fluxes of scalars; `cross_helicity` Re u* . b, `magnetic_helicity` Re a* . b with
+        curl a = b or, in two dimensions, `square_potential` |a|^2, and the Elsasser energies |u +
+        b|^2 / 4 and |u - b|^2 / 4: their sum is the energy, their difference the cross-helicity."""
         u, b = fields["velocity"], fields["magnetic"]
         return {
             **super().cospectra(fields),
@@ -223,7 +270,8 @@ class Mhd(NavierStokes):
         return {}  # the waves of a rotating conductor are not those of a rotating flow
 
     def transfers(self, fields: Fields) -> dict[str, arrays.OfModes]:
-        """Advection conserves kinetic energy; `lorentz` converts it into magnetic energy, its `induction`."""
+        """Advection conserves kinetic energy; `lorentz` converts it into magnetic energy, its
+        `induction`."""
 
         def terms(values, points, parameters) -> Local:
             u, b = values["velocity"], values["magnetic"]
@@ -249,7 +297,9 @@ class Mhd(NavierStokes):
         def current(fields: Fields) -> jax.Array:
             return inverse(curl(layout, fields["magnetic"]))
 
-        currents = fluid.curl_fields(self.transform, current, specs.CURRENT, specs.CURRENT_MAGNITUDE)
+        currents = fluid.curl_fields(
+            self.transform, current, specs.CURRENT, specs.CURRENT_MAGNITUDE
+        )
         derived = {**super().derived(), **specs.by_name(*currents)}
         if self.settings.kinematic:
             del derived[specs.PRESSURE.name]

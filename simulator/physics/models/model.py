@@ -18,7 +18,9 @@ from simulator.spectral.bins import shell_spectra
 from simulator.spectral.operators import project, squared
 from simulator.spectral.transform import Tree
 
-Force = Callable[[Fields, jax.Array], Fields]  # (fields, time) to accelerations, by name of the accelerated field.
+Force = Callable[
+    [Fields, jax.Array], Fields
+]  # (fields, time) to accelerations, by name of the accelerated field.
 
 
 class Balance(NamedTuple):
@@ -32,11 +34,16 @@ class Balance(NamedTuple):
 class Dynamics:
     """The equation du/dt = L u + N(u, t), as integrators and the loop over steps use it.
 
-    N = combine(pointwise(inputs(u))): the transform brings `inputs` to physical space, block by block, applies
-    `pointwise`, and transforms the products back. L is diagonal and is integrated exactly."""
+    N = combine(pointwise(inputs(u))): the transform brings `inputs` to physical space, block by
+    block, applies `pointwise`, and transforms the products back. L is diagonal and is integrated
+    exactly."""
 
-    split: ClassVar[bool] = False  # Whether the equation is solved by split steps, as a `SplitModel`.
-    guarded: ClassVar[bool] = False  # Whether the rate is NaN, and fields stay, if `trouble` allows no step.
+    split: ClassVar[bool] = (
+        False  # Whether the equation is solved by split steps, as a `SplitModel`.
+    )
+    guarded: ClassVar[bool] = (
+        False  # Whether the rate is NaN, and fields stay, if `trouble` allows no step.
+    )
 
     def __init__(self, settings: Any, transform: Transform, fields: Sequence[FieldSpec]):
         """`fields` are the evolved ones."""
@@ -45,16 +52,19 @@ class Dynamics:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Leading shape of each evolved field: (d,) for a vector in d dimensions, () for a scalar."""
+        """Leading shape of each evolved field: (d,) for a vector in d dimensions, () for a
+        scalar."""
         return {name: spec.shape for name, spec in self.fields.items()}
 
     def transform_of(self, name: str) -> Transform:
-        """The transform of an evolved field. All transforms of a model share one arrangement of points."""
+        """The transform of an evolved field. All transforms of a model share one arrangement of
+        points."""
         return self.fields[name].transform or self.transform
 
     @property
     def varied_arrays(self) -> Mapping[str, Tree]:
-        """Trees of arrays by which a run can be differentiated, by their keys in the configuration."""
+        """Trees of arrays by which a run can be differentiated, by their keys in the
+        configuration."""
         return {}
 
     def inputs(self, fields: Fields) -> Tree:
@@ -62,8 +72,8 @@ class Dynamics:
         return fields
 
     def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
-        """Products of values at a point. `maxima["rate"]`: the rate sum_i |v_i| / dx_i (1/time) that limits dt, if
-        any."""
+        """Products of values at a point. `maxima["rate"]`: the rate sum_i |v_i| / dx_i (1/time)
+        that limits dt, if any."""
         raise TypeError(f"{type(self).__name__} does not define pointwise")
 
     def parameters(self, time: arrays.Number) -> Tree:
@@ -75,10 +85,12 @@ class Dynamics:
         raise TypeError(f"{type(self).__name__} does not define combine")
 
     def linear(self) -> dict[str, arrays.OverModes]:
-        """The diagonal L of each field (1/time), real or complex, of either sign; it broadcasts against the field.
+        """The diagonal L of each field (1/time), real or complex, of either sign; it broadcasts
+        against the field.
 
-        Fields without an entry have none. For a real field L(-k) has to be the conjugate of L(k). If L or N lets
-        modes grow, the tendency has to be Hermitian on the plane kz = 0 (`operators.hermitian`)."""
+        Fields without an entry have none. For a real field L(-k) has to be the conjugate of L(k).
+        If L or N lets modes grow, the tendency has to be Hermitian on the plane kz = 0
+        (`operators.hermitian`)."""
         return {}
 
     def linear_terms(self) -> dict[str, arrays.OverModes]:
@@ -87,14 +99,19 @@ class Dynamics:
         return {name: stated.get(name, zero) for name in self.fields}
 
     def rate(self, maxima: Mapping[str, arrays.Number]) -> arrays.Number:
-        """The largest rate (1/time) that an explicit step has to resolve: dt = cfl / rate. 0 means no limit."""
+        """The largest rate (1/time) that an explicit step has to resolve: dt = cfl / rate. 0 means
+        no limit."""
         return maxima.get("rate", jnp.zeros((), self.transform.dtype))
 
     def tendency(
-        self, fields: Fields, time: arrays.Number, accelerations: Fields | None = None, keep: Collection[str] = ()
+        self,
+        fields: Fields,
+        time: arrays.Number,
+        accelerations: Fields | None = None,
+        keep: Collection[str] = (),
     ) -> tuple[Fields, Evaluated]:
-        """N plus the accelerations of a forcing; and the result of `Transform.evaluate`, with the maxima of
-        `pointwise` and the values of the inputs in `keep`."""
+        """N plus the accelerations of a forcing; and the result of `Transform.evaluate`, with the
+        maxima of `pointwise` and the values of the inputs in `keep`."""
         inputs = self.inputs(fields)
         kept = tuple(name for name in keep if name in inputs)
         evaluated = self.transform.evaluate(inputs, self.pointwise, self.parameters(time), kept)
@@ -115,7 +132,8 @@ class Dynamics:
         return {}
 
     def contents(self, state: "State") -> Any:
-        """The argument `fields` of the model's methods: the fields of a state, and what else steps change."""
+        """The argument `fields` of the model's methods: the fields of a state, and what else steps
+        change."""
         return state.fields
 
 
@@ -123,8 +141,8 @@ class Observables(Dynamics):
     """The quantities of a model that output, diagnostics and pictures use."""
 
     budget: Literal["none", "step", "row"] = "none"
-    """When the energy budget (`balance`, `work`) is evaluated: in every step, which needs a budget of spectral fields
-    only, or, if it is expensive, only for rows of output."""
+    """When the energy budget (`balance`, `work`) is evaluated: in every step, which needs a budget
+    of spectral fields only, or, if it is expensive, only for rows of output."""
 
     def derived(self) -> Mapping[str, DerivedField]:
         """Fields besides the evolved ones that output may request."""
@@ -135,10 +153,13 @@ class Observables(Dynamics):
         return {**self.fields, **{name: field.spec for name, field in self.derived().items()}}
 
     def spec(self, name: str) -> FieldSpec:
-        """The specification of a field, evolved or derived. Raises KeyError, which lists them, for others."""
+        """The specification of a field, evolved or derived. Raises KeyError, which lists them, for
+        others."""
         specs = self.specs()
         if name not in specs:
-            raise KeyError(f"{name!r} is not a field of this model; its fields are {', '.join(specs)}")
+            raise KeyError(
+                f"{name!r} is not a field of this model; its fields are {', '.join(specs)}"
+            )
         return specs[name]
 
     @property
@@ -147,13 +168,15 @@ class Observables(Dynamics):
         return tuple(n for n, spec in self.specs().items() if not (spec.components or spec.complex))
 
     def field_values(self, name: str, fields: Any) -> jax.Array:
-        """The values of one field, evolved or derived, (component, x, y, z) or, in two dimensions, (component, x, y),
-        zero in padding. Raises KeyError, which lists the fields, for another name."""
+        """The values of one field, evolved or derived, (component, x, y, z) or, in two dimensions,
+        (component, x, y), zero in padding. Raises KeyError, which lists the fields, for another
+        name."""
         self.spec(name)
         return self.transform.physical.as_seen(self.whole_values(name, fields))
 
     def whole_values(self, name: str, fields: Any) -> arrays.PhysicalField:
-        """The values of one field, evolved or derived, with three axes in two dimensions, too; zero in padding."""
+        """The values of one field, evolved or derived, with three axes in two dimensions, too; zero
+        in padding."""
         if name in self.fields:
             return self.transform_of(name).inverse(fields[name])
         return self.derived()[name].values(fields)
@@ -171,7 +194,9 @@ class Observables(Dynamics):
     def pictured(self) -> tuple[str, ...]:
         """The scalars whose mid-planes are stored by default."""
         scalars = self.scalar_fields
-        vorticity = "vorticity" if "vorticity" in scalars else "vorticity_magnitude"  # a scalar in a plane
+        vorticity = (
+            "vorticity" if "vorticity" in scalars else "vorticity_magnitude"
+        )  # a scalar in a plane
         return tuple(name for name in ("speed", vorticity, "density") if name in scalars)
 
     @property
@@ -186,11 +211,13 @@ class Observables(Dynamics):
     def particle_acceleration(
         self, fields: Any, time: arrays.Number
     ) -> Callable[[str, ParticleSet], arrays.ParticleVectors]:
-        """The function from the name of a population and its particles to their acceleration (length/time^2)."""
+        """The function from the name of a population and its particles to their acceleration
+        (length/time^2)."""
         raise TypeError(f"{type(self).__name__} does not define particle_acceleration")
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:
-        """The reason why no step can be taken from finite fields, and a remedy; None if a step can be taken."""
+        """The reason why no step can be taken from finite fields, and a remedy; None if a step can
+        be taken."""
         return None
 
     def balance(self, fields: Fields) -> Balance:
@@ -202,7 +229,8 @@ class Observables(Dynamics):
         raise TypeError(f"{type(self).__name__} states no energy budget")
 
     def diagnostics(self, fields: Fields, time: arrays.Number) -> dict[str, arrays.Number]:
-        """Scalars of `diagnostics.csv` by column, and `rate`; by default the mean and variance of every field."""
+        """Scalars of `diagnostics.csv` by column, and `rate`; by default the mean and variance of
+        every field."""
         columns: dict[str, jax.Array] = {}
         for name, spec in self.fields.items():
             layout = self.transform_of(name).layout
@@ -219,8 +247,8 @@ class Observables(Dynamics):
     def with_balance(
         self, fields: Fields, time: arrays.Number, accelerations: Fields | None
     ) -> tuple[dict[str, arrays.Number], arrays.Number, Balance]:
-        """For models whose `budget` is "row" the `diagnostics`; dE/dt of the equations on this grid, with the
-        accelerations of a forcing; and the `balance`."""
+        """For models whose `budget` is "row" the `diagnostics`; dE/dt of the equations on this
+        grid, with the accelerations of a forcing; and the `balance`."""
         rates, linear = self.tendency(fields, time, accelerations)[0], self.linear_terms()
         rates = {n: rate + linear[n] * fields[n] for n, rate in rates.items()}
 
@@ -236,14 +264,18 @@ class Observables(Dynamics):
 
     def spectral_energies(self, fields: Fields) -> dict[str, arrays.OfModes]:
         """The energy of each mode, by name; by default half the square of every field."""
-        return {name: 0.5 * (squared(f) if f.ndim > 3 else f.real**2 + f.imag**2) for name, f in fields.items()}
+        return {
+            name: 0.5 * (squared(f) if f.ndim > 3 else f.real**2 + f.imag**2)
+            for name, f in fields.items()
+        }
 
     def spectra(self, fields: Fields) -> dict[str, arrays.Spectrum]:
         """Shell spectra by name."""
         return shell_spectra(self.transform.layout, self.spectral_energies(fields))
 
     def cospectra(self, fields: Fields) -> dict[str, arrays.OfModes]:
-        """Other quadratic quantities of each mode, by name: fluxes, helicities, parts of the energy."""
+        """Other quadratic quantities of each mode, by name: fluxes, helicities, parts of the
+        energy."""
         return {}
 
     @property
@@ -252,37 +284,48 @@ class Observables(Dynamics):
         return {}
 
     def transfers(self, fields: Fields) -> dict[str, arrays.OfModes]:
-        """The rate at which the nonlinear terms add energy to each mode, by name; empty if the model defines none."""
+        """The rate at which the nonlinear terms add energy to each mode, by name; empty if the
+        model defines none."""
         return {}
 
 
 class Model(Observables):
-    """An equation that a configuration can name: its `Dynamics`, its `Observables`, and here how a run makes, starts
-    and forces it.
+    """An equation that a configuration can name: its `Dynamics`, its `Observables`, and here how a
+    run makes, starts and forces it.
 
-    A subclass defines `Settings`, `pointwise` and `combine`, and passes its fields to `__init__`."""
+    A subclass defines `Settings`, `pointwise` and `combine`, and passes its fields to
+    `__init__`."""
 
     Settings: ClassVar[type[Settings]]
-    integrators: ClassVar[tuple[str, ...]] = ()  # Those that solve it, the default first; empty: all of its kind.
-    dealias: ClassVar[tuple[str, ...]] = ()  # The allowed values of `grid.dealias`, the default first; empty: all.
+    integrators: ClassVar[
+        tuple[str, ...]
+    ] = ()  # Those that solve it, the default first; empty: all of its kind.
+    dealias: ClassVar[
+        tuple[str, ...]
+    ] = ()  # The allowed values of `grid.dealias`, the default first; empty: all.
     planar: ClassVar[bool] = False  # Whether the equation can also be solved in two dimensions.
-    open: ClassVar[bool] = False  # Whether a user's file defines the model, against which other keys are checked.
+    open: ClassVar[bool] = (
+        False  # Whether a user's file defines the model, against which other keys are checked.
+    )
     unforced: str | None = None  # The reason why the model cannot be forced; None if it can.
     background: Background | None = None  # The expanding background; None: a static box.
     parts: Mapping[str, Any] = {}  # The components of a composite, by name.
 
     @classmethod
     def misfit(cls, settings: Any, integrator: type[Integrator]) -> str | None:
-        """The reason why an integrator cannot solve the model with these settings; None if it can."""
+        """The reason why an integrator cannot solve the model with these settings; None if it
+        can."""
         return None
 
     @classmethod
     def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> "Model":
-        """The model of a run. `make(real=True, every=False)` makes a transform of the run; `files` opens files."""
+        """The model of a run. `make(real=True, every=False)` makes a transform of the run; `files`
+        opens files."""
         return cls(settings, make())  # type: ignore[call-arg] - subclasses know their fields
 
     def settle(self) -> None:
-        """Computes on the devices what depends only on settings; called once on every process, at the start."""
+        """Computes on the devices what depends only on settings; called once on every process, at
+        the start."""
 
     @property
     def solenoidal(self) -> tuple[str, ...]:
@@ -299,8 +342,8 @@ class Model(Observables):
         return self.shapes
 
     def begin(self, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-        """The evolved fields, and the particles of a composite, from those of an initial condition. Fields that are
-        not in `names` were not set, and are zero."""
+        """The evolved fields, and the particles of a composite, from those of an initial condition.
+        Fields that are not in `names` were not set, and are zero."""
         return fields
 
     @property
@@ -314,7 +357,8 @@ class Model(Observables):
         return {}
 
     def jeans_frequency_squared(self, k2: float, density: float) -> float | None:
-        """omega^2 (1/time^2) of a small density wave in homogeneous matter at rest; None if there is no such wave."""
+        """omega^2 (1/time^2) of a small density wave in homogeneous matter at rest; None if there
+        is no such wave."""
         return None
 
 
@@ -327,10 +371,10 @@ class SplitModel(Model):
 
     @property
     def joins_kicks(self) -> bool:
-        """Whether the kick that ends a step and the kick that begins the next share one evaluation of V. Such a model
-        defines `forces(fields, time)`, `kicked(fields, forces, time, duration)` with the result of `kick`, and
-        `leapt(fields, forces, time, kick, drift)`: the fields to go back to, and those after a kick and a drift.
-        Those of no duration change no bit."""
+        """Whether the kick that ends a step and the kick that begins the next share one evaluation
+        of V. Such a model defines `forces(fields, time)`, `kicked(fields, forces, time, duration)`
+        with the result of `kick`, and `leapt(fields, forces, time, kick, drift)`: the fields to go
+        back to, and those after a kick and a drift. Those of no duration change no bit."""
         return False
 
     def drift(self, fields: Fields, duration: arrays.Number) -> Fields:
@@ -341,8 +385,11 @@ class SplitModel(Model):
         """The fields with all velocities times `factor`, for integrators of linear growth."""
         raise TypeError(f"{type(self).__name__} does not define slowed")
 
-    def kick(self, fields: Fields, time: arrays.Number, duration: arrays.Number) -> tuple[Fields, arrays.Number]:
-        """exp(duration V) u at `time`, and the rate (1/time, double) that limits dt: dt = cfl / rate.
+    def kick(
+        self, fields: Fields, time: arrays.Number, duration: arrays.Number
+    ) -> tuple[Fields, arrays.Number]:
+        """exp(duration V) u at `time`, and the rate (1/time, double) that limits dt: dt = cfl /
+        rate.
 
         `memory` has to hold the first step's `rate`."""
         raise TypeError(f"{type(self).__name__} does not define kick")
@@ -362,5 +409,7 @@ class State:
     origin: arrays.Number
     since: arrays.Whole
     memory: dict[str, jax.Array]  # Small arrays, replicated, that forcing and model carry on.
-    history: dict[str, Fields] = field(default_factory=dict)  # Of multistep integrators: trees of fields.
+    history: dict[str, Fields] = field(
+        default_factory=dict
+    )  # Of multistep integrators: trees of fields.
     particles: dict[str, ParticleSet] = field(default_factory=dict)  # By name: matter, or tracers.

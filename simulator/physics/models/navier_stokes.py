@@ -1,4 +1,5 @@
-"""Incompressible Navier-Stokes equations in three or two dimensions, with rotation and passive scalars."""
+"""Incompressible Navier-Stokes equations in three or two dimensions, with rotation and passive
+scalars."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import hypot
@@ -8,10 +9,29 @@ import jax
 import jax.numpy as jnp
 
 from simulator.physics.models import fluid
-from simulator.physics.models.advection import Momentum, Rotational, advection_of, divergence_of_stress
+from simulator.physics.models.advection import (
+    Momentum,
+    Rotational,
+    advection_of,
+    divergence_of_stress,
+)
 from simulator.physics.models.closures import CLOSURES, Closure
-from simulator.physics.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec, by_name
-from simulator.physics.models.flow import Cascade, energy_parts, flow_scalars, moments, ratio, unresolved
+from simulator.physics.models.fields import (
+    PRESSURE,
+    VELOCITY,
+    DerivedField,
+    Fields,
+    FieldSpec,
+    by_name,
+)
+from simulator.physics.models.flow import (
+    Cascade,
+    energy_parts,
+    flow_scalars,
+    moments,
+    ratio,
+    unresolved,
+)
 from simulator.physics.models.fluid import FlowSettings
 from simulator.physics.models.model import Balance, Model
 from simulator.spectral import Evaluated, Local, Points, Transform
@@ -35,29 +55,39 @@ SUBGRID_STRESS = "subgrid/stress"
 
 
 class NavierStokes(Model):
-    """du/dt = -P[(u . grad) u + 2 Omega x u] - nu k^2 u - nu_n k^(2 n) u - drag, div u = 0, with P the solenoidal
-    projection; passive scalars dtheta/dt = -div(u theta) - u . G + D lap theta.
+    """du/dt = -P[(u . grad) u + 2 Omega x u] - nu k^2 u - nu_n k^(2 n) u - drag, div u = 0, with P
+    the solenoidal projection; passive scalars dtheta/dt = -div(u theta) - u . G + D lap theta.
 
-    P removes the pressure gradient and every other gradient, so the advection term may take any form that differs
-    from (u . grad) u by a gradient: the stress form of Basdevant if products are free of aliasing errors, else the
-    rotational form (see `models.advection`). Canuto et al., Spectral Methods: Evolution to Complex Geometries (2007),
-    section 3.3.
+    P removes the pressure gradient and every other gradient, so the advection term may take any
+    form that differs from (u . grad) u by a gradient: the stress form of Basdevant if products are
+    free of aliasing errors, else the rotational form (see `models.advection`). Canuto et al.,
+    Spectral Methods: Evolution to Complex Geometries (2007), section 3.3.
 
-    In two dimensions the velocity has two components and the vorticity one, along the normal. Rotation has no effect
-    there, because its force is a gradient, and the only closures are those of users."""
+    In two dimensions the velocity has two components and the vorticity one, along the normal.
+    Rotation has no effect there, because its force is a gradient, and the only closures are those
+    of users."""
 
     Settings = NavierStokesSettings
     planar = True
     budget = "step"
-    exact_force: Momentum = Rotational()  # The force with all gradients but that of u^2 / 2, for the pressure.
+    exact_force: Momentum = (
+        Rotational()
+    )  # The force with all gradients but that of u^2 / 2, for the pressure.
 
-    def __init__(self, settings: NavierStokesSettings, transform: Transform, further: Sequence[FieldSpec] = ()):
+    def __init__(
+        self,
+        settings: NavierStokesSettings,
+        transform: Transform,
+        further: Sequence[FieldSpec] = (),
+    ):
         """`further`: fields that a subclass evolves besides velocity and scalars."""
         grid = transform.grid
         if grid.planar:
             fluid.check_plane(settings)
         scalars = [FieldSpec(s.name) for s in settings.scalars]
-        super().__init__(settings, transform, [spec.on(grid) for spec in (VELOCITY, *further, *scalars)])
+        super().__init__(
+            settings, transform, [spec.on(grid) for spec in (VELOCITY, *further, *scalars)]
+        )
         self.scalars = fluid.scalars_on(grid, settings.scalars)
         self.momentum: Momentum = advection_of(grid)
         self.closure: Closure | None = None
@@ -77,7 +107,11 @@ class NavierStokes(Model):
 
     @property
     def varied_arrays(self) -> Mapping[str, Any]:
-        return {"model.subgrid.arrays": self.closure.arrays} if self.closure and self.closure.arrays else {}
+        return (
+            {"model.subgrid.arrays": self.closure.arrays}
+            if self.closure and self.closure.arrays
+            else {}
+        )
 
     def parameters(self, time: Number) -> Any:
         return self.closure.arrays if self.closure is not None else ()
@@ -108,10 +142,13 @@ class NavierStokes(Model):
 
     def _resolved(self, values: PointValues, points: Points, parameters: Any) -> Local:
         products = {**self.momentum.products(values), **fluid.fluxes(self.mean_gradients, values)}
-        return Local(products, {"rate": fluid.advection_rate(self.transform.grid, values["velocity"])})
+        return Local(
+            products, {"rate": fluid.advection_rate(self.transform.grid, values["velocity"])}
+        )
 
     def linear_force(self, fields: Fields) -> SpectralVector | float:
-        """The accelerations of the velocity that are linear in the fields, before the projection."""
+        """The accelerations of the velocity that are linear in the fields, before the
+        projection."""
         return fluid.coriolis(fields["velocity"], self.settings.rotation)
 
     def acceleration(self, products: Fields, fields: Fields) -> SpectralVector:
@@ -130,7 +167,9 @@ class NavierStokes(Model):
         return {"velocity": self.acceleration(products, fields), **scalars}
 
     def _mixing(self, products: Fields) -> Fields:
-        return {name: -divergence(self.transform.layout, products[name]) for name in self.mean_gradients}
+        return {
+            name: -divergence(self.transform.layout, products[name]) for name in self.mean_gradients
+        }
 
     def production_of(self, name: str, velocity: SpectralVector) -> SpectralScalar | None:
         """u . G of a scalar with the mean gradient G; None without one."""
@@ -141,13 +180,17 @@ class NavierStokes(Model):
         layout, dtype, s = self.transform.layout, self.transform.dtype, self.settings
         viscous = fluid.damping_rate(layout, s.damping, dtype)
         velocity = viscous + fluid.drag_rate(layout, s, dtype)
-        return {"velocity": -velocity, **{n: -d * layout.k_squared(dtype) for n, d in self.diffusivities.items()}}
+        return {
+            "velocity": -velocity,
+            **{n: -d * layout.k_squared(dtype) for n, d in self.diffusivities.items()},
+        }
 
     def rate(self, maxima: Mapping[str, Number]) -> Number:
         return maxima["rate"] + 2 * hypot(*self.settings.rotation)
 
     def tendency(self, fields, time, accelerations=None, keep=()) -> tuple[Fields, Evaluated]:
-        """As for every model, with the rates of a modal closure; other closures are among the products."""
+        """As for every model, with the rates of a modal closure; other closures are among the
+        products."""
         rates, evaluated = super().tendency(fields, time, accelerations, keep)
         if self.closure is None or not self.closure.modal:
             return rates, evaluated
@@ -160,7 +203,9 @@ class NavierStokes(Model):
         if self.closure is None or self.closure.modal:
             return {}
         layout, u = self.transform.layout, fields["velocity"]
-        gradients = {f"gradient/{name}": gradient(layout, fields[name]) for name in self.mean_gradients}
+        gradients = {
+            f"gradient/{name}": gradient(layout, fields[name]) for name in self.mean_gradients
+        }
         return {**self.closure.inputs(layout, u), **gradients}
 
     def _subgrid_products(self, values: PointValues, held: Mapping[str, Any]) -> PointValues:
@@ -172,7 +217,8 @@ class NavierStokes(Model):
         return {SUBGRID_STRESS: closure.stress(values), **found}
 
     def subgrid_tendencies(self, fields: Fields) -> Fields:
-        """The closure's part in the tendency of each field; in that of the velocity before the projection."""
+        """The closure's part in the tendency of each field; in that of the velocity before the
+        projection."""
         closure, scalars = self.closure, list(self.mean_gradients)
         assert closure is not None
         if closure.modal:
@@ -191,8 +237,8 @@ class NavierStokes(Model):
         return {"velocity": force, **self._mixing(products)}
 
     def subgrid_losses(self, fields: Fields) -> dict[str, Number]:
-        """The rates, by column, at which the closure moves energy and variance to scales below the grid: kinetic
-        energy, the variance of each scalar, and the energy of a further field."""
+        """The rates, by column, at which the closure moves energy and variance to scales below the
+        grid: kinetic energy, the variance of each scalar, and the energy of a further field."""
         inner, found = self.transform.layout.inner, {}
         for name, rate in self.subgrid_tendencies(fields).items():
             found[_loss(name)] = -self._weight(name) * inner(fields[name], rate).sum()
@@ -226,14 +272,18 @@ class NavierStokes(Model):
 
     def _measured(self, fields: Fields) -> Evaluated:
         transform, inputs = self.transform, {"velocity": fields["velocity"]}
-        return moments(transform, inputs, lambda v: fluid.advection_rate(transform.grid, v["velocity"]))
+        return moments(
+            transform, inputs, lambda v: fluid.advection_rate(transform.grid, v["velocity"])
+        )
 
     def _columns(self, fields: Fields, time: Number, measured: Evaluated) -> dict[str, Number]:
         layout, u, s = self.transform.layout, fields["velocity"], self.settings
         balance, turning = self.balance(fields), 2 * hypot(*s.rotation)
         viscous = fluid.power(layout, fluid.damping_rate(layout, s.damping, u.real.dtype), u)
         dragged = fluid.power(layout, fluid.drag_rate(layout, s, u.real.dtype), u)
-        flow = flow_scalars(self.transform, u, s.damping, self._cascaded(viscous, curl(layout, u)), measured)
+        flow = flow_scalars(
+            self.transform, u, s.damping, self._cascaded(viscous, curl(layout, u)), measured
+        )
         subgrid: dict[str, jax.Array] = {}
         if self.closure is not None:
             subgrid = self.subgrid_losses(fields)
@@ -248,7 +298,11 @@ class NavierStokes(Model):
             **({"drag_dissipation": dragged} if s.drag else {}),
             **subgrid,
             **flow,
-            **({"rossby": ratio(flow["u_rms"], turning * flow["integral_scale"])} if turning else {}),
+            **(
+                {"rossby": ratio(flow["u_rms"], turning * flow["integral_scale"])}
+                if turning
+                else {}
+            ),
             **fluid.scalar_diagnostics(layout, self.scalars, fields),
             "rate": self.rate(flow),
         }
@@ -261,16 +315,20 @@ class NavierStokes(Model):
         return Cascade("enstrophy", fluid.power(layout, rate, vorticity))
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
-        """Remarks on the resolution from a row of diagnostics; a closure is for flows that the grid cuts off."""
+        """Remarks on the resolution from a row of diagnostics; a closure is for flows that the grid
+        cuts off."""
         return unresolved(row) if self.closure is None else []
 
     def spectral_energies(self, fields: Fields) -> dict[str, OfModes]:
         layout, names = self.transform.layout, self.mean_gradients
-        variances = {f"{name}_variance": fluid.variance_modes(layout, fields[name]) for name in names}
+        variances = {
+            f"{name}_variance": fluid.variance_modes(layout, fields[name]) for name in names
+        }
         return {"kinetic_energy": 0.5 * squared(fields["velocity"]), **variances}
 
     def cospectra(self, fields: Fields) -> dict[str, OfModes]:
-        """The flux u_i theta of every scalar along each axis; of rotating flows the energy of waves."""
+        """The flux u_i theta of every scalar along each axis; of rotating flows the energy of
+        waves."""
         fluxes = fluid.scalar_fluxes(self.transform.layout, self.mean_gradients, fields)
         return {**fluxes, **self.wave_parts(fields)}
 
@@ -283,8 +341,8 @@ class NavierStokes(Model):
         return energy_parts(self.transform.layout, fields["velocity"], None, rotation, 0.0, axis)
 
     def transfers(self, fields: Fields) -> dict[str, OfModes]:
-        """Transfers by advection; with a closure also `subgrid`, the energy that modes gain from scales below the
-        grid, and `NAME_subgrid`, the variance of a scalar that they gain."""
+        """Transfers by advection; with a closure also `subgrid`, the energy that modes gain from
+        scales below the grid, and `NAME_subgrid`, the variance of a scalar that they gain."""
         resolved = self.transform.evaluate(self._resolved_inputs(fields), self._resolved).products
         return {**self.transfers_of(resolved, fields), **self.subgrid_transfers(fields)}
 
@@ -297,7 +355,9 @@ class NavierStokes(Model):
 
     def transfers_of(self, products: Fields, fields: Fields) -> dict[str, OfModes]:
         """`transfers` from the coefficients of the products."""
-        kinetic = fluid.transfer(fields["velocity"], self.momentum.force(self.transform.layout, products))
+        kinetic = fluid.transfer(
+            fields["velocity"], self.momentum.force(self.transform.layout, products)
+        )
         return {"kinetic_energy": kinetic, **self.scalar_transfers(products, fields)}
 
     def scalar_transfers(self, products: Fields, fields: Fields) -> dict[str, OfModes]:
@@ -312,8 +372,8 @@ class NavierStokes(Model):
 
     def derived(self) -> Mapping[str, DerivedField]:
         found = fluid.flow_fields(self.transform)
-        # A closure states its stress only up to the trace, which the pressure contains; a modal force has no
-        # divergence.
+        # A closure states its stress only up to the trace, which the pressure contains; a modal
+        # force has no divergence.
         if self.closure is None or self.closure.modal:
             found[PRESSURE.name] = DerivedField(PRESSURE, self._pressure)
         return {
@@ -325,7 +385,9 @@ class NavierStokes(Model):
     def _pressure(self, fields: Fields) -> PhysicalScalar:
         force = self.exact_force
         inputs = {n: fields[n] for n in force.fields} | force.inputs(self.transform.layout, fields)
-        return fluid.pressure(self.transform, inputs, lambda v: force.products(v)["force"], self.linear_force(fields))
+        return fluid.pressure(
+            self.transform, inputs, lambda v: force.products(v)["force"], self.linear_force(fields)
+        )
 
 
 def _loss(name: str) -> str:

@@ -9,7 +9,13 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from simulator.physics.models.component import PARTICLES, Component, ComponentName, Gravity, Potential
+from simulator.physics.models.component import (
+    PARTICLES,
+    Component,
+    ComponentName,
+    Gravity,
+    Potential,
+)
 from simulator.physics.models.cosmology import Background
 from simulator.physics.models.fields import DENSITY, DerivedField, by_name
 from simulator.physics.particles.assignment import Assignment, Scheme, cloud, compensated_cloud
@@ -20,14 +26,25 @@ from simulator.physics.particles.population import Population
 from simulator.physics.particles.species import crossing_rate
 from simulator.settings import Count, Flag, NonNegative, Settings
 from simulator.spectral import Transform
-from simulator.spectral.arrays import Number, OfModes, ParticleVectors, PhysicalScalar, SpectralScalar
+from simulator.spectral.arrays import (
+    Number,
+    OfModes,
+    ParticleVectors,
+    PhysicalScalar,
+    SpectralScalar,
+)
 from simulator.spectral.native.particles import drifted, kicked, leapt
 from simulator.spectral.operators import gradient
 
 COMPENSATED_WIDTH = 0.85
-"""Grid spacings. The widest with which waves at half the grid's Nyquist wavenumber grow from a = 0.02 to 1 by 90 % of
-what linear theory says, or more: attraction is 0.965 there, and 0.9999 at a quarter."""
-RECORDS = {"position": 3, "velocity": 3, "mass": 0}  # Records of a particle, and their components (0: a scalar).
+"""Grid spacings. The widest with which waves at half the grid's Nyquist wavenumber grow from a =
+0.02 to 1 by 90 % of what linear theory says, or more: attraction is 0.965 there, and 0.9999 at a
+quarter."""
+RECORDS = {
+    "position": 3,
+    "velocity": 3,
+    "mass": 0,
+}  # Records of a particle, and their components (0: a scalar).
 
 
 def accelerated(particles: ParticleSet, pull: jax.Array) -> ParticleVectors:
@@ -42,46 +59,56 @@ class ParticleComponentSettings(Settings):
     count: Count
     """The number of particles."""
     arrangement: Literal["lattice", "glass"] = "lattice"
-    """The undisturbed places from which a start displaces the particles: a cubic lattice, or a glass, in which random
-    particles have been pushed apart until their noise was gone."""
+    """The undisturbed places from which a start displaces the particles: a cubic lattice, or a
+    glass, in which random particles have been pushed apart until their noise was gone."""
     assignment: Scheme = "pcs"
-    """Weights that assign mass to the grid and interpolate forces: cic, tsc or pcs, over 2, 3 or 4 points of an
-    axis."""
+    """Weights that assign mass to the grid and interpolate forces: cic, tsc or pcs, over 2, 3 or 4
+    points of an axis."""
     softening: Literal["compensated"] | NonNegative = "compensated"
-    """compensated: structure grows as in linear theory up to half the grid's Nyquist wavenumber; forces between two
-    particles oscillate about Newton's, by 18 % at 3 grid spacings and 5 to 9 % beyond 4. A number: the diameter of a
-    particle in grid spacings; its mass lies in a sphere of linearly falling density, and the force between two is
-    Newton's where these do not overlap. 0: points, as sharp as the grid's modes allow."""
+    """compensated: structure grows as in linear theory up to half the grid's Nyquist wavenumber;
+    forces between two particles oscillate about Newton's, by 18 % at 3 grid spacings and 5 to 9 %
+    beyond 4. A number: the diameter of a particle in grid spacings; its mass lies in a sphere of
+    linearly falling density, and the force between two is Newton's where these do not overlap. 0:
+    points, as sharp as the grid's modes allow."""
     interlacing: Flag = False
-    """Put mass on two grids that are half a cell apart, which cancels the largest aliases of the density and of the
-    force, for twice the deposits, interpolations and their transforms."""
+    """Put mass on two grids that are half a cell apart, which cancels the largest aliases of the
+    density and of the force, for twice the deposits, interpolations and their transforms."""
     reproducible: Flag = False
-    """Sum up masses as whole numbers: the same density on any number of devices; with interlacing on either grid."""
+    """Sum up masses as whole numbers: the same density on any number of devices; with interlacing
+    on either grid."""
 
 
 class ParticleComponent(Component):
     """dx/dt = v, dv/dt = -grad Phi. Drift and kick are exact each.
 
-    The mass of the particles is put on the grid by B-splines, whose window is divided out of the modes. The
-    acceleration is computed from the modes of the potential and interpolated with the same weights, whose window is
-    divided out, too. Both are multiplied by the transform of a particle's cloud. Forces between particles are then
-    equal and opposite, and the momentum of all matter is conserved to round-off. Hockney & Eastwood, Computer
-    Simulation Using Particles (1988), chapters 5 and 8."""
+    The mass of the particles is put on the grid by B-splines, whose window is divided out of the
+    modes. The acceleration is computed from the modes of the potential and interpolated with the
+    same weights, whose window is divided out, too. Both are multiplied by the transform of a
+    particle's cloud. Forces between particles are then equal and opposite, and the momentum of all
+    matter is conserved to round-off. Hockney & Eastwood, Computer Simulation Using Particles
+    (1988), chapters 5 and 8."""
 
     Settings = ParticleComponentSettings
     places: ParticleSet | None = None  # In a gradient by the start: the undisturbed particles.
 
     def __init__(
-        self, settings: ParticleComponentSettings, gravity: Gravity, make: Callable[..., Transform], files: object
+        self,
+        settings: ParticleComponentSettings,
+        gravity: Gravity,
+        make: Callable[..., Transform],
+        files: object,
     ):
-        """Raises UserError, beginning with the key, if the devices cannot hold so many particles."""
+        """Raises UserError, beginning with the key, if the devices cannot hold so many
+        particles."""
         self.settings, self.gravity, self.units = settings, gravity.constant, gravity.units
         self.background = Background(gravity.cosmology) if gravity.cosmology else None
         self.transform, self.alone = make(real=True, every=True), self
         held = Population(settings.name, RECORDS, settings.count, Domain.of(self.transform))
         self.population: Population = held  # pyright: ignore[reportIncompatibleVariableOverride]
         total = settings.count if settings.reproducible else None
-        self.assignment = Assignment(self.transform, settings.assignment, total, settings.interlacing)
+        self.assignment = Assignment(
+            self.transform, settings.assignment, total, settings.interlacing
+        )
 
     @property
     def domain(self) -> Domain:
@@ -101,12 +128,13 @@ class ParticleComponent(Component):
         return modes * self._sharpening(modes.real.dtype)
 
     def softened(self, modes: SpectralScalar) -> SpectralScalar:
-        """The density of clouds from the density of points: coefficients times the transform of a cloud."""
+        """The density of clouds from the density of points: coefficients times the transform of a
+        cloud."""
         return modes * self._softening(modes.real.dtype)
 
     def clouds(self, modes: SpectralScalar) -> SpectralScalar:
-        """The density of clouds, `softened`, from the masses on the grid, `sharpened`; by one real factor, because a
-        product of complex numbers takes much longer."""
+        """The density of clouds, `softened`, from the masses on the grid, `sharpened`; by one real
+        factor, because a product of complex numbers takes much longer."""
         dtype = modes.real.dtype
         return modes * (self._softening(dtype) * self._sharpening(dtype))
 
@@ -118,10 +146,13 @@ class ParticleComponent(Component):
         spacing = max(self.transform.grid.spacing)
         if softening == "compensated":
             return compensated_cloud(layout, COMPENSATED_WIDTH * spacing, dtype)
-        return cloud(layout, softening * spacing, dtype) if softening else jnp.ones((1, 1, 1), dtype)
+        return (
+            cloud(layout, softening * spacing, dtype) if softening else jnp.ones((1, 1, 1), dtype)
+        )
 
     def acceleration(self, particles: ParticleSet, potential: Potential) -> ParticleVectors:
-        """The acceleration (length/time^2) of each particle in double precision; 0 in empty entries."""
+        """The acceleration (length/time^2) of each particle in double precision; 0 in empty
+        entries."""
         return accelerated(particles, self.pulled({PARTICLES: particles}, None, potential))
 
     def pulled(self, fields: Any, work: None, potential: Potential) -> jax.Array:
@@ -154,31 +185,43 @@ class ParticleComponent(Component):
         position = self.domain.on_devices(partial(drifted, self.domain.box), *given)
         return {PARTICLES: settled(particles.with_records({"position": position}), self.domain)}
 
-    def leap(self, particles: ParticleSet, work: jax.Array, kick: Number, drift: Number) -> tuple[Any, ParticleSet]:
-        """The particles after a kick and a drift in native code, and before them those to go back to, if a device may
-        lack the room for its particles; lengths (time) of 0 change no bit."""
+    def leap(
+        self, particles: ParticleSet, work: jax.Array, kick: Number, drift: Number
+    ) -> tuple[Any, ParticleSet]:
+        """The particles after a kick and a drift in native code, and before them those to go back
+        to, if a device may lack the room for its particles; lengths (time) of 0 change no bit."""
         domain, records = self.domain, particles.records
         shared, velocity = bool(domain.cuts), records["velocity"]
 
         def of(velocity: jax.Array, position: jax.Array, *others: jax.Array) -> ParticleSet:
             mass, ids = others or (records["mass"], particles.id)
-            return replace(particles, records={"position": position, "velocity": velocity, "mass": mass}, id=ids)
+            return replace(
+                particles,
+                records={"position": position, "velocity": velocity, "mass": mass},
+                id=ids,
+            )
 
         moving = (records["position"], records["mass"], particles.id)[: 3 if shared else 1]
-        given = work, velocity, particles.count, jnp.asarray(kick, jnp.float64), jnp.asarray(drift, jnp.float64)
+        given = (
+            work,
+            velocity,
+            particles.count,
+            jnp.asarray(kick, jnp.float64),
+            jnp.asarray(drift, jnp.float64),
+        )
         kicked, *found = domain.on_devices(partial(leapt, domain.box, shared), *given, *moving)
         old = of(velocity, *found[3:]) if shared else None
         return old, settled(of(kicked, *found[:3]), domain)
 
     def settled(self, particles: ParticleSet, position: ParticleVectors) -> ParticleSet:
-        """The particles at other positions, which may lie outside of the box, each on the device that owns its
-        place."""
+        """The particles at other positions, which may lie outside of the box, each on the device
+        that owns its place."""
         inside = jnp.where(particles.valid, self.domain.wrapped(position), 0)
         return settled(particles.with_records({"position": inside}), self.domain)
 
     def diagnostics(self, fields: Any, time: Number) -> dict[str, Number]:
-        """The energy is the kinetic energy, the box mean of rho v^2 / 2; `shot_noise` is V sum m^2 / (sum m)^2, P(k)
-        of particles at random places."""
+        """The energy is the kinetic energy, the box mean of rho v^2 / 2; `shot_noise` is V sum m^2
+        / (sum m)^2, P(k) of particles at random places."""
         particles, volume = fields[PARTICLES], self.transform.grid.volume
         velocity = particles.records["velocity"]
         mass = jnp.where(particles.valid, particles.records["mass"], 0)

@@ -21,7 +21,9 @@ from simulator.settings import InputPath, Settings
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.transform import Tree
 
-_TAKEN = frozenset(("step", "time", "dt", "cfl", "x", "y", "z", "k", "rate"))  # Coordinates of tables and series.
+_TAKEN = frozenset(
+    ("step", "time", "dt", "cfl", "x", "y", "z", "k", "rate")
+)  # Coordinates of tables and series.
 
 
 class PythonModelSettings(Settings):
@@ -35,8 +37,8 @@ class PythonModelSettings(Settings):
 
 
 def admitted(name: str, model: Any) -> type[Model]:
-    """The class that an installed package declares as a kind of model; the parameters of an `Equation` are keys of
-    the block `model`. Raises TypeError for anything else."""
+    """The class that an installed package declares as a kind of model; the parameters of an
+    `Equation` are keys of the block `model`. Raises TypeError for anything else."""
     model = subclass_of(Model)(name, model)
     if issubclass(model, Equation) and "kind" not in model.Settings.model_fields:
         kind: Any = (Literal[name], name)
@@ -45,8 +47,9 @@ def admitted(name: str, model: Any) -> type[Model]:
 
 
 class WrongParameters(Exception):
-    """Parameters that do not fit their annotations. `settings` describes a configuration that consists of them alone,
-    and `data` is such a configuration, so that messages name `model.parameters.NAME`."""
+    """Parameters that do not fit their annotations. `settings` describes a configuration that
+    consists of them alone, and `data` is such a configuration, so that messages name
+    `model.parameters.NAME`."""
 
     def __init__(self, error: ValidationError, settings: type[Settings], data: Mapping[str, Any]):
         super().__init__(str(error))
@@ -61,8 +64,8 @@ class PythonModel(Model):
 
     @classmethod
     def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> Model:
-        """Raises UserError or WrongParameters, with file and line, if the class is not an equation that can be
-        solved."""
+        """Raises UserError or WrongParameters, with file and line, if the class is not an equation
+        that can be solved."""
         path = Path(settings.path)
         kind = files.function(str(path), settings.equation, "class")
         _check_declaration(kind, path, settings.equation)
@@ -86,35 +89,52 @@ def validated(kind: type[Equation], values: Mapping[str, Any]) -> Settings:
     if not traced:
         return parameters
     whole_settings: Any = kind.Settings
-    return whole_settings.model_construct(**{n: getattr(parameters, n) for n in own.model_fields}, **traced)
+    return whole_settings.model_construct(
+        **{n: getattr(parameters, n) for n in own.model_fields}, **traced
+    )
 
 
 def _check_declaration(kind: Any, path: Path, name: str) -> None:
     where = f"{path}: {name}"
     if not (isinstance(kind, type) and issubclass(kind, Equation)):
-        raise UserError(f"{where}: is not an equation; derive the class from simulator.equations.Equation")
+        raise UserError(
+            f"{where}: is not an equation; derive the class from simulator.equations.Equation"
+        )
     try:
         fields = declared(kind)
     except TypeError:
-        raise UserError(f'{where}: evolved is a tuple of names or Fields, e.g. evolved = ("u",)') from None
+        raise UserError(
+            f'{where}: evolved is a tuple of names or Fields, e.g. evolved = ("u",)'
+        ) from None
     if not fields:
         raise UserError(f'{where}: names no field; give it e.g. evolved = ("u",)')
     names = [field.name for field in fields]
     for field in names:
-        if not (isinstance(field, str) and field.isidentifier()) or field in _TAKEN or names.count(field) > 1:
+        if (
+            not (isinstance(field, str) and field.isidentifier())
+            or field in _TAKEN
+            or names.count(field) > 1
+        ):
             raise UserError(f"{where}: {field!r} cannot name a field; take another word, each once")
         if field.startswith(("memory", "history")):
-            raise UserError(f"{where}: names that begin with memory or history are taken; rename {field!r}")
+            raise UserError(
+                f"{where}: names that begin with memory or history are taken; rename {field!r}"
+            )
     if len({field.complex for field in fields}) > 1:
-        raise UserError(f"{where}: real and complex fields cannot be mixed; write all as real or all as complex")
+        raise UserError(
+            f"{where}: real and complex fields cannot be mixed; write all as real or all as complex"
+        )
     base = SplitEquation if issubclass(kind, SplitEquation) else Equation
     for parameter in kind.Settings.model_fields:
         if hasattr(base, parameter) or parameter in ("settings", "transform", "fields"):
-            raise UserError(f"{where}: a parameter cannot be called {parameter!r}, which equations have; rename it")
+            raise UserError(
+                f"{where}: a parameter cannot be called {parameter!r}, which equations have; rename it"
+            )
 
 
 class _Check:
-    """Traces the methods of an equation, without a device, and refuses an equation that a run could not compute."""
+    """Traces the methods of an equation, without a device, and refuses an equation that a run could
+    not compute."""
 
     def __init__(self, model: Model, path: Path):
         self._model, self._path = model, str(path)
@@ -145,7 +165,9 @@ class _Check:
     def _pointwise(self, given: Tree) -> Tree:
         real = self._transform.dtype
         value = real if self._layout.real else self._kind
-        values = jax.tree.map(lambda f: jax.ShapeDtypeStruct((*f.shape[:-3], *POINTS), value), given)
+        values = jax.tree.map(
+            lambda f: jax.ShapeDtypeStruct((*f.shape[:-3], *POINTS), value), given
+        )
         axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
         points = Points(*(cast(Any, jax.ShapeDtypeStruct(shape, real)) for shape in axes))
         time = jax.ShapeDtypeStruct((), jnp.float64)
@@ -154,17 +176,25 @@ class _Check:
         parameters = self._traced("parameters", self._model.parameters, time)
         result = self._traced(method, self._model.pointwise, values, points, parameters)
         if not isinstance(result, Local):
-            self._refuse(method, f"returned {type(result).__name__}; a Local(products, maxima) is needed")
+            self._refuse(
+                method, f"returned {type(result).__name__}; a Local(products, maxima) is needed"
+            )
         seen = self._transform.physical.seen_part
         every = [*jax.tree.leaves(result.products), *result.maxima.values(), *result.means.values()]
         for leaf in every:
             try:
                 np.broadcast_shapes(leaf.shape[-3:], POINTS)
             except ValueError:
-                self._refuse(method, f"returned shape {seen(leaf.shape)} for values of shape {seen(POINTS)}")
+                self._refuse(
+                    method, f"returned shape {seen(leaf.shape)} for values of shape {seen(POINTS)}"
+                )
         own = self._user(method, self._model.pointwise)
-        advice = "it has to work point by point, and sums and derivatives belong into inputs and combine"
-        own.check_pointwise(jax.make_jaxpr(self._model.pointwise)(values, points, parameters), advice)
+        advice = (
+            "it has to work point by point, and sums and derivatives belong into inputs and combine"
+        )
+        own.check_pointwise(
+            jax.make_jaxpr(self._model.pointwise)(values, points, parameters), advice
+        )
         return result.products
 
     def _traced(self, method: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -177,7 +207,9 @@ class _Check:
     def _fields(self, method: str, result: Any) -> None:
         shapes = self._model.shapes
         if not isinstance(result, Mapping):
-            self._refuse(method, f"returned {type(result).__name__}; a dict of arrays by field is needed")
+            self._refuse(
+                method, f"returned {type(result).__name__}; a dict of arrays by field is needed"
+            )
         for name, value in result.items():
             if name not in shapes:
                 self._refuse(method, f"returned {name!r}; the fields are {', '.join(shapes)}")
@@ -188,7 +220,9 @@ class _Check:
                 fits = False
             if not fits:
                 own, needed = map(self._layout.seen_part, (value.shape, whole))
-                self._refuse(method, f"{name} has shape {own}, which does not fit the field's {needed}")
+                self._refuse(
+                    method, f"{name} has shape {own}, which does not fit the field's {needed}"
+                )
 
     def _refuse(self, method: str, problem: str) -> None:
         raise self._user(method, self._traced).refused(problem)

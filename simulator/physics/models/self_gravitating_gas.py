@@ -48,13 +48,14 @@ class GasSettings(Settings):
     hyperviscosity: DampingSettings | None = None
     """Additional damping of momentum at small scales."""
     background_density: Literal["mean"] | Positive = "mean"
-    """The density at which the speed of sound and the viscosities are specified, and the initial density if the
-    initial condition sets none. Gravity always acts on the deviation from the mean."""
+    """The density at which the speed of sound and the viscosities are specified, and the initial
+    density if the initial condition sets none. Gravity always acts on the deviation from the
+    mean."""
     external_acceleration: AxisVector = (0.0, 0.0, 0.0)
     """A constant acceleration of all the gas, one number for each axis of the grid."""
     max_edge_energy: Positive = 0.05
-    """The run stops when modes at the edge of the spectrum hold this part of the squared momentum; with 1 it does
-    not."""
+    """The run stops when modes at the edge of the spectrum hold this part of the squared momentum;
+    with 1 it does not."""
 
 
 class SelfGravitatingGasSettings(GasSettings):
@@ -66,16 +67,17 @@ class SelfGravitatingGasSettings(GasSettings):
 
 
 class SelfGravitatingGas(Model):
-    """rho_t + div m = 0,
-    m_t + div(m m / rho) + grad p = -rho grad Phi + rho (a + f) + mu lap v + (mu / 3 + zeta) grad div v,
-    lap Phi = 4 pi G (rho - mean), m = rho v, p = rho_0 c^2 / gamma (rho / rho_0)^gamma, mu = nu rho_0; f: forcing.
+    """rho_t + div m = 0, m_t + div(m m / rho) + grad p = -rho grad Phi + rho (a + f) + mu lap v +
+    (mu / 3 + zeta) grad div v, lap Phi = 4 pi G (rho - mean), m = rho v, p = rho_0 c^2 / gamma (rho
+    / rho_0)^gamma, mu = nu rho_0; f: forcing.
 
-    In this form mass and momentum are conserved to round-off. The constant part nu lap m of the shear stress is
-    integrated exactly. There is no shock capturing: the run stops with a message if the gas is no longer resolved or
-    its density becomes negative.
+    In this form mass and momentum are conserved to round-off. The constant part nu lap m of the
+    shear stress is integrated exactly. There is no shock capturing: the run stops with a message if
+    the gas is no longer resolved or its density becomes negative.
 
-    In two dimensions nothing depends on z, and the velocity lies in the plane: densities are still masses per volume,
-    the mass of the box is that of a layer of unit depth, and gravity is that of rods along z."""
+    In two dimensions nothing depends on z, and the velocity lies in the plane: densities are still
+    masses per volume, the mass of the box is that of a layer of unit depth, and gravity is that of
+    rods along z."""
 
     Settings = SelfGravitatingGasSettings
     planar = True
@@ -98,13 +100,15 @@ class SelfGravitatingGas(Model):
         return {"velocity": self.fields["momentum"].shape}
 
     def begin(self, fields: Fields, names: Collection[str]) -> Fields:
-        """Density and momentum from the density and velocity, or momentum, of an initial condition; fields that are
-        not in `names` were not set, and are zero. Without a density, it is the background density everywhere; raises
-        UserError if that is not set."""
+        """Density and momentum from the density and velocity, or momentum, of an initial condition;
+        fields that are not in `names` were not set, and are zero. Without a density, it is the
+        background density everywhere; raises UserError if that is not set."""
         layout, background = self.transform.layout, self.settings.background_density
         if "density" not in names or not float(jnp.max(abs(fields["density"]))):
             if background == "mean":
-                raise UserError("gives no density; give one, or a uniform one as model.background_density: NUMBER")
+                raise UserError(
+                    "gives no density; give one, or a uniform one as model.background_density: NUMBER"
+                )
             density = jnp.where(layout.zero, background, fields["density"])
             fields = {**fields, "density": layout.constrain(density)}
 
@@ -115,8 +119,13 @@ class SelfGravitatingGas(Model):
         def begun(fields: Fields) -> Fields:
             evolved = {"density": fields["density"]}
             given = "momentum" in fields
-            evolved["momentum"] = fields["momentum"] if given else self.transform.evaluate(fields, product).products
-            return {n: layout.constrain(operators.hermitian(layout, field)) for n, field in evolved.items()}
+            evolved["momentum"] = (
+                fields["momentum"] if given else self.transform.evaluate(fields, product).products
+            )
+            return {
+                n: layout.constrain(operators.hermitian(layout, field))
+                for n, field in evolved.items()
+            }
 
         return begun(fields)
 
@@ -133,11 +142,15 @@ class SelfGravitatingGas(Model):
         return k2 * sound2 - 4 * math.pi * s.gravitational_constant * density
 
     def tendency(self, fields, time, accelerations=None, keep=()) -> tuple[Fields, Evaluated]:
-        """The explicit part of the right-hand side, and the rate that limits dt, NaN if the run has to stop.
+        """The explicit part of the right-hand side, and the rate that limits dt, NaN if the run has
+        to stop.
 
-        An acceleration acts on the density at every point, as gravity does, so it is added to grad Phi in the
-        products."""
-        inputs, parameters = self._pulled(fields, accelerations), {"background": self._background(fields)}
+        An acceleration acts on the density at every point, as gravity does, so it is added to grad
+        Phi in the products."""
+        inputs, parameters = (
+            self._pulled(fields, accelerations),
+            {"background": self._background(fields)},
+        )
         evaluated = self.transform.evaluate(inputs, self.pointwise, parameters)
         limit = {"rate": self.limit(evaluated.maxima, fields)}
         return self.combine(evaluated.products, fields), evaluated._replace(maxima=limit)
@@ -145,7 +158,9 @@ class SelfGravitatingGas(Model):
     def inputs(self, fields: Fields) -> Fields:
         inputs = {"density": fields["density"], "momentum": fields["momentum"]}
         if self.settings.gravitational_constant:
-            inputs["grad_phi"] = operators.gradient(self.transform.layout, self.potential(fields["density"]))
+            inputs["grad_phi"] = operators.gradient(
+                self.transform.layout, self.potential(fields["density"])
+            )
         return inputs
 
     def _pulled(self, fields: Fields, accelerations: Fields | None) -> Fields:
@@ -160,7 +175,9 @@ class SelfGravitatingGas(Model):
         source = 4 * math.pi * self.settings.gravitational_constant * density
         return operators.solve_poisson(self.transform.layout, source, self.settings.green)
 
-    def pointwise(self, values: arrays.PointValues, points: Points, parameters: Mapping[str, jax.Array]) -> Local:
+    def pointwise(
+        self, values: arrays.PointValues, points: Points, parameters: Mapping[str, jax.Array]
+    ) -> Local:
         rho, m = values["density"], values["momentum"]
         v = m / rho
         products = {"flux": jnp.stack([m[i] * v[j] for i, j in operators.symmetric_pairs(len(m))])}
@@ -173,11 +190,14 @@ class SelfGravitatingGas(Model):
         advection = advection_rate(self.transform.grid, v)
         return Local(products, {"advection": advection, "densest": rho, "thinnest": -rho})
 
-    def _pressure(self, rho: arrays.PhysicalScalar, background: arrays.Number) -> arrays.PhysicalScalar:
+    def _pressure(
+        self, rho: arrays.PhysicalScalar, background: arrays.Number
+    ) -> arrays.PhysicalScalar:
         gamma, sound = self.settings.polytropic_exponent, self.settings.sound_speed
         if self.isothermal:
             return sound**2 * rho
-        # If the density is negative somewhere, the run is about to stop; the power must not turn it into NaN.
+        # If the density is negative somewhere, the run is about to stop; the power must not turn it
+        # into NaN.
         return background * sound**2 / gamma * jnp.maximum(rho / background, 0) ** gamma
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
@@ -188,7 +208,9 @@ class SelfGravitatingGas(Model):
         stress = dict(zip(operators.symmetric_pairs(len(k)), flux, strict=True))
         stress = {(i, j): part + pressure if i == j else part for (i, j), part in stress.items()}
         rows = ((stress[min(i, j), max(i, j)] for j in range(len(k))) for i in range(len(k)))
-        force = -1j * jnp.stack([sum(q * part for q, part in zip(k, row, strict=True)) for row in rows])
+        force = -1j * jnp.stack(
+            [sum(q * part for q, part in zip(k, row, strict=True)) for row in rows]
+        )
         if "weight" in products:
             force = force - products["weight"]
         if any(self.pull):
@@ -199,8 +221,12 @@ class SelfGravitatingGas(Model):
             stretch = (s.viscosity / 3 + s.bulk_viscosity) * spread
             force = force - s.viscosity * layout.k_squared(rho.real.dtype) * (velocity - m)
             force = force - jnp.stack([q * stretch for q in k])
-        # Gravity makes waves grow, so the part of the plane kz = 0 that is invisible in physical space must be zero.
-        return {"density": -operators.divergence(layout, m), "momentum": operators.hermitian(layout, force)}
+        # Gravity makes waves grow, so the part of the plane kz = 0 that is invisible in physical
+        # space must be zero.
+        return {
+            "density": -operators.divergence(layout, m),
+            "momentum": operators.hermitian(layout, force),
+        }
 
     def linear(self) -> dict[str, arrays.OverModes]:
         s, k2 = self.settings, self.transform.layout.k_squared(self.transform.dtype)
@@ -210,17 +236,21 @@ class SelfGravitatingGas(Model):
         return {"momentum": -damping}
 
     def limit(self, maxima: Mapping[str, arrays.Number], fields: Fields) -> arrays.Number:
-        """The rate (1/time) that limits dt, a sum: flow and sound cross a cell, viscosity damps the smallest scale,
-        the densest point collapses. The last two limit an explicit step so little that their sum with the first is
-        safe."""
+        """The rate (1/time) that limits dt, a sum: flow and sound cross a cell, viscosity damps the
+        smallest scale, the densest point collapses. The last two limit an explicit step so little
+        that their sum with the first is safe."""
         s, grid, layout = self.settings, self.transform.grid, self.transform.layout
         background = self._background(fields)
         densest, thinnest = maxima["densest"], -maxima["thinnest"]
-        sound = s.sound_speed * jnp.maximum(densest / background, 0) ** ((s.polytropic_exponent - 1) / 2)
+        sound = s.sound_speed * jnp.maximum(densest / background, 0) ** (
+            (s.polytropic_exponent - 1) / 2
+        )
         crossing = maxima["advection"] + sound * sum(1 / h for h in grid.seen(grid.spacing))
         largest = sum((n * unit) ** 2 for n, unit in zip(grid.kept, grid.fundamental, strict=True))
         variation = jnp.maximum(abs(background / thinnest - 1), abs(background / densest - 1))
-        explicit = s.viscosity * variation + (s.viscosity / 3 + s.bulk_viscosity) * background / thinnest
+        explicit = (
+            s.viscosity * variation + (s.viscosity / 3 + s.bulk_viscosity) * background / thinnest
+        )
         fall = jnp.sqrt(4 * math.pi * s.gravitational_constant * jnp.maximum(densest, 0))
         rate = crossing + 0.5 * largest * explicit + fall
         resolved = (thinnest > 0) & (self._edge(layout, fields) <= s.max_edge_energy)
@@ -228,9 +258,13 @@ class SelfGravitatingGas(Model):
 
     def _edge(self, layout: Layout, fields: Fields) -> arrays.Number:
         """Tail fraction of the squared momentum in the frame of the centre of mass."""
-        m, drift = fields["momentum"], center_velocity(layout, fields["density"], fields["momentum"])
+        m, drift = (
+            fields["momentum"],
+            center_velocity(layout, fields["density"], fields["momentum"]),
+        )
         relative = m - drift[:, None, None, None] * fields["density"]
-        # Round-off of the fluxes: from sound, bulk motion, and gravitational acceleration across the box.
+        # Round-off of the fluxes: from sound, bulk motion, and gravitational acceleration across
+        # the box.
         s, length = self.settings, max(self.transform.grid.seen(self.transform.grid.box))
         mean = layout.at_zero(fields["density"]).real
         speed = s.sound_speed + jnp.sqrt(operators.squared(drift))
@@ -256,7 +290,10 @@ class SelfGravitatingGas(Model):
             return problem, "A finer grid, more viscosity or a higher sound_speed"
         if edge > (limit := self.settings.max_edge_energy):
             problem = f"the flow is under-resolved: {edge:.1%} of the squared momentum lies near the grid's edge"
-            return f"{problem} (limit: model.max_edge_energy {limit:g})", "A finer grid or more viscosity"
+            return (
+                f"{problem} (limit: model.max_edge_energy {limit:g})",
+                "A finer grid or more viscosity",
+            )
         return None
 
     def velocity(self, fields: Fields) -> arrays.SpectralVector:
@@ -273,17 +310,22 @@ class SelfGravitatingGas(Model):
         return bool(self.settings.gravitational_constant) and not self.transform.grid.planar
 
     def _measured(self, fields: Fields, inputs: Fields) -> Evaluated:
-        """Energies and extremes of the gas, and its velocity. The Mach number refers to the flow in the frame of the
-        centre of mass. The `inputs` are density and momentum; grad Phi, as `attraction` or else as `grad_phi`, if the
-        virial theorem is evaluated; with `density_rate`, the time derivative of the density, also the products of
-        `pointwise` and the mean `heating`, the derivative of the energy without gravity at constant momentum."""
+        """Energies and extremes of the gas, and its velocity. The Mach number refers to the flow in
+        the frame of the centre of mass. The `inputs` are density and momentum; grad Phi, as
+        `attraction` or else as `grad_phi`, if the virial theorem is evaluated; with `density_rate`,
+        the time derivative of the density, also the products of `pointwise` and the mean `heating`,
+        the derivative of the energy without gravity at constant momentum."""
         s, gamma = self.settings, self.settings.polytropic_exponent
         grid, layout = self.transform.grid, self.transform.layout
 
         def local(values, points: Points, parameters) -> Local:
             rho, m = values["density"], values["momentum"]
             v = m / rho
-            speed2, ratio, products = operators.squared(v), rho / parameters["background"], {"velocity": v}
+            speed2, ratio, products = (
+                operators.squared(v),
+                rho / parameters["background"],
+                {"velocity": v},
+            )
             relative = [v[i] - parameters["drift"][i] for i in range(len(v))]
             sound = s.sound_speed * jnp.maximum(ratio, 0) ** ((gamma - 1) / 2)
             pressure = self._pressure(rho, parameters["background"])
@@ -297,18 +339,25 @@ class SelfGravitatingGas(Model):
                 "kinetic": 0.5 * operators.dot(m, v),
                 "thermal": thermal,
                 "pressure": pressure,
-                "mach": jnp.where(sound > 0, sum(u * u for u in relative) / jnp.where(sound > 0, sound, 1) ** 2, 0),
+                "mach": jnp.where(
+                    sound > 0, sum(u * u for u in relative) / jnp.where(sound > 0, sound, 1) ** 2, 0
+                ),
             }
             if "density_rate" in values:
                 products |= self.pointwise(values, points, parameters).products
                 means["heating"] = (enthalpy - 0.5 * speed2) * values["density_rate"]
             if self._virial:
-                # T_xx, T_yy, T_zz but for <rho> Phi, with dm_i/dt = -d_j T_ij apart from viscosity and forcing. The
-                # part of gravity, (2 g_i g_j - g^2 delta_ij) / (8 pi G) + <rho> Phi delta_ij, has the divergence rho
-                # grad Phi.
-                grad_phi, g = values.get("attraction", values["grad_phi"]), 8 * math.pi * s.gravitational_constant
+                # T_xx, T_yy, T_zz but for <rho> Phi, with dm_i/dt = -d_j T_ij apart from viscosity
+                # and forcing. The part of gravity, (2 g_i g_j - g^2 delta_ij) / (8 pi G) + <rho>
+                # Phi delta_ij, has the divergence rho grad Phi.
+                grad_phi, g = (
+                    values.get("attraction", values["grad_phi"]),
+                    8 * math.pi * s.gravitational_constant,
+                )
                 same = pressure - operators.squared(grad_phi) / g
-                stresses = [same + rho * relative[i] ** 2 + 2 * grad_phi[i] ** 2 / g for i in range(3)]
+                stresses = [
+                    same + rho * relative[i] ** 2 + 2 * grad_phi[i] ** 2 / g for i in range(3)
+                ]
                 at = zip(points, parameters["faces"], grid.spacing, grid.shape, strict=True)
                 weights = [jnp.where(jnp.rint(x / h) == face, n, 0) for x, face, h, n in at]
                 means["surface"] = sum(w * t for w, t in zip(weights, stresses, strict=True))
@@ -323,7 +372,8 @@ class SelfGravitatingGas(Model):
         return self.transform.evaluate(inputs, local, parameters)
 
     def _potential_at_faces(self, rho: arrays.SpectralScalar) -> arrays.Number:
-        """The sum of the means of Phi over the grid planes at the faces of the box that is centred on the gas."""
+        """The sum of the means of Phi over the grid planes at the faces of the box that is centred
+        on the gas."""
         layout, phi = self.transform.layout, self.potential(rho)
         # Only modes along the normal of a plane contribute to a mean over it.
         along = sum((layout.integers(axis) != 0).astype(jnp.int32) for axis in AXES) == 1
@@ -347,8 +397,8 @@ class SelfGravitatingGas(Model):
         return self.transform.layout.inner(fields["momentum"], forces["velocity"]).sum()
 
     def diagnostics(self, fields: Fields, time: arrays.Number) -> dict[str, arrays.Number]:
-        """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2. `mass` is
-        that of the whole box, `mean_momentum_x` ... the box mean of rho v."""
+        """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi
+        / 2. `mass` is that of the whole box, `mean_momentum_x` ... the box mean of rho v."""
         inputs = self.inputs(fields)
         if not self._virial:
             inputs.pop("grad_phi", None)
@@ -357,7 +407,8 @@ class SelfGravitatingGas(Model):
     def with_balance(
         self, fields: Fields, time: arrays.Number, accelerations: Fields | None
     ) -> tuple[dict[str, arrays.Number], arrays.Number, Balance]:
-        """One evaluation at the points gives the diagnostics, the rates of the fields and the change of energy."""
+        """One evaluation at the points gives the diagnostics, the rates of the fields and the
+        change of energy."""
         layout, inputs = self.transform.layout, self._pulled(fields, accelerations)
         if accelerations and self._virial:
             inputs["attraction"] = self.inputs(fields)["grad_phi"]
@@ -366,7 +417,9 @@ class SelfGravitatingGas(Model):
         products, columns = measured.products, self._columns(fields, measured)
         rates = self.combine(products, fields)
         rates["momentum"] += self.linear()["momentum"] * fields["momentum"]
-        change = layout.inner(products["velocity"], rates["momentum"]).sum() + measured.means["heating"]
+        change = (
+            layout.inner(products["velocity"], rates["momentum"]).sum() + measured.means["heating"]
+        )
         change = change + layout.inner(rates["density"], self.potential(fields["density"]))
         momentum = layout.at_zero(fields["momentum"]).real
         production = sum(a * p for a, p in zip(self.pull, momentum, strict=True))
@@ -405,26 +458,29 @@ class SelfGravitatingGas(Model):
         return {}  # the kinetic energy is not a sum of squares of the evolved fields
 
     def spectra(self, fields: Fields) -> dict[str, arrays.Spectrum]:
-        """The co-spectrum of momentum and velocity, Re(m* . v) / 2, whose integral is the kinetic energy; and P(k) of
-        the density. A shell may be negative if density and velocity vary at the same scale. Unlike the spectrum of
-        sqrt(rho) v, the co-spectrum ends with the modes of the momentum, so that no part of it is truncated."""
+        """The co-spectrum of momentum and velocity, Re(m* . v) / 2, whose integral is the kinetic
+        energy; and P(k) of the density. A shell may be negative if density and velocity vary at the
+        same scale. Unlike the spectrum of sqrt(rho) v, the co-spectrum ends with the modes of the
+        momentum, so that no part of it is truncated."""
         layout = self.transform.layout
         energy = 0.5 * transfer(fields["momentum"], self.velocity(fields))
         power = density_power(layout, fields["density"])
         return {**shell_spectra(layout, {"kinetic_energy": energy}), "density_power": power}
 
     def cospectra(self, fields: Fields) -> dict[str, arrays.OfModes]:
-        """|v|^2 / 2 of the velocity v = m / rho, whose modes beyond those of the state are left out, in its
-        `solenoidal` and its `compressive` part, k (k . v) / k^2; the mean velocity belongs to the former."""
+        """|v|^2 / 2 of the velocity v = m / rho, whose modes beyond those of the state are left
+        out, in its `solenoidal` and its `compressive` part, k (k . v) / k^2; the mean velocity
+        belongs to the former."""
         velocity = self.velocity(fields)
         solenoidal = operators.project(self.transform.layout, velocity)
         parts = {"solenoidal": solenoidal, "compressive": velocity - solenoidal}
         return {f"{name}_energy": 0.5 * operators.squared(part) for name, part in parts.items()}
 
     def transfers(self, fields: Fields) -> dict[str, arrays.OfModes]:
-        """The rate of change of Re(m* . v) / 2, the kinetic energy of a mode, by advection (`kinetic_energy`), by the
-        `pressure` and by `gravity`: each term is Re(v* . r + m* . s) / 2 with its rates r of m and s of v. In this
-        symmetric form advection only moves energy between modes, to round-off, for any aliasing."""
+        """The rate of change of Re(m* . v) / 2, the kinetic energy of a mode, by advection
+        (`kinetic_energy`), by the `pressure` and by `gravity`: each term is Re(v* . r + m* . s) / 2
+        with its rates r of m and s of v. In this symmetric form advection only moves energy between
+        modes, to round-off, for any aliasing."""
         layout, rho = self.transform.layout, fields["density"]
         background, velocity = self._background(fields), self.velocity(fields)
         pressure = self.settings.sound_speed**2 * rho
@@ -437,7 +493,10 @@ class SelfGravitatingGas(Model):
         slope = operators.gradient(layout, pressure)
         inputs = {"density": rho, "momentum": fields["momentum"], "slope": slope}
         axes = self.transform.grid.axes
-        inputs |= {f"gradient_{axis}": operators.gradient(layout, v) for axis, v in zip(axes, velocity, strict=True)}
+        inputs |= {
+            f"gradient_{axis}": operators.gradient(layout, v)
+            for axis, v in zip(axes, velocity, strict=True)
+        }
         if self.settings.gravitational_constant:
             inputs["grad_phi"] = operators.gradient(layout, self.potential(rho))
 
@@ -446,7 +505,9 @@ class SelfGravitatingGas(Model):
             v = m / density
             products = {
                 "flux": jnp.stack([a * b for a in m for b in v]),
-                "advection": jnp.stack([operators.dot(v, values[f"gradient_{axis}"]) for axis in axes]),
+                "advection": jnp.stack(
+                    [operators.dot(v, values[f"gradient_{axis}"]) for axis in axes]
+                ),
                 "push": values["slope"] / density,
             }
             if "grad_phi" in values:
@@ -458,7 +519,8 @@ class SelfGravitatingGas(Model):
         rows = flux.reshape(len(axes), len(axes), *flux.shape[1:])
         outflow = jnp.stack([operators.divergence(layout, row) for row in rows])
         found = {
-            "kinetic_energy": -0.5 * (transfer(velocity, outflow) + transfer(m, products["advection"])),
+            "kinetic_energy": -0.5
+            * (transfer(velocity, outflow) + transfer(m, products["advection"])),
             "pressure": -0.5 * (transfer(velocity, slope) + transfer(m, products["push"])),
         }
         if "weight" in products:
@@ -467,7 +529,11 @@ class SelfGravitatingGas(Model):
         return found
 
     def derived(self) -> Mapping[str, DerivedField]:
-        inverse, layout, inside = (self.transform.inverse, self.transform.layout, self.transform.physical.inside)
+        inverse, layout, inside = (
+            self.transform.inverse,
+            self.transform.layout,
+            self.transform.physical.inside,
+        )
 
         def velocity(f: Fields) -> jax.Array:
             # Padding holds no gas.
@@ -480,7 +546,9 @@ class SelfGravitatingGas(Model):
             return self._pressure(inverse(f["density"]), self._background(f))
 
         return specs.by_name(
-            DerivedField(replace(specs.VELOCITY.on(self.transform.grid), solenoidal=False), velocity),
+            DerivedField(
+                replace(specs.VELOCITY.on(self.transform.grid), solenoidal=False), velocity
+            ),
             DerivedField(specs.SPEED, lambda f: jnp.sqrt(operators.squared(velocity(f)))),
             *curl_fields(self.transform, vorticity, specs.VORTICITY, specs.VORTICITY_MAGNITUDE),
             DerivedField(specs.PRESSURE, pressure),

@@ -19,8 +19,9 @@ from simulator.spectral.transform import Tree
 
 
 class SplitEquation(Equation, SplitModel):
-    """du/dt = L u + V(u, x, t) u: a diagonal L, exact in spectral space, and a part that is solved exactly at every
-    point of physical space. A step takes them in turn (`time.integrator`, e.g. composition4).
+    """du/dt = L u + V(u, x, t) u: a diagonal L, exact in spectral space, and a part that is solved
+    exactly at every point of physical space. A step takes them in turn (`time.integrator`, e.g.
+    composition4).
 
         class NonlinearSchrodinger(SplitEquation):
             evolved = (Field("psi", complex=True),)
@@ -33,31 +34,41 @@ class SplitEquation(Equation, SplitModel):
                 psi = values["psi"]
                 return {"psi": psi * jnp.exp(-1j * self.interaction * abs(psi) ** 2 * duration)}
 
-    All modes of the grid are kept (`grid.dealias: none`): truncation after every `flow` would break the conservation
-    laws of `flow`."""
+    All modes of the grid are kept (`grid.dealias: none`): truncation after every `flow` would break
+    the conservation laws of `flow`."""
 
     split: ClassVar[bool] = True
     dealias: ClassVar[tuple[str, ...]] = ("none",)
 
     @classmethod
     def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> Self:
-        return cls(settings, make(real=not any(field.complex for field in declared(cls)), every=True))
+        return cls(
+            settings, make(real=not any(field.complex for field in declared(cls)), every=True)
+        )
 
-    def flow(self, values: PointValues, points: Points, time: Number, duration: Number) -> PointValues:
-        """The values, by field, after `duration` of the pointwise part alone at the frozen `time`; fields without an
-        entry in the result do not change. A duration may be negative. `points` has the coordinates x, y, z."""
+    def flow(
+        self, values: PointValues, points: Points, time: Number, duration: Number
+    ) -> PointValues:
+        """The values, by field, after `duration` of the pointwise part alone at the frozen `time`;
+        fields without an entry in the result do not change. A duration may be negative. `points`
+        has the coordinates x, y, z."""
         raise TypeError(f"{type(self).__name__} does not define flow")
 
-    def phase_rate(self, values: PointValues, points: Points, time: Number) -> PhysicalScalar | None:
-        """The rate (1/time) at which `flow` turns the phase at a point. Its spread over the box limits dt, as
-        the linear term does: dt = cfl / rate turns no phase by more than pi cfl. None: only the linear term limits
-        dt."""
+    def phase_rate(
+        self, values: PointValues, points: Points, time: Number
+    ) -> PhysicalScalar | None:
+        """The rate (1/time) at which `flow` turns the phase at a point. Its spread over the box
+        limits dt, as the linear term does: dt = cfl / rate turns no phase by more than pi cfl.
+        None: only the linear term limits dt."""
         return None
 
     def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
         time, duration, own = parameters
         equation = self.with_parameters(own)
-        found = {**values, **equation.flow(values, points, time, duration.astype(self.transform.dtype))}
+        found = {
+            **values,
+            **equation.flow(values, points, time, duration.astype(self.transform.dtype)),
+        }
         rate = equation.phase_rate(values, points, time)
         return Local(found, {} if rate is None else {"highest": rate, "lowest": -rate})
 
@@ -67,14 +78,18 @@ class SplitEquation(Equation, SplitModel):
     def drift(self, fields: Fields, duration: Number) -> Fields:
         linear = self.linear()
         return {
-            name: field * jnp.exp(linear[name] * duration).astype(field.dtype) if name in linear else field
+            name: field * jnp.exp(linear[name] * duration).astype(field.dtype)
+            if name in linear
+            else field
             for name, field in fields.items()
         }
 
     @property
     def k(self) -> tuple[OverModes, ...]:
         found = super().k
-        return tuple(self._cut(axis, k) for axis, k in zip(self.transform.grid.axes, found, strict=True))
+        return tuple(
+            self._cut(axis, k) for axis, k in zip(self.transform.grid.axes, found, strict=True)
+        )
 
     @property
     def k_squared(self) -> jax.Array:
@@ -87,8 +102,9 @@ class SplitEquation(Equation, SplitModel):
         return total
 
     def _cut(self, axis: str, array: jax.Array) -> jax.Array:
-        """An array along one axis, distributed over the devices like that axis. Otherwise XLA would merge the equal
-        wavenumbers of two axes into one array, shard it, and gather it for the axis that is not sharded."""
+        """An array along one axis, distributed over the devices like that axis. Otherwise XLA would
+        merge the equal wavenumbers of two axes into one array, shard it, and gather it for the axis
+        that is not sharded."""
         layout = self.transform.layout
         spec = PartitionSpec(*(layout.sharded.get(a) if a == axis else None for a in layout.order))
         return jax.lax.with_sharding_constraint(array, NamedSharding(layout.mesh, spec))

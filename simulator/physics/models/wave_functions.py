@@ -1,4 +1,5 @@
-"""Tools of matter waves: phase factors of whole fields, quantum vortices, traps and absorbing layers."""
+"""Tools of matter waves: phase factors of whole fields, quantum vortices, traps and absorbing
+layers."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -22,31 +23,43 @@ from simulator.spectral.operators import translate
 # Moshier, Cephes, sin.c and sinf.c: pi/2 in three parts, sine and cosine on [-pi/4, pi/4].
 _QUARTER = {
     np.dtype(np.float32): (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8),
-    np.dtype(np.float64): (1.57079625129699707031, 7.54978941586159635335e-8, 5.39030285815811905290e-15),
+    np.dtype(np.float64): (
+        1.57079625129699707031,
+        7.54978941586159635335e-8,
+        5.39030285815811905290e-15,
+    ),
 }
 _SINE = {
     np.dtype(np.float32): (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1),
     np.dtype(np.float64): (
-        1.58962301576546568060e-10, -2.50507477628578072866e-8, 2.75573136213857245213e-6,
-        -1.98412698295895385996e-4, 8.33333333332211858878e-3, -1.66666666666666307295e-1,
+        1.58962301576546568060e-10,
+        -2.50507477628578072866e-8,
+        2.75573136213857245213e-6,
+        -1.98412698295895385996e-4,
+        8.33333333332211858878e-3,
+        -1.66666666666666307295e-1,
     ),
-}  # fmt: skip
+}
 _COSINE = {
     np.dtype(np.float32): (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2),
     np.dtype(np.float64): (
-        -1.13585365213876817300e-11, 2.08757008419747316778e-9, -2.75573141792967388112e-7,
-        2.48015872888517045348e-5, -1.38888888888730564116e-3, 4.16666666666665929218e-2,
+        -1.13585365213876817300e-11,
+        2.08757008419747316778e-9,
+        -2.75573141792967388112e-7,
+        2.48015872888517045348e-5,
+        -1.38888888888730564116e-3,
+        4.16666666666665929218e-2,
     ),
-}  # fmt: skip
+}
 
 
 @jax.custom_jvp
 def phase_factor(angle: Float[Array, "*shape"]) -> Complex[Array, "*shape"]:
     """exp(-i angle), to a few units in the last place of 1 for |angle| up to about 10^4 turns.
 
-    XLA's cosine and sine on the CPU call the C library for each number: 15 ns per point in single precision, 23 in
-    double. The polynomials of Cephes after a reduction to an eighth of a turn are vectorized: 0.6 ns in single
-    precision."""
+    XLA's cosine and sine on the CPU call the C library for each number: 15 ns per point in single
+    precision, 23 in double. The polynomials of Cephes after a reduction to an eighth of a turn are
+    vectorized: 0.6 ns in single precision."""
     dtype = np.dtype(angle.dtype)
 
     def polynomial(coefficients, x):
@@ -79,15 +92,17 @@ EMPTY = 1e-8  # Density, relative to the mean, below which the phase is dominate
 
 
 def pierced_faces(transform: Transform, psi: SpectralScalar) -> Number:
-    """The number of faces of grid cells that vortex lines pierce, each counted with its winding number.
+    """The number of faces of grid cells that vortex lines pierce, each counted with its winding
+    number.
 
-    The winding around a face is the sum of the phase differences along its four edges, each
-    taken between -pi and pi: the number of times that the four straight lines from value to value encircle 0. A
-    straight vortex line along an axis pierces one face for each grid plane that it crosses; a line of arbitrary
-    direction pierces about 3/2 of its length over the spacing, on average."""
+    The winding around a face is the sum of the phase differences along its four edges, each taken
+    between -pi and pi: the number of times that the four straight lines from value to value
+    encircle 0. A straight vortex line along an axis pierces one face for each grid plane that it
+    crosses; a line of arbitrary direction pierces about 3/2 of its length over the spacing, on
+    average."""
     layout, (dx, dy, _) = transform.layout, transform.grid.spacing
-    # Neighbours in x and y come from translated fields; neighbours in z are in the same block, which holds lines of
-    # z.
+    # Neighbours in x and y come from translated fields; neighbours in z are in the same block,
+    # which holds lines of z.
     columns = ((0, 0), (1, 0), (0, 1), (1, 1))
     shifted = [translate(layout, psi, (x * dx, y * dy, 0.0)) for x, y in columns]
     mean = layout.inner(psi, psi)
@@ -107,8 +122,12 @@ def pierced_faces(transform: Transform, psi: SpectralScalar) -> Number:
             (at(0, 0, 0), at(0, 1, 0), at(0, 1, 1), at(0, 0, 1)),
             (at(0, 0, 0), at(0, 0, 1), at(1, 0, 1), at(1, 0, 0)),
         ):
-            windings = sum(_crossing(p, q) for p, q in zip(around, [*around[1:], around[0]], strict=True))
-            filled = reduce(jnp.minimum, [p.real**2 + p.imag**2 for p in around]) > EMPTY * parameters
+            windings = sum(
+                _crossing(p, q) for p, q in zip(around, [*around[1:], around[0]], strict=True)
+            )
+            filled = (
+                reduce(jnp.minimum, [p.real**2 + p.imag**2 for p in around]) > EMPTY * parameters
+            )
             total = total + jnp.where(filled, abs(windings), 0)
         return Local({}, {}, {"faces": total})
 
@@ -124,7 +143,8 @@ def _crossing(p: jax.Array, q: jax.Array) -> jax.Array:
 
 
 PointFunction = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
-"""The coordinates of arrays (three that broadcast) to a potential (length^2 / time^2) or a rate (1 / time)."""
+"""The coordinates of arrays (three that broadcast) to a potential (length^2 / time^2) or a rate (1
+/ time)."""
 
 
 class HarmonicSettings(Settings):
@@ -138,13 +158,15 @@ class PythonPotentialSettings(Settings):
     path: InputPath
     """Python file with the function."""
     function: str
-    """`function(x, y, z, **parameters)`, or in two dimensions (x, y, ...), gives the potential, length^2 / time^2."""
+    """`function(x, y, z, **parameters)`, or in two dimensions (x, y, ...), gives the potential,
+    length^2 / time^2."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""
 
 
 class AbsorberSettings(Settings):
-    """Removes mass near the faces of the box: d psi / dt = - rate w psi, w = (1 - distance / width)^2."""
+    """Removes mass near the faces of the box: d psi / dt = - rate w psi, w = (1 - distance /
+    width)^2."""
 
     width: Positive
     """Distance from the faces of the box over which the absorber rises (length)."""
@@ -152,7 +174,9 @@ class AbsorberSettings(Settings):
     """Damping rate of the wave function at a face (1/time)."""
 
 
-ExternalSettings = Annotated[HarmonicSettings | PythonPotentialSettings, Field(discriminator="kind")]
+ExternalSettings = Annotated[
+    HarmonicSettings | PythonPotentialSettings, Field(discriminator="kind")
+]
 
 
 def external_potential(settings: Any, grid: Grid, files: Any) -> PointFunction:

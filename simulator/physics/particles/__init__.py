@@ -1,5 +1,5 @@
-"""Particles on the devices that own their planes of the grid. A new kind is a file in this package and a line in
-`PARTICLES`."""
+"""Particles on the devices that own their planes of the grid. A new kind is a file in this package
+and a line in `PARTICLES`."""
 
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.particle_set import ParticleSet

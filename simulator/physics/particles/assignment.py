@@ -19,24 +19,30 @@ from simulator.spectral.grid import AXES
 from simulator.spectral.native.particles import deposit
 
 Scheme = Literal["cic", "tsc", "pcs"]
-_WEIGHTS: dict[Scheme, Weights] = {"cic": "linear", "tsc": "quadratic_spline", "pcs": "cubic_spline"}
+_WEIGHTS: dict[Scheme, Weights] = {
+    "cic": "linear",
+    "tsc": "quadratic_spline",
+    "pcs": "cubic_spline",
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """Cloud in cell, triangular shaped cloud or piecewise cubic spline: B-splines over 2, 3 or 4 points of an axis.
+    """Cloud in cell, triangular shaped cloud or piecewise cubic spline: B-splines over 2, 3 or 4
+    points of an axis.
 
-    Hockney & Eastwood, Computer Simulation Using Particles (1988), section 5-3. Every particle has to be on the
-    device that owns its place."""
+    Hockney & Eastwood, Computer Simulation Using Particles (1988), section 5-3. Every particle has
+    to be on the device that owns its place."""
 
     transform: Transform
     scheme: Scheme
     total: int | None = None
-    """The number of particles for whose masses sums are sums of whole numbers, the same on any number of devices;
-    None: sums of floating-point numbers."""
+    """The number of particles for whose masses sums are sums of whole numbers, the same on any
+    number of devices; None: sums of floating-point numbers."""
     interlaced: bool = False
-    """Mass is also assigned to a second grid, shifted by half a cell along every axis, and forces are means over both
-    grids. Aliases by n_i times the grid's wavenumber along the axes then cancel if the sum of the n_i is odd."""
+    """Mass is also assigned to a second grid, shifted by half a cell along every axis, and forces
+    are means over both grids. Aliases by n_i times the grid's wavenumber along the axes then cancel
+    if the sum of the n_i is odd."""
 
     @property
     def kind(self) -> Weights:
@@ -52,19 +58,23 @@ class Assignment:
         return self.sampler.domain
 
     def window(self, layout: Layout, dtype: Any = jnp.float64, sign: int = 1) -> OfModes:
-        """The factor prod_i sinc(k_i dx_i / 2)^p by which the assignment changes each mode, p = 2, 3, 4; its
-        inverse with the sign -1."""
+        """The factor prod_i sinc(k_i dx_i / 2)^p by which the assignment changes each mode, p = 2,
+        3, 4; its inverse with the sign -1."""
         window, power = jnp.ones((1, 1, 1), dtype), sign * KERNELS[self.kind].points
         for axis, n in zip(AXES, layout.grid.shape, strict=True):
             cycles = layout.padded_mode_numbers(axis) / n
-            window = window * layout.along(axis, np.sinc(np.where(abs(cycles) > 0.5, 0, cycles)) ** power, dtype)
+            window = window * layout.along(
+                axis, np.sinc(np.where(abs(cycles) > 0.5, 0, cycles)) ** power, dtype
+            )
         return window
 
-    def density(self, position: ParticleVectors, mass: ParticleScalars, count: Count = None) -> PhysicalScalar:
+    def density(
+        self, position: ParticleVectors, mass: ParticleScalars, count: Count = None
+    ) -> PhysicalScalar:
         """Mass per cell, the result of `deposit` or, with interlacing, the mean over both grids.
 
-        The phases of the second grid's modes are shifted back by half a cell: Sefusatti et al., Mon. Not. R. Astron.
-        Soc. 460, 3624 (2016)."""
+        The phases of the second grid's modes are shifted back by half a cell: Sefusatti et al.,
+        Mon. Not. R. Astron. Soc. 460, 3624 (2016)."""
         first = self.deposit(position, mass, count)
         if not self.interlaced:
             return first
@@ -75,10 +85,14 @@ class Assignment:
         return self.transform.inverse(self.transform.layout.constrain(mean))
 
     def interpolated(
-        self, modes: Complex[Array, "component ka kb kc"], position: ParticleVectors, count: Count = None
+        self,
+        modes: Complex[Array, "component ka kb kc"],
+        position: ParticleVectors,
+        count: Count = None,
     ) -> Float[Array, "component particle"]:
-        """Values of a field at positions, 0 beyond the first `count` entries of a device, by the weights with which
-        `density` assigns mass to the grids, so that forces between particles are equal and opposite."""
+        """Values of a field at positions, 0 beyond the first `count` entries of a device, by the
+        weights with which `density` assigns mass to the grids, so that forces between particles are
+        equal and opposite."""
         if not self.interlaced:
             return _interpolate(self, self.transform.inverse(modes), position, count)
         own, turned = self._shares()
@@ -97,8 +111,8 @@ class Assignment:
         shares: Float[Array, "component n"],
         count: Count,
     ) -> ParticleVectors:
-        """The gradient with respect to positions of the sum over components of `shares` times the interpolated
-        values; 0 for particles whose shares are 0."""
+        """The gradient with respect to positions of the sum over components of `shares` times the
+        interpolated values; 0 for particles whose shares are 0."""
         found, before = [], position
         for axis in range(3):
             at = self.domain.after(position, before)
@@ -111,9 +125,9 @@ class Assignment:
         return 0.5 * np.asarray(self.transform.grid.spacing)[:, None]
 
     def _shares(self) -> tuple[jax.Array, jax.Array]:
-        """The factors of both grids in a mode: 1/2, and exp(-i k . dx / 2) / 2, which translates the mode by half a
-        cell along every axis. Nyquist modes, which stand for two signs of k and have no such phase, come from the
-        first grid alone."""
+        """The factors of both grids in a mode: 1/2, and exp(-i k . dx / 2) / 2, which translates
+        the mode by half a cell along every axis. Nyquist modes, which stand for two signs of k and
+        have no such phase, come from the first grid alone."""
         layout = self.transform.layout
         angle, nyquist = jnp.zeros((1, 1, 1)), jnp.zeros((1, 1, 1), bool)
         for axis, n in zip(AXES, self.transform.grid.shape, strict=True):
@@ -122,11 +136,16 @@ class Assignment:
         turned = jnp.where(nyquist, 0, 0.5 * jnp.exp(-1j * jnp.pi * angle))
         return jnp.where(nyquist, 1, 0.5).astype(self.transform.dtype), turned
 
-    def deposit(self, position: ParticleVectors, mass: ParticleScalars, count: Count = None) -> PhysicalScalar:
-        """Mass per cell of particles at positions, zero in padding; of the first `count` entries of a device."""
+    def deposit(
+        self, position: ParticleVectors, mass: ParticleScalars, count: Count = None
+    ) -> PhysicalScalar:
+        """Mass per cell of particles at positions, zero in padding; of the first `count` entries of
+        a device."""
         return _deposit(self, position, mass, count)
 
-    def _deposited(self, position: ParticleVectors, mass: ParticleScalars, count: Count) -> PhysicalScalar:
+    def _deposited(
+        self, position: ParticleVectors, mass: ParticleScalars, count: Count
+    ) -> PhysicalScalar:
         domain = self.domain
         if count is None:
             count = jnp.full(domain.devices, mass.shape[0] // domain.devices, jnp.int32)
@@ -137,17 +156,24 @@ class Assignment:
             return self._unscaled(self._on_device(position, mass, count, scale, (0, 0)), scale)
         below, above = self.sampler.ghosts
 
-        def local(position: jax.Array, mass: jax.Array, count: jax.Array, scale: jax.Array | None) -> jax.Array:
-            return domain.folded(self._on_device(position, mass, count, scale, (below, above)), below, above)
+        def local(
+            position: jax.Array, mass: jax.Array, count: jax.Array, scale: jax.Array | None
+        ) -> jax.Array:
+            return domain.folded(
+                self._on_device(position, mass, count, scale, (below, above)), below, above
+            )
 
         given = domain.spec(2), domain.spec(1), domain.spec(1), jax.sharding.PartitionSpec()
         values = domain.mapped(local, given, domain.physical.spec)(position, mass, count, scale)
         return self._unscaled(values, scale)
 
     def _block(self, ghosts: tuple[int, int]) -> tuple[list[int], Mapping[int, jax.Array]]:
-        """The extents of one device's block with its ghost planes, and its first planes along cut axes."""
+        """The extents of one device's block with its ghost planes, and its first planes along cut
+        axes."""
         domain = self.domain
-        extents = [n // domain.physical.parts(a) for n, a in zip(domain.physical.shape, AXES, strict=True)]
+        extents = [
+            n // domain.physical.parts(a) for n, a in zip(domain.physical.shape, AXES, strict=True)
+        ]
         for cut in domain.cuts:
             extents[cut.axis] += sum(ghosts)
         return extents, domain.starts(ghosts[0])
@@ -156,12 +182,20 @@ class Assignment:
         return values if scale is None else (values / scale).astype(self.transform.dtype)
 
     def _on_device(
-        self, position: jax.Array, mass: jax.Array, count: jax.Array, scale: jax.Array | None, ghosts: tuple[int, int]
+        self,
+        position: jax.Array,
+        mass: jax.Array,
+        count: jax.Array,
+        scale: jax.Array | None,
+        ghosts: tuple[int, int],
     ) -> jax.Array:
-        """The mass per cell of one device's block with its ghost planes; with a `scale` multiplied by it."""
+        """The mass per cell of one device's block with its ghost planes; with a `scale` multiplied
+        by it."""
         extents, starts = self._block(ghosts)
         if self.transform.kernels == "native":
-            made = jax.ShapeDtypeStruct(tuple(extents), self.transform.dtype if scale is None else np.dtype(np.int64))
+            made = jax.ShapeDtypeStruct(
+                tuple(extents), self.transform.dtype if scale is None else np.dtype(np.int64)
+            )
             held = self.sampler.held(AXES, starts)
             return deposit(position, mass, count, 1.0 if scale is None else scale, made, held)
         dtype = self.transform.dtype if scale is None else np.dtype(np.float64)
@@ -184,19 +218,26 @@ class Assignment:
         return jax.lax.fori_loop(0, points**2, line, flat).reshape(extents)
 
 
-# The transpose of a deposit is an interpolation with the same weights, and the other way round; derivatives by
-# positions are interpolations with the derivatives of the weights. Rounding to whole numbers is left out.
+# The transpose of a deposit is an interpolation with the same weights, and the other way round;
+# derivatives by positions are interpolations with the derivatives of the weights. Rounding to whole
+# numbers is left out.
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _deposit(assignment: Assignment, position: jax.Array, mass: jax.Array, count: Count) -> jax.Array:
+def _deposit(
+    assignment: Assignment, position: jax.Array, mass: jax.Array, count: Count
+) -> jax.Array:
     return assignment._deposited(position, mass, count)
 
 
-def _deposit_reverse(assignment: Assignment, given: tuple[jax.Array, jax.Array, Count], slope: jax.Array) -> Any:
+def _deposit_reverse(
+    assignment: Assignment, given: tuple[jax.Array, jax.Array, Count], slope: jax.Array
+) -> Any:
     position, mass, count = given
     by_mass = assignment.sampler.of_values(slope[None], position, count)[0]
-    moved = assignment.slopes(slope[None], assignment.domain.after(position, by_mass), mass[None], count)
+    moved = assignment.slopes(
+        slope[None], assignment.domain.after(position, by_mass), mass[None], count
+    )
     # Particles outside of a device's planes, whose mass is left out, have no interpolated value.
     left_out = jnp.isnan(by_mass)
     return jnp.where(left_out, 0, moved), jnp.where(left_out, 0, by_mass).astype(mass.dtype), None
@@ -206,11 +247,15 @@ _deposit.defvjp(lambda assignment, *given: (_deposit(assignment, *given), given)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _interpolate(assignment: Assignment, values: jax.Array, position: jax.Array, count: Count) -> jax.Array:
+def _interpolate(
+    assignment: Assignment, values: jax.Array, position: jax.Array, count: Count
+) -> jax.Array:
     return assignment.sampler.of_values(values, position, count)
 
 
-def _interpolate_reverse(assignment: Assignment, given: tuple[jax.Array, jax.Array, Count], slope: jax.Array) -> Any:
+def _interpolate_reverse(
+    assignment: Assignment, given: tuple[jax.Array, jax.Array, Count], slope: jax.Array
+) -> Any:
     (values, position, count), parts = given, []
     moved = assignment.slopes(values, position, slope, count)
     before: Any = moved
@@ -221,20 +266,25 @@ def _interpolate_reverse(assignment: Assignment, given: tuple[jax.Array, jax.Arr
     return jnp.stack(parts), moved, None
 
 
-_interpolate.defvjp(lambda assignment, *given: (_interpolate(assignment, *given), given), _interpolate_reverse)
+_interpolate.defvjp(
+    lambda assignment, *given: (_interpolate(assignment, *given), given), _interpolate_reverse
+)
 
 
 def _scale(mass: jax.Array, total: int) -> jax.Array:
-    """The power of two by which masses are multiplied such that they are at most 2^51, which sums of double precision
-    round to whole numbers, and the sum of all `total` masses is a 64-bit integer."""
+    """The power of two by which masses are multiplied such that they are at most 2^51, which sums
+    of double precision round to whole numbers, and the sum of all `total` masses is a 64-bit
+    integer."""
     room = min(51, 62 - ceil(log2(max(total, 2))))
-    return 2.0 ** (room - jnp.ceil(jnp.log2(jnp.maximum(abs(mass).max(), jnp.finfo(jnp.float64).tiny))))
+    return 2.0 ** (
+        room - jnp.ceil(jnp.log2(jnp.maximum(abs(mass).max(), jnp.finfo(jnp.float64).tiny)))
+    )
 
 
 def cloud(layout: Layout, diameter: float, dtype: Any) -> OfModes:
-    """The transform of a sphere with the diameter a whose density falls linearly from its centre to 0 at its edge,
-    12 / x^4 (2 - 2 cos x - x sin x) with x = k a / 2: Hockney & Eastwood's S2, eq. 8-3. Such spheres attract each
-    other like points if they do not overlap."""
+    """The transform of a sphere with the diameter a whose density falls linearly from its centre to
+    0 at its edge, 12 / x^4 (2 - 2 cos x - x sin x) with x = k a / 2: Hockney & Eastwood's S2, eq.
+    8-3. Such spheres attract each other like points if they do not overlap."""
     x = jnp.sqrt(layout.k_squared()) * diameter / 2
     small = x < 0.1
     y = jnp.where(small, 1.0, x)
@@ -243,9 +293,9 @@ def cloud(layout: Layout, diameter: float, dtype: Any) -> OfModes:
 
 
 def compensated_cloud(layout: Layout, width: float, dtype: Any) -> OfModes:
-    """The transform S of a cloud for which S^2, the attraction of two clouds at each k relative to points, is
-    exp(-x^2) (1 + x^2 + x^4/2 + x^6/6 + x^8/24) with x = k width: 1 - x^10/120 for long waves. In space S^2 is a
-    Gaussian times a polynomial whose moments of order 2 to 8 vanish."""
+    """The transform S of a cloud for which S^2, the attraction of two clouds at each k relative to
+    points, is exp(-x^2) (1 + x^2 + x^4/2 + x^6/6 + x^8/24) with x = k width: 1 - x^10/120 for long
+    waves. In space S^2 is a Gaussian times a polynomial whose moments of order 2 to 8 vanish."""
     x2 = layout.k_squared(dtype) * width**2
     shape = jnp.sqrt(1 + x2 * (1 + x2 / 2 * (1 + x2 / 3 * (1 + x2 / 4))))
     for axis, unit in zip(AXES, layout.grid.fundamental, strict=True):

@@ -1,5 +1,5 @@
-"""The distribution of particles: each lives on the device that owns its plane of the grid. Also the exchange of ghost
-planes between neighbouring devices."""
+"""The distribution of particles: each lives on the device that owns its plane of the grid. Also the
+exchange of ghost planes between neighbouring devices."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,8 @@ from simulator.spectral.grid import AXES
 
 
 class _Round(NamedTuple):
-    """One exchange of ghost planes: `planes[device]` fill the receiver's slots starting at `first`."""
+    """One exchange of ghost planes: `planes[device]` fill the receiver's slots starting at
+    `first`."""
 
     pairs: tuple[tuple[int, int], ...]
     first: int
@@ -31,8 +32,8 @@ class _Round(NamedTuple):
 
 @dataclass(frozen=True)
 class Cut:
-    """An axis of physical space that is cut over the devices. Planes are padded at the end, so that the last devices
-    may own fewer planes than `extent`, or no planes."""
+    """An axis of physical space that is cut over the devices. Planes are padded at the end, so that
+    the last devices may own fewer planes than `extent`, or no planes."""
 
     axis: int
     name: str  # Name of the mesh's axis.
@@ -42,7 +43,8 @@ class Cut:
 
     @property
     def owners(self) -> int:
-        """The number of devices along the axis that own a plane. They are the first devices, and form a ring."""
+        """The number of devices along the axis that own a plane. They are the first devices, and
+        form a ring."""
         return -(-self.planes // self.extent)
 
     def owner(self, plane: jax.Array) -> jax.Array:
@@ -51,8 +53,8 @@ class Cut:
     def rounds(self, below: int, above: int) -> tuple[_Round, ...]:
         """The exchanges that give every owner `below` planes before its own and `above` after them.
 
-        The slots of the extended block are numbered from -below. If planes divide evenly there is one exchange for
-        each neighbour."""
+        The slots of the extended block are numbered from -below. If planes divide evenly there is
+        one exchange for each neighbour."""
         sends: dict[int, list[tuple[int, int, int]]] = {}
         for slot in range(-below, self.extent + above):
             for device in range(self.owners):
@@ -61,7 +63,9 @@ class Cut:
                 source = plane // self.extent
                 own = 0 <= slot < self.extent and first + slot < self.planes
                 if not own:
-                    sends.setdefault(slot, []).append((source, device, plane - source * self.extent))
+                    sends.setdefault(slot, []).append(
+                        (source, device, plane - source * self.extent)
+                    )
         rounds: list[_Round] = []
         for slot, transfers in sends.items():
             left = transfers
@@ -74,7 +78,9 @@ class Cut:
                 left = later
         return tuple(rounds)
 
-    def _add(self, rounds: list[_Round], slot: int, transfers: Sequence[tuple[int, int, int]]) -> None:
+    def _add(
+        self, rounds: list[_Round], slot: int, transfers: Sequence[tuple[int, int, int]]
+    ) -> None:
         pairs = tuple((source, device) for source, device, _ in transfers)
         planes = np.zeros((self.parts, 1), np.int32)
         receives = np.zeros(self.parts, bool)
@@ -89,7 +95,8 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """The parts of the box that the devices own: the places of particles, and the blocks (..., x, y, z) of fields."""
+    """The parts of the box that the devices own: the places of particles, and the blocks (..., x,
+    y, z) of fields."""
 
     physical: PhysicalLayout
     native: bool = False  # Whether particles are sorted and selected in native code.
@@ -102,7 +109,13 @@ class Domain:
     def cuts(self) -> tuple[Cut, ...]:
         layout = self.physical
         return tuple(
-            Cut(i, layout.sharded[a], layout.valid[i], layout.parts(a), layout.shape[i] // layout.parts(a))
+            Cut(
+                i,
+                layout.sharded[a],
+                layout.valid[i],
+                layout.parts(a),
+                layout.shape[i] // layout.parts(a),
+            )
             for i, a in enumerate(AXES)
             if a in layout.sharded and layout.parts(a) > 1
         )
@@ -130,14 +143,19 @@ class Domain:
     def everywhere(self) -> NamedSharding:
         return NamedSharding(self.physical.mesh, PartitionSpec())
 
-    def mapped(self, local: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
-        """The function on global arrays that applies `local` to every device's blocks (`jax.shard_map`)."""
+    def mapped(
+        self, local: Callable[..., Any], in_specs: Any, out_specs: Any
+    ) -> Callable[..., Any]:
+        """The function on global arrays that applies `local` to every device's blocks
+        (`jax.shard_map`)."""
         mesh = self.physical.mesh
-        return jax.shard_map(local, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        return jax.shard_map(
+            local, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+        )
 
     def on_devices(self, local: Callable[..., Any], *arrays: jax.Array) -> Any:
-        """`local` of every device's parts of arrays: numbers, and arrays whose last axis counts entries of particles,
-        or devices. So are its results."""
+        """`local` of every device's parts of arrays: numbers, and arrays whose last axis counts
+        entries of particles, or devices. So are its results."""
         if not self.cuts:
             return local(*arrays)
         shapes = jax.eval_shape(local, *arrays)
@@ -160,10 +178,14 @@ class Domain:
         return owns.ravel()
 
     def shared_out(self, count: int) -> list[int]:
-        """Numbers of entries of each device, in the order of the mesh: of `count` an equal share for every owner."""
+        """Numbers of entries of each device, in the order of the mesh: of `count` an equal share
+        for every owner."""
         numbers = np.cumsum(self.owners)
         bounds = [count * i // int(numbers[-1]) for i in range(int(numbers[-1]) + 1)]
-        return [bounds[n] - bounds[n - 1] if owns else 0 for owns, n in zip(self.owners, numbers, strict=True)]
+        return [
+            bounds[n] - bounds[n - 1] if owns else 0
+            for owns, n in zip(self.owners, numbers, strict=True)
+        ]
 
     def wrapped(self, position: ParticleVectors) -> ParticleVectors:
         """Positions (length) mapped into the box, 0 <= x < L; NaN stays NaN."""
@@ -177,48 +199,57 @@ class Domain:
         return jnp.clip(jnp.floor(position[axis] / spacing).astype(jnp.int32), 0, n - 1)
 
     def starts(self, below: int) -> Mapping[int, jax.Array]:
-        """Along every cut axis the index of the first plane of a device's block, which begins with `below` ghost
-        planes. To be called inside shard_map."""
+        """Along every cut axis the index of the first plane of a device's block, which begins with
+        `below` ghost planes. To be called inside shard_map."""
         return {cut.axis: lax.axis_index(cut.name) * cut.extent - below for cut in self.cuts}
 
     def after(self, array: Any, before: jax.Array, place: PartitionSpec | None = None) -> Any:
-        """The function `after` for arrays of particles, which are distributed over all devices, or for the last array
-        of a combination; `before` may also be a number, or values (x, y, z) on the grid, or any array with its
-        distribution `place`."""
+        """The function `after` for arrays of particles, which are distributed over all devices, or
+        for the last array of a combination; `before` may also be a number, or values (x, y, z) on
+        the grid, or any array with its distribution `place`."""
         if not self.cuts:
             return array
         if isinstance(array, Combination):
-            return replace(array, arrays=(*array.arrays[:-1], self.after(array.arrays[-1], before, place)))
+            return replace(
+                array, arrays=(*array.arrays[:-1], self.after(array.arrays[-1], before, place))
+            )
         spec = self.spec(array.ndim)
         if place is None:
-            place = {0: PartitionSpec(), 3: self.physical.spec}.get(before.ndim, self.spec(max(before.ndim, 1)))
+            place = {0: PartitionSpec(), 3: self.physical.spec}.get(
+                before.ndim, self.spec(max(before.ndim, 1))
+            )
         return self.mapped(after, (spec, place), spec)(array, before)
 
     def extended(self, block: jax.Array, below: int, above: int, before: jax.Array) -> jax.Array:
-        """A device's block (..., x, y, z), extended by the neighbours' planes along every cut axis, corners included.
-        The exchange starts after `before` is computed. To be called inside shard_map."""
+        """A device's block (..., x, y, z), extended by the neighbours' planes along every cut axis,
+        corners included. The exchange starts after `before` is computed. To be called inside
+        shard_map."""
         for cut in self.cuts:
             axis = block.ndim - 3 + cut.axis
             room = [(below, above) if i == axis else (0, 0) for i in range(block.ndim)]
             block = before = _filled(jnp.pad(block, room), cut, axis, below, above, before)
         return block
 
-    def filled(self, whole: jax.Array, order: str, below: int, above: int, before: jax.Array) -> jax.Array:
-        """An array (*order, ...) that has room for the neighbours' planes, with these planes filled in as in
-        `extended`."""
+    def filled(
+        self, whole: jax.Array, order: str, below: int, above: int, before: jax.Array
+    ) -> jax.Array:
+        """An array (*order, ...) that has room for the neighbours' planes, with these planes filled
+        in as in `extended`."""
         for cut in self.cuts:
             whole = before = _filled(whole, cut, order.index(AXES[cut.axis]), below, above, before)
         return whole
 
     def folded(self, block: jax.Array, below: int, above: int) -> jax.Array:
-        """The device's own planes of a block with ghost planes, plus the sums that the neighbours hold in their ghost
-        planes: the transpose of `extended`. To be called inside shard_map."""
+        """The device's own planes of a block with ghost planes, plus the sums that the neighbours
+        hold in their ghost planes: the transpose of `extended`. To be called inside shard_map."""
         for cut in reversed(self.cuts):
             block = _folded(block, cut, block.ndim - 3 + cut.axis, below, above)
         return block
 
 
-def _filled(whole: jax.Array, cut: Cut, axis: int, below: int, above: int, before: jax.Array) -> jax.Array:
+def _filled(
+    whole: jax.Array, cut: Cut, axis: int, below: int, above: int, before: jax.Array
+) -> jax.Array:
     device = lax.axis_index(cut.name)
     for pairs, first, planes, receives in cut.rounds(below, above):
         sent = jnp.take(whole, below + jnp.asarray(planes)[device], axis=axis)
@@ -232,7 +263,10 @@ def _filled(whole: jax.Array, cut: Cut, axis: int, below: int, above: int, befor
 
 
 def _folded(block: jax.Array, cut: Cut, axis: int, below: int, above: int) -> jax.Array:
-    own, here = lax.slice_in_dim(block, below, below + cut.extent, axis=axis), lax.axis_index(cut.name)
+    own, here = (
+        lax.slice_in_dim(block, below, below + cut.extent, axis=axis),
+        lax.axis_index(cut.name),
+    )
     before = block
     if cut.planes < cut.parts * cut.extent:  # no device owns the planes of padding
         plane = jnp.arange(cut.extent).reshape([-1 if i == axis else 1 for i in range(block.ndim)])

@@ -1,5 +1,5 @@
-"""Interpolation of fields at the particles' positions: the velocity of the fluid, its acceleration, gradient and
-scalars."""
+"""Interpolation of fields at the particles' positions: the velocity of the fluid, its acceleration,
+gradient and scalars."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,9 +28,13 @@ from simulator.spectral.grid import AXES
 from simulator.spectral.native.particles import Held, gather, woven
 from simulator.spectral.operators import gradient
 
-Interpolation = Literal["cubic_spline", "linear"]  # Between points of the grid, for particles that move with a fluid.
+Interpolation = Literal[
+    "cubic_spline", "linear"
+]  # Between points of the grid, for particles that move with a fluid.
 Weights = Literal["cubic_spline", "quadratic_spline", "linear"]
-Count = Int[Array, "device"] | None  # The number of particles on each device; None: as many as entries.
+Count = (
+    Int[Array, "device"] | None
+)  # The number of particles on each device; None: as many as entries.
 REACH = 2  # The number of planes by which a particle may move away from the planes of its device within a step.
 
 
@@ -42,7 +46,9 @@ def within(values: jax.Array, count: jax.Array) -> jax.Array:
 class _Kernel(NamedTuple):
     below: int  # Points used below the base point.
     points: int  # Along each axis.
-    nearest: bool = False  # The base point is the nearest one, else the one at or below the particle.
+    nearest: bool = (
+        False  # The base point is the nearest one, else the one at or below the particle.
+    )
 
 
 KERNELS: Mapping[Weights, _Kernel] = {
@@ -53,17 +59,23 @@ KERNELS: Mapping[Weights, _Kernel] = {
 
 
 def weights(kind: Weights, fraction: ParticleScalars) -> list[ParticleScalars]:
-    """Weights of the points along one axis for a particle at `fraction` spacings after the base point.
+    """Weights of the points along one axis for a particle at `fraction` spacings after the base
+    point.
 
-    The cubic B-spline's are (1-s)^3/6, (4 - 6 s^2 + 3 s^3)/6, (1 + 3 s + 3 s^2 - 3 s^3)/6, s^3/6; the quadratic
-    one's, with s between -1/2 and 1/2, (1/2 - s)^2/2, 3/4 - s^2, (1/2 + s)^2/2."""
+    The cubic B-spline's are (1-s)^3/6, (4 - 6 s^2 + 3 s^3)/6, (1 + 3 s + 3 s^2 - 3 s^3)/6, s^3/6;
+    the quadratic one's, with s between -1/2 and 1/2, (1/2 - s)^2/2, 3/4 - s^2, (1/2 + s)^2/2."""
     s = fraction
     if kind == "linear":
         return [1 - s, s]
     if kind == "quadratic_spline":
         return [0.5 * (0.5 - s) ** 2, 0.75 - s * s, 0.5 * (0.5 + s) ** 2]
     r = 1 - s
-    return [r * r * r / 6, (4 - 6 * s * s + 3 * s * s * s) / 6, (4 - 6 * r * r + 3 * r * r * r) / 6, s * s * s / 6]
+    return [
+        r * r * r / 6,
+        (4 - 6 * s * s + 3 * s * s * s) / 6,
+        (4 - 6 * r * r + 3 * r * r * r) / 6,
+        s * s * s / 6,
+    ]
 
 
 def slopes(kind: Weights, fraction: ParticleScalars) -> list[ParticleScalars]:
@@ -77,9 +89,9 @@ def slopes(kind: Weights, fraction: ParticleScalars) -> list[ParticleScalars]:
 
 
 def spline_sharpening(layout: Layout, dtype: Any) -> OfModes:
-    """The inverse of the factor by which the cubic B-spline at the grid points changes a mode: the product of
-    3 / (2 + cos k_i dx_i) over the axes. With coefficients times this product, the spline passes through the field's
-    values at the points.
+    """The inverse of the factor by which the cubic B-spline at the grid points changes a mode: the
+    product of 3 / (2 + cos k_i dx_i) over the axes. With coefficients times this product, the
+    spline passes through the field's values at the points.
 
     van Hinsberg et al., SIAM J. Sci. Comput. 34, B479 (2012), section 3."""
     product = jnp.ones((1, 1, 1), dtype)
@@ -91,12 +103,15 @@ def spline_sharpening(layout: Layout, dtype: Any) -> OfModes:
 
 @dataclass(frozen=True, eq=False)
 class Sampler:
-    """Interpolates fields of one transform: by cubic B-splines through the values at the grid points, which are twice
-    continuously differentiable with an error of order dx^4, or linearly, with an error of order dx^2."""
+    """Interpolates fields of one transform: by cubic B-splines through the values at the grid
+    points, which are twice continuously differentiable with an error of order dx^4, or linearly,
+    with an error of order dx^2."""
 
     transform: Transform
     kind: Weights
-    reach: int = REACH  # The number of planes by which a particle may lie outside the planes of its device.
+    reach: int = (
+        REACH  # The number of planes by which a particle may lie outside the planes of its device.
+    )
     sloped: int = -1  # The axis along which the derivative is interpolated instead of the value.
 
     @property
@@ -108,15 +123,18 @@ class Sampler:
     ) -> Float[Array, "component particle"]:
         """Values of a field at positions (length), an array or a combination.
 
-        A position may lie outside the box, and up to `reach` planes outside its device's part of the box; farther
-        away the values are NaN. They are 0 beyond the first `count` entries of a device (None: of all)."""
+        A position may lie outside the box, and up to `reach` planes outside its device's part of
+        the box; farther away the values are NaN. They are 0 beyond the first `count` entries of a
+        device (None: of all)."""
         if self.kind == "cubic_spline":
             sharpening = spline_sharpening(self.transform.layout, modes.real.dtype)
             modes = self.transform.layout.constrain(modes * sharpening)
         if self.transform.kept_order is None:
             return self.of_values(self.transform.inverse(modes), position, count)
         # Values along the axis along which particles are sorted are neighbours in memory.
-        return self.of_values(self.transform.inverse_kept(modes), position, count, self.transform.kept_order)
+        return self.of_values(
+            self.transform.inverse_kept(modes), position, count, self.transform.kept_order
+        )
 
     @property
     def takes_values(self) -> bool:
@@ -130,15 +148,19 @@ class Sampler:
         count: Count = None,
         order: str = "xyz",
     ) -> Float[Array, "component particle"]:
-        """Values of a field at positions, from the coefficients of the splines at the points of the grid or, for
-        linear interpolation, from the values there: (component, *order)."""
+        """Values of a field at positions, from the coefficients of the splines at the points of the
+        grid or, for linear interpolation, from the values there: (component, *order)."""
         if count is None:
-            count = jnp.full(self.domain.devices, position.real.shape[1] // self.domain.devices, jnp.int32)
+            count = jnp.full(
+                self.domain.devices, position.real.shape[1] // self.domain.devices, jnp.int32
+            )
         if self.transform.kernels == "native":
             return _native(self, order, values, position, count)
         return self._reference(order, values, position, count)
 
-    def _reference(self, order: str, values: jax.Array, position: Any, count: jax.Array) -> jax.Array:
+    def _reference(
+        self, order: str, values: jax.Array, position: Any, count: jax.Array
+    ) -> jax.Array:
         """`of_values` in XLA's operations."""
         position = computed(position)
         values = values.transpose(0, *(1 + order.index(axis) for axis in AXES))
@@ -167,11 +189,20 @@ class Sampler:
         return kernel.below + self.reach, above + self.reach
 
     def neighbours(
-        self, position: ParticleVectors, extents: Sequence[int], starts: Mapping[int, jax.Array], dtype: Any
-    ) -> tuple[list[Int[Array, "point particle"]], list[Float[Array, "point particle"]], Bool[Array, "particle"]]:
-        """The grid points around positions in a device's block (x, y, z) of these extents, whose first plane along a
-        cut axis is `starts`: along each axis the points' offsets in the flattened block, and their weights; and
-        whether the block holds all points around a position."""
+        self,
+        position: ParticleVectors,
+        extents: Sequence[int],
+        starts: Mapping[int, jax.Array],
+        dtype: Any,
+    ) -> tuple[
+        list[Int[Array, "point particle"]],
+        list[Float[Array, "point particle"]],
+        Bool[Array, "particle"],
+    ]:
+        """The grid points around positions in a device's block (x, y, z) of these extents, whose
+        first plane along a cut axis is `starts`: along each axis the points' offsets in the
+        flattened block, and their weights; and whether the block holds all points around a
+        position."""
         grid, kernel = self.transform.grid, KERNELS[self.kind]
         strides = (extents[1] * extents[2], extents[2], 1)
         offsets, factors = [], []
@@ -194,7 +225,9 @@ class Sampler:
             offsets.append(index * strides[axis])
         return offsets, factors, inside
 
-    def _local(self, block: jax.Array, position: jax.Array, starts: Mapping[int, jax.Array]) -> jax.Array:
+    def _local(
+        self, block: jax.Array, position: jax.Array, starts: Mapping[int, jax.Array]
+    ) -> jax.Array:
         """Values at positions (3, n) from one device's block (components, x, y, z)."""
         kernel = KERNELS[self.kind]
         offsets, factors, inside = self.neighbours(position, block.shape[1:], starts, block.dtype)
@@ -213,14 +246,19 @@ class Sampler:
         return jnp.where(inside & jnp.isfinite(position).all(0), total, jnp.nan)
 
     def held(self, order: str, starts: Mapping[int, jax.Array], before: int = 0) -> Held:
-        """The points in a device's block with the axes `order`, whose first plane along a cut axis is `starts`. If
-        the last axis is not cut, the block repeats `before` of its last points before the first one."""
+        """The points in a device's block with the axes `order`, whose first plane along a cut axis
+        is `starts`. If the last axis is not cut, the block repeats `before` of its last points
+        before the first one."""
         axes, grid = [AXES.index(axis) for axis in order], self.transform.grid
-        firsts = [starts.get(axis, first) for axis, first in zip(axes, (0, 0, -before), strict=True)]
+        firsts = [
+            starts.get(axis, first) for axis, first in zip(axes, (0, 0, -before), strict=True)
+        ]
         periods = [0 if axis in starts else grid.shape[axis] for axis in axes]
         return Held(KERNELS[self.kind].points, order, firsts, periods, grid.spacing, self.sloped)
 
-    def _local_native(self, order: str, block: jax.Array, position: Any, count: jax.Array) -> jax.Array:
+    def _local_native(
+        self, order: str, block: jax.Array, position: Any, count: jax.Array
+    ) -> jax.Array:
         """`_local` in native code, from one device's own block (components, *order)."""
         kernel, domain, ghosts = KERNELS[self.kind], self.domain, self.ghosts
         starts, last = domain.starts(ghosts[0]), AXES.index(order[-1])
@@ -258,7 +296,8 @@ def _(sampler: Sampler, order: str, primals: Any, tangents: Any) -> Any:
 
 VELOCITY, ACCELERATION, GRADIENT = "velocity", "acceleration", "gradient"
 COMPONENTS: Mapping[str, int] = {VELOCITY: 3, ACCELERATION: 3, GRADIENT: 9}
-"""The quantities that can be sampled besides scalar fields. `gradient` is du_i/dx_j, with j running faster."""
+"""The quantities that can be sampled besides scalar fields. `gradient` is du_i/dx_j, with j running
+faster."""
 
 
 class Fluid(NamedTuple):
@@ -268,12 +307,17 @@ class Fluid(NamedTuple):
     velocity: SpectralVector
     rate: SpectralVector
     fields: Fields  # Number fields by name.
-    values: jax.Array | None = None  # Values (3, *kept_order) of the velocity on the grid, if they are known.
+    values: jax.Array | None = (
+        None  # Values (3, *kept_order) of the velocity on the grid, if they are known.
+    )
     number: Count = None  # Of the positions on each device.
 
-    def __call__(self, names: Collection[str], position: Any) -> dict[str, Float[Array, "_ particle"]]:
-        """The quantities `names` at positions, an array or a combination: (components, entries); scalars have one
-        component. Arrays are double; a velocity alone has the transform's precision."""
+    def __call__(
+        self, names: Collection[str], position: Any
+    ) -> dict[str, Float[Array, "_ particle"]]:
+        """The quantities `names` at positions, an array or a combination: (components, entries);
+        scalars have one component. Arrays are double; a velocity alone has the transform's
+        precision."""
         if tuple(names) == (VELOCITY,):
             if self.values is None or not self.sampler.takes_values:
                 return {VELOCITY: self.sampler(self.velocity, position, self.number)}
@@ -284,7 +328,9 @@ class Fluid(NamedTuple):
         if VELOCITY in names or ACCELERATION in names:
             modes[VELOCITY] = self.velocity
         if GRADIENT in names or ACCELERATION in names:
-            modes[GRADIENT] = jnp.concatenate([gradient(layout, self.velocity[i]) for i in range(3)])
+            modes[GRADIENT] = jnp.concatenate(
+                [gradient(layout, self.velocity[i]) for i in range(3)]
+            )
         if ACCELERATION in names:
             modes["rate"] = self.rate
         modes |= {name: self.fields[name][None] for name in names if name not in COMPONENTS}

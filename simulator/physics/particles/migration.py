@@ -1,12 +1,15 @@
-"""Migration of particles to the devices where they live, by hops between neighbours, and their order in a buffer.
+"""Migration of particles to the devices where they live, by hops between neighbours, and their
+order in a buffer.
 
-Along every cut axis the owners of planes form a ring. In a round every device sends up to `message` particles up and
-as many down, each the shorter way, and takes in the particles of its neighbours; rounds follow until every particle
-is on its device. A step moves few particles by one hop, a start or a restart may move all particles by many hops:
-both use the same code and bounded buffers. If a device has no room for the particles that it is sent, no particle
-moves in that round or later, and `ParticleSet.needed` asks for a quarter more room.
+Along every cut axis the owners of planes form a ring. In a round every device sends up to `message`
+particles up and as many down, each the shorter way, and takes in the particles of its neighbours;
+rounds follow until every particle is on its device. A step moves few particles by one hop, a start
+or a restart may move all particles by many hops: both use the same code and bounded buffers. If a
+device has no room for the particles that it is sent, no particle moves in that round or later, and
+`ParticleSet.needed` asks for a quarter more room.
 
-A round reads and writes only the entries of particles that move, so that a step does not copy all entries."""
+A round reads and writes only the entries of particles that move, so that a step does not copy all
+entries."""
 
 from dataclasses import replace
 from functools import partial
@@ -32,38 +35,57 @@ class _Travellers(NamedTuple):
 
 
 _Round = tuple[_Travellers, jax.Array, jax.Array]
-"""Travellers, whether some device had no room, and the number of particles not yet on their device."""
+"""Travellers, whether some device had no room, and the number of particles not yet on their
+device."""
 
 
 class _Messages(NamedTuple):
     """One device's part of a round, before the particles' buffers change."""
 
-    received: jax.Array  # (rows, 2 messages): the particles from both neighbours, packed by `_packed`.
+    received: (
+        jax.Array
+    )  # (rows, 2 messages): the particles from both neighbours, packed by `_packed`.
     left: jax.Array
-    """(2 messages,): the entries of the particles that were sent, ascending, padded with the capacity."""
+    """(2 messages,): the entries of the particles that were sent, ascending, padded with the
+    capacity."""
 
 
 def settled(particles: ParticleSet, domain: Domain) -> ParticleSet:
-    """The particles, whose positions lie in the box, each on the device that owns its place; or, if `needed` exceeds
-    the capacity, some particles on a device on the way there."""
+    """The particles, whose positions lie in the box, each on the device that owns its place; or, if
+    `needed` exceeds the capacity, some particles on a device on the way there."""
     if not domain.cuts:
         return particles
     travellers = _Travellers(particles.records, particles.id, particles.count)
     full = jnp.zeros((), bool)
     for cut in domain.cuts:
         travellers, full = _along(travellers, full, cut, domain)
-    needed = jnp.where(full, particles.capacity + particles.capacity // 4 + 1, travellers.held.max())
-    return replace(particles, records=travellers.records, id=travellers.id, count=travellers.held, needed=needed)
+    needed = jnp.where(
+        full, particles.capacity + particles.capacity // 4 + 1, travellers.held.max()
+    )
+    return replace(
+        particles,
+        records=travellers.records,
+        id=travellers.id,
+        count=travellers.held,
+        needed=needed,
+    )
 
 
-def _along(travellers: _Travellers, full: jax.Array, cut: Cut, domain: Domain) -> tuple[_Travellers, jax.Array]:
-    """The particles, each on its device along one axis; and whether this failed because some device has no room."""
+def _along(
+    travellers: _Travellers, full: jax.Array, cut: Cut, domain: Domain
+) -> tuple[_Travellers, jax.Array]:
+    """The particles, each on its device along one axis; and whether this failed because some device
+    has no room."""
     specs = jax.tree.map(lambda array: domain.spec(array.ndim), travellers)
     per_device = domain.spec(1)
     messages: Any = _Messages(cast(Any, domain.spec(2)), cast(Any, per_device))
-    look = domain.mapped(partial(_far_away, cut=cut, domain=domain), in_specs=(specs,), out_specs=per_device)
+    look = domain.mapped(
+        partial(_far_away, cut=cut, domain=domain), in_specs=(specs,), out_specs=per_device
+    )
     exchange = domain.mapped(
-        partial(_exchanged, cut=cut, domain=domain), in_specs=(specs,), out_specs=(messages, per_device)
+        partial(_exchanged, cut=cut, domain=domain),
+        in_specs=(specs,),
+        out_specs=(messages, per_device),
     )
     write = domain.mapped(
         partial(_written, cut=cut, domain=domain),
@@ -76,7 +98,8 @@ def _along(travellers: _Travellers, full: jax.Array, cut: Cut, domain: Domain) -
         return (left > 0) & ~full
 
     def round_(carry: _Round) -> _Round:
-        # Sums over devices are taken outside of shard_map, where they cannot be confused with other collectives.
+        # Sums over devices are taken outside of shard_map, where they cannot be confused with other
+        # collectives.
         sent, over = exchange(carry[0])
         full = over.any()
         new, left = write(carry[0], sent, full)
@@ -89,9 +112,11 @@ def _along(travellers: _Travellers, full: jax.Array, cut: Cut, domain: Domain) -
 
 
 def _hops(travellers: _Travellers, cut: Cut, domain: Domain) -> jax.Array:
-    """The number of upward hops from each particle to its device around the ring; 0 for particles that are on their
-    device, and for empty entries."""
-    hops = cut.owner(domain.plane(travellers.records["position"], cut.axis)) - lax.axis_index(cut.name)
+    """The number of upward hops from each particle to its device around the ring; 0 for particles
+    that are on their device, and for empty entries."""
+    hops = cut.owner(domain.plane(travellers.records["position"], cut.axis)) - lax.axis_index(
+        cut.name
+    )
     return jnp.where(travellers.id >= 0, jnp.where(hops < 0, hops + cut.owners, hops), 0)
 
 
@@ -99,7 +124,9 @@ def _leaving(travellers: _Travellers, cut: Cut, domain: Domain, most: int) -> tu
     """`leaving` of the native kernels along an axis."""
     ring, spacing = (cut.axis, cut.planes, cut.extent), domain.physical.grid.spacing[cut.axis]
     here = lax.axis_index(cut.name).reshape(1)
-    return native_kernels.leaving(travellers.records["position"], travellers.held, here, ring, spacing, most)
+    return native_kernels.leaving(
+        travellers.records["position"], travellers.held, here, ring, spacing, most
+    )
 
 
 def _far_away(travellers: _Travellers, cut: Cut, domain: Domain) -> jax.Array:
@@ -109,8 +136,8 @@ def _far_away(travellers: _Travellers, cut: Cut, domain: Domain) -> jax.Array:
 
 
 def _going(travellers: _Travellers, cut: Cut, domain: Domain, most: int) -> tuple[jax.Array, ...]:
-    """The places of the first `most` particles that go up, of those that go down, and of both, ascending; padded with
-    the capacity."""
+    """The places of the first `most` particles that go up, of those that go down, and of both,
+    ascending; padded with the capacity."""
     if domain.native:
         return _leaving(travellers, cut, domain, most)[:-1]
     hops = _hops(travellers, cut, domain)
@@ -149,9 +176,9 @@ def _numbers(left: jax.Array, received: jax.Array, capacity: int) -> tuple[jax.A
 def _written(
     travellers: _Travellers, messages: _Messages, full: jax.Array, cut: Cut, domain: Domain
 ) -> tuple[_Travellers, jax.Array]:
-    """A device's particles after a round: arriving particles fill the gaps of particles that left, then entries at
-    the end; the last entries fill the remaining gaps. If some device is `full`, nothing changes. Also the number of
-    particles that are not on their device yet."""
+    """A device's particles after a round: arriving particles fill the gaps of particles that left,
+    then entries at the end; the last entries fill the remaining gaps. If some device is `full`,
+    nothing changes. Also the number of particles that are not on their device yet."""
     capacity, received = travellers.id.shape[0], messages.received
     left = jnp.where(full, capacity, messages.left)
     received = received.at[0].set(jnp.where(full, NOBODY, received[0]))
@@ -166,13 +193,19 @@ def _written(
     end = jnp.searchsorted(left, tail)
     has_left = jnp.take(left, end, mode="clip") == tail
     stays = (tail < count) & ~has_left
-    source = jnp.full(most, capacity).at[jnp.where(stays, jnp.cumsum(stays) - 1, most)].set(tail, mode="drop")
+    source = (
+        jnp.full(most, capacity)
+        .at[jnp.where(stays, jnp.cumsum(stays) - 1, most)]
+        .set(tail, mode="drop")
+    )
     open_gaps = jnp.roll(left, -jnp.minimum(came, gone))
     target = jnp.where(jnp.arange(most) < stays.sum(), open_gaps, capacity)
 
     def put(array: jax.Array, arriving: jax.Array) -> jax.Array:
         moving = jnp.take(array, source, axis=-1, mode="clip")
-        return array.at[..., target].set(moving, mode="drop").at[..., slot].set(arriving, mode="drop")
+        return (
+            array.at[..., target].set(moving, mode="drop").at[..., slot].set(arriving, mode="drop")
+        )
 
     new = jax.tree.map(put, travellers._replace(held=None), _unpacked(received, travellers))
     emptied = new_count + jnp.arange(most)
@@ -182,9 +215,11 @@ def _written(
 
 
 def _packed(travellers: _Travellers, index: jax.Array) -> jax.Array:
-    """All data of the particles at `index` as (rows, entries) of int64, ids first: one message instead of one for
-    each record. Where `index` is beyond the last entry, the id is NOBODY."""
-    records = [jnp.take(array, index, axis=-1, mode="clip") for array in travellers.records.values()]
+    """All data of the particles at `index` as (rows, entries) of int64, ids first: one message
+    instead of one for each record. Where `index` is beyond the last entry, the id is NOBODY."""
+    records = [
+        jnp.take(array, index, axis=-1, mode="clip") for array in travellers.records.values()
+    ]
     ids = jnp.take(travellers.id, index, mode="fill", fill_value=NOBODY)
     bits = [ids, *(lax.bitcast_convert_type(r, jnp.int64) for r in records)]
     return jnp.concatenate([b if b.ndim > 1 else b[None] for b in bits])
@@ -203,16 +238,20 @@ ORDER = "yzx"  # Axis order of cells. Native code reads the values of a velocity
 
 
 def sorted_by_cell(particles: ParticleSet, domain: Domain, due: jax.Array) -> ParticleSet:
-    """If `due`, the particles of every device in the order of the cells of the grid: neighbours in space are then
-    neighbours in memory, so that interpolation finds the grid's values in cache. Only native code needs this order;
-    no result depends on the order."""
+    """If `due`, the particles of every device in the order of the cells of the grid: neighbours in
+    space are then neighbours in memory, so that interpolation finds the grid's values in cache.
+    Only native code needs this order; no result depends on the order."""
     if not domain.native:
         return particles
     grid = domain.physical.grid
     names = [name for name in particles.records if name != "position"]
 
     local = partial(native_kernels.sorted_by_cell, ORDER, grid.shape, grid.spacing)
-    given = particles.records["position"], particles.id, *(particles.records[name] for name in names)
+    given = (
+        particles.records["position"],
+        particles.id,
+        *(particles.records[name] for name in names),
+    )
     position, ids, *others = domain.on_devices(local, due, particles.count, *given)
     records = {"position": position, **dict(zip(names, others, strict=True))}
     return replace(particles, records={name: records[name] for name in particles.records}, id=ids)

@@ -21,16 +21,18 @@ EACH_MOST = 2**31 - 2  # The largest number of entries in a device's buffer.
 class ParticleSet:
     """The particles of one species. A device holds the particles that lie in its slab or pencil.
 
-    Every device has a buffer of `capacity` entries; the first `count` entries hold its particles, and the others have
-    the id -1. Entries are the last axis of every array, sharded over all axes of the mesh."""
+    Every device has a buffer of `capacity` entries; the first `count` entries hold its particles,
+    and the others have the id -1. Entries are the last axis of every array, sharded over all axes
+    of the mesh."""
 
     records: dict[str, jax.Array]
-    """Data of each particle in double precision: vectors (3, entries) such as `position`, scalars (entries,)."""
+    """Data of each particle in double precision: vectors (3, entries) such as `position`, scalars
+    (entries,)."""
     id: ParticleIds  # int64, starting at 0; a particle keeps its id.
     count: Int[Array, "device"]  # int32: the number of particles on each device.
     needed: Whole
-    """The number of entries that the fullest device needs. If it exceeds `capacity`, some particles are not on their
-    device, which had no room: the buffers have to grow before the next step."""
+    """The number of entries that the fullest device needs. If it exceeds `capacity`, some particles
+    are not on their device, which had no room: the buffers have to grow before the next step."""
 
     @property
     def devices(self) -> int:
@@ -53,15 +55,17 @@ class ParticleSet:
 
     def without(self, record: str) -> Self:
         """The particles without one of their records."""
-        return replace(self, records={name: a for name, a in self.records.items() if name != record})
+        return replace(
+            self, records={name: a for name, a in self.records.items() if name != record}
+        )
 
     def with_records(self, records: Mapping[str, jax.Array]) -> Self:
         return replace(self, records={**self.records, **records})
 
 
 def capacity_for(count: int, devices: int) -> int:
-    """The number of entries for one device's share of `count` randomly distributed particles: the share, a quarter
-    more, and five standard deviations."""
+    """The number of entries for one device's share of `count` randomly distributed particles: the
+    share, a quarter more, and five standard deviations."""
     if devices == 1:
         return max(count, 1)
     share = count / devices
@@ -69,13 +73,16 @@ def capacity_for(count: int, devices: int) -> int:
 
 
 def grown(particles: ParticleSet, capacity: int) -> ParticleSet:
-    """The same particles in larger buffers of `capacity` entries; every device copies its entries."""
+    """The same particles in larger buffers of `capacity` entries; every device copies its
+    entries."""
     devices, had = particles.devices, particles.capacity
 
     def larger(array: jax.Array, empty: int | float) -> jax.Array:
         by_device = array.reshape(*array.shape[:-1], devices, had)
         room = [(0, 0)] * (by_device.ndim - 1) + [(0, capacity - had)]
-        return jnp.pad(by_device, room, constant_values=empty).reshape(*array.shape[:-1], devices * capacity)
+        return jnp.pad(by_device, room, constant_values=empty).reshape(
+            *array.shape[:-1], devices * capacity
+        )
 
     return replace(
         particles,

@@ -1,4 +1,5 @@
-"""Particles of one kind in the buffers of the devices: their start, their devices, the growth of the buffers."""
+"""Particles of one kind in the buffers of the devices: their start, their devices, the growth of
+the buffers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +15,13 @@ from jaxtyping import Array, Float
 from simulator.errors import RunFailure, UserError
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.migration import settled
-from simulator.physics.particles.particle_set import EACH_MOST, NOBODY, ParticleSet, capacity_for, grown
+from simulator.physics.particles.particle_set import (
+    EACH_MOST,
+    NOBODY,
+    ParticleSet,
+    capacity_for,
+    grown,
+)
 from simulator.physics.particles.start import Positions, StoredParticles
 from simulator.spectral.arrays import Truth
 from simulator.spectral.native.particles import restore
@@ -23,15 +30,17 @@ Sets = dict[str, ParticleSet]
 
 
 class Population:
-    """Particles of one kind. `records` are the names of a particle's records, with their numbers of components (0: a
-    scalar)."""
+    """Particles of one kind. `records` are the names of a particle's records, with their numbers of
+    components (0: a scalar)."""
 
     def __init__(self, name: str, records: Mapping[str, int], count: int, domain: Domain):
-        """Raises UserError, beginning with the key `count`, if the buffers cannot hold so many particles."""
+        """Raises UserError, beginning with the key `count`, if the buffers cannot hold so many
+        particles."""
         self.name, self.records, self.count, self.domain = name, dict(records), count, domain
         owners = int(domain.owners.sum())
         self.capacity = capacity_for(count, owners)
-        """The number of entries of each device's buffer; `homed` increases it if a device needs more."""
+        """The number of entries of each device's buffer; `homed` increases it if a device needs
+        more."""
         if self.capacity > EACH_MOST:
             raise UserError(
                 f"count: {count} are too many for {owners} devices, whose buffers hold up to {EACH_MOST} each"
@@ -45,7 +54,10 @@ class Population:
 
         def empty() -> ParticleSet:
             return ParticleSet(
-                {r: jnp.zeros((n, entries) if n else (entries,), jnp.float64) for r, n in self.records.items()},
+                {
+                    r: jnp.zeros((n, entries) if n else (entries,), jnp.float64)
+                    for r, n in self.records.items()
+                },
                 jnp.zeros(entries, jnp.int64),
                 jnp.zeros(devices, jnp.int32),
                 jnp.int32(0),
@@ -53,15 +65,17 @@ class Population:
 
         return jax.eval_shape(empty)
 
-    # ---- the beginning -----------------------------------------------------------------------------------
+    # ---- the beginning
+    # -----------------------------------------------------------------------------------
 
     def made(self, positions: Positions) -> ParticleSet:
-        """The particles with the records that `positions` gives, each on the device that owns its place. Raises
-        UserError if a particle lies outside the box."""
+        """The particles with the records that `positions` gives, each on the device that owns its
+        place. Raises UserError if a particle lies outside the box."""
         return self._inside(self._shared_out(positions))
 
     def adopted(self, stored: StoredParticles, records: Mapping[str, int]) -> ParticleSet:
-        """The particles of a file with the given records. Raises UserError if a particle lies outside the box."""
+        """The particles of a file with the given records. Raises UserError if a particle lies
+        outside the box."""
         return self._inside(stored.restore(self.domain, records, self.capacity))
 
     def restored(self, stored: StoredParticles) -> ParticleSet:
@@ -71,7 +85,9 @@ class Population:
     def _inside(self, particles: ParticleSet) -> ParticleSet:
         if not bool(jax.jit(partial(_in_box, domain=self.domain))(particles)):
             box = " x ".join(f"{length:g}" for length in self.domain.box)
-            raise UserError(f"some particles begin outside the box of {box}, which reaches from 0; move them inside")
+            raise UserError(
+                f"some particles begin outside the box of {box}, which reaches from 0; move them inside"
+            )
         try:
             return self.homed(particles)
         except RunFailure as error:
@@ -93,18 +109,23 @@ class Population:
 
         return jax.jit(make, out_shardings=shardings(jax.eval_shape(make), domain))()
 
-    # ---- a part of the particles -------------------------------------------------------------------------
+    # ---- a part of the particles
+    # -------------------------------------------------------------------------
 
     def chosen(
         self, particles: ParticleSet, values: Float[Array, "component particle"], stride: int
     ) -> Float[Array, "component chosen"]:
-        """The `values` of the particles with the ids 0, stride, 2 stride, ..., in this order, replicated on every
-        device."""
+        """The `values` of the particles with the ids 0, stride, 2 stride, ..., in this order,
+        replicated on every device."""
         domain, most = self.domain, -(-self.count // stride)
 
         def local(ids: jax.Array, values: jax.Array) -> jax.Array:
             place = jnp.where((ids >= 0) & (ids % stride == 0), ids // stride, most)
-            return jnp.zeros((1, values.shape[0], most), values.dtype).at[0, :, place].set(values.T, mode="drop")
+            return (
+                jnp.zeros((1, values.shape[0], most), values.dtype)
+                .at[0, :, place]
+                .set(values.T, mode="drop")
+            )
 
         if domain.devices == 1:
             return local(particles.id, values)[0]
@@ -112,20 +133,24 @@ class Population:
         parts = domain.mapped(local, given, PartitionSpec(domain.names))(particles.id, values)
         return parts.sum(0)
 
-    # ---- undoing a step ----------------------------------------------------------------------------------
+    # ---- undoing a step
+    # ----------------------------------------------------------------------------------
 
     def either(self, holds: Truth, new: ParticleSet, old: ParticleSet) -> ParticleSet:
         """The new particles if they hold, else the old ones."""
         if not self.domain.native:
             return jax.tree.map(lambda a, b: jnp.where(holds, a, b), new, old)
         leaves, tree = jax.tree.flatten(new)
-        return tree.unflatten(self.domain.on_devices(restore, holds, *leaves, *jax.tree.leaves(old)))
+        return tree.unflatten(
+            self.domain.on_devices(restore, holds, *leaves, *jax.tree.leaves(old))
+        )
 
-    # ---- growing -----------------------------------------------------------------------------------------
+    # ---- growing
+    # -----------------------------------------------------------------------------------------
 
     def homed(self, particles: ParticleSet) -> ParticleSet:
-        """The particles, each on the device that owns its place, in larger buffers if the present ones are too small;
-        updates `capacity`."""
+        """The particles, each on the device that owns its place, in larger buffers if the present
+        ones are too small; updates `capacity`."""
         settle = jax.jit(partial(settled, domain=self.domain))
         if not bool(particles.crowded):
             particles = settle(particles)
@@ -133,7 +158,9 @@ class Population:
             needed = min(int(particles.needed), self.count)
             larger = partial(grown, capacity=self.room(needed))
             try:
-                particles = jax.jit(larger, out_shardings=shardings(particles, self.domain))(particles)
+                particles = jax.jit(larger, out_shardings=shardings(particles, self.domain))(
+                    particles
+                )
                 particles = settle(particles)
             except (jax.errors.JaxRuntimeError, MemoryError) as error:
                 raise self._too_many(needed, "and has no memory for them") from error
@@ -141,7 +168,8 @@ class Population:
         return particles
 
     def room(self, needed: int) -> int:
-        """The number of entries of a buffer that needs to be larger. Raises RunFailure if none can be so large."""
+        """The number of entries of a buffer that needs to be larger. Raises RunFailure if none can
+        be so large."""
         if needed > EACH_MOST:
             raise self._too_many(needed, f"and {EACH_MOST} are the most")
         return min(self.count, needed + needed // 8 + 16, EACH_MOST)
@@ -162,18 +190,23 @@ def shardings(particles: ParticleSet, domain: Domain) -> ParticleSet:
 
 
 def crowded(sets: Mapping[str, ParticleSet]) -> str | None:
-    """The name of a set of particles whose buffers have to grow before the next step; None if there is none."""
+    """The name of a set of particles whose buffers have to grow before the next step; None if there
+    is none."""
     return next((name for name, particles in sets.items() if bool(particles.crowded)), None)
 
 
 def lost(sets: Mapping[str, ParticleSet]) -> str | None:
     """The name of a set in which a record of a particle is not finite; None if there is none."""
-    return next((name for name, particles in sets.items() if not bool(jax.jit(are_finite)(particles))), None)
+    return next(
+        (name for name, particles in sets.items() if not bool(jax.jit(are_finite)(particles))), None
+    )
 
 
 def are_finite(particles: ParticleSet) -> Truth:
     """Whether all records of all particles are finite."""
-    found = [jnp.isfinite(jnp.where(particles.valid, a, 0)).all() for a in particles.records.values()]
+    found = [
+        jnp.isfinite(jnp.where(particles.valid, a, 0)).all() for a in particles.records.values()
+    ]
     return jnp.stack(found).all()
 
 

@@ -1,4 +1,5 @@
-"""Species of particles that move with a fluid: the contract, tracers, and small spheres with inertia."""
+"""Species of particles that move with a fluid: the contract, tracers, and small spheres with
+inertia."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -19,7 +20,9 @@ LONGEST_NAME = 64
 
 def _usable(name: str) -> str:
     if not name.isidentifier() or len(name) > LONGEST_NAME:
-        raise ValueError(f"{shown(name)} cannot name particles; take a word of letters, digits and _, e.g. tracers")
+        raise ValueError(
+            f"{shown(name)} cannot name particles; take a word of letters, digits and _, e.g. tracers"
+        )
     return name
 
 
@@ -34,12 +37,15 @@ class ParticleSettings(Settings):
     count: Count | None = None
     """Number of particles; with start: snapshot that of the stored ones."""
     start: Start = RandomPlaces()
-    """The initial positions: random, lattice, pairs, python or snapshot, or a block with such a kind and its keys."""
+    """The initial positions: random, lattice, pairs, python or snapshot, or a block with such a
+    kind and its keys."""
     interpolation: Interpolation = "cubic_spline"
-    """Interpolation of the fluid's fields: cubic_spline (error of order dx^4) or linear (dx^2, cheaper)."""
+    """Interpolation of the fluid's fields: cubic_spline (error of order dx^4) or linear (dx^2,
+    cheaper)."""
 
     def given(self) -> bool:
-        """Whether the number of particles is determined, by exactly one of `count` and a snapshot."""
+        """Whether the number of particles is determined, by exactly one of `count` and a
+        snapshot."""
         return (self.count is None) == isinstance(self.start, StoredPlaces)
 
 
@@ -50,11 +56,13 @@ Records = Mapping[str, jax.Array]
 class Species:
     """One species in a run. Records are in double precision; vectors are (3, entries).
 
-    The integrator of the fluid advances the records `advanced`, within its stages: `rates` is their explicit rate of
-    change and `linear` the factor of a linear one, which is solved exactly."""
+    The integrator of the fluid advances the records `advanced`, within its stages: `rates` is their
+    explicit rate of change and `linear` the factor of a linear one, which is solved exactly."""
 
     Settings: ClassVar[type[ParticleSettings]]
-    advanced: ClassVar[tuple[str, ...]]  # Vector records that the integrator advances; `position` is among them.
+    advanced: ClassVar[
+        tuple[str, ...]
+    ]  # Vector records that the integrator advances; `position` is among them.
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
@@ -70,8 +78,9 @@ class Species:
 
     @property
     def records(self) -> dict[str, int]:
-        """All records with their numbers of components (0: a scalar). `displacement` is the path since the start,
-        through the faces of the box, `start_velocity` the velocity at the start."""
+        """All records with their numbers of components (0: a scalar). `displacement` is the path
+        since the start, through the faces of the box, `start_velocity` the velocity at the
+        start."""
         return {**dict.fromkeys(self.advanced, 3), "displacement": 3, "start_velocity": 3}
 
     @property
@@ -83,12 +92,15 @@ class Species:
         """The records that the start has not set, except those that are zero."""
         raise TypeError(f"{type(self).__name__} does not define begin")
 
-    def motion(self, records: Records, fluid: Fluid, memory: Memory) -> tuple[ParticleVectors, ParticleVectors]:
+    def motion(
+        self, records: Records, fluid: Fluid, memory: Memory
+    ) -> tuple[ParticleVectors, ParticleVectors]:
         """Velocity (length/time) and acceleration (length/time^2) of the particles."""
         raise TypeError(f"{type(self).__name__} does not define motion")
 
     def memory(self, vorticity: Number) -> dict[str, Number]:
-        """Numbers by name that every step needs, from the rms vorticity (1/time) of the initial flow."""
+        """Numbers by name that every step needs, from the rms vorticity (1/time) of the initial
+        flow."""
         return {}
 
     def rates(self, records: Records, fluid: Fluid, memory: Memory) -> dict[str, ParticleVectors]:
@@ -96,17 +108,21 @@ class Species:
         raise TypeError(f"{type(self).__name__} does not define rates")
 
     def linear(self, memory: Memory) -> dict[str, Number]:
-        """Factors (1/time) of linear rates, by record; records of `advanced` without a linear rate have no entry."""
+        """Factors (1/time) of linear rates, by record; records of `advanced` without a linear rate
+        have no entry."""
         return {}
 
-    def rate(self, particles: ParticleSet, spacing: Sequence[float], memory: Memory) -> Number | None:
-        """The rate (1/time) of the particles that limits dt, besides the fluid's rate: dt = cfl / rate; None if there
-        is no limit."""
+    def rate(
+        self, particles: ParticleSet, spacing: Sequence[float], memory: Memory
+    ) -> Number | None:
+        """The rate (1/time) of the particles that limits dt, besides the fluid's rate: dt = cfl /
+        rate; None if there is no limit."""
         return None
 
 
 def crossing_rate(particles: ParticleSet, spacing: Sequence[float]) -> Number:
-    """The largest sum_i |v_i| / dx_i (1/time) of all particles, which have the record `velocity`."""
+    """The largest sum_i |v_i| / dx_i (1/time) of all particles, which have the record
+    `velocity`."""
     v = particles.records["velocity"]
     total = sum(abs(v[i]) / h for i, h in enumerate(spacing))
     return jnp.where(particles.valid, total, 0).max()  # type: ignore[arg-type]
@@ -125,7 +141,9 @@ class Tracers(Species):
     def begin(self, records: Records, fluid: Fluid) -> dict[str, ParticleVectors]:
         return {"start_velocity": fluid((VELOCITY,), records["position"])[VELOCITY]}
 
-    def motion(self, records: Records, fluid: Fluid, memory: Memory) -> tuple[ParticleVectors, ParticleVectors]:
+    def motion(
+        self, records: Records, fluid: Fluid, memory: Memory
+    ) -> tuple[ParticleVectors, ParticleVectors]:
         sampled = fluid((VELOCITY, ACCELERATION), records["position"])
         return sampled[VELOCITY], sampled[ACCELERATION]
 
@@ -138,10 +156,11 @@ class InertialSettings(ParticleSettings):
     relaxation_time: Positive | None = None
     """tau: the time in which a particle adapts to the velocity of the fluid."""
     stokes_number: Positive | None = None
-    """tau over the Kolmogorov time of the initial flow, (viscosity / dissipation)^(1/2) = 1 / rms vorticity."""
+    """tau over the Kolmogorov time of the initial flow, (viscosity / dissipation)^(1/2) = 1 / rms
+    vorticity."""
     density_ratio: Positive | None = None
-    """Density of the particles over that of the fluid; by default they are so heavy that the fluid's acceleration has
-    no effect on them."""
+    """Density of the particles over that of the fluid; by default they are so heavy that the
+    fluid's acceleration has no effect on them."""
     gravity: Vector = (0.0, 0.0, 0.0)
     """Gravitational acceleration (length / time^2), without buoyancy."""
 
@@ -153,12 +172,13 @@ class InertialSettings(ParticleSettings):
 
 
 class Inertial(Species):
-    """dx/dt = v,  dv/dt = (u - v) / tau + beta Du/Dt + (1 - beta) g,  beta = 3 / (2 rho_p / rho_f + 1).
+    """dx/dt = v,  dv/dt = (u - v) / tau + beta Du/Dt + (1 - beta) g,  beta = 3 / (2 rho_p / rho_f +
+    1).
 
-    The forces are Stokes drag, the fluid's acceleration with the added mass, and gravity with buoyancy; the drag -v /
-    tau is solved exactly. Without `density_ratio` beta is 0. Maxey & Riley, Phys. Fluids 26, 883 (1983), without the
-    history force and the corrections for the flow's curvature; Calzavarini et al., J. Fluid Mech. 607, 13 (2008), eq.
-    2.1."""
+    The forces are Stokes drag, the fluid's acceleration with the added mass, and gravity with
+    buoyancy; the drag -v / tau is solved exactly. Without `density_ratio` beta is 0. Maxey & Riley,
+    Phys. Fluids 26, 883 (1983), without the history force and the corrections for the flow's
+    curvature; Calzavarini et al., J. Fluid Mech. 607, 13 (2008), eq. 2.1."""
 
     Settings = InertialSettings
     advanced: ClassVar[tuple[str, ...]] = ("position", "velocity")
@@ -194,7 +214,9 @@ class Inertial(Species):
             velocity = fluid((VELOCITY,), records["position"])[VELOCITY]
         return {"velocity": velocity, "start_velocity": velocity}
 
-    def motion(self, records: Records, fluid: Fluid, memory: Memory) -> tuple[ParticleVectors, ParticleVectors]:
+    def motion(
+        self, records: Records, fluid: Fluid, memory: Memory
+    ) -> tuple[ParticleVectors, ParticleVectors]:
         velocity = records["velocity"]
         explicit = self.rates(records, fluid, memory)["velocity"]
         return velocity, explicit + self.linear(memory)["velocity"] * velocity

@@ -1,4 +1,5 @@
-"""Initial positions of particles, by id, so that one configuration gives one set on any number of devices."""
+"""Initial positions of particles, by id, so that one configuration gives one set on any number of
+devices."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, Protocol
@@ -16,13 +17,16 @@ from simulator.settings import InputPath, Positive, Seed, Settings
 from simulator.spectral.arrays import ParticleIds, ParticleVectors
 
 Positions = Callable[[ParticleIds], Mapping[str, jax.Array]]
-"""Ids (n,) to records of the particles with these ids: `position` (3, n), and other records that the start sets."""
+"""Ids (n,) to records of the particles with these ids: `position` (3, n), and other records that
+the start sets."""
 
 
 class ParticleFiles(Protocol):
     """Opens the files that a start names; passed in by the run."""
 
-    def function(self, path: str, name: str, what: Literal["function", "class"] = ...) -> Callable[..., Any]:
+    def function(
+        self, path: str, name: str, what: Literal["function", "class"] = ...
+    ) -> Callable[..., Any]:
         """The function or class `name` of a Python file."""
         ...
 
@@ -42,8 +46,9 @@ class StoredParticles(Protocol):
         ...
 
     def restore(self, domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
-        """The particles in equal parts on the devices, not yet each on the device that owns its place. `records`
-        gives the numbers of components (0: a scalar); records that are not stored are zero."""
+        """The particles in equal parts on the devices, not yet each on the device that owns its
+        place. `records` gives the numbers of components (0: a scalar); records that are not stored
+        are zero."""
         ...
 
 
@@ -58,8 +63,9 @@ class LatticePlaces(Settings):
 
 
 class PairPlaces(Settings):
-    """Pairs around random places, in random directions (of the plane, if the box is one). The particles 2 i and 2 i +
-    1 are a pair; its separation is number i of `separations`, which repeat."""
+    """Pairs around random places, in random directions (of the plane, if the box is one). The
+    particles 2 i and 2 i + 1 are a pair; its separation is number i of `separations`, which
+    repeat."""
 
     kind: Literal["pairs"] = "pairs"
     separations: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=100)]
@@ -68,7 +74,8 @@ class PairPlaces(Settings):
     """Seed of the positions."""
 
     def vectors(self, pair: ParticleIds, domain: Domain) -> ParticleVectors:
-        """(3, n): from the first to the second particle of the pairs with these numbers (n,), at the start."""
+        """(3, n): from the first to the second particle of the pairs with these numbers (n,), at
+        the start."""
 
         def one(number: jax.Array) -> jax.Array:
             return jax.random.normal(_key(self.seed + 1, number), (3,), jnp.float64)
@@ -79,8 +86,11 @@ class PairPlaces(Settings):
         return length * towards / jnp.linalg.norm(towards, axis=0)
 
     def positions(self, count: int, domain: Domain) -> Positions:
-        """Raises UserError if one of `count` particles is left over, or if pairs are longer than half the box."""
-        half = min(n for n, m in zip(domain.box, domain.physical.grid.shape, strict=True) if m > 1) / 2
+        """Raises UserError if one of `count` particles is left over, or if pairs are longer than
+        half the box."""
+        half = (
+            min(n for n, m in zip(domain.box, domain.physical.grid.shape, strict=True) if m > 1) / 2
+        )
         if count % 2:
             raise UserError(f"count: {count} is odd; pairs need an even number")
         if (longest := max(self.separations)) > half:
@@ -89,7 +99,9 @@ class PairPlaces(Settings):
 
         def positions(ids: jax.Array) -> dict[str, jax.Array]:
             pair, side = ids // 2, jnp.where(ids % 2 == 0, -0.5, 0.5)
-            return {"position": (centre(pair)["position"] + side * self.vectors(pair, domain)) % box}
+            return {
+                "position": (centre(pair)["position"] + side * self.vectors(pair, domain)) % box
+            }
 
         return positions
 
@@ -99,8 +111,8 @@ class PythonPlaces(Settings):
     path: InputPath
     """A Python file; the run copies the file and executes the copy."""
     function: str
-    """function(id, **parameters) gives the positions (3, n) of the particles with these ids (n,), using jax.numpy; or
-    a dict with `position` and, for inertial particles, `velocity`."""
+    """function(id, **parameters) gives the positions (3, n) of the particles with these ids (n,),
+    using jax.numpy; or a dict with `position` and, for inertial particles, `velocity`."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""
 
@@ -118,7 +130,10 @@ def _as_block(value: Any) -> Any:
 
 
 Start = Annotated[
-    Annotated[RandomPlaces | LatticePlaces | PairPlaces | PythonPlaces | StoredPlaces, Field(discriminator="kind")],
+    Annotated[
+        RandomPlaces | LatticePlaces | PairPlaces | PythonPlaces | StoredPlaces,
+        Field(discriminator="kind"),
+    ],
     BeforeValidator(_as_block, json_schema_input_type=Any),
 ]
 
@@ -129,7 +144,8 @@ def _key(seed: int, number: jax.Array) -> jax.Array:
 
 
 def random_positions(seed: int, domain: Domain) -> Positions:
-    """Positions uniformly distributed in the box; each particle has its own random stream, keyed by its id."""
+    """Positions uniformly distributed in the box; each particle has its own random stream, keyed by
+    its id."""
     box = np.asarray(domain.box)[:, None]  # no JAX array: a planned run starts no device
 
     def one(number: jax.Array) -> jax.Array:
@@ -139,8 +155,8 @@ def random_positions(seed: int, domain: Domain) -> Positions:
 
 
 def lattice_shape(count: int, domain: Domain) -> tuple[int, int, int]:
-    """The numbers of particles along x, y and z of a lattice of cubic cells. Raises UserError if `count` particles
-    fill no such lattice."""
+    """The numbers of particles along x, y and z of a lattice of cubic cells. Raises UserError if
+    `count` particles fill no such lattice."""
     near: list[int] = []
     box, flat = domain.box, [n == 1 for n in domain.physical.grid.shape]
     first = next(i for i in range(3) if not flat[i])
@@ -173,8 +189,8 @@ def lattice_positions(count: int, domain: Domain) -> Positions:
 
 
 def python_positions(start: Any, files: ParticleFiles, takes: Mapping[str, int]) -> Positions:
-    """The records that the user's function, which the settings `start` name, gives for ids. `takes`: the records that
-    a start may set, with their numbers of components (0: a scalar)."""
+    """The records that the user's function, which the settings `start` name, gives for ids.
+    `takes`: the records that a start may set, with their numbers of components (0: a scalar)."""
     function = UserFunction.of(files, start, "the ids")
 
     def positions(ids: jax.Array) -> dict[str, jax.Array]:
@@ -191,7 +207,9 @@ def python_positions(start: Any, files: ParticleFiles, takes: Mapping[str, int])
                 continue
             parts = list(value)
             if len(parts) != takes[name]:
-                raise function.refused(f"{name} has {len(parts)} components; {takes[name]} are needed")
+                raise function.refused(
+                    f"{name} has {len(parts)} components; {takes[name]} are needed"
+                )
             whole = [jnp.broadcast_to(jnp.asarray(p, jnp.float64), ids.shape) for p in parts]
             records[name] = jnp.stack(whole)
         return records

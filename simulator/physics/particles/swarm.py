@@ -62,7 +62,8 @@ class Swarm:
     """The species of a run. Without species, no method has an effect."""
 
     def __init__(self, settings: Sequence[Any], flow: Flow, files: ParticleFiles | None = None):
-        """Raises UserError, beginning with the number of the species and its key, if a species cannot be made."""
+        """Raises UserError, beginning with the number of the species and its key, if a species
+        cannot be made."""
         self.flow, self.domain = flow, Domain.of(flow.transform)
         self.kinds: dict[str, SpeciesRun] = {}
         self._starts: dict[str, Positions] = {}
@@ -96,7 +97,9 @@ class Swarm:
                 self._starts[settings.name] = positions
             case starts.RandomPlaces():
                 self._starts[settings.name] = starts.random_positions(start.seed, self.domain)
-        self.populations[settings.name] = Population(settings.name, species.records, count, self.domain)
+        self.populations[settings.name] = Population(
+            settings.name, species.records, count, self.domain
+        )
         sampler = Sampler(self.flow.transform, settings.interpolation)
         self.kinds[settings.name] = SpeciesRun(species, sampler, stored, count)
 
@@ -106,12 +109,15 @@ class Swarm:
         pulls = {name: kind.species.gravity for name, kind in self.kinds.items()}
         return {name: pull for name, pull in pulls.items() if any(pull)}
 
-    # ---- the start -----------------------------------------------------------------------------------------
+    # ---- the start
+    # -----------------------------------------------------------------------------------------
 
     def start(self, fields: Fields) -> tuple[Sets, dict[str, jax.Array]]:
-        """The initial particles, each on the device that owns its place, and the numbers that every step needs.
+        """The initial particles, each on the device that owns its place, and the numbers that every
+        step needs.
 
-        Raises UserError, beginning with the number of the species and its key, if a species cannot start."""
+        Raises UserError, beginning with the number of the species and its key, if a species cannot
+        start."""
         if not self.kinds:
             return {}, {}
         sets: Sets = {}
@@ -128,7 +134,8 @@ class Swarm:
         return jax.jit(self._begun)(sets, fields), self.memory(vorticity)
 
     def memory(self, vorticity: Number) -> dict[str, Number]:
-        """The numbers that every step needs, from the rms vorticity (1/time) of the initial flow."""
+        """The numbers that every step needs, from the rms vorticity (1/time) of the initial
+        flow."""
         numbers: dict[str, jax.Array] = {}
         for kind in self.kinds.values():
             numbers |= kind.species.memory(vorticity)
@@ -140,7 +147,8 @@ class Swarm:
         return jnp.sqrt(layout.inner(omega, omega).sum())
 
     def _placed(self, name: str, kind: SpeciesRun) -> ParticleSet:
-        """The particles with the records that their start gives, each on the device that owns its place."""
+        """The particles with the records that their start gives, each on the device that owns its
+        place."""
         population = self.populations[name]
         if kind.stored is None:
             return population.made(self._starts[name])
@@ -148,7 +156,8 @@ class Swarm:
         return population.adopted(kind.stored, takes)
 
     def _begun(self, sets: Sets, fields: Fields) -> Sets:
-        """The particles with all records: records that the start has not set come from the species, or are zero."""
+        """The particles with all records: records that the start has not set come from the species,
+        or are zero."""
         complete = {}
         for name, particles in sets.items():
             kind = self.kinds[name]
@@ -157,7 +166,9 @@ class Swarm:
             for record, n in kind.species.records.items():
                 shape = (n, *particles.id.shape) if n else particles.id.shape
                 records.setdefault(record, jnp.zeros(shape, jnp.float64))
-            kept = {r: jnp.where(particles.valid, a, 0).astype(jnp.float64) for r, a in records.items()}
+            kept = {
+                r: jnp.where(particles.valid, a, 0).astype(jnp.float64) for r, a in records.items()
+            }
             complete[name] = replace(particles, records=kept)
         return complete
 
@@ -169,11 +180,13 @@ class Swarm:
                     return f"{dt:g} is longer than the relaxation time {1 / abs(float(rate)):g} of {name}; take less"
         return None
 
-    # ---- a step ------------------------------------------------------------------------------------------
+    # ---- a step
+    # ------------------------------------------------------------------------------------------
 
     def moving(self, sets: Sets) -> dict[str, Any]:
-        """The arrays that the integrator advances in addition to the fields. Native code computes positions that
-        follow from rates alone where it needs them, from combinations of old positions and rates."""
+        """The arrays that the integrator advances in addition to the fields. Native code computes
+        positions that follow from rates alone where it needs them, from combinations of old
+        positions and rates."""
         moving: dict[str, Any] = {}
         for name, kind in self.kinds.items():
             lazy = self.domain.native and kind.species.advanced == ("position",)
@@ -184,17 +197,24 @@ class Swarm:
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """Names of the model's inputs whose values on the grid, if they are kept, save the particles a transform."""
-        return ("velocity",) if any(kind.sampler.takes_values for kind in self.kinds.values()) else ()
+        """Names of the model's inputs whose values on the grid, if they are kept, save the
+        particles a transform."""
+        return (
+            ("velocity",) if any(kind.sampler.takes_values for kind in self.kinds.values()) else ()
+        )
 
     def rates(
-        self, fields: Fields, rates: Fields, moving: dict[str, jax.Array], memory: Memory,
+        self,
+        fields: Fields,
+        rates: Fields,
+        moving: dict[str, jax.Array],
+        memory: Memory,
         counts: Mapping[str, jax.Array],
         values: jax.Array | None = None,
-    ) -> dict[str, ParticleVectors]:  # fmt: skip
-        """Explicit rates of the records `moving` in one stage, from the fields of that stage and the fields' explicit
-        `rates`. `counts`: the numbers of particles on each device. `values`: the values (3, *kept_order) of the
-        velocity, if they are known."""
+    ) -> dict[str, ParticleVectors]:
+        """Explicit rates of the records `moving` in one stage, from the fields of that stage and
+        the fields' explicit `rates`. `counts`: the numbers of particles on each device. `values`:
+        the values (3, *kept_order) of the velocity, if they are known."""
         if not self.kinds:
             return {}
         velocity = self.flow.velocity(fields)
@@ -221,10 +241,18 @@ class Swarm:
         values: jax.Array | None = None,
         count: Count = None,
     ) -> Fluid:
-        """The fluid as a species sees it. The acceleration needs `rate`, the partial time derivative of the velocity.
-        `values` (3, *kept_order) are those of the velocity on the grid, if they are known."""
+        """The fluid as a species sees it. The acceleration needs `rate`, the partial time
+        derivative of the velocity. `values` (3, *kept_order) are those of the velocity on the grid,
+        if they are known."""
         velocity = self.flow.velocity(fields)
-        return Fluid(self.kinds[name].sampler, velocity, velocity if rate is None else rate, fields, values, count)
+        return Fluid(
+            self.kinds[name].sampler,
+            velocity,
+            velocity if rate is None else rate,
+            fields,
+            values,
+            count,
+        )
 
     def linear(self, memory: Mapping[str, jax.Array]) -> dict[str, Number]:
         """The factors (1/time) of the linear rates of all records that the integrator advances."""
@@ -245,15 +273,22 @@ class Swarm:
         return flow
 
     def moved(
-        self, sets: Sets, moving: dict[str, jax.Array], step: Whole, done: Sequence[tuple[jax.Array, PartitionSpec]]
+        self,
+        sets: Sets,
+        moving: dict[str, jax.Array],
+        step: Whole,
+        done: Sequence[tuple[jax.Array, PartitionSpec]],
     ) -> tuple[Sets, Truth]:
-        """The particles after the step with the number `step`, each on the device that owns its place, and whether
-        all are finite. A particle that moved beyond the reach of its device has a position of NaN.
+        """The particles after the step with the number `step`, each on the device that owns its
+        place, and whether all are finite. A particle that moved beyond the reach of its device has
+        a position of NaN.
 
-        `done`: arrays and their distribution. They are computed before the first particle is sent to another device,
-        which takes a loop (see `spectral.collectives`)."""
+        `done`: arrays and their distribution. They are computed before the first particle is sent
+        to another device, which takes a loop (see `spectral.collectives`)."""
         after, finite = {}, jnp.ones((), bool)
-        own = (latest(array) for name, array in moving.items() if name.partition("/")[0] in self.kinds)
+        own = (
+            latest(array) for name, array in moving.items() if name.partition("/")[0] in self.kinds
+        )
         last = [*done, *((array, None) for array in own)]
         for name, kind in self.kinds.items():
             before, valid = sets[name], sets[name].valid
@@ -266,10 +301,15 @@ class Swarm:
             lost = None
             if lazy:
                 given = waits, path, old, new["position"]
-                position, path, lost = self.domain.on_devices(partial(advanced, self.domain.box), *given)
+                position, path, lost = self.domain.on_devices(
+                    partial(advanced, self.domain.box), *given
+                )
                 kept = {"position": position, "displacement": path}
             else:
-                new |= {"displacement": path + (waits - old), "position": self.domain.wrapped(waits)}
+                new |= {
+                    "displacement": path + (waits - old),
+                    "position": self.domain.wrapped(waits),
+                }
                 kept = {r: jnp.where(valid, a, 0) for r, a in new.items()}
             found = settled(before.with_records(kept), self.domain)
             after[name] = sorted_by_cell(found, self.domain, step % SORT_EVERY == 0)

@@ -1,7 +1,12 @@
 """Time integrators. A new integrator is a file in this package and a line in `INTEGRATORS`."""
 
 from simulator.physics.stepping.integrator import Integrator
-from simulator.physics.stepping.runge_kutta import ExponentialRungeKutta4, RungeKutta2, RungeKutta3, RungeKutta4
+from simulator.physics.stepping.runge_kutta import (
+    ExponentialRungeKutta4,
+    RungeKutta2,
+    RungeKutta3,
+    RungeKutta4,
+)
 from simulator.physics.stepping.splitting import (
     BullFrog,
     Composition4,
@@ -15,11 +20,18 @@ from simulator.registry import Registry, subclass_of
 INTEGRATORS = Registry[type[Integrator]](
     "simulator.integrators",
     {
-        "rk4": RungeKutta4, "rk3": RungeKutta3, "rk2": RungeKutta2, "etdrk4": ExponentialRungeKutta4,
-        "drift_kick_drift": DriftKickDrift, "kick_drift_kick": KickDriftKick, "bullfrog": BullFrog, "fastpm": FastPM,
-        "composition4": Composition4, "composition6": Composition6,
+        "rk4": RungeKutta4,
+        "rk3": RungeKutta3,
+        "rk2": RungeKutta2,
+        "etdrk4": ExponentialRungeKutta4,
+        "drift_kick_drift": DriftKickDrift,
+        "kick_drift_kick": KickDriftKick,
+        "bullfrog": BullFrog,
+        "fastpm": FastPM,
+        "composition4": Composition4,
+        "composition6": Composition6,
     },
     subclass_of(Integrator),
-)  # fmt: skip
+)
 
 __all__ = ["INTEGRATORS", "Integrator"]

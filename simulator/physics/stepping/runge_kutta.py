@@ -1,7 +1,8 @@
 """Explicit Runge-Kutta integrators with an integrating factor.
 
-The equation is du/dt = L u + N(u, t) with a diagonal L. The substitution v = exp(-L t) u removes the linear term,
-which is thus integrated exactly; the classical formulas are applied to the remaining equation."""
+The equation is du/dt = L u + N(u, t) with a diagonal L. The substitution v = exp(-L t) u removes
+the linear term, which is thus integrated exactly; the classical formulas are applied to the
+remaining equation."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -25,9 +26,9 @@ def finished(
 ) -> tuple[Advanced, Advanced]:
     """Two registers, `formulas(linear, h, *fields)`, computed before all later operations.
 
-    Otherwise XLA would postpone sums whose result only the end of a step uses, and keep every tendency in these sums
-    until then. XLA drops optimization barriers before it decides; it has to obey a condition whose value it cannot
-    know. Combinations are left as they are."""
+    Otherwise XLA would postpone sums whose result only the end of a step uses, and keep every
+    tendency in these sums until then. XLA drops optimization barriers before it decides; it has to
+    obey a condition whose value it cannot know. Combinations are left as they are."""
 
     def unchanged(
         linear: Advanced, h: Advanced, first: Advanced, second: Advanced, *_: Advanced
@@ -43,21 +44,22 @@ def finished(
 
 @finished.defjvp
 def _(formulas: Formulas, primals: Any, tangents: Any) -> Any:
-    # The tangents are those of the formulas without the condition: of a condition the reverse would keep every
-    # factor.
+    # The tangents are those of the formulas without the condition: of a condition the reverse would
+    # keep every factor.
     return finished(formulas, *primals), jax.jvp(formulas, primals[1:], tangents[1:])[1]
 
 
 class RungeKutta4(Integrator):
     """The classical method of order 4. With E = exp(L dt/2):
 
-    a = N(u, t),  b = N(E (u + dt/2 a), t + dt/2),  c = N(E u + dt/2 b, t + dt/2),  d = N(E^2 u + dt E c, t + dt),
-    u(t + dt) = E^2 u + dt/6 (E^2 a + 2 E (b + c) + d).
+    a = N(u, t),  b = N(E (u + dt/2 a), t + dt/2),  c = N(E u + dt/2 b, t + dt/2),  d = N(E^2 u + dt
+    E c, t + dt), u(t + dt) = E^2 u + dt/6 (E^2 a + 2 E (b + c) + d).
 
     Canuto et al., Spectral Methods: Fundamentals in Single Domains (2006), appendix D."""
 
     order = 4
-    # The stability region reaches to 2.83 on the imaginary axis, which is the limit except for none.
+    # The stability region reaches to 2.83 on the imaginary axis, which is the limit except for
+    # none.
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 1.35, "spherical": 0.95, "none": 0.4}
 
     def step(self, fields, time, dt, first, tendency, linear) -> Advanced:
@@ -75,22 +77,33 @@ class RungeKutta4(Integrator):
                 each(half, h, lambda n, e, h: e * (e * (u[n] + h / 6 * a[n]) + h / 3 * b[n])),
                 each(half, h, lambda n, e, h: e * u[n] + h / 2 * b[n]),
             ),
-            dt, half, h, u, a, b,
-        )  # fmt: skip
+            dt,
+            half,
+            h,
+            u,
+            a,
+            b,
+        )
         c = tendency(at, time + dt / 2)
         total, at = finished(
             lambda half, h, total, u, c: (
                 each(half, h, lambda n, e, h: total[n] + h / 3 * e * c[n]),
                 each(half, h, lambda n, e, h: e * (e * u[n] + h * c[n])),
             ),
-            dt, half, h, total, u, c,
-        )  # fmt: skip
+            dt,
+            half,
+            h,
+            total,
+            u,
+            c,
+        )
         d = tendency(at, time + dt)
         return each(half, h, lambda n, e, h: total[n] + h / 6 * d[n])
 
 
 class RungeKutta3(Integrator):
-    """Williamson's low-storage method of order 3 with two registers, u and q. With E_i = exp(L (c_(i+1) - c_i) dt):
+    """Williamson's low-storage method of order 3 with two registers, u and q. With E_i = exp(L
+    (c_(i+1) - c_i) dt):
 
     q <- A_i q + dt N(u, t + c_i dt),  u <- E_i (u + B_i q),  q <- E_i q,
 
@@ -98,7 +111,8 @@ class RungeKutta3(Integrator):
     Williamson, J. Comput. Phys. 35, 48 (1980), case 7."""
 
     order = 3
-    # The stability region reaches to sqrt(3) on the imaginary axis; the method's damping there sets the limit.
+    # The stability region reaches to sqrt(3) on the imaginary axis; the method's damping there sets
+    # the limit.
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 0.6, "spherical": 0.45, "none": 0.18}
 
     def step(self, fields, time, dt, first, tendency, linear) -> Advanced:
@@ -118,7 +132,8 @@ class RungeKutta3(Integrator):
             q = {n: a.astype(h[n].dtype) * q[n] + h[n] * rate[n] for n in names}
             return advanced(u, q, b, after - c), None
 
-        # A loop keeps two registers; in a sequence of stages XLA would keep all tendencies to the end.
+        # A loop keeps two registers; in a sequence of stages XLA would keep all tendencies to the
+        # end.
         first_stage = advanced(fields, {n: h[n] * first[n] for n in names}, 1 / 3, 1 / 3)
         stages = ((-5 / 9, 15 / 16, 1 / 3, 3 / 4), (-153 / 128, 8 / 15, 3 / 4, 1))
         table = [jnp.asarray(column, jnp.float64) for column in zip(*stages, strict=True)]
@@ -130,7 +145,8 @@ class RungeKutta2(Integrator):
     """Heun's method, of order 2: with E = exp(L dt), a = N(u, t), b = N(E (u + dt a), t + dt),
     u(t + dt) = E (u + dt/2 a) + dt/2 b.
 
-    In pure advection energy grows slowly, by (k v dt)^4 / 8 per step, which viscosity has to outweigh."""
+    In pure advection energy grows slowly, by (k v dt)^4 / 8 per step, which viscosity has to
+    outweigh."""
 
     order = 2
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 0.4, "spherical": 0.3, "none": 0.15}
@@ -149,12 +165,13 @@ _TERMS = 18
 def phi_functions(
     z: Inexact[Array, "*shape"],
 ) -> tuple[Inexact[Array, "*shape"], Inexact[Array, "*shape"], Inexact[Array, "*shape"]]:
-    """phi_1, phi_2, phi_3 of z in double precision, to a few ulp for Re z <= 0 and moderate Re z > 0:
+    """phi_1, phi_2, phi_3 of z in double precision, to a few ulp for Re z <= 0 and moderate Re z >
+    0:
 
     phi_1 = (exp z - 1) / z,  phi_(n+1) = (phi_n - 1/n!) / z,  phi_n(0) = 1/n!.
 
-    For |z| < 1, where the recurrence suffers from cancellation, phi_3 comes from its Taylor series and the others
-    from the recurrence upwards: phi_n = 1/n! + z phi_(n+1)."""
+    For |z| < 1, where the recurrence suffers from cancellation, phi_3 comes from its Taylor series
+    and the others from the recurrence upwards: phi_n = 1/n! + z phi_(n+1)."""
     small = abs(z) < 1
     x = jnp.where(small, z, 0)
     series = jnp.zeros_like(z)
@@ -178,8 +195,8 @@ class ExponentialRungeKutta4(Integrator):
     u(t + dt) = e^z u + dt [(phi_1 - 3 phi_2 + 4 phi_3) N_u + (2 phi_2 - 4 phi_3) (N_a + N_b)
                 + (4 phi_3 - phi_2) N_c].
 
-    Cox & Matthews, J. Comput. Phys. 176, 430 (2002), eqs. 26-29; stable coefficients instead of the contour
-    integrals of Kassam & Trefethen, SIAM J. Sci. Comput. 26, 1214 (2005)."""
+    Cox & Matthews, J. Comput. Phys. 176, 430 (2002), eqs. 26-29; stable coefficients instead of the
+    contour integrals of Kassam & Trefethen, SIAM J. Sci. Comput. 26, 1214 (2005)."""
 
     order = 4
     # Without a linear term this is the classical method.
@@ -203,5 +220,10 @@ class ExponentialRungeKutta4(Integrator):
         a = {n: half[n] * u[n] + p[n] * at_u[n] for n in names}
         at_a = tendency(a, time + dt / 2)
         at_b = tendency({n: half[n] * u[n] + p[n] * at_a[n] for n in names}, time + dt / 2)
-        at_c = tendency({n: half[n] * a[n] + p[n] * (2 * at_b[n] - at_u[n]) for n in names}, time + dt)
-        return {n: whole[n] * u[n] + q[n] * at_u[n] + r[n] * (at_a[n] + at_b[n]) + s[n] * at_c[n] for n in names}
+        at_c = tendency(
+            {n: half[n] * a[n] + p[n] * (2 * at_b[n] - at_u[n]) for n in names}, time + dt
+        )
+        return {
+            n: whole[n] * u[n] + q[n] * at_u[n] + r[n] * (at_a[n] + at_b[n]) + s[n] * at_c[n]
+            for n in names
+        }

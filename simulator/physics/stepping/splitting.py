@@ -1,8 +1,9 @@
 """Split-step integrators: exact solutions of two parts of an equation, one after the other.
 
-The equation is du/dt = (T + V) u. A `SplitModel` solves each part exactly: `drift` is exp(t T), `kick` is exp(t V) at
-a frozen time (time advances with the drifts, so that the order is kept if V depends on it). An integrator is a list
-of coefficients: exp(a_0 h T) exp(b_0 h V) exp(a_1 h T) ... exp(a_n h T), read from the left."""
+The equation is du/dt = (T + V) u. A `SplitModel` solves each part exactly: `drift` is exp(t T),
+`kick` is exp(t V) at a frozen time (time advances with the drifts, so that the order is kept if V
+depends on it). An integrator is a list of coefficients: exp(a_0 h T) exp(b_0 h V) exp(a_1 h T) ...
+exp(a_n h T), read from the left."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -24,29 +25,33 @@ class Stages(NamedTuple):
     drifts: Float[Array, "drift"]  # Durations.
     kicks: Float[Array, "kick"]  # Durations.
     times: Float[Array, "kick"]  # The times of the kicks.
-    keeps: Float[Array, "kick"] | None = None  # The factors of velocities before the kicks; None: 1.
+    keeps: Float[Array, "kick"] | None = (
+        None  # The factors of velocities before the kicks; None: 1.
+    )
 
 
 class Splitting(Integrator):
-    """Takes a step by the table of its class. `drifts` has one entry more than `kicks`, and both sum to 1."""
+    """Takes a step by the table of its class. `drifts` has one entry more than `kicks`, and both
+    sum to 1."""
 
     split: ClassVar[bool] = True
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 1.0, "none": 1.0}
-    """With cfl = 1 the fastest phase changes by pi in a step; larger steps alias it. Each part is solved exactly, so
-    that no step is unstable."""
+    """With cfl = 1 the fastest phase changes by pi in a step; larger steps alias it. Each part is
+    solved exactly, so that no step is unstable."""
     drifts: ClassVar[tuple[float, ...]]
     kicks: ClassVar[tuple[float, ...]]
 
     def stages(self, background: Any, time: Number, dt: Number) -> Stages:
-        """The stages of a step from `time` to time + dt, by default the table's; `background` is the model's."""
+        """The stages of a step from `time` to time + dt, by default the table's; `background` is
+        the model's."""
         drifts, kicks = jnp.asarray(self.drifts), jnp.asarray(self.kicks)
         return Stages(dt * drifts, dt * kicks, time + dt * np.cumsum(self.drifts[:-1]))
 
     def alternate(
         self, model: Any, fields: dict[str, Any], time: Number, dt: Number
     ) -> tuple[dict[str, Any], Number]:
-        """The fields of a `SplitModel`, and particles that are matter, at time + dt; and the rate (1/time) of the
-        last kick."""
+        """The fields of a `SplitModel`, and particles that are matter, at time + dt; and the rate
+        (1/time) of the last kick."""
         drifts, kicks, times, keeps = self.stages(model.background, time, dt)
         if self.drifts[0]:
             fields = model.drift(fields, drifts[0])
@@ -72,24 +77,25 @@ class Splitting(Integrator):
 
 
 class DriftKickDrift(Splitting):
-    """Order 2 with the drift outside: T/2 V T/2 (Strang 1968). The state is stored where drifts are diagonal, so that
-    a step needs one transform and its inverse."""
+    """Order 2 with the drift outside: T/2 V T/2 (Strang 1968). The state is stored where drifts are
+    diagonal, so that a step needs one transform and its inverse."""
 
     order = 2
     drifts, kicks = (0.5, 0.5), (1.0,)
 
 
 class KickDriftKick(Splitting):
-    """Order 2 with the kick outside: V/2 T V/2 (Strang 1968). Two kicks per step, each with its own potential; loops
-    over steps of particles use that of the last kick for the next one, too (`SplitModel.joins_kicks`)."""
+    """Order 2 with the kick outside: V/2 T V/2 (Strang 1968). Two kicks per step, each with its own
+    potential; loops over steps of particles use that of the last kick for the next one, too
+    (`SplitModel.joins_kicks`)."""
 
     order = 2
     drifts, kicks = (0.0, 1.0, 0.0), (0.5, 0.5)
 
 
 def composed(weights: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Drifts and kicks of successive drift-kick-drift steps of `weights` times dt, with neighbouring drifts
-    joined."""
+    """Drifts and kicks of successive drift-kick-drift steps of `weights` times dt, with
+    neighbouring drifts joined."""
     ends = [0.0, *weights, 0.0]
     drifts = tuple((a + b) / 2 for a, b in pairwise(ends))
     return drifts, tuple(weights)
@@ -110,38 +116,53 @@ class Composition4(Splitting):
 
 
 class Composition6(Splitting):
-    """Order 6: nine drift-kick-drift steps, the method s9odr6a of Kahan & Li, Math. Comp. 66, 1089 (1997)."""
+    """Order 6: nine drift-kick-drift steps, the method s9odr6a of Kahan & Li, Math. Comp. 66, 1089
+    (1997)."""
 
     order = 6
     drifts, kicks = composed(
-        _symmetric(0.39216144400731413928, 0.33259913678935943860, -0.70624617255763935981, 0.082213596293550800230)
+        _symmetric(
+            0.39216144400731413928,
+            0.33259913678935943860,
+            -0.70624617255763935981,
+            0.082213596293550800230,
+        )
     )
 
 
 class FastPM(KickDriftKick):
-    """Kick, drift, kick with (dD_1 - dD_0) / d^2 D instead of the durations of kicks, and (D_1 - D_0) / dD instead of
-    that of the drift, where d is d/d tau: Feng, Chu, Seljak & McDonald, Mon. Not. R. Astron. Soc. 463, 2273 (2016),
-    section 2. The kicks of a step meet halfway in D."""
+    """Kick, drift, kick with (dD_1 - dD_0) / d^2 D instead of the durations of kicks, and (D_1 -
+    D_0) / dD instead of that of the drift, where d is d/d tau: Feng, Chu, Seljak & McDonald, Mon.
+    Not. R. Astron. Soc. 463, 2273 (2016), section 2. The kicks of a step meet halfway in D."""
 
     growing = True
 
     def stages(self, background, time: Number, dt: Number) -> Stages:
         now, then = background.growing(time), background.growing(time + dt)
         middle = background.growing(background.time_of_growth((now.first + then.first) / 2))
-        kicks = jnp.stack([(middle.speed - now.speed) / now.pull, (then.speed - middle.speed) / then.pull])
+        kicks = jnp.stack(
+            [(middle.speed - now.speed) / now.pull, (then.speed - middle.speed) / then.pull]
+        )
         drift = (then.first - now.first) / middle.speed
-        return Stages(jnp.stack([0 * drift, drift, 0 * drift]), kicks * (dt != 0), jnp.stack([time, time + dt]))
+        return Stages(
+            jnp.stack([0 * drift, drift, 0 * drift]),
+            kicks * (dt != 0),
+            jnp.stack([time, time + dt]),
+        )
 
 
 class BullFrog(DriftKickDrift):
-    """Drift, kick, drift in the time D, which also follows the second order of Lagrangian perturbation theory.
+    """Drift, kick, drift in the time D, which also follows the second order of Lagrangian
+    perturbation theory.
 
-    With v = dx/dD, h = (D_1 - D_0) / 2, D = D_0 + h, and the acceleration A that equals v in the growing mode:
+    With v = dx/dD, h = (D_1 - D_0) / 2, D = D_0 + h, and the acceleration A that equals v in the
+    growing mode:
 
         x = x_0 + h v_0,  v_1 = alpha v_0 + (1 - alpha) A(x),  x_1 = x + h v_1
         alpha = (E'_1 - F) / (E'_0 - F),  F = (E_0 + h E'_0) / D - D
 
-    E is the growth of second order and E' = dE/dD. Rampf, List & Hahn, J. Cosmol. Astropart. Phys. 02 (2025) 020."""
+    E is the growth of second order and E' = dE/dD. Rampf, List & Hahn, J. Cosmol. Astropart. Phys.
+    02 (2025) 020."""
 
     growing = True
 

@@ -17,10 +17,13 @@ __all__ = ["Unavailable", "chosen", "described", "load", "missing"]
 
 
 def chosen(kernels: Kernels, platform: str) -> Literal["native", "xla"]:
-    """The kernels that `kernels` selects on a platform (cpu, gpu). Raises UserError if `native` is not available."""
+    """The kernels that `kernels` selects on a platform (cpu, gpu). Raises UserError if `native` is
+    not available."""
     if kernels == "native":
         if platform != "cpu":
-            raise UserError(f"fft.kernels: native is for processors, not for {platform}; auto or xla works")
+            raise UserError(
+                f"fft.kernels: native is for processors, not for {platform}; auto or xla works"
+            )
         if (reason := missing()) is not None:
             raise UserError(f"fft.kernels: native: {reason}; fft.kernels: auto or xla works")
         return "native"
@@ -28,7 +31,8 @@ def chosen(kernels: Kernels, platform: str) -> Literal["native", "xla"]:
 
 
 def described(kernels: str, platform: str) -> str:
-    """The kernels in use, in words: `native (avx512)`, or `xla`, with the reason if native ones are missing."""
+    """The kernels in use, in words: `native (avx512)`, or `xla`, with the reason if native ones are
+    missing."""
     if kernels == "native":
         return f"native ({load().variant})"
     reason = missing() if platform == "cpu" else None
@@ -37,12 +41,18 @@ def described(kernels: str, platform: str) -> str:
 
 STAGE, BLANK = "simulator_stage", "simulator_blank"
 WEAVE, GATHER, DEPOSIT = "simulator_weave", "simulator_gather", "simulator_deposit"
-SORT, KICK, DRIFT, ADVANCE = "simulator_sort", "simulator_kick", "simulator_drift", "simulator_advance"
+SORT, KICK, DRIFT, ADVANCE = (
+    "simulator_sort",
+    "simulator_kick",
+    "simulator_drift",
+    "simulator_advance",
+)
 LEAVE, RESTORE = "simulator_leave", "simulator_restore"  # Targets of `jax.ffi.ffi_call`.
 
 
 class Library:
-    """The functions of the kernels' library. Raises Unavailable if the library cannot be built or loaded."""
+    """The functions of the kernels' library. Raises Unavailable if the library cannot be built or
+    loaded."""
 
     def __init__(self, environ: Mapping[str, str]):
         try:
@@ -52,7 +62,19 @@ class Library:
                 self._functions = self._loaded(str(library(environ, anew=True)))
             except OSError as error:
                 raise Unavailable(f"the compiled library does not load: {error}") from None
-        for name in (STAGE, BLANK, WEAVE, GATHER, DEPOSIT, SORT, KICK, DRIFT, ADVANCE, LEAVE, RESTORE):
+        for name in (
+            STAGE,
+            BLANK,
+            WEAVE,
+            GATHER,
+            DEPOSIT,
+            SORT,
+            KICK,
+            DRIFT,
+            ADVANCE,
+            LEAVE,
+            RESTORE,
+        ):
             target = jax.ffi.pycapsule(getattr(self._functions, name))
             jax.ffi.register_ffi_target(name, target, platform="cpu")
 

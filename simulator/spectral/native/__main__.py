@@ -1,4 +1,5 @@
-"""Builds the native kernels ahead of the first run. The exit code is always 0: XLA's path needs no compiler."""
+"""Builds the native kernels ahead of the first run. The exit code is always 0: XLA's path needs no
+compiler."""
 
 import os
 import sys

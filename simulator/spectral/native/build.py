@@ -1,10 +1,10 @@
-"""Compiles the native kernels once for every version of their sources, into the user's cache folder.
+"""Compiles the native kernels once for every version of their sources, into the user's cache
+folder.
 
-`python -m simulator.spectral.native` compiles them ahead of the first run and never fails: without a compiler the
-command says in a line what to install. The library holds variants of the kernels for several instruction sets and
-chooses one when it is loaded, so that a library built on a login node is safe on any compute node of the same
-architecture.
-"""
+`python -m simulator.spectral.native` compiles them ahead of the first run and never fails: without
+a compiler the command says in a line what to install. The library holds variants of the kernels for
+several instruction sets and chooses one when it is loaded, so that a library built on a login node
+is safe on any compute node of the same architecture."""
 
 import contextlib
 import fcntl
@@ -25,11 +25,20 @@ VARIANTS = {
     "avx2": ("-mavx2", "-mfma", "-mprfchw"),
     "avx512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mprfchw"),
 }
-"""Names in `dispatch.h` and the instructions that each may use on x86-64; other architectures have only the
-baseline."""
-FLAGS = ("-std=c++17", "-O3", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+"""Names in `dispatch.h` and the instructions that each may use on x86-64; other architectures have
+only the baseline."""
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-fPIC",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+)
 KEPT = 8  # Number of libraries of earlier versions that stay in the cache.
-INSTALL = "apt-get install g++ (or: dnf install gcc-c++, module load gcc), or name a compiler with CXX="
+INSTALL = (
+    "apt-get install g++ (or: dnf install gcc-c++, module load gcc), or name a compiler with CXX="
+)
 
 
 class Unavailable(Exception):
@@ -85,7 +94,8 @@ def _sum(path: Path) -> str:
 
 
 def _intact(path: Path) -> bool:
-    """Whether the library matches its checksum: a truncated library would end the process that loads it."""
+    """Whether the library matches its checksum: a truncated library would end the process that
+    loads it."""
     try:
         return path.with_suffix(".sum").read_text() == _sum(path)
     except OSError:
@@ -93,7 +103,8 @@ def _intact(path: Path) -> bool:
 
 
 def compiled(with_compiler: str, folder: Path, key: str) -> Path:
-    """Compiles all sources into `folder`; returns the library. Raises Unavailable with the compiler's first error."""
+    """Compiles all sources into `folder`; returns the library. Raises Unavailable with the
+    compiler's first error."""
     made = folder / "kernels.so"
     parts = objects(with_compiler, folder, key, (), ("ffi", "order", "plan"))
     _run(with_compiler, [[with_compiler, "-shared", *map(str, parts), "-o", made.name]], folder)
@@ -109,7 +120,9 @@ def objects(
     on_x86 = platform.machine() in ("x86_64", "AMD64")
     variants = VARIANTS if on_x86 else {"baseline": ()}
     sources = {name: (f"{name}.cc", ("-O3" if name == "order" else "-O1",)) for name in common}
-    sources |= {name: ("variant.cc", (*own, f"-DSIMULATOR_ISA={name}")) for name, own in variants.items()}
+    sources |= {
+        name: ("variant.cc", (*own, f"-DSIMULATOR_ISA={name}")) for name, own in variants.items()
+    }
     # XLA's headers count as system headers, so that their warnings are suppressed.
     every = (*FLAGS, *flags, "-isystem", jax.ffi.include_dir(), f'-DSIMULATOR_KEY="{key}"')
     _run(
@@ -126,18 +139,26 @@ def objects(
 def _run(with_compiler: str, commands: list[list[str]], folder: Path) -> None:
     """Runs all commands of the compiler side by side. Raises Unavailable with the first error."""
     running = [
-        subprocess.Popen(c, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for c in commands
+        subprocess.Popen(c, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for c in commands
     ]
     outputs = [process.communicate()[0].splitlines() for process in running]
     for process, lines in zip(running, outputs, strict=True):
         if process.returncode:
-            errors = [line for line in lines if "error" in line] or lines or [f"exit {process.returncode}"]
-            raise Unavailable(f"{with_compiler} cannot compile native kernels ({errors[0].strip()}): {INSTALL}")
+            errors = (
+                [line for line in lines if "error" in line]
+                or lines
+                or [f"exit {process.returncode}"]
+            )
+            raise Unavailable(
+                f"{with_compiler} cannot compile native kernels ({errors[0].strip()}): {INSTALL}"
+            )
 
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Admits one process of this host at a time; all at once if files cannot be locked, at the cost of time only."""
+    """Admits one process of this host at a time; all at once if files cannot be locked, at the cost
+    of time only."""
     with path.open("w") as file:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,9 +1,9 @@
-"""The local side of a plan in native code: one call for every stage, from the messages of one exchange to the next.
+"""The local side of a plan in native code: one call for every stage, from the messages of one
+exchange to the next.
 
-Values, modes and messages have x contiguous: neighbouring lines along x fill a processor's vector lanes, so that y
-and z are transformed in place and only x is transposed, inside a tile. In a plane, where x has one point, y is
-contiguous, z is transformed in place and y transposed.
-"""
+Values, modes and messages have x contiguous: neighbouring lines along x fill a processor's vector
+lanes, so that y and z are transformed in place and only x is transposed, inside a tile. In a plane,
+where x has one point, y is contiguous, z is transformed in place and y transposed."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -30,9 +30,11 @@ ORDER = "zyx"  # Axis order of modes.
 
 
 def points_order(grid: Grid, stage_order: str) -> str:
-    """Memory order of a block of values. In a box, blocks are planes, visited along the first axis of the plan's own
-    order."""
-    return ORDER if flat(grid) else stage_order[0] + "".join(a for a in "zyx" if a != stage_order[0])
+    """Memory order of a block of values. In a box, blocks are planes, visited along the first axis
+    of the plan's own order."""
+    return (
+        ORDER if flat(grid) else stage_order[0] + "".join(a for a in "zyx" if a != stage_order[0])
+    )
 
 
 def flat(grid: Grid) -> bool:
@@ -44,8 +46,8 @@ def flat(grid: Grid) -> bool:
 class NativeTransform(LocalTransform):
     """A `LocalTransform` on processors, with a call of the native kernels for each stage.
 
-    `evaluate` visits values in blocks of planes; all other stages, and whole transforms, are one call each.
-    """
+    `evaluate` visits values in blocks of planes; all other stages, and whole transforms, are one
+    call each."""
 
     @property
     def last(self) -> int:
@@ -56,15 +58,23 @@ class NativeTransform(LocalTransform):
         return points_order(self.layout.grid, self.plan.stages[0].order)
 
     def _form(
-        self, i: int, forward: bool, given: Side, wanted: Side, planes: int | None = None, start_in: int = 0
+        self,
+        i: int,
+        forward: bool,
+        given: Side,
+        wanted: Side,
+        planes: int | None = None,
+        start_in: int = 0,
     ) -> Form:
         stage, first = self.plan.stages[i], i == 0
         block = stage.block
         lines = [Transformed(a, self.points(a), self.modes(a)) for a in stage.axes]
         if flat(self.layout.grid) and stage.axes != "x":
-            # The only plane is (y, z): the axis across the planes of other grids is an axis of its lines.
+            # The only plane is (y, z): the axis across the planes of other grids is an axis of its
+            # lines.
             block, lines = "x", [line for line in lines if line.axis != "x"]
-        # A real transform starts (or ends) with z; of complex axes, x, which is truncated, goes first.
+        # A real transform starts (or ends) with z; of complex axes, x, which is truncated, goes
+        # first.
         if first and "z" in stage.axes:
             lines.sort(key=lambda line: line.axis != "z")
         else:
@@ -77,7 +87,11 @@ class NativeTransform(LocalTransform):
         def extent(axis: str) -> int:
             return part if axis == stage.block else self.local(i, axis)
 
-        lines += [Transformed(a, extent(a), extent(a)) for a in stage.order if a != block and a not in transformed]
+        lines += [
+            Transformed(a, extent(a), extent(a))
+            for a in stage.order
+            if a != block and a not in transformed
+        ]
         real = first and self.real
         return Form(
             lines=(lines[0], lines[1]),
@@ -97,7 +111,8 @@ class NativeTransform(LocalTransform):
             dtype=self.dtype.name,
         )
 
-    # ---- positions of the arrays --------------------------------------------------------------------------
+    # ---- positions of the arrays
+    # --------------------------------------------------------------------------
 
     def _messages(self, i: int, stage: int) -> Side:
         """The messages of exchange `i` as stage `i` (before it) or `i + 1` (after it) sees them."""
@@ -114,7 +129,8 @@ class NativeTransform(LocalTransform):
         return Side(exchange.order, (a, b, c), messages=parts, split=split)
 
     def _at(self, stage: int, axis: str, *, modes: bool) -> int:
-        """A device's extent of an axis on the side of a stage that holds modes, or on the side that holds points."""
+        """A device's extent of an axis on the side of a stage that holds modes, or on the side that
+        holds points."""
         if axis in self.plan.stages[stage].axes:
             return self.modes(axis) if modes else self.points(axis)
         return self.local(stage, axis)
@@ -131,24 +147,33 @@ class NativeTransform(LocalTransform):
         a, b, c = (planes if planes and axis == block else self.local(0, axis) for axis in order)
         return Side(order, (a, b, c), real=self.real)
 
-    # ---- transforms --------------------------------------------------------------------------------------
+    # ---- transforms
+    # --------------------------------------------------------------------------------------
 
     def _outer_forward_of(self, messages: Messages) -> jax.Array:
         for i in range(1, len(self.plan.stages)):
             wanted = self._modes() if i == self.last else self._messages(i, i)
-            messages = run(self._form(i, True, self._messages(i - 1, i), wanted), self._exchange(i - 1, messages))
+            messages = run(
+                self._form(i, True, self._messages(i - 1, i), wanted),
+                self._exchange(i - 1, messages),
+            )
         return messages[0]
 
     def _outer_inverse_of(self, modes: jax.Array) -> Messages:
         messages: Messages = (modes,)
         for i in range(self.last, 0, -1):
             given = self._modes() if i == self.last else self._messages(i, i)
-            messages = self._exchange(i - 1, run(self._form(i, False, given, self._messages(i - 1, i)), messages))
+            messages = self._exchange(
+                i - 1, run(self._form(i, False, given, self._messages(i - 1, i)), messages)
+            )
         return messages
 
     def forward(self, array: jax.Array) -> jax.Array:
-        """Transforms one device's values (component, x, y, z) to its modes (component, *layout.order)."""
-        return self._outer_forward(run(self._form(0, True, self._values(AXES), self._messages(0, 0)), (array,)))
+        """Transforms one device's values (component, x, y, z) to its modes (component,
+        *layout.order)."""
+        return self._outer_forward(
+            run(self._form(0, True, self._values(AXES), self._messages(0, 0)), (array,))
+        )
 
     def inverse(self, array: jax.Array) -> jax.Array:
         """Transforms one device's modes to its values (component, x, y, z), zero in padding."""
@@ -156,13 +181,18 @@ class NativeTransform(LocalTransform):
         return run(self._form(0, False, self._messages(0, 0), self._values(AXES)), messages)[0]
 
     def inverse_kept(self, array: jax.Array) -> jax.Array:
-        """Transforms one device's modes to its values in the order of blocks (component, *values_order)."""
+        """Transforms one device's modes to its values in the order of blocks (component,
+        *values_order)."""
         wanted = self._values(self.values_order)
-        return run(self._form(0, False, self._messages(0, 0), wanted), self._outer_inverse(array))[0]
+        return run(self._form(0, False, self._messages(0, 0), wanted), self._outer_inverse(array))[
+            0
+        ]
 
-    def evaluate(self, array, pointwise, components, reverse=False, keep=()) -> tuple[Any, Reductions, Parts]:
-        """`LocalTransform.evaluate`, and the values (component, *values_order) of the ranges in `keep`. The kernels
-        write the transformed products directly into the messages."""
+    def evaluate(
+        self, array, pointwise, components, reverse=False, keep=()
+    ) -> tuple[Any, Reductions, Parts]:
+        """`LocalTransform.evaluate`, and the values (component, *values_order) of the ranges in
+        `keep`. The kernels write the transformed products directly into the messages."""
         messages = self._outer_inverse(array)
         if reverse and not keep:
             sent, reduced, kept = self._visited_for_reverse(messages, pointwise, components)
@@ -170,11 +200,12 @@ class NativeTransform(LocalTransform):
             sent, reduced, kept = self._visited(messages, pointwise, components, keep)
         return (self._outer_forward(sent) if sent else None), self._over_devices(reduced), kept
 
-    # ---- physical space, in blocks -----------------------------------------------------------------------
+    # ---- physical space, in blocks
+    # -----------------------------------------------------------------------
 
     def _blocks_of(self, components: int) -> tuple[int, jax.Array, Form, Form]:
-        """The number of planes in a block, the numbers of the blocks, and the stages before and after the pointwise
-        function."""
+        """The number of planes in a block, the numbers of the blocks, and the stages before and
+        after the pointwise function."""
         total = self.local(0, self.plan.stages[0].block)
         size = min(self.blocks(0, components), total)
         side, values = self._messages(0, 0), self._values(self.values_order, size)
@@ -183,8 +214,8 @@ class NativeTransform(LocalTransform):
         return size, jnp.arange(-(-total // size)), to_values, to_messages
 
     def _planes(self, i: jax.Array | int, size: int) -> tuple[jax.Array, jax.Array]:
-        """The first plane of block `i` of `size` planes, and a mask of the planes that no earlier block holds: the
-        last block may overlap the previous one."""
+        """The first plane of block `i` of `size` planes, and a mask of the planes that no earlier
+        block holds: the last block may overlap the previous one."""
         block = self.plan.stages[0].block
         start = jnp.minimum(i * size, self.local(0, block) - size).astype(jnp.int32)
         shape = [size if a == block else 1 for a in self.values_order]
@@ -193,7 +224,8 @@ class NativeTransform(LocalTransform):
     def _visited(
         self, messages: Messages, pointwise: Pointwise, components: int, keep: Kept = ()
     ) -> tuple[Messages, Reductions, Parts]:
-        """The products as messages (none without products), the reductions, and the values in `keep`."""
+        """The products as messages (none without products), the reductions, and the values in
+        `keep`."""
         size, blocks, to_values, to_messages = self._blocks_of(components)
         axis = self.plan.stages[0].block
         total, along = self.local(0, axis), 1 + self.values_order.index(axis)
@@ -212,7 +244,12 @@ class NativeTransform(LocalTransform):
         @jax.checkpoint
         def visit(into, i, messages):
             block_products, extra, seen, start = at_points(messages, i)
-            return (run(to_messages, (block_products,), start, into) if made else ()), extra, seen, start
+            return (
+                (run(to_messages, (block_products,), start, into) if made else ()),
+                extra,
+                seen,
+                start,
+            )
 
         def body(carry, i):
             into, reduced, kept = carry
@@ -225,7 +262,11 @@ class NativeTransform(LocalTransform):
 
         empty = _blanks(to_messages, made) if made else ()
         kept = tuple(
-            blank((*part.shape[:along], total, *part.shape[along + 1 :]), part.dtype, len(empty) + number)
+            blank(
+                (*part.shape[:along], total, *part.shape[along + 1 :]),
+                part.dtype,
+                len(empty) + number,
+            )
             for number, part in enumerate(seen)
         )
         return lax.scan(body, (empty, reductions_start(reduced), kept), blocks)[0]
@@ -233,12 +274,15 @@ class NativeTransform(LocalTransform):
     def _visited_for_reverse(
         self, messages: Messages, pointwise: Pointwise, components: int
     ) -> tuple[Messages, Reductions, Parts]:
-        """`_visited`, to be differentiated in reverse mode only: the reverse visits the blocks as the function does.
-        JAX's own transpose of the loop would add arrays of all planes for every block."""
+        """`_visited`, to be differentiated in reverse mode only: the reverse visits the blocks as
+        the function does. JAX's own transpose of the loop would add arrays of all planes for every
+        block."""
         size, blocks, to_values, to_messages = self._blocks_of(components)
         start, fresh = self._planes(0, size)
         points, inside = self._points_of(start, size, self.values_order)
-        values = jnp.zeros(to_values.target.array(messages[0].shape[1]), to_values.dtype_of(to_values.target))
+        values = jnp.zeros(
+            to_values.target.array(messages[0].shape[1]), to_values.dtype_of(to_values.target)
+        )
         function, parameters = jax.closure_convert(pointwise, values, points, inside & fresh)
 
         @jax.custom_vjp
@@ -267,7 +311,8 @@ class NativeTransform(LocalTransform):
                 into = run(to_values.transposed(), (of_block,), start, into)
                 return (into, [a + b for a, b in zip(totals, of_parameters, strict=True)]), None
 
-            # From the last block to the first: planes that two blocks share are written last by the first of the two.
+            # From the last block to the first: planes that two blocks share are written last by the
+            # first of the two.
             empty = _blanks(to_values.transposed(), messages[0].shape[1])
             first = (empty, [jnp.zeros_like(p) for p in parameters])
             return lax.scan(visit, first, blocks, reverse=True)[0]
@@ -279,4 +324,7 @@ class NativeTransform(LocalTransform):
 def _blanks(form: Form, components: int) -> Messages:
     """Arrays for a stage to fill."""
     side = form.target
-    return tuple(blank(side.array(components), form.dtype_of(side), number) for number in range(side.messages))
+    return tuple(
+        blank(side.array(components), form.dtype_of(side), number)
+        for number in range(side.messages)
+    )

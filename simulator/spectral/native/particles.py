@@ -1,5 +1,6 @@
-"""Calls of the native kernels for the particles of one device: values of a field at the particles' positions, masses
-on the points of the grid, kicks and drifts, and the order of particles in buffers."""
+"""Calls of the native kernels for the particles of one device: values of a field at the particles'
+positions, masses on the points of the grid, kicks and drifts, and the order of particles in
+buffers."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -11,23 +12,41 @@ import numpy as np
 
 from simulator.spectral.arrays import Combination, computed
 from simulator.spectral.grid import AXES
-from simulator.spectral.native import ADVANCE, DEPOSIT, DRIFT, GATHER, KICK, LEAVE, RESTORE, SORT, WEAVE, load
+from simulator.spectral.native import (
+    ADVANCE,
+    DEPOSIT,
+    DRIFT,
+    GATHER,
+    KICK,
+    LEAVE,
+    RESTORE,
+    SORT,
+    WEAVE,
+    load,
+)
 
 
 def _called(
-    target: str, made: Any, *operands: jax.Array, aliases: dict[int, int] | None = None, **attributes: Any
+    target: str,
+    made: Any,
+    *operands: jax.Array,
+    aliases: dict[int, int] | None = None,
+    **attributes: Any,
 ) -> Any:
-    """The results of a kernel, arrays like `made`; `aliases` leads from operands that change in place to results."""
+    """The results of a kernel, arrays like `made`; `aliases` leads from operands that change in
+    place to results."""
     load()
     made = jax.tree.map(lambda like: jax.ShapeDtypeStruct(like.shape, like.dtype), made)
     call = jax.ffi.ffi_call(target, made, vmap_method="sequential", input_output_aliases=aliases)
     return call(*operands, **attributes)
 
 
-def woven(block: jax.Array, below: Sequence[int], above: Sequence[int], *, around: bool) -> jax.Array:
-    """A block (components, a, b, c) of 1 or 3 components, as (..., components) in an array with room for `below` and
-    `above` points along each axis. With `around` the room along c repeats the points of the axis's other end; all
-    other room is uninitialized."""
+def woven(
+    block: jax.Array, below: Sequence[int], above: Sequence[int], *, around: bool
+) -> jax.Array:
+    """A block (components, a, b, c) of 1 or 3 components, as (..., components) in an array with
+    room for `below` and `above` points along each axis. With `around` the room along c repeats the
+    points of the axis's other end; all other room is uninitialized."""
     room = [lo + n + hi for lo, n, hi in zip(below, block.shape[1:], above, strict=True)]
     made = jax.ShapeDtypeStruct((*room, block.shape[0]), block.dtype)
     return _called(WEAVE, made, block, below=np.asarray(below, np.int64), around=np.int64(around))
@@ -36,17 +55,19 @@ def woven(block: jax.Array, below: Sequence[int], above: Sequence[int], *, aroun
 class Held(NamedTuple):
     """The points of a grid that a block holds.
 
-    `points` is their number around a particle along each axis: 2 for linear interpolation, 3 and 4 for quadratic and
-    cubic B-splines. `starts` is the block's first plane along each axis of `order`; `periods` is the number of points
-    of an axis that the block holds whole, and 0 for any other axis.
-    """
+    `points` is their number around a particle along each axis: 2 for linear interpolation, 3 and 4
+    for quadratic and cubic B-splines. `starts` is the block's first plane along each axis of
+    `order`; `periods` is the number of points of an axis that the block holds whole, and 0 for any
+    other axis."""
 
     points: int
     order: str
     starts: Sequence[jax.Array | int]
     periods: Sequence[int]
     spacing: Sequence[float]
-    sloped: int = -1  # The axis of the box along which weights are replaced by their derivatives (1/length).
+    sloped: int = (
+        -1
+    )  # The axis of the box along which weights are replaced by their derivatives (1/length).
 
     def call(self, target: str, made: jax.ShapeDtypeStruct, *operands: jax.Array) -> jax.Array:
         """The result of a kernel for `operands` and this block."""
@@ -55,20 +76,29 @@ class Held(NamedTuple):
             made,
             *operands,
             jnp.stack([jnp.asarray(start, jnp.int32) for start in self.starts]),
-            geometry=np.asarray([self.points, *map(AXES.index, self.order), *self.periods, self.sloped], np.int64),
+            geometry=np.asarray(
+                [self.points, *map(AXES.index, self.order), *self.periods, self.sloped], np.int64
+            ),
             spacing=np.asarray(self.spacing, np.float64),
         )
 
 
-def gather(block: jax.Array, position: jax.Array | Combination, count: jax.Array, held: Held) -> jax.Array:
-    """Values (components, n) at the first `count` positions (3, n) from a block (*order, components) of 1 or 3
-    components; 0 in other entries, and NaN where the block lacks a point. If the last axis is whole, its first points
-    are repeated after it."""
+def gather(
+    block: jax.Array, position: jax.Array | Combination, count: jax.Array, held: Held
+) -> jax.Array:
+    """Values (components, n) at the first `count` positions (3, n) from a block (*order,
+    components) of 1 or 3 components; 0 in other entries, and NaN where the block lacks a point. If
+    the last axis is whole, its first points are repeated after it."""
     if not isinstance(position, Combination) or len(position.arrays) > 2:
         position = Combination.of(computed(position))
-    (at, rate, *_), factors = (*position.arrays, jnp.zeros((0,))), jnp.stack((*position.factors, 0.0)[:2])
+    (at, rate, *_), factors = (
+        (*position.arrays, jnp.zeros((0,))),
+        jnp.stack((*position.factors, 0.0)[:2]),
+    )
     made = jax.ShapeDtypeStruct((block.shape[-1], at.shape[1]), block.dtype)
-    return held.call(GATHER, made, block, at.astype(jnp.float64), rate.astype(block.dtype), factors, count)
+    return held.call(
+        GATHER, made, block, at.astype(jnp.float64), rate.astype(block.dtype), factors, count
+    )
 
 
 def deposit(
@@ -79,20 +109,26 @@ def deposit(
     made: jax.ShapeDtypeStruct,
     held: Held,
 ) -> jax.Array:
-    """The masses (n,) of the first `count` particles at positions (3, n) on the points of a block `made` (x, y, z),
-    whose last axis has no room. A block of whole numbers holds masses times `scale`, rounded for each point and
-    particle; they may be 2^51 at most. A particle for which the block lacks a point is left out."""
+    """The masses (n,) of the first `count` particles at positions (3, n) on the points of a block
+    `made` (x, y, z), whose last axis has no room. A block of whole numbers holds masses times
+    `scale`, rounded for each point and particle; they may be 2^51 at most. A particle for which the
+    block lacks a point is left out."""
     operands = position, mass, jnp.asarray(scale)
     return held.call(DEPOSIT, made, *(operand.astype(jnp.float64) for operand in operands), count)
 
 
 def leaving(
-    position: jax.Array, count: jax.Array, here: jax.Array, ring: Sequence[int], spacing: float, most: int
+    position: jax.Array,
+    count: jax.Array,
+    here: jax.Array,
+    ring: Sequence[int],
+    spacing: float,
+    most: int,
 ) -> tuple[jax.Array, ...]:
-    """Of the first `count` particles at `position` (3, n), within the box, those that do not live on the device
-    `here`: the places of the first `most` whose shorter way around the ring is up, of those whose way is down, and of
-    both together, ascending, padded with n; and their number (1,). `ring`: the axis that is cut, its planes, and the
-    planes of a device."""
+    """Of the first `count` particles at `position` (3, n), within the box, those that do not live
+    on the device `here`: the places of the first `most` whose shorter way around the ring is up, of
+    those whose way is down, and of both together, ascending, padded with n; and their number (1,).
+    `ring`: the axis that is cut, its planes, and the planes of a device."""
     made = tuple(jax.ShapeDtypeStruct((n,), jnp.int32) for n in (most, most, 2 * most, 1))
     given, axis = (position, count, here.astype(jnp.int32)), np.asarray(ring, np.int64)
     return tuple(_called(LEAVE, made, *given, ring=axis, spacing=np.float64(spacing)))
@@ -100,10 +136,14 @@ def leaving(
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def kicked(
-    spacing: tuple[float, ...], pull: jax.Array, velocity: jax.Array, count: jax.Array, length: jax.Array
+    spacing: tuple[float, ...],
+    pull: jax.Array,
+    velocity: jax.Array,
+    count: jax.Array,
+    length: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """velocity + length pull (3, n) for the first `count` particles; and the largest sum_i |v_i| / spacing_i (1,),
-    which has no slope."""
+    """velocity + length pull (3, n) for the first `count` particles; and the largest sum_i |v_i| /
+    spacing_i (1,), which has no slope."""
     made, by = (velocity, jax.ShapeDtypeStruct((1,), jnp.float64)), np.asarray(spacing, np.float64)
     return tuple(_called(KICK, made, pull, velocity, count, length, spacing=by))
 
@@ -112,19 +152,35 @@ def kicked(
 def _(spacing: tuple[float, ...], primals: Any, tangents: Any) -> tuple[Any, Any]:
     (pull, _, count, length), (by_pull, by_velocity, _, by_length) = primals, tangents
     made, valid = kicked(spacing, *primals), jnp.arange(pull.shape[-1]) < count
-    return made, (by_velocity + jnp.where(valid, length * by_pull + by_length * pull, 0), jnp.zeros_like(made[1]))
+    return made, (
+        by_velocity + jnp.where(valid, length * by_pull + by_length * pull, 0),
+        jnp.zeros_like(made[1]),
+    )
 
 
 def drifted(
-    box: tuple[float, ...], position: jax.Array, velocity: jax.Array, count: jax.Array, length: jax.Array
+    box: tuple[float, ...],
+    position: jax.Array,
+    velocity: jax.Array,
+    count: jax.Array,
+    length: jax.Array,
 ) -> jax.Array:
-    """position + length velocity (3, n) in a periodic box, 0 <= x < box, for the first `count` particles; 0 in other
-    entries."""
+    """position + length velocity (3, n) in a periodic box, 0 <= x < box, for the first `count`
+    particles; 0 in other entries."""
     pull, lengths = jnp.zeros((0,)), jnp.stack([jnp.zeros_like(length), length])
     made, by = (pull, position), np.asarray(box, np.float64)
-    return _called(DRIFT, made, pull, velocity, count, lengths, position, aliases={4: 1}, box=by, saves=np.int64(0))[
-        1
-    ]
+    return _called(
+        DRIFT,
+        made,
+        pull,
+        velocity,
+        count,
+        lengths,
+        position,
+        aliases={4: 1},
+        box=by,
+        saves=np.int64(0),
+    )[1]
 
 
 def leapt(
@@ -137,25 +193,34 @@ def leapt(
     drift: jax.Array,
     *moving: jax.Array,
 ) -> tuple[jax.Array, ...]:
-    """velocity + kick pull, then `moving`, positions and other arrays: positions that have `drifted` with these
-    velocities, and arrays that later kernels may change in place. With `saves` also copies of `moving` as given. A
-    length of 0 changes no bit."""
+    """velocity + kick pull, then `moving`, positions and other arrays: positions that have
+    `drifted` with these velocities, and arrays that later kernels may change in place. With `saves`
+    also copies of `moving` as given. A length of 0 changes no bit."""
     made = (velocity, *moving, *(moving if saves else ()))
     lengths = jnp.stack([kick, drift])
-    given, aliases = (pull, velocity, count, lengths, *moving), {4 + i: 1 + i for i in range(len(moving))}
+    given, aliases = (
+        (pull, velocity, count, lengths, *moving),
+        {4 + i: 1 + i for i in range(len(moving))},
+    )
     by = np.asarray(box, np.float64)
     return tuple(_called(DRIFT, made, *given, aliases=aliases, box=by, saves=np.int64(saves)))
 
 
 def advanced(
-    box: tuple[float, ...], count: jax.Array, displacement: jax.Array, old: jax.Array, position: Combination
+    box: tuple[float, ...],
+    count: jax.Array,
+    displacement: jax.Array,
+    old: jax.Array,
+    position: Combination,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The first `count` particles of `old` (3, n) at another `position`, which begins with a multiple of `old`, in a
-    periodic box, 0 <= x < box; `displacement` (3, n) and the way; both 0 in other entries; and whether a position is
-    not finite (1,)."""
+    """The first `count` particles of `old` (3, n) at another `position`, which begins with a
+    multiple of `old`, in a periodic box, 0 <= x < box; `displacement` (3, n) and the way; both 0 in
+    other entries; and whether a position is not finite (1,)."""
     given = jnp.stack(position.factors), count, old, displacement, *position.arrays[1:]
     made = old, displacement, jax.ShapeDtypeStruct((1,), jnp.int32)
-    return tuple(_called(ADVANCE, made, *given, aliases={2: 0, 3: 1}, box=np.asarray(box, np.float64)))
+    return tuple(
+        _called(ADVANCE, made, *given, aliases={2: 0, 3: 1}, box=np.asarray(box, np.float64))
+    )
 
 
 def restore(holds: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
@@ -172,10 +237,16 @@ def sorted_by_cell(
     count: jax.Array,
     *arrays: jax.Array,
 ) -> tuple[jax.Array, ...]:
-    """The `arrays`, positions (3, n) and records (..., n) of 8-byte numbers, with the first `count` particles in the
-    order of the `cells` of the grid: columns of lines of cells along z in the `order` "xyz", in which z runs fastest.
-    Nothing is sorted unless `due`."""
+    """The `arrays`, positions (3, n) and records (..., n) of 8-byte numbers, with the first `count`
+    particles in the order of the `cells` of the grid: columns of lines of cells along z in the
+    `order` "xyz", in which z runs fastest. Nothing is sorted unless `due`."""
     given = due.astype(jnp.int32).reshape(1), count, *arrays
-    axes, numbers = np.asarray([AXES.index(axis) for axis in order], np.int64), np.asarray(cells, np.int64)
-    made = {"aliases": {2 + i: i for i in range(len(arrays))}, "spacing": np.asarray(spacing, np.float64)}
+    axes, numbers = (
+        np.asarray([AXES.index(axis) for axis in order], np.int64),
+        np.asarray(cells, np.int64),
+    )
+    made = {
+        "aliases": {2 + i: i for i in range(len(arrays))},
+        "spacing": np.asarray(spacing, np.float64),
+    }
     return tuple(_called(SORT, arrays, *given, axes=axes, cells=numbers, **made))

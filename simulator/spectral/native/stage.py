@@ -1,9 +1,8 @@
 """A stage of a transform as a JAX primitive, which is lowered to one call of the native kernels.
 
-A stage is linear, and its transpose is a stage: modes and points change places, the sign of the exponent stays, and
-the modes of a real field that represent their conjugates are counted once instead of twice. Under `vmap` the batch
-axis is merged with the components.
-"""
+A stage is linear, and its transpose is a stage: modes and points change places, the sign of the
+exponent stays, and the modes of a real field that represent their conjugates are counted once
+instead of twice. Under `vmap` the batch axis is merged with the components."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,8 +22,8 @@ from simulator.spectral.native import BLANK, STAGE, load
 
 @dataclass(frozen=True)
 class Side:
-    """The shape of a stage's input or output on one device: an array (component, *order), or `messages` arrays (1,
-    component, *order), cut along the axis `split`."""
+    """The shape of a stage's input or output on one device: an array (component, *order), or
+    `messages` arrays (1, component, *order), cut along the axis `split`."""
 
     order: str
     shape: tuple[int, int, int]  # Extents of one message along the axes of `order`.
@@ -50,7 +49,8 @@ class Side:
 
 @dataclass(frozen=True)
 class Transformed:
-    """An axis of a stage's planes. Both extents are equal if the stage does not transform the axis."""
+    """An axis of a stage's planes. Both extents are equal if the stage does not transform the
+    axis."""
 
     axis: str
     points: int
@@ -59,7 +59,8 @@ class Transformed:
 
 @dataclass(frozen=True)
 class Form:
-    """The description of a stage, which transforms the first `axes` of the axes `lines`, in this order."""
+    """The description of a stage, which transforms the first `axes` of the axes `lines`, in this
+    order."""
 
     lines: tuple[Transformed, Transformed]
     axes: int
@@ -72,10 +73,11 @@ class Form:
     source: Side
     target: Side
     start_axis: str = ""
-    """The axis along which a stage reads or writes a part of an array, from `start` on: by default `block`, else the
-    axis of `lines` that is not transformed."""
+    """The axis along which a stage reads or writes a part of an array, from `start` on: by default
+    `block`, else the axis of `lines` that is not transformed."""
     start_in: int = 0
-    """`start` is a position in the source (1), or in the target, which is filled in part (2), or is unused (0)."""
+    """`start` is a position in the source (1), or in the target, which is filled in part (2), or is
+    unused (0)."""
     scale: float = 1.0
     dtype: str = field(default="float64")  # Type of real values.
 
@@ -88,8 +90,21 @@ class Form:
         """The numbers of `Geometry` in `plan.h`."""
         first, second = ([AXES.index(line.axis), line.points, line.modes] for line in self.lines)
         flags = [int(self.to_points), self.sign, int(self.real), int(self.doubled)]
-        block = [AXES.index(self.block), self.planes, AXES.index(self.start_axis or self.block), self.start_in]
-        return [self.axes, *first, *second, *flags, *block, *self.source.numbers(), *self.target.numbers()]
+        block = [
+            AXES.index(self.block),
+            self.planes,
+            AXES.index(self.start_axis or self.block),
+            self.start_in,
+        ]
+        return [
+            self.axes,
+            *first,
+            *second,
+            *flags,
+            *block,
+            *self.source.numbers(),
+            *self.target.numbers(),
+        ]
 
     def dtype_of(self, side: Side) -> np.dtype:
         return np.dtype(self.dtype) if side.real else np.result_type(self.dtype, np.complex64)
@@ -109,13 +124,15 @@ class Form:
 
 
 def run(form: Form, messages: Any, start: Any = None, into: Any = ()) -> tuple[jax.Array, ...]:
-    """The arrays of the target. `start`: the first plane; `into`: the arrays to fill, if `form.fills`."""
+    """The arrays of the target. `start`: the first plane; `into`: the arrays to fill, if
+    `form.fills`."""
     given = (*messages, *(() if form.start_in == 0 else (jnp.asarray(start, jnp.int32),)), *into)
     return tuple(stage_p.bind(*given, form=form))
 
 
 def blank(shape: tuple[int, ...], dtype: Any, number: int) -> jax.Array:
-    """Uninitialized memory for a loop to fill; different values of `number` keep XLA from merging equal arrays."""
+    """Uninitialized memory for a loop to fill; different values of `number` keep XLA from merging
+    equal arrays."""
     return blank_p.bind(shape=tuple(shape), dtype=np.dtype(dtype), number=number)
 
 
@@ -144,7 +161,9 @@ def _call(*given, form: Form):
     scratch = jax.ShapeDtypeStruct((load().scratch_bytes(geometry, double),), np.uint8)
     before = form.source.messages + 1
     aliases = {before + i: i for i in range(form.target.messages)} if form.fills else None
-    call = jax.ffi.ffi_call(STAGE, (made,) * form.target.messages + (scratch,), input_output_aliases=aliases)
+    call = jax.ffi.ffi_call(
+        STAGE, (made,) * form.target.messages + (scratch,), input_output_aliases=aliases
+    )
     return call(*given, geometry=np.asarray(geometry, np.int64), scale=np.float64(form.scale))[:-1]
 
 
@@ -180,14 +199,17 @@ def _transpose(cotangents, *given, form: Form):
         # Planes that the stage did not read have the cotangent 0.
         components = form.target.components(cotangents[0])
         empty = [
-            jnp.zeros(form.source.array(components), form.dtype_of(form.source)) for _ in range(form.source.messages)
+            jnp.zeros(form.source.array(components), form.dtype_of(form.source))
+            for _ in range(form.source.messages)
         ]
         back = stage_p.bind(*cotangents, *start, *empty, form=form_back)
     else:
         back = stage_p.bind(*cotangents, *start, form=form_back)
     rest = [_without(c, start[0], form) for c in cotangents] if form.fills else []
     all_cotangents = [*back, *(None for _ in start), *rest]
-    return [c if ad.is_undefined_primal(a) else None for c, a in zip(all_cotangents, given, strict=True)]
+    return [
+        c if ad.is_undefined_primal(a) else None for c, a in zip(all_cotangents, given, strict=True)
+    ]
 
 
 def _without(array: jax.Array, start: jax.Array, form: Form) -> jax.Array:
