@@ -24,9 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator import Simulation, open_sweep, stream
+from simulator.learn.dataset import frame_times
 from simulator.simulation.advance import Until
 from simulator.study.batch import NO_STEPS, BatchedStep, groups, numbers, on_one_device
-from simulator.study.dataset import frame_times
 from simulator.study.runner import usual_jobs
 
 FLOW = """\

@@ -25,11 +25,11 @@ from peers.fftw_and_scipy import PYTHON, Scipy, mpi4py_fft
 from peers.own_transforms import COMPONENTS, Compiled, Contender, compare, table, transforms
 from peers.published_transform import published_transform
 
-from simulator.check.circumstances import circumstances
 from simulator.cluster import discover
 from simulator.cluster.hardware import usable_cores
 from simulator.cluster.mesh import make_mesh
 from simulator.cluster.start import start
+from simulator.plan.circumstances import circumstances
 from simulator.spectral import Grid, Modes
 from simulator.spectral.request import random_array
 

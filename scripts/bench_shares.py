@@ -21,8 +21,8 @@ import jax
 import numpy as np
 
 from simulator import Simulation
-from simulator.check.circumstances import circumstances
 from simulator.config import run_config_class
+from simulator.plan.circumstances import circumstances
 from simulator.simulation.advance import Until
 
 FLOW = {"viscosity": 0.01}

@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.ticker import NullFormatter
 
 from simulator import load_config, open_run
-from simulator.archive.halos import catalogues
+from simulator.archive.halo_catalogue import catalogues
 from simulator.physics.models.cosmology import Background, expansion
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from simulator.archive.open_run import open_run
     from simulator.config import load_config
+    from simulator.learn.stream import stream
     from simulator.run.runnable import RunnableSimulation as Simulation
     from simulator.simulation.differentiate import differentiate
     from simulator.study import open_sweep
-    from simulator.study.stream import stream
 
 __all__ = ["Simulation", "differentiate", "load_config", "open_run", "open_sweep", "stream"]
 
@@ -24,7 +24,7 @@ _HOME = {
     "load_config": "simulator.config",
     "open_run": "simulator.archive.open_run",
     "open_sweep": "simulator.study",
-    "stream": "simulator.study.stream",
+    "stream": "simulator.learn.stream",
 }
 _CALLED = {"Simulation": "RunnableSimulation"}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from simulator.archive.halos import catalogue_problems
+from simulator.archive.halo_catalogue import catalogue_problems
 from simulator.archive.index import NAME as TIME_INDEX
 from simulator.archive.index import (
     derived_from,

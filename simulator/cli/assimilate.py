@@ -26,20 +26,20 @@ def assimilate(args: argparse.Namespace) -> int:
         raise UserError(
             "assimilate: needs the package optax: pip install 'simulator[learn]'"
         ) from None
+    from simulator.learn.assimilation import open_assimilation
     from simulator.run.command import allocated, launched
-    from simulator.study.assimilation import open_assimilation
 
     with allocated(args) as allocation:
         task = open_assimilation(args.file, args.overrides, args.output)
         if allocation is None:
             return launched(args.arguments, args.processes, task.settings.output)
         from simulator.cluster.failure import describe
+        from simulator.learn.assimilation import Assimilating
         from simulator.run.log import RunLog
         from simulator.run.progress import typed
         from simulator.run.signals import SignalFlags
         from simulator.show.assimilation import report_assimilation
         from simulator.simulation.placement import connect
-        from simulator.study.assimilation import Assimilating
         from simulator.words import short
 
         log = RunLog(quiet=allocation.process_id > 0)

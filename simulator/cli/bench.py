@@ -36,7 +36,7 @@ def step(args: argparse.Namespace) -> int:
     refused before it starts, with a shape that fits.
 
     example: simulator bench step configs/taylor_green.yaml --shape 128,128,128 --precision single"""
-    from simulator.check.bench import step
+    from simulator.run.bench_step import step
 
     return step(args)
 

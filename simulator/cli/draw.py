@@ -179,8 +179,8 @@ def render(args: argparse.Namespace) -> int:
     the box, and write PNG files into RUN/plots. The run's output.render replaces the options that are not given.
 
     example: simulator render outputs/passive_scalar --field vorticity_magnitude --field dye"""
+    from simulator.analysis.recompute import render
     from simulator.archive.open_run import open_run
-    from simulator.archive.recompute import render
     from simulator.show.kinds import volume_picture
     from simulator.show.style import Labels, draw
 

@@ -106,7 +106,7 @@ def analyze(args: argparse.Namespace) -> int:
 
     example: simulator analyze outputs/taylor_green --what transfer,histograms
       simulator analyze outputs/cold_dark_matter --halos"""
-    from simulator.archive.recompute import analyze
+    from simulator.analysis.recompute import analyze
 
     overrides = [word for word in args.runs if "=" in word and not Path(word).exists()]
     runs = [Path(word) for word in args.runs if word not in overrides]
@@ -129,7 +129,7 @@ def analyze(args: argparse.Namespace) -> int:
 
 
 def _halos(runs: list[Path], overrides: list[str], args: argparse.Namespace) -> int:
-    from simulator.archive.find_halos import find_halos
+    from simulator.analysis.find_halos import find_halos
 
     if not 0 < (linking := 0.2 if args.linking is None else args.linking) <= 1:
         raise UserError(f"--linking: {linking:g} has to be above 0 and at most 1; 0.2 is usual")

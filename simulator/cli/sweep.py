@@ -216,8 +216,8 @@ def dataset(args: argparse.Namespace) -> int:
     continues both.
 
     example: simulator dataset configs/sweep_dataset_2d.yaml"""
+    from simulator.learn.dataset import DatasetWriter, check_dataset
     from simulator.study import open_sweep
-    from simulator.study.dataset import DatasetWriter, check_dataset
     from simulator.study.execution import run_missing
     from simulator.study.runner import usual_jobs
     from simulator.study.study_status import MemberState, statuses_of

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from simulator.archive.halos import FOLDER as HALOS
+from simulator.archive.halo_catalogue import FOLDER as HALOS
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import read_ledger
 from simulator.archive.manifest import NAME as MANIFEST

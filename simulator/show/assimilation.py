@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from simulator.files import read_json, replace_file
+from simulator.learn.assimilation import HISTORY, RECORD, RESULT
 from simulator.show import page
 from simulator.show.lines import DrawnCurve, plotted
 from simulator.show.style import draw, figure
-from simulator.study.assimilation import HISTORY, RECORD, RESULT
 from simulator.words import duration
 
 

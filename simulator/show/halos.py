@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from simulator.archive.halos import HaloCatalogue, catalogues
+from simulator.archive.halo_catalogue import HaloCatalogue, catalogues
 from simulator.show.choice import Selection
 from simulator.show.lines import MOST_CURVES, DrawnCurve, Pictures, legend_beside, panels, plotted
 from simulator.show.style import Labels, note, powers_of_ten, sequence_colours

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from simulator.archive.frequencies import FrequencySpectrum, WaveSpectrum, probe_spectrum
+from simulator.analysis.frequencies import FrequencySpectrum, WaveSpectrum, probe_spectrum
 from simulator.archive.series import SeriesReader
 from simulator.errors import UserError
 from simulator.measure import KINDS, Curves

@@ -8,7 +8,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import erf
 
 from simulator import open_run
-from simulator.archive.halos import catalogue_of, catalogues
+from simulator.archive.halo_catalogue import catalogue_of, catalogues
 from simulator.cli import main
 from simulator.measure.halos import cores, distances, fitted_mass_functions, friends, halos
 from simulator.physics.initial.soliton import radial_ground_state

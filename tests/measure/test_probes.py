@@ -8,7 +8,7 @@ import pytest
 from flow_support import flow, python_flow
 
 from simulator import open_run
-from simulator.archive.frequencies import (
+from simulator.analysis.frequencies import (
     FrequencySpectrum,
     WaveSpectrum,
     even_rows,

@@ -1,29 +1,14 @@
-"""Small studies in a folder of their own."""
+"""Small studies, opened or refused."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sweep_support import BASE
+from sweep_support import BASE, Study, study
 
 from simulator.errors import UserError
-from simulator.study import Sweep, open_sweep
 
-Study = Callable[..., Sweep]
-
-
-@pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
-    """`study(text, base)` opens `text` as study.yaml beside base.yaml, in a folder that is the
-    current one."""
-    monkeypatch.chdir(tmp_path)
-
-    def study(text: str, base: str = BASE) -> Sweep:
-        Path("base.yaml").write_text(base)
-        Path("study.yaml").write_text(text)
-        return open_sweep("study.yaml")
-
-    return study
+__all__ = ["study"]
 
 
 @pytest.fixture

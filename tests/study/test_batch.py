@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from sweep_support import BASE
+from sweep_support import BASE, together
 
 from simulator.archive.open_run import open_run
 from simulator.archive.state import read_state
@@ -22,18 +22,9 @@ from simulator.study.batch import BatchedStep, groups
 from simulator.study.ensemble import run_together
 from simulator.study.runner import CANNOT
 from simulator.study.runs import SweepRun
-from simulator.study.study_status import begun, read_record, statuses_of
+from simulator.study.study_status import read_record, statuses_of
 
 CFL = BASE.replace("stop: 0.1, dt: 0.02", "stop: 1.0, cfl: 0.5")
-
-
-def together(sweep: Sweep) -> None:
-    sweep.prepare()
-    (group,) = groups(sweep.runs)
-    folders = [run.folder for run in group.runs]
-    for folder in folders:
-        begun(folder, os.getpid(), folder / "log", {})
-    assert run_together(folders, group.keys) == 0
 
 
 def alone(runs: Sequence[SweepRun], where: Path) -> list[Path]:

@@ -33,6 +33,15 @@ from simulator.config.run_config import Places
 from simulator.config.yaml12 import dump_yaml, path_of
 from simulator.errors import UserError
 from simulator.files import read_json, replace_file, replace_json
+from simulator.learn.background import BackgroundSettings, background
+from simulator.learn.kalman import Filter
+from simulator.learn.observations import (
+    ObservationSettings,
+    Observed,
+    ObservedRun,
+    read_observations,
+)
+from simulator.learn.variational import Variational
 from simulator.measure.probes import values_at
 from simulator.physics.models import State
 from simulator.run.lock import RunLock
@@ -40,16 +49,7 @@ from simulator.run.log import RunLog
 from simulator.run.signals import SignalFlags
 from simulator.settings import Count, Few, InputPath, OutputPath, Positive, Settings, wrong
 from simulator.simulation.simulation import Simulation
-from simulator.study.background import BackgroundSettings, background
-from simulator.study.kalman import Filter
-from simulator.study.observations import (
-    ObservationSettings,
-    Observed,
-    ObservedRun,
-    read_observations,
-)
 from simulator.study.runs import is_compared
-from simulator.study.variational import Variational
 from simulator.words import short
 
 RECORD, RESULT, HISTORY = "assimilation.json", "result.npz", "history.csv"

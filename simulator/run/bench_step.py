@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from simulator.archive.states import RunInputs
-from simulator.check.circumstances import circumstances
-from simulator.check.step import measure_step
 from simulator.cluster import Allocation
 from simulator.config import RunConfig, load_config
+from simulator.plan.circumstances import circumstances
+from simulator.plan.cost_of_step import measure_step
 from simulator.run.command import allocated, launched
 from simulator.run.refusals import check_memory
 from simulator.simulation.placement import check_devices, connect

@@ -10,7 +10,7 @@ from PIL import Image
 from run_support import simulate, write_case
 
 from simulator import open_run
-from simulator.archive.recompute import render
+from simulator.analysis.recompute import render
 from simulator.archive.series import SeriesReader
 from simulator.cli import main
 from simulator.show import plot_run

@@ -27,6 +27,7 @@ from jax import lax
 from pydantic import Field
 
 from simulator.errors import did_you_mean
+from simulator.learn.background import Prior, freedom
 from simulator.measure.budget import RESIDUAL
 from simulator.measure.kind import AXES
 from simulator.measure.probes import AT_ONCE, values_at
@@ -35,7 +36,6 @@ from simulator.physics.models import Fields, State
 from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Positive, Settings
 from simulator.simulation.simulation import Simulation
-from simulator.study.background import Prior, freedom
 
 SPAN = 64  # Points that lie on a lattice with at most so many times their number are summed axis by axis.
 _CLOSE = 1e-6

@@ -14,16 +14,17 @@ import jax
 import numpy as np
 import pytest
 from run_support import ROOT
-from test_batch import together
+from sweep_support import together
 
 from simulator.archive.open_run import open_run
 from simulator.archive.reader import StoredField
 from simulator.cli import main
 from simulator.config import read_yaml
 from simulator.errors import UserError
-from simulator.study import Sweep, dataset
+from simulator.learn import dataset
+from simulator.learn.stream import stream
+from simulator.study import Sweep
 from simulator.study.ensemble import Ensemble
-from simulator.study.stream import stream
 from simulator.study.study_status import statuses_of
 
 BASE = """\

@@ -22,11 +22,11 @@ import numpy as np
 from jax import lax
 
 from simulator.errors import RunFailure, UserError
+from simulator.learn.background import Prior
+from simulator.learn.observations import Data, Observed, ObservedRun
 from simulator.physics.models import Fields, State
 from simulator.simulation.simulation import Simulation
 from simulator.simulation.start import without_divergence
-from simulator.study.background import Prior
-from simulator.study.observations import Data, Observed, ObservedRun
 
 _PER_RADIUS = 3  # Points of the lattice of weights in a radius of localisation.
 

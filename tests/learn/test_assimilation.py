@@ -14,14 +14,14 @@ from simulator.archive.manifest import committed
 from simulator.archive.reader import open_snapshot
 from simulator.cli import main
 from simulator.errors import UserError
+from simulator.learn.assimilation import Assimilating, open_assimilation
+from simulator.learn.background import BackgroundSettings, background
+from simulator.learn.kalman import Filter, _moments
+from simulator.learn.observations import FunctionSettings, ObservationSettings, read_observations
+from simulator.learn.variational import Variational
 from simulator.run.log import RunLog
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
-from simulator.study.assimilation import Assimilating, open_assimilation
-from simulator.study.background import BackgroundSettings, background
-from simulator.study.kalman import Filter, _moments
-from simulator.study.observations import FunctionSettings, ObservationSettings, read_observations
-from simulator.study.variational import Variational
 
 FLOW = """
 model: {kind: navier_stokes, viscosity: 0.02}

@@ -22,12 +22,12 @@ import optax
 from jax import lax
 
 from simulator.errors import RunFailure
+from simulator.learn.background import Prior, freedom
+from simulator.learn.observations import Data, Observed, ObservedRun
 from simulator.physics.models import State
 from simulator.simulation.advance import beginning
 from simulator.simulation.differentiate import Gradient
 from simulator.simulation.simulation import Simulation
-from simulator.study.background import Prior, freedom
-from simulator.study.observations import Data, Observed, ObservedRun
 
 Control = dict[str, jax.Array]
 MEMORY = 12  # Pairs of differences of L-BFGS, as many fields of each kind in memory.

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from simulator.archive.halos import HaloCatalogue, write_catalogue
+from simulator.analysis.recompute import Recomputed
+from simulator.archive.halo_catalogue import HaloCatalogue, write_catalogue
 from simulator.archive.reader import Snapshot
-from simulator.archive.recompute import Recomputed
 from simulator.config.overrides import Override
 from simulator.errors import UserError
 from simulator.measure import halos as finder

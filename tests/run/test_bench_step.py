@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from flow_support import flow
 
-from simulator.check.step import exchange_alone, part_alone
 from simulator.cli import main
 from simulator.config import load_config
+from simulator.plan.cost_of_step import exchange_alone, part_alone
 from simulator.plan.traffic import anatomy
 from simulator.spectral.collectives import collectives
 

@@ -17,6 +17,7 @@ from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, as_mapping
 from simulator.config.compare import leaves
 from simulator.errors import RunFailure, UserError, did_you_mean
+from simulator.learn.dataset import check_alike, frame_times
 from simulator.physics.models import State
 from simulator.run.schedule import Event, Schedule, events
 from simulator.simulation.advance import Until
@@ -31,7 +32,6 @@ from simulator.study.batch import (
     numbers,
     on_one_device,
 )
-from simulator.study.dataset import check_alike, frame_times
 from simulator.study.runs import Group, SweepRun
 from simulator.study.sweep import Sweep, open_sweep
 

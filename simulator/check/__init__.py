@@ -1,1 +1,0 @@
-"""Measures a step on this machine."""

@@ -1,0 +1,5 @@
+"""Small studies."""
+
+from sweep_support import study
+
+__all__ = ["study"]
