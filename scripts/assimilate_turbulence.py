@@ -20,8 +20,8 @@ import jax
 import numpy as np
 
 from simulator import Simulation, load_config
-from simulator.archive.reader import open_snapshot
-from simulator.archive.states import RunInputs
+from simulator.archive.snapshot_reader import open_snapshot
+from simulator.archive.stored_state import RunInputs
 
 ROOT = Path(__file__).parents[1]
 BASE, OUT = ROOT / "configs/assimilation/flow.yaml", ROOT / "outputs/assimilate"

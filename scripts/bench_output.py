@@ -20,8 +20,8 @@ import jax
 import numpy as np
 
 from simulator import Simulation, load_config
-from simulator.archive.states import datasets
-from simulator.archive.writer import Options, Writer
+from simulator.archive.snapshot_writer import Options, Writer
+from simulator.archive.stored_state import datasets
 from simulator.simulation.advance import Until
 
 MODES = ("without", "background", "waiting")

@@ -18,8 +18,8 @@ from run_support import free_port
 
 from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
-from simulator.archive.reader import open_snapshot
-from simulator.archive.writer import Writer
+from simulator.archive.snapshot_reader import open_snapshot
+from simulator.archive.snapshot_writer import Writer
 from simulator.cli import main
 from simulator.run import execute
 
@@ -94,7 +94,7 @@ def start(
     imported."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["simulator.archive.writer", "storage_support", "simulator.run.execute", __name__]
+        ["simulator.archive.snapshot_writer", "storage_support", "simulator.run.execute", __name__]
     )
     said = place / f"{name}.{time.monotonic_ns()}"
     said.touch()

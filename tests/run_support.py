@@ -15,7 +15,7 @@ import numpy as np
 
 from simulator import Simulation, load_config, open_run
 from simulator.archive.manifest import committed
-from simulator.archive.reader import open_snapshot
+from simulator.archive.snapshot_reader import open_snapshot
 from simulator.cli import main
 
 ROOT = Path(__file__).parents[1]

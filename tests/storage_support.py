@@ -12,10 +12,10 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from simulator.archive.index import make_derived
 from simulator.archive.manifest import Axis, FieldEntry, Manifest, commit, folder_name
 from simulator.archive.shard import Block, Dataset, build_shard, shard_name
-from simulator.archive.writer import Options, Writer
+from simulator.archive.snapshot_index import make_derived
+from simulator.archive.snapshot_writer import Options, Writer
 from simulator.files import write_durably
 
 XYZ = (("x", "y", "z"),)
@@ -139,7 +139,7 @@ def in_child(function: Callable[..., None], *arguments: Any, timeout: float = 60
     """Exit code of `function(*arguments)` in a process of its own (-9: killed). JAX is imported
     only once."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simulator.archive.writer", "storage_support"])
+    context.set_forkserver_preload(["simulator.archive.snapshot_writer", "storage_support"])
     child = context.Process(target=function, args=arguments)
     child.start()
     child.join(timeout)

@@ -17,7 +17,7 @@ DEFERRED = {
     "show.style": "only runs in an expanding box need the background",
     "run.command": "the launcher of several processes starts no JAX of its own",
     "study.execution": "only batches compile a step",
-    "archive.index": "GADGET files need the background, which imports JAX",
+    "archive.snapshot_index": "GADGET files need the background, which imports JAX",
     "archive.yt_data": "yt is optional, and the background imports JAX",
 }
 """Modules that import inside functions, and why. Elsewhere imports stand at the top of a file."""

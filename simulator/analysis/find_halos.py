@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.analysis.recompute import Recomputed
 from simulator.archive.halo_catalogue import HaloCatalogue, write_catalogue
-from simulator.archive.reader import Snapshot
+from simulator.archive.snapshot_reader import Snapshot
 from simulator.config.overrides import Override
 from simulator.errors import UserError
 from simulator.measure import halos as finder

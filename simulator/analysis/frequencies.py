@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simulator.archive.series import SeriesReader
+from simulator.archive.series_file import SeriesReader
 from simulator.errors import UserError
 
 FEWEST = 16  # The smallest number of evenly spaced rows for a spectrum.

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator.archive.open_run import open_run
-from simulator.archive.output import Output
-from simulator.archive.reader import Snapshot
-from simulator.archive.recorder import series_of
-from simulator.archive.state import CONFIG
-from simulator.archive.states import RunInputs, StoredFields
+from simulator.archive.run_state import CONFIG
+from simulator.archive.run_writer import Output
+from simulator.archive.series_recorder import series_of
+from simulator.archive.snapshot_reader import Snapshot
 from simulator.archive.stored_particles import ParticlesOnDisk
+from simulator.archive.stored_state import RunInputs, StoredFields
 from simulator.cluster import discover
 from simulator.config import dump_config, load_config
 from simulator.config.overrides import Override
@@ -30,9 +30,9 @@ from simulator.measure.render import USUAL
 from simulator.physics.models import State
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.population import Populations
+from simulator.simulation.initial_state import begin
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
-from simulator.simulation.start import begin
 
 
 class Recomputed:

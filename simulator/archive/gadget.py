@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 
 from simulator.archive.manifest import Manifest
-from simulator.archive.reader import Snapshot, configuration_of
+from simulator.archive.snapshot_reader import Snapshot, configuration_of
 from simulator.config import RunConfig
 from simulator.physics.initial.stored import CM_PER_KPC, GRAMS
 from simulator.physics.models import Model

@@ -12,8 +12,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from simulator.archive.index import derived_problem, write_sealed
 from simulator.archive.manifest import committed, read_manifest
+from simulator.archive.snapshot_index import derived_problem, write_sealed
 from simulator.errors import RunFailure, UserError
 from simulator.files import reason
 from simulator.words import brief

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simulator.archive.state import ALTERED, read_state, seal, unsealed
+from simulator.archive.run_state import ALTERED, read_state, seal, unsealed
 from simulator.files import AppendedFile, Journal, checksum, pieces_of, reason, replace_file
 
 NAME = "ledger.json"

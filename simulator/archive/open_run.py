@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from simulator.archive.index import dimensions
 from simulator.archive.manifest import committed
-from simulator.archive.reader import Snapshot, StoredField, open_snapshot
-from simulator.archive.series import SeriesReader, read_table
-from simulator.archive.state import CONFIG, RunState, read_state
+from simulator.archive.run_state import CONFIG, RunState, read_state
+from simulator.archive.series_file import SeriesReader, read_table
+from simulator.archive.snapshot_index import dimensions
+from simulator.archive.snapshot_reader import Snapshot, StoredField, open_snapshot
 from simulator.archive.yt_data import yt_data
 from simulator.config import read_yaml
 from simulator.errors import UserError

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from simulator.archive.manifest import Axis
-from simulator.archive.reader import Snapshot, StoredField, open_snapshot
+from simulator.archive.snapshot_reader import Snapshot, StoredField, open_snapshot
 from simulator.errors import UserError
 
 PIECE_BYTES = 64 << 20

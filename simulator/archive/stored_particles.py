@@ -9,7 +9,7 @@ import h5py
 import jax
 import numpy as np
 
-from simulator.archive.reader import Snapshot
+from simulator.archive.snapshot_reader import Snapshot
 from simulator.errors import UserError
 from simulator.files import reason
 from simulator.physics.particles import Domain, ParticleSet

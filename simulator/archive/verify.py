@@ -11,21 +11,21 @@ from functools import partial
 from pathlib import Path
 
 from simulator.archive.halo_catalogue import catalogue_problems
-from simulator.archive.index import NAME as TIME_INDEX
-from simulator.archive.index import (
+from simulator.archive.ledger import NAME as LEDGER
+from simulator.archive.ledger import Audit
+from simulator.archive.manifest import NAME as MANIFEST
+from simulator.archive.manifest import SUMS, Manifest, ShardEntry, committed, read_manifest, remove
+from simulator.archive.run_state import ALTERED, CONFIG, read_state, unsealed
+from simulator.archive.run_state import NAME as STATE
+from simulator.archive.snapshot_index import NAME as TIME_INDEX
+from simulator.archive.snapshot_index import (
     derived_from,
     derived_problem,
     make_derived,
     time_index_problem,
     write_time_index,
 )
-from simulator.archive.ledger import NAME as LEDGER
-from simulator.archive.ledger import Audit
-from simulator.archive.manifest import NAME as MANIFEST
-from simulator.archive.manifest import SUMS, Manifest, ShardEntry, committed, read_manifest, remove
-from simulator.archive.reader import snapshot_folder
-from simulator.archive.state import ALTERED, CONFIG, read_state, unsealed
-from simulator.archive.state import NAME as STATE
+from simulator.archive.snapshot_reader import snapshot_folder
 from simulator.errors import RunFailure, UserError
 from simulator.files import TEMPORARY, UNRECORDED, Journal, checksum, pieces_of, reason
 

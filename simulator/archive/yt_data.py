@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulator.archive.reader import Snapshot, StoredField, configuration_of
+from simulator.archive.snapshot_reader import Snapshot, StoredField, configuration_of
 from simulator.errors import UserError
 
 if TYPE_CHECKING:

@@ -153,7 +153,7 @@ def _absent(source: Path) -> re.Pattern[str]:
     """Matches the keys that have no meaning for the model of a case, and schedules of output, which are all alike."""
     from pydantic import ValidationError
 
-    from simulator.archive.recorder import subject_of
+    from simulator.archive.series_recorder import subject_of
     from simulator.config import load_config
     from simulator.measure import KINDS
     from simulator.measure.kind import Unsupported

@@ -52,7 +52,7 @@ def plan(args: argparse.Namespace) -> int:
     )
     from simulator.plan.machines import target_of
     from simulator.plan.plan import strong, weak
-    from simulator.plan.report import as_json, lines_of, scaling_lines
+    from simulator.plan.plan_text import as_json, lines_of, scaling_lines
     from simulator.plan.steps import fixed_steps
     from simulator.simulation.placement import most_devices
 

@@ -116,7 +116,7 @@ def submit(args: argparse.Namespace) -> int:
             )
     config, site, lines = load_config(args.config, changes), site_settings(), []
     if device := args.device or config.slurm.device or site.device:
-        from simulator.plan.report import suggested
+        from simulator.plan.plan_text import suggested
 
         config, lines = suggested(config, site, device)
     job = prepare(config, site)

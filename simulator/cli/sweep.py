@@ -35,7 +35,7 @@ def plan(args: argparse.Namespace) -> int:
 
     example: simulator sweep plan configs/sweep_viscosity.yaml"""
     from simulator.study import open_sweep
-    from simulator.study.report import plan_lines
+    from simulator.study.sweep_text import plan_lines
 
     sweep = open_sweep(args.file)
     sweep.check()
@@ -56,7 +56,7 @@ def status(args: argparse.Namespace) -> int:
         print(_folder(args.file, args.folder_of))
         return 0
     from simulator.study import open_sweep
-    from simulator.study.report import status_lines
+    from simulator.study.sweep_text import status_lines
 
     print("\n".join(status_lines(open_sweep(args.file))))
     return 0
@@ -73,7 +73,7 @@ def table_of(args: argparse.Namespace) -> int:
 
     example: simulator sweep table configs/sweep_viscosity.yaml --csv viscosity.csv"""
     from simulator.study import open_sweep
-    from simulator.study.report import table_lines, write_text
+    from simulator.study.sweep_text import table_lines, write_text
     from simulator.study.table import as_csv, as_json
 
     sweep = open_sweep(args.file)
@@ -177,8 +177,8 @@ def submit_runs(args: argparse.Namespace) -> int:
     from simulator.cluster.queue import largest_array
     from simulator.study import open_sweep
     from simulator.study.execution import plan_submission, submit, to_submit
-    from simulator.study.report import typed_sweep
     from simulator.study.study_status import counted
+    from simulator.study.sweep_text import typed_sweep
     from simulator.words import short
 
     sweep = open_sweep(args.file)

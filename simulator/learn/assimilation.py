@@ -22,11 +22,11 @@ import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
 from simulator.archive.manifest import clean_leftovers
-from simulator.archive.output import Output
-from simulator.archive.reader import open_snapshot
-from simulator.archive.states import RunInputs, datasets, load
+from simulator.archive.run_writer import Output
+from simulator.archive.snapshot_reader import open_snapshot
+from simulator.archive.snapshot_writer import Options, Writer
+from simulator.archive.stored_state import RunInputs, datasets, load
 from simulator.archive.verify import newest_good, prune
-from simulator.archive.writer import Options, Writer
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, as_mapping, dump_config, load_config, read_settings
 from simulator.config.run_config import Places

@@ -21,8 +21,8 @@ from simulator.errors import UserError
 from simulator.physics.initial.random import tabulated
 from simulator.physics.models import Fields
 from simulator.settings import InputPath, Settings, wrong
+from simulator.simulation.initial_state import without_divergence
 from simulator.simulation.simulation import Simulation
-from simulator.simulation.start import without_divergence
 from simulator.spectral.random import gaussian
 
 

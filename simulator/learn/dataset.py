@@ -28,8 +28,8 @@ import numpy as np
 
 from simulator.archive.manifest import FieldEntry, component_names
 from simulator.archive.open_run import open_run
-from simulator.archive.reader import Snapshot
 from simulator.archive.shard import reserve, stream
+from simulator.archive.snapshot_reader import Snapshot
 from simulator.config import as_mapping
 from simulator.config.yaml12 import dump_yaml, path_of, value_at
 from simulator.errors import RunFailure, UserError

@@ -25,8 +25,8 @@ from simulator.errors import RunFailure, UserError
 from simulator.learn.background import Prior
 from simulator.learn.observations import Data, Observed, ObservedRun
 from simulator.physics.models import Fields, State
+from simulator.simulation.initial_state import without_divergence
 from simulator.simulation.simulation import Simulation
-from simulator.simulation.start import without_divergence
 
 _PER_RADIUS = 3  # Points of the lattice of weights in a radius of localisation.
 

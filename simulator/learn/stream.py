@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from simulator.archive.states import RunInputs
+from simulator.archive.stored_state import RunInputs
 from simulator.cluster import discover
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, as_mapping

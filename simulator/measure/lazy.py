@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from simulator.physics.models.fluid import strain_rate, transfer
     from simulator.physics.particles import Domain, ParticleSet
     from simulator.physics.particles.interpolation import COMPONENTS
+    from simulator.physics.particles.particle_start import PairPlaces
     from simulator.physics.particles.population import Population, Populations
-    from simulator.physics.particles.start import PairPlaces
     from simulator.physics.particles.swarm import Swarm
     from simulator.physics.user_function import UserFunction
     from simulator.spectral import operators

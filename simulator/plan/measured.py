@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from simulator.archive.states import RunInputs
+from simulator.archive.stored_state import RunInputs
 from simulator.cluster import discover
 from simulator.cluster.environment import keep_freed_memory
 from simulator.cluster.hardware import usable_cores

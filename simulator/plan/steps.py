@@ -5,7 +5,7 @@ from math import ceil, isfinite, log
 
 import jax
 
-from simulator.archive.states import RunInputs
+from simulator.archive.stored_state import RunInputs
 from simulator.config import RunConfig
 from simulator.config.blocks import FftSettings
 from simulator.errors import UserError

@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from simulator.archive.states import RunInputs
+from simulator.archive.stored_state import RunInputs
 from simulator.cluster import Allocation
 from simulator.config import RunConfig, load_config
 from simulator.plan.circumstances import circumstances

@@ -86,7 +86,7 @@ def launched(arguments: Sequence[str], processes: int, folder: Path | None = Non
 def _one_process(
     config: RunConfig, allocation: Allocation, choices: Any, spent: Stopwatch, overwritten: bool
 ) -> int:
-    from simulator.archive.states import RunInputs
+    from simulator.archive.stored_state import RunInputs
     from simulator.cluster.failure import describe, to_log_file
     from simulator.run.execute import execute
     from simulator.run.log import RunLog

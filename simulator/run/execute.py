@@ -13,11 +13,11 @@ import numpy as np
 
 from simulator.archive.ledger import Ledger
 from simulator.archive.manifest import NAME as MANIFEST
-from simulator.archive.output import Output
-from simulator.archive.reader import open_snapshot
-from simulator.archive.recorder import series_of
-from simulator.archive.state import RunState, percent, read_state, write_state
-from simulator.archive.writer import Writer
+from simulator.archive.run_state import RunState, percent, read_state, write_state
+from simulator.archive.run_writer import Output
+from simulator.archive.series_recorder import series_of
+from simulator.archive.snapshot_reader import open_snapshot
+from simulator.archive.snapshot_writer import Writer
 from simulator.cluster.failure import Watchdog, describe
 from simulator.cluster.variables import whole
 from simulator.config import dump_config

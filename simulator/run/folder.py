@@ -17,9 +17,9 @@ from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import read_ledger
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.manifest import committed, read_manifest
-from simulator.archive.series import series_names
-from simulator.archive.state import CONFIG, RunState, read_state, write_state
-from simulator.archive.state import NAME as STATE
+from simulator.archive.run_state import CONFIG, RunState, read_state, write_state
+from simulator.archive.run_state import NAME as STATE
+from simulator.archive.series_file import series_names
 from simulator.config import Change, Difference, RunConfig, diff_configs, load_config
 from simulator.config.compare import FROZEN
 from simulator.config.load import parse_config

@@ -22,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
-from simulator.archive.state import NAME as STATE
+from simulator.archive.run_state import NAME as STATE
 from simulator.cluster.queue import job_is_gone
 from simulator.errors import RunFailure, UserError
 from simulator.files import write_all

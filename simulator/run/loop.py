@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple, NoReturn
 import jax
 import numpy as np
 
-from simulator.archive.output import Output
-from simulator.archive.writer import Writer
+from simulator.archive.run_writer import Output
+from simulator.archive.snapshot_writer import Writer
 from simulator.errors import RunFailure
 from simulator.physics.models import State
 from simulator.physics.particles.population import crowded

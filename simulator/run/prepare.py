@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from simulator.archive.index import make_derived, write_time_index
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import Audit, Ledger, lost_or_altered
 from simulator.archive.manifest import clean_leftovers, committed, remove
-from simulator.archive.output import Output
-from simulator.archive.reader import open_snapshot
-from simulator.archive.state import CONFIG
-from simulator.archive.states import restored
+from simulator.archive.run_state import CONFIG
+from simulator.archive.run_writer import Output
+from simulator.archive.snapshot_index import make_derived, write_time_index
+from simulator.archive.snapshot_reader import open_snapshot
+from simulator.archive.stored_state import restored
 from simulator.archive.verify import newest_good
 from simulator.config import RunConfig, dump_config
 from simulator.errors import RunFailure, UserError

@@ -21,7 +21,7 @@ from rich.progress import Progress as Bar
 from rich.table import Column
 
 from simulator.archive.manifest import committed
-from simulator.archive.series import read_table
+from simulator.archive.series_file import read_table
 from simulator.physics.models.cosmology import Background
 from simulator.physics.models.flow import RESOLVED, UNDER_RESOLVED
 from simulator.run.folder import series_names

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator.archive.manifest import committed
-from simulator.archive.recorder import series_of
-from simulator.archive.state import CONFIG
-from simulator.archive.states import RunInputs, StoredFields
+from simulator.archive.run_state import CONFIG
+from simulator.archive.series_recorder import series_of
+from simulator.archive.stored_state import RunInputs, StoredFields
 from simulator.config import RunConfig, diff_configs
 from simulator.physics.models.equation import Equation
 from simulator.physics.particles import Domain, ParticleSet
@@ -33,9 +33,9 @@ from simulator.run.folder import (
     read_state,
 )
 from simulator.simulation.compiling import bytes_of
+from simulator.simulation.initial_state import check_growth
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
-from simulator.simulation.start import check_growth
 from simulator.spectral import Transform
 from simulator.spectral.staged import NAME
 from simulator.words import size

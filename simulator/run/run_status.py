@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Self
 
-from simulator.archive.state import RunState, read_state
+from simulator.archive.run_state import RunState, read_state
 from simulator.cluster.queue import ENDED, job_is_gone, job_state
 from simulator.cluster.variables import whole
 from simulator.files import read_json, restored

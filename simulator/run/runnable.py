@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from simulator.archive.open_run import picture
-from simulator.archive.states import RunInputs
+from simulator.archive.stored_state import RunInputs
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.config.load import make_config

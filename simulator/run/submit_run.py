@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from simulator.archive.state import CONFIG
+from simulator.archive.run_state import CONFIG
 from simulator.cluster.jobscript import SlurmSettings, render
 from simulator.cluster.queue import needs_sbatch, sbatch
 from simulator.config import RunConfig, diff_configs, dump_config, load_config, read_settings

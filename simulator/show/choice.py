@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from simulator.archive.series import SeriesReader
+from simulator.archive.series_file import SeriesReader
 from simulator.errors import UserError
 
 Format = Literal["png", "pdf", "svg"]

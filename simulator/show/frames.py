@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 
 from simulator.archive.open_run import Run
-from simulator.archive.reader import Snapshot, StoredField
-from simulator.archive.series import SeriesReader
+from simulator.archive.series_file import SeriesReader
+from simulator.archive.snapshot_reader import Snapshot, StoredField
 from simulator.errors import UserError, did_you_mean
 from simulator.show.slices import near, where
 from simulator.show.style import evenly, is_density

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from simulator.analysis.frequencies import FrequencySpectrum, WaveSpectrum, probe_spectrum
-from simulator.archive.series import SeriesReader
+from simulator.archive.series_file import SeriesReader
 from simulator.errors import UserError
 from simulator.measure import KINDS, Curves
 from simulator.measure.statistics import FEWEST

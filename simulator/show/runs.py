@@ -15,14 +15,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from simulator.archive.open_run import Run, open_run
-from simulator.archive.series import SeriesReader
+from simulator.archive.series_file import SeriesReader
 from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.measure import KINDS
 from simulator.run.folder import CONFIG, PLAN, series_names
 from simulator.show import lines
 from simulator.show.choice import Selection, Window, window
-from simulator.show.halos import halo_pictures
+from simulator.show.halo_pictures import halo_pictures
 from simulator.show.kinds import (
     KOLMOGOROV_AXES,
     has_range,

@@ -30,7 +30,7 @@ from jax.core import Tracer
 from simulator.errors import UserError
 from simulator.measure.budget import RESIDUAL
 from simulator.physics.models import State
-from simulator.simulation import particle_adjoint, start
+from simulator.simulation import initial_state, particle_adjoint
 from simulator.simulation.advance import step_of
 from simulator.simulation.compiling import SMALL, bytes_of
 from simulator.simulation.simulation import Simulation
@@ -206,7 +206,9 @@ class Gradient:
             state = simulation.begin({**begin.fields, **variables[FIELDS]})
         elif any(key.startswith("initial.") for key in numbers):
             state = simulation.begin(
-                start.traced_start(simulation.config, simulation.model, simulation.inputs)[0]
+                initial_state.traced_start(simulation.config, simulation.model, simulation.inputs)[
+                    0
+                ]
             )
         # The residual of the energy budget influences no step, and its reverse would hold several
         # fields.
@@ -214,7 +216,10 @@ class Gradient:
         step = step_of(
             simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, holding
         )
-        found, shardings = [], start.shardings(simulation.model, simulation.populations, state)
+        found, shardings = (
+            [],
+            initial_state.shardings(simulation.model, simulation.populations, state),
+        )
         for before, end in pairwise((0, *self._ends)):
             count = end - before
             kept, rates = self._held(state, count)

@@ -20,7 +20,7 @@ class Inputs:
     """Opens input files, and keeps copies of them in `RUN/inputs` with their checksums.
 
     A copy in the folder takes the place of its original, so that a continued run does not change
-    with the original. `archive.states.RunInputs` opens snapshots and checkpoints too."""
+    with the original. `archive.stored_state.RunInputs` opens snapshots and checkpoints too."""
 
     def __init__(self, folder: Path | None = None):
         self._read: dict[str, bytes] = {}

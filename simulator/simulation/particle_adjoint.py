@@ -27,7 +27,7 @@ from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.particle_set import grown
 from simulator.physics.particles.population import shardings
 from simulator.physics.stepping.splitting import Splitting
-from simulator.simulation import start
+from simulator.simulation import initial_state
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.arrays import Number
 
@@ -266,7 +266,9 @@ def _displaced(simulation: Simulation, variables: Mapping[str, Any], places: Set
     takes = "numbers of spectra and modes of particles that start from a lattice or glass"
     refused = UserError(f"variables: {keys}: cannot all vary; {takes} can")
     try:
-        begun = start.traced_start(simulation.config, simulation.model, simulation.inputs)[0]
+        begun = initial_state.traced_start(simulation.config, simulation.model, simulation.inputs)[
+            0
+        ]
     except jax.errors.JAXTypeError as error:
         raise refused from error
     if any(begun[name].id is not particles.id for name, particles in places.items()):

@@ -21,7 +21,7 @@ from simulator.physics.models import MODELS, Fields, Model, State
 from simulator.physics.particles import population
 from simulator.physics.particles.population import Populations
 from simulator.physics.stepping import INTEGRATORS
-from simulator.simulation import quantities, start
+from simulator.simulation import initial_state, quantities
 from simulator.simulation.advance import TimeStep, Until, advance_of, rate_of, step_of
 from simulator.simulation.compiling import shortage
 from simulator.simulation.equation import make_forcing, make_model, make_swarm
@@ -138,9 +138,9 @@ class Simulation:
         """The initial condition as a state. Raises UserError if it cannot be built."""
         warn = self.report if self.cluster.is_first else lambda line: None
         state = jax.jit(self.begin)(
-            start.initial_fields(self.config, self.model, self.inputs, warn)
+            initial_state.initial_fields(self.config, self.model, self.inputs, warn)
         )
-        state = start.with_particles(self.config, state, self.swarm)
+        state = initial_state.with_particles(self.config, state, self.swarm)
         self.__dict__.pop("template", None)
         return state
 
@@ -153,8 +153,8 @@ class Simulation:
         in the units of the run; they may be traced or sharded. Fields that are not given are zero.
         Modes that dealiasing does not keep and the divergence of solenoidal fields are removed.
         Raises UserError for a wrong name or shape."""
-        state = start.with_particles(
-            self.config, self.begin(start.fields_from(self.model, values)), self.swarm
+        state = initial_state.with_particles(
+            self.config, self.begin(initial_state.fields_from(self.model, values)), self.swarm
         )
         self.__dict__.pop("template", None)
         return self.placed(state)
@@ -162,12 +162,14 @@ class Simulation:
     def begin(self, given: Mapping[str, Any]) -> State:
         """The state that a run begins with, from its spectral fields and the particles that are
         matter."""
-        return start.begin(given, self.model, self.integrator, self.forcing, self.first_time)
+        return initial_state.begin(
+            given, self.model, self.integrator, self.forcing, self.first_time
+        )
 
     @cached_property
     def first_time(self) -> float:
         """The time of the initial condition."""
-        return start.first_time(self.config, self.model, self.inputs)
+        return initial_state.first_time(self.config, self.model, self.inputs)
 
     @property
     def populations(self) -> Populations:
@@ -178,7 +180,7 @@ class Simulation:
     def check_start(self) -> None:
         """Refuses an initial condition that cannot be built, or for which no dt can be chosen."""
         found = self.config, self.state, self.model, self.forcing, self.swarm, self.time_step
-        start.check_start(*found, self._rate)
+        initial_state.check_start(*found, self._rate)
 
     def _rate(self, state: State) -> jax.Array:
         """The largest rate of the model (1/time)."""
@@ -188,10 +190,10 @@ class Simulation:
     def template(self) -> State:
         """Shapes and types of a state, without computing one."""
         begin = partial(
-            start.begin, model=self.model, integrator=self.integrator, forcing=self.forcing
+            initial_state.begin, model=self.model, integrator=self.integrator, forcing=self.forcing
         )
-        state = jax.eval_shape(begin, start.templates(self.model))
-        return start.with_particle_templates(state, self.swarm)
+        state = jax.eval_shape(begin, initial_state.templates(self.model))
+        return initial_state.with_particle_templates(state, self.swarm)
 
     @property
     def placed_template(self) -> State:
@@ -204,7 +206,7 @@ class Simulation:
 
     def shardings(self, state: State) -> State:
         """The shardings with which the compiled loop returns the arrays of a state."""
-        return start.shardings(self.model, self.populations, state)
+        return initial_state.shardings(self.model, self.populations, state)
 
     def placed(self, state: State) -> State:
         """The state with the shardings with which the compiled loop returns it, so that the loop

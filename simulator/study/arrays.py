@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from simulator.archive.manifest import committed
-from simulator.archive.reader import LazyArray, open_snapshot, selected
+from simulator.archive.snapshot_reader import LazyArray, open_snapshot, selected
 from simulator.errors import UserError, did_you_mean
 from simulator.study.runs import SweepRun
 from simulator.words import brief

@@ -19,7 +19,7 @@ from simulator.config import RunConfig, as_mapping
 from simulator.config.compare import TIME_STEP, VARIED, leaves, programs
 from simulator.errors import UserError
 from simulator.physics.models import State
-from simulator.simulation import start
+from simulator.simulation import initial_state
 from simulator.simulation.advance import Until
 from simulator.simulation.compiling import ROOM
 from simulator.simulation.simulation import Simulation
@@ -185,7 +185,7 @@ class BatchedStep:
 
             def started(values: Values) -> Any:
                 other = run.varied(values)
-                fields, *found = start.traced_start(other.config, other.model, other.inputs)
+                fields, *found = initial_state.traced_start(other.config, other.model, other.inputs)
                 return other.begin(fields), found
 
             started.__name__ = f"start_together_{type(run.model).__name__}_{run.transform.name}"
@@ -194,5 +194,5 @@ class BatchedStep:
         if program is None:
             return None
         state, (energies, finite) = program(values)
-        start.judge(config, run.model, energies, finite, run.report)
+        initial_state.judge(config, run.model, energies, finite, run.report)
         return state

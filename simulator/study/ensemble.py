@@ -18,8 +18,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from simulator.archive.state import CONFIG
-from simulator.archive.states import RunInputs
+from simulator.archive.run_state import CONFIG
+from simulator.archive.stored_state import RunInputs
 from simulator.cluster import discover
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, load_config

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from simulator.archive.state import CONFIG
+from simulator.archive.run_state import CONFIG
 from simulator.cluster.hostlist import ranges
 from simulator.cluster.jobscript import SlurmSettings, render
 from simulator.cluster.queue import needs_sbatch, sbatch
@@ -26,11 +26,11 @@ from simulator.run.progress import program
 from simulator.run.run_status import remember_job
 from simulator.run.submit_run import site_settings, wishes
 from simulator.stopwatch import Stopwatch
-from simulator.study.report import next_commands
 from simulator.study.runner import run_all
 from simulator.study.runs import Group, SweepRun
 from simulator.study.study_status import MemberState, MemberStatus, begun, counted, ended, outcome
 from simulator.study.sweep import Sweep
+from simulator.study.sweep_text import next_commands
 from simulator.words import duration, short
 
 MISSING = (MemberState.WAITING, MemberState.INTERRUPTED)

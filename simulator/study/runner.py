@@ -17,14 +17,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from simulator.archive.state import CONFIG
+from simulator.archive.run_state import CONFIG
 from simulator.cluster.allocation import LAUNCHER
 from simulator.cluster.hardware import has_gpu_plugin, present_gpus, visible_gpus
 from simulator.cluster.launcher import Forwarding
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.study import study_status
-from simulator.study.report import Display
 from simulator.study.runs import CACHE, Group, SweepRun
 from simulator.study.study_status import (
     LOG,
@@ -35,6 +34,7 @@ from simulator.study.study_status import (
     status_of,
 )
 from simulator.study.sweep import Sweep
+from simulator.study.sweep_text import Display
 
 CANNOT = 4  # Exit code of a batch that cannot be compiled: its runs have to run alone.
 _POLL = 0.05

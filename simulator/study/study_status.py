@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from simulator.archive.state import RunState, read_state
+from simulator.archive.run_state import RunState, read_state
 from simulator.cluster.queue import waiting_tasks
 from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_json, restored

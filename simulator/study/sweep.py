@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from simulator.archive.open_run import open_run
-from simulator.archive.state import CONFIG
+from simulator.archive.run_state import CONFIG
 from simulator.config import (
     RunConfig,
     as_mapping,

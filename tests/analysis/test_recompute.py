@@ -11,7 +11,7 @@ from run_support import simulate, write_case
 
 from simulator import open_run
 from simulator.analysis.recompute import render
-from simulator.archive.series import SeriesReader
+from simulator.archive.series_file import SeriesReader
 from simulator.cli import main
 from simulator.show import plot_run
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from storage_support import XYZ, save
 
-from simulator.archive.index import write_time_index
 from simulator.archive.manifest import Axis, remove
 from simulator.archive.open_run import open_run
-from simulator.archive.reader import StoredField
-from simulator.archive.series import Series
+from simulator.archive.series_file import Series
 from simulator.archive.shard import Dataset
-from simulator.archive.states import physical_axes
+from simulator.archive.snapshot_index import write_time_index
+from simulator.archive.snapshot_reader import StoredField
+from simulator.archive.stored_state import physical_axes
 from simulator.errors import UserError
 from simulator.physics.initial.vortices import AbcStart, AbcStartSettings
 from simulator.simulation.inputs import Inputs

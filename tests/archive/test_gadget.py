@@ -9,7 +9,7 @@ from storage_support import save
 
 from simulator.archive.gadget import clock_of
 from simulator.archive.shard import Dataset
-from simulator.archive.states import particle_datasets, physical_axes
+from simulator.archive.stored_state import particle_datasets, physical_axes
 from simulator.cli import main
 from simulator.config import dump_config
 from simulator.errors import UserError

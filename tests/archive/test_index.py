@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from storage_support import XYZ, grid, on_devices, random_field, save, tiny, write_sharded
 
-from simulator.archive import index
-from simulator.archive.index import image, make_derived
+from simulator.archive import snapshot_index
 from simulator.archive.manifest import Axis, read_manifest
-from simulator.archive.reader import open_snapshot
+from simulator.archive.run_state import ALTERED
 from simulator.archive.shard import Dataset
-from simulator.archive.state import ALTERED
+from simulator.archive.snapshot_index import image, make_derived
+from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.verify import newest_good, prune, stored_in, verification, verify
 from simulator.errors import UserError
 
@@ -201,7 +201,7 @@ def test_where_nothing_can_be_written_damage_stays(sharded, monkeypatch):
     def full(path, data, sync):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
-    monkeypatch.setattr(index, "write_durably", full)
+    monkeypatch.setattr(snapshot_index, "write_durably", full)
     path = sharded.with_name("00000005.h5")
     for harm, problem in ((lambda: path.write_bytes(b"x"), ALTERED), (path.unlink, "missing")):
         harm()

@@ -18,10 +18,10 @@ from storage_support import grid, save
 
 from simulator.archive.ledger import NAME, Ledger, read_ledger
 from simulator.archive.manifest import committed
-from simulator.archive.series import Series, Table
+from simulator.archive.series_file import Series, Table
 from simulator.archive.shard import Dataset
+from simulator.archive.snapshot_writer import Options
 from simulator.archive.verify import newest_good, verification
-from simulator.archive.writer import Options
 from simulator.cli import main
 from simulator.files import checksum, pieces_of, replace_file
 from simulator.run.folder import RunFolder

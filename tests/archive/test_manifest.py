@@ -16,8 +16,8 @@ from simulator.archive.manifest import (
     decode,
     read_manifest,
 )
-from simulator.archive.reader import open_snapshot
 from simulator.archive.shard import Dataset, nonfinite, own_blocks
+from simulator.archive.snapshot_reader import open_snapshot
 from simulator.errors import UserError
 
 

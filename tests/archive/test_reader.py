@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from storage_support import XYZ, grid, in_child, on_devices, random_field, save, tiny, write_sharded
 
 from simulator.archive.manifest import Damaged
-from simulator.archive.reader import open_snapshot
 from simulator.archive.shard import Dataset
+from simulator.archive.snapshot_reader import open_snapshot
 from simulator.errors import UserError
 
 

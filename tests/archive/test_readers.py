@@ -7,9 +7,9 @@ import pytest
 from gravity_cases import MATTER, by_id, simulation
 from storage_support import XYZ, save
 
-from simulator.archive.reader import open_snapshot
 from simulator.archive.shard import Dataset
-from simulator.archive.states import particle_datasets, physical_axes
+from simulator.archive.snapshot_reader import open_snapshot
+from simulator.archive.stored_state import particle_datasets, physical_axes
 from simulator.archive.yt_data import yt_data
 from simulator.config import dump_config
 from simulator.physics.initial.vortices import AbcStart, AbcStartSettings

@@ -12,9 +12,9 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from storage_support import XYZ, grid, on_devices, random_field, save, write_sharded
 
 from simulator.archive.manifest import Axis
-from simulator.archive.reader import open_snapshot
 from simulator.archive.restore import restore
 from simulator.archive.shard import Dataset
+from simulator.archive.snapshot_reader import open_snapshot
 from simulator.errors import UserError
 
 pytestmark = pytest.mark.spmd

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from run_support import ROOT
 
-from simulator.archive.series import Series, SeriesReader
+from simulator.archive.series_file import Series, SeriesReader
 from simulator.errors import UserError
 from simulator.files import replace_file
 
@@ -88,7 +88,7 @@ def test_bytes_written_grow_with_the_length_not_with_its_square(tmp_path, monkey
         written.append(len(data))
         replace_file(path, data)
 
-    monkeypatch.setattr("simulator.archive.series.replace_file", counting)
+    monkeypatch.setattr("simulator.archive.series_file.replace_file", counting)
     plane = np.zeros((64, 64))
     axis = np.arange(64.0)
     axes, datasets = {"x": axis, "y": axis}, {"speed/xy": ("x", "y")}
@@ -172,7 +172,7 @@ def test_readers_of_a_series_that_is_killed_while_writing_see_whole_rows(tmp_pat
 import time
 import numpy as np
 from pathlib import Path
-from simulator.archive.series import Series
+from simulator.archive.series_file import Series
 k = np.arange(5.0)
 variables = {{"kinetic": ("k",), "magnetic": ("k",)}}
 series = Series(Path({str(path)!r}), {{"k": k}}, variables, part_rows=3, part_bytes=0)

@@ -22,11 +22,11 @@ from hypothesis.stateful import (
 )
 from storage_support import STAGES, XYZ, grid, in_child, on_devices, random_field, save
 
-from simulator.archive.index import make_derived
 from simulator.archive.manifest import clean_leftovers, committed
-from simulator.archive.reader import open_snapshot
 from simulator.archive.restore import restore
 from simulator.archive.shard import Dataset
+from simulator.archive.snapshot_index import make_derived
+from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.verify import newest_good, prune, verify
 
 SHAPE = (5, 4, 6)

@@ -13,9 +13,9 @@ from run_support import fresh
 from storage_support import XYZ, grid, save
 
 from simulator.archive.open_run import open_run
-from simulator.archive.series import Series, Table, read_table
+from simulator.archive.run_state import RunState, write_state
+from simulator.archive.series_file import Series, Table, read_table
 from simulator.archive.shard import Dataset
-from simulator.archive.state import RunState, write_state
 from simulator.errors import UserError
 
 pytestmark = pytest.mark.smoke

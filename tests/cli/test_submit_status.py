@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from run_support import tool
 
-from simulator.archive.state import RunState, write_state
+from simulator.archive.run_state import RunState, write_state
 from simulator.cli import build_parser
 from simulator.errors import UserError
 from simulator.run.run_status import RunStatus, look_at, remember_job

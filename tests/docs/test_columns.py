@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from simulator import Simulation, load_config
-from simulator.archive.recorder import series_of
+from simulator.archive.series_recorder import series_of
 from simulator.cli.about import FOLDER
 
 FLOW = """

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("optax")
 from simulator.archive.manifest import committed
-from simulator.archive.reader import open_snapshot
+from simulator.archive.snapshot_reader import open_snapshot
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.learn.assimilation import Assimilating, open_assimilation

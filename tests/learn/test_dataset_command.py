@@ -17,7 +17,7 @@ from run_support import ROOT
 from sweep_support import together
 
 from simulator.archive.open_run import open_run
-from simulator.archive.reader import StoredField
+from simulator.archive.snapshot_reader import StoredField
 from simulator.cli import main
 from simulator.config import read_yaml
 from simulator.errors import UserError

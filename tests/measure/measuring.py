@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator import Simulation
-from simulator.archive.recorder import series_of
+from simulator.archive.series_recorder import series_of
 from simulator.physics.models import State
 
 MODELS = {

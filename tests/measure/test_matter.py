@@ -12,7 +12,7 @@ import pytest
 from gravity_cases import GAS, WAVE
 from scipy.integrate import quad
 
-from simulator.archive.recorder import series_of
+from simulator.archive.series_recorder import series_of
 from simulator.measure.profiles import profile_edges
 from simulator.physics.models.cosmology import Background
 from simulator.spectral import Grid

@@ -6,7 +6,7 @@ import pytest
 from flow_support import flow, last, marched, measured, values
 from measuring import MODELS, STARTS, row
 
-from simulator.archive.recorder import series_of
+from simulator.archive.series_recorder import series_of
 from simulator.measure.structure_functions import default_separations
 from simulator.physics.models import State
 from simulator.physics.models.flow import RESOLVED, dissipation_scale, ratio, unresolved

@@ -16,7 +16,7 @@ from simulator.analysis.frequencies import (
     probe_spectrum,
     wave_spectrum,
 )
-from simulator.archive.recorder import series_of
+from simulator.archive.series_recorder import series_of
 from simulator.errors import UserError
 from simulator.show import plot_run
 

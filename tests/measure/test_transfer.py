@@ -12,7 +12,7 @@ from flow_support import flow, python_flow
 from flow_support import measured as columns_of
 from measuring import MODELS, STARTS, on_grid, row, with_values
 
-from simulator.archive.recorder import series_of
+from simulator.archive.series_recorder import series_of
 from simulator.measure.transfer import band_edges
 
 OUTPUT = {kind: {"every": 1} for kind in ("transfer", "helicity", "shell_to_shell")}

@@ -13,7 +13,7 @@ from fault_support import start
 
 from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
-from simulator.archive.reader import open_snapshot
+from simulator.archive.snapshot_reader import open_snapshot
 from simulator.cli import main
 from simulator.errors import UserError
 

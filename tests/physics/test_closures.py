@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured
 
-from simulator.archive.recorder import series_of
+from simulator.archive.series_recorder import series_of
 from simulator.spectral.bins import shell_spectra
 
 SHAPE, BOX = (12, 9, 10), (2 * np.pi, 5.0, 6.0)

@@ -12,7 +12,7 @@ from storage_support import save
 
 from simulator import load_config
 from simulator.archive.shard import Dataset
-from simulator.archive.states import component_names, datasets, physical_axes
+from simulator.archive.stored_state import component_names, datasets, physical_axes
 from simulator.errors import UserError
 from simulator.run.refusals import check
 

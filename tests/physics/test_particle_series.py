@@ -15,9 +15,9 @@ from run_support import simulate, write_case
 from storage_support import save
 
 from simulator import open_run
-from simulator.archive import states
-from simulator.archive.reader import open_snapshot
-from simulator.archive.recorder import series_of
+from simulator.archive import stored_state
+from simulator.archive.series_recorder import series_of
+from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.verify import verify
 from simulator.errors import RunFailure, UserError
 from simulator.measure.pair_correlation import pairs_between
@@ -326,7 +326,7 @@ def saved(tmp_path_factory):
     """The checkpoint of a run on 4 devices, and its state later on."""
     run, folder = on(4), tmp_path_factory.mktemp("checkpoints")
     state = advanced(run, run.state, 10.0, 3)
-    datasets = states.datasets(state, run.model, run.populations)
+    datasets = stored_state.datasets(state, run.model, run.populations)
     saved = save(folder, 3, datasets, {"time": float(state.time)})
     later = advanced(run, state, 10.0, 3)
     return saved, {name: by_id(found) for name, found in later.particles.items()}, later
@@ -335,7 +335,7 @@ def saved(tmp_path_factory):
 def test_restarted_on_the_same_devices_they_are_the_same_bit_for_bit(saved):
     folder, _, later = saved
     run = on(4)
-    found = advanced(run, states.restored(run, folder), 10.0, 3)
+    found = advanced(run, stored_state.restored(run, folder), 10.0, 3)
     for name, particles in later.particles.items():
         valid = np.asarray(particles.valid)
         np.testing.assert_array_equal(found.particles[name].id, particles.id)
@@ -349,7 +349,7 @@ def test_buffers_grow_where_a_checkpoint_needs_it(saved):
     folder, _, _ = saved
     run = simulation(STORED, devices=2)
     run.populations["tracers"].capacity = 10
-    found = states.restored(run, folder)
+    found = stored_state.restored(run, folder)
     assert found.particles["tracers"].capacity == run.template.particles["tracers"].capacity > 10
     assert len(by_id(found.particles["tracers"])["position"][0]) == 150
 
@@ -364,7 +364,7 @@ def test_a_lost_particle_is_noticed_when_a_checkpoint_is_written(saved):
     ):
         broken = replace(later, particles={"tracers": replace(tracers, id=ids)})
         with pytest.raises(RunFailure, match=r"tracers: .* particles are lost or duplicated"):
-            states.datasets(broken, run.model, run.populations)
+            stored_state.datasets(broken, run.model, run.populations)
 
 
 def test_a_start_from_a_snapshot(saved):

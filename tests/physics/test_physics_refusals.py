@@ -6,7 +6,7 @@ import pytest
 from flow_support import flow
 from gravity_cases import GAS, MATTER, WAVE, by_id, simulation, source
 
-from simulator.archive.recorder import series_of
+from simulator.archive.series_recorder import series_of
 from simulator.errors import RunFailure, UserError
 from simulator.physics.particles import population
 

@@ -41,7 +41,7 @@ from simulator.plan.fitting import (
 )
 from simulator.plan.machines import EXCHANGE_LATENCY, KNOWN, PEER_LATENCY, START, Machine, missing
 from simulator.plan.plan import CACHED, seconds, slurm_time, snapshots_of, strong, weak
-from simulator.plan.report import lines_of, suggested
+from simulator.plan.plan_text import lines_of, suggested
 from simulator.plan.step import needs
 from simulator.plan.traffic import Sent, Traffic
 

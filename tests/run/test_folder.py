@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.archive.state import RunState, percent, read_state, write_state
+from simulator.archive.run_state import RunState, percent, read_state, write_state
 from simulator.errors import UserError
 from simulator.run.folder import Action, Decision, Found, RunFolder, claim, decide
 

@@ -25,7 +25,7 @@ from run_support import (
 
 from simulator import Simulation, load_config, open_run
 from simulator.archive.manifest import committed
-from simulator.archive.reader import open_snapshot
+from simulator.archive.snapshot_reader import open_snapshot
 from simulator.cluster import rendezvous
 from simulator.cluster.rendezvous import Place
 from simulator.run.run_status import read_holder

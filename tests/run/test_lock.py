@@ -12,7 +12,7 @@ from datetime import datetime
 import pytest
 from run_support import ROOT, tool
 
-from simulator.archive.state import RunState, write_state
+from simulator.archive.run_state import RunState, write_state
 from simulator.cluster.queue import job_is_gone
 from simulator.errors import RunFailure, UserError
 from simulator.run.lock import RunLock

@@ -12,7 +12,7 @@ from run_support import CASE, contents, simulate, started, table, write_case
 
 from simulator import open_run
 from simulator.archive.manifest import committed
-from simulator.archive.series import SeriesReader
+from simulator.archive.series_file import SeriesReader
 from simulator.archive.verify import verify
 from simulator.cli import main
 

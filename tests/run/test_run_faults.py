@@ -36,8 +36,8 @@ from storage_support import STAGES
 
 from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
-from simulator.archive.reader import open_snapshot
-from simulator.archive.state import read_state
+from simulator.archive.run_state import read_state
+from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.verify import newest_good
 from simulator.cli import main
 from simulator.config import load_config, read_yaml

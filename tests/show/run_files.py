@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.archive.series import Series, SeriesReader, Table
+from simulator.archive.series_file import Series, SeriesReader, Table
 
 
 def write_table(folder: Path, columns: Mapping[str, Any]) -> dict[str, Any]:

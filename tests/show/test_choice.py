@@ -15,8 +15,8 @@ from run_files import write_series, write_table
 from storage_support import XYZ, grid, save
 
 from simulator.archive.open_run import open_run
+from simulator.archive.run_state import RunState, write_state
 from simulator.archive.shard import Dataset
-from simulator.archive.state import RunState, write_state
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.show import Selection, lines, plot_run

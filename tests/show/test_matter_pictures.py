@@ -6,7 +6,7 @@ import pytest
 from run_files import write_series
 from test_plots import assert_legible, built
 
-from simulator.archive.series import SeriesReader
+from simulator.archive.series_file import SeriesReader
 from simulator.physics.initial.soliton import radial_ground_state
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.models.schrodinger_poisson import HBAR_OVER_M22

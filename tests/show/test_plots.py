@@ -12,7 +12,7 @@ from PIL import Image
 from run_files import write_series, write_table
 from run_support import fresh
 
-from simulator.archive.series import Series, Table
+from simulator.archive.series_file import Series, Table
 from simulator.cli import build_parser
 from simulator.errors import UserError
 from simulator.show import plot_run

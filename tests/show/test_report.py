@@ -12,7 +12,7 @@ import pytest
 from run_files import write_series, write_table
 
 from simulator.archive.open_run import open_run
-from simulator.archive.state import RunState, write_state
+from simulator.archive.run_state import RunState, write_state
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.show.health import checks, worst

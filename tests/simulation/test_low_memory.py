@@ -13,7 +13,7 @@ from flow_support import flow
 from table import Case, named
 
 from simulator import Simulation
-from simulator.archive.recorder import recorded
+from simulator.archive.series_recorder import recorded
 from simulator.config import load_config, run_config_class
 from simulator.errors import UserError
 from simulator.run import refusals

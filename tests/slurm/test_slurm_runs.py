@@ -14,7 +14,7 @@ import pytest
 from run_support import ROOT, wait_until
 
 from simulator.archive.open_run import open_run
-from simulator.archive.state import RunState, read_state
+from simulator.archive.run_state import RunState, read_state
 from simulator.run.run_status import read_holder
 
 pytestmark = pytest.mark.slurm

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from run_support import ROOT, wait_until
 
-from simulator.archive.state import read_state
+from simulator.archive.run_state import read_state
 from simulator.study import Sweep, open_sweep
 
 pytestmark = pytest.mark.slurm

@@ -13,7 +13,7 @@ import pytest
 from sweep_support import BASE, together
 
 from simulator.archive.open_run import open_run
-from simulator.archive.state import read_state
+from simulator.archive.run_state import read_state
 from simulator.physics.models.navier_stokes import NavierStokes, NavierStokesSettings
 from simulator.run.runnable import RunnableSimulation as Simulation
 from simulator.simulation.varied import with_value

@@ -11,7 +11,7 @@ from sweep_support import BASE
 from simulator.config.yaml12 import dump_yaml
 from simulator.errors import UserError
 from simulator.study import open_sweep
-from simulator.study.report import plan_lines
+from simulator.study.sweep_text import plan_lines
 
 HEAD = "base: base.yaml\nsweep:\n"
 PART = "study.yaml:3: sweep."

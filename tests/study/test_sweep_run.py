@@ -9,7 +9,7 @@ from run_support import ROOT, started, wait_until
 from sweep_support import BASE
 
 from simulator.archive.open_run import open_run
-from simulator.archive.state import RunState, write_state
+from simulator.archive.run_state import RunState, write_state
 from simulator.cli import main
 from simulator.cluster.hostlist import ranges
 from simulator.cluster.jobscript import RUN_AND_REQUEUE

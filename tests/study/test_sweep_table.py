@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from run_support import fresh
 
-from simulator.archive.series import Table
-from simulator.archive.state import RunState, write_state
+from simulator.archive.run_state import RunState, write_state
+from simulator.archive.series_file import Table
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.plan import Step
 from simulator.show.study import plot_sweep
 from simulator.study import execution
-from simulator.study.report import plan_lines, status_lines, table_lines
 from simulator.study.study_status import MemberState, begun, ended, status_of
+from simulator.study.sweep_text import plan_lines, status_lines, table_lines
 from simulator.study.table import as_csv, as_json, parse
 from simulator.words import size
 

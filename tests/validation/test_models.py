@@ -11,7 +11,7 @@ import pytest
 from flow_support import compiled_step, flow, last, marched, measured, order
 from storage_support import save
 
-from simulator.archive.states import datasets, load
+from simulator.archive.stored_state import datasets, load
 from simulator.spectral.operators import hermitian
 
 SHAPE = (12, 9, 10)

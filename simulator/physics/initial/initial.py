@@ -14,7 +14,7 @@ from simulator.physics.models.component import PARTICLES
 from simulator.physics.models.composite import Composite, joined
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
-from simulator.physics.particles.start import ParticleFiles, StoredParticles
+from simulator.physics.particles.particle_start import ParticleFiles, StoredParticles
 from simulator.settings import Settings
 from simulator.spectral import Grid, Transform
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.interpolation import Sampler
-from simulator.physics.particles.start import (
+from simulator.physics.particles.particle_start import (
     Positions,
     lattice_positions,
     lattice_shape,

@@ -11,7 +11,7 @@ from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
 from simulator.physics.models.particle_component import RECORDS, ParticleComponent
 from simulator.physics.particles import ParticleSet
-from simulator.physics.particles.start import python_positions
+from simulator.physics.particles.particle_start import python_positions
 from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Settings
 from simulator.spectral import Transform

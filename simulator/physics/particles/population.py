@@ -22,7 +22,7 @@ from simulator.physics.particles.particle_set import (
     capacity_for,
     grown,
 )
-from simulator.physics.particles.start import Positions, StoredParticles
+from simulator.physics.particles.particle_start import Positions, StoredParticles
 from simulator.spectral.arrays import Truth
 from simulator.spectral.native.particles import restore
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, model_validator
 from simulator.errors import shown
 from simulator.physics.particles.interpolation import ACCELERATION, VELOCITY, Fluid, Interpolation
 from simulator.physics.particles.particle_set import ParticleSet
-from simulator.physics.particles.start import RandomPlaces, Start, StoredPlaces
+from simulator.physics.particles.particle_start import RandomPlaces, Start, StoredPlaces
 from simulator.settings import Count, Positive, Settings, Vector, wrong
 from simulator.spectral.arrays import Number, ParticleVectors
 

@@ -11,14 +11,14 @@ from jax.sharding import PartitionSpec
 
 from simulator.errors import UserError
 from simulator.physics.particles import PARTICLES
-from simulator.physics.particles import start as starts
+from simulator.physics.particles import particle_start as starts
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.interpolation import Count, Fluid, Sampler
 from simulator.physics.particles.migration import settled, sorted_by_cell
 from simulator.physics.particles.particle_set import ParticleSet
+from simulator.physics.particles.particle_start import ParticleFiles, Positions, StoredParticles
 from simulator.physics.particles.population import Population, Sets
 from simulator.physics.particles.species import Species
-from simulator.physics.particles.start import ParticleFiles, Positions, StoredParticles
 from simulator.spectral import Fields, Transform
 from simulator.spectral.arrays import (
     Combination,

@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from simulator.archive.index import make_derived
 from simulator.archive.manifest import (
     FieldEntry,
     Hook,
@@ -35,6 +34,7 @@ from simulator.archive.manifest import (
     load_filters,
 )
 from simulator.archive.shard import Block, Dataset, build_shard, own_blocks, shard_name
+from simulator.archive.snapshot_index import make_derived
 from simulator.cluster.start import Cluster
 from simulator.errors import RunFailure
 from simulator.files import TEMPORARY, reason, remove_tree, write_durably

@@ -8,15 +8,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from simulator.archive.index import write_time_index
 from simulator.archive.manifest import NAME as MANIFEST
-from simulator.archive.reader import open_snapshot
-from simulator.archive.recorder import recorded
-from simulator.archive.series import Series, Table
+from simulator.archive.series_file import Series, Table
+from simulator.archive.series_recorder import recorded
 from simulator.archive.shard import Dataset
-from simulator.archive.states import component_names, datasets, particle_datasets, physical_axes
+from simulator.archive.snapshot_index import write_time_index
+from simulator.archive.snapshot_reader import open_snapshot
+from simulator.archive.snapshot_writer import Options, Writer
+from simulator.archive.stored_state import (
+    component_names,
+    datasets,
+    particle_datasets,
+    physical_axes,
+)
 from simulator.archive.verify import prune
-from simulator.archive.writer import Options, Writer
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, reason
 from simulator.physics.models import State

@@ -11,10 +11,10 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.archive.gadget import gadget_problem
-from simulator.archive.reader import Snapshot
-from simulator.archive.series import Series
+from simulator.archive.series_file import Series
 from simulator.archive.shard import Dataset
-from simulator.archive.states import field_dataset, restored_field, whole
+from simulator.archive.snapshot_reader import Snapshot
+from simulator.archive.stored_state import field_dataset, restored_field, whole
 from simulator.files import Journal
 from simulator.measure import Kind, Measured, Subject, Unsupported, requested
 from simulator.measure.kind import ParticleSubject

@@ -13,9 +13,9 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.archive.manifest import Axis
-from simulator.archive.reader import Snapshot, open_snapshot
 from simulator.archive.restore import restore
 from simulator.archive.shard import Dataset
+from simulator.archive.snapshot_reader import Snapshot, open_snapshot
 from simulator.archive.stored_particles import GadgetParticles, ParticlesOnDisk, arrangement
 from simulator.cluster.mesh import spatial
 from simulator.config.yaml12 import parse_yaml

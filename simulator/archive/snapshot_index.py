@@ -34,8 +34,8 @@ from simulator.archive.manifest import (
     read_manifest,
 )
 from simulator.archive.manifest import NAME as MANIFEST
-from simulator.archive.reader import configuration_of
-from simulator.archive.state import ALTERED
+from simulator.archive.run_state import ALTERED
+from simulator.archive.snapshot_reader import configuration_of
 from simulator.errors import RunFailure, UserError
 from simulator.files import TEMPORARY, checksum, pieces_of, reason, write_durably
 from simulator.words import version_of
