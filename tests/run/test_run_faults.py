@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
@@ -151,6 +152,60 @@ def test_a_full_disk_is_one_line_and_harms_nothing(
     ran(place, run)
     assert_near(run, undisturbed, 0.0)
     assert_clean(run)
+
+
+@dataclass(frozen=True)
+class Limited:
+    """`simulator ARGUMENTS` in a process that may write no file beyond a size."""
+
+    largest: int
+
+    def __call__(self, arguments: list[str]) -> int:
+        Limit(self.largest)()
+        return main(arguments)
+
+
+def begun(place: Path, run: Path, *arguments: str, limit: int | None = None) -> tuple[int, str]:
+    """Exit code and output of two steps, within a limit on the size of files."""
+    words = ["run", place / "run.yaml", "--output", run, "time.max_steps=2", *arguments]
+    return start(words, place, run=Limited(limit) if limit else main).ended()
+
+
+@pytest.mark.parametrize("again", [(), ("--overwrite",)], ids=["again", "overwrite"])
+def test_a_start_that_wrote_its_state_but_not_its_configuration_is_known_as_ours(
+    place: Path, tmp_path: Path, again: tuple[str, ...]
+):
+    """state.json has 480 bytes, config.yaml 870."""
+    run = tmp_path / "run"
+    code, said = begun(place, run, limit=600)
+    assert code == 1 and said.splitlines()[-1] == f"File too large: {run}/config.yaml", said
+    assert "state.json" in everything(run) and "config.yaml" not in everything(run)
+    code, said = begun(place, run, *again)
+    assert code == 0 and "warning" not in said, said
+    assert_clean(run)
+
+
+def test_a_start_that_wrote_its_state_but_not_its_ledger_is_known_as_ours(
+    place: Path, tmp_path: Path
+):
+    run = tmp_path / "run"
+    (run / "ledger.json").mkdir(parents=True)
+    code, said = begun(place, run)
+    assert code == 1 and said.splitlines()[-1] == f"Is a directory: {run}/ledger.json", said
+    (run / "ledger.json").rmdir()
+    assert list(everything(run)) == ["state.json"]
+    code, said = begun(place, run)
+    assert code == 0 and "warning" not in said, said
+    assert_clean(run)
+
+
+def test_what_somebody_else_calls_state_is_refused(place: Path, tmp_path: Path):
+    (tmp_path / "run").mkdir()
+    for content in ('{"program": "terraform"}', "not even JSON"):
+        (tmp_path / "run" / "state.json").write_text(content)
+        code, said = begun(place, tmp_path / "run")
+        assert code == 2 and "not a run of this program" in said
+    assert list(everything(tmp_path / "run")) == ["state.json"]
 
 
 @pytest.mark.slow
