@@ -32,7 +32,7 @@ from fault_support import (
     start_all,
     steps,
 )
-from run_support import wait_until
+from run_support import free_port, wait_until
 from storage_support import STAGES
 
 from simulator.archive.manifest import committed
@@ -41,6 +41,7 @@ from simulator.archive.reader import open_snapshot
 from simulator.archive.state import read_state
 from simulator.archive.verify import newest_good
 from simulator.cli import main
+from simulator.cluster import failure
 from simulator.config import load_config, read_yaml
 from simulator.run.run_status import read_holder
 
@@ -238,6 +239,35 @@ def test_a_full_disk_of_one_of_two_processes_ends_both(
     assert re.fullmatch(last.format(run=run), said.splitlines()[-1]), said
     assert main(["verify", str(run), "--quiet"]) == 0
     assert steps("snapshots", run) == [0]
+
+
+@pytest.mark.slow
+@pytest.mark.spmd
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_suspended_process_is_named_in_one_line(place: Path, tmp_path: Path, victim: int):
+    """JAX's runtime ends the other one with a C++ stack, which goes to its log."""
+    run = tmp_path / "run"
+    words = ["run", place / "run.yaml", "--output", run, "time.max_steps=100000000"]
+    words += ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2, "--process-id"]
+    started = [start([*words, i], place, name=f"said.{i}", run=impatient) for i in (0, 1)]
+    try:
+        wait_until(lambda: (run / "state.json").exists(), 240)
+        os.kill(started[victim].pid, signal.SIGSTOP)
+        code, said = started[1 - victim].ended()
+    finally:
+        for process in started:
+            process.kill()
+    line = rf"simulator: process {1 - victim} of 2 \(.*, pid \d+\) ends: process {victim} gave no sign for 12 s"
+    assert code == 1 and re.match(line, said.splitlines()[-1]), said
+    assert "***" not in said and "SIGABRT" not in said
+    log = (run / "logs" / f"p{1 - victim:05d}.log").read_text()
+    assert "*** Check failure stack trace: ***" in log and log.splitlines()[-1] in said
+
+
+def impatient(arguments: list[str]) -> int:
+    """`simulator ARGUMENTS` in a process that others wait less long for."""
+    failure.HEARTBEAT = 12
+    return main(arguments)
 
 
 @pytest.mark.slow
