@@ -109,9 +109,16 @@ class Output:
         except OSError as error:
             self.trouble = f"{reason(error)}; all earlier output is intact"
 
-    def take(self, names: tuple[str, ...], state: State, schedule: Mapping[str, Any]) -> None:
+    def take(
+        self,
+        names: tuple[str, ...],
+        state: State,
+        schedule: Mapping[str, Any],
+        planned: bool = True,
+    ) -> None:
         """Writes the output of the events `names` for `state`, in order. Checkpoints store
-        `schedule`, its state."""
+        `schedule`, its state. `planned`: the events are due by their cadence, not only because the
+        run ends."""
         for name in names:
             with self._spent.on(name.replace("_", " ")):
                 match name:
@@ -121,17 +128,17 @@ class Output:
                         for added in (
                             n for n, series in self._series.items() if series.with_snapshots
                         ):
-                            self._measure(added, state)
+                            self._measure(added, state, planned)
                         self.snapshot(state)
                     case "checkpoints":
                         self.checkpoint(state, schedule)
                     case _:
-                        self._measure(name, state)
+                        self._measure(name, state, planned)
 
-    def _measure(self, name: str, state: State) -> None:
+    def _measure(self, name: str, state: State, planned: bool) -> None:
         """Measures one row of `NAME.h5`, unless this step has its row already, and writes it. Rows
         of a frequent series wait until `flush` or, at most, for a while."""
-        if self._series[name].take(state):
+        if self._series[name].take(state, planned):
             self._write_rows(name)
 
     def _write_rows(self, name: str) -> None:

@@ -51,6 +51,8 @@ class Recorded:
             self.row, donate_argnums=1, out_shardings=(everywhere, self._shardings)
         )
         self.compiled: Callable[..., Any] = self.program
+        # The row of a series of samples at a state that adds no sample.
+        self._without_sample = jax.jit(measured.compute) if carried and carried.samples else None
         fields = carried.fields if carried is not None else None
         self.fields = None if fields is None else jax.jit(fields)
         self._memory: Memory | None = None
@@ -103,15 +105,18 @@ class Recorded:
                 for name, like in self.template.items()
             }
 
-    def take(self, state: State) -> bool:
+    def take(self, state: State, planned: bool) -> bool:
         """Measure one row, unless this step has its row already; returns whether rows are to be
-        written now."""
+        written now. A row that is not `planned` stands at the end of a run: it adds no sample,
+        because a longer run would not have taken one there."""
         step = int(state.step)
         if self._last_step == step:
             return False
         self._last_step = step
         computed: Mapping[str, jax.Array] = {}
-        if self.measured.variables:
+        if self._without_sample is not None and not planned:
+            computed = self._without_sample(state, self.memory)
+        elif self.measured.variables:
             computed, self._memory = self.compiled(state, self.memory)
         self._waiting.append(
             (step, float(state.time), {name: np.asarray(v) for name, v in computed.items()})

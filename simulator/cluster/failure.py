@@ -5,6 +5,7 @@ shutdown barrier for minutes. Therefore a process with an uncaught exception rep
 once; the other processes notice the missing heartbeat, and Slurm or the launcher ends them."""
 
 import contextlib
+import ctypes
 import faulthandler
 import os
 import re
@@ -23,6 +24,9 @@ from simulator.cluster.allocation import Allocation
 from simulator.cluster.launcher import log_name
 from simulator.errors import RunFailure, UserError
 
+HEARTBEAT = (
+    45  # seconds after which a silent process counts as dead: a machine may stall for half a minute
+)
 _TOGETHER = 3.0  # seconds to wait for the others to fail in the same way
 FIRST_WAITS = 10.0  # seconds for which process 0 waits for the others, which may still be starting
 OTHERS_TRY = 3.0  # seconds in which the others try to reach process 0
@@ -143,23 +147,81 @@ def leave(code: int, message: str = "", *, log: str = "") -> NoReturn:
 _console: int | None = None  # the original stderr, once to_log_file has redirected it
 
 
-def to_log_file(folder: Path, process_id: int) -> Path:
-    """Redirects this process's stdout and stderr, including JAX's C++ messages, to its file in
-    `folder`.
+def to_log_file(folder: Path, process_id: int, num_processes: int) -> Path:
+    """Redirects this process's stderr, including JAX's C++ messages, and on all processes but the
+    first stdout, to its file in `folder`.
 
-    Appends, because a run may be continued. Failures are still printed on the original stderr
-    too."""
+    Appends, because a run may be continued. Failures are still printed on the original stderr too:
+    from here on also the failure that JAX's runtime answers with a C++ stack and SIGABRT."""
     global _console
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / log_name(process_id)
     sys.stdout.flush()
     sys.stderr.flush()
     _console = os.dup(2) if _console is None else _console
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    os.dup2(log, 1)
+    log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    if process_id > 0:
+        os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
+    _explain_aborts(process_id, num_processes)
     return path
+
+
+def console() -> int:
+    """The descriptor of the original stderr."""
+    return _STDERR if _console is None else _console
+
+
+_SILENT = re.compile(r"stopped sending heartbeats\):\n((?:.*\d\n)+)")
+_FIRST_SILENT = "/xla.coordination.CoordinationService/Heartbeat"
+_FIRST_LOST = "/xla.coordination.CoordinationService/PollForError"
+_TAIL = 8192  # Bytes at the end of the log in which the runtime has said why it aborts.
+_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
+
+
+def lost_processes(text: str, seconds: float) -> tuple[set[int], str] | None:
+    """The processes that JAX's runtime has lost according to its last messages `text`, and a line
+    about them, where `seconds` is the time after which a silent process counts as lost; None if the
+    messages are about something else."""
+    quiet = f"gave no sign for {seconds:.0f} s: it was suspended, or its host or network has failed"
+    if silent := _SILENT.findall(text):
+        ids = {int(re.findall(r"\d+", name)[-1]) for name in silent[-1].split("\n") if name}
+        names = ", ".join(map(str, sorted(ids)))
+        return ids, f"process{'es' if len(ids) > 1 else ''} {names} {quiet}"
+    if _FIRST_SILENT in text:
+        return {0}, f"process 0 {quiet}"
+    return ({0}, "process 0 has ended") if _FIRST_LOST in text else None
+
+
+def _explain_aborts(process_id: int, num_processes: int) -> None:
+    """Makes this process end with one line and exit code 1 if JAX's runtime aborts it because it
+    has lost another process.
+
+    Python's own handlers run only after the function that aborts has returned, which it never
+    does; a handler of C's runs at once, in the thread that aborts."""
+
+    def aborting(number: int) -> None:
+        end = os.fstat(_STDERR).st_size
+        text = os.pread(_STDERR, _TAIL, max(end - _TAIL, 0)).decode(errors="replace")
+        if (lost := lost_processes(text, HEARTBEAT)) is None:
+            libc.signal(number, None)  # the default: the process is killed by SIGABRT
+            return
+        ids, problem = lost
+        line = f"simulator: {describe(process_id, num_processes)} ends: {problem}"
+        if process_id == min(set(range(num_processes)) - ids):
+            leave(1, line)
+        time.sleep(_AFTER_FIRST)
+        leave(1, log=line)
+
+    global _aborting
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes, libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    _aborting = _HANDLER(aborting)
+    libc.signal(signal.SIGABRT, ctypes.cast(_aborting, ctypes.c_void_p))
+
+
+_aborting: object = None  # The handler of SIGABRT, which C does not keep alive.
 
 
 # When all processes of a step raise before they have met, as for a mistake in the configuration,

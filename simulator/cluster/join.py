@@ -23,9 +23,6 @@ from simulator.cluster.allocation import SECRET, Allocation
 from simulator.cluster.rendezvous import Place
 from simulator.errors import RunFailure, UserError
 
-HEARTBEAT = (
-    45  # seconds after which a silent process counts as dead: a machine may stall for half a minute
-)
 SHUTDOWN = 20  # seconds to wait for the others at the end (JAX's default: 300)
 CONNECTION = 60.0  # seconds for JAX to connect processes that have met; longer for more than 512
 _BY_HAND = "by-hand"  # the name under which processes started by hand publish
@@ -192,7 +189,7 @@ def _initialize(
             cluster_detection_method="deactivate",
             coordinator_bind_address=f"{bind}:{port}",
             initialization_timeout=round(seconds) + 60,
-            heartbeat_timeout_seconds=HEARTBEAT,
+            heartbeat_timeout_seconds=failure.HEARTBEAT,
             shutdown_timeout_seconds=SHUTDOWN,
         )
     except RuntimeError as error:

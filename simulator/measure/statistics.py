@@ -80,7 +80,10 @@ class Statistics(Kind):
         variables = {"samples": ()} | {
             f"{kind}/{name}": axes for kind in OF for name, axes in over.items()
         }
-        attributes, carried = {**shells.attributes, "from": start}, Carried(begin, update)
+        attributes, carried = (
+            {**shells.attributes, "from": start},
+            Carried(begin, update, samples=True),
+        )
         return Measured(shells.coordinates, variables, compute, attributes, shells.beside, carried)
 
 
@@ -196,7 +199,7 @@ class FieldStatistics(Kind):
             return means | {f"{name}_variance": arrays[f"squares_{name}"] / rest for name in names}
 
         places = {f"{kind}_{name}": physical for name in names for kind in _KEPT}
-        carried = Carried(begin, update, places, fields)
+        carried = Carried(begin, update, places, fields, samples=True)
 
         def compute(state: models.State, arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
             return {"samples": arrays["samples"]}

@@ -104,8 +104,8 @@ def _one_process(
         simulation = Simulation(config, cluster=cluster, inputs=inputs, report=log.say)
 
         def claimed() -> None:
-            if not cluster.is_first:
-                to_log_file(folder / "logs", cluster.process_id)
+            if cluster.num_processes > 1:
+                to_log_file(folder / "logs", cluster.process_id, cluster.num_processes)
 
         code = execute(simulation, choices, log, signals, claimed, spent)
     cluster.close()

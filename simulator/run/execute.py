@@ -120,7 +120,9 @@ class _Run:
             claimed()
             return self._locked(decision)
         except (RunFailure, OSError) as error:
-            self._check()  # raises another error if another start has taken the run over and removed files
+            # Raises another error if another start has taken the run over and removed files.
+            with contextlib.suppress(OSError):
+                self._check()
             self._failed(reason(error))
             raise RunFailure(reason(error)) from error
         except Exception as error:
@@ -145,7 +147,9 @@ class _Run:
         return decision_of(self.config, overwrite=self.choices.overwrite, allow=self.choices.allow)
 
     def _claim(self) -> Decision:
-        self.lock, decision = claim(RunFolder(self.folder), os.environ, self._look)
+        self.lock, decision = claim(
+            RunFolder(self.folder), os.environ, self._look, say=self.log.say
+        )
         if self.lock is not None and self.lock.takeover:
             self.log.say(self.lock.takeover)
         return decision
@@ -263,9 +267,9 @@ class _Run:
         self.journal.writing(target / MANIFEST, size, digest)
 
     def _failed(self, reason: str) -> None:
-        if self.lock is None or not self.lock.still_mine():
-            return
         with contextlib.suppress(OSError):
+            if self.lock is None or not self.lock.still_mine():
+                return
             self.log.say(reason, shown=False)
             with contextlib.suppress(OSError, RunFailure):  # the state file is written in any case
                 if self.ledger is not None:

@@ -37,8 +37,9 @@ _ARRAYS = ("snapshots", "checkpoints")
 _SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf|\.hdf5)?|{re.escape(TEMPORARY)}.*")
 _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
 _CATALOGUE = re.compile(rf".*_\d{{8,}}\.0\.h5|{re.escape(TEMPORARY)}.*")
-_BEFORE_CONFIG = (LEDGER, "run.log", "inputs")
-"""Files that a start may have written if it was killed before it wrote `config.yaml`."""
+_BEFORE_CONFIG = (LEDGER, STATE, "run.log", "inputs")
+"""Files that a start may have written if it was killed before it wrote `config.yaml`, or could not
+write that file and recorded its failure in `state.json`."""
 # Entries that a folder may have before a run writes anything: start-up files, job scripts, Slurm's
 # output.
 _AROUND = re.compile(
@@ -172,7 +173,8 @@ class RunFolder:
             return Found.EMPTY
         if CONFIG not in names:
             ours = all(name in _BEFORE_CONFIG or _AROUND.fullmatch(name) for name in names)
-            return Found.EMPTY if LEDGER in names and ours else Found.FOREIGN
+            begun = LEDGER in names or read_state(self.path) is not None
+            return Found.EMPTY if begun and ours else Found.FOREIGN
         if STATE in names:
             state = read_state(self.path)
             if state is None:

@@ -5,7 +5,8 @@ The lock is a small file whose inode belongs to the lock's owner. A hard link cr
 a takeover renames another inode over the name. An owner that was frozen and wakes up later
 therefore touches its own inode, which has no name any more, and cannot disturb the new owner; it
 notices the takeover by `still_mine`, which is called before every commit. Ages are differences of
-two times stamped by the file system, so the clocks of the nodes do not matter.
+two times stamped by the file system, so the clocks of the nodes do not matter. That clock may jump,
+too: a lock that seems old is watched before it is taken over.
 
 Locks of the operating system (`flock`, and packages such as filelock that wrap it) often do not
 work between the nodes of a network file system, and packages with lock files do not detect a
@@ -25,10 +26,12 @@ from typing import Self
 from simulator.archive.run_state import NAME as STATE
 from simulator.cluster.queue import job_is_gone
 from simulator.errors import RunFailure, UserError
-from simulator.files import write_all
+from simulator.files import reason, restored, write_all
 from simulator.run.run_status import LOCK, RENEW_EVERY, STALE_AFTER, Holder, read_holder, why_dead
 
 _BESIDE = ".lock-"
+_PAUSES = (0.1, 0.4, 1.5, 4.0, 9.0)  # Seconds between two attempts to read the lock.
+_WATCHED = 1.5  # Intervals of renewal for which a lock that seems old is watched.
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -37,9 +40,15 @@ class RunLock:
     block removes it."""
 
     def __init__(
-        self, path: Path, holder: Holder, descriptor: int, takeover: str | None, every: float
+        self,
+        path: Path,
+        holder: Holder,
+        descriptor: int,
+        takeover: str | None,
+        every: float,
+        say: Callable[[str], None],
     ) -> None:
-        self.path, self.holder, self.takeover = path, holder, takeover
+        self.path, self.holder, self.takeover, self._say = path, holder, takeover, say
         self._descriptor = descriptor
         self._released = threading.Event()
         self._thread = threading.Thread(
@@ -56,12 +65,13 @@ class RunLock:
         job_is_gone: Callable[[str], bool] = job_is_gone,
         renew_every: float = RENEW_EVERY,
         stale_after: float = STALE_AFTER,
+        say: Callable[[str], None] = lambda line: None,
     ) -> Self:
         """Take the lock `folder/lock`.
 
         A lock whose holder is known to be dead, or that was not renewed for `stale_after` seconds,
         is taken over, and the attribute `takeover` is then a line about this. `job_is_gone(job_id)`
-        asks the scheduler (default: `squeue`).
+        asks the scheduler (default: `squeue`). Later warnings go to `say`.
 
         Raises UserError, naming the holder, if the lock is live; OSError if the folder is not
         writable."""
@@ -76,11 +86,15 @@ class RunLock:
                 holder, age = read_holder(path.parent), _age(path, beside)
                 if age is None:
                     continue  # released in the meantime
-                reason = why_dead(holder, age, mine, job_is_gone, stale_after=stale_after)
-                if reason is None:
+                why = why_dead(holder, abs(age), mine, job_is_gone)
+                if why is None and abs(age) > stale_after:
+                    if _changes(path, _WATCHED * renew_every):
+                        continue  # it is alive, and the clock has jumped
+                    why = f"not renewed for {max(age, _WATCHED * renew_every):.0f} s"
+                if why is None:
                     raise UserError(_in_use(path, holder, beside))
                 if _replace(path, holder, beside, stale_after):
-                    takeover = f"took over {path} from {holder or 'an unknown holder'}: {reason}"
+                    takeover = f"took over {path} from {holder or 'an unknown holder'}: {why}"
                     break
             if not _same_file(path, descriptor):
                 raise UserError(_in_use(path, read_holder(path.parent), path))
@@ -96,29 +110,42 @@ class RunLock:
             with contextlib.suppress(FileNotFoundError):
                 if now - left.stat().st_mtime > stale_after:
                     left.unlink()
-        return cls(path, mine, descriptor, takeover, renew_every)
+        return cls(path, mine, descriptor, takeover, renew_every, say)
 
     def still_mine(self) -> bool:
-        """Whether this process still holds the lock. Every commit asks this first."""
-        if self._released.is_set():
-            return False
-        holder = read_holder(
-            self.path.parent
-        )  # opening the file makes an NFS client refresh its attributes
-        return holder is not None and holder.token == self.holder.token
+        """Whether this process still holds the lock. Raises OSError if the lock cannot be read."""
+        return not self._released.is_set() and self._is_mine(self._holder())
 
     def check(self) -> None:
-        if not self.still_mine():
-            now = read_holder(self.path.parent)
+        """Every commit calls this first. Raises RunFailure if another process has taken the lock
+        over, OSError if the lock cannot be read."""
+        holder = self._holder()
+        if self._released.is_set() or not self._is_mine(holder):
             raise RunFailure(
-                f"{self.path}: the lock of this run now belongs to {now or 'nobody'}; nothing more is written"
+                f"{self.path}: the lock of this run now belongs to {holder or 'nobody'}; nothing more is written"
             )
+
+    def _is_mine(self, holder: Holder | None) -> bool:
+        return holder is not None and holder.token == self.holder.token
+
+    def _holder(self) -> Holder | None:
+        """The holder now. A failed read (ESTALE, EIO, EMFILE) says nothing about the holder, so the
+        lock is read again, for a quarter of a minute at most."""
+        for pause in _PAUSES:
+            try:
+                return _read(self.path)
+            except OSError as error:
+                self._say(f"warning: {reason(error)}; reading the lock again in {pause:g} s")
+            time.sleep(pause)
+        return _read(self.path)
 
     def release(self) -> None:
         """Stop renewing the lock, and remove it if this process still holds it."""
         if self._released.is_set():
             return
-        mine = self.still_mine()
+        mine = False  # A lock that cannot be read stays: the next start finds its holder dead.
+        with contextlib.suppress(OSError):
+            mine = self.still_mine()
         self._released.set()
         self._thread.join()
         if mine:
@@ -136,6 +163,33 @@ class RunLock:
             # If the file system fails for a longer time, the commits fail too and report it.
             with contextlib.suppress(OSError):
                 os.utime(self._descriptor)
+
+
+def _read(path: Path) -> Holder | None:
+    """The holder in the lock `path`; None if the lock is missing or holds something else."""
+    try:
+        # Opening the file makes an NFS client refresh its attributes.
+        content = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return restored(Holder, content) if isinstance(content, dict) else None
+
+
+def _changes(path: Path, seconds: float) -> bool:
+    """Whether the lock `path` is renewed, replaced or removed within `seconds`."""
+
+    def version() -> tuple[int, int] | None:
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            return status.st_ino, status.st_mtime_ns
+        return None
+
+    before, end = version(), time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(min(seconds / 20, 0.5))
+        if version() != before:
+            return True
+    return False
 
 
 def _appear(beside: Path, path: Path) -> bool:

@@ -90,9 +90,10 @@ class Loop:
             moment = self._look()
             if moment.step > first or not continued:
                 due = self._schedule.due(*moment[:3])
+                planned = self._schedule.planned(*moment[:3])
                 # A checkpoint of this state stores the schedule after the events of this moment.
                 self._schedule = self._schedule.passed(moment.time, moment.dt)
-                self._take(due, moment)
+                self._take(due, moment, planned)
             finished = self._schedule.finished(*moment[:3])
             steps, wall = self._agree(moment)
             reason = None if finished else stop_reason(self._flags)
@@ -102,7 +103,8 @@ class Loop:
                 *(["checkpoints"] if leaving or self._flags[Flag.CHECKPOINT_FILE] else []),
             ]
             fresh = moment.step > first or not continued
-            self._take(tuple(n for n in dict.fromkeys(wanted) if n not in due and fresh), moment)
+            further = tuple(n for n in dict.fromkeys(wanted) if n not in due and fresh)
+            self._take(further, moment, further)
             self._watch.obey(self._flags)
             if leaving:
                 self._finish_save()
@@ -138,7 +140,7 @@ class Loop:
         if folder is not None:
             self._calls.committed(folder)
 
-    def _take(self, names: tuple[str, ...], moment: Moment) -> None:
+    def _take(self, names: tuple[str, ...], moment: Moment, planned: tuple[str, ...]) -> None:
         # A step checks its initial state, so the present state may be the first one that is not
         # finite.
         if names and self._simulation.nonfinite():
@@ -146,7 +148,12 @@ class Loop:
         for name in names:
             if name in ("snapshots", "checkpoints"):
                 self._finish_save()
-            self._output.take((name,), self._simulation.state, self._schedule.state())
+            self._output.take(
+                (name,),
+                self._simulation.state,
+                self._schedule.state(),
+                planned=name in planned,
+            )
             self._wall.reset(name)
 
     def _agree(self, moment: Moment) -> tuple[int, tuple[str, ...]]:

@@ -66,14 +66,10 @@ def why_dead(
     age: float,
     observer: Holder,
     job_is_gone: Callable[[str], bool],
-    *,
-    stale_after: float = STALE_AFTER,
     doubtful_after: float = DOUBTFUL_AFTER,
 ) -> str | None:
-    """Why a lock that was renewed `age` seconds ago no longer protects its run; None if its holder
+    """Why the holder of a lock that was renewed `age` seconds ago is known to be dead; None if it
     may be alive."""
-    if age > stale_after:
-        return f"not renewed for {age:.0f} s"
     if holder is None:
         return None
     same_machine = (holder.host, holder.machine) == (observer.host, observer.machine)
@@ -97,10 +93,8 @@ def is_written(folder: Path, now: float | None = None) -> bool:
         age = (time.time() if now is None else now) - (folder / LOCK).stat().st_mtime
     except OSError:
         return False
-    observer = Holder.this_process(os.environ)
-    return (
-        why_dead(read_holder(folder), age, observer, job_is_gone, doubtful_after=-math.inf) is None
-    )
+    holder, observer = read_holder(folder), Holder.this_process(os.environ)
+    return age <= STALE_AFTER and why_dead(holder, age, observer, job_is_gone, -math.inf) is None
 
 
 def process_lives(host: str, pid: int, job_id: str | None) -> bool:

@@ -90,18 +90,21 @@ class Schedule:
         """Names of the events due by step or simulation time at the end of a step of length `dt`.
 
         Take the events in this order, then continue with the schedule `passed`."""
-        first, last = step == self.start_step, self.finished(step, time, dt)
+        planned, last = self.planned(step, time, dt), self.finished(step, time, dt)
+        return tuple(
+            event.name for event in self.events if event.name in planned or (event.last and last)
+        )
+
+    def planned(self, step: int, time: float, dt: float) -> tuple[str, ...]:
+        """The events `due` without those that are due only because the run ends here."""
+        if step == self.start_step:
+            return tuple(event.name for event in self.events if event.first)
+        limit = time + EVENT_TOLERANCE * dt
         return tuple(
             event.name
             for event in self.events
-            if (event.first and first)
-            or (event.last and last)
-            or (not first and self._next(event) <= time + EVENT_TOLERANCE * dt)
-            or (
-                not first
-                and event.every_steps
-                and (step - self.start_step) % event.every_steps == 0
-            )
+            if self._next(event) <= limit
+            or (event.every_steps and (step - self.start_step) % event.every_steps == 0)
         )
 
     def passed(self, time: float, dt: float) -> Self:

@@ -114,7 +114,10 @@ class SignalFlags:
         if self._interrupted_at is None:
             self._interrupted_at = now
         elif now - self._interrupted_at >= SECOND_INTERRUPT_AFTER:
-            os.write(2, b"interrupted a second time: ending at once; the last checkpoint stands\n")
+            os.write(
+                failure.console(),
+                b"interrupted a second time: ending at once; the last checkpoint stands\n",
+            )
             os._exit(
                 128 + signal.SIGINT
             )  # the code that a shell reports for an interrupted program

@@ -15,7 +15,12 @@ from simulator.show.runs import table_of
 LARGE_RESIDUAL = 1e-2
 """The residual of the energy budget, as a fraction of the dissipation, above which the check
 warns."""
-STEADY = 0.1  # The change of the mean energy up to which a forced flow counts as stationary.
+STEADY = 0.1
+"""The relative change of mean energy and mean dissipation, from the third quarter of a run to the
+last, up to which a forced flow counts as stationary."""
+TURNOVERS = 2.0
+"""Turnover times that each of these quarters must last: over shorter times the energy of a flow
+that still grows hardly changes, and that of a stationary one fluctuates."""
 _WARNING = re.compile(r"^\S+ \S+ warning: (.*)$", re.MULTILINE)
 _LOSS = {"double": 1e-9, "single": 1e-4}
 """The relative change of conserved quantities, by precision, that exceeds the round-off of many
@@ -47,7 +52,8 @@ def checks(run: Run) -> list[HealthCheck]:
     found = [*_how_it_ended(run)]
     if len(columns.get("time", ())):
         found += [*_resolution(columns, warnings), *_balances(columns, precision)]
-        found += _stationarity(columns) if run.config.get("forcing") else []
+        failed = run.state is not None and run.state.state == "failed"
+        found += _stationarity(columns) if run.config.get("forcing") and not failed else []
     found += [HealthCheck("warning", "warn", "", text) for text in warnings]
     return found
 
@@ -99,17 +105,57 @@ def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Itera
 
 
 def _stationarity(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
-    """Whether the energy of a forced flow has stopped growing: the means of the last two quarters
-    of the run."""
-    times, energy = columns["time"], columns.get("energy", np.empty(0))
-    bounds = np.searchsorted(times, times[0] + np.ptp(times) * np.array([0.5, 0.75]))
-    third, last = (each[np.isfinite(each)] for each in np.split(energy, bounds)[1:])
-    if len(third) and len(last) and third.mean() > 0:
-        change = last.mean() / third.mean() - 1
-        meaning = f"mean energy, from the third quarter to the last; below {STEADY:.0%} counts as stationary"
-        yield HealthCheck(
-            "stationarity", "good" if abs(change) < STEADY else "note", f"{change:+.1%}", meaning
+    """Whether energy and dissipation of a forced flow have stopped changing: their means over the
+    last two quarters of the run, if these last long enough."""
+    changes = {name: _late_change(columns, name) for name in ("energy", "dissipation")}
+    known = {name: change for name, change in changes.items() if change is not None}
+    lasted = _late_turnovers(columns)
+    if "energy" not in known or lasted is None:
+        return
+    meaning = (
+        f"means, from the third quarter to the last, of {lasted:.2g} turnover times each; below "
+        f"{STEADY:.0%} counts as stationary"
+    )
+    value = ", ".join(f"{name} {_percentage(change)}" for name, change in known.items())
+    steady = all(abs(change) < STEADY for change in known.values())
+    if lasted < TURNOVERS:
+        value = "too short to tell"
+        meaning = (
+            f"a quarter of the run lasts {lasted:.2g} turnover times; the last two quarters are "
+            f"compared if each lasts {TURNOVERS:g}"
         )
+    verdict = "good" if steady and lasted >= TURNOVERS else "note"
+    yield HealthCheck("stationarity", verdict, value, meaning)
+
+
+def _late_change(columns: Mapping[str, np.ndarray], name: str) -> float | None:
+    """The relative change of the mean of a column from the third quarter of the time to the last;
+    None without a positive mean."""
+    times, values = columns["time"], columns.get(name, np.empty(0))
+    bounds = np.searchsorted(times, times[0] + np.ptp(times) * np.array([0.5, 0.75]))
+    third, last = (each[np.isfinite(each)] for each in np.split(values, bounds)[1:])
+    if not (len(third) and len(last) and third.mean() > 0):
+        return None
+    return float(last.mean() / third.mean() - 1)
+
+
+def _late_turnovers(columns: Mapping[str, np.ndarray]) -> float | None:
+    """The turnover times that a quarter of the run lasts, by their mean over its second half; by
+    energy / dissipation for flows whose tables have no turnover time. None without either."""
+    times = columns["time"]
+    late = times >= times[0] + np.ptp(times) / 2
+    period = columns.get("turnover_time")
+    if period is None and {"energy", "dissipation"} <= columns.keys():
+        with np.errstate(divide="ignore", invalid="ignore"):
+            period = columns["energy"] / columns["dissipation"]
+    if period is None:
+        return None
+    periods = period[late & np.isfinite(period) & (period > 0)]
+    return float(np.ptp(times) / 4 / periods.mean()) if len(periods) else None
+
+
+def _percentage(change: float) -> str:
+    return f"{change:+.1%}" if abs(change) < 10 else "grew more than tenfold"
 
 
 def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[HealthCheck]:

@@ -106,7 +106,7 @@ def test_a_failure_is_told_in_the_log_file_and_on_the_console(tmp_path):
         from simulator.cluster import Allocation, failure
         with failure.contained(Allocation(process_id=1, num_processes=2)):
             print("early")
-            failure.to_log_file(pathlib.Path(sys.argv[1]), 1)
+            failure.to_log_file(pathlib.Path(sys.argv[1]), 1, 2)
             os.write(1, b"from C++\\n")
             print("late")
             raise RuntimeError("boom")

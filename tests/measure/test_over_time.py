@@ -109,8 +109,8 @@ def test_an_error_has_two_digits() -> None:
     assert shown == ["0.1157 ± 0.0020", "(-5.789 ± 0.020) 1e-7", "38 ± 12", "2"]
 
 
-def simulation(folder, steps):
-    every = {"every_steps": 1, "fields": ["velocity", "speed"]}
+def simulation(folder, steps, cadence=1):
+    every = {"every_steps": cadence, "fields": ["velocity", "speed"]}
     output = {"snapshots": every, "field_statistics": {**every, "from": 0.1}}
     time = {"stop": 1.0, "dt": 0.05, "max_steps": steps, "integrator": "rk2"}
     blocks = {"initial": {"kind": "random", "peak": 2}, "viscosity": 0.05, "time": time, "count": 2}
@@ -135,3 +135,20 @@ def test_they_are_those_of_the_snapshots_and_survive_a_restart(tmp_path):
         for kind in ("mean", "variance"):
             key = f"{name}_{kind}"
             np.testing.assert_array_equal(open_run(parts).snapshots[-1][key][:], last[key][:])
+
+
+@pytest.mark.spmd
+def test_a_run_that_ended_between_samples_has_the_same_ones_when_it_goes_on(tmp_path):
+    """Samples at the steps 2 (t = 0.1), 4 and 6; the end at step 5 writes a row without another."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder, steps in ((whole, 6), (parts, 5), (parts, 6)):
+        assert simulation(folder, steps, cadence=2).run() == 0
+    series = open_run(parts).series("field_statistics")
+    np.testing.assert_array_equal(series.step, [0, 2, 4, 5, 6])
+    np.testing.assert_array_equal(series["samples"], [0, 1, 2, 2, 3])
+    np.testing.assert_array_equal(
+        open_run(whole).series("field_statistics")["samples"], [0, 1, 2, 3]
+    )
+    last, expected = (open_run(folder).snapshots[-1] for folder in (parts, whole))
+    for key in ("velocity_mean", "velocity_variance"):
+        np.testing.assert_array_equal(last[key][:], expected[key][:])

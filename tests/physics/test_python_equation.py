@@ -118,7 +118,30 @@ REFUSED = [
     ),
     ('values["u"] ** 2', 'np.sin(values["u"])', "own.py:15: products: uses numpy, or an if"),
     ('values["u"] ** 2', 'values["u"][..., 0]', "own.py:14: products: returned shape"),
+    (
+        "def products",
+        "def product",
+        "own.py:14: Burgers: product is no part of an equation, and nothing in the class uses it; "
+        "did you mean products?",
+    ),
+    ("def advection", "def advect", "own.py:17: Burgers: advect is no part of an equation"),
+    (
+        "    def linear",
+        "    planer = False\n\n    def linear",
+        "own.py:11: Burgers: planer is no part of an equation",
+    ),
 ]
+
+
+def test_a_helper_that_a_method_uses_may_be_called_like_a_part(tmp_path, monkeypatch):
+    """`product` of the class is mentioned in `products`; `source`, of no similar name, nowhere."""
+    monkeypatch.chdir(tmp_path)
+    helper = "    def product(self, u):\n        return u * u\n\n    source = 1.0\n\n"
+    own = 'self.product(values["u"])'
+    file = written(
+        tmp_path, ("    def products", helper + "    def products"), ('values["u"] ** 2', own)
+    )
+    assert main(["check", str(file)]) == 0
 
 
 @pytest.mark.parametrize(("old", "new", "message"), REFUSED)

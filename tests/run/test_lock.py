@@ -1,11 +1,14 @@
 """The run's lock, contended for by real processes."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from datetime import datetime
 
@@ -176,8 +179,71 @@ def test_a_holder_elsewhere_is_believed_or_taken_over(
         with pytest.raises(UserError, match="node7"):
             RunLock.acquire(tmp_path, environ, **asked)
     else:
-        with RunLock.acquire(tmp_path, environ, **asked) as lock:
+        with RunLock.acquire(tmp_path, environ, renew_every=0.1, **asked) as lock:
             assert takeover in lock.takeover
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0], ids=["forward", "back"])
+def test_a_clock_that_jumps_takes_no_lock_from_the_living(tmp_path, jump):
+    """A jump of the file system's clock is, to it, a lock that was renewed that long ago, or will be.
+    The holder renews it ten times a second; of one elsewhere that is dead nothing is heard."""
+    with RunLock.acquire(tmp_path, {}, renew_every=0.1):
+        age(tmp_path, jump)
+        with pytest.raises(UserError, match="is writing this run"):
+            RunLock.acquire(tmp_path, {}, renew_every=0.5)
+    elsewhere(tmp_path, jump)
+    with RunLock.acquire(tmp_path, {}, renew_every=0.2) as lock:
+        assert lock.takeover is not None and "not renewed for" in lock.takeover
+
+
+def test_a_holder_that_is_known_to_be_dead_is_not_watched(tmp_path):
+    holder = Holder.this_process({})
+    assert holder.started is not None
+    holder = dataclasses.replace(holder, started=holder.started - 1)
+    (tmp_path / "lock").write_text(json.dumps(dataclasses.asdict(holder)))
+    age(tmp_path, 3600.0)
+    began = time.monotonic()
+    with RunLock.acquire(tmp_path, {}) as lock:
+        assert lock.takeover is not None and lock.takeover.endswith("that process is dead")
+    assert time.monotonic() - began < 5
+
+
+@contextlib.contextmanager
+def no_more_files():
+    """This process can open no file, as one with too many open files."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_lock_that_cannot_be_read_once_is_read_again(tmp_path):
+    said = []
+    with RunLock.acquire(tmp_path, {}, say=said.append) as lock:
+        with no_more_files():
+            limits = (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+            room = threading.Timer(0.3, resource.setrlimit, (resource.RLIMIT_NOFILE, limits))
+            room.start()
+            lock.check()
+            room.join()
+        assert said[0] == (
+            f"warning: Too many open files: {tmp_path}/lock; reading the lock again in 0.1 s"
+        )
+        assert 1 <= len(said) <= 3
+        lock.check()
+    assert not (tmp_path / "lock").exists()
+
+
+def test_a_lock_that_stays_unreadable_is_an_error_of_reading(tmp_path, monkeypatch):
+    monkeypatch.setattr("simulator.run.lock._PAUSES", (0.01, 0.02))
+    lock = RunLock.acquire(tmp_path, {})
+    with no_more_files():
+        with pytest.raises(OSError, match="Too many open files"):
+            lock.check()
+        lock.release()
+    assert read_holder(tmp_path) == lock.holder
 
 
 @pytest.mark.parametrize(("started", "alive"), [(0, True), (-1, False)])

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
@@ -31,7 +32,7 @@ from fault_support import (
     start_all,
     steps,
 )
-from run_support import wait_until
+from run_support import free_port, wait_until
 from storage_support import STAGES
 
 from simulator.archive.manifest import committed
@@ -40,6 +41,7 @@ from simulator.archive.run_state import read_state
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.verify import newest_good
 from simulator.cli import main
+from simulator.cluster import failure
 from simulator.config import load_config, read_yaml
 from simulator.run.run_status import read_holder
 
@@ -153,6 +155,60 @@ def test_a_full_disk_is_one_line_and_harms_nothing(
     assert_clean(run)
 
 
+@dataclass(frozen=True)
+class Limited:
+    """`simulator ARGUMENTS` in a process that may write no file beyond a size."""
+
+    largest: int
+
+    def __call__(self, arguments: list[str]) -> int:
+        Limit(self.largest)()
+        return main(arguments)
+
+
+def begun(place: Path, run: Path, *arguments: str, limit: int | None = None) -> tuple[int, str]:
+    """Exit code and output of two steps, within a limit on the size of files."""
+    words = ["run", place / "run.yaml", "--output", run, "time.max_steps=2", *arguments]
+    return start(words, place, run=Limited(limit) if limit else main).ended()
+
+
+@pytest.mark.parametrize("again", [(), ("--overwrite",)], ids=["again", "overwrite"])
+def test_a_start_that_wrote_its_state_but_not_its_configuration_is_known_as_ours(
+    place: Path, tmp_path: Path, again: tuple[str, ...]
+):
+    """state.json has 480 bytes, config.yaml 870."""
+    run = tmp_path / "run"
+    code, said = begun(place, run, limit=600)
+    assert code == 1 and said.splitlines()[-1] == f"File too large: {run}/config.yaml", said
+    assert "state.json" in everything(run) and "config.yaml" not in everything(run)
+    code, said = begun(place, run, *again)
+    assert code == 0 and "warning" not in said, said
+    assert_clean(run)
+
+
+def test_a_start_that_wrote_its_state_but_not_its_ledger_is_known_as_ours(
+    place: Path, tmp_path: Path
+):
+    run = tmp_path / "run"
+    (run / "ledger.json").mkdir(parents=True)
+    code, said = begun(place, run)
+    assert code == 1 and said.splitlines()[-1] == f"Is a directory: {run}/ledger.json", said
+    (run / "ledger.json").rmdir()
+    assert list(everything(run)) == ["state.json"]
+    code, said = begun(place, run)
+    assert code == 0 and "warning" not in said, said
+    assert_clean(run)
+
+
+def test_what_somebody_else_calls_state_is_refused(place: Path, tmp_path: Path):
+    (tmp_path / "run").mkdir()
+    for content in ('{"program": "terraform"}', "not even JSON"):
+        (tmp_path / "run" / "state.json").write_text(content)
+        code, said = begun(place, tmp_path / "run")
+        assert code == 2 and "not a run of this program" in said
+    assert list(everything(tmp_path / "run")) == ["state.json"]
+
+
 @pytest.mark.slow
 @pytest.mark.spmd
 @pytest.mark.parametrize(
@@ -183,6 +239,35 @@ def test_a_full_disk_of_one_of_two_processes_ends_both(
     assert re.fullmatch(last.format(run=run), said.splitlines()[-1]), said
     assert main(["verify", str(run), "--quiet"]) == 0
     assert steps("snapshots", run) == [0]
+
+
+@pytest.mark.slow
+@pytest.mark.spmd
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_suspended_process_is_named_in_one_line(place: Path, tmp_path: Path, victim: int):
+    """JAX's runtime ends the other one with a C++ stack, which goes to its log."""
+    run = tmp_path / "run"
+    words = ["run", place / "run.yaml", "--output", run, "time.max_steps=100000000"]
+    words += ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2, "--process-id"]
+    started = [start([*words, i], place, name=f"said.{i}", run=impatient) for i in (0, 1)]
+    try:
+        wait_until(lambda: (run / "state.json").exists(), 240)
+        os.kill(started[victim].pid, signal.SIGSTOP)
+        code, said = started[1 - victim].ended()
+    finally:
+        for process in started:
+            process.kill()
+    line = rf"simulator: process {1 - victim} of 2 \(.*, pid \d+\) ends: process {victim} gave no sign for 12 s"
+    assert code == 1 and re.match(line, said.splitlines()[-1]), said
+    assert "***" not in said and "SIGABRT" not in said
+    log = (run / "logs" / f"p{1 - victim:05d}.log").read_text()
+    assert "*** Check failure stack trace: ***" in log and log.splitlines()[-1] in said
+
+
+def impatient(arguments: list[str]) -> int:
+    """`simulator ARGUMENTS` in a process that others wait less long for."""
+    failure.HEARTBEAT = 12
+    return main(arguments)
 
 
 @pytest.mark.slow

@@ -135,7 +135,6 @@ def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(t
     [
         ({}, "energy budget", "good"),
         ({"residual": 0.05}, "energy budget", "warn"),
-        ({"more": "forcing: {kind: constant_power}"}, "stationarity", "note"),
         ({"state": "failed"}, "state", "bad"),
         (
             {
@@ -152,6 +151,51 @@ def test_health_says_what_is_wrong(tmp_path, changes, name, verdict):
     found = checks(open_run(a_run(tmp_path / "run", **changes)))
     assert {check.name: check.verdict for check in found}[name] == verdict
     assert worst(found) == (verdict if verdict in ("warn", "bad") else "good")
+
+
+def a_forced_run(folder, turnovers, energy, dissipation, state="finished"):
+    """A run of so many turnover times, whose energy and dissipation pass through evenly spaced
+    values."""
+    a_run(folder, state=state, more="forcing: {kind: constant_power}")
+    (folder / "diagnostics.csv").unlink()
+    time = np.linspace(0, 1, 41)
+    columns = {"turnover_time": np.full(41, 1 / turnovers)}
+    for name, values in (("energy", energy), ("dissipation", dissipation)):
+        columns[name] = np.interp(time, np.linspace(0, 1, len(values)), values)
+    write_table(folder, {"time": time, **columns})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("turnovers", "energy", "dissipation", "verdict", "value"),
+    [
+        (1, (0.95, 1.35), (0.5, 0.5), "note", "too short to tell"),
+        (7.9, (1, 1), (0.5, 0.5), "note", "too short to tell"),
+        (8, (1, 1), (0.5, 0.5), "good", "energy +0.0%, dissipation +0.0%"),
+        # Of 41 rows, the rows 20 to 29 and 30 to 40 are compared: (1 + 3 * 35 / 40) over
+        # (1 + 3 * 24.5 / 40).
+        (20, (1, 4), (0.5, 0.5), "note", "energy +27.8%, dissipation +0.0%"),
+        (20, (1, 1), (1, 4), "note", "energy +0.0%, dissipation +27.8%"),
+        (
+            20,
+            (1, 1, 1, 1, 1e40),
+            (1, 1),
+            "note",
+            "energy grew more than tenfold, dissipation +0.0%",
+        ),
+    ],
+)
+def test_a_flow_is_stationary_if_energy_and_dissipation_are_over_turnovers(
+    tmp_path, turnovers, energy, dissipation, verdict, value
+):
+    run = open_run(a_forced_run(tmp_path / "run", turnovers, energy, dissipation))
+    found = {check.name: check for check in checks(run)}["stationarity"]
+    assert (found.verdict, found.value) == (verdict, value)
+
+
+def test_a_run_that_failed_is_not_called_stationary_nor_measured(tmp_path):
+    folder = a_forced_run(tmp_path / "run", 20, (1, 1e300), (1, 1e300), state="failed")
+    assert "stationarity" not in {check.name for check in checks(open_run(folder))}
 
 
 def test_mass_that_is_lost_is_bad(tmp_path):

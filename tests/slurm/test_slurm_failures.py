@@ -26,7 +26,7 @@ here = Path(sys.argv[1])
 allocation = discover(os.environ)
 me = allocation.process_id
 with failure.contained(allocation):
-    failure.to_log_file(here / "logs", me) if me else None
+    failure.to_log_file(here / "logs", me, allocation.num_processes) if me else None
     cluster = start(allocation, platform="cpu", count=allocation.num_processes, folder=here)
     with Watchdog(float(sys.argv[2]), failure.describe(me, allocation.num_processes)) as watchdog:
         (here / f"{me}.pid").write_text(str(os.getpid()))

@@ -13,6 +13,7 @@ from pydantic import ValidationError, create_model
 
 from simulator.errors import UserError
 from simulator.physics.models.equation import Equation, declared, parameters_of
+from simulator.physics.models.misspelling import refuse_misspelling
 from simulator.physics.models.model import Model
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.user_function import POINTS, UserFunction
@@ -130,6 +131,7 @@ def _check_declaration(kind: Any, path: Path, name: str) -> None:
             raise UserError(
                 f"{where}: a parameter cannot be called {parameter!r}, which equations have; rename it"
             )
+    refuse_misspelling(kind, base, frozenset(kind.Settings.model_fields))
 
 
 class _Check:
