@@ -76,15 +76,14 @@ def points():
 
 def force(kind, *, count=1, time=0.0, **keys):
     transform, forcing = made(kind, count=count, **keys)
-    zero = {
-        "velocity": transform.layout.constrain(jnp.zeros((3, *transform.layout.shape), complex))
-    }
-    zero = {"density": zero["velocity"][0], **zero}  # a scalar first, as in gases
+    still = transform.layout.constrain(jnp.zeros((3, *transform.layout.shape), complex))
+    # A scalar first, as in gases; its density is 1.
+    rest = {"density": jnp.where(transform.layout.zero, 1, still[0]), "velocity": still}
     values = jax.jit(
         lambda f: transform.inverse(forcing.acceleration(f, time, forcing.memory())["velocity"])
     )
     nx, ny, nz = GRID.shape
-    return np.asarray(values(zero))[:, :nx, :ny, :nz]
+    return np.asarray(values(rest))[:, :nx, :ny, :nz]
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.spmd)])

@@ -277,6 +277,23 @@ def test_constant_power_is_exact_while_the_gas_is_compressed() -> None:
     assert c["energy"] - a["energy"] == pytest.approx(0.3 * 0.2 - lost, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "ornstein_uhlenbeck",
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("constant_power", "linear")),
+    ],
+)
+def test_a_driven_gas_keeps_its_momentum(kind: str) -> None:
+    """Although its density follows the force. A hundred evaluations round <rho f>, about 1, by
+    1e-16 each."""
+    run = gas(kind, "model.viscosity=0.05", "model.gravitational_constant=0.02")
+    ends = [measured(run, state) for state in (run.state, stepped(run, run.state, 1.0, 25))]
+    before, after = (np.array([row[f"mean_momentum_{a}"] for a in "xyz"]) for row in ends)
+    assert abs(before[0]) > 0.05
+    assert abs(after - before).max() < 1e-14
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "model",

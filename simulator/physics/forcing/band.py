@@ -16,6 +16,7 @@ from simulator.errors import UserError
 from simulator.physics.forcing.forcing import Forcing
 from simulator.physics.initial.initial import StartFiles
 from simulator.physics.models import Fields, Model
+from simulator.physics.models.density import center_velocity
 from simulator.settings import NonNegative, Positive, Real, Seed, Settings, entries
 from simulator.spectral import Grid, Layout, Transform
 from simulator.spectral.arrays import Number, SpectralVector, Whole
@@ -27,6 +28,16 @@ def momentum(fields: Fields) -> SpectralVector:
     """The momentum density, in an incompressible flow of density 1 the velocity. Times an
     acceleration it is the power per volume."""
     return fields["momentum"] if "momentum" in fields else fields["velocity"]
+
+
+def without_net_force(layout: Layout, fields: Fields, force: SpectralVector) -> SpectralVector:
+    """f - <rho f> / <rho> in gas, whose momentum then stays the same; f in an incompressible flow,
+    where <f> is zero."""
+    if "density" not in fields:
+        return force
+    density = fields["density"]
+    mean = layout.inner(density, force) / layout.at_zero(density).real
+    return force - jnp.where(layout.zero, mean[:, None, None, None], 0).astype(force.dtype)
 
 
 def _rising(band: tuple[float, float]) -> tuple[float, float]:
@@ -147,8 +158,9 @@ class OrnsteinUhlenbeck(Forcing):
 
     and during a step f(k) = A [w P b + (1 - w) (1 - P) b] with the solenoidal projection P. A sets
     the variance of f to rate / T, so that a flow with du/dt = f gains energy at `rate`; a flow that
-    turns over within T gains less. Eswaran & Pope, Comput. Fluids 16, 257 (1988); the weight w as
-    in Federrath et al., Astron. Astrophys. 512, A81 (2010).
+    turns over within T gains less. In gas <rho f> / <rho> is subtracted, so that the net force is
+    zero. Eswaran & Pope, Comput. Fluids 16, 257 (1988); the weight w as in Federrath et al.,
+    Astron. Astrophys. 512, A81 (2010).
 
     xi is keyed by seed, mode and step number, so that its history depends on neither devices nor
     restarts."""
@@ -196,7 +208,9 @@ class OrnsteinUhlenbeck(Forcing):
         b, weight = memory["forcing"], self.settings.solenoidal_weight
         compressive = (b * self._direction).sum(1, keepdims=True) * self._direction
         f = self._amplitude * (weight * (b - compressive) + (1 - weight) * compressive)
-        return {"velocity": embedded(self.transform.layout, self._modes, f).astype(self._dtype)}
+        layout = self.transform.layout
+        force = embedded(layout, self._modes, f).astype(self._dtype)
+        return {"velocity": without_net_force(layout, fields, force)}
 
 
 class LinearSettings(Settings):
@@ -219,11 +233,11 @@ class Linear(Forcing):
         layout = self.transform.layout
         u = hermitian(layout, self.model.velocity(fields))
         k2 = layout.k_squared(self.transform.dtype)
-        whole = layout.at_zero(momentum(fields)).real
+        mean = layout.at_zero(momentum(fields)).real
         if "density" in fields:
-            whole = whole / layout.at_zero(fields["density"]).real
-        whole = whole.reshape(-1, 1, 1, 1).astype(u.dtype)
-        return {"velocity": self.settings.coefficient * jnp.where(k2 == 0, u - whole, u)}
+            mean = center_velocity(layout, fields["density"], momentum(fields))
+        mean = mean.reshape(-1, 1, 1, 1).astype(u.dtype)
+        return {"velocity": self.settings.coefficient * jnp.where(k2 == 0, u - mean, u)}
 
 
 class ConstantPowerSettings(Settings):
@@ -240,8 +254,9 @@ class ConstantPower(Forcing):
     is the rate.
 
     Machiels, Phys. Rev. Lett. 79, 3411 (1997), at a given rate. The velocity must have energy in
-    the band. In gas the modes of the momentum replace those of the velocity, so that the box mean
-    of rho u . f is the rate for any density."""
+    the band. In gas the modes of the momentum in the frame of the centre of mass, g = m - rho <m> /
+    <rho>, replace those of the velocity, and <rho f> / <rho> is subtracted: the box mean of rho u .
+    f is the rate for any density, and the net force is zero."""
 
     Settings = ConstantPowerSettings
     of_velocity = True
@@ -254,6 +269,10 @@ class ConstantPower(Forcing):
 
     def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
         layout = self.transform.layout
-        flow = hermitian(layout, momentum(fields))
-        inside = jnp.where(in_band(layout, self.settings.band), flow, 0)
-        return {"velocity": inside * (self.settings.rate / layout.inner(inside, inside).sum())}
+        flow = momentum(fields)
+        if "density" in fields:
+            drift = center_velocity(layout, fields["density"], flow)[:, None, None, None]
+            flow = flow - drift.astype(flow.dtype) * fields["density"]
+        inside = jnp.where(in_band(layout, self.settings.band), hermitian(layout, flow), 0)
+        force = inside * (self.settings.rate / layout.inner(inside, inside).sum())
+        return {"velocity": without_net_force(layout, fields, force)}
