@@ -4,6 +4,7 @@ A file holds the columns as the table `catalogue`, which pandas reads, and again
 yt's names; also `particles/ids`, the members of all halos one after the other, and further arrays
 in groups. Like an index it ends with a checksum that covers the manifest of its snapshot."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,8 +78,12 @@ class HaloCatalogue:
         body = zip(*(self.columns[name][:most].tolist() for name in names), strict=True)
         return [
             [name.removeprefix("position_") for name in names],
-            *([brief(v) for v in row] for row in body),
+            *([self._shown(v) for v in row] for row in body),
         ]
+
+    def _shown(self, value: float) -> str:
+        """A value as text; cores of waves have no number for what the grid does not resolve."""
+        return "unresolved" if self.of_waves and math.isnan(value) else brief(value)
 
 
 def catalogue_of(run: Path, name: str, step: int) -> Path:

@@ -21,6 +21,7 @@ OVERDENSITY = 200.0
 `virial_overdensity`."""
 SHELLS = np.geomspace(0.1, 2, 13)  # Edges of the shells of profiles, in units of a halo's radius.
 SPHERE = 4 / 3 * math.pi
+CELLS = 2  # A sphere in a density on a grid is resolved from this radius on, in cells.
 
 
 def friends(
@@ -160,9 +161,10 @@ def cores(
 
     `position`, `peak_density`; `core_radius`, at which the mean over directions is half of it;
     `core_mass` within this radius; `radius` and `mass` of the sphere whose mean density is
-    `overdensity` times that of the box (nan if there is none). A core is a maximum above this
-    density that lies in no halo, and not within three core radii, of a denser one. Values between
-    grid points are those of cubic splines."""
+    `overdensity` times that of the box. A core radius or radius below `CELLS` is unresolved: nan,
+    like the mass within it. A core is a maximum above this density that lies in no halo, and not
+    within three core radii, of a denser one. Values between grid points are those of cubic
+    splines."""
     mean, spacing = float(density.mean()), box / np.array(density.shape)
     peaks = np.argwhere(
         (density == maximum_filter(density, 3, mode="wrap")) & (density > overdensity * mean)
@@ -210,10 +212,12 @@ def cores(
         "radius",
         "mass",
     ]
-    return {
-        "id": np.arange(len(found)),
-        **dict(zip(names, np.reshape(found, (-1, len(names))).T, strict=True)),
-    }
+    columns: Columns = dict(zip(names, np.reshape(found, (-1, len(names))).T, strict=True))
+    for radius, mass in (("core_radius", "core_mass"), ("radius", "mass")):
+        resolved = columns[radius] >= CELLS * max(spacing)
+        for name in (radius, mass):
+            columns[name] = np.where(resolved, columns[name], np.nan)
+    return {"id": np.arange(len(found)), **columns}
 
 
 def virial_overdensity(matter: float) -> float:

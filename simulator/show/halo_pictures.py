@@ -111,8 +111,12 @@ def cores(
     across: str,
     up: str,
 ) -> Figure:
-    """A property of the cores against another, and a published relation, dashed."""
+    """A property of the cores against another, and a published relation, dashed. Cores that the
+    grid does not resolve are counted in the title."""
     x, y, line, label = relation
+    measured = np.concatenate([one.columns[y] for one in found])
+    unresolved = int(np.isnan(measured).sum())
+    title = f"{unresolved} of {len(measured)} cores are unresolved" if unresolved else ""
     each = []
     for one, colour in zip(found, sequence_colours(len(found)), strict=True):
         order = np.argsort(one.columns[x])
@@ -123,7 +127,7 @@ def cores(
         each.append(
             DrawnCurve(values[0], values[2], None, colour, how={"ls": "--", "marker": None})
         )
-    result, axes, shown = plotted(each, across, up, "xy", "no cores yet")
+    result, axes, shown = plotted(each, across, up, "xy", "no cores yet", title=title)
     if shown:
         axes.plot([], [], color="black", ls="--", label=label)
         legend_beside(axes)

@@ -8,7 +8,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import erf
 
 from simulator import open_run
-from simulator.archive.halo_catalogue import catalogue_of, catalogues
+from simulator.archive.halo_catalogue import HaloCatalogue, catalogue_of, catalogues
 from simulator.cli import main
 from simulator.measure.halos import cores, distances, fitted_mass_functions, friends, halos
 from simulator.physics.initial.soliton import radial_ground_state
@@ -75,16 +75,23 @@ def test_a_ball_across_a_corner_is_one_halo():
     assert found["radius"][0] == pytest.approx(8 * (3 / (4 * np.pi * 200)) ** (1 / 3), rel=0.02)
 
 
+BOX = np.array([16.0, 16.0, 16.0])
+
+
+def soliton(size, centre):
+    """The density of a soliton with the core radius `size`, on 32^3 points of spacing 0.5."""
+    state = radial_ground_state()
+    axes = np.meshgrid(*(np.arange(32) * 0.5,) * 3, indexing="ij")
+    r = distances(np.stack(axes, -1).reshape(-1, 3), centre, BOX).reshape(32, 32, 32)
+    return 7 * np.interp(r * state.core / size, state.radius, state.amplitude, right=0) ** 2
+
+
 def test_the_core_of_a_soliton():
     """Between grid points. A cubic spline of the density misses it by 0.4 % if the core has two
     points to its radius, and the mean over the box shifts nothing. M(r_c) of the ground state by
     its own table."""
-    state, size, box = radial_ground_state(), 1.0, np.array([16.0, 16.0, 16.0])
-    axes = np.meshgrid(*(np.arange(32) * 0.5,) * 3, indexing="ij")
-    centre = np.array([15.9, 4.3, 8.1])
-    r = distances(np.stack(axes, -1).reshape(-1, 3), centre, box).reshape(32, 32, 32)
-    density = 7 * np.interp(r * state.core / size, state.radius, state.amplitude, right=0) ** 2
-    found = cores(density, box, overdensity=50)
+    state, size, centre = radial_ground_state(), 1.0, np.array([15.9, 4.3, 8.1])
+    found = cores(soliton(size, centre), BOX, overdensity=50)
     assert found["id"].tolist() == [0]
     place = np.array([found[f"position_{a}"][0] for a in "xyz"])
     assert np.abs(place - centre).max() < 0.01
@@ -95,6 +102,21 @@ def test_the_core_of_a_soliton():
     )
     for name, exact in (("peak_density", 7.0), ("core_radius", size), ("core_mass", within)):
         assert found[name][0] == pytest.approx(exact, rel=0.01), name
+
+
+@pytest.mark.parametrize(("size", "overdensity"), [(0.95, 50), (0.25, 50), (0.5, 1500)])
+def test_below_two_cells_there_is_no_number(size, overdensity):
+    """A cell is 0.5. The sphere with 50 times the mean density has a radius above two cells, that
+    with 1500 times has not."""
+    columns = cores(soliton(size, np.array([8.0, 8.0, 8.0])), BOX, overdensity)
+    assert np.isnan([columns["core_radius"], columns["core_mass"]]).all()
+    assert np.isnan([columns["radius"], columns["mass"]]).all() == (overdensity == 1500)
+    catalogue = HaloCatalogue("waves", 0, columns, {}, {})
+    header, row = catalogue.rows()
+    shown = dict(zip(header, row, strict=True))
+    assert shown["core_radius"] == shown["core_mass"] == "unresolved"
+    assert (shown["radius"] == "unresolved") == (overdensity == 1500)
+    assert float(shown["peak_density"]) > 1
 
 
 def test_mass_functions_hold_the_collapsed_mass():
