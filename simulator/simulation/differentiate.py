@@ -194,7 +194,22 @@ class Gradient:
     def states(self, variables: Mapping[str, Any], begin: State) -> tuple[State, ...]:
         """The states that `loss` gets. The run starts from `begin` unless a variable defines the
         start. Pure; so positions are NaN if a device has no room for its particles, which calls of
-        the gradient mend."""
+        the gradient mend. Raises UserError for a number by whose value the program itself
+        differs."""
+        try:
+            return self._states(variables, begin)
+        except jax.errors.JAXTypeError:
+            for key, value in variables.items():
+                try:
+                    jax.eval_shape(lambda v, key=key: self._states({key: v}, begin), value)
+                except jax.errors.JAXTypeError:
+                    problem = (
+                        "gradients do not go through this number: other values need other programs"
+                    )
+                    raise UserError(f"variables: {key}: {problem}") from None
+            raise
+
+    def _states(self, variables: Mapping[str, Any], begin: State) -> tuple[State, ...]:
         if self._simulation.populations:
             return particle_adjoint.states(
                 self._simulation, variables, begin, self._ends, self._dt, self._room

@@ -9,7 +9,6 @@ import pytest
 from flow_support import flow, measured
 from gravity_cases import simulation
 
-from simulator.errors import UserError
 from simulator.physics.initial.random import SpectrumSettings, shape_of
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid, make_transform
@@ -74,21 +73,6 @@ def test_named_spectra_have_their_slopes(tmp_path):
     from_file = shape_of(SpectrumSettings(spectrum="table", table=table), Inputs())
     at = np.array([0.05, 0.1, 10**-0.5, 1, 10**0.5, 20])
     np.testing.assert_allclose(from_file(at), [0, 1e-3, 10**-1.5, 1, 0.1, 0])
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("1 2 3\n4 5 6\n", "two columns"),
-        ("2 1\n1 1\n", "k has to rise"),
-        ("1 a\n2 3\n", "could not"),
-    ],
-)
-def test_a_bad_table_is_refused(tmp_path, text, message):
-    path = tmp_path / "spectrum.txt"
-    path.write_text(text)
-    with pytest.raises(UserError, match=f"spectrum.txt: .*{message}"):
-        shape_of(SpectrumSettings(spectrum="table", table=path), Inputs())
 
 
 @pytest.fixture(scope="module")

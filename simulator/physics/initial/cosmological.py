@@ -18,9 +18,9 @@ from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.settings import Flag, Integer, Points, Positive, Real, Seed, Settings
 from simulator.spectral import Layout, Transform
-from simulator.spectral.arrays import SpectralScalar
+from simulator.spectral.arrays import OfModes, SpectralScalar
 from simulator.spectral.grid import AXES
-from simulator.spectral.operators import gradient, solve_poisson, translate
+from simulator.spectral.operators import gradient, root, solve_poisson, translate
 from simulator.spectral.random import gaussian
 
 
@@ -125,7 +125,7 @@ class Cosmological(Initial):
     def build_for(self, model: Any, files: StartFiles) -> Fields:
         wave = wave_model(model, "cosmological")
         background = self._background(wave)
-        power = linear_power(self.settings, wave, files)
+        power = self._power(wave, wave.real.layout, files)
         c = background.settings
         now, unit = background.grown(c.start), background.growth(1.0)
         growth, speed = now.first / unit, now.speed / now.first
@@ -158,7 +158,7 @@ class Cosmological(Initial):
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         background = self._background(matter)
-        power = linear_power(self.settings, matter, files)
+        power = self._power(matter, matter.transform.layout, files)
         now, unit = background.grown(background.settings.start), background.growth(1.0)
         growth, rates = now.first / unit, (now.speed / now.first, now.second_speed / now.second)
         density = self._mean_density(background, matter.gravity)
@@ -199,14 +199,26 @@ class Cosmological(Initial):
         c = background.settings
         return self.settings.share * 3 * c.hubble**2 * c.matter / (8 * math.pi * gravity)
 
-    def _contrast(self, layout: Layout, power: Power) -> SpectralScalar:
-        """delta at D = 1; zero on Nyquist planes, where a mode has no phase."""
+    def _variance(self, layout: Layout, power: Power) -> OfModes:
+        """<|delta|^2> at D = 1; zero on Nyquist planes, where a mode has no phase."""
         k = jnp.sqrt(layout.k_squared())
         inside = jnp.ones((1, 1, 1), bool)
         for axis, n in zip("xyz", layout.grid.shape, strict=True):
             inside = inside & (2 * abs(layout.integers(axis)) < n)
-        variance = power(jnp.maximum(k, 1e-300)) / layout.grid.volume
         usable = inside & (k > 0) & layout.mask
+        # Where P is not used, neither P nor its slopes may be infinite, as k^index is at k = 0.
+        return jnp.where(usable, power(jnp.where(usable, k, 1)), 0) / layout.grid.volume
+
+    def _power(self, matter: Any, layout: Layout, files: StartFiles) -> Power:
+        """The linear spectrum. Raises UserError if it is zero on all modes."""
+        power = linear_power(self.settings, matter, files)
+        if not holds(layout.once(lambda: (self._variance(layout, power) > 0).any())):
+            modes = f"of this grid, which begin at k = {min(layout.grid.fundamental):g}"
+            raise UserError(f"{self.settings.way}: P(k) is zero on all modes {modes}")
+        return power
+
+    def _contrast(self, layout: Layout, power: Power) -> SpectralScalar:
+        """delta at D = 1."""
         drawn: Any = self.settings.seed  # in a gradient, the modes themselves
         if not isinstance(drawn, jax.Array):
             drawn = gaussian(layout, drawn)[0]
@@ -216,11 +228,7 @@ class Cosmological(Initial):
             )
         if self.settings.fixed:
             drawn = drawn / jnp.maximum(abs(drawn), 1e-30)
-        # The derivative of the root is infinite at 0, where a gradient by the spectrum's numbers
-        # must not look.
-        return jnp.where(usable, jnp.sqrt(jnp.where(usable, variance, 1)), 0) * (
-            -drawn if self.settings.paired else drawn
-        )
+        return root(self._variance(layout, power)) * (-drawn if self.settings.paired else drawn)
 
 
 def second_order_source(transform: Transform, delta: SpectralScalar) -> SpectralScalar:

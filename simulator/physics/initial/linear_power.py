@@ -1,7 +1,6 @@
 """The linear power spectrum of matter: a power law, a table, a published fit, or the result of a
 library."""
 
-import io
 import math
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -15,6 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 from simulator.errors import UserError
 from simulator.physics.initial.initial import StartFiles
 from simulator.physics.initial.random import interpolated, tabulated
+from simulator.physics.initial.tables import read_table
 from simulator.physics.models.cosmology import UNITS, CosmologySettings
 from simulator.settings import InputPath, Positive, Real, Settings, wrong
 from simulator.spectral import Grid
@@ -27,6 +27,8 @@ MODULES = {"camb": "camb", "class": "classy"}
 TOTAL = {2: 1, 7: 6, 9: 8, 13: 6}
 """The column of total matter by the number of columns: k and T; CAMB until 2014; axionCAMB;
 CAMB."""
+
+WAYS = ("table", "amplitude", "transfer", "library", "transfer_table")
 
 
 def _installed(library: str | None) -> str | None:
@@ -76,8 +78,7 @@ class LinearPowerSettings(Settings):
 
     @model_validator(mode="after")
     def _one_spectrum(self) -> Self:
-        ways = (self.table, self.amplitude, self.transfer, self.library, self.transfer_table)
-        if sum(given is not None for given in ways) != 1:
+        if sum(getattr(self, way) is not None for way in WAYS) != 1:
             given = "table (a file with k and P), amplitude (of a power law), transfer, transfer_table and library"
             raise wrong("table", f"give one of {given}")
         if self.boson_mass is not None and self.transfer is self.library is None:
@@ -85,6 +86,11 @@ class LinearPowerSettings(Settings):
         if self.table is None and self.table_units != "run":
             raise wrong("table_units", "applies to table; leave it out")
         return self
+
+    @property
+    def way(self) -> str:
+        """The key that gives the spectrum."""
+        return next(way for way in WAYS if getattr(self, way) is not None)
 
 
 def linear_power(settings: LinearPowerSettings, model: Any, files: StartFiles) -> Power:
@@ -162,8 +168,8 @@ def physical_spectrum(
 ) -> tuple[np.ndarray, np.ndarray]:
     """k (1/length) and P (length^3) of a fit, library or transfer function, up to the grid's
     largest wavenumber."""
-    way = "library" if settings.library else "transfer" if settings.transfer else "transfer_table"
-    length, h = unit_and_h(settings, f"{way}: {getattr(settings, way)}", units, cosmology)
+    key = f"{settings.way}: {getattr(settings, settings.way)}"
+    length, h = unit_and_h(settings, key, units, cosmology)
     corner = math.hypot(
         *(math.pi * n / extent for n, extent in zip(grid.shape, grid.box, strict=True))
     )
@@ -173,7 +179,14 @@ def physical_spectrum(
             settings, cosmology, h, largest
         )
     elif settings.transfer_table is not None:
-        k, fit = _table_of_transfer(files, settings.transfer_table)
+        k, fit = read_table(
+            files,
+            "transfer_table",
+            settings.transfer_table,
+            "T(k) of total matter",
+            TOTAL,
+            zeros=True,
+        )
         power = k**settings.spectral_index * np.maximum(fit**2, 1e-30 * fit[0] ** 2)
     else:
         k = np.geomspace(1e-5, largest, 3000)
@@ -252,25 +265,6 @@ def _class(
         return k, np.array([solver.pk_lin(q * h, 0.0) * h**3 for q in k * (1 - 1e-9)])
     except classy.CosmoError as error:
         raise UserError(f"library: class: {str(error).strip().splitlines()[-1]}") from None
-
-
-def _table_of_transfer(files: StartFiles, path: InputPath) -> tuple[np.ndarray, np.ndarray]:
-    """k (h/Mpc) and T of total matter."""
-    try:
-        rows = np.loadtxt(io.BytesIO(files.read(str(path))), ndmin=2)
-        if (
-            rows.shape[1] not in TOTAL
-            or len(rows) < 2
-            or not (np.diff(rows[:, 0]) > 0).all()
-            or rows[0, 0] <= 0
-        ):
-            known = ", ".join(map(str, TOTAL))
-            raise ValueError(
-                f"rising k in h/Mpc and transfer functions are needed, in {known} columns"
-            )
-    except ValueError as error:
-        raise UserError(f"transfer_table: {path}: {error}") from None
-    return rows[:, 0], rows[:, TOTAL[rows.shape[1]]]
 
 
 def transfer(

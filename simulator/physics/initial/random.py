@@ -1,7 +1,6 @@
 """Isotropic random fields with a spectrum given by name or as a table: a solenoidal velocity, noise
 in any field."""
 
-import io
 import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self
@@ -14,7 +13,9 @@ from pydantic import Field, model_validator
 
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, holds
+from simulator.physics.initial.tables import read_table
 from simulator.physics.models.fields import along_axes
+from simulator.physics.models.flow import absent
 from simulator.settings import (
     AxisVector,
     InputPath,
@@ -27,7 +28,7 @@ from simulator.settings import (
 )
 from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import SpectralField, SpectralVector
-from simulator.spectral.operators import curl, project, squared
+from simulator.spectral.operators import curl, project, root, squared
 from simulator.spectral.random import gaussian
 
 Shape = Callable[
@@ -111,15 +112,7 @@ def shape_of(settings: SpectrumSettings, files: StartFiles) -> Shape:
 
 def tabulated(files: StartFiles, table: InputPath, name: str) -> Shape:
     """The spectrum in a text file with two columns, k and `name`."""
-    try:
-        rows = np.loadtxt(io.BytesIO(files.read(str(table))), ndmin=2)
-        if rows.shape[1] != 2 or len(rows) < 2:
-            raise ValueError(f"two columns, k and {name}, and two rows or more are needed")
-        if not (np.diff(rows[:, 0]) > 0).all() or (rows <= 0).any():
-            raise ValueError(f"k has to rise, and k and {name} have to be above zero")
-    except ValueError as error:
-        raise UserError(f"table: {table}: {error}") from None
-    return interpolated(*rows.T)
+    return interpolated(*read_table(files, "table", table, name))
 
 
 def interpolated(k: Float[np.ndarray, "row"], values: Float[np.ndarray, "row"]) -> Shape:
@@ -140,7 +133,7 @@ def _draw(
     waves = jnp.where(k > 0, k, 1)
     area = waves ** (len(layout.grid.axes) - 1)
     density = shape(waves) / area if normalise == "total" else jnp.ones_like(k)
-    return jnp.sqrt(jnp.where(k > 0, density, 0)) * gaussian(layout, seed, components)
+    return root(jnp.where(k > 0, density, 0)) * gaussian(layout, seed, components)
 
 
 def _scale(
@@ -157,10 +150,7 @@ def _scale(
     k = jnp.asarray(layout.shell_wavenumbers()).at[0].set(layout.shell_modes()[1][0])
     wanted = jnp.where(held > 0, shape(jnp.where(held > 0, k, 1)), 0)
     squares = total * wanted / wanted.sum() / jnp.where(held > 0, held, 1)
-    # The derivative of the root is infinite at 0, and shells without energy stay empty: gradients
-    # skip them.
-    factor = jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
-    return field * factor[layout.shell_numbers()]
+    return field * root(squares)[layout.shell_numbers()]
 
 
 def solenoidal(
@@ -172,7 +162,7 @@ def solenoidal(
     v = sqrt(1 + h) P+ v + sqrt(1 - h) P- v with P+- = (1 +- i k x / k) / 2 (Waleffe, Phys. Fluids A
     4, 350, 1992)."""
     v = project(layout, _draw(layout, shape, seed, len(layout.grid.axes), s.normalise))
-    if s.helicity:
+    if not absent(s.helicity):
         scaled_curl = curl(layout, v) * jnp.sqrt(layout.inverse_k_squared())
         plus, minus = (1 + s.helicity) ** 0.5, (1 - s.helicity) ** 0.5
         v = ((plus + minus) * v + (plus - minus) * scaled_curl) / 2
@@ -181,7 +171,7 @@ def solenoidal(
 
 def check_helicity(transform: Transform, helicity: float, key: str) -> None:
     """Refuses helicity in a plane, where there is none."""
-    if helicity and transform.grid.planar:
+    if transform.grid.planar and not absent(helicity):
         raise UserError(f"{key}: is zero in two dimensions; leave it out")
 
 

@@ -32,7 +32,7 @@ from simulator.spectral.arrays import (
     SpectralVector,
 )
 from simulator.spectral.collectives import after
-from simulator.spectral.operators import squared, symmetric_pairs, wavenumbers
+from simulator.spectral.operators import root, squared, symmetric_pairs, wavenumbers
 
 Tree = Any
 
@@ -158,7 +158,7 @@ class Smagorinsky(Closure):
         return self._length**2 * _size(values["strain"])
 
     def _resistivity(self, current: jax.Array) -> jax.Array:
-        return self._resistive_length**2 * _root((current**2).sum(0))
+        return self._resistive_length**2 * root((current**2).sum(0))
 
     def stress(self, values: PointValues) -> Float[Array, "5 x y z"]:
         xx, yy, xy, xz, yz = values["strain"]
@@ -241,14 +241,10 @@ class DynamicSmagorinsky(Smagorinsky):
 
 
 def _size(strain: jax.Array) -> jax.Array:
-    """|S| = sqrt(2 S_ij S_ij) of the components xx, yy, xy, xz, yz."""
+    """|S| = sqrt(2 S_ij S_ij) of the components xx, yy, xy, xz, yz. Its slope at 0 is 0, which is
+    that of nu_t S there."""
     xx, yy, xy, xz, yz = strain
-    return _root(2 * (xx * xx + yy * yy + (xx + yy) ** 2) + 4 * (xy * xy + xz * xz + yz * yz))
-
-
-def _root(square: jax.Array) -> jax.Array:
-    """The square root, with the derivative 0 at 0, which nu_t S has there."""
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+    return root(2 * (xx * xx + yy * yy + (xx + yy) ** 2) + 4 * (xy * xy + xz * xz + yz * yz))
 
 
 class SpectralSettings(Settings):
@@ -284,7 +280,7 @@ class Spectral(Closure):
         layout = self.transform.layout
         last = layout.shell_numbers() == self._shell
         energy = layout.sum(jnp.where(last, 0.5 * squared(velocity), 0)) / layout.shell_width
-        return 0.441 * self.settings.kolmogorov_constant**-1.5 * _root(energy / self._cut)
+        return 0.441 * self.settings.kolmogorov_constant**-1.5 * root(energy / self._cut)
 
     def modal_damping(self, velocity: SpectralVector) -> tuple[OfModes, OfModes]:
         layout = self.transform.layout
