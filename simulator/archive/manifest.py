@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
-from simulator.errors import RunFailure, UserError
+from simulator.errors import RunFailure, UserError, shown
 from simulator.files import TEMPORARY, reason, remove_tree, sync_folder, write_durably
 
 FORMAT = "simulator shards"
@@ -43,7 +43,7 @@ class Damaged(RunFailure):
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Axis(_Entry):
@@ -123,6 +123,17 @@ class FieldEntry(_Entry):
         None  # The species of a record of particles, whose name is `SPECIES.RECORD`.
     )
     attributes: dict[str, Any] = {}
+
+    @field_validator("dtype")
+    @classmethod
+    def _a_type_of_numbers(cls, text: str) -> str:
+        try:
+            dtype = np.dtype(text)
+        except (TypeError, ValueError, SyntaxError):
+            dtype = np.dtype(object)
+        if dtype.kind not in "biufc" or dtype.str != text:
+            raise ValueError(f"dtype {shown(text)} is no type of numbers, such as <f8")
+        return text
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -251,6 +262,10 @@ def load_filters(compression: str) -> Mapping[str, Any]:
     return {**Blosc2(cname="zstd", clevel=1, filters=Blosc2.SHUFFLE), "fletcher32": True}
 
 
+def _refused(number: str) -> None:
+    raise ValueError(f"{number} is no number of a manifest")
+
+
 def decode(data: bytes, origin: Path) -> Manifest:
     """The manifest in `data`, read from `origin`.
 
@@ -261,8 +276,11 @@ def decode(data: bytes, origin: Path) -> Manifest:
         if FORMAT.encode() in data or tail is not None or (origin.parent / "shards").is_dir():
             raise Damaged(f"{origin}: altered (its checksum does not match)")
         raise UserError(f"{origin}: not a manifest of this program")
-    content = json.loads(data)
-    del content["manifest_xxh3"]
+    try:
+        content = json.loads(data, parse_constant=_refused)
+        del content["manifest_xxh3"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Damaged(f"{origin}: {reason(error)}") from None
     if content.get("format") != FORMAT:
         raise UserError(f"{origin}: not a manifest of this program")
     if (version := content.get("version")) != VERSION:

@@ -12,11 +12,12 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from simulator.archive.gadget_particles import GadgetParticles
 from simulator.archive.manifest import Axis
 from simulator.archive.restore import restore
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_reader import Snapshot, open_snapshot
-from simulator.archive.stored_particles import GadgetParticles, ParticlesOnDisk, arrangement
+from simulator.archive.stored_particles import ParticlesOnDisk, arrangement
 from simulator.cluster.mesh import spatial
 from simulator.config.yaml12 import parse_yaml
 from simulator.errors import RunFailure, UserError

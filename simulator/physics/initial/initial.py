@@ -57,7 +57,7 @@ class Stored(Protocol):
 class StoredGadget(StoredParticles, Protocol):
     """Particles in GADGET's files, in the files' units."""
 
-    header: Mapping[str, Any]  # The attributes of Header, Parameters and Units.
+    header: Mapping[str, float]  # Numbers of Header, Parameters and Units, by GADGET's names.
 
 
 class Initial:

@@ -130,7 +130,7 @@ class GadgetStart(Initial):
             )
         stored = files.gadget(str(s.path), s.type, s.ids == "order")
         unit, header = UNITS[matter.units], stored.header
-        h = float(header.get("HubbleParam", 0)) or 1.0
+        h = header.get("HubbleParam", 0.0) or 1.0
         # Rounded, because the files of other codes have other digits for kpc and for the solar
         # mass.
         length = (
@@ -145,11 +145,11 @@ class GadgetStart(Initial):
             * 1e10
             / (1.0 if unit.per_h else h)
         )
-        speed = float(header.get("UnitVelocity_in_cm_per_s", 1e5)) / 1e5
+        speed = header.get("UnitVelocity_in_cm_per_s", 1e5) / 1e5
         background = matter.background.settings
         if problem := _mismatch(header, background, unit.hubble * (1.0 if unit.per_h else h)):
             raise UserError(f"{s.path}: {problem}")
-        theirs, ours = float(header["BoxSize"]) * length, matter.transform.grid.box
+        theirs, ours = header["BoxSize"] * length, matter.transform.grid.box
         if any(not math.isclose(theirs, side, rel_tol=1e-6) for side in ours):
             raise UserError(
                 f"{s.path}: its box is {theirs:.9g} {unit.length}; set grid.box: {[theirs] * 3}"
@@ -176,17 +176,12 @@ class GadgetStart(Initial):
         return population.homed(particles)
 
 
-def _mismatch(header: Mapping[str, Any], ours: CosmologySettings, hubble: float) -> str | None:
+def _mismatch(header: Mapping[str, float], ours: CosmologySettings, hubble: float) -> str | None:
     """The key that a header contradicts, with the value that fits; None if there is none."""
     dark = 1 - ours.matter - ours.radiation - ours.curvature
-    given = {
-        name: float(header[name]) for name in ("Time", "Omega0", "OmegaLambda") if name in header
-    }
-    a, matter, theirs = (
-        given.get("Time", 0),
-        given.get("Omega0", ours.matter),
-        given.get("OmegaLambda", dark),
-    )
+    a = header.get("Time", 0.0)
+    matter = header.get("Omega0", ours.matter)
+    theirs = header.get("OmegaLambda", dark)
     if not math.isclose(a, ours.start, rel_tol=1e-6):
         return f"is at a = {a:.9g} (redshift {1 / max(a, 1e-9) - 1:.6g}); set model.background.start: {a:.9g}"
     if not math.isclose(matter, ours.matter, rel_tol=1e-6):

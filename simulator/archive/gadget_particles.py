@@ -1,0 +1,200 @@
+"""Particles in GADGET's HDF5 files, checked before anything of them is used."""
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from simulator.archive.stored_particles import ParticlesOnDisk
+from simulator.errors import UserError, shown
+from simulator.files import reason
+from simulator.settings import LARGEST, SMALLEST
+
+_LIGHT = 2.99792458e10  # cm/s
+_MOST_FILES, _MOST_PARTICLES = 10**5, 1 << 48
+
+HEADER: Mapping[str, tuple[float, float]] = {
+    "BoxSize": (SMALLEST, LARGEST),
+    "NumFilesPerSnapshot": (1, _MOST_FILES),
+    "Time": (0, LARGEST),
+    "Omega0": (0, LARGEST),
+    "OmegaLambda": (-LARGEST, LARGEST),
+    "HubbleParam": (0, LARGEST),
+    "UnitLength_in_cm": (SMALLEST, LARGEST),
+    "UnitMass_in_g": (SMALLEST, LARGEST),
+    "UnitVelocity_in_cm_per_s": (SMALLEST, LARGEST),
+}
+"""The numbers of a header that are used, with their least and their largest value."""
+
+
+class Record(NamedTuple):
+    """The data set of a record: components of each particle (0: a scalar), numpy's kinds of
+    numbers, and the unit of what they measure."""
+
+    name: str
+    components: int
+    kinds: str
+    needed: str
+
+
+RECORDS: Mapping[str, Record] = {
+    "position": Record("Coordinates", 3, "f", "numbers from -1 to 2 box lengths"),
+    "velocity": Record("Velocities", 3, "f", "velocities below that of light"),
+    "mass": Record("Masses", 0, "f", "numbers above zero"),
+    "id": Record("ParticleIDs", 0, "iu", "whole numbers from 0 to 2^63 - 1"),
+}
+"""The records of particles in a file."""
+
+
+class GadgetParticles(ParticlesOnDisk):
+    """The particles of one type in a file, or in all files of a snapshot, in the file's units.
+    Every process reads the particles of its devices only. `header` has the numbers `HEADER` of
+    Header, Parameters and Units."""
+
+    records = frozenset({"position", "velocity", "mass"})
+
+    def __init__(self, path: str, kind: int, numbered: bool) -> None:
+        """`numbered`: ids are the places in the file. Raises UserError if there are no such
+        particles, or if the files are not as `HEADER` and `RECORDS` say."""
+        self._kind, self._numbered, self._stored = kind, numbered, {}
+        first = Path(path)
+        with _reading(first) as file:
+            self.header = _header(file)
+            counts = _by_type(file, "NumPart_ThisFile", kind, "iu")
+            self._mass = float(_by_type(file, "MassTable", kind, "iuf")[kind])
+        if "BoxSize" not in self.header:
+            raise UserError(f"{path}: is no GADGET file; its group Header has no BoxSize")
+        count = int(self.header.get("NumFilesPerSnapshot", 1))
+        self.files = [first] if count == 1 else _beside(first, count)
+        each = [self._checked(file) for file in self.files]
+        self._first = np.concatenate([[0], np.cumsum(np.asarray(each, np.int64))])
+        self.count = int(self._first[-1])
+        if not self.count:
+            there = ", ".join(str(n) for n, held in enumerate(counts) if held) or "none"
+            raise UserError(f"{path}: holds no particles of type {kind}; it holds types {there}")
+
+    def _checked(self, path: Path) -> int:
+        """The number of particles in a file, whose data sets have the shapes and types of
+        `RECORDS`."""
+        with _reading(path) as file:
+            count = int(_by_type(file, "NumPart_ThisFile", self._kind, "iu")[self._kind])
+            absent = ("mass",) * (self._mass > 0) + ("id",) * self._numbered
+            for record in RECORDS:
+                if count and record not in absent:
+                    self._data_set(file, record, count)
+        return count
+
+    def _data_set(self, file: h5py.File, record: str, count: int) -> h5py.Dataset:
+        name, components, kinds, _ = RECORDS[record]
+        group = f"PartType{self._kind}"
+        stored = file.get(f"{group}/{name}")
+        if not isinstance(stored, h5py.Dataset):
+            raise ValueError(f"{group} has no {name}")
+        if stored.external or stored.is_virtual or stored.file.filename != file.filename:
+            raise ValueError(f"{group}/{name} lies in other files; they have to be copied into it")
+        shape = (count, components) if components else (count,)
+        if stored.shape != shape or stored.dtype.kind not in kinds:
+            words = {"f": "real numbers", "iu": "whole numbers"}[kinds]
+            has = f"has the shape {stored.shape} and the type {stored.dtype}"
+            raise ValueError(f"{group}/{name} {has}; {words} of shape {shape} are needed")
+        return stored
+
+    def _values(self, name: str, first: int, last: int) -> np.ndarray:
+        if name == "id" and self._numbered:
+            return np.arange(first, last)
+        if name == "mass" and self._mass:
+            return np.full(last - first, self._mass)
+        parts = []
+        for path, begin, end in zip(self.files, self._first[:-1], self._first[1:], strict=True):
+            if begin < last and end > first:
+                with _reading(path) as file:
+                    stored = self._data_set(file, name, end - begin)
+                    values = stored[max(first - begin, 0) : min(last, end) - begin]
+                    if not self._sensible(name, values):
+                        record = f"PartType{self._kind}/{RECORDS[name].name}"
+                        raise ValueError(f"{record} has others than {RECORDS[name].needed}")
+                    parts.append(values)
+        return np.concatenate(parts).T
+
+    def _sensible(self, name: str, values: np.ndarray) -> bool:
+        """Whether values lie in the range of their record; NaN lies in none."""
+        length = self.header["BoxSize"]
+        match name:
+            case "position":
+                least, most = -length, 2 * length
+            case "velocity":
+                # The file holds peculiar velocities over sqrt(a).
+                unit = self.header.get("UnitVelocity_in_cm_per_s", 1e5)
+                most = _LIGHT / unit / max(self.header.get("Time", 1.0), 1e-6) ** 0.5
+                least = -most
+            case "mass":
+                least, most = SMALLEST, LARGEST
+            case _:
+                least, most = 0, np.iinfo(np.int64).max
+        return bool(((values >= least) & (values <= most)).all())
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[h5py.File]:
+    """The open file. Whatever HDF5 raises while it is read becomes a UserError with its name."""
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            yield file
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {reason(error)}") from None
+    except (KeyError, RuntimeError, TypeError, ValueError, MemoryError) as error:
+        said = str(error) if type(error) is ValueError else reason(error)
+        raise UserError(f"{path}: {said}") from None
+
+
+def _header(file: h5py.File) -> dict[str, float]:
+    """The numbers of Units, Parameters and Header, of which the last that has a name counts."""
+    header = {}
+    for group in ("Units", "Parameters", "Header"):
+        attributes = _attributes(file, group)
+        for name, (least, most) in HEADER.items():
+            if name not in attributes:
+                continue
+            value = np.asarray(attributes[name])
+            if value.size != 1 or value.dtype.kind not in "iuf":
+                raise ValueError(f"{name} in {group} is {shown(value)}; a number is needed")
+            header[name] = float(value.ravel()[0])
+            if not least <= header[name] <= most:
+                needed = f"has to lie between {least:g} and {most:g}"
+                raise ValueError(f"{name} in {group} is {header[name]:g}; it {needed}")
+    return header
+
+
+def _by_type(file: h5py.File, name: str, kind: int, kinds: str) -> np.ndarray:
+    """A number for each type of particle in the group Header, from zero on."""
+    attributes = _attributes(file, "Header")
+    if name not in attributes:
+        raise ValueError(f"is no GADGET file; its group Header has no {name}")
+    values = np.asarray(attributes[name])
+    if values.ndim != 1 or len(values) <= kind or values.dtype.kind not in kinds:
+        raise ValueError(f"{name} in Header is {shown(values)}; a number for each type is needed")
+    most = _MOST_PARTICLES if kinds == "iu" else LARGEST
+    if not ((values >= 0) & (values <= most)).all():
+        raise ValueError(
+            f"{name} in Header is {shown(values)}; numbers from 0 to {most:g} are needed"
+        )
+    return values
+
+
+def _attributes(file: h5py.File, name: str) -> Mapping[str, Any]:
+    group = file.get(name)
+    return {} if group is None else group.attrs
+
+
+def _beside(first: Path, count: int) -> list[Path]:
+    """All files of a snapshot: NAME.0.hdf5, NAME.1.hdf5, ..., or NAME.hdf5.0, ..."""
+    found = re.fullmatch(r"(.*\.)\d+(\.\w+)?", first.name)
+    if found is None:
+        raise UserError(
+            f"{first}: is one of {count} files of a snapshot; give the first of them, as in NAME.0.hdf5"
+        )
+    return [first.with_name(f"{found[1]}{n}{found[2] or ''}") for n in range(count)]

@@ -1,0 +1,269 @@
+"""GADGET files and manifests that were changed at random: refused with one line, or sensible."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import xxhash
+from gravity_cases import MATTER, by_id, simulation
+from storage_support import save, tiny
+
+from simulator.archive.snapshot_reader import open_snapshot
+from simulator.archive.stored_state import RunInputs
+from simulator.errors import RunFailure, UserError
+from simulator.physics.initial.stored import GadgetStart, GadgetStartSettings
+
+SIDE, COUNT, MASS = 1000.0, 512, 1.0
+HEADER = {
+    "BoxSize": SIDE,
+    "Time": 0.1,
+    "Omega0": 0.3,
+    "OmegaLambda": 0.7,
+    "HubbleParam": 0.7,
+    "NumFilesPerSnapshot": 1,
+    "NumPart_ThisFile": np.array([0, COUNT, 0, 0, 0, 0], np.uint32),
+    "NumPart_Total": np.array([0, COUNT, 0, 0, 0, 0], np.uint32),
+    "UnitLength_in_cm": 3.085678e21,
+    "UnitVelocity_in_cm_per_s": 1e5,
+    "UnitMass_in_g": 1.989e43,
+}
+NONSENSE = (
+    *(np.nan, np.inf, -1.0, 0, 1e300, -(2**62), 1 + 2j, "text", b"\xff", ""),
+    *(
+        np.zeros(0),
+        np.zeros((2, 2)),
+        np.full(6, np.nan),
+        np.full(6, -1),
+        np.full(6, 2**63, np.uint64),
+    ),
+    *(h5py.Empty("f"), np.array([b"a", b"b"]), np.array([1, COUNT, 3])),
+)
+
+
+@pytest.fixture(scope="module")
+def run():
+    text = MATTER.replace(
+        "components:",
+        "units: mpc_h_km_s_msun_h, cosmology: {start: 0.1, hubble: 100, matter: 0.3}, components:",
+        1,
+    )
+    return simulation(text, "grid.box=1,1,1", "initial.components.dark={kind: uniform}")
+
+
+def original(run, path: Path) -> Path:
+    """A file of GADGET with the particles of the run's box."""
+    rng = np.random.default_rng(1)
+    part = run.model.parts["dark"]
+    total = 3 * 100**2 * 0.3 / (8 * np.pi * part.gravity)
+    with h5py.File(path, "w") as file:
+        header = {**HEADER, "MassTable": np.array([0, total / COUNT / 1e10, 0, 0, 0, 0])}
+        file.create_group("Header").attrs.update(header)
+        file["PartType1/Coordinates"] = rng.random((COUNT, 3)) * SIDE
+        file["PartType1/Velocities"] = 100 * rng.standard_normal((COUNT, 3))
+        file["PartType1/ParticleIDs"] = rng.permutation(COUNT).astype(np.uint64) + 1
+    return path
+
+
+def started(run, path: Path) -> dict[str, np.ndarray]:
+    """The records by id of a start from the file."""
+    start = GadgetStart(GadgetStartSettings(path=path))
+    return by_id(start.place(run.model.parts["dark"], RunInputs()))
+
+
+def altered_data(file: h5py.File, name: str, rng: np.random.Generator) -> None:
+    """Put a data set of another shape, type, range or place in place of `name`."""
+    values = file[name][:]
+    del file[name]
+    some = tuple(rng.integers(n) for n in values.shape)
+    match rng.integers(10):
+        case 0:
+            file[name] = values[..., 0] if values.ndim > 1 else np.stack([values] * 3, 1)
+        case 1:
+            file[name] = values + 1j
+        case 2:
+            file[name] = values.T[: rng.integers(1, 3)]
+        case 3:
+            file[name] = values[: rng.integers(COUNT)]
+        case 4:
+            file[name] = values.astype(bytes)
+        case 5:
+            wrong = values.astype(float)
+            wrong[some] = rng.choice([np.nan, np.inf, 1e300, -1e300])
+            file[name] = wrong
+        case 6:
+            wrong = values.copy()
+            wrong[some] = wrong[tuple(np.roll(i, 1) for i in some)] if values.ndim > 1 else 1 << 40
+            file[name] = wrong
+        case 7:
+            size = values.nbytes
+            external = [(file.filename, 0, size)]
+            file.create_dataset(name, values.shape, values.dtype, external=external)
+        case 8:
+            layout = h5py.VirtualLayout(values.shape, values.dtype)
+            layout[:] = h5py.VirtualSource("elsewhere.hdf5", "x", values.shape)
+            file.create_virtual_dataset(name, layout)
+        case _:
+            file[name] = h5py.ExternalLink("other.hdf5", name)
+
+
+def alter(path: Path, rng: np.random.Generator) -> None:
+    """Change the header, a data set, or a byte."""
+    if rng.random() < 0.2:
+        content = bytearray(path.read_bytes())
+        content[rng.integers(min(len(content), 6000))] ^= 1 << int(rng.integers(8))
+        path.write_bytes(
+            content[: rng.integers(1, len(content))] if rng.random() < 0.2 else content
+        )
+        return
+    with h5py.File(path, "a") as file:
+        if rng.random() < 0.5:
+            name = str(rng.choice([*HEADER, "MassTable"]))
+            attributes = file["Header"].attrs
+            attributes[name] = NONSENSE[rng.integers(len(NONSENSE))]
+        else:
+            altered_data(
+                file, f"PartType1/{rng.choice(['Coordinates', 'Velocities', 'ParticleIDs'])}", rng
+            )
+
+
+@pytest.mark.parametrize("count", [15, pytest.param(300, marks=pytest.mark.slow)])
+def test_gadget_files_changed_at_random(run, count: int, tmp_path) -> None:
+    rng, refused = np.random.default_rng(count), 0
+    good = original(run, tmp_path / "good.hdf5")
+    shutil.copy(good, tmp_path / "other.hdf5")
+    wanted = started(run, good)
+    path = tmp_path / "bad.hdf5"
+    for _ in range(count):
+        shutil.copy(good, path)
+        alter(path, rng)
+        try:
+            found = started(run, path)
+        except UserError as refusal:
+            refused += 1
+            assert str(refusal).startswith(str(path)) and len(str(refusal).splitlines()) == 1
+            continue
+        for name in ("position", "velocity", "mass"):
+            assert np.isfinite(found[name]).all()
+            assert found[name].shape == wanted[name].shape
+        assert ((found["position"] >= 0) & (found["position"] < 1)).all()
+        assert abs(found["velocity"]).max() < 3e5 and (found["mass"] > 0).all()
+        np.testing.assert_allclose(found["mass"].sum(), wanted["mass"].sum(), rtol=1e-3)
+    assert refused > 0.4 * count
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "line"),
+    [
+        ("Coordinates", np.zeros(COUNT), r"has the shape \(512,\) and the type float64; real"),
+        ("Coordinates", np.zeros((COUNT, 3), complex), "type complex128; real numbers of shape"),
+        ("Coordinates", np.full((COUNT, 3), 1e300), "others than numbers from -1 to 2 box lengths"),
+        ("Velocities", np.full((COUNT, 3), np.nan), "others than velocities below that of light"),
+        ("ParticleIDs", np.full(COUNT, 1.0), "whole numbers of shape"),
+    ],
+)
+def test_what_is_wrong_is_said(run, name, values, line, tmp_path) -> None:
+    path = original(run, tmp_path / "start.hdf5")
+    with h5py.File(path, "a") as file:
+        del file[f"PartType1/{name}"]
+        file[f"PartType1/{name}"] = values
+    with pytest.raises(UserError, match=rf"start.hdf5: PartType1/{name} .*{line}"):
+        started(run, path)
+
+
+def leaves(item: Any, place: tuple = ()) -> list[tuple]:
+    """The places of all entries in nested lists and mappings."""
+    inner = (
+        item.items()
+        if isinstance(item, dict)
+        else enumerate(item)
+        if isinstance(item, list)
+        else ()
+    )
+    return [place] * bool(place) + [p for key, value in inner for p in leaves(value, (*place, key))]
+
+
+ENTRIES = (
+    None,
+    True,
+    -1,
+    0,
+    3,
+    2**62,
+    1e300,
+    -0.5,
+    "",
+    "x",
+    "<f8",
+    "O",
+    "V0",
+    "<U3",
+    "../x",
+    [],
+    {},
+    [[]],
+    [-1],
+)
+
+
+def altered_manifest(data: bytes, rng: np.random.Generator) -> bytes:
+    """The manifest with an entry changed or removed, and a checksum that fits."""
+    content = json.loads(data)
+    del content["manifest_xxh3"]
+    places = leaves(content)
+    *way, last = places[rng.integers(len(places))]
+    at = content
+    for key in way:
+        at = at[key]
+    if rng.random() < 0.25:
+        del at[last]
+    else:
+        at[last] = ENTRIES[rng.integers(len(ENTRIES))]
+    body = (json.dumps(content, indent=1).removesuffix("\n}") + ",\n").encode()
+    return body + f'"manifest_xxh3": "{xxhash.xxh3_64_hexdigest(body)}"\n}}\n'.encode()
+
+
+def components(folder: Path) -> dict[str, np.ndarray]:
+    """The components of all fields, by their places in the shards."""
+    return {
+        path: stored[(*index, ...)]
+        for name, stored in open_snapshot(folder).items()
+        for index, path in stored.entry.component_paths(name)
+    }
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(300, marks=pytest.mark.slow)])
+def test_manifests_changed_at_random(count: int, tmp_path) -> None:
+    """Whose checksum was computed anew: no field is read with another shape or type than it has."""
+    rng, refused = np.random.default_rng(count), 0
+    folder = save(tmp_path, 10, tiny(10), {"time": 0.1, "config": "a: 1\n"})
+    path = folder / "manifest.json"
+    good = path.read_bytes()
+    wanted = components(folder)
+    for _ in range(count):
+        path.write_bytes(altered_manifest(good, rng))
+        try:
+            found = components(folder)
+        except (UserError, RunFailure) as refusal:
+            refused += 1
+            assert str(folder) in str(refusal) and len(str(refusal).splitlines()) == 1
+            continue
+        for name, values in found.items():
+            assert values.dtype == wanted[name].dtype
+            np.testing.assert_array_equal(values, wanted[name])
+    assert refused > 0.3 * count
+
+
+def test_a_bad_dtype_in_a_manifest_is_one_line(tmp_path) -> None:
+    folder = save(tmp_path, 10, tiny(10), {"time": 0.1})
+    path = folder / "manifest.json"
+    content = json.loads(path.read_bytes())
+    content["fields"]["velocity"]["dtype"] = "O"
+    del content["manifest_xxh3"]
+    body = (json.dumps(content, indent=1).removesuffix("\n}") + ",\n").encode()
+    path.write_bytes(body + f'"manifest_xxh3": "{xxhash.xxh3_64_hexdigest(body)}"\n}}\n'.encode())
+    with pytest.raises(RunFailure, match=r"manifest.json: .*dtype 'O' is no type of numbers"):
+        open_snapshot(folder)
