@@ -14,7 +14,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import xxhash
@@ -186,7 +186,7 @@ class Manifest(_Entry):
     step: int
     time: float
     index: bool = True
-    compression: str = "none"
+    compression: Literal["none", "gzip", "blosc2"] = "none"
     attributes: dict[str, Any] = {}
     fields: dict[str, FieldEntry]
     shards: tuple[ShardEntry, ...]

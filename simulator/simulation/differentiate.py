@@ -198,16 +198,19 @@ class Gradient:
         differs."""
         try:
             return self._states(variables, begin)
+        except jax.errors.JAXTypeError as error:
+            keys = [key for key in variables if not self._traceable({key: variables[key]}, begin)]
+            named = ", ".join(keys or variables)
+            problem = "no gradient by this: the program itself depends on its value"
+            raise UserError(f"variables: {named}: {problem}") from error
+
+    def _traceable(self, variables: Mapping[str, Any], begin: State) -> bool:
+        """Whether a program follows from these variables whatever their values are."""
+        try:
+            jax.eval_shape(lambda v: self._states(v, begin), variables)
         except jax.errors.JAXTypeError:
-            for key, value in variables.items():
-                try:
-                    jax.eval_shape(lambda v, key=key: self._states({key: v}, begin), value)
-                except jax.errors.JAXTypeError:
-                    problem = (
-                        "gradients do not go through this number: other values need other programs"
-                    )
-                    raise UserError(f"variables: {key}: {problem}") from None
-            raise
+            return False
+        return True
 
     def _states(self, variables: Mapping[str, Any], begin: State) -> tuple[State, ...]:
         if self._simulation.populations:

@@ -10,7 +10,7 @@ number without axes."""
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -83,3 +83,12 @@ def computed(sum_: Array | Combination) -> Array:
 def latest(sum_: Array | Combination) -> Array:
     """The array, or the last one of a combination, which is computed last."""
     return sum_.arrays[-1] if isinstance(sum_, Combination) else sum_
+
+
+def holds(condition: Any) -> bool:
+    """Whether a condition on values is met; True if a run is only checked, so that there are no
+    values."""
+    try:
+        return bool(condition)
+    except jax.errors.ConcretizationTypeError:
+        return True

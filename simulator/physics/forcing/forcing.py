@@ -2,6 +2,7 @@
 function."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -86,11 +87,16 @@ class PythonForcing(Forcing):
     ):
         super().__init__(settings, transform, model, files)
         self._function = UserFunction.of(files, settings, "the coordinates", "function: ")
+        # A traced parameter, by which a gradient is taken, has to be an argument of the blocks.
+        self._varied = {n: v for n, v in settings.parameters.items() if isinstance(v, jax.Array)}
         one = jax.ShapeDtypeStruct((1, 1, 1), transform.dtype)
-        jax.eval_shape(self._values, (one, one, one), jax.ShapeDtypeStruct((), jnp.float64))
+        time = jax.ShapeDtypeStruct((), jnp.float64)
+        jax.eval_shape(self._values, (one, one, one), time, self._varied)
 
-    def _values(self, points: Any, time: Number) -> PointValues:
-        found = self._function(*self.transform.grid.seen(points), time)
+    def _values(self, points: Any, time: Number, varied: Mapping[str, Any]) -> PointValues:
+        """Accelerations at the points; `varied` are parameters with other values."""
+        function = replace(self._function, parameters={**self._function.parameters, **varied})
+        found = function(*self.transform.grid.seen(points), time)
         if not isinstance(found, Mapping) or not found:
             raise self._function.refused(
                 f"a dict of accelerations by field is needed, not {found!r}"
@@ -117,14 +123,14 @@ class PythonForcing(Forcing):
         return whole.astype(dtype if real else jnp.result_type(dtype, jnp.complex64))
 
     def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
-        def force(values, points, time) -> Local:
-            return Local(self._values(points, time))
+        def force(values, points, given) -> Local:
+            return Local(self._values(points, *given))
 
         # `evaluate` needs an input field, although only the points are used; one component costs
         # least.
         some = next(iter(fields.values()))
         some = some[0] if some.ndim > 3 else some
-        found = self.transform.evaluate({"some": some}, force, time).products
+        found = self.transform.evaluate({"some": some}, force, (time, self._varied)).products
         layout = self.transform.layout
         return {
             n: project(layout, f) if n in self.model.solenoidal else f for n, f in found.items()

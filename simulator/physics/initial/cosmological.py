@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values, holds
+from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
 from simulator.physics.initial.lattice import Motion, arranged, at_lattice, lattice_shift
 from simulator.physics.initial.linear_power import LinearPowerSettings, Power, linear_power
 from simulator.physics.initial.soliton import wave_model
@@ -18,7 +18,7 @@ from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.settings import Flag, Integer, Points, Positive, Real, Seed, Settings
 from simulator.spectral import Layout, Transform
-from simulator.spectral.arrays import OfModes, SpectralScalar
+from simulator.spectral.arrays import OfModes, SpectralScalar, holds
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import gradient, root, solve_poisson, translate
 from simulator.spectral.random import gaussian
@@ -55,7 +55,7 @@ class ZeldovichWave(Initial):
         if s.axis not in grid.names.values():
             raise UserError(f"axis: the grid has no {s.axis}; give x or y")
         k = s.mode * grid.seen(grid.fundamental)[i]
-        growth = math.sqrt(4 * math.pi * model.settings.gravitational_constant * s.density)
+        growth = jnp.sqrt(4 * math.pi * model.settings.gravitational_constant * s.density)
 
         def values(*points):
             x = points[i]
@@ -80,7 +80,7 @@ class ZeldovichWave(Initial):
         s, i = self.settings, "xyz".index(self.settings.axis)
         k = s.mode * matter.transform.grid.fundamental[i]
         if matter.background is None:
-            growth = math.sqrt(4 * math.pi * matter.gravity * s.density)
+            growth = jnp.sqrt(4 * math.pi * matter.gravity * s.density)
         else:
             now = matter.background.grown(matter.background.settings.start)
             growth = now.speed / now.first
@@ -212,7 +212,7 @@ class Cosmological(Initial):
     def _power(self, matter: Any, layout: Layout, files: StartFiles) -> Power:
         """The linear spectrum. Raises UserError if it is zero on all modes."""
         power = linear_power(self.settings, matter, files)
-        if not holds(layout.once(lambda: (self._variance(layout, power) > 0).any())):
+        if not holds(jax.jit(lambda: (self._variance(layout, power) > 0).any())()):
             modes = f"of this grid, which begin at k = {min(layout.grid.fundamental):g}"
             raise UserError(f"{self.settings.way}: P(k) is zero on all modes {modes}")
         return power

@@ -130,15 +130,6 @@ def completed(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
     return model.begin(fields, given.keys())
 
 
-def holds(condition: Any) -> bool:
-    """Whether a condition on values is met; True if a run is only checked, so that there are no
-    values."""
-    try:
-        return bool(condition)
-    except jax.errors.ConcretizationTypeError:
-        return True
-
-
 def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) -> Fields:
     """Coefficients of fields given as a function of the coordinates x, y, z, or x, y in a
     two-dimensional box (broadcastable, sharded arrays).

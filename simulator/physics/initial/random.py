@@ -12,7 +12,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Initial, StartFiles, holds
+from simulator.physics.initial.initial import Fields, Initial, StartFiles
 from simulator.physics.initial.tables import read_table
 from simulator.physics.models.fields import along_axes
 from simulator.physics.models.flow import absent
@@ -27,7 +27,7 @@ from simulator.settings import (
     wrong,
 )
 from simulator.spectral import Layout, Transform
-from simulator.spectral.arrays import SpectralField, SpectralVector
+from simulator.spectral.arrays import SpectralField, SpectralVector, holds
 from simulator.spectral.operators import curl, project, root, squared
 from simulator.spectral.random import gaussian
 

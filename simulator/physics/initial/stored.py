@@ -12,12 +12,13 @@ import numpy as np
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Initial, StartFiles, holds
+from simulator.physics.initial.initial import Initial, StartFiles
 from simulator.physics.models.cosmology import UNITS, CosmologySettings
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_set import id_sum
 from simulator.settings import InputPath, Integer, Positive, Settings
+from simulator.spectral.arrays import holds
 
 
 class SnapshotStartSettings(Settings):

@@ -1,6 +1,5 @@
 """A homogeneous state, and a plane wave of density on it."""
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -12,10 +11,12 @@ from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
 from simulator.physics.initial.lattice import Motion, arranged
 from simulator.physics.models.fields import along_axes
+from simulator.physics.models.flow import absent
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.settings import AxisVector, Integer, Positive, Real, Settings, wrong
 from simulator.spectral import Transform
+from simulator.spectral.operators import root
 
 
 class UniformSettings(Settings):
@@ -36,7 +37,7 @@ class Uniform(Initial):
         self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
     ) -> Fields:
         s = self.settings
-        if any(s.velocity) and "velocity" not in wanted:
+        if "velocity" not in wanted and any(s.velocity):
             raise UserError(f"velocity: this model has no velocity ({', '.join(wanted)})")
         if not {"density", "psi", "velocity"}.intersection(wanted):
             raise UserError(
@@ -50,7 +51,7 @@ class Uniform(Initial):
         def values(*points):
             known = {
                 "density": jnp.full(shape, s.density, transform.dtype),
-                "psi": jnp.full(shape, math.sqrt(s.density), transform.dtype),
+                "psi": jnp.full(shape, jnp.sqrt(s.density), transform.dtype),
                 "velocity": jnp.stack([jnp.full(shape, v, transform.dtype) for v in velocity]),
             }
             return {name: value for name, value in known.items() if name in wanted}
@@ -61,7 +62,7 @@ class Uniform(Initial):
         """A cubic lattice of equal masses."""
         given = along_axes(matter.transform.grid, "velocity", self.settings.velocity)
         velocity = jnp.asarray(given, jnp.float64)[:, None]
-        if not any(self.settings.velocity):
+        if all(absent(v) for v in given):
             return arranged(matter, self.settings.density)
 
         def motion(q: jax.Array) -> Motion:
@@ -111,7 +112,7 @@ class JeansWave(Initial):
             )
         k = self._wave_vector(transform)
         k2 = sum(q * q for q in k)
-        growth = math.sqrt(max(0.0, -model.jeans_frequency_squared(k2, s.density)))
+        growth = root(jnp.maximum(0.0, -model.jeans_frequency_squared(k2, s.density)))
         shape = transform.physical.seen_shape
 
         def values(*points):
@@ -132,7 +133,7 @@ class JeansWave(Initial):
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         s, k = self.settings, self._wave_vector(matter.transform)
         k2 = sum(q * q for q in k)
-        growth = math.sqrt(max(0.0, -matter.jeans_frequency_squared(k2, s.density)))
+        growth = root(jnp.maximum(0.0, -matter.jeans_frequency_squared(k2, s.density)))
 
         def motion(q: jax.Array) -> Motion:
             phase = sum(a * x for a, x in zip(k, q, strict=True))

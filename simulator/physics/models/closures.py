@@ -96,9 +96,11 @@ class Closure:
         return 0.0
 
 
-def filter_width(grid: Grid) -> float:
-    """The geometric mean of pi / k_max, the width of the filter that keeps the modes (Pope, section
-    13.2)."""
+def filter_width(grid: Grid, width: float | None = None) -> float:
+    """The width of the settings; by default the geometric mean of pi / k_max, the width of the
+    filter that keeps the modes (Pope, section 13.2)."""
+    if width is not None:
+        return width
     kept = [n * unit for n, unit in zip(grid.kept, grid.fundamental, strict=True) if n > 0]
     return math.pi / math.prod(kept) ** (1 / len(kept)) if kept else min(grid.box)
 
@@ -141,7 +143,7 @@ class Smagorinsky(Closure):
 
     def __init__(self, settings: SmagorinskySettings, transform: Transform, files: object):
         super().__init__(settings, transform, files)
-        width = settings.filter_width or filter_width(transform.grid)
+        width = filter_width(transform.grid, settings.filter_width)
         self._length = settings.coefficient * width
         self._resistive_length = (settings.resistive_coefficient or 0.0) * width
 
@@ -206,7 +208,7 @@ class DynamicSmagorinsky(Smagorinsky):
     def __init__(self, settings: DynamicSmagorinskySettings, transform: Transform, files: object):
         Closure.__init__(self, settings, transform, files)
         self._width, self._resistive_length = (
-            settings.filter_width or filter_width(transform.grid),
+            filter_width(transform.grid, settings.filter_width),
             0.0,
         )
 

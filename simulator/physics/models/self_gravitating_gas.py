@@ -104,7 +104,7 @@ class SelfGravitatingGas(Model):
         fields that are not in `names` were not set, and are zero. Without a density, it is the
         background density everywhere; raises UserError if that is not set."""
         layout, background = self.transform.layout, self.settings.background_density
-        if "density" not in names or not float(jnp.max(abs(fields["density"]))):
+        if "density" not in names or not arrays.holds(jnp.any(fields["density"] != 0)):
             if background == "mean":
                 raise UserError(
                     "gives no density; give one, or a uniform one as model.background_density: NUMBER"

@@ -1,0 +1,299 @@
+"""Gradients by the numbers of every start, forcing, model and closure: finite and those of finite
+differences, or refused with one line."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import yaml
+from gravity_cases import on_devices
+
+from simulator import Simulation, differentiate, load_config
+from simulator.errors import UserError
+from simulator.physics.forcing import FORCINGS
+from simulator.physics.initial import INITIALS
+from simulator.physics.models import MODELS
+from simulator.simulation.varied import walk
+
+FLOW = "model: {kind: navier_stokes, viscosity: 0.02}"
+PLANE = "grid: {shape: [8, 8]}"
+SPACE = "grid: {shape: [6, 6, 6]}"
+GAS = "model: {kind: self_gravitating_gas, sound_speed: 1.1, gravitational_constant: 0.3}"
+WAVES = "model: {kind: schrodinger_poisson, hbar_over_m: 0.9}"
+GROWING = (
+    "model: {kind: schrodinger_poisson, hbar_over_m: 0.9, cosmology: {start: 0.1, matter: 0.3}}"
+)
+DUST = "model: {kind: composite, components: [{kind: particles, name: dust, count: 64}]}"
+GROWN_DUST = DUST.replace("components", "cosmology: {start: 0.1, matter: 0.3}, components")
+UNITS = "mpc_h_km_s_msun_h"
+RANDOM = "initial: {kind: random, peak: 1.2, energy: 0.4}"
+TABLE = "0.5 1.0\n1 2.5\n4 0.3\n9 0.1\n"
+PYTHON = """\
+import jax.numpy as jnp
+
+def start(x, y, size=0.5):
+    return {"velocity": [size * jnp.sin(y) + 0 * x, 0.3 * jnp.cos(x) + 0 * y]}
+
+def push(x, y, t, size=0.5):
+    return {"velocity": [size * jnp.sin(y) + 0 * x, 0.3 * jnp.cos(x + t) + 0 * y]}
+"""
+
+CASES = {
+    "taylor_green": (FLOW, PLANE, "initial: {kind: taylor_green, amplitude: 0.7}"),
+    "abc": (FLOW, SPACE, "initial: {kind: abc, amplitude: 0.7, A: 0.9, B: 0.4, C: 0.6}"),
+    "orszag_tang": (
+        "model: {kind: mhd, viscosity: 0.02, resistivity: 0.03}",
+        PLANE,
+        "initial: {kind: orszag_tang, amplitude: 0.7, magnetic_amplitude: 0.6}",
+    ),
+    "random": (
+        "model: {kind: mhd, viscosity: 0.02, resistivity: 0.03,"
+        " scalars: [{name: dye, diffusivity: 0.02, mean_gradient: [0.1, 0.2, 0.3]}]}",
+        SPACE,
+        "initial: {kind: random, spectrum: power_law, peak: 1.2, slope: -2, energy: 0.4, helicity: 0.3,"
+        " magnetic: {spectrum: pao, peak: 1.2, kolmogorov_scale: 0.1, energy: 0.2, helicity: -0.2,"
+        " mean_field: [0.1, 0.2, 0.3]}, scalars: {dye: {normalise: total, peak: 0.1, variance: 0.5}}}",
+    ),
+    "random fields": (
+        FLOW,
+        PLANE,
+        "initial: {kind: random, fields: {velocity: {variance: 0.5, mean: 0.2, spectrum: table,"
+        " table: table.txt, normalise: total}}}",
+    ),
+    "python": (
+        FLOW,
+        PLANE,
+        "initial: {kind: python, path: own.py, function: start, parameters: {size: 0.4}}",
+        "forcing: {kind: python, path: own.py, function: push, parameters: {size: 0.4}}",
+    ),
+    "uniform gas": (GAS, PLANE, "initial: {kind: uniform, density: 1.3, velocity: [0.2, 0.1]}"),
+    "uniform waves": (WAVES, SPACE, "initial: {kind: uniform, density: 1.3}"),
+    "uniform dust": (
+        DUST,
+        SPACE,
+        "initial: {kind: composite, components: {dust: {kind: uniform, density: 1.3, velocity: [0.2, 0.1, 0.3]}}}",
+    ),
+    "jeans_wave gas": (GAS, PLANE, "initial: {kind: jeans_wave, amplitude: 0.1, density: 1.3}"),
+    "jeans_wave waves": (WAVES, SPACE, "initial: {kind: jeans_wave, amplitude: 0.1, density: 1.3}"),
+    "jeans_wave dust": (
+        DUST,
+        SPACE,
+        "initial: {kind: composite, components: {dust: {kind: jeans_wave, amplitude: 0.1, density: 1.3}}}",
+    ),
+    "zeldovich_wave gas": (
+        GAS,
+        PLANE,
+        "initial: {kind: zeldovich_wave, amplitude: 0.1, density: 1.3}",
+    ),
+    "zeldovich_wave dust": (
+        DUST,
+        SPACE,
+        "initial: {kind: composite, components: {dust: {kind: zeldovich_wave, amplitude: 0.1, density: 1.3}}}",
+    ),
+    "cosmological": (
+        GROWING,
+        SPACE,
+        "initial: {kind: cosmological, amplitude: 0.2, index: -1.5, cutoff: 3, share: 0.9}",
+    ),
+    "cosmological dust": (
+        GROWN_DUST,
+        SPACE,
+        "initial: {kind: composite, components: {dust: {kind: cosmological, amplitude: 0.2, index: -1.5}}}",
+    ),
+    "transfer": (
+        GROWING.replace("cosmology: {", f"units: {UNITS}, cosmology: {{hubble: 100, "),
+        "grid: {shape: [6, 6, 6], box: [100, 100, 100]}",
+        "initial: {kind: cosmological, transfer: eisenstein_hu, h: 0.7, baryons: 0.05, spectral_index: 0.96,"
+        " sigma8: 0.8, boson_mass: 2}",
+    ),
+    "soliton": (
+        WAVES,
+        SPACE,
+        "initial: {kind: soliton, core_radius: 0.9, position: [3, 2.9, 3.2], velocity: [0.1, 0.2, 0.3],"
+        " phase: 0.4, background: 0.1}",
+    ),
+    "soliton mass": (WAVES, SPACE, "initial: {kind: soliton, mass: 9}"),
+    "soliton_merger": (
+        WAVES,
+        SPACE,
+        "initial: {kind: soliton_merger, count: 2, core_radius: [0.8, 0.9], radius: 1.5}",
+    ),
+    "linear": (FLOW, PLANE, RANDOM, "forcing: {kind: linear, coefficient: 0.4}"),
+    "constant_power": (FLOW, PLANE, RANDOM, "forcing: {kind: constant_power, rate: 0.4}"),
+    "ornstein_uhlenbeck": (
+        GAS,
+        PLANE,
+        "initial: {kind: jeans_wave, amplitude: 0.1}",
+        "forcing: {kind: ornstein_uhlenbeck, rate: 0.4, correlation_time: 0.3, solenoidal_weight: 0.6}",
+    ),
+    "kolmogorov": (FLOW, PLANE, RANDOM, "forcing: {kind: kolmogorov, amplitude: 0.4}"),
+    "taylor_green force": (FLOW, PLANE, RANDOM, "forcing: {kind: taylor_green, amplitude: 0.4}"),
+    "abc force": (
+        FLOW,
+        SPACE,
+        RANDOM,
+        "forcing: {kind: abc, amplitude: 0.4, A: 0.9, B: 0.4, C: 0.6}",
+    ),
+    "navier_stokes": (
+        "model: {kind: navier_stokes, viscosity: 0.02, hyperviscosity: {order: 2, coefficient: 1e-3},"
+        " drag: {coefficient: 0.1, below: 1.5}, rotation: [0.1, 0.2, 0.3],"
+        " scalars: [{name: dye, diffusivity: 0.02, mean_gradient: [0.1, 0.2, 0.3]}]}",
+        SPACE,
+        RANDOM,
+    ),
+    "boussinesq": (
+        "model: {kind: boussinesq, viscosity: 0.02, diffusivity: 0.03, stratification: 0.7, gravity: [0, 0, -1]}",
+        SPACE,
+        RANDOM,
+    ),
+    "mhd": (
+        "model: {kind: mhd, viscosity: 0.02, resistivity: 0.03, ion_length: 0.1}",
+        SPACE,
+        "initial: {kind: random, peak: 1.2, magnetic: {peak: 1.2}}",
+    ),
+    "self_gravitating_gas": (
+        "model: {kind: self_gravitating_gas, sound_speed: 1.1, gravitational_constant: 0.3, viscosity: 0.05,"
+        " bulk_viscosity: 0.04, polytropic_exponent: 1.4, hyperviscosity: {order: 2, coefficient: 1e-3},"
+        " background_density: 1.2, external_acceleration: [0.1, 0.2]}",
+        PLANE,
+        "initial: {kind: jeans_wave, amplitude: 0.1}",
+    ),
+    "schrodinger_poisson": (
+        "model: {kind: schrodinger_poisson, hbar_over_m: 0.9, self_interaction: 0.2, gravitational_constant: 0.8}",
+        SPACE,
+        "initial: {kind: jeans_wave, amplitude: 0.1}",
+    ),
+    "growing waves": (
+        "model: {kind: schrodinger_poisson, hbar_over_m: 0.9, cosmology: {start: 0.1, matter: 0.3,"
+        " radiation: 1e-3, curvature: 0.01, dark_energy: {w0: -0.9, wa: 0.1}}}",
+        SPACE,
+        "initial: {kind: jeans_wave, amplitude: 0.1}",
+    ),
+    "composite": (
+        DUST.replace("count: 64", "count: 64, softening: 0.3").replace(
+            "components",
+            "gravitational_constant: 0.8, cosmology: {start: 0.1, matter: 0.3, radiation: 1e-3,"
+            " curvature: 0.01, dark_energy: {w0: -0.9, wa: 0.1}}, components",
+        ),
+        SPACE,
+        "initial: {kind: composite, components: {dust: {kind: jeans_wave, amplitude: 0.1}}}",
+    ),
+    **{
+        closure: (
+            FLOW.replace("0.02", f"0.02, subgrid: {{kind: {closure}, {keys}}}"),
+            SPACE,
+            RANDOM,
+        )
+        for closure, keys in {
+            "smagorinsky": "coefficient: 0.2, filter_width: 0.9",
+            "dynamic_smagorinsky": "filter_width: 0.9",
+            "spectral": "kolmogorov_constant: 1.3",
+        }.items()
+    },
+}
+
+
+REFUSED: Mapping[str, str] = {
+    "model.rotation": "a rotation of zero has no term",
+    "model.scalars.0.mean_gradient": "a mean gradient of zero has no term",
+    "model.gravity": "a direction, which is made a unit vector before a run",
+    "model.stratification": "its sign decides what is measured",
+    "model.gravitational_constant": "gravity of zero has no potential",
+    "model.external_acceleration": "an acceleration of zero has no term",
+    "model.bulk_viscosity": "a gas without viscosity has no stress",
+    "model.polytropic_exponent": "an isothermal gas has another pressure",
+    "model.self_interaction": "a wave without it has no such potential",
+    "model.cosmology": "the table of the scale factor is made before a run",
+    "model.cosmology.start": "the clock of a run begins there",
+    "initial.components.dust.density": "masses of particles are set before they move",
+    "initial.components.dust.velocity": "velocities vary as records of particles",
+    "initial.h": "units are checked before a run",
+    "initial.core_radius": "a soliton has to fit into the box",
+    "initial.mass": "a soliton has to fit into the box",
+    "initial.background": "a background of zero has no wave",
+    "initial.phase": "a soliton without phase is not turned",
+    "initial.velocity": "a soliton at rest is not turned",
+    "initial.radius": "places are drawn on the host",
+}
+"""Numbers that a gradient does not go through in some cases, with the reason."""
+
+
+def numbers(name: str) -> dict[str, float]:
+    """The numbers of a case by their keys; whole numbers are written without a point."""
+    config = yaml.safe_load("\n".join(CASES[name]))
+    items = (i for b in ("model", "forcing", "initial") for i in walk(config.get(b, {}), b))
+    found = {key: item for key, item, _ in items if isinstance(item, int | float)}
+    return {key: float(item) for key, item in found.items() if not key.endswith(("count", "order"))}
+
+
+def simulated(name: str, folder: Path) -> Simulation:
+    (folder / "table.txt").write_text(TABLE)
+    (folder / "own.py").write_text(PYTHON)
+    split = "schrodinger" in CASES[name][0] or "composite" in CASES[name][0]
+    integrator = "" if split else ", integrator: rk2"
+    blocks = (*CASES[name], f"time: {{stop: 1, dt: 0.02{integrator}}}", "devices: {platform: cpu}")
+    (folder / "run.yaml").write_text("\n".join(blocks))
+    return Simulation(load_config(folder / "run.yaml"), cluster=on_devices(1))
+
+
+def waves(simulation: Simulation, state: Any) -> Any:
+    """A loss that weighs every mode, and every particle, differently."""
+    total = jnp.zeros(())
+    for name, u in state.fields.items():
+        layout = simulation.model.transform_of(name).layout
+        x, y, z = (layout.integers(axis) for axis in "xyz")
+        sizes = (1 + u.real) ** 2 + (0.5 + u.imag) ** 2
+        total = total + layout.sum(sizes * jnp.cos(x + 2 * y + 3 * z)).sum()
+    for p in state.particles.values():
+        places = jnp.cos(p.records["position"] + p.id) + jnp.sin(p.records["velocity"])
+        total = total + jnp.where(p.valid, p.records["mass"] * places, 0).sum()
+    return total
+
+
+QUICK = ("python", "cosmological", "jeans_wave gas", "smagorinsky")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in QUICK)) for n in CASES]
+)
+def test_slopes_are_finite_and_those_of_differences(name: str, tmp_path: Path) -> None:
+    """Central differences, extrapolated once: their error is of the order h^4 = 1e-12 of the loss,
+    and round-off 1e-16 / h = 1e-13."""
+    simulation, at = simulated(name, tmp_path), numbers(name)
+    gradient = differentiate(simulation, lambda state: waves(simulation, state), steps=1, dt=0.02)
+    value, slopes = None, {}
+    while value is None and at:
+        try:
+            value, slopes = gradient(at)
+        except UserError as refusal:
+            assert len(str(refusal).splitlines()) == 1
+            refused = [key for key in at if key in str(refusal) and key.startswith(tuple(REFUSED))]
+            assert refused, refusal
+            at = {key: number for key, number in at.items() if key not in refused}
+
+    def central(key: str, h: float) -> float:
+        ends = [float(gradient({**at, key: at[key] + d})[0]) for d in (h, -h)]
+        return (ends[0] - ends[1]) / (2 * h)
+
+    for key, number in at.items():
+        h = 1e-3 * abs(number)
+        expected = (4 * central(key, h / 2) - central(key, h)) / 3
+        assert np.isfinite(slopes[key]), key
+        assert float(slopes[key]) == pytest.approx(expected, rel=1e-6, abs=1e-8), key
+
+
+ELSEWHERE: Mapping[str, str] = {
+    "snapshot": "no numbers",
+    "gadget": "only its share, which a file of particles decides",
+    "music": "only its share, which a file of particles decides",
+    "composite": "only those of its components",
+}
+
+
+def test_every_start_forcing_and_model_has_a_case() -> None:
+    text = "\n".join(line for blocks in CASES.values() for line in blocks)
+    for kind in (*INITIALS, *FORCINGS, *MODELS):
+        assert f"kind: {kind}" in text or kind in ELSEWHERE, kind
