@@ -89,7 +89,7 @@ class Decision:
 
     def raise_if_refused(self) -> None:
         if self.action is Action.REFUSE:
-            raise UserError("\n".join(self.lines))
+            raise UserError(*self.lines)
 
 
 def decide(

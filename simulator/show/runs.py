@@ -80,7 +80,7 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
                 chosen.append((f"slices_{field}", build))
     choice.refuse_unknown([stem for stem, _ in chosen], {*stored, *diagnostics})
     if not chosen:
-        raise UserError("\n".join(missing) or f"{run.path}: nothing to draw yet")
+        raise UserError(*(missing or [f"{run.path}: nothing to draw yet"]))
     written = list(_drawn(chosen, folder, choice))
     if any(stem == "statistics_means" for stem, _ in chosen):
         for ending, text in tables_of_means(window(run.series("statistics"), choice)).items():
