@@ -9,6 +9,7 @@ from typing import Any
 
 from simulator.cli.parser import arg, command, config_arguments
 from simulator.errors import UserError, did_you_mean
+from simulator.files import replace_file
 from simulator.words import flat
 
 
@@ -110,12 +111,9 @@ def init(args: argparse.Namespace) -> int:
             raise UserError(f"{path}: exists; give another name with --output, or move it away")
     sweep = "base" in _document(source)
     text = source.read_text().rstrip() + "\n" + ("" if sweep else _further_keys(source))
-    try:
-        target.write_text(text.replace("# yaml-language-server: $schema=schema.json\n", ""))
-        for file in files:
-            target.with_name(file.name).write_bytes(file.read_bytes())
-    except OSError as error:
-        raise UserError(f"{target}: {error.strerror}") from None
+    replace_file(target, text.replace("# yaml-language-server: $schema=schema.json\n", ""))
+    for file in files:
+        replace_file(target.with_name(file.name), file.read_bytes())
     print(target)
     check, run = ("sweep plan", "sweep run") if sweep else ("check", "run")
     print(f"next: simulator {check} {target}, then simulator {run} {target}", file=sys.stderr)

@@ -24,7 +24,7 @@ from simulator.config import Change, Difference, RunConfig, diff_configs, load_c
 from simulator.config.compare import FROZEN
 from simulator.config.load import parse_config
 from simulator.errors import RunFailure, UserError
-from simulator.files import TEMPORARY, read_json, remove_temporaries, remove_tree
+from simulator.files import TEMPORARY, named, read_json, refusal, remove_temporaries, remove_tree
 from simulator.measure import KINDS
 from simulator.run.lock import RunLock
 
@@ -168,7 +168,7 @@ class RunFolder:
             )
             names = {entry.name for entry in entries}
         except OSError as error:
-            raise UserError(f"output.directory: {self.path}: {error.strerror}") from None
+            raise refusal(error, "output.directory: ") from None
         if all(_AROUND.fullmatch(name) for name in names):
             return Found.EMPTY
         if CONFIG not in names:
@@ -192,7 +192,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"output.directory: {self.path}: {error.strerror}") from None
+            raise refusal(error, "output.directory: ") from None
 
     def recorded(self) -> Iterator[Path]:
         """The existing files that a run's ledger records; for a snapshot or checkpoint the
@@ -258,7 +258,7 @@ def claim(
     try:
         held = RunLock.acquire(folder.path, environ, **lock)
     except OSError as error:
-        raise UserError(f"output.directory: {folder.path}: {error.strerror or error}") from None
+        raise refusal(named(error, folder.path), "output.directory: ") from None
     try:
         decided = decision()
         decided.raise_if_refused()

@@ -19,7 +19,6 @@ from PIL import Image
 
 from simulator.archive.open_run import open_run
 from simulator.errors import RunFailure, UserError
-from simulator.files import reason
 from simulator.show import style
 from simulator.show.frames import PLANE, Frames, frames, samples, volume_frames
 from simulator.show.kinds import colours_of, volume_picture
@@ -70,8 +69,8 @@ def movie(  # many parameters: the options of `simulator movie`
 
     `output` ends in .mp4 or .gif; by default it is `RUN/plots/FIELD_slice_AXIS.mp4`. Without
     ffmpeg, whose path is `encoder`, a GIF and a folder of its frames replace an mp4. `keep` is a
-    folder for the frames as PNG. Raises UserError if there is nothing to show, RunFailure if the
-    file cannot be written."""
+    folder for the frames as PNG. Raises UserError if there is nothing to show, RunFailure if
+    ffmpeg fails, OSError if the file cannot be written."""
     run = open_run(path)
     kind = "projection" if projected else "slice"
     name = "render" if field is None else f"{field}_{kind}_{axis}"
@@ -115,8 +114,6 @@ def movie(  # many parameters: the options of `simulator movie`
         )
         last = (said.strip().splitlines() or ["it says nothing"])[-1]
         raise RunFailure(f"{target}: ffmpeg failed: {last}") from None
-    except OSError as error:
-        raise RunFailure(f"{target}: {reason(error)}") from None
     return Movie(target, len(shown), shown.source, note)
 
 

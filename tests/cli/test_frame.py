@@ -57,9 +57,19 @@ def raising(error: BaseException) -> Callable[[argparse.Namespace], int]:
         (RunFailure("velocity is not finite"), 1, "velocity is not finite\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (
-            OSError(errno.ENAMETOOLONG, "", "runs"),
+            OSError(errno.ENAMETOOLONG, "File name too long", "runs"),
             2,
-            "runs: this path is too long for the file system\n",
+            "runs: File name too long\n",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "runs"),
+            1,
+            "runs: No space left on device\n",
+        ),
+        (
+            OSError(None, "cannot be read: cut short", "a.h5"),
+            1,
+            "a.h5: cannot be read: cut short\n",
         ),
     ],
 )
