@@ -4,8 +4,10 @@ earlier run.
 `decide` is the decision table as a pure function. Commands decide before they start anything;
 `claim` takes the lock and decides again."""
 
+import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -120,8 +122,8 @@ def decide(
     if frozen:
         return refused(
             f"holds a run with another {_compared(frozen)}; give this run its own folder with --output DIR, "
-            f"replace that run with --overwrite, continue it as it is (simulator resume {path}), or accept the "
-            f"change with {_allowing(frozen)}"
+            f"replace that run with --overwrite, continue it as it is (simulator resume {path}), or with the "
+            f"change: simulator resume {path} {_allowing(frozen)}"
         )
     if found is Found.PREPARED:
         return Decision(Action.START, lines)
@@ -330,8 +332,8 @@ def check_restored(checkpoint: Path, now: RunConfig, allow: Collection[str]) -> 
     stored = stored_config(checkpoint)
     if stored is not None and (wrong := _frozen(diff_configs(stored, now), allow)):
         raise UserError(
-            f"{checkpoint}: was computed with another {_compared(wrong)}; continue with that value, or allow the "
-            f"change: {_allowing(wrong)}"
+            f"{checkpoint}: was computed with another {_compared(wrong)}; continue with that value, or with "
+            f"the change: simulator resume {now.output.directory} {_allowing(wrong)}"
         )
 
 
@@ -349,4 +351,11 @@ def _compared(differences: Sequence[Difference]) -> str:
 
 
 def _allowing(differences: Sequence[Difference]) -> str:
-    return " ".join(f"--allow {d[0]}" for d in differences)
+    """The arguments of `simulator resume` that accept frozen differences."""
+    words = [f"{key}={_as_yaml(new)}" for key, _, new, _ in differences]
+    words += [word for key, *_ in differences for word in ("--allow", key)]
+    return shlex.join(words)
+
+
+def _as_yaml(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
