@@ -28,6 +28,7 @@ class Key:
     type: str
     default: str  # The default as YAML; empty if the key is required.
     meaning: str
+    executed: bool = False  # Whether its value, or the file that it names, is executed.
 
 
 def keys(schema: Mapping[str, Any] | None = None) -> list[Key]:
@@ -67,7 +68,12 @@ def _of_block(
             meaning = definitions[property["$ref"].rpartition("/")[2]].get("description", "")
         meaning = " ".join(str(meaning).split())
         yield Key(
-            path, kind, _type(property, definitions), "" if name in required else default, meaning
+            path,
+            kind,
+            _type(property, definitions),
+            "" if name in required else default,
+            meaning,
+            "executed" in property or any("executed" in choice for choice in _choices(property)),
         )
         for suffix, inner in _inner_blocks(property, definitions):
             inner_kind = (
