@@ -52,9 +52,9 @@ def explain(args: argparse.Namespace) -> int:
     """Print type, default and meaning of a key, or of all keys of a block.
 
     example: simulator explain model.hyperviscosity"""
-    from simulator.config.reference import keys
+    from simulator.config.reference import keys, renamed
 
-    wanted = re.sub(r"\.\d+(?=\.|$)", ".N", args.key.strip("."))
+    wanted = renamed(re.sub(r"\.\d+(?=\.|$)", ".N", args.key.strip(".")))
     known = keys()
     if not wanted:
         shown = [key for key in known if "." not in key.path]
@@ -72,7 +72,7 @@ def explain(args: argparse.Namespace) -> int:
     for key in shown:
         merged.setdefault((key.path, key.type, key.default, key.meaning), []).append(key.kind)
     for (path, kind, default, meaning), kinds in merged.items():
-        print(path + (f"  [{', '.join(kinds)}]" if any(kinds) else ""))
+        print(path + (f"  [{', '.join(dict.fromkeys(kinds))}]" if any(kinds) else ""))
         print(f"    {kind}; {f'default {default}' if default else 'required'}")
         if meaning:
             print(textwrap.fill(meaning, 96, initial_indent="    ", subsequent_indent="    "))

@@ -45,13 +45,19 @@ def keys(schema: Mapping[str, Any] | None = None) -> list[Key]:
         if key.path not in choices:
             merged.append(key)
         elif key.type == choices[key.path][0]:  # one entry for the kinds of a block
-            kinds = " | ".join(choices[key.path])
+            kinds = " | ".join(dict.fromkeys(choices[key.path]))
             merged.append(
                 replace(
                     key, kind="", type=kinds, default="", meaning="Selects the kind of this block."
                 )
             )
-    return merged
+    return [replace(key, path=renamed(key.path)) for key in merged]
+
+
+def renamed(path: str) -> str:
+    """The path of a key of `model.cosmology` under the name `model.background`, by which pages and
+    messages call it."""
+    return re.sub(r"^model\.cosmology(?=\.|$)", "model.background", path)
 
 
 def _of_block(
