@@ -9,6 +9,7 @@ continued. Ctrl-C outside of a run gives 130, a closed pipe 141, as shells expec
 
 import argparse
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -102,12 +103,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _flushed(code)
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def _report(error: BaseException) -> int:
     """Say on stderr why the command ended. Returns the exit code."""
     if isinstance(error, BrokenPipeError):
         return _stdout_failed(error)
-    if isinstance(error, OSError) and error.filename is None and (code := _flushed(0)):
-        return code
+    # Errors of writing to a file name the file, so that only `print` raises these without a name.
+    if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
+        return _stdout_failed(error)
     if (known := ending(error)) is not None:
         return _say(known[1], known[0])
     names = ", ".join(name for name in os.environ if name.startswith("JAX_"))
