@@ -12,7 +12,7 @@ OUTPUT/arrays.npz are the trained arrays for `model.subgrid.arrays`; `judge_clos
 A killed training continues with the same numbers."""
 
 import argparse
-import os
+import io
 from pathlib import Path
 
 import h5py
@@ -22,6 +22,7 @@ import numpy as np
 import optax
 
 from simulator import Simulation, load_config
+from simulator.files import remove_temporaries, replace_file
 from simulator.physics.models.closures import named
 
 KEY = "model.subgrid.arrays"
@@ -119,6 +120,7 @@ def fit(given, loss, arrays, data, rate):
     leaves, tree = jax.tree.flatten((arrays, optimiser.init(arrays)))
     losses, checkpoint, lengths = [], given.output / "checkpoint.npz", stages_of(given)
     given.output.mkdir(parents=True, exist_ok=True)
+    remove_temporaries(given.output)  # of a training that was killed
     if checkpoint.exists():
         with np.load(checkpoint) as stored:
             losses, leaves = (
@@ -139,10 +141,18 @@ def fit(given, loss, arrays, data, rate):
                 flush=True,
             )
             stored = {f"leaf{i}": leaf for i, leaf in enumerate(jax.tree.leaves((arrays, memory)))}
-            np.savez(given.output / "new.npz", losses=losses, **stored)
-            os.replace(given.output / "new.npz", checkpoint)
-            np.savez(given.output / "arrays.npz", **named(arrays))
+            replace_file(checkpoint, npz({"losses": losses, **stored}))
+            replace_file(given.output / "arrays.npz", npz(named(arrays)))
+    # Again, because a training that was killed here may have only its last checkpoint.
+    replace_file(given.output / "arrays.npz", npz(named(arrays)))
     return arrays, losses
+
+
+def npz(arrays):
+    """The bytes of an .npz file."""
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
 
 
 def main():

@@ -11,6 +11,7 @@ correction, where the latter counts at least as much as its mean over the batch.
 continues with the same numbers. OUTPUT/corrector.png compares runs over all frames of the test
 runs, OUTPUT/arrays.npz are the weights."""
 
+import io
 from functools import partial
 from itertools import pairwise
 
@@ -21,6 +22,7 @@ import optax
 from train_closure import fit, options, read, stages_of
 
 from simulator import Simulation, load_config
+from simulator.files import replace_file
 
 KERNEL, CHANNELS, LAYERS = 5, 24, 5
 
@@ -174,7 +176,9 @@ def draw(folder, losses, apart, errors, vorticity):
             axes = result.add_subplot(grid[1, 2 * i : 2 * i + 2])
             axes.imshow(values.T, origin="lower", cmap="RdBu_r", vmin=-largest, vmax=largest)
             axes.set(title=f"vorticity, {name}", xticks=[], yticks=[])
-        result.savefig(folder / "corrector.png", dpi=144)
+        picture = io.BytesIO()
+        result.savefig(picture, dpi=144)
+    replace_file(folder / "corrector.png", picture.getvalue())
 
 
 if __name__ == "__main__":

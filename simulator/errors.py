@@ -14,10 +14,14 @@ def printable(text: str) -> str:
 
 
 class _OneLineEach(Exception):
-    """An exception whose message has one line for each mistake."""
+    """An exception with one line for each argument; a line break within an argument is escaped,
+    because the arguments of a command and the texts of a file may contain one."""
 
-    def __init__(self, message: object = "") -> None:
-        super().__init__("\n".join(printable(line) for line in str(message).split("\n")))
+    def __init__(self, *lines: object) -> None:
+        super().__init__(*(printable(str(line)) for line in lines))
+
+    def __str__(self) -> str:
+        return "\n".join(self.args)
 
 
 class UserError(_OneLineEach):

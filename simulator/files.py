@@ -10,6 +10,8 @@ import math
 import os
 import secrets
 import shutil
+import traceback
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 import xxhash
 
-from simulator.errors import RunFailure, UserError
+from simulator.errors import RunFailure, UserError, printable, shortened
 
 TEMPORARY = ".tmp-"  # Prefix of names that are never read and that the next start removes.
 _PIECE = 1 << 20
@@ -227,6 +229,77 @@ def named(error: OSError, path: Path) -> OSError:
     """The same error with the name of the file: `os.write` and `os.fsync` raise errors without a
     name."""
     return OSError(error.errno, error.strerror or str(error), str(path))
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Around calls of HDF5, numpy or a text decoder that read the file at `path`: their errors, of
+    whatever class, become an OSError that names the file."""
+    try:
+        yield
+    except (OSError, EOFError, LookupError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        text = str(error).partition("\n")[0] or type(error).__name__
+        raise OSError(None, f"cannot be read: {text}", str(path)) from error
+
+
+_MISTAKES = frozenset(
+    {
+        errno.EACCES,
+        errno.EEXIST,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.ENOTEMPTY,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
+"""Errors of the system that another path or other permissions would avoid."""
+
+
+def ending(error: BaseException) -> tuple[int, str] | None:
+    """The exit code and the message of a program that `error` ends. None for a bug of this program,
+    whose traceback is to be shown.
+
+    A file that is missing or must not be used is the user's mistake (2); a full disk, a limit or a
+    damaged file is a failure (1). `sys.exit` in a user's function is a mistake: the program has not
+    done what it was asked for."""
+    match error:
+        case UserError():
+            return 2, str(error)
+        case RunFailure():
+            return 1, str(error)
+        case KeyboardInterrupt():
+            return 130, "interrupted"
+        case SystemExit():
+            return 2, exit_called(error)
+        case OSError() if error.filename is not None and error.strerror:
+            code = 2 if error.errno in _MISTAKES else 1
+            return code, f"{shortened(str(error.filename), 200)}: {printable(error.strerror)}"
+        case OSError() if error.errno is not None:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            return 1, f"{error.strerror}, in {place.name} ({place.filename}:{place.lineno})"
+    return None
+
+
+def refusal(error: OSError, beginning: str = "") -> UserError | RunFailure:
+    """The exception that ends a command as `error` would, with a message that begins with the key
+    or the option that names the file."""
+    code, line = ending(error) or (1, str(error))
+    return (UserError if code == 2 else RunFailure)(f"{beginning}{line}")
+
+
+def exit_called(error: SystemExit) -> str:
+    """The message for a user's function that has called `sys.exit`."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"{place.filename}:{place.lineno}: {place.name}: called sys.exit({error.code!r}); "
+        "a function that this program calls has to return, or to raise an error"
+    )
 
 
 def reason(error: BaseException) -> str:

@@ -49,7 +49,7 @@ class Registry(Mapping[str, Part]):
                 parts[point.name] = self._admit(point.name, point.load())
             except TypeError as error:
                 raise UserError(f"{where}: {error}") from None
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 problem = f"{point.value} cannot be loaded ({type(error).__name__}: {error})"
                 raise UserError(
                     f"{where}: {problem}; repair the package or uninstall it"

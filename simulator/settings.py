@@ -327,5 +327,10 @@ InputPath = Annotated[Path, BeforeValidator(_input_path, json_schema_input_type=
 """An existing file or folder. A relative path starts at the folder of the configuration file that
 gives it or, on the command line and in Python, at the current folder; the value is absolute. `~`
 and `$VARIABLE` are expanded."""
+_EXECUTED = Field(json_schema_extra={"executed": True})
+PythonFile = Annotated[InputPath, _EXECUTED]
+"""An `InputPath` whose file is executed as Python."""
+ShellText = Annotated[str, _EXECUTED]
+"""Text that a shell executes."""
 OutputPath = Annotated[Path, BeforeValidator(_output_path, json_schema_input_type=str)]
 """A folder to write to, made absolute from the current folder; `~` and `$VARIABLE` are expanded."""

@@ -174,12 +174,12 @@ class ReadOnly:
 
 
 def _give_up_root() -> None:
-    """Clears CAP_DAC_OVERRIDE of this process, so that modes of files mean something to root
-    too."""
+    """Clears CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH of this process, so that modes of files mean
+    something to root too."""
     libc = ctypes.CDLL(None, use_errno=True)
     header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
     assert libc.capget(header, sets) == 0
-    sets[0] &= ~2
+    sets[0] &= ~6
     assert libc.capset(header, sets) == 0
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from simulator.archive.manifest import committed, read_manifest
 from simulator.archive.snapshot_index import derived_problem, write_sealed
 from simulator.errors import RunFailure, UserError
-from simulator.files import reason
+from simulator.files import reading, reason
 from simulator.words import brief
 
 FOLDER = "halos"
@@ -98,7 +98,7 @@ def catalogues(run: Path) -> list[HaloCatalogue]:
 def _read(path: Path) -> HaloCatalogue:
     name, _, step = path.name.removesuffix(_END).rpartition("_")
     try:
-        with h5py.File(path, "r", locking=False) as file:
+        with reading(path), h5py.File(path, "r", locking=False) as file:
             table: Any = file["catalogue"]
             groups: Any = {key: item for key, item in file.items() if isinstance(item, h5py.Group)}
             tables = {

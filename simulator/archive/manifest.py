@@ -325,7 +325,7 @@ def read_manifest(folder: Path) -> Manifest:
             f"{folder}: not a snapshot or checkpoint of this program (not a folder)"
         ) from None
     except OSError as error:
-        raise RunFailure(f"cannot read {reason(error)}") from None
+        raise RunFailure(reason(error)) from None
 
 
 _DERIVED = re.compile(r"(\d{8,})\.(h5|vtkhdf|hdf5)")

@@ -21,6 +21,7 @@ from simulator.archive.snapshot_reader import Snapshot, StoredField, open_snapsh
 from simulator.archive.yt_data import yt_data
 from simulator.config import read_yaml
 from simulator.errors import UserError
+from simulator.files import reason
 from simulator.simulation import provenance
 from simulator.words import MAIN_BLOCKS, Shown, flat
 
@@ -86,7 +87,7 @@ class Run(Shown):
         try:
             return SeriesReader(path)
         except OSError as error:
-            raise UserError(f"{path}: {error}") from None
+            raise UserError(reason(error)) from None
 
     @property
     def snapshots(self) -> "Snapshots":

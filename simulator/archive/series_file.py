@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 
 from simulator.errors import UserError
-from simulator.files import UNRECORDED, Journal, replace_file
+from simulator.files import UNRECORDED, Journal, reading, replace_file
 from simulator.measure import KINDS
 
 PART_ROWS = 8
@@ -254,9 +254,9 @@ class SeriesReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with h5py.File(path, "r", locking=False) as file:
+        with reading(path), h5py.File(path, "r", locking=False) as file:
             if file.attrs.get("format") != _FORMAT:
-                raise OSError(f"{path}: not a series of this program")
+                raise OSError("not a series of this program")
             self.attributes = {
                 key: value for key, value in file.attrs.items() if key not in ("format", "parts")
             }
@@ -309,7 +309,7 @@ class SeriesReader:
     ) -> dict[str, np.ndarray]:
         part = self.parts[number]
         wanted = range(part.rows)[places]
-        with h5py.File(self._file(part), "r", locking=False) as file:
+        with reading(self._file(part)), h5py.File(self._file(part), "r", locking=False) as file:
             return {
                 name: _dataset(file, name)[wanted.start : wanted.stop]
                 if name in file
@@ -338,7 +338,7 @@ def series_names(folder: Path) -> list[str]:
 
 def _is_series(path: Path) -> bool:
     try:
-        with h5py.File(path, "r", locking=False) as file:
+        with reading(path), h5py.File(path, "r", locking=False) as file:
             return file.attrs.get("format") == _FORMAT
     except OSError:
         return False
@@ -353,7 +353,7 @@ def _names(file: h5py.File) -> list[str]:
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     item = file[name]
     if not isinstance(item, h5py.Dataset):
-        raise OSError(f"{file.filename}: {name} is not a data set")
+        raise OSError(f"{name} is not a data set")
     return item
 
 
@@ -424,15 +424,18 @@ class Table:
 
 def read_table(path: Path) -> dict[str, np.ndarray]:
     """The columns of a table by name, `step` as int64 and the others as float64, without an
-    incomplete last row."""
-    lines = _whole_lines(path)
-    names = lines[0].split(",")
-    rows = [line.split(",") for line in lines[1:]]
-    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-    return {
-        name: np.array(column, dtype=np.int64 if name == "step" else np.float64)
-        for name, column in zip(names, columns, strict=True)
-    }
+    incomplete last row. Raises OSError if the file cannot be read or is no such table."""
+    with reading(path):
+        lines = _whole_lines(path)
+        if not lines:
+            raise ValueError("it is empty")
+        names = lines[0].split(",")
+        rows = [line.split(",") for line in lines[1:]]
+        columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+        return {
+            name: np.array(column, dtype=np.int64 if name == "step" else np.float64)
+            for name, column in zip(names, columns, strict=True)
+        }
 
 
 def _whole_lines(path: Path) -> list[str]:

@@ -17,12 +17,14 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import lt
+from pathlib import Path
 from typing import Any
 
 import h5py
 import jax
 import numpy as np
 
+from simulator.archive.hdf5_image import hdf5_into
 from simulator.archive.manifest import (
     LIBVER,
     NAMED,
@@ -201,7 +203,7 @@ def build_shard(
         image.truncate(_STRUCTURE * (len(parts) + 2) + sum(data.nbytes for *_, data in parts))
         image.truncate(0)
     placed: list[tuple[int, np.ndarray]] = []
-    with h5py.File(image, "w", libver=LIBVER) as file:
+    with hdf5_into(image, LIBVER, Path(shard_name(process_id))) as file:
         for path, block, data in parts:
             if filters:
                 chunks = (

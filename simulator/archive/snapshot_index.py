@@ -24,6 +24,7 @@ import h5py
 import numpy as np
 import xxhash
 
+from simulator.archive.hdf5_image import hdf5_into
 from simulator.archive.manifest import (
     LIBVER,
     Axis,
@@ -97,7 +98,7 @@ def write_sealed(
 def _write(path: Path, fill: Callable[[h5py.File], None], described: bytes) -> None:
     """Replaces `path` by an HDF5 file that `fill` has filled, followed by a checksum."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(path.parent), prefix=TEMPORARY) as image:
-        with h5py.File(image, "w", libver=LIBVER) as file:
+        with hdf5_into(image, LIBVER, path) as file:
             fill(file)
         image.seek(0)
         digest = xxhash.xxh3_64()

@@ -8,6 +8,7 @@ Exit codes: 0 done; 1 a failure of the program or of the computation; 2 the user
 continued. Ctrl-C outside of a run gives 130, a closed pipe 141, as shells expect."""
 
 import argparse
+import contextlib
 import errno
 import importlib
 import io
@@ -17,7 +18,8 @@ import traceback
 from collections.abc import Iterable, Sequence
 
 from simulator.cli.parser import CommandParser
-from simulator.errors import RunFailure, UserError, did_you_mean, shortened
+from simulator.errors import UserError, did_you_mean
+from simulator.files import ending
 from simulator.stopwatch import Stopwatch
 from simulator.words import version_of
 
@@ -96,39 +98,55 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         code = _dispatch(arguments, spent)
+    except BaseException as error:
+        code = _report(error)
+    return _flushed(code)
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _report(error: BaseException) -> int:
+    """Say on stderr why the command ended. Returns the exit code."""
+    if isinstance(error, BrokenPipeError):
+        return _stdout_failed(error)
+    # Errors of writing to a file name the file, so that only `print` raises these without a name.
+    if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
+        return _stdout_failed(error)
+    if (known := ending(error)) is not None:
+        return _say(known[1], known[0])
+    names = ", ".join(name for name in os.environ if name.startswith("JAX_"))
+    if isinstance(error, ValueError) and names and _while_importing_jax(error):
+        return _say(f"JAX refuses its environment ({error}); correct or unset one of {names}", 2)
+    traceback.print_exception(error)
+    return 1
+
+
+def _while_importing_jax(error: BaseException) -> bool:
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(
+        frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "jax"
+        for frame in frames
+    )
+
+
+def _flushed(code: int) -> int:
+    """Write what stdout still holds. Returns `code`, or the exit code for a stdout that fails."""
+    try:
         sys.stdout.flush()
-        return code
-    except UserError as error:
-        return _say(error, 2)
-    except RunFailure as error:
-        return _say(error, 1)
-    except KeyboardInterrupt:
-        return _say("interrupted", 130)
-    except BrokenPipeError:
-        # The reader has closed the pipe; the flush at exit must not raise again.
+    except OSError as error:
+        return _stdout_failed(error)
+    return code
+
+
+def _stdout_failed(error: OSError) -> int:
+    """Send the rest of stdout nowhere, so that the flush at exit does not fail again. Returns the
+    exit code."""
+    with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):  # the reader has closed the pipe
         return 141
-    except Exception as error:
-        frames = (
-            frame
-            for frame, _ in traceback.walk_tb(error.__traceback__)
-            if frame.f_code.co_name == "<module>"
-        )
-        if isinstance(error, ValueError) and "jax" in [
-            frame.f_globals.get("__name__") for frame in frames
-        ]:
-            names = ", ".join(name for name in os.environ if name.startswith("JAX_"))
-            return _say(
-                f"JAX refuses its environment ({error}); correct or unset one of {names}", 2
-            )
-        if (
-            isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
-        ):  # such a name comes from the user
-            return _say(
-                f"{shortened(str(error.filename))}: this path is too long for the file system", 2
-            )
-        traceback.print_exc()
-        return 1
+    return _say(f"standard output: {error.strerror}", 1)
 
 
 def _dispatch(arguments: list[str], spent: Stopwatch) -> int:
@@ -152,6 +170,7 @@ def _dispatch(arguments: list[str], spent: Stopwatch) -> int:
     return args.func(args)
 
 
-def _say(message: object, code: int) -> int:
-    print(message, file=sys.stderr)
+def _say(message: str, code: int) -> int:
+    with contextlib.suppress(OSError):  # stderr may be on a full disk too
+        print(message, file=sys.stderr)
     return code

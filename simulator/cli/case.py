@@ -9,6 +9,7 @@ from typing import Any
 
 from simulator.cli.parser import arg, command, config_arguments
 from simulator.errors import UserError, did_you_mean
+from simulator.files import replace_file
 from simulator.words import flat
 
 
@@ -51,9 +52,9 @@ def explain(args: argparse.Namespace) -> int:
     """Print type, default and meaning of a key, or of all keys of a block.
 
     example: simulator explain model.hyperviscosity"""
-    from simulator.config.reference import keys
+    from simulator.config.reference import keys, renamed
 
-    wanted = re.sub(r"\.\d+(?=\.|$)", ".N", args.key.strip("."))
+    wanted = renamed(re.sub(r"\.\d+(?=\.|$)", ".N", args.key.strip(".")))
     known = keys()
     if not wanted:
         shown = [key for key in known if "." not in key.path]
@@ -71,7 +72,7 @@ def explain(args: argparse.Namespace) -> int:
     for key in shown:
         merged.setdefault((key.path, key.type, key.default, key.meaning), []).append(key.kind)
     for (path, kind, default, meaning), kinds in merged.items():
-        print(path + (f"  [{', '.join(kinds)}]" if any(kinds) else ""))
+        print(path + (f"  [{', '.join(dict.fromkeys(kinds))}]" if any(kinds) else ""))
         print(f"    {kind}; {f'default {default}' if default else 'required'}")
         if meaning:
             print(textwrap.fill(meaning, 96, initial_indent="    ", subsequent_indent="    "))
@@ -110,12 +111,9 @@ def init(args: argparse.Namespace) -> int:
             raise UserError(f"{path}: exists; give another name with --output, or move it away")
     sweep = "base" in _document(source)
     text = source.read_text().rstrip() + "\n" + ("" if sweep else _further_keys(source))
-    try:
-        target.write_text(text.replace("# yaml-language-server: $schema=schema.json\n", ""))
-        for file in files:
-            target.with_name(file.name).write_bytes(file.read_bytes())
-    except OSError as error:
-        raise UserError(f"{target}: {error.strerror}") from None
+    replace_file(target, text.replace("# yaml-language-server: $schema=schema.json\n", ""))
+    for file in files:
+        replace_file(target.with_name(file.name), file.read_bytes())
     print(target)
     check, run = ("sweep plan", "sweep run") if sweep else ("check", "run")
     print(f"next: simulator {check} {target}, then simulator {run} {target}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """`simulator sweep`: the commands for many runs from one file."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from simulator.cli.parser import Command, arg, command
@@ -65,24 +66,25 @@ def status(args: argparse.Namespace) -> int:
 @command(
     "show swept values and collected quantities",
     FILE,
-    arg("--csv OUT", "write the table to OUT as CSV, with all digits"),
-    arg("--json OUT", "write the table to OUT as JSON"),
+    arg("--csv OUT", "write the table to OUT as CSV, with all digits", type=Path),
+    arg("--json OUT", "write the table to OUT as JSON", type=Path),
 )
 def table_of(args: argparse.Namespace) -> int:
     """Show the swept values and the collected quantities, one row per run; unfinished runs are marked.
 
     example: simulator sweep table configs/sweep_viscosity.yaml --csv viscosity.csv"""
+    from simulator.files import replace_file
     from simulator.study import open_sweep
-    from simulator.study.sweep_text import table_lines, write_text
+    from simulator.study.sweep_text import table_lines
     from simulator.study.table import as_csv, as_json
 
     sweep = open_sweep(args.file)
     rows = sweep.rows()
     print("\n".join(table_lines(sweep, rows)))
     if args.csv:
-        write_text(args.csv, as_csv(rows))
+        replace_file(args.csv, as_csv(rows))
     if args.json:
-        write_text(args.json, as_json(rows))
+        replace_file(args.json, as_json(rows))
     return 0
 
 

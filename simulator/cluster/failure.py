@@ -22,7 +22,7 @@ from typing import NoReturn
 from simulator.cluster import meeting
 from simulator.cluster.allocation import Allocation
 from simulator.cluster.launcher import log_name
-from simulator.errors import RunFailure, UserError
+from simulator.files import ending
 
 HEARTBEAT = (
     45  # seconds after which a silent process counts as dead: a machine may stall for half a minute
@@ -42,7 +42,7 @@ _LOST = re.compile(
 def contained(allocation: Allocation) -> Iterator[None]:
     """Guards all the work of one of several processes.
 
-    A UserError or RunFailure ends the process with exit code 2 or 1. If all processes raise the
+    An error that `ending` knows ends the process with its exit code. If all processes raise the
     error, even before they have met, process 0 reports it and all exit together; otherwise the
     process exits alone within seconds. Any other exception is a bug: the process prints its
     traceback and exits at once with 1. Of a single process they propagate."""
@@ -65,34 +65,34 @@ def _end(error: BaseException, allocation: Allocation) -> NoReturn:
     ignore_requests()
     process_id = allocation.process_id
     name = describe(process_id, allocation.num_processes)
+    if isinstance(error, KeyboardInterrupt):
+        leave(130, f"simulator: {name} interrupted")
     if isinstance(error, SystemExit):
         _left_together()
         leave(error.code if isinstance(error.code, int) else int(error.code is not None))
-    if isinstance(error, KeyboardInterrupt):
-        leave(130, f"simulator: {name} interrupted")
     if _LOST.search(str(error)):
         # not the cause: the process that failed first should print the last line on the console
         time.sleep(_AFTER_FIRST)
         line = f"simulator: {name} lost another process: {str(error).splitlines()[0]}"
         leave(1, line) if process_id == 0 else leave(1, log=line)
-    if not isinstance(error, UserError | RunFailure):
+    if (known := ending(error)) is None:
         cause = traceback.format_exception_only(error)[-1].strip()
         leave(1, f"{''.join(traceback.format_exception(error))}simulator: {name} failed: {cause}")
     if isinstance(error, meeting.NotAllCame):
         leave(1, f"simulator: {error}" if error.speaks else "")
-    code = 2 if isinstance(error, UserError) else 1
+    code, line = known
     if not _joined():
         if process_id == 0:
-            print(error, file=sys.stderr, flush=True)
+            print(line, file=sys.stderr, flush=True)
             _told_all(allocation)
             leave(code)
-        leave(code) if _told_by_first(allocation) else leave(code, f"simulator: {name}: {error}")
+        leave(code) if _told_by_first(allocation) else leave(code, f"simulator: {name}: {line}")
     if not _left_together():
-        leave(code, f"simulator: {name}: {error}")
+        leave(code, f"simulator: {name}: {line}")
     if process_id > 0:
         time.sleep(_AFTER_FIRST)
-        leave(code, log=str(error))
-    leave(code, str(error))
+        leave(code, log=line)
+    leave(code, line)
 
 
 def ignore_requests() -> None:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from simulator.cluster.queue import seconds
 from simulator.errors import UserError, shown
-from simulator.settings import Count, Integer, Settings
+from simulator.settings import Count, Integer, Settings, ShellText
 
 LISTEN = (
     Path(__file__).with_name("job_begin.sh").read_text()
@@ -70,7 +70,7 @@ class SlurmSettings(Settings):
     """Features that the nodes must have."""
     sbatch: Word | None = None
     """Further flags of sbatch, as on its command line."""
-    prologue: str | None = None
+    prologue: ShellText | None = None
     """Shell commands that run first, for example to load modules or configure the network."""
     device: Word | None = None
     """The kind of device in the nodes, by its name in `simulator plan`, which then suggests missing

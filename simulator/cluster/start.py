@@ -114,12 +114,12 @@ class Cluster:
             try:
                 answer = {"value": action()}
             except UserError as error:
-                answer = {"refused": str(error)}
+                answer = {"refused": error.args}
             except (RunFailure, OSError) as error:
                 answer = {"failed": reason(error)}
         answer = self.broadcast(answer)
         if "refused" in answer:
-            raise UserError(answer["refused"])
+            raise UserError(*answer["refused"])
         if "failed" in answer:
             raise RunFailure(answer["failed"])
         return answer["value"]

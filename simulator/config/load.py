@@ -121,9 +121,9 @@ def _validated(
         try:
             parsed.append(parse_override(override) if isinstance(override, str) else override)
         except UserError as error:
-            errors.append(str(error))
+            errors.extend(error.args)
     if errors:
-        raise UserError("\n".join(errors))
+        raise UserError(*errors)
     apply_overrides(data, places, parsed)
     return _made(data, _context(name, check_files) | {"name": usable_stem(name)}, Places(places))
 

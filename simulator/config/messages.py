@@ -39,7 +39,7 @@ def explain(
         f"{places.of(path)}: {beginning_of(path)}{line}"
         for path, line in sorted(mistakes, key=rank)
     )
-    return UserError("\n".join(lines))
+    return UserError(*lines)
 
 
 def _reworded(details: ErrorDetails, settings: type[Settings], data: Any) -> tuple[Path, str]:

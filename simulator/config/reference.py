@@ -28,6 +28,7 @@ class Key:
     type: str
     default: str  # The default as YAML; empty if the key is required.
     meaning: str
+    executed: bool = False  # Whether its value, or the file that it names, is executed.
 
 
 def keys(schema: Mapping[str, Any] | None = None) -> list[Key]:
@@ -44,13 +45,19 @@ def keys(schema: Mapping[str, Any] | None = None) -> list[Key]:
         if key.path not in choices:
             merged.append(key)
         elif key.type == choices[key.path][0]:  # one entry for the kinds of a block
-            kinds = " | ".join(choices[key.path])
+            kinds = " | ".join(dict.fromkeys(choices[key.path]))
             merged.append(
                 replace(
                     key, kind="", type=kinds, default="", meaning="Selects the kind of this block."
                 )
             )
-    return merged
+    return [replace(key, path=renamed(key.path)) for key in merged]
+
+
+def renamed(path: str) -> str:
+    """The path of a key of `model.cosmology` under the name `model.background`, by which pages and
+    messages call it."""
+    return re.sub(r"^model\.cosmology(?=\.|$)", "model.background", path)
 
 
 def _of_block(
@@ -67,7 +74,12 @@ def _of_block(
             meaning = definitions[property["$ref"].rpartition("/")[2]].get("description", "")
         meaning = " ".join(str(meaning).split())
         yield Key(
-            path, kind, _type(property, definitions), "" if name in required else default, meaning
+            path,
+            kind,
+            _type(property, definitions),
+            "" if name in required else default,
+            meaning,
+            "executed" in property or any("executed" in choice for choice in _choices(property)),
         )
         for suffix, inner in _inner_blocks(property, definitions):
             inner_kind = (

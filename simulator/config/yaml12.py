@@ -139,7 +139,7 @@ def parse_yaml(text: str, name: str) -> Document:
     except RecursionError:
         raise UserError(f"{name}: unreadable YAML: nested too deeply") from None
     if construction.errors:
-        raise UserError("\n".join(construction.errors))
+        raise UserError(*construction.errors)
     return Document(value, construction.lines)
 
 

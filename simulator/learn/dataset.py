@@ -26,6 +26,7 @@ from typing import Any, Self
 import h5py
 import numpy as np
 
+from simulator.archive.hdf5_image import hdf5_into
 from simulator.archive.manifest import FieldEntry, component_names
 from simulator.archive.open_run import open_run
 from simulator.archive.shard import reserve, stream
@@ -259,7 +260,7 @@ def _write_file(
     shape = (len(times), *map(len, axes.values()))
     image, placed = io.FileIO(os.memfd_create("dataset"), "w+"), []
     # Files of the earliest format hold no times of creation: equal data are equal bytes.
-    with h5py.File(image, "w", libver="earliest") as file:
+    with hdf5_into(image, "earliest", path) as file:
         _describe(file, sweep, runs, axes, times)
         for order in range(3):
             own = [field for field in fields if field.order == order]

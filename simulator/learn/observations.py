@@ -34,7 +34,7 @@ from simulator.measure.probes import AT_ONCE, values_at
 from simulator.measure.python_series import FieldView
 from simulator.physics.models import Fields, State
 from simulator.physics.user_function import UserFunction
-from simulator.settings import InputPath, Positive, Settings
+from simulator.settings import InputPath, Positive, PythonFile, Settings
 from simulator.simulation.simulation import Simulation
 
 SPAN = 64  # Points that lie on a lattice with at most so many times their number are summed axis by axis.
@@ -44,7 +44,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class FunctionSettings(Settings):
-    path: InputPath
+    path: PythonFile
     """A Python file."""
     function: str = "observe"
     """function(fields, **parameters) -> array, with jax.numpy; `fields["velocity"]` are values on

@@ -13,13 +13,13 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from simulator.errors import UserError
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
 from simulator.measure.lazy import UserFunction, jax, jnp, lax, models, spectral
-from simulator.settings import InputPath
+from simulator.settings import PythonFile
 
 MOST = 2**20  # The largest number of values in a row.
 
 
 class PythonOutputSettings(SeriesCadence):
-    path: InputPath
+    path: PythonFile
     """A Python file; the run copies the file and executes the copy."""
     function: str
     """function(fields, time, **parameters) returns a dict of numbers and small arrays by name."""

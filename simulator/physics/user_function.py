@@ -50,7 +50,7 @@ class UserFunction:
                 f"uses numpy, or an if, on {self.given}; use jax.numpy instead, with jnp.where for an if",
                 error,
             ) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             first = str(error).partition("\n")[0]
             raise self.refused(f"{type(error).__name__}: {first}", error) from error
 

@@ -1,7 +1,6 @@
 """The measurement of `simulator bench step`."""
 
 import argparse
-import json
 import platform
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from simulator.archive.stored_state import RunInputs
 from simulator.cluster import Allocation
 from simulator.config import RunConfig, load_config
+from simulator.files import replace_json
 from simulator.plan.circumstances import circumstances
 from simulator.plan.cost_of_step import measure_step
 from simulator.run.command import allocated, launched
@@ -48,7 +48,7 @@ def step(args: argparse.Namespace) -> int:
     print("\n".join(step_lines(result)))
     if args.json is not None:
         result["measured"] = circumstances(args.arguments)
-        args.json.write_text(json.dumps(result, indent=1) + "\n")
+        replace_json(args.json, result)
     return 0
 
 

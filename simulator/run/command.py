@@ -13,6 +13,7 @@ from simulator.cluster import Allocation, discover
 from simulator.cluster.failure import contained
 from simulator.config import RunConfig
 from simulator.errors import UserError
+from simulator.files import exit_called
 from simulator.run.folder import Action
 from simulator.stopwatch import Stopwatch
 
@@ -42,7 +43,10 @@ def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
         process_id=args.process_id,
     )
     with contained(allocation):
-        yield allocation
+        try:
+            yield allocation
+        except SystemExit as error:  # in a function of the user's: no reason to exit with its code
+            raise UserError(exit_called(error)) from error
 
 
 def run_config(

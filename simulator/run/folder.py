@@ -4,8 +4,10 @@ earlier run.
 `decide` is the decision table as a pure function. Commands decide before they start anything;
 `claim` takes the lock and decides again."""
 
+import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,7 +26,7 @@ from simulator.config import Change, Difference, RunConfig, diff_configs, load_c
 from simulator.config.compare import FROZEN
 from simulator.config.load import parse_config
 from simulator.errors import RunFailure, UserError
-from simulator.files import TEMPORARY, read_json, remove_temporaries, remove_tree
+from simulator.files import TEMPORARY, named, read_json, refusal, remove_temporaries, remove_tree
 from simulator.measure import KINDS
 from simulator.run.lock import RunLock
 
@@ -89,7 +91,7 @@ class Decision:
 
     def raise_if_refused(self) -> None:
         if self.action is Action.REFUSE:
-            raise UserError("\n".join(self.lines))
+            raise UserError(*self.lines)
 
 
 def decide(
@@ -120,8 +122,8 @@ def decide(
     if frozen:
         return refused(
             f"holds a run with another {_compared(frozen)}; give this run its own folder with --output DIR, "
-            f"replace that run with --overwrite, continue it as it is (simulator resume {path}), or accept the "
-            f"change with {_allowing(frozen)}"
+            f"replace that run with --overwrite, continue it as it is (simulator resume {path}), or with the "
+            f"change: simulator resume {path} {_allowing(frozen)}"
         )
     if found is Found.PREPARED:
         return Decision(Action.START, lines)
@@ -168,7 +170,7 @@ class RunFolder:
             )
             names = {entry.name for entry in entries}
         except OSError as error:
-            raise UserError(f"output.directory: {self.path}: {error.strerror}") from None
+            raise refusal(error, "output.directory: ") from None
         if all(_AROUND.fullmatch(name) for name in names):
             return Found.EMPTY
         if CONFIG not in names:
@@ -192,7 +194,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"output.directory: {self.path}: {error.strerror}") from None
+            raise refusal(error, "output.directory: ") from None
 
     def recorded(self) -> Iterator[Path]:
         """The existing files that a run's ledger records; for a snapshot or checkpoint the
@@ -258,7 +260,7 @@ def claim(
     try:
         held = RunLock.acquire(folder.path, environ, **lock)
     except OSError as error:
-        raise UserError(f"output.directory: {folder.path}: {error.strerror or error}") from None
+        raise refusal(named(error, folder.path), "output.directory: ") from None
     try:
         decided = decision()
         decided.raise_if_refused()
@@ -330,8 +332,8 @@ def check_restored(checkpoint: Path, now: RunConfig, allow: Collection[str]) -> 
     stored = stored_config(checkpoint)
     if stored is not None and (wrong := _frozen(diff_configs(stored, now), allow)):
         raise UserError(
-            f"{checkpoint}: was computed with another {_compared(wrong)}; continue with that value, or allow the "
-            f"change: {_allowing(wrong)}"
+            f"{checkpoint}: was computed with another {_compared(wrong)}; continue with that value, or with "
+            f"the change: simulator resume {now.output.directory} {_allowing(wrong)}"
         )
 
 
@@ -349,4 +351,11 @@ def _compared(differences: Sequence[Difference]) -> str:
 
 
 def _allowing(differences: Sequence[Difference]) -> str:
-    return " ".join(f"--allow {d[0]}" for d in differences)
+    """The arguments of `simulator resume` that accept frozen differences."""
+    words = [f"{key}={_as_yaml(new)}" for key, _, new, _ in differences]
+    words += [word for key, *_ in differences for word in ("--allow", key)]
+    return shlex.join(words)
+
+
+def _as_yaml(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

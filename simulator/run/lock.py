@@ -26,7 +26,7 @@ from typing import Self
 from simulator.archive.run_state import NAME as STATE
 from simulator.cluster.queue import job_is_gone
 from simulator.errors import RunFailure, UserError
-from simulator.files import reason, restored, write_all
+from simulator.files import named, reason, restored, write_all
 from simulator.run.run_status import LOCK, RENEW_EVERY, STALE_AFTER, Holder, read_holder, why_dead
 
 _BESIDE = ".lock-"
@@ -79,8 +79,11 @@ class RunLock:
         beside = path.with_name(f"{_BESIDE}{mine.token}")
         descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            write_all(descriptor, (json.dumps(asdict(mine)) + "\n").encode())
-            os.fsync(descriptor)
+            try:
+                write_all(descriptor, (json.dumps(asdict(mine)) + "\n").encode())
+                os.fsync(descriptor)
+            except OSError as error:
+                raise named(error, path) from None
             takeover = None
             while not _appear(beside, path):
                 holder, age = read_holder(path.parent), _age(path, beside)

@@ -2,7 +2,6 @@
 lock itself."""
 
 import contextlib
-import json
 import math
 import os
 import socket
@@ -17,7 +16,7 @@ from typing import Self
 from simulator.archive.run_state import RunState, read_state
 from simulator.cluster.queue import ENDED, job_is_gone, job_state
 from simulator.cluster.variables import whole
-from simulator.files import read_json, restored
+from simulator.files import read_json, replace_json, restored
 
 LOCK = "lock"
 RENEW_EVERY = 10.0  # Seconds between two renewals of a lock.
@@ -210,7 +209,7 @@ def look_at(folder: Path, now: datetime) -> RunStatus:
 
 
 def remember_job(folder: Path, job: str) -> None:
-    (folder / JOB).write_text(json.dumps({"job": job}) + "\n")
+    replace_json(folder / JOB, {"job": job})
 
 
 def job_of(environ: Mapping[str, str]) -> str | None:

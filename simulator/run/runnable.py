@@ -13,7 +13,7 @@ from simulator.archive.stored_state import RunInputs
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.config.load import make_config
-from simulator.errors import UserError
+from simulator.errors import UserError, shown
 from simulator.measure.python_series import PythonOutputSettings
 from simulator.physics.models.equation import Equation
 from simulator.run.execute import execute
@@ -46,7 +46,7 @@ class RunnableSimulation(Shown, Simulation):
     def __init__(
         self,
         config: RunConfig | None = None,
-        *,
+        *overrides: object,
         cluster: Cluster | None = None,
         inputs: RunInputs | None = None,
         report: Report = print,
@@ -54,10 +54,15 @@ class RunnableSimulation(Shown, Simulation):
         **blocks: Any,
     ):
         inputs = inputs or RunInputs()
+        if blocks and config is not None:
+            raise TypeError("give a configuration or the blocks of one, not both")
+        if overrides or not isinstance(config, RunConfig | None):
+            raise UserError(
+                f"Simulation: takes a configuration, not {shown(config)}; "
+                'read a file by Simulation(load_config("run.yaml", ["time.stop=1"]))'
+            )
         if config is None:
             config = make_config({**blocks, "model": _named(blocks.get("model"), inputs)})
-        elif blocks:
-            raise TypeError("give a configuration or the blocks of one, not both")
         super().__init__(config, cluster=cluster, inputs=inputs, report=report, members=members)
 
     def every(self, interval: float, function: Callable[..., Any], name: str | None = None) -> None:

@@ -40,16 +40,30 @@ class Selection:
         with one of them."""
         return not self.fields or any(_is(name, field) for field in self.fields)
 
-    def refuse_unknown(self, drawn: Collection[str], known: Iterable[str]) -> None:
-        """Raises UserError if none of the pictures `drawn` shows a given field; `known` are the
-        names that exist."""
+    def refuse_unknown(
+        self, drawn: Collection[str], fields: Iterable[str], columns: Collection[str]
+    ) -> None:
+        """Raises UserError if none of the pictures `drawn` shows a chosen field. `fields` are those
+        of the snapshots, `columns` those of the diagnostics."""
         unknown = [field for field in self.fields if not any(_is(name, field) for name in drawn)]
-        if unknown:
-            there = ", ".join(sorted(set(known)))
+        if not unknown:
+            return
+        if set(unknown) <= set(columns) and not self.names_diagnostics:
+            typed = f"--what diagnostics --field {','.join(unknown)}"
+            words = "is a column" if len(unknown) == 1 else "are columns"
             raise UserError(
-                f"--field: nothing of {', '.join(unknown)} to draw; there are: {there}. "
-                f"simulator analyze RUN --what slices output.slices.fields=[{unknown[0]}] measures others"
+                f"--field: {', '.join(unknown)} {words} of diagnostics: simulator plot RUN {typed}"
             )
+        there = ", ".join(sorted({*fields, *columns}))
+        raise UserError(
+            f"--field: no picture of {', '.join(unknown)}; there are: {there}. "
+            f"simulator analyze RUN --what slices output.slices.fields=[{unknown[0]}] measures others"
+        )
+
+    @property
+    def names_diagnostics(self) -> bool:
+        """Whether the diagnostics are asked for by name, and not only because all is drawn."""
+        return "diagnostics" in (self.what or ())
 
     def rows(self, time: Sequence[float] | np.ndarray) -> np.ndarray:
         """The indices of the chosen times; round-off at both ends of the interval is allowed

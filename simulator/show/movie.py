@@ -1,9 +1,12 @@
 """`simulator movie RUN`: a movie of a plane of a field as mp4 or, without ffmpeg, as GIF and
 frames."""
 
+import glob
 import importlib
+import io
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +22,8 @@ from PIL import Image
 
 from simulator.archive.open_run import open_run
 from simulator.errors import RunFailure, UserError
-from simulator.files import reason
+from simulator.files import TEMPORARY, replace_file
+from simulator.run.run_status import process_lives
 from simulator.show import style
 from simulator.show.frames import PLANE, Frames, frames, samples, volume_frames
 from simulator.show.kinds import colours_of, volume_picture
@@ -70,8 +74,8 @@ def movie(  # many parameters: the options of `simulator movie`
 
     `output` ends in .mp4 or .gif; by default it is `RUN/plots/FIELD_slice_AXIS.mp4`. Without
     ffmpeg, whose path is `encoder`, a GIF and a folder of its frames replace an mp4. `keep` is a
-    folder for the frames as PNG. Raises UserError if there is nothing to show, RunFailure if the
-    file cannot be written."""
+    folder for the frames as PNG. Raises UserError if there is nothing to show, RunFailure if
+    ffmpeg fails, OSError if the file cannot be written."""
     run = open_run(path)
     kind = "projection" if projected else "slice"
     name = "render" if field is None else f"{field}_{kind}_{axis}"
@@ -95,6 +99,8 @@ def movie(  # many parameters: the options of `simulator movie`
             keep.mkdir(parents=True, exist_ok=True)
             for old in keep.glob("frame_*.png"):  # frames of an earlier, longer movie
                 old.unlink()
+            for old in keep.glob(f"{TEMPORARY}frame_*.png-*"):  # of a movie that was killed
+                old.unlink()
         with matplotlib.rc_context(context), _replacing(target) as file:
             if field is None:
                 picture = _Volume(shown, labels)
@@ -115,14 +121,18 @@ def movie(  # many parameters: the options of `simulator movie`
         )
         last = (said.strip().splitlines() or ["it says nothing"])[-1]
         raise RunFailure(f"{target}: ffmpeg failed: {last}") from None
-    except OSError as error:
-        raise RunFailure(f"{target}: {reason(error)}") from None
     return Movie(target, len(shown), shown.source, note)
 
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    beside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix.lower()}")
+    """A file beside `path` that takes its place at the end. Removes those of killed processes."""
+    begins, ends = f"{TEMPORARY}{path.stem}@{socket.gethostname()}@", path.suffix.lower()
+    for other in path.parent.glob(f"{glob.escape(begins)}*{ends}"):
+        pid = other.name.removeprefix(begins).removesuffix(ends)
+        if pid.isdigit() and not process_lives(socket.gethostname(), int(pid), None):
+            other.unlink(missing_ok=True)
+    beside = path.with_name(f"{begins}{os.getpid()}{ends}")
     try:
         yield beside
         os.replace(beside, path)
@@ -143,7 +153,9 @@ def _shown(
             image = style.fewer_colours(
                 style.rendered(picture.figure), style.colour_map(picture.figure)
             )
-            image.save(keep / f"frame_{i:05d}.png", optimize=True, dpi=(style.DPI, style.DPI))
+            content = io.BytesIO()
+            image.save(content, "png", optimize=True, dpi=(style.DPI, style.DPI))
+            replace_file(keep / f"frame_{i:05d}.png", content.getvalue(), sync=False)
         yield
         progress(i + 1, len(shown))
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from simulator.archive.open_run import Run, open_run
@@ -81,14 +82,17 @@ def report_run(path: str | Path, output: Path | None = None, *, refresh: int | N
     Raises UserError if `path` is not a run, RunFailure or OSError if the page cannot be written."""
     run = open_run(path)
     status = look_at(run.path, datetime.now(UTC))
-    try:
-        files = tuple(file for file in plot_run(run.path).files if file.suffix == ".png")
-    except UserError:  # no output yet
-        files = ()
     target = output or run.path / NAME
     again = refresh if status.state is None or status.state.state == "running" else None
     title = str(run.config.get("name") or run.path.name)
-    replace_file(target, page.page(title, _body(run, title, status, files), again))
+    # With `output` nothing is written into the run's folder, which may belong to somebody else.
+    with TemporaryDirectory() as elsewhere:
+        try:
+            drawn = plot_run(run.path, output=None if output is None else Path(elsewhere)).files
+        except UserError:  # no output yet
+            drawn = ()
+        files = tuple(file for file in drawn if file.suffix == ".png")
+        replace_file(target, page.page(title, _body(run, title, status, files), again))
     return target
 
 

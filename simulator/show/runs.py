@@ -74,13 +74,14 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
         for field in [f for f in choice.fields if f in stored and f not in there] or usual(
             run, there
         ):
-            again = "density" in there and not choice.fields and _repeats(f"slices_{field}", labels)
+            pictured = [stem for stem, _ in chosen]
+            again = not choice.fields and _repeats(f"slices_{field}", pictured, labels)
             if choice.shows(field) and not again:
                 build = partial(slices, window(SnapshotPlanes(run, field), choice), field, labels)
                 chosen.append((f"slices_{field}", build))
-    choice.refuse_unknown([stem for stem, _ in chosen], {*stored, *diagnostics})
+    choice.refuse_unknown([stem for stem, _ in chosen], stored, diagnostics)
     if not chosen:
-        raise UserError("\n".join(missing) or f"{run.path}: nothing to draw yet")
+        raise UserError(*(missing or [f"{run.path}: nothing to draw yet"]))
     written = list(_drawn(chosen, folder, choice))
     if any(stem == "statistics_means" for stem, _ in chosen):
         for ending, text in tables_of_means(window(run.series("statistics"), choice)).items():
@@ -112,11 +113,13 @@ def _of_run(
 ) -> lines.Pictures:
     if lines.chosen_panels(diagnostics) and choice.takes("diagnostics") and not choice.fields:
         yield "diagnostics", partial(lines.time_series, diagnostics)
+    if choice.fields and choice.names_diagnostics:
+        yield from overlays([run], replace(choice, what=("diagnostics",)))
     for name in series_names(run.path):
         if choice.takes(name) and (series := _if_any(run, name, missing)) is not None:
             drawn = dict(pictures(window(series, choice), labels, diagnostics))
             for stem, build in drawn.items():
-                if choice.shows(stem) and (choice.fields or not _repeats(stem, labels)):
+                if choice.shows(stem) and (choice.fields or not _repeats(stem, drawn, labels)):
                     yield stem, build
     if choice.takes("halos"):
         yield from (
@@ -126,14 +129,14 @@ def _of_run(
         )
 
 
-def _repeats(stem: str, labels: Labels) -> bool:
-    """Whether a picture shows the density of the only component of a composite, which is also the
-    whole density."""
+def _repeats(stem: str, drawn: Collection[str], labels: Labels) -> bool:
+    """Whether a picture shows the density of the only component of a composite, and one of `drawn`
+    shows the same as the total density."""
     alone = [component["name"] for component in labels.model.get("components") or ()]
-    return (
-        len(alone) == 1
-        and re.search(rf"_{re.escape(alone[0])}_density(_power|_mass)?$", stem) is not None
-    )
+    if len(alone) != 1:
+        return False
+    total = re.sub(rf"_{re.escape(alone[0])}_density(_power|_mass)?$", r"_density\1", stem)
+    return total != stem and total in drawn
 
 
 def _diagnostics(run: Run, choice: Selection, missing: list[str]) -> Mapping[str, np.ndarray]:
@@ -189,9 +192,8 @@ def plot_runs(
     folder = output or one / "plots" / (f"with_{others}" if len(paths) > 1 else "")
     suffix = "_mean" if choice.average else "_compensated" if choice.compensate is not None else ""
     chosen = list(overlays(runs, choice))
-    choice.refuse_unknown(
-        [stem for stem, _ in chosen], {name for run in runs for name in run.diagnostics}
-    )
+    columns = {name for run in runs for name in run.diagnostics}
+    choice.refuse_unknown([stem for stem, _ in chosen], (), columns)
     if not chosen:
         raise UserError(f"{', '.join(map(str, paths))}: nothing to draw together")
     return Plotted(_drawn(chosen, folder, choice, suffix), ())

@@ -74,7 +74,7 @@ class Inputs:
         sys.path.insert(0, beside)  # the file may import modules beside it
         try:
             exec(compile(code, path, "exec"), module.__dict__)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UserError(
                 f"{path}{_line(error, path)}: cannot be run: {type(error).__name__}: {error}"
             ) from error
@@ -128,7 +128,7 @@ class Inputs:
             replace_json(folder / INDEX, self._kept, journal)
 
 
-def _line(error: Exception, path: str) -> str:
+def _line(error: BaseException, path: str) -> str:
     if isinstance(error, SyntaxError):
         return f":{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)[::-1]

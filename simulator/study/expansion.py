@@ -84,7 +84,7 @@ class _Expansion:
 
     def raise_mistakes(self) -> None:
         if self._mistakes:
-            raise UserError("\n".join(self._mistakes))
+            raise UserError(*self._mistakes)
 
     def _value(self, value: Any, *path: str | int) -> Value:
         return Value(value, path, self._places.of(path))

@@ -116,9 +116,9 @@ class Sweep(Shown):
                 check(run.config, whole=alike not in seen)
                 seen.add(alike)
             except UserError as error:
-                mistakes |= dict.fromkeys(str(error).splitlines())
+                mistakes |= dict.fromkeys(error.args)
         if mistakes:
-            raise UserError("\n".join(mistakes))
+            raise UserError(*mistakes)
 
     def prepare(self) -> list[str]:
         """Writes plan.json, and every configuration into its run's folder; returns lines about
@@ -127,23 +127,20 @@ class Sweep(Shown):
         A run that has started keeps its configuration but for keys of `output`, which follow the
         file to its end."""
         lines: list[str] = []
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            entries = [
-                *self.earlier,
-                *({"index": r.index, "hash": r.hash, "values": r.values} for r in self.runs),
-            ]
-            plan: dict[str, Any] = {
-                "program": SWEEP,
-                "file": str(self.file),
-                "base": str(self.settings.base),
-            }
-            plan["runs"] = sorted(entries, key=lambda entry: entry["index"])
-            replace_json(self.folder / PLAN, plan)
-            for run in self.runs:
-                lines += _freeze(run)
-        except OSError as error:
-            raise UserError(f"{error.filename or self.folder}: {error.strerror}") from None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        entries = [
+            *self.earlier,
+            *({"index": r.index, "hash": r.hash, "values": r.values} for r in self.runs),
+        ]
+        plan: dict[str, Any] = {
+            "program": SWEEP,
+            "file": str(self.file),
+            "base": str(self.settings.base),
+        }
+        plan["runs"] = sorted(entries, key=lambda entry: entry["index"])
+        replace_json(self.folder / PLAN, plan)
+        for run in self.runs:
+            lines += _freeze(run)
         return lines
 
     def statuses(self) -> list[MemberStatus]:
@@ -293,9 +290,9 @@ def _resolve(
                 config = _for_learning(config)
             resolved.append((config, estimate(config)))
         except UserError as error:
-            mistakes |= dict.fromkeys(str(error).splitlines())
+            mistakes |= dict.fromkeys(error.args)
     if mistakes:
-        raise UserError("\n".join(mistakes))
+        raise UserError(*mistakes)
     return resolved
 
 
@@ -363,7 +360,7 @@ def _number(
         runs[hash_] = SweepRun(index, hash_, values, config, folder / hash_, needs)
         by_hash[hash_] = assignment
     if mistakes:
-        raise UserError("\n".join(dict.fromkeys(mistakes)))
+        raise UserError(*dict.fromkeys(mistakes))
     return tuple(sorted(runs.values(), key=lambda run: run.index))
 
 
@@ -392,7 +389,7 @@ def _collected(
         except ValueError as error:
             mistakes.append(f"{places.of(('collect', i))}: collect.{i}: {error}")
     if mistakes:
-        raise UserError("\n".join(mistakes))
+        raise UserError(*mistakes)
     return tuple(expressions)
 
 

@@ -4,13 +4,10 @@
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Self
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from simulator.errors import UserError
-from simulator.files import replace_file
 from simulator.run.log import LastingConsole
 from simulator.run.progress import LINE_EVERY, typed
 from simulator.study.study_status import MemberState, MemberStatus, counted
@@ -88,14 +85,6 @@ def next_commands(sweep: Sweep, statuses: Sequence[MemberStatus]) -> list[str]:
 def typed_sweep(command: str, sweep: Sweep, *options: str) -> str:
     """A command for this sweep, ready to be typed in the current folder."""
     return shlex.join([*typed(), "sweep", command, str(short(sweep.file)), *options])
-
-
-def write_text(path: str, text: str) -> None:
-    """Replaces the file at `path`. Raises UserError if it cannot be written."""
-    try:
-        replace_file(Path(path), text)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
 
 
 class Display:

@@ -4,6 +4,7 @@
 import argparse
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -57,9 +58,19 @@ def raising(error: BaseException) -> Callable[[argparse.Namespace], int]:
         (RunFailure("velocity is not finite"), 1, "velocity is not finite\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (
-            OSError(errno.ENAMETOOLONG, "", "runs"),
+            OSError(errno.ENAMETOOLONG, "File name too long", "runs"),
             2,
-            "runs: this path is too long for the file system\n",
+            "runs: File name too long\n",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "runs"),
+            1,
+            "runs: No space left on device\n",
+        ),
+        (
+            OSError(None, "cannot be read: cut short", "a.h5"),
+            1,
+            "a.h5: cannot be read: cut short\n",
         ),
     ],
 )
@@ -68,6 +79,72 @@ def test_known_endings_are_one_line(
 ) -> None:
     command(raising(error))
     assert cli.main(["trial", "x"]) == code and capsys.readouterr() == ("", message)
+
+
+@pytest.mark.parametrize("place", ["in the file", "in the function"])
+def test_sys_exit_in_a_users_file_is_a_mistake_and_no_success(
+    place: str, tmp_path: Path, capsys
+) -> None:
+    """Otherwise a run that has done nothing would end with code 0."""
+    inside = "    " if place == "in the function" else ""
+    (tmp_path / "mine.py").write_text(
+        f"import sys\ndef start(x, y, z):\n    pass\n{inside}sys.exit(0)\n"
+    )
+    initial = f"initial={{kind: python, function: start, path: {tmp_path / 'mine.py'}}}"
+    assert cli.main(["check", CONFIG, initial]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.count("\n") == 1
+    assert f"{tmp_path / 'mine.py'}:4: " in shown.err and "SystemExit: 0" in shown.err
+
+
+def test_sys_exit_elsewhere_names_the_line(command, capsys) -> None:
+    command(raising(SystemExit(0)))
+    assert cli.main(["trial", "x"]) == 2
+    assert re.fullmatch(
+        r"\S+test_frame.py:\d+: execute: called sys.exit\(0\); .*\n", capsys.readouterr().err
+    )
+
+
+BREAK = "a\nb"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [BREAK],
+        ["check", BREAK],
+        ["check", CONFIG, BREAK],
+        ["check", CONFIG, f"{BREAK}=1"],
+        ["check", CONFIG, f"time.stop={BREAK}"],
+        ["check", CONFIG, f"model.kind={BREAK}"],
+        ["check", CONFIG, 'initial={kind: python, function: f, path: "a\\nb"}'],
+        ["resume", BREAK],
+        ["explain", BREAK],
+        ["status", BREAK],
+        ["plot", BREAK],
+        ["plot", "x", "--time", BREAK],
+        ["report", BREAK],
+        ["sweep", BREAK],
+        ["docs", BREAK],
+    ],
+    ids=lambda arguments: " ".join(arguments).replace(CONFIG, "CONFIG"),
+)
+def test_a_line_break_in_an_argument_makes_no_second_line(arguments: list[str], capsys) -> None:
+    assert cli.main(arguments) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_full_disk_behind_stdout_is_one_line() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "simulator", "explain"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "standard output: No space left on device\n")
 
 
 def test_a_bug_keeps_its_traceback(command, capsys) -> None:

@@ -43,6 +43,11 @@ def test_every_key_says_what_it_means(known) -> None:
         ("model.scalars.0.name", "text; required"),
         ("slurm", "slurm.nodes"),
         ("model.hyperviscosity", "model.hyperviscosity.order"),
+        ("model.background", "model.background.dark_energy"),
+        ("model.background.start", "or {redshift: Z}"),
+        ("model.cosmology.matter", "Omega_m today"),
+        ("particles.0.start.kind", "random | lattice | pairs | python | snapshot; required"),
+        ("particles.0.start.seed", "[random, pairs]"),
         ("", "forcing"),
     ],
 )

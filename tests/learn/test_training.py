@@ -55,7 +55,13 @@ def test_a_corrector_learns_and_a_killed_training_continues(
     assert any(line.startswith("update 20") for line in killed.stdout or ())
     killed.kill()
     killed.wait()
+    # What a kill may leave: a file that is being written, and the weights of an earlier update.
+    (tmp_path / "killed" / ".tmp-checkpoint.npz-1234").write_bytes(b"half")
     subprocess.run(stopped, check=True, capture_output=True)
+    (tmp_path / "killed" / "arrays.npz").write_bytes(b"of an earlier update")
+    subprocess.run(stopped, check=True, capture_output=True)
+    left = sorted(path.name for path in (tmp_path / "killed").iterdir())
+    assert left == ["arrays.npz", "checkpoint.npz", "corrector.png"]
     arrays = [np.load(tmp_path / name / "arrays.npz") for name in ("whole", "killed")]
     assert (
         all(np.array_equal(arrays[0][k], arrays[1][k]) for k in arrays[0].files)

@@ -91,6 +91,16 @@ REFUSED = [
     ),
     (
         WAVE,
+        "model.cosmology={start: {redshift: -2}}",
+        "model.cosmology.start: a redshift above 0 is needed, not -2",
+    ),
+    (
+        WAVE,
+        "model.background={start: {z: 2}}",
+        "model.background.start: a scale factor or {redshift: Z} is needed, not {'z': 2}",
+    ),
+    (
+        WAVE,
         [EXPANDING, "model.background={start: 0.1}"],
         "model.background: is the same as model.cosmology; keep",
     ),

@@ -246,7 +246,9 @@ def test_an_edited_frozen_key_is_named_and_nothing_changes(run: Path, key: str, 
     assert main(["resume", str(run), "time.max_steps=6"]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"{run}: holds a run with another {key} {words}"), error
-    assert error.endswith(f"accept the change with --allow {key}\n") and error.count("\n") == 1
+    assert error.count("\n") == 1 and f"simulator resume {run} " in error
+    assert f"{key}=" in error
+    assert error.endswith(f" --allow {key}\n")
     assert everything(run) == before
     assert main(["verify", str(run), "--quiet"]) == 1
     assert f"{config}: altered" in capsys.readouterr().out

@@ -82,9 +82,12 @@ def test_fields_kinds_and_times_are_chosen_and_by_default_all_that_evolves(tmp_p
     ):
         assert main(["plot", *map(str, runs), "--field", fields]) == 2
         shown = capsys.readouterr()
-        assert (
-            shown.out == "" and "nothing of nothing to draw; there are: dissipation, " in shown.err
-        )
+        assert shown.out == "" and "no picture of nothing; there are: dissipation, " in shown.err
+    assert main(["plot", str(folder), "--what", "diagnostics", "--field", "energy"]) == 0
+    assert capsys.readouterr().out == f"{folder}/plots/series_energy.png\n"
+    assert main(["plot", str(folder), "--field", "dissipation"]) == 2
+    cure = "simulator plot RUN --what diagnostics --field dissipation\n"
+    assert capsys.readouterr().err.endswith(f"dissipation is a column of diagnostics: {cure}")
     assert main(["plot", str(folder), "--what", "spectrum"]) == 2
     assert "no 'spectrum'; known: diagnostics, spectra" in capsys.readouterr().err
     drawn = {path.name for path in plot_run(folder).files}

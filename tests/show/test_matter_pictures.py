@@ -114,6 +114,15 @@ def test_the_density_of_the_only_component_is_drawn_once(tmp_path):
             f"name: a\nmodel: {{kind: composite, components: [{components}]}}\n"
         )
         assert {path.stem for path in plot_run(tmp_path).files} == drawn
+    # The light cone holds no total density, so that of the only component is drawn.
+    (tmp_path / "config.yaml").write_text(
+        f"name: a\nmodel: {{kind: composite, components: [{one}]}}\n"
+    )
+    cone, plane = "dark_matter_density/xy", {"x": np.arange(4.0), "y": np.arange(4.0)}
+    rows = [(0.1, {cone: np.ones((4, 4))})]
+    write_series(tmp_path, "lightcone", plane, {cone: ("x", "y")}, rows)
+    drawn = {path.stem for path in plot_run(tmp_path).files}
+    assert drawn == {"spectrum_density_power", "lightcone_dark_matter_density"}
     _, axes, _ = plotted([DrawnCurve(k, np.nan * k, "nothing"), DrawnCurve(k, k, "all")], "k", "y")
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["all"]
 

@@ -1,13 +1,14 @@
 """Movies: what was written is decoded again; where the frames come from; what is refused."""
 
 import re
+import signal
 import subprocess
 
 import numpy as np
 import pytest
 from PIL import Image
 from run_files import write_series
-from run_support import tool
+from run_support import command, environment, tool, wait_until
 
 from simulator.archive.open_run import open_run
 from simulator.cli import main
@@ -67,6 +68,29 @@ def test_a_gif_holds_the_frames_pixel_by_pixel(folder):
         np.asarray(Image.open(p).convert("RGB"), float) for p in (pictures[0], pictures[4])
     )
     assert np.abs(one - other).mean() > 20
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_killed_movie_leaves_nothing_half_written_and_is_repeated(folder, number):
+    """Killed when the second frame is there; the file beside the movie goes with the repeat."""
+    target, keep = folder / "plots" / "a.gif", folder / "frames"
+    target.parent.mkdir()
+    words = ["movie", str(folder), "--field", "density", "--output", str(target)]
+    words += ["--frames", str(keep)]
+    process = subprocess.Popen(
+        command(*words), env=environment(), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    wait_until((keep / "frame_00001.png").exists)
+    process.send_signal(number)
+    assert process.wait(30) != 0 and not target.exists()
+    for path in keep.glob("frame_*.png"):
+        Image.open(path).load()
+    assert [*target.parent.iterdir()] or number != signal.SIGKILL
+    assert main(words) == 0
+    assert [path.name for path in target.parent.iterdir()] == ["a.gif"]
+    assert sorted(path.name for path in keep.iterdir()) == [f"frame_{i:05d}.png" for i in range(5)]
+    undisturbed = movie(folder, "density", keep=folder / "again", encoder=None).path
+    assert target.read_bytes() == undisturbed.read_bytes()
 
 
 def test_a_shorter_movie_leaves_no_old_frames(folder):

@@ -334,6 +334,8 @@ def test_times_by_redshift_and_by_scale_factor() -> None:
     run = cases.simulation(WAVE, EXPANDING.replace("cosmology", "background"), *asked)
     early, today = map(run.model.background.time_of, (0.1, 1.0))
     assert (run.config.time.stop, run.config.output.spectra.every) == (today, (early, today))
+    later = cases.simulation(WAVE, EXPANDING, "model.cosmology.start={redshift: 19}", *asked)
+    assert later.config.model.cosmology.start == pytest.approx(1 / 20, rel=1e-15)
 
 
 @cache

@@ -20,7 +20,7 @@ from simulator.physics.initial.vortices import (
 )
 from simulator.physics.models import Fields, Model
 from simulator.physics.user_function import UserFunction
-from simulator.settings import InputPath, Points, Real, Settings
+from simulator.settings import Points, PythonFile, Real, Settings
 from simulator.spectral import Local, Transform
 from simulator.spectral.arrays import Number, PointValues, SpectralVector, Whole
 from simulator.spectral.operators import project
@@ -64,7 +64,7 @@ class Forcing:
 
 class PythonForcingSettings(Settings):
     kind: Literal["python"] = "python"
-    path: InputPath
+    path: PythonFile
     """A Python file; the run copies the file and executes the copy."""
     function: str
     """function(x, y, z, t, **parameters) gives accelerations by field; in two dimensions

@@ -13,13 +13,13 @@ from simulator.physics.models.particle_component import RECORDS, ParticleCompone
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_start import python_positions
 from simulator.physics.user_function import UserFunction
-from simulator.settings import InputPath, Settings
+from simulator.settings import PythonFile, Settings
 from simulator.spectral import Transform
 
 
 class PythonStartSettings(Settings):
     kind: Literal["python"] = "python"
-    path: InputPath
+    path: PythonFile
     """A Python file; the run copies the file and executes the copy."""
     function: str
     """function(x, y, z, **parameters) gives a dict of fields by name; in two dimensions function(x,

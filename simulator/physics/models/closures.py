@@ -21,7 +21,7 @@ from simulator.errors import UserError
 from simulator.physics.models.advection import stress_without_trace
 from simulator.physics.models.fields import Fields
 from simulator.physics.user_function import POINTS, UserFunction
-from simulator.settings import InputPath, Positive, Settings
+from simulator.settings import InputPath, Positive, PythonFile, Settings
 from simulator.spectral import Grid, Layout, Local, Transform
 from simulator.spectral.arrays import (
     Number,
@@ -300,7 +300,7 @@ class Spectral(Closure):
 
 class PythonStressSettings(Settings):
     kind: Literal["python"] = "python"
-    path: InputPath
+    path: PythonFile
     """A Python file; the run copies the file and executes the copy."""
     function: str
     """function(velocity, gradient, width, **parameters) gives the stress: xx, yy, zz, xy, xz, yz;

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
+from simulator.errors import shown
 from simulator.settings import NonNegative, Positive, Real, Settings, evaluate_number, wrong
 from simulator.spectral.arrays import Number
 
@@ -69,9 +70,25 @@ class DarkEnergySettings(Settings):
     """w(a) = w0 + wa (1 - a): Linder, Phys. Rev. Lett. 90, 091301 (2003)."""
 
 
+def _scale_factor(value: Any) -> Any:
+    """`value`, or the scale factor that {redshift: Z} or {scale_factor: A} names."""
+    if not isinstance(value, Mapping):
+        return value
+    match list(value.items()):
+        case [("scale_factor", a)]:
+            return a
+        case [("redshift", z)]:
+            if (redshift := evaluate_number(str(z))) > 0:
+                return 1 / (1 + redshift)
+            raise ValueError(f"a redshift above 0 is needed, not {shown(z)}")
+    raise ValueError(f"a scale factor or {{redshift: Z}} is needed, not {shown(dict(value))}")
+
+
 class CosmologySettings(Settings):
-    start: Positive = Field(default=0.01, lt=1.0)
-    """Scale factor at time 0; today it is 1."""
+    start: Annotated[
+        Positive, BeforeValidator(_scale_factor, json_schema_input_type=float | str | dict)
+    ] = Field(default=0.01, lt=1.0)
+    """Scale factor at time 0, or {redshift: Z}; today the scale factor is 1."""
     hubble: Positive = 1.0
     """Hubble constant H0 (1/time)."""
     matter: Positive = Field(default=0.3, le=2.0)

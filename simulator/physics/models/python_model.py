@@ -18,7 +18,7 @@ from simulator.physics.models.model import Model
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.user_function import POINTS, UserFunction
 from simulator.registry import subclass_of
-from simulator.settings import InputPath, Settings
+from simulator.settings import PythonFile, Settings
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.transform import Tree
 
@@ -29,7 +29,7 @@ _TAKEN = frozenset(
 
 class PythonModelSettings(Settings):
     kind: Literal["python"] = "python"
-    path: InputPath
+    path: PythonFile
     """A Python file; the run copies the file and executes the copy."""
     equation: str
     """The class in it: a subclass of `simulator.equations.Equation`."""

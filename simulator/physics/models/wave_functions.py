@@ -15,7 +15,7 @@ from pydantic import Field
 
 from simulator.physics.models.fields import along_axes
 from simulator.physics.user_function import UserFunction
-from simulator.settings import InputPath, NonNegative, Positive, Settings
+from simulator.settings import NonNegative, Positive, PythonFile, Settings
 from simulator.spectral import Grid, Local, Points, Transform
 from simulator.spectral.arrays import Number, SpectralScalar
 from simulator.spectral.operators import translate
@@ -155,7 +155,7 @@ class HarmonicSettings(Settings):
 
 class PythonPotentialSettings(Settings):
     kind: Literal["python"]
-    path: InputPath
+    path: PythonFile
     """Python file with the function."""
     function: str
     """`function(x, y, z, **parameters)`, or in two dimensions (x, y, ...), gives the potential,

@@ -13,7 +13,7 @@ from simulator.errors import UserError
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.user_function import UserFunction
-from simulator.settings import InputPath, Positive, Seed, Settings
+from simulator.settings import InputPath, Positive, PythonFile, Seed, Settings
 from simulator.spectral.arrays import ParticleIds, ParticleVectors
 
 Positions = Callable[[ParticleIds], Mapping[str, jax.Array]]
@@ -108,7 +108,7 @@ class PairPlaces(Settings):
 
 class PythonPlaces(Settings):
     kind: Literal["python"] = "python"
-    path: InputPath
+    path: PythonFile
     """A Python file; the run copies the file and executes the copy."""
     function: str
     """function(id, **parameters) gives the positions (3, n) of the particles with these ids (n,),
@@ -129,13 +129,11 @@ def _as_block(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
 
-Start = Annotated[
-    Annotated[
-        RandomPlaces | LatticePlaces | PairPlaces | PythonPlaces | StoredPlaces,
-        Field(discriminator="kind"),
-    ],
-    BeforeValidator(_as_block, json_schema_input_type=Any),
+_Places = Annotated[
+    RandomPlaces | LatticePlaces | PairPlaces | PythonPlaces | StoredPlaces,
+    Field(discriminator="kind"),
 ]
+Start = Annotated[_Places, BeforeValidator(_as_block, json_schema_input_type=_Places | str)]
 
 
 def _key(seed: int, number: jax.Array) -> jax.Array:
