@@ -200,8 +200,10 @@ class _Run:
             watch = Watch(signals, *self._deadline())
 
             def wake(moment: Moment) -> None:
-                progress.update(moment.step, moment.time, moment.dt)
+                # The write checks the lock: after a takeover the log belongs to another start, too.
                 output.write(lambda: self.state_file.running(moment))
+                if output.trouble is None:
+                    progress.update(moment.step, moment.time, moment.dt)
 
             with self.spent.on("compilation"):
                 ready = self.compiling.finish(self._largest() | output.programs(), self.log.say)
