@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import numpy as np
 
 from simulator.archive.ledger import Ledger
@@ -47,6 +48,8 @@ from simulator.stopwatch import Stopwatch
 from simulator.words import short
 
 STEPS = "the loop over steps"
+_NO_MEMORY = "RESOURCE_EXHAUSTED"  # The status in the message of JAX's error.
+_LESS_MEMORY = "Use more devices or a coarser grid; simulator plan shows what the run needs"
 _USUAL = Choices()
 
 
@@ -119,12 +122,18 @@ class _Run:
         try:
             claimed()
             return self._locked(decision)
-        except (RunFailure, OSError) as error:
+        except (RunFailure, OSError, MemoryError, jax.errors.JaxRuntimeError) as error:
+            if isinstance(error, jax.errors.JaxRuntimeError) and _NO_MEMORY not in str(error):
+                self._failed(f"{type(error).__name__}: {error}")
+                raise
             # Raises another error if another start has taken the run over and removed files.
             with contextlib.suppress(OSError):
                 self._check()
-            self._failed(reason(error))
-            raise RunFailure(reason(error)) from error
+            line = reason(error)
+            if not isinstance(error, RunFailure | OSError):
+                line = f"out of memory ({line}); all earlier output is intact. {_LESS_MEMORY}"
+            self._failed(line)
+            raise RunFailure(line) from error
         except Exception as error:
             self._failed(f"{type(error).__name__}: {error}")
             raise
