@@ -31,7 +31,7 @@ HEADER: Mapping[str, tuple[float, float]] = {
 """The numbers of a header that are used, with their least and their largest value."""
 
 
-class Record(NamedTuple):
+class GadgetRecord(NamedTuple):
     """The data set of a record: components of each particle (0: a scalar), numpy's kinds of
     numbers, and the unit of what they measure."""
 
@@ -41,11 +41,11 @@ class Record(NamedTuple):
     needed: str
 
 
-RECORDS: Mapping[str, Record] = {
-    "position": Record("Coordinates", 3, "f", "numbers from -1 to 2 box lengths"),
-    "velocity": Record("Velocities", 3, "f", "velocities below that of light"),
-    "mass": Record("Masses", 0, "f", "numbers above zero"),
-    "id": Record("ParticleIDs", 0, "iu", "whole numbers from 0 to 2^63 - 1"),
+RECORDS: Mapping[str, GadgetRecord] = {
+    "position": GadgetRecord("Coordinates", 3, "f", "numbers from -1 to 2 box lengths"),
+    "velocity": GadgetRecord("Velocities", 3, "f", "velocities below that of light"),
+    "mass": GadgetRecord("Masses", 0, "f", "numbers above zero"),
+    "id": GadgetRecord("ParticleIDs", 0, "iu", "whole numbers from 0 to 2^63 - 1"),
 }
 """The records of particles in a file."""
 
