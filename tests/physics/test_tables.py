@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from gravity_cases import WAVE, simulation
 
+from simulator.archive.stored_state import RunInputs
 from simulator.errors import UserError
 from simulator.physics.initial.linear_power import TOTAL
 from simulator.physics.initial.tables import read_table
-from simulator.simulation.inputs import Inputs
 
 GOOD = "# k and the function\n0.1 1e-3\n1 1  # the peak\n\n10 1e-2\n"
 
@@ -46,13 +46,13 @@ def write(folder: Path, text: str | bytes) -> Path:
 def test_a_bad_table_is_refused_with_its_line(tmp_path, text, line: int, message: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(UserError, match=rf"^table: {path}:{line}: .*({message})") as refusal:
-        read_table(Inputs(), "table", path, "E")
+        read_table(RunInputs(), "table", path, "E")
     assert len(str(refusal.value).splitlines()) == 1
 
 
 def test_transfer_functions_may_be_zero_but_not_negative(tmp_path) -> None:
     def read(text: str) -> np.ndarray:
-        return read_table(Inputs(), "key", write(tmp_path, text), "T", TOTAL, zeros=True)[1]
+        return read_table(RunInputs(), "key", write(tmp_path, text), "T", TOTAL, zeros=True)[1]
 
     np.testing.assert_array_equal(read("1 1\n2 0.5\n3 0\n"), [1, 0.5, 0])
     np.testing.assert_array_equal(read("1 9 9 9 9 9 0.7\n2 9 9 9 9 9 0.5\n"), [0.7, 0.5])
@@ -123,7 +123,7 @@ def test_tables_changed_at_random_are_refused_or_make_sense(tmp_path, count: int
     for _ in range(count):
         path = write(tmp_path, changed(GOOD, rng))
         try:
-            k, values = read_table(Inputs(), "table", path, "E")
+            k, values = read_table(RunInputs(), "table", path, "E")
         except UserError as refusal:
             assert str(refusal).startswith(f"table: {path}:")
             assert len(str(refusal).splitlines()) == 1
