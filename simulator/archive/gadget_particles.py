@@ -186,7 +186,7 @@ def _by_type(file: h5py.File, name: str, kind: int, kinds: str) -> np.ndarray:
 
 
 def _attributes(file: h5py.File, name: str) -> Mapping[str, Any]:
-    group = file.get(name)
+    group: Any = file.get(name)
     return {} if group is None else group.attrs
 
 
