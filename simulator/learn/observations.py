@@ -140,15 +140,19 @@ class ObservedRun:
         """By uncertain field, for each shell: its wavenumber, the spectrum of `fields`, and that of
         the prior."""
         result: dict[str, np.ndarray] = {}
-        for name, root in self.background.root.items():
+        for name in self.background.root:
             layout = self.simulation.model.transform_of(name).layout
-            own, prior = (
-                np.asarray(jax.block_until_ready(self.shells(name, f)))
-                for f in (fields[name], root)
-            )
+            own = np.asarray(jax.block_until_ready(self.shells(name, fields[name])))
             result |= {f"k_{name}": layout.shell_wavenumbers(), f"start_{name}": own}
-            result[f"prior_{name}"] = freedom(self.simulation, name) * prior
-        return result
+        return result | {f"prior_{n}": prior for n, prior in self.prior_shells().items()}
+
+    def prior_shells(self) -> dict[str, np.ndarray]:
+        """By uncertain field, half the prior's variance in each shell."""
+        return {
+            name: freedom(self.simulation, name)
+            * np.asarray(jax.block_until_ready(self.shells(name, root)))
+            for name, root in self.background.root.items()
+        }
 
 
 def read_observations(
