@@ -337,7 +337,10 @@ def test_observations_of_every_kind(case: Path) -> None:
             {"x": np.full((8, 1, 1), 7.0)},
             "x = 7 is outside of the box, which extends from 0 to 6.28319",
         ),
-        ({"velocity": np.zeros((4, 3, 8, 8, 7))}, "its last axes are those of the places"),
+        (
+            {"velocity": np.zeros((4, 3, 8, 8, 7))},
+            "velocity has the shape (4, 3, 8, 8, 7); (4, 3, 8, 8, 8) is needed",
+        ),
     ],
 )
 def test_bad_observations_are_refused_in_one_line(
