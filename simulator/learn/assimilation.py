@@ -314,6 +314,10 @@ class Assimilating:
                 self.log.say("stopped; the same command continues")
                 return 3
         state, result = search.recovered(at, self.log.say)
+        if "expected_misfit" in result:
+            self.log.say(
+                f"misfit {self.rows[-1]['misfit']:.4g}, of which {result['expected_misfit']:.4g} expected"
+            )
         self._finish(search, state, result)
         return 0
 
