@@ -439,6 +439,8 @@ class Variational(ObservedRun):
         misfits, states = self.misfits(at.xi, end)
         say(f"expected error: at most {self._hessian_products} products with the Hessian")
         posterior = self.posterior(at.xi, states, end)
+        if posterior.is_rough:
+            say("the expected error is rough: more hessian_products are needed")
         numbers = [
             sum(int((w > 0).sum()) for _, w in self.data(last)) for _, last in self.segments(end)
         ]
