@@ -56,10 +56,10 @@ RECORD, RESULT, HISTORY = "assimilation.json", "result.npz", "history.csv"
 _PROGRAM = "simulator assimilate"
 _EVERY = 60.0  # Seconds between two checkpoints.
 _OWN = {
-    "variational": ("windows", "iterations", "tolerance"),
+    "variational": ("windows", "iterations", "tolerance", "hessian_products"),
     "ensemble": ("members", "inflation", "radius"),
 }
-_FREE = ("iterations", "tolerance", "output")
+_FREE = ("iterations", "tolerance", "hessian_products", "output")
 Row = dict[str, float]
 
 
@@ -99,6 +99,10 @@ class AssimilationSettings(Settings):
     tolerance: Positive = 2e-3
     """A window ends when an iteration lowers the cost by less than this part. All but the last one
     also end when the misfit is that of noise."""
+    hessian_products: Count = 200
+    """Of 4D-Var: the most products with the Hessian for the expected error at the end; each takes as
+    long as two iterations, or less. The more values determine the start, the more products are
+    needed."""
 
     @model_validator(mode="after")
     def _of_the_method(self) -> Self:
@@ -309,7 +313,11 @@ class Assimilating:
             ):
                 self.log.say("stopped; the same command continues")
                 return 3
-        state, result = search.recovered(at)
+        state, result = search.recovered(at, self.log.say)
+        if "expected_misfit" in result:
+            self.log.say(
+                f"misfit {self.rows[-1]['misfit']:.4g}, of which {result['expected_misfit']:.4g} expected"
+            )
         self._finish(search, state, result)
         return 0
 

@@ -23,7 +23,7 @@ from simulator.physics.models import Fields
 from simulator.settings import InputPath, Settings, wrong
 from simulator.simulation.initial_state import without_divergence
 from simulator.simulation.simulation import Simulation
-from simulator.spectral.random import gaussian
+from simulator.spectral.random import Stream, gaussian
 
 
 class BackgroundSettings(Settings):
@@ -61,29 +61,34 @@ class BackgroundSettings(Settings):
 @dataclass(frozen=True)
 class Prior:
     mean: Fields  # All fields of the start.
-    root: Mapping[str, jax.Array]  # B^(1/2) of the uncertain fields, over modes (1, *modes).
+    root: Mapping[str, jax.Array]  # B^(1/2) of the uncertain fields, (*modes).
     simulation: Simulation
 
     def fields(self, xi: Mapping[str, jax.Array]) -> Fields:
         """The start with the control variables `xi`, (component, *modes), whose plain inner product
         is the prior's: a coefficient that represents its conjugate too has half of the variance."""
-        model, fields = self.simulation.model, dict(self.mean)
+        deviation = self.deviation(xi)
+        return {n: f + deviation[n] if n in deviation else f for n, f in self.mean.items()}
+
+    def deviation(self, xi: Mapping[str, jax.Array]) -> Fields:
+        """The difference of the uncertain fields from the mean."""
+        model, deviation = self.simulation.model, {}
         for name, root in self.root.items():
             layout = model.transform_of(name).layout
             weight = jnp.maximum(layout.weight(root.dtype), 1)
             part = layout.constrain(root / jnp.sqrt(weight) * xi[name])
-            fields[name] = fields[name] + (
-                without_divergence(model, part) if name in model.solenoidal else part
-            )
-        return fields
+            deviation[name] = without_divergence(model, part) if name in model.solenoidal else part
+        return deviation
 
-    def drawn(self, seed: int) -> dict[str, jax.Array]:
-        """Control variables of a random start, the same on any number of devices."""
+    def drawn(self, stream: Stream, number: int | jax.Array) -> dict[str, jax.Array]:
+        """Standard normal control variables, the `number`-th of a stream, the same on any number of
+        devices."""
         model, drawn = self.simulation.model, {}
-        for number, (name, root) in enumerate(self.root.items()):
+        for field, (name, root) in enumerate(self.root.items()):
             layout, lead = model.transform_of(name).layout, model.shapes[name]
             weight = jnp.sqrt(jnp.maximum(layout.weight(root.dtype), 1))
-            noise = gaussian(layout, seed + number, prod(lead), root.dtype)
+            seed = number * len(self.root) + field
+            noise = gaussian(layout, seed, prod(lead), root.dtype, stream)
             drawn[name] = layout.constrain(weight * noise.reshape(*lead, *layout.shape))
         return drawn
 
@@ -134,7 +139,7 @@ def _spread(
     modes, _ = layout.shell_modes()
     each = variance(modes) / jnp.maximum(modes, 1) / freedom(simulation, name)
     root = jnp.where(layout.mask, jnp.sqrt(each)[layout.shell_numbers()], 0)
-    return layout.constrain(root[None].astype(simulation.dtype))
+    return layout.constrain(root.astype(simulation.dtype))
 
 
 def _of_spectrum(

@@ -11,7 +11,7 @@ The weights of observations fall to zero at a radius (Gaspari & Cohn, Q. J. R. M
 723 (1999), eq. 4.10), since few members span few directions; w and W are computed on a lattice and
 interpolated linearly (Yang et al., ibid. 135, 251 (2009))."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -27,6 +27,7 @@ from simulator.learn.observations import Data, Observed, ObservedRun
 from simulator.physics.models import Fields, State
 from simulator.simulation.initial_state import without_divergence
 from simulator.simulation.simulation import Simulation
+from simulator.spectral.random import Stream
 
 _PER_RADIUS = 3  # Points of the lattice of weights in a radius of localisation.
 
@@ -72,15 +73,14 @@ class Filter(ObservedRun):
     def first(self) -> Members:
         """Members drawn from the prior, the same on any number of devices."""
 
-        def drawn(seed: Any, mean: Fields, root: Fields) -> State:
-            return self.started(
-                replace(self.background, mean=mean, root=root).drawn(seed), mean, root
-            )
+        def drawn(number: Any, mean: Fields, root: Fields) -> State:
+            background = replace(self.background, mean=mean, root=root)
+            return self.started(background.drawn(Stream.MEMBER, number), mean, root)
 
         draw, prior = jax.jit(drawn), (self.background.mean, self.background.root)
-        seeds = np.arange(self.number_of_members) * len(self.background.root)
+        numbers = np.arange(self.number_of_members)
         return self.loaded(
-            self.simulation.stack([jax.block_until_ready(draw(s, *prior)) for s in seeds]),
+            self.simulation.stack([jax.block_until_ready(draw(n, *prior)) for n in numbers]),
             {"done": 0},
         )
 
@@ -88,7 +88,9 @@ class Filter(ObservedRun):
         """The names, shapes and types of the members."""
         one = jax.eval_shape(
             lambda: self.started(
-                self.background.drawn(0), self.background.mean, self.background.root
+                self.background.drawn(Stream.MEMBER, 0),
+                self.background.mean,
+                self.background.root,
             )
         )
         return jax.tree.map(
@@ -129,7 +131,7 @@ class Filter(ObservedRun):
         said += f"which {row['expected']:.4g} expected, {row['misfit']:.4g} after"
         return Members(members, at.done + 1), row, said
 
-    def recovered(self, at: Members) -> tuple[State, dict[str, Any]]:
+    def recovered(self, at: Members, say: Callable[[str], None]) -> tuple[State, dict[str, Any]]:
         """The mean of the members, and the result: spectra of the mean, of the prior and of the
         members' spread."""
         mean, spread = jax.jit(_moments)(at.members.fields)

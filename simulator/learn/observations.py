@@ -9,17 +9,15 @@ A table is a CSV file with a header, or an npz or HDF5 file with arrays:
     time, values    of a function of the user: `values` (T, ...) as the function returns them
     error           the standard deviation, if the key `error` does not give it
 
-Values that are NaN are missing.
+Values that are NaN are missing. `observation_files` reads and checks a file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import h5py
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,6 +26,14 @@ from pydantic import Field
 
 from simulator.errors import did_you_mean
 from simulator.learn.background import Prior, freedom
+from simulator.learn.observation_files import (
+    RESERVED,
+    Arrays,
+    Expected,
+    Rule,
+    checked,
+    read_arrays,
+)
 from simulator.measure.budget import RESIDUAL
 from simulator.measure.kind import AXES
 from simulator.measure.probes import AT_ONCE, values_at
@@ -39,8 +45,6 @@ from simulator.simulation.simulation import Simulation
 
 SPAN = 64  # Points that lie on a lattice with at most so many times their number are summed axis by axis.
 _CLOSE = 1e-6
-_RESERVED = ("time", "x", "y", "z", "k", "error")
-Arrays = Mapping[str, np.ndarray]
 
 
 class FunctionSettings(Settings):
@@ -140,15 +144,19 @@ class ObservedRun:
         """By uncertain field, for each shell: its wavenumber, the spectrum of `fields`, and that of
         the prior."""
         result: dict[str, np.ndarray] = {}
-        for name, root in self.background.root.items():
+        for name in self.background.root:
             layout = self.simulation.model.transform_of(name).layout
-            own, prior = (
-                np.asarray(jax.block_until_ready(self.shells(name, f)))
-                for f in (fields[name], root)
-            )
+            own = np.asarray(jax.block_until_ready(self.shells(name, fields[name])))
             result |= {f"k_{name}": layout.shell_wavenumbers(), f"start_{name}": own}
-            result[f"prior_{name}"] = freedom(self.simulation, name) * prior
-        return result
+        return result | {f"prior_{n}": prior for n, prior in self.prior_shells().items()}
+
+    def prior_shells(self) -> dict[str, np.ndarray]:
+        """By uncertain field, half the prior's variance in each shell."""
+        return {
+            name: freedom(self.simulation, name)
+            * np.asarray(jax.block_until_ready(self.shells(name, root)))
+            for name, root in self.background.root.items()
+        }
 
 
 def read_observations(
@@ -158,100 +166,49 @@ def read_observations(
     refused: Callable[[str, str], Exception],
 ) -> list[Observed]:
     """The observations. `refused(key, message)` makes the error about a key relative to the list,
-    such as `0.table`. Raises UserError for a table that cannot be read, an unknown variable, or
-    values outside of the box or of the time of the run."""
+    such as `0.table`. Raises UserError for a table that cannot be read, that does not fulfil the
+    schema, or that is outside of the box or of the time of the run."""
     found = []
     for number, entry in enumerate(settings):
         try:
-            found.append(_observed(entry, _arrays(entry.table), simulation, dt))
+            found.append(_observed(entry, read_arrays(entry.table), simulation, dt))
         except ValueError as error:
             raise refused(f"{number}.table", f"{entry.table}: {error}") from None
     return found
 
 
-def _arrays(path: Path) -> Arrays:
-    match path.suffix:
-        case ".npz":
-            with np.load(path) as file:
-                return dict(file)
-        case ".h5" | ".hdf5":
-            with h5py.File(path, "r", locking=False) as file:
-                return {
-                    name: np.asarray(item)
-                    for name, item in file.items()
-                    if isinstance(item, h5py.Dataset)
-                }
-        case ".csv":
-            return _lists(
-                np.atleast_1d(np.genfromtxt(path, delimiter=",", names=True, dtype=np.float64))
-            )
-    raise ValueError("is not a table; its name ends in .csv, .npz, .h5 or .hdf5")
-
-
-def _lists(rows: np.ndarray) -> Arrays:
-    """The rows of a CSV as arrays over all times and all places; combinations without a row are
-    NaN."""
-    names = rows.dtype.names or ()
-    where = [name for name in names if name in ("x", "y", "z", "k")]
-    if "time" not in names or not where:
-        raise ValueError(
-            f"the first line names the columns, time, x, y, z or time, k among them, not {', '.join(names)}"
-        )
-    times, when = np.unique(rows["time"], return_inverse=True)
-    places, which = np.unique(
-        np.stack([rows[name] for name in where], -1), axis=0, return_inverse=True
-    )
-    result: dict[str, np.ndarray] = {"time": times, **dict(zip(where, places.T, strict=True))}
-    for name in names:
-        if name not in result:
-            result[name] = np.full((len(times), len(places)), np.nan)
-            result[name][when.ravel(), which.ravel()] = rows[name]
-    return result
-
-
 def _observed(
     settings: ObservationSettings, arrays: Arrays, simulation: Simulation, dt: float
 ) -> Observed:
-    if "time" not in arrays:
-        raise ValueError(f"has no `time`; it has {', '.join(arrays)}")
-    steps = _steps(np.atleast_1d(arrays["time"]), simulation, dt)
     names: Sequence[str] = ()
     positions = None
     if settings.python is not None:
-        values, operator = _by_function(settings.python, arrays, simulation)
+        arrays, values, operator = _by_function(settings.python, arrays, simulation)
     elif "k" in arrays:
-        values, operator = _spectra(arrays, simulation)
+        arrays, values, operator = _spectra(arrays, simulation)
     else:
-        values, operator, names, positions = _at_points(arrays, simulation)
-    if len(values) != len(steps):
-        raise ValueError(f"has {len(steps)} times, and values at {len(values)}")
+        arrays, values, operator, names, positions = _at_points(arrays, simulation)
+    steps = _steps(arrays["time"], simulation, dt)
     if settings.error is None and "error" not in arrays:
         raise ValueError("has no `error`; give the key error, the standard deviation of the values")
-    error = np.asarray(arrays["error"] if settings.error is None else settings.error, np.float64)
-    error = error.reshape(len(steps), -1) if error.ndim > 1 else error
-    error = np.tile(error, (1, values.shape[1] // error.shape[1])) if error.ndim > 1 else error
-    present = np.isfinite(values) & np.isfinite(error)
-    if not (np.where(present, error, 1) > 0).all():
-        raise ValueError("an error is not above zero")
+    error = np.asarray(arrays["error"] if settings.error is None else settings.error)
+    if error.ndim:
+        error = error.reshape(len(steps), -1)
+        error = np.tile(error, (1, values.shape[1] // error.shape[1]))
+    present, kind = np.isfinite(values), simulation.dtype
     weight = np.where(present, 1 / np.where(present, error, 1), 0)
-    kind = simulation.dtype
-    return Observed(
-        steps,
-        np.where(present, values, 0).astype(kind),
-        weight.astype(kind),
-        operator,
-        names,
-        positions,
-    )
+    values = np.where(present, values, 0)
+    digits = abs(values * weight).max()
+    if digits > 1 / np.finfo(kind).eps:
+        raise ValueError(
+            f"a value is {digits:.2g} times its error; {np.dtype(kind)} has fewer digits than that"
+        )
+    return Observed(steps, values.astype(kind), weight.astype(kind), operator, names, positions)
 
 
 def _steps(times: np.ndarray, simulation: Simulation, dt: float) -> np.ndarray:
     first, last = simulation.first_time, simulation.config.time.stop
-    if len(
-        outside := times[
-            (times < first - _CLOSE * dt) | (times > last + _CLOSE * dt) | ~np.isfinite(times)
-        ]
-    ):
+    if len(outside := times[(times < first - _CLOSE * dt) | (times > last + _CLOSE * dt)]):
         raise ValueError(
             f"the time {outside[0]:g} is outside of the run, which lasts from {first:g} to {last:g}"
         )
@@ -260,12 +217,14 @@ def _steps(times: np.ndarray, simulation: Simulation, dt: float) -> np.ndarray:
         raise ValueError(
             f"the time {between[0]:g} is no whole number of steps of time.dt = {dt:g} after the start"
         )
+    if len(np.unique(steps)) < len(steps):
+        raise ValueError("two times belong to the same step")
     return steps.astype(int)
 
 
 def _columns(arrays: Arrays, known: Mapping[str, Any], what: str) -> list[str]:
     """The names of the values of a table. Raises ValueError for names that are not in `known`."""
-    names = [name for name in arrays if name not in _RESERVED]
+    names = [name for name in arrays if name not in RESERVED]
     if unknown := [name for name in names if name not in known]:
         meant = did_you_mean(unknown[0], known)
         raise ValueError(f"unknown variable {unknown[0]!r}{meant} known {what}: {', '.join(known)}")
@@ -276,86 +235,82 @@ def _columns(arrays: Arrays, known: Mapping[str, Any], what: str) -> list[str]:
 
 def _by_function(
     settings: FunctionSettings, arrays: Arrays, simulation: Simulation
-) -> tuple[np.ndarray, Callable[[State], jax.Array]]:
+) -> tuple[Arrays, np.ndarray, Callable[[State], jax.Array]]:
     if "values" not in arrays:
         raise ValueError("has no `values`, those of the function")
+    _columns(arrays, {"values": None}, "values")
+    arrays = checked(arrays, Expected({"values": Rule(missing=True)}, {"values": 0}))
     function, model = UserFunction.of(simulation.inputs, settings, "the fields"), simulation.model
 
     def operator(state: State) -> jax.Array:
         fields = FieldView(model, model.contents(state))
         return jnp.ravel(function(fields)).astype(simulation.dtype)
 
-    values = np.asarray(arrays["values"], np.float64).reshape(len(arrays["values"]), -1)
+    values = arrays["values"].reshape(len(arrays["time"]), -1)
     made = jax.eval_shape(operator, simulation.template).shape
     if made != values.shape[1:]:
         raise ValueError(
             f"holds {values.shape[1]} values at a time; the function returns {made[0]}"
         )
-    return values, operator
+    return arrays, values, operator
 
 
 def _spectra(
     arrays: Arrays, simulation: Simulation
-) -> tuple[np.ndarray, Callable[[State], jax.Array]]:
+) -> tuple[Arrays, np.ndarray, Callable[[State], jax.Array]]:
     model, layout = simulation.model, simulation.transform.layout
 
     def spectra(state: State) -> dict[str, jax.Array]:
         return model.spectra(model.contents(state))
 
     names = _columns(arrays, jax.eval_shape(spectra, simulation.template), "spectra")
+    largest = (layout.shells - 1) * layout.shell_width
+    where = f"no shell; shells are multiples of {layout.shell_width:g} up to {largest:g}"
+    rule = Rule(low=0, high=largest, is_list=True, where=where)
+    arrays = checked(arrays, Expected({"k": rule}, dict.fromkeys(names, 0)))
     waves = np.atleast_1d(arrays["k"])
     shells = np.rint(waves / layout.shell_width).astype(int)
-    bad = (abs(waves - shells * layout.shell_width) > 1e-3 * layout.shell_width) | (
-        shells >= layout.shells
-    )
+    bad = abs(waves - shells * layout.shell_width) > 1e-3 * layout.shell_width
     if bad.any():
-        raise ValueError(
-            f"k = {waves[bad][0]:g} is no shell; shells are multiples of {layout.shell_width:g} up to "
-            f"{(layout.shells - 1) * layout.shell_width:g}"
-        )
-    values = np.concatenate([np.asarray(arrays[name], np.float64) for name in names], -1)
+        raise ValueError(f"k = {waves[bad][0]:g} is {where}")
+    values = np.concatenate([arrays[name] for name in names], -1)
 
     def operator(state: State) -> jax.Array:
         found = spectra(state)
         return jnp.concatenate([found[name][shells] for name in names]).astype(simulation.dtype)
 
-    return values, operator
+    return arrays, values, operator
 
 
 def _at_points(
     arrays: Arrays, simulation: Simulation
-) -> tuple[np.ndarray, Callable[[State], jax.Array], list[str], np.ndarray]:
+) -> tuple[Arrays, np.ndarray, Callable[[State], jax.Array], list[str], np.ndarray]:
     model, grid = simulation.model, simulation.grid
     where = list(grid.names.values())
     if missing := [axis for axis in where if axis not in arrays]:
         raise ValueError(f"has neither `{missing[0]}` nor `k`; places are {', '.join(where)}")
-    shape = np.broadcast_shapes(*(arrays[axis].shape for axis in where))
-    points = np.stack([np.broadcast_to(arrays[axis], shape).ravel() for axis in where], -1).astype(
-        np.float64
-    )
-    for axis, length, places in zip(where, grid.seen(grid.box), points.T, strict=True):
-        if len(outside := places[~((places >= 0) & (places <= length * (1 + _CLOSE)))]):
-            raise ValueError(
-                f"{axis} = {outside[0]:g} is outside of the box, which extends from 0 to {length:g}"
-            )
     own = {
         n: [f"{n}_{c}" for c in spec.components] or [n]
         for n, spec in model.fields.items()
         if not spec.complex
     }
     known = {column: (n, i) for n, columns in own.items() for i, column in enumerate(columns)}
-    whole = {n: columns for n, columns in own.items() if len(columns) > 1}
+    vectors = {n: columns for n, columns in own.items() if len(columns) > 1}
+    columns = _columns(arrays, known | vectors, "fields")
+    rules = {
+        axis: Rule(0, length, where=f"outside of the box, which extends from 0 to {length:g}")
+        for axis, length in zip(where, grid.seen(grid.box), strict=True)
+    }
+    components = {name: len(vectors.get(name, ())) for name in columns}
+    arrays = checked(arrays, Expected(rules, components))
+    shape = np.broadcast_shapes(*(arrays[axis].shape for axis in where))
+    points = np.stack([np.broadcast_to(arrays[axis], shape).ravel() for axis in where], -1)
     given: dict[str, np.ndarray] = {}
-    for name in _columns(arrays, known | whole, "fields"):
-        array = np.asarray(arrays[name], np.float64)
-        parts = dict(enumerate(np.moveaxis(array, 1, 0))) if name in whole else {0: array}
-        if len(parts) != len(columns := whole.get(name, [name])):
-            raise ValueError(f"{name} has {len(parts)} components; they are {', '.join(columns)}")
-        for column, part in zip(columns, parts.values(), strict=True):
-            if part.shape != (len(part), *shape):
-                raise ValueError(
-                    f"{name} has the shape {array.shape}; its last axes are those of the places, {shape}"
-                )
+    for name in columns:
+        parts = np.moveaxis(arrays[name], 1, 0) if name in vectors else arrays[name][None]
+        for column, part in zip(vectors.get(name, [name]), parts, strict=True):
+            if column in given:
+                raise ValueError(f"holds {column} twice, by itself and as a part of its vector")
             given[column] = part.reshape(len(part), -1)
     fields = list(dict.fromkeys(known[column][0] for column in given))
     take = _interpolated(simulation, points)
@@ -369,6 +324,7 @@ def _at_points(
 
     names = np.repeat(list(given), len(points))
     return (
+        arrays,
         np.concatenate(list(given.values()), 1),
         operator,
         list(names),

@@ -24,12 +24,14 @@ from jax import lax
 from simulator.errors import RunFailure
 from simulator.learn.background import Prior, freedom
 from simulator.learn.observations import Data, Observed, ObservedRun
+from simulator.learn.posterior import Control, Posterior, Shells, posterior
 from simulator.physics.models import State
 from simulator.simulation.advance import beginning
 from simulator.simulation.differentiate import Gradient
 from simulator.simulation.simulation import Simulation
+from simulator.spectral.random import Stream, host_generator
 
-Control = dict[str, jax.Array]
+Residuals = Sequence[jax.Array | np.ndarray]
 MEMORY = 12  # Pairs of differences of L-BFGS, as many fields of each kind in memory.
 _SUFFICIENT, _TRIALS = 1e-4, 12
 Scale = dict[str, jax.Array]
@@ -73,12 +75,14 @@ class Variational(ObservedRun):
         windows: int = 4,
         iterations: int = 30,
         tolerance: float = 2e-3,
+        hessian_products: int = 200,
     ):
         super().__init__(simulation, observed, background, dt)
         self.lbfgs = optax.scale_by_lbfgs(MEMORY)
         self._ends, self._most, self._tolerance = self.windows(windows), iterations, tolerance
+        self._hessian_products = hessian_products
 
-    def _off(self, state: State, data: Data) -> list[jax.Array]:
+    def _off(self, state: State, data: Data) -> Residuals:
         return [
             (one.operator(state) - y) * w for one, (y, w) in zip(self.observed, data, strict=True)
         ]
@@ -92,33 +96,33 @@ class Variational(ObservedRun):
 
     @cache  # noqa: B019
     def forward(self, steps: int) -> Any:
-        """The compiled function (state, data) -> (the state after `steps` steps, its misfit)."""
+        """The compiled function (state, data) -> (the state after `steps` steps, its (H - y) / error,
+        one array for each kind of observation)."""
 
-        def forward(state: State, data: Data) -> tuple[State, jax.Array]:
+        def forward(state: State, data: Data) -> tuple[State, Residuals]:
             state = self._ran(steps, state)
-            return state, sum(
-                (0.5 * jnp.sum(off**2) for off in self._off(state, data)), jnp.float64(0)
-            )
+            return state, self._off(state, data)
 
-        return jax.jit(forward)
+        mesh = self.simulation.transform.layout.mesh
+        on_all = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        return jax.jit(forward, out_shardings=(None, on_all))
 
     @cache  # noqa: B019
     def reverse(self, steps: int) -> Any:
-        """The compiled function (state, data, noise, slopes with respect to the last state) ->
-        slopes with respect to the first state. The misfit at the last state adds its slopes; with
-        `noise`, one array for each kind of observation, these numbers stand for (H - y) / error, as
-        if the misfit were linear."""
+        """The compiled function (state, data, residuals, slopes with respect to the last state) ->
+        slopes with respect to the first state. The misfit at the last state adds its slopes;
+        `residuals`, if not None, stand for its (H - y) / error, as if the misfit were linear."""
 
         def reverse(
-            state: State, data: Data, noise: Any, slopes: list[jax.Array]
+            state: State, data: Data, residuals: Residuals | None, slopes: list[jax.Array]
         ) -> list[jax.Array]:
-            def ran(given: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
+            def ran(given: list[jax.Array]) -> tuple[list[jax.Array], Residuals]:
                 end = self._ran(steps, _merged(state, given))
                 return _smooth(end), self._off(end, data)
 
             (_, off), back = jax.vjp(ran, _smooth(state))
             return _placed(
-                state, self.simulation, back((slopes, off if noise is None else noise))[0]
+                state, self.simulation, back((slopes, off if residuals is None else residuals))[0]
             )
 
         return jax.jit(reverse)
@@ -158,9 +162,7 @@ class Variational(ObservedRun):
 
     def _over_modes(self, scale: Scale) -> Scale:
         layouts = {name: self.simulation.model.transform_of(name).layout for name in scale}
-        return {
-            n: layouts[n].constrain(s[layouts[n].shell_numbers()][None]) for n, s in scale.items()
-        }
+        return {n: layouts[n].constrain(s[layouts[n].shell_numbers()]) for n, s in scale.items()}
 
     @cached_property
     def _moved(self) -> Callable[[Control, Control, np.float64], Control]:
@@ -236,51 +238,129 @@ class Variational(ObservedRun):
         near = [int(self.steps[np.argmin(abs(self.steps - end))]) for end in ends]
         return sorted({int(self.steps[0]), *near})
 
-    def misfits(self, xi: Control, end: int) -> tuple[np.ndarray, list[State]]:
-        """Half the squared misfit at each time of observations, and the states at the beginnings of
-        the segments, until the step `end`."""
-        states, state, found = [], self.start(xi), []
+    def residuals(self, xi: Control, end: int) -> tuple[list[Residuals], list[State]]:
+        """(H - y) / error at each time of observations until the step `end`, and the states at the
+        beginnings of the segments."""
+        states, state, residuals = [], self.start(xi), []
         for steps, last in self.segments(end):
             states.append(state)
-            state, misfit = self.forward(steps)(state, self.data(last))
-            found.append(misfit)
-        return np.array(jax.device_get(found), np.float64), states
+            state, off = self.forward(steps)(state, self.data(last))
+            residuals.append(off)
+        return jax.device_get(residuals), states
+
+    def misfits(self, xi: Control, end: int) -> tuple[np.ndarray, list[State]]:
+        """Half the squared misfit at each time of observations, and the states of `residuals`."""
+        residuals, states = self.residuals(xi, end)
+        return np.array([_half_square(off) for off in residuals]), states
 
     def cost(self, xi: Control, end: int) -> tuple[float, float, list[State]]:
-        """J, the mean square misfit, and the states of `misfits`."""
+        """J, the mean square misfit, and the states of `residuals`."""
         misfits, states = self.misfits(xi, end)
         misfit = float(misfits.sum())
         return misfit + float(self._norm(xi)), 2 * misfit / max(self.number(end), 1), states
 
     def slopes(
-        self, xi: Control, states: list[State], end: int, seed: int | None = None
+        self,
+        xi: Control,
+        states: list[State],
+        end: int,
+        residuals: Sequence[Residuals] | None = None,
     ) -> Control:
-        """The direction of ascent of the misfit. With `seed` the adjoint of random observations
-        instead, whose covariance is the Hessian of the misfit where this is linear."""
-        draw = None if seed is None else np.random.default_rng(seed)
+        """The direction of ascent of the misfit. `residuals`, at each time of observations, stand for
+        those of the misfit: the adjoint of these numbers."""
         after = [jnp.zeros_like(leaf) for leaf in _smooth(states[-1])]
-        for (steps, last), state in zip(self.segments(end)[::-1], states[::-1], strict=True):
-            data = self.data(last)
-            noise = draw and [
-                (draw.standard_normal(w.shape) * (w > 0)).astype(w.dtype) for _, w in data
-            ]
-            after = self.reverse(steps)(state, data, noise, after)
+        for number in reversed(range(len(states))):
+            steps, last = self.segments(end)[number]
+            seen = None if residuals is None else residuals[number]
+            after = self.reverse(steps)(states[number], self.data(last), seen, after)
         # Programs that do not depend on each other must not run at the same time: each has
         # exchanges.
         return jax.block_until_ready(self._at_start(xi, after))
 
-    def information(self, xi: Control, states: list[State], end: int) -> Scale:
-        """The diagonal of the misfit's Gauss-Newton Hessian in `xi`, by field and shell (shell,):
-        how much better the observations know a mode than the prior. The variance of a mode is that
-        of the prior over 1 + this."""
-        return self._per_number(self.slopes(xi, states, end, seed=0))
+    def echo(self, xi: Control, states: list[State], end: int) -> Control:
+        """The adjoint of random residuals, whose covariance is the misfit's Gauss-Newton Hessian."""
+        draw = host_generator(Stream.PROBE, 0)
+        noise = [
+            [(draw.standard_normal(w.shape) * (w > 0)).astype(w.dtype) for _, w in self.data(last)]
+            for _, last in self.segments(end)
+        ]
+        return self.slopes(xi, states, end, noise)
+
+    def curvature(self, xi: Control, states: list[State], end: int, way: Control) -> Control:
+        """The product of the misfit's Gauss-Newton Hessian in `xi` with `way`: the adjoint of the
+        change of the residuals. The change is a central difference, because transforms on processors
+        have no forward derivative; its step, a fourth root of the precision relative to `xi`,
+        balances round-off and curvature."""
+        square, length = (2 * float(self._norm(one)) for one in (xi, way))
+        step = float(np.finfo(self.simulation.dtype).eps) ** 0.25 * (max(square, 1) / length) ** 0.5
+        plus, minus = (
+            self.residuals(self._moved(xi, way, np.float64(rate)), end)[0] for rate in (-step, step)
+        )
+        change = jax.tree.map(lambda a, b: (a - b) / np.asarray(2 * step, a.dtype), plus, minus)
+        return self.slopes(xi, states, end, change)
+
+    def posterior(self, xi: Control, states: list[State], end: int) -> Posterior:
+        """The variance that the observations leave, in the Laplace approximation."""
+        return posterior(
+            curvature=lambda way: self.curvature(xi, states, end, way),
+            measure=self._products,
+            prior=self.prior_shells(),
+            start=self.echo(xi, states, end),
+            random=self._unit_modulus,
+            products=self._hessian_products,
+        )
+
+    def _unit_modulus(self, number: int) -> Control:
+        """A random direction whose independent numbers have the mean square 1, each coefficient
+        exactly so."""
+
+        def direction(number: jax.Array) -> Control:
+            return {
+                n: jnp.sqrt(self._weight(n)) * x / jnp.where(x == 0, 1, abs(x))
+                for n, x in self.background.drawn(Stream.PROBE, number).items()
+            }
+
+        return self._constrained(jax.jit(direction)(np.int64(number)))
+
+    @cached_property
+    def _products(self) -> Callable[[Control, Control], Shells]:
+        """The function of two control variables to half the sum of products of their fields in each
+        shell."""
+
+        def products(a: Control, b: Control, root: Mapping[str, jax.Array]) -> Control:
+            prior, sums = replace(self.background, root=root), {}
+            first, second = prior.deviation(a), prior.deviation(b)
+            for name, one in first.items():
+                layout = self.simulation.model.transform_of(name).layout
+                product = (one.conj() * second[name]).real.reshape(-1, *layout.shape).sum(0)
+                sums[name] = layout.shell_sum(product.astype(np.float64)) / 2
+            return sums
+
+        compiled = jax.jit(products)
+
+        def on_host(a: Control, b: Control) -> Shells:
+            sums = jax.block_until_ready(compiled(a, b, dict(self.background.root)))
+            return {name: np.asarray(value) for name, value in sums.items()}
+
+        return on_host
+
+    def _weight(self, name: str) -> jax.Array:
+        layout = self.simulation.model.transform_of(name).layout
+        return jnp.maximum(layout.weight(self.simulation.dtype), 1)
+
+    def _scale(self, echo: Control) -> Scale:
+        """The root of the posterior's variance relative to the prior by field and shell, as the
+        diagonal of the Hessian gives it, of which the squares of an `echo` are an estimate."""
+        return {
+            n: (1 / jnp.sqrt(1 + k)).astype(self.simulation.dtype)
+            for n, k in self._per_number(echo).items()
+        }
 
     def begin(self, xi: Control, end: int) -> Iterate:
         """The first point in the window until the step `end`, in variables whose Hessian has the
         diagonal one."""
         cost, misfit, states = self.cost(xi, end)
-        known = self.information(xi, states, end)
-        scale = {n: (1 / jnp.sqrt(1 + k)).astype(self.simulation.dtype) for n, k in known.items()}
+        scale = self._scale(self.echo(xi, states, end))
         return Iterate(xi, self._gradient(xi, states, end), self.empty(xi), scale, cost, misfit)
 
     def _gradient(self, xi: Control, states: list[State], end: int) -> Control:
@@ -331,35 +411,53 @@ class Variational(ObservedRun):
                     "the run from the first guess is not finite; observe the start too, or set background.mean"
                 )
         new = self.descended(at, end)
-        done = (
-            new is None
-            or at.cost - new.cost < self._tolerance * at.cost
-            or at.count + 1 >= self._most
-        )
+        why = self._why_ended(at, new)
         at, count, length = new or at, at.count + 1, end * self.dt
-        done |= at.misfit < 1 and window + 1 < len(self._ends)  # more would fit the noise
         row = {"window": length, "iteration": count, "cost": at.cost, "misfit": at.misfit}
         said = f"window {window + 1} of {len(self._ends)}, length {length:.4g}, iteration {count}: "
-        at = replace(at, window=window + done, count=0 if done else count)
-        return at, row, f"{said}misfit {at.misfit:.4g}, cost {at.cost:.6g}"
+        said += f"misfit {at.misfit:.4g}, cost {at.cost:.6g}"
+        if why is None:
+            return replace(at, window=window, count=count), row, said
+        return replace(at, window=window + 1, count=0), row, f"{said}; the window ends: {why}"
 
-    def recovered(self, at: Iterate) -> tuple[State, dict[str, Any]]:
-        """The start, and the result: fit and spectra. Expected is the deviation of the prior over 1
-        + information, the Laplace approximation with a Hessian that is diagonal."""
+    def _why_ended(self, at: Iterate, new: Iterate | None) -> str | None:
+        """Why the window ends with the iteration from `at` to `new`; None if it does not."""
+        if new is None:
+            return "no step along the descent lowers the cost"
+        if at.cost - new.cost < self._tolerance * at.cost:
+            return f"the cost fell by less than {self._tolerance:g} of itself (tolerance)"
+        if at.count + 1 >= self._most:
+            return f"{self._most} iterations (iterations)"
+        if new.misfit < 1 and at.window + 1 < len(self._ends):
+            return "the misfit is that of noise"  # more would fit the noise
+        return None
+
+    def recovered(self, at: Iterate, say: Callable[[str], None]) -> tuple[State, dict[str, Any]]:
+        """The start, and the result: fit and spectra. Expected are the posterior's variance in the
+        Laplace approximation, and the misfit at its mean."""
         end, state = int(self.steps[-1]), self.start(at.xi)
         misfits, states = self.misfits(at.xi, end)
-        known = self.information(at.xi, states, end)
+        say(f"expected error: at most {self._hessian_products} products with the Hessian")
+        posterior = self.posterior(at.xi, states, end)
+        if posterior.is_rough:
+            say("the expected error is rough: more hessian_products are needed")
         numbers = [
             sum(int((w > 0).sum()) for _, w in self.data(last)) for _, last in self.segments(end)
         ]
         result = {
             "rms": np.sqrt(2 * misfits / np.maximum(numbers, 1)),
+            "expected_misfit": 1 - posterior.known / max(sum(numbers), 1),
+            "eigenpairs": posterior.eigenpairs,
+            "directions": posterior.directions,
+            "is_rough": posterior.is_rough,
             **self.spectra(state.fields),
         }
-        result |= {
-            f"posterior_{n}": result[f"prior_{n}"] / (1 + np.asarray(known[n])) for n in known
-        }
+        result |= {f"posterior_{n}": variance for n, variance in posterior.variance.items()}
         return state, result
+
+
+def _half_square(residuals: Residuals) -> float:
+    return 0.5 * sum(float((np.asarray(off, np.float64) ** 2).sum()) for off in residuals)
 
 
 def _is_smooth(leaf: Any) -> bool:

@@ -50,16 +50,25 @@ def report_assimilation(folder: Path) -> Path:
         page.heading(folder.name, "done", "good"),
         page.facts(facts),
         page.pictures(found),
-        page.section("Uncertainty", page.paragraph(_SPREAD if ensemble else _UNCERTAINTY)),
+        page.section("Uncertainty", page.paragraph(_SPREAD if ensemble else _uncertainty(result))),
     ]
     target = folder / "report.html"
     replace_file(target, page.page(f"{folder.name}: assimilation", body))
     return target
 
 
-_UNCERTAINTY = """The expected error is the Laplace approximation at the recovered start: the variance of a mode is
-that of the prior over 1 + h, where h is the mean diagonal of the misfit's Gauss-Newton Hessian in the mode's shell,
-estimated by the adjoint of random observations. It neglects correlations between modes."""
+_UNCERTAINTY = """The expected error is the variance of the posterior in the Laplace approximation at the recovered
+start: eigenpairs of the misfit's Gauss-Newton Hessian, preconditioned by the prior, by the Lanczos process
+({eigenpairs}), and random directions for the rest ({directions}).{rough}"""
+
+_ROUGH = " It is rough: there were too few products with the Hessian (hessian_products)."
+
+
+def _uncertainty(result: dict[str, Any]) -> str:
+    pairs, directions = int(result["eigenpairs"]), int(result["directions"])
+    rough = _ROUGH if result["is_rough"] else ""
+    return _UNCERTAINTY.format(eigenpairs=pairs, directions=directions, rough=rough)
+
 
 _SPREAD = """The expected error is the spread of the members around their mean. Where the misfit before an analysis
 stays above that of spread and noise, the members are too few, or a smaller radius is needed."""

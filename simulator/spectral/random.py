@@ -2,7 +2,16 @@
 
 Every mode has its own random stream, keyed by its signed integers (kx, ky, kz): one seed gives one
 field on any number of devices and in any layout, and a finer grid keeps the large scales of a
-coarser one."""
+coarser one.
+
+Whoever draws names a stream, and the streams are apart by construction: no two share a key, whatever
+their seeds are. A key is two words and the numbers that are folded into it. The words are
+
+    START, FORCING     those of a mode; FORCING folds in a step after the seed, START nothing
+    MEMBER, PROBE      those of a mode, with a bit that the words of a mode leave free
+    POSITIONS ...      the stream and the seed; the first word of a mode is 2^30 or more"""
+
+from enum import IntEnum
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +26,61 @@ _OFFSET = (
 )  # Makes signed wavenumbers positive; grids have fewer points than this along an axis.
 
 
-def _mode_key(seed: jax.Array, x: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:
+_FREE = 1 << 10  # The bit of a mode's second word that its wavenumbers leave free.
+_FIELDS = 0x9E3779B9  # Distance between the seeds of fields that are drawn for the same start.
+
+
+class Stream(IntEnum):
+    """What random numbers are for."""
+
+    POSITIONS = 0
+    """Random positions of particles."""
+    SEPARATIONS = 1
+    """Directions from one particle of a pair to the other."""
+    GLASS = 2
+    """The positions from which a glass settles."""
+    START = 3
+    """Fields of a start."""
+    FORCING = 4
+    MEMBER = 5
+    """Members of a filter's ensemble."""
+    PROBE = 6
+    """Random directions in which 4D-Var measures curvature."""
+
+
+def seed_of_field(seed: int, number: int) -> int:
+    """The seed of the `number`-th random field of a start with `seed`; 0 is the start's velocity."""
+    return (seed + number * _FIELDS) % 2**32
+
+
+def particle_key(stream: Stream, seed: int, number: jax.Array) -> jax.Array:
+    """The key of the particle with this number."""
+    key = jax.random.wrap_key_data(jnp.array([stream, seed], jnp.uint32))
+    key = jax.random.fold_in(key, (number >> 32).astype(jnp.uint32))
+    return jax.random.fold_in(key, (number & 0xFFFFFFFF).astype(jnp.uint32))
+
+
+def host_generator(stream: Stream, seed: int) -> np.random.Generator:
+    """The generator of random numbers on the host."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream,)))
+
+
+def _mode_key(
+    stream: Stream, seed: jax.Array, x: jax.Array, y: jax.Array, z: jax.Array
+) -> jax.Array:
     counter = jnp.stack([x * (1 << 11) + (z >> 10), y * (1 << 11) + (z & 1023)])
-    return jax.random.fold_in(jax.random.wrap_key_data(counter), seed)
+    if stream in (Stream.START, Stream.FORCING):
+        return jax.random.fold_in(jax.random.wrap_key_data(counter), seed)
+    key = jax.random.wrap_key_data(counter.at[1].add(jnp.uint32(_FREE)))
+    return jax.random.fold_in(jax.random.fold_in(key, stream), seed)
 
 
 def gaussian(
-    layout: Layout, seed: int | Whole, components: int = 1, dtype=jnp.float64
+    layout: Layout,
+    seed: int | Whole,
+    components: int = 1,
+    dtype=jnp.float64,
+    stream: Stream = Stream.START,
 ) -> Complex[Array, "component ka kb kc"]:
     """Complex Gaussian coefficients: mean |f(k)|^2 = 1, independent modes.
 
@@ -40,7 +97,7 @@ def gaussian(
 
     def draw(*k):
         return jax.random.normal(
-            _mode_key(jnp.asarray(seed, jnp.uint32), *k), (components, 2), jnp.float64
+            _mode_key(stream, jnp.asarray(seed, jnp.uint32), *k), (components, 2), jnp.float64
         )
 
     for _ in range(3):
@@ -59,17 +116,16 @@ def gaussian(
 def mode_normals(
     modes: Int[np.ndarray, "mode 3"], seed: int, step: Whole | int, components: int
 ) -> Float[Array, "mode component 2"]:
-    """Standard normal numbers in double precision for a list of modes, given by their signed
-    integer wavenumbers.
+    """Standard normal numbers of a forcing in double precision for a list of modes, given by their
+    signed integer wavenumbers.
 
     The numbers of a mode depend only on the mode, the seed and the step, not on the other modes in
     the list."""
     kx, ky, kz = (jnp.asarray(k + _OFFSET, jnp.uint32) for k in np.asarray(modes).T)
 
     def draw(x, y, z):
-        key = jax.random.fold_in(
-            _mode_key(jnp.uint32(seed), x, y, z), jnp.asarray(step, jnp.uint32)
-        )
+        key = _mode_key(Stream.FORCING, jnp.uint32(seed), x, y, z)
+        key = jax.random.fold_in(key, jnp.asarray(step, jnp.uint32))
         return jax.random.normal(key, (components, 2), jnp.float64)
 
     return jax.vmap(draw)(kx, ky, kz)

@@ -18,6 +18,7 @@ from simulator.physics.particles.particle_start import (
 )
 from simulator.spectral.arrays import ParticleVectors, SpectralVector, Whole
 from simulator.spectral.operators import gradient, solve_poisson
+from simulator.spectral.random import Stream
 
 Motion = tuple[
     ParticleVectors, ParticleVectors
@@ -115,7 +116,8 @@ def glass(matter: ParticleComponent, mass: float) -> ParticleSet:
     population, transform, assignment = matter.population, matter.transform, matter.assignment
     # The seed is the component's name: components differ from each other, and restarts of a run do
     # not.
-    places = random_positions(crc32(population.name.encode()), matter.domain)
+    seed = crc32(population.name.encode())
+    places = random_positions(seed, matter.domain, Stream.GLASS)
 
     mean = mass * population.count / transform.grid.volume
 

@@ -29,7 +29,7 @@ from simulator.settings import (
 from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import SpectralField, SpectralVector, holds
 from simulator.spectral.operators import curl, project, root, squared
-from simulator.spectral.random import gaussian
+from simulator.spectral.random import gaussian, seed_of_field
 
 Shape = Callable[
     [jax.Array], jax.Array
@@ -206,9 +206,6 @@ def _made(
     return make()
 
 
-STREAMS = 0x9E3779B9  # Distance between the seeds of fields that are drawn for the same run.
-
-
 def _of(
     name: str,
     s: SpectrumSettings,
@@ -221,7 +218,7 @@ def _of(
     lacks it."""
     if name not in wanted:
         raise UserError(f"{name} is not a field of this model; its fields are {', '.join(wanted)}")
-    return shape_of(s, files), (s.seed + seed + number * STREAMS) % 2**32
+    return shape_of(s, files), seed_of_field(s.seed + seed, number)
 
 
 def add_random_fields(

@@ -15,6 +15,7 @@ from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Positive, PythonFile, Seed, Settings
 from simulator.spectral.arrays import ParticleIds, ParticleVectors
+from simulator.spectral.random import Stream, particle_key
 
 Positions = Callable[[ParticleIds], Mapping[str, jax.Array]]
 """Ids (n,) to records of the particles with these ids: `position` (3, n), and other records that
@@ -78,7 +79,8 @@ class PairPlaces(Settings):
         the start."""
 
         def one(number: jax.Array) -> jax.Array:
-            return jax.random.normal(_key(self.seed + 1, number), (3,), jnp.float64)
+            key = particle_key(Stream.SEPARATIONS, self.seed, number)
+            return jax.random.normal(key, (3,), jnp.float64)
 
         flat = np.array([n == 1 for n in domain.physical.grid.shape])[:, None]
         towards = jnp.where(flat, 0.0, jax.vmap(one, out_axes=1)(pair))
@@ -136,18 +138,13 @@ _Places = Annotated[
 Start = Annotated[_Places, BeforeValidator(_as_block, json_schema_input_type=_Places | str)]
 
 
-def _key(seed: int, number: jax.Array) -> jax.Array:
-    key = jax.random.fold_in(jax.random.key(seed), (number >> 32).astype(jnp.uint32))
-    return jax.random.fold_in(key, (number & 0xFFFFFFFF).astype(jnp.uint32))
-
-
-def random_positions(seed: int, domain: Domain) -> Positions:
+def random_positions(seed: int, domain: Domain, stream: Stream = Stream.POSITIONS) -> Positions:
     """Positions uniformly distributed in the box; each particle has its own random stream, keyed by
     its id."""
     box = np.asarray(domain.box)[:, None]  # no JAX array: a planned run starts no device
 
     def one(number: jax.Array) -> jax.Array:
-        return jax.random.uniform(_key(seed, number), (3,), jnp.float64)
+        return jax.random.uniform(particle_key(stream, seed, number), (3,), jnp.float64)
 
     return lambda ids: {"position": jax.vmap(one, out_axes=1)(ids) * box}
 
