@@ -190,11 +190,6 @@ class RunConfig(Shown, Settings):
                     else "missing"
                 )
                 raise wrong(f"particles.{index}.count", problem)
-        taken = (*KINDS, "diagnostics", "snapshots", "checkpoints")
-        for name, kind, _ in requested(self.output):
-            if name != kind.name and name in taken:
-                problem = f"{name} is the name of another output; give the series a name: ..."
-                raise wrong(f"output.{kind.name}", problem)
         return self
 
     @model_validator(mode="after")

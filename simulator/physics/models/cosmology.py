@@ -173,7 +173,7 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
 
     def converted(key: str, value: Any) -> Any:
         if (
-            not isinstance(value, Mapping)
+            not isinstance(value, dict)
             or len(value) != 1
             or not value.keys() <= {"scale_factor", "redshift"}
         ):
@@ -190,7 +190,7 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
     def within(path: str, block: Any) -> Any:
         if isinstance(block, list):
             return [within(f"{path}.{n}", one) for n, one in enumerate(block)]
-        if not isinstance(block, Mapping):
+        if not isinstance(block, dict):
             return block
         return {
             k: converted(f"{path}.{k}", v) if k in ("stop", "every") else within(f"{path}.{k}", v)
