@@ -2,13 +2,13 @@
 """Recovers the start of forced turbulence from sparse observations, and compares it with the true
 one.
 
-    python scripts/assimilate_turbulence.py [--size 64] [--devices 2]
+    python scripts/assimilate_turbulence.py [--size 64] [--devices 2] [--iterations 20] [--output DIR]
 
 The truth is the flow of configs/assimilation/flow.yaml at t = 8, with seed 1; observed is its
 velocity at every fourth point along each axis, 1/64 of all points, at 21 times in the following 3.2
 (two turnover times), with noise of 1 % of the rms velocity. The prior has the spectrum of the flow
 with seed 2. Smaller sizes have a larger viscosity and time step. Everything is written to
-outputs/assimilate."""
+DIR, by default outputs/assimilate."""
 
 import argparse
 import subprocess
@@ -24,7 +24,7 @@ from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.stored_state import RunInputs
 
 ROOT = Path(__file__).parents[1]
-BASE, OUT = ROOT / "configs/assimilation/flow.yaml", ROOT / "outputs/assimilate"
+BASE = ROOT / "configs/assimilation/flow.yaml"
 WINDOW, TIMES = 3.2, 20
 
 
@@ -36,7 +36,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--devices", type=int, default=2)
+    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--output", type=Path, default=ROOT / "outputs/assimilate", metavar="DIR")
     args = parser.parse_args()
+    out = args.output.absolute()
     ratio = 64 / args.size
     smaller = [
         f"grid.shape={args.size},{args.size},{args.size}",
@@ -45,8 +48,8 @@ def main() -> None:
     ]
     last = round(8.0 / (0.008 * ratio))
     for name, seed in (("truth", 1), ("other", 2)):
-        command("run", str(BASE), *smaller, f"initial.seed={seed}", "--output", str(OUT / name))
-    start = OUT / f"truth/snapshots/{last:08d}"
+        command("run", str(BASE), *smaller, f"initial.seed={seed}", "--output", str(out / name))
+    start = out / f"truth/snapshots/{last:08d}"
     begin = ["time.stop=3.2", "initial={kind: snapshot, path: " + str(start) + "}"]
     truth = Simulation(load_config(BASE, [*smaller, *begin]), inputs=RunInputs(None))
     every = round(WINDOW / TIMES / (0.008 * ratio))
@@ -61,21 +64,21 @@ def main() -> None:
     x = np.arange(0, args.size, 4) * 2 * np.pi / args.size
     places = {"x": x[:, None, None], "y": x[:, None], "z": x}
     times = np.arange(TIMES + 1) * every * dt
-    np.savez(OUT / "observed.npz", time=times, **places, velocity=seen + noise, error=error)
+    np.savez(out / "observed.npz", time=times, **places, velocity=seen + noise, error=error)
 
     began = time.monotonic()
-    target = OUT / f"recovered_{args.size}_{args.devices}"
+    target = out / f"recovered_{args.size}_{args.devices}"
     text = (
         (ROOT / "configs/assimilation/turbulence.yaml")
         .read_text()
         .replace("/00001000", f"/{last:08d}")
+        .replace("../../outputs/assimilate", str(out))
+        .replace("iterations: 20", f"iterations: {args.iterations}")
     )
-    (OUT / "assimilate.yaml").write_text(
-        text.replace("../../outputs/assimilate/", "").replace("base: ", f"base: {BASE.parent}/")
-    )
+    (out / "assimilate.yaml").write_text(text.replace("base: ", f"base: {BASE.parent}/"))
     command(
         "assimilate",
-        str(OUT / "assimilate.yaml"),
+        str(out / "assimilate.yaml"),
         *smaller,
         "time.stop=3.2",
         "devices.platform=cpu",

@@ -48,15 +48,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for way, options in ways.items():
             cache = {"SIMULATOR_CACHE": f"{folder}/cache {way}"}
-            for attempt in range(2):
-                where = Path(folder) / f"{way} {attempt}"
+            places = [Path(folder) / f"{way} {attempt}" for attempt in range(2)]
+            for where in places:
                 where.mkdir()
                 _write(where, arguments)
                 began = time.monotonic()
                 _sweep(where, environ | cache, "run", *options)
                 seconds.setdefault(way, []).append(time.monotonic() - began)
-            _sweep(where, environ, "table", "--json", "table.json")
-            tables[way] = json.loads((where / "table.json").read_text())
+            _sweep(places[-1], environ, "table", "--json", "table.json")
+            tables[way] = json.loads((places[-1] / "table.json").read_text())
     difference = _difference(tables[first], tables[second])
     print(
         f"{arguments.runs} runs of {arguments.shape}^3 to t = {arguments.stop:g}; seconds of wall time"

@@ -91,7 +91,9 @@ def main() -> None:
     model = SchrodingerPoisson(SchrodingerPoissonSettings(), complex_, real)
     rng = np.random.default_rng(0)
     values = 1 + 0.1 * (rng.standard_normal(grid.shape) + 1j * rng.standard_normal(grid.shape))
-    placed = jax.device_put(values.astype(complex_.complex_dtype), complex_.physical.sharding())
+    placed = jax.device_put(
+        values.astype(np.result_type(dtype, np.complex64)), complex_.physical.sharding()
+    )
     psi = jax.jit(complex_.forward)(placed)
     state = jax.jit(lambda f: beginning(f, model.memory(f, jnp.float64(0))))({"psi": psi})
     ours = step_of(model, DriftKickDrift())

@@ -1,11 +1,11 @@
 """The protocol of Mosaic (pasteurlabs/mosaic, problem navier_stokes_3d_grid) for this program and
 for exponax:
 
-python scripts/bench_mosaic.py fd | horizon | recovery | cost [--double] [--peer PYTHON]
+python scripts/bench_mosaic.py fd | horizon | recovery | cost [--double] [--peer PYTHON] [--sizes 16,32]
 
 fd: gradients of sum(u^2) after 10 steps at 16^3 against central differences. horizon: the gradient
 after 40 ... 10240 steps at 20^3. recovery: a random start at 16^3 from the state after 100 steps,
-L-BFGS from zero. cost: 50 steps at 16^3 to 64^3 and their gradient. PYTHON is an environment's with
+L-BFGS from zero. cost: 50 steps at --sizes (16^3 to 64^3) and their gradient. PYTHON is an environment's with
 exponax and optax, which then runs after this program. Starts, losses and lengths are Mosaic's; its
 noise comes from other random numbers."""
 
@@ -14,6 +14,7 @@ import json
 import resource
 import subprocess
 import time
+from functools import partial
 from typing import Any, cast
 
 import jax
@@ -139,9 +140,9 @@ def recovery(solver, precision):
     return {"relative error of the start": errors, "mean": float(np.mean(errors))}
 
 
-def cost(solver, precision):
+def cost(solver, precision, sizes):
     found = {}
-    for n in (16, 32, 48, 64):
+    for n in sizes:
         run, u = solver(n, 0.01, 0.01, precision), jnp.asarray(taylor_green(n))
         forward = jax.jit(lambda u, run=run: run(u, 50))
         backward = jax.jit(jax.grad(lambda u, run=run: jnp.sum(run(u, 50) ** 2)))
@@ -163,15 +164,24 @@ def main():
     parser.add_argument("task", choices=("fd", "horizon", "recovery", "cost"))
     parser.add_argument("--double", action="store_true")
     parser.add_argument("--peer", metavar="PYTHON")
+    parser.add_argument("--sizes", default="16,32,48,64", help="of cost: points along an axis")
     parser.add_argument("--exponax", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    solver, task = (exponaxs if given.exponax else ours), globals()[given.task]
-    result = task(solver, "double" if given.double else "single")
+    sizes = [int(n) for n in given.sizes.split(",")]
+    tasks = {"fd": fd, "horizon": horizon, "recovery": recovery, "cost": partial(cost, sizes=sizes)}
+    solver, precision = (
+        (exponaxs if given.exponax else ours),
+        "double" if given.double else "single",
+    )
+    result = tasks[given.task](solver, precision)
     print("exponax" if given.exponax else "simulator", json.dumps(result, indent=1))
     if given.peer:
         subprocess.run(
-            [given.peer, __file__, given.task, "--exponax", *["--double"] * given.double],
+            [
+                *[given.peer, __file__, given.task, "--exponax", "--sizes", given.sizes],
+                *["--double"] * given.double,
+            ],
             check=True,
         )
 

@@ -106,7 +106,7 @@ def _submit(simulation: Simulation, writer: Writer, folder: Path) -> None:
     writer.submit(
         folder / "checkpoints",
         int(state.step),
-        datasets(state, simulation.transform),
+        datasets(state, simulation.model),
         {"time": float(state.time)},
         options=Options(index=False),
     )

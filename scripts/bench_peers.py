@@ -241,6 +241,11 @@ def _numbers(text: str) -> list[int]:
     return [int(n) for n in text.split(",") if n]
 
 
+def as_long(most: int, points: int) -> int:
+    """The steps of a call that visits about `most` points, 1 to 100."""
+    return min(max(1, round(most / points)), 100)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -266,10 +271,14 @@ def main() -> int:
     args = parser.parse_args()
     folder, left_out = args.folder.absolute(), args.without.split(",")
     rows: list[dict[str, Any]] = []
+
+    def kept(wanted: list) -> list:
+        return [w for w in wanted if w[0].partition("_")[0] not in left_out]
+
     base = PROBLEM | {"devices": args.devices, "what": "navier_stokes"}
     single, double = {"precision": "single"}, {"precision": "double"}
     for n in _numbers(args.shapes):
-        flow = base | {"shape": [n] * 3, "steps": max(1, round(2 * 128**3 / n**3))}
+        flow = base | {"shape": [n] * 3, "steps": as_long(2 * 128**3, n**3)}
         flows = [
             ("fluidsim_step.py", fluidsim, flow | {"transform": "fftwmpi3d"}),
             ("published_step.py", here, flow | double),
@@ -280,11 +289,7 @@ def main() -> int:
         waves = [("jaxion_step.py", jaxion, wave), ("simulator_step.py", here, wave)]
         # A call evaluates forces once more than it takes steps; in a run it takes the steps of
         # about a second.
-        mesh = (
-            flow
-            | single
-            | {"what": "particles", "dt": 1e-5, "steps": max(1, round(8 * 128**3 / n**3))}
-        )
+        mesh = flow | single | {"what": "particles", "dt": 1e-5, "steps": as_long(8 * 128**3, n**3)}
         meshes = [
             ("jaxpm_step.py", jaxpm, mesh),
             ("simulator_step.py", here, mesh | {"matter": {"assignment": "cic"}}),
@@ -293,15 +298,13 @@ def main() -> int:
         doubles = [(program, prepare, problem | double) for program, prepare, problem in meshes[:2]]
         steps = ("navier_stokes", flows), ("schrodinger_poisson", waves), ("particles", meshes)
         for what, wanted in (*steps, ("particles_double", doubles)):
-            wanted = [w for w in wanted if w[0].removesuffix("_step.py") not in left_out]
             if args.only in (None, what):
-                rows += compare(f"{what}, {n}^3", wanted, folder, args.rounds)
+                rows += compare(f"{what}, {n}^3", kept(wanted), folder, args.rounds)
     for n in _numbers(args.planes):
-        flow = base | {"shape": [n] * 2, "steps": max(1, round(4 * 1024**2 / n**2))}
+        flow = base | {"shape": [n] * 2, "steps": as_long(4 * 1024**2, n**2)}
         flows = [("fluidsim_step.py", fluidsim, flow | {"transform": name}) for name in IN_PLANES]
         flows += [("simulator_step.py", here, flow | precision) for precision in (double, single)]
-        wanted = [w for w in flows if w[0].removesuffix("_step.py") not in left_out]
-        rows += compare(f"navier_stokes, {n}^2", wanted, folder, args.rounds)
+        rows += compare(f"navier_stokes, {n}^2", kept(flows), folder, args.rounds)
     for n in _numbers(args.gradients):
         flow = base | {"shape": [n] * 3, "steps": 50}
         for what, gradient in (("50 steps", False), ("gradient of 50 steps", True)):
@@ -310,7 +313,7 @@ def main() -> int:
                 ("exponax_gradient.py", exponax, run),
                 ("simulator_gradient.py", here, run | {"integrator": "rk2"}),
             ]
-            rows += compare(f"{what}, {n}^3", wanted, folder, args.rounds)
+            rows += compare(f"{what}, {n}^3", kept(wanted), folder, args.rounds)
     if args.json is not None:
         measured = circumstances(sys.argv[1:], "scripts/bench_peers.py") | {"rounds": args.rounds}
         args.json.write_text(json.dumps({"measured": measured, "rows": rows}, indent=1) + "\n")

@@ -14,7 +14,6 @@ import json
 import re
 import sys
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 import jax
@@ -81,12 +80,13 @@ def shares(case: str, shape: int, steps: int, devices: int) -> dict[str, float]:
     found = re.findall(
         r"^\s*(?:ROOT )?%(\S+) = (.*)$", simulation.compiled_loop().as_text(), re.MULTILINE
     )
-    program, total = dict(found), Counter(dict.fromkeys(PARTS, 0.0))
+    program = dict(found)
+    total: dict[str, float] = dict.fromkeys(PARTS, 0.0)
     for event in events:
         name = event.get("args", {}).get("hlo_op", event.get("name"))
         if event.get("ph") == "X" and name in program and (part := part_of(program[name])):
             total[part] += 1e-6 * event["dur"] / steps
-    return dict(total)
+    return total
 
 
 def main() -> int:

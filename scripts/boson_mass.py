@@ -1,21 +1,23 @@
 """Recovers the mass of the boson of wave dark matter from a noisy power spectrum, by gradients
 through the run.
 
-    python scripts/boson_mass.py [PICTURE.png]
+    python scripts/boson_mass.py [PICTURE.png] [--points 64]
 
 64^3 waves from a = 0.02 to z = 3. The data are the P(k) of a run with the true mass, with the noise
 of the number of modes of each shell; the start has the same phases. Every step of the fit is one
 gradient (secant method)."""
 
-import sys
+import argparse
 import tempfile
 import time
 from pathlib import Path
+from typing import cast
 
 import jax.numpy as jnp
 import numpy as np
 
 from simulator import Simulation, differentiate, load_config
+from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 
 TRUE, GUESS, STEPS, SHELLS = (
     0.1,
@@ -29,7 +31,7 @@ model:
   units: kpc_km_s_msun
   particle_mass: {TRUE}
   background: {{start: 0.02, hubble: 0.07, matter: 0.3}}
-grid: {{shape: [64, 64, 64], box: [4000, 4000, 4000]}}
+grid: {{box: [4000, 4000, 4000]}}
 initial: {{kind: cosmological, transfer: eisenstein_hu, boson_mass: {TRUE}, sigma8: 0.8, seed: 5}}
 time: {{stop: {{redshift: 3}}, cfl: 1.0}}
 precision: single
@@ -41,13 +43,20 @@ def both(mass):
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("picture", nargs="?", metavar="PICTURE.png")
+    parser.add_argument("--points", type=int, default=64)
+    given = parser.parse_args()
     path = Path(tempfile.mkdtemp()) / "boson_mass.yaml"
     path.write_text(CASE)
-    config = load_config(path)
+    n = given.points
+    config = load_config(path, [f"grid.shape={n},{n},{n}"])
     run, measured, before = Simulation(config), {}, None
+    model = cast(SchrodingerPoisson, run.model)
     modes, k = (
-        np.asarray(a)[1:SHELLS]
-        for a in run.transform.layout.once(run.model.real.layout.shell_modes)
+        np.asarray(a)[1:SHELLS] for a in run.transform.layout.once(model.real.layout.shell_modes)
     )
     begun = time.perf_counter(), time.process_time()
 
@@ -82,7 +91,7 @@ def main() -> None:
     print(
         f"recovered {mass:.6f} of {TRUE}: {100 * (mass / TRUE - 1):+.3f} %, {wall:.0f} s, {cpu:.0f} s of processors"
     )
-    if len(sys.argv) > 1:
+    if given.picture is not None:
         import matplotlib.pyplot as plt
 
         figure, axes = plt.subplots(layout="constrained")
@@ -91,7 +100,7 @@ def main() -> None:
         axes.loglog(k * 1e3, np.exp(measured["data"]), "ko", ms=4, label=f"data, m = {TRUE}e-22 eV")
         axes.set(xlabel="k (1/Mpc)", ylabel="P(k) at z = 3 (kpc$^3$)")
         axes.legend()
-        figure.savefig(sys.argv[1], dpi=110)
+        figure.savefig(given.picture, dpi=110)
 
 
 if __name__ == "__main__":

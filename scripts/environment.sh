@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Sourced by scripts/run, scripts/test, scripts/docs and .ci/run: the Python environment of this checkout.
 #
-#   PYTHON=          the interpreter for a new environment (default: the newest working one of python3.13,
-#                    python3.12, python3.11 on PATH)
+#   PYTHON=          the interpreter for a new environment (default: the newest working one of python3.14,
+#                    python3.13, python3.12, python3.11 on PATH)
 #   SIMULATOR_VENV=  the folder of the environment (default: .venv in the checkout)
 #
 # All messages go to stderr, because stdout belongs to the program. Only the last step of an installation
@@ -23,18 +23,18 @@ fail() { # fail CODE MESSAGE
 # Whether the interpreter runs, has a supported version and can create environments. Version managers put commands on
 # PATH that do not run.
 works() {
-  "$1" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+  "$1" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' \
     >/dev/null 2>&1
 }
 
 find_python() {
   local version candidate
   if [[ -n ${PYTHON:-} ]]; then
-    works "$PYTHON" || fail 2 "PYTHON=$PYTHON: no working Python 3.11 to 3.13 with the venv module"
+    works "$PYTHON" || fail 2 "PYTHON=$PYTHON: no working Python 3.11 to 3.14 with the venv module"
     command -v -- "$PYTHON"
     return
   fi
-  for version in 3.13 3.12 3.11; do
+  for version in 3.14 3.13 3.12 3.11; do
     while read -r candidate; do
       if works "$candidate"; then
         printf '%s\n' "$candidate"
@@ -42,7 +42,7 @@ find_python() {
       fi
     done < <(type -aP "python$version")
   done
-  fail 2 "no working python3.13, python3.12 or python3.11 with venv on PATH; load one (module load python/3.12, \
+  fail 2 "no working python3.14, python3.13, python3.12 or python3.11 with venv on PATH; load one (module load python/3.12, \
 apt install python3-venv) or name one with PYTHON=/path/to/python3.12"
 }
 

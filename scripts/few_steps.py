@@ -39,7 +39,7 @@ def spectrum(path: Path, integrator: str, steps: int) -> tuple[np.ndarray, float
     config = load_config(path, [f"time.integrator={integrator}", f"time.steps={steps}"])
     run = Simulation(config, report=lambda _: None)
     state, until = run.state, Until(run.config.time.stop, np.inf, np.int64(10**6))
-    advance = run.advance.lower(state, until).compile()
+    advance = run.compiled_loop()
     began = time.perf_counter()
     state = jax.block_until_ready(advance(state, until))
     seconds = time.perf_counter() - began

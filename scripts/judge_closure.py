@@ -17,7 +17,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from train_closure import KEY, read, spectrum_of, unrolled
+from train_closure import KEY, fixed_step, read, spectrum_of, unrolled
 
 from simulator import Simulation, load_config
 
@@ -36,13 +36,12 @@ def structure(simulation, frames):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    (
-        parser.add_argument("config"),
-        parser.add_argument("dataset"),
-        parser.add_argument("output", type=Path),
-    )
-    parser.add_argument("overrides", nargs="*"), parser.add_argument("--skip", type=int, default=0)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("config")
+    parser.add_argument("dataset")
+    parser.add_argument("output", type=Path)
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--skip", type=int, default=0)
     given = parser.parse_args()
 
     def simulation(*more):
@@ -55,7 +54,8 @@ def main():
     if len(own.config.grid.shape) == 3:
         cases["Smagorinsky"] = simulation("model.subgrid=null", "model.subgrid={kind: smagorinsky}")
     apart, windows = read(own, given.dataset, "test", given.skip)
-    dt, spectrum = own.config.time.dt, jax.jit(jax.vmap(jax.vmap(spectrum_of(own))))
+    spectrum = jax.jit(jax.vmap(jax.vmap(spectrum_of(own))))
+    dt = fixed_step(own)
     target = np.asarray(spectrum(windows[:, 1:])).mean((0, 1)), structure(own, windows[:, 1:])
     found = {}
     for name, case in cases.items():
@@ -90,8 +90,8 @@ def draw(folder, losses, apart, target, found):
         axes = result.subplots(2, 2, gridspec_kw={"wspace": 0.25, "hspace": 0.45}).ravel()
         axes[0].semilogy(losses, linewidth=0.5)
         axes[0].set(title="loss", xlabel="update")
+        k, r = (1 + np.arange(len(curve)) for curve in target)
         for name, (errors, energies, s3) in found.items():
-            k, r = 1 + np.arange(len(energies)), 1 + np.arange(len(s3))
             axes[1].plot(apart * (1 + np.arange(errors.shape[1])), errors.mean(0), label=name)
             axes[2].loglog(k, energies)
             axes[3].plot(r, s3)
@@ -101,7 +101,8 @@ def draw(folder, losses, apart, target, found):
         axes[2].set(title="energy spectrum", xlabel="wavenumber")
         axes[3].set(title="structure function $S_3$", xlabel="distance / spacing")
         axes[0].yaxis.set_minor_formatter("")
-        axes[1].legend(), axes[2].legend(loc="lower left")
+        axes[1].legend()
+        axes[2].legend(loc="lower left")
         result.subplots_adjust(left=0.09, right=0.98, top=0.94, bottom=0.1)
         result.savefig(folder / "training.png", dpi=144)
 

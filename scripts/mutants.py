@@ -12,6 +12,7 @@ import argparse
 import ast
 import concurrent.futures
 import copy
+import importlib.util
 import os
 import random
 import shutil
@@ -119,9 +120,11 @@ def mutants(path: Path) -> Iterator[tuple[int, str, str]]:
                         yield from visit(child)
 
     def replaced(node: ast.AST) -> Iterator[tuple[int, str, str]]:
+        if not isinstance(node, ast.expr | ast.stmt):
+            return
         for other in changed(node):
             first = starts[node.lineno - 1] + node.col_offset
-            last = starts[node.end_lineno - 1] + node.end_col_offset
+            last = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
             new = ast.unparse(ast.fix_missing_locations(other))
             new = f"({new})" if isinstance(node, ast.expr) else new
             data = text.encode()
@@ -254,13 +257,16 @@ def main() -> None:
     parser.add_argument("number", type=int, nargs="?", default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--tests", nargs="*", default=[], help="cover: these files of tests only")
     options = parser.parse_args()
     if options.what == "run":
         judged(options.number, options.seed, options.jobs)
         return
     shutil.rmtree(FOLDER, ignore_errors=True)
     plugin = os.pathsep.join((str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")))
-    command = [ROOT / "scripts/test", "-p", "mutants"]
+    if importlib.util.find_spec("coverage") is None:
+        sys.exit("the package coverage is missing: pip install coverage")
+    command = [ROOT / "scripts/test", "-p", "mutants", *options.tests]
     sys.exit(
         subprocess.call(command, env={**os.environ, "PYTHONPATH": plugin, "MUTANTS": str(FOLDER)})
     )

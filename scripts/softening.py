@@ -10,6 +10,7 @@ directions are compared with Ewald's sum (Ann. Phys. 369, 253 (1921))."""
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ import numpy as np
 from scipy.special import erfc
 
 from simulator import Simulation, load_config
+from simulator.physics.models.cosmology import Background
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -45,15 +47,17 @@ def simulation(softening: str) -> Simulation:
     return Simulation(config, report=lambda _: None)
 
 
+def background_of(run: Simulation) -> Background:
+    assert run.model.background is not None
+    return run.model.background
+
+
 def growth(run: Simulation) -> np.ndarray:
     """Growth of the density in shells below the Nyquist wavenumber, divided by the growth of linear
     theory."""
-    background = run.model.background
-    end = jax.jit(
-        lambda s: jax.lax.fori_loop(
-            0, 87, lambda i, s: run.step(s, background.time_of(1.0) / 87), s
-        )
-    )
+    background = background_of(run)
+    stop = background.time_of(1.0)
+    end = jax.jit(lambda s: jax.lax.fori_loop(0, 87, lambda i, s: run.step(s, stop / 87), s))
     begun, grown = (
         np.asarray(run.spectra(s)["dark_density_power"]) for s in (run.state, end(run.state))
     )
@@ -81,12 +85,12 @@ def forces(run: Simulation, repeats: int = 4) -> np.ndarray:
     """Root mean square of the relative error of the force, for each distance."""
     rng, begun = np.random.default_rng(0), run.state.particles["dark"]
     count = begun.records["mass"].size
-    mass = jnp.full(count, 1e-30).at[0].set(1 / float(run.model.background.settings.start))
+    mass = jnp.full(count, 1e-30).at[0].set(1 / float(background_of(run).settings.start))
 
     @jax.jit
     def pulled(places: jax.Array) -> jax.Array:
         records = {"position": places, "velocity": jnp.zeros_like(places), "mass": mass}
-        kicked, _ = run.model.kick(
+        kicked, _ = cast(Any, run.model).kick(
             {"dark": begun.with_records(records)}, jnp.float64(0), jnp.float64(1)
         )
         return kicked["dark"].records["velocity"]

@@ -14,6 +14,7 @@ A killed training continues with the same numbers."""
 import argparse
 import io
 from pathlib import Path
+from typing import cast
 
 import h5py
 import jax
@@ -43,10 +44,13 @@ def coarse(values, shape):
 def read(simulation, dataset, split, skip=0):
     """The time between frames, and the velocity's coefficients (trajectory, frame, ...) on the
     coarse grid."""
-    encode, runs = jax.jit(lambda u: simulation.state_from({"velocity": u}).fields["velocity"]), []
+    encode = jax.jit(lambda u: simulation.state_from({"velocity": u}).fields["velocity"])
+    runs: list[jax.Array] = []
+    times = np.zeros(2)
     for path in sorted((Path(dataset) / "data" / split).glob("*.hdf5")):
         with h5py.File(path) as file:
-            times, stored = file["dimensions/time"][...], file["t1_fields/velocity"]
+            times = cast(h5py.Dataset, file["dimensions/time"])[...]
+            stored = cast(h5py.Dataset, file["t1_fields/velocity"])
             frames = (
                 (np.moveaxis(stored[i, j], -1, 0) for j in range(skip, len(times)))
                 for i in range(len(stored))
@@ -77,6 +81,13 @@ def unrolled(simulation, steps, dt):
     return run
 
 
+def fixed_step(simulation):
+    """The run's `time.dt`. Ends the program if the file gives none."""
+    if simulation.config.time.dt is None:
+        raise SystemExit("time.dt: missing; a training takes equal steps between its frames")
+    return simulation.config.time.dt
+
+
 def spectrum_of(simulation):
     """The velocity's coefficients -> the energies of the whole shells k = 1, 2, ... that the grid
     keeps."""
@@ -87,11 +98,9 @@ def spectrum_of(simulation):
 def options(doc, **more):
     """The command line: CONFIG, DATASET, OUTPUT, overrides of keys, and the training's numbers."""
     parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
-    (
-        parser.add_argument("config"),
-        parser.add_argument("dataset"),
-        parser.add_argument("output", type=Path),
-    )
+    parser.add_argument("config")
+    parser.add_argument("dataset")
+    parser.add_argument("output", type=Path)
     parser.add_argument("overrides", nargs="*")
     defaults = {"frames": "1,2,4,8", "updates": "100", "batch": 8, "rate": 3e-3, "skip": 0}
     for name, value in (defaults | more).items():
@@ -159,7 +168,7 @@ def main():
     given = options(__doc__, spectrum=0.0)
     simulation = Simulation(load_config(given.config, given.overrides), report=lambda _: None)
     apart, data = read(simulation, given.dataset, "train", given.skip)
-    dt = simulation.config.time.dt
+    dt = fixed_step(simulation)
     run, spectrum = unrolled(simulation, round(apart / dt), dt), spectrum_of(simulation)
 
     def loss(arrays, windows):

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from train_closure import fit, options, read, stages_of
+from train_closure import fit, fixed_step, options, read, stages_of
 
 from simulator import Simulation, load_config
 from simulator.files import replace_file
@@ -123,7 +123,8 @@ def main():
     given = options(__doc__, frames="1,4", updates="2000,200", batch=16, rate=2e-3)
     simulation = Simulation(load_config(given.config, given.overrides), report=lambda _: None)
     apart, data = read(simulation, given.dataset, "train", given.skip)
-    run = unrolled(simulation, round(apart / simulation.config.time.dt), simulation.config.time.dt)
+    dt = fixed_step(simulation)
+    run = unrolled(simulation, round(apart / dt), dt)
 
     def loss(layers, windows):
         without = jax.lax.stop_gradient(jax.vmap(run, (None, 0))(None, windows)[0])

@@ -14,8 +14,9 @@ import traceback
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import xxhash
 
@@ -176,10 +177,15 @@ def read_json(path: Path) -> dict[str, Any]:
 def restored(kind: type[Stored], content: Mapping[str, Any]) -> Stored | None:
     """The dataclass `kind` whose fields are in `content`; None if a field is missing. Other keys
     are ignored."""
-    names = {field.name for field in fields(cast(Any, kind))}
+    names = _names(kind)
     with contextlib.suppress(TypeError):
         return kind(**{name: value for name, value in content.items() if name in names})
     return None
+
+
+@cache
+def _names(kind: type[Any]) -> frozenset[str]:
+    return frozenset(field.name for field in fields(kind))
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:

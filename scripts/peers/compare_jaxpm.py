@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,7 @@ def contrast(run: Simulation) -> np.ndarray:
     inside = k > 0
     for axis in "xyz":
         inside = inside & (2 * abs(layout.integers(axis)) < N)
-    power = linear_power(settings, run.model.parts["dark"], run.inputs)
+    power = linear_power(settings, run.model.parts["dark"], cast(Any, run.inputs))
     size = jnp.where(inside & layout.mask, jnp.sqrt(power(jnp.maximum(k, 1e-9)) / BOX**3), 0)
     half = 0.5 * BOX / N
     phase = jnp.exp(1j * half * sum(layout.wavenumbers()))
@@ -77,6 +78,7 @@ def main(python: str, steps: int) -> None:
         )
         path.write_text(CONFIG.replace("STOP", "1").replace("DT", "1"))
         background = Simulation(load_config(path)).model.background
+        assert background is not None
         stop = background.time_of(STOP)
         path.write_text(CONFIG.replace("STOP", str(stop)).replace("DT", str(stop / steps)))
         run = Simulation(load_config(path))

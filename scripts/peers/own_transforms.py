@@ -7,7 +7,7 @@ All contenders transform the same three components forward and back.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import jax
 import numpy as np
@@ -65,7 +65,8 @@ class Compiled:
         share = sum(s.data.nbytes for s in values.addressable_shards) / len(
             values.addressable_shards
         )
-        self.temporary = self._forward.memory_analysis().temp_size_in_bytes / share
+        memory = cast(Any, self._forward.memory_analysis())
+        self.temporary = memory.temp_size_in_bytes / share
 
     def round(self) -> tuple[float, float]:
         start = perf_counter()
@@ -91,7 +92,7 @@ def transforms(modes: Modes, devices: Devices, dtype: Any) -> list[Contender]:
     count = len(devices)
     contenders: list[Contender] = []
     seen: set[tuple[str, str]] = set()
-    default = preferred(candidates(modes, count), "auto", devices[0].platform)
+    default = preferred(modes, candidates(modes, count), "auto", devices[0].platform)
     for candidate in (default, *candidates(modes, count, "auto")):
         if (candidate.backend, candidate.plan) not in seen:
             seen.add((candidate.backend, candidate.plan))

@@ -13,7 +13,7 @@ of modes in a shell), and each variable as (row, *its dimensions), with dimensio
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -422,9 +422,9 @@ class Table:
             self._file.close()
 
 
-def read_table(path: Path) -> dict[str, np.ndarray]:
-    """The columns of a table by name, `step` as int64 and the others as float64, without an
-    incomplete last row. Raises OSError if the file cannot be read or is no such table."""
+def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, np.ndarray]:
+    """The columns of a table by name, all or those in `wanted`, `step` as int64 and the others as
+    float64, without an incomplete last row. Raises OSError if the file cannot be read or is no such table."""
     with reading(path):
         lines = _whole_lines(path)
         if not lines:
@@ -435,6 +435,7 @@ def read_table(path: Path) -> dict[str, np.ndarray]:
         return {
             name: np.array(column, dtype=np.int64 if name == "step" else np.float64)
             for name, column in zip(names, columns, strict=True)
+            if wanted is None or name in wanted
         }
 
 

@@ -4,11 +4,12 @@ run's output."""
 import math
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from simulator.errors import shown
+from simulator.measure import requested
 from simulator.measure.kind import Cadence, Kind, SeriesCadence, distinct
 from simulator.settings import (
     TWO_OR_THREE,
@@ -289,4 +290,16 @@ def with_kinds(kinds: Mapping[str, Kind]) -> type[OutputSettings]:
     for kind in kinds.values():
         type_ = kind.annotation if kind.default is not None else kind.annotation | None
         keys[kind.name] = type_, Field(kind.default, description=kind.description)
-    return create_model("OutputSettings", __base__=OutputSettings, **keys)
+    taken = (*kinds, "diagnostics", "snapshots", "checkpoints")
+
+    def names_differ(self: OutputSettings) -> OutputSettings:
+        for name, kind, _ in requested(self):
+            if name != kind.name and name in taken:
+                problem = f"{name} is the name of another output; give the series a name: ..."
+                raise wrong(kind.name, problem)
+        return self
+
+    check = cast(Any, model_validator(mode="after")(names_differ))
+    return create_model(
+        "OutputSettings", __base__=OutputSettings, __validators__={"names_differ": check}, **keys
+    )

@@ -72,25 +72,26 @@ _APART = (
 )  # Blocks on which a step does not depend, except `run.memory`.
 
 
-def programs(config: RunConfig) -> str:
-    """A text that is equal for configurations that share their programs, that is, which differ only
-    in numbers of `model`, `forcing` and `time`, and in blocks on which a step does not depend
-    (name, start, output, supervision).
+def programs(whole: Mapping[str, Any]) -> str:
+    """A text that is equal for configurations, given `as_mapping`, that share their programs, that
+    is, which differ only in numbers of `model`, `forcing` and `time`, and in blocks on which a step
+    does not depend (name, start, output, supervision).
 
     The text distinguishes zero from other numbers, because zero often turns a term off. It cannot
     distinguish the programs of a model that branches on other values of a number."""
-    whole = as_mapping(config)
     shared = {name: block for name, block in whole.items() if name not in _APART}
     for block in VARIED:
-        items = leaves(whole.get(block))
-        shared[block] = {
-            k: ("zero", "number")[v != 0] if isinstance(v, float) else v for k, v in items
-        }
+        shared[block] = {key: zero_or_number(item) for key, item in leaves(whole.get(block))}
     time = whole["time"]
     shared["time"] = [time["integrator"], [key for key in TIME_STEP if key in time]]
     if "steps" in time:  # their ends follow from the background
         shared |= {name: whole[name] for name in ("model", "time")}
-    return json.dumps([shared, config.run.memory], sort_keys=True, default=str)
+    return json.dumps([shared, whole["run"].get("memory")], sort_keys=True, default=str)
+
+
+def zero_or_number(item: Any) -> Any:
+    """Which of both a float is, because zero often turns a term off; any other item."""
+    return ("zero", "number")[item != 0] if isinstance(item, float) else item
 
 
 def leaves(block: Any) -> Iterator[tuple[str, Any]]:
@@ -104,12 +105,18 @@ class Programs:
     """A configuration as a key of caches: equal to configurations with the same programs and fields
     of snapshots."""
 
-    def __init__(self, config: RunConfig):
+    def __init__(self, config: RunConfig, whole: Mapping[str, Any] | None = None):
+        """`whole`: `as_mapping(config)`, where it is at hand."""
         self.config = config
-        self._text = programs(config), tuple(config.output.snapshots.fields or ())
+        self.text = programs(as_mapping(config) if whole is None else whole)
+        self._fields = tuple(config.output.snapshots.fields or ())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Programs) and self._text == other._text
+        return isinstance(other, Programs) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self._text)
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[str, tuple[str, ...]]:
+        return self.text, self._fields

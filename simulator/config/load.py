@@ -7,12 +7,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from simulator.config.messages import explain
 from simulator.config.overrides import Override, apply_overrides, parse_override
-from simulator.config.run_config import Places, RunConfig, run_config_class
+from simulator.config.run_config import BLOCKS, Places, RunConfig, run_config_class
 from simulator.config.yaml12 import Document, dump_yaml, parse_yaml
+from simulator.config.yaml12 import Path as KeyPath
 from simulator.errors import UserError, printable
 from simulator.settings import Settings
 from simulator.words import each_leaf
@@ -92,7 +93,25 @@ def load_config(
     `check_files=False` accepts input files that no longer exist (when the record of a finished run
     is read). Raises UserError with one line per mistake, `file:line: key: what is wrong, what would
     be right`."""
-    return _validated(read_yaml(path), os.fspath(path), overrides, check_files)
+    return ConfigFile(path, check_files=check_files).config(overrides)
+
+
+class ConfigFile:
+    """A run's file, which is read once for many configurations that differ by their overrides.
+
+    A block that equals the same block of an earlier configuration is not validated again; the
+    configurations share it."""
+
+    def __init__(self, path: str | os.PathLike[str], *, check_files: bool = True):
+        """Raises UserError as `read_yaml` does."""
+        self._name, self._document = os.fspath(path), read_yaml(path)
+        self._places = _places(self._document, self._name)
+        self._context = _context(self._name, check_files) | {BLOCKS: {}}
+
+    def config(self, overrides: Iterable[str | Override] = ()) -> RunConfig:
+        """The run with these overrides. Raises UserError as `load_config` does."""
+        data = each_leaf(self._document.value, lambda value: value)
+        return _validated(data, dict(self._places), self._name, overrides, self._context)
 
 
 def make_config(blocks: Mapping[str, Any]) -> RunConfig:
@@ -108,14 +127,23 @@ def parse_config(text: str, name: str) -> RunConfig:
     document = parse_yaml(text, name)
     if not isinstance(document.value, dict):
         raise UserError(f"{name}: not a configuration")
-    return _validated(document, name, (), check_files=False)
+    context = _context(name, check_files=False)
+    return _validated(document.value, _places(document, name), name, (), context)
+
+
+def _places(document: Document, name: str) -> dict[KeyPath, str]:
+    name = printable(name)
+    return {key: f"{name}:{line}" for key, line in document.lines.items()}
 
 
 def _validated(
-    document: Document, name: str, overrides: Iterable[str | Override], check_files: bool
+    data: dict[str, Any],
+    places: dict[KeyPath, str],
+    name: str,
+    overrides: Iterable[str | Override],
+    context: Mapping[str, Any],
 ) -> RunConfig:
-    data: dict[str, Any] = document.value
-    places = {key: f"{printable(name)}:{line}" for key, line in document.lines.items()}
+    """The configuration of `data` and overrides; changes `data` and `places`."""
     parsed, errors = [], []
     for override in overrides:
         try:
@@ -125,7 +153,7 @@ def _validated(
     if errors:
         raise UserError(*errors)
     apply_overrides(data, places, parsed)
-    return _made(data, _context(name, check_files) | {"name": usable_stem(name)}, Places(places))
+    return _made(data, {**context, "name": usable_stem(name)}, Places(places))
 
 
 def _context(name: str, check_files: bool = True) -> dict[str, Any]:
@@ -163,7 +191,7 @@ def read_settings(
     `read_yaml`. `defaults` has values of keys that the file lacks, `given` replaces the file's.
     Raises UserError, a line for each mistake."""
     document, name = read_yaml(path, of), printable(os.fspath(path))
-    places = Places({key: f"{name}:{line}" for key, line in document.lines.items()})
+    places = Places(_places(document, name))
     return _checked(
         kind, {**defaults, **document.value, **given}, _context(os.fspath(path)), places
     ), places
@@ -172,11 +200,38 @@ def read_settings(
 def as_mapping(config: RunConfig) -> dict[str, Any]:
     """The resolved configuration as plain mappings, lists, text and numbers, without keys that are
     None."""
+    return Mappings().of(config)
+
+
+class Mappings:
+    """Turns configurations into mappings; blocks that several configurations share only once."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[Any, Any]] = {}  # The block is held, so that its id stays its.
+
+    def of(self, config: RunConfig) -> dict[str, Any]:
+        """See `as_mapping`. The blocks of the result are shared, too; do not change them."""
+        blocks = ((name, getattr(config, name)) for name in type(config).model_fields)
+        return {name: self._block(block) for name, block in blocks if block is not None}
+
+    def _block(self, block: Any) -> Any:
+        if id(block) not in self._of:
+            self._of[id(block)] = block, _plain(block)
+        return self._of[id(block)][1]
+
+
+def _plain(item: Any) -> Any:
     # pydantic's JSON mode would turn an infinite parameter of a user's function into null.
-    text = str | os.PathLike
-    return each_leaf(
-        config.model_dump(exclude_none=True), lambda v: str(v) if isinstance(v, text) else v
-    )
+    match item:
+        case BaseModel():
+            return _plain(item.model_dump(exclude_none=True))
+        case Mapping():
+            return {key: _plain(value) for key, value in item.items()}
+        case list() | tuple():
+            return [_plain(value) for value in item]
+        case str() | os.PathLike():
+            return str(item)
+    return item
 
 
 def dump_config(config: RunConfig) -> str:

@@ -5,6 +5,7 @@ names none of them. `RunConfig` is the class that the program works with; `assem
 subclass that validates the parts' settings."""
 
 import math
+import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,9 @@ from pydantic import (
     Field,
     PrivateAttr,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     create_model,
+    field_validator,
     model_validator,
 )
 
@@ -100,6 +103,10 @@ SINGLE = (
 )  # The range of single precision, reduced by a factor of about 100 at both ends.
 
 
+BLOCKS = "blocks"
+"""The key of a validation's context whose dictionary keeps the validated blocks."""
+
+
 class RunConfig(Shown, Settings):
     """A run as the user described it, complete with defaults.
 
@@ -153,6 +160,19 @@ class RunConfig(Shown, Settings):
             output = {"directory": f"outputs/{name}", **output}
         return {**data, "name": data.get("name", name), "output": output}
 
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _once(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        """Validates equal values of a block once, if the context has room for the results."""
+        validated = (info.context or {}).get(BLOCKS)
+        if validated is None:
+            return handler(value)
+        # pickle tells 1 from 1.0, and keeps the folder of a `RootedText`.
+        key = info.field_name, pickle.dumps(value)
+        if key not in validated:
+            validated[key] = handler(value)
+        return validated[key]
+
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
         names = [p.name for p in self.particles]
@@ -170,11 +190,6 @@ class RunConfig(Shown, Settings):
                     else "missing"
                 )
                 raise wrong(f"particles.{index}.count", problem)
-        taken = (*KINDS, "diagnostics", "snapshots", "checkpoints")
-        for name, kind, _ in requested(self.output):
-            if name != kind.name and name in taken:
-                problem = f"{name} is the name of another output; give the series a name: ..."
-                raise wrong(f"output.{kind.name}", problem)
         return self
 
     @model_validator(mode="after")

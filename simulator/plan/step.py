@@ -184,10 +184,10 @@ class Estimate:
         return None if self.steps is None else float(self.points) * self.steps
 
 
-def estimate(config: RunConfig) -> Estimate:
-    """The estimate of a run. Raises UserError if model, grid and initial condition are
-    incompatible."""
-    columns, state = _traced(Programs(config))
+def estimate(config: RunConfig, key: Programs) -> Estimate:
+    """The estimate of a run, whose programs `key` identifies. Raises UserError if model, grid and
+    initial condition are incompatible."""
+    columns, state = _traced(key)
     steps = fixed_steps(config).count if config.time.dt or config.time.steps else None
     return Estimate(columns, state, prod(config.grid.shape), steps)
 

@@ -133,6 +133,6 @@ def _source(thing: Any) -> str:
     notebook."""
     try:
         path = inspect.getsourcefile(thing)
-    except TypeError:  # a class of __main__ that has no file
+    except (OSError, TypeError):  # a class of __main__, which in a notebook has no file
         path = None
     return str(Path(path or "notebook.py").absolute())

@@ -49,7 +49,12 @@ def candidates(
 
 
 def _chosen(backend: str) -> list[ModuleType]:
-    return list(BACKENDS.values()) if backend == "auto" else [BACKENDS[backend]]
+    """The backends that are installed, or the named one. Raises UserError if that one is not."""
+    if backend == "auto":
+        return [b for b in BACKENDS.values() if not b.missing()]
+    if missing := BACKENDS[backend].missing():
+        raise UserError(f"fft.backend: {missing}")
+    return [BACKENDS[backend]]
 
 
 def most(modes: Modes, backend: str) -> int:

@@ -6,7 +6,8 @@ removes. It does not pad arrays; `needs` states which extents must be divisible.
 than the staged transforms, and processes physical space whole."""
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -45,6 +46,17 @@ def most(modes: Modes) -> int:
     """The largest number of devices over which the grid can be distributed."""
     nx, ny, nz = modes.grid.shape
     return max(nz, min(nx, ny) * min(ny, nz))
+
+
+@cache
+def missing() -> str:
+    """Why no transform can be built here, and the cure; empty if one can."""
+    if find_spec("jaxdecomp") is not None:
+        return ""
+    return (
+        "jaxdecomp is not installed; pip install jaxdecomp (its packages are for x86-64 and Python "
+        "up to 3.13), or use custom_partitioning"
+    )
 
 
 def needs(modes: Modes) -> str:

@@ -74,6 +74,11 @@ def most(modes: Modes) -> int:
     return min(nx, my) * min(ny, mz)
 
 
+def missing() -> str:
+    """Why no transform can be built here; nothing, because the program brings all of them."""
+    return ""
+
+
 def needs(modes: Modes) -> str:
     """The conditions on a device count, in words."""
     (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts

@@ -40,7 +40,7 @@ def groups(runs: Sequence[SweepRun], parts: int = 1, most: int = MOST_MEMBERS) -
     for run in runs:
         # The measurement of fft.backend: auto may choose another transform for each run.
         alone = str(run.config.output.directory) if run.config.fft.backend == "auto" else None
-        alike[json.dumps([programs(run.config), alone])].append(run)
+        alike[json.dumps([programs(as_mapping(run.config)), alone])].append(run)
     divided = []
     for members in alike.values():
         values = [numbers(member.config) for member in members]

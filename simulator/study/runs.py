@@ -2,13 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from simulator.config import Change, RunConfig, as_mapping, classify
-from simulator.config.yaml12 import path_of, value_at
+from simulator.config import Change, RunConfig, classify
+from simulator.config.yaml12 import Path as KeyPath
+from simulator.config.yaml12 import value_at
 from simulator.plan.step import Estimate
 from simulator.simulation.varied import walk
 
@@ -27,6 +29,8 @@ class SweepRun:
     config: RunConfig
     folder: Path
     estimate: Estimate
+    alike: str = field(repr=False)
+    """Equal for runs with the same programs, output and start, apart from numbers and seeds."""
 
 
 @dataclass(frozen=True)
@@ -45,33 +49,43 @@ class Group:
 DIGITS = 12
 
 
-def identity(config: RunConfig, varied: Iterable[str]) -> str:
-    """The hash of a run: the first hexadecimal digits of the SHA-256 of the configuration and of
-    the contents of its input files as canonical JSON, with sorted keys, no spaces, and every number
-    in its shortest exact form.
+class Identities:
+    """The hashes of the runs of a sweep, which may share blocks."""
 
-    `varied`: the keys that the sweep sets."""
-    whole = as_mapping(config)
-    # Empty blocks are left out, so that a version of the program with a new kind of block finds the
-    # runs of older ones.
-    covered = {name: value for name, value in whole.items() if is_compared(name) and value != []}
-    others = {
-        key: value_at(whole, path_of(key))
-        for key in varied
-        if not is_compared(key.partition(".")[0])
-    }
-    inputs = {
-        key: _checksum(item)
-        for key, item, _ in walk(config)
-        if isinstance(item, Path) and is_compared(key.partition(".")[0])
-    }
-    content = {"config": covered, "inputs": inputs, "swept": others}
-    text = json.dumps(
-        content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+    def __init__(self, varied: Mapping[str, KeyPath]):
+        """`varied`: the keys that the sweep sets, with their paths."""
+        self._others = {k: path for k, path in varied.items() if not is_compared(path[0])}
+        self._inputs: dict[int, tuple[Any, dict[str, str]]] = {}
+
+    def of(self, config: RunConfig, whole: Mapping[str, Any]) -> str:
+        """The hash of a run: the first hexadecimal digits of the SHA-256 of the configuration and
+        of the contents of its input files as canonical JSON, with sorted keys, no spaces, and every
+        number in its shortest exact form. `whole`: the configuration as mappings."""
+        # Empty blocks are left out, so that a version of the program with a new kind of block finds
+        # the runs of older ones.
+        covered = {
+            name: value for name, value in whole.items() if is_compared(name) and value != []
+        }
+        inputs: dict[str, str] = {}
+        for name in covered:
+            inputs |= self._files(name, getattr(config, name))
+        others = {key: value_at(whole, path) for key, path in self._others.items()}
+        content = {"config": covered, "inputs": inputs, "swept": others}
+        text = json.dumps(
+            content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str
+        )
+        return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+    def _files(self, name: str, block: Any) -> dict[str, str]:
+        """The checksums of the input files that a block names, by key."""
+        if id(block) not in self._inputs:
+            items = walk(block, name)
+            sums = {key: _checksum(item) for key, item, _ in items if isinstance(item, Path)}
+            self._inputs[id(block)] = block, sums
+        return self._inputs[id(block)][1]
 
 
+@cache
 def is_compared(block: str) -> bool:
     """Whether the hash covers a block of the configuration as a whole."""
     return block != "output" and classify(block) is not Change.FREE

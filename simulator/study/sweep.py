@@ -8,11 +8,13 @@ import itertools
 import json
 import math
 import os
+import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,14 +22,13 @@ from simulator.archive.open_run import open_run
 from simulator.archive.run_state import CONFIG
 from simulator.config import (
     RunConfig,
-    as_mapping,
     diff_configs,
     dump_config,
     load_config,
     read_settings,
 )
-from simulator.config.compare import leaves, programs
-from simulator.config.load import usable_stem
+from simulator.config.compare import Programs, leaves, zero_or_number
+from simulator.config.load import ConfigFile, Mappings, usable_stem
 from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.config.yaml12 import path_of, value_at
@@ -40,7 +41,7 @@ from simulator.settings import RootedText
 from simulator.study import table as collect
 from simulator.study.arrays import Batches, SweepArray
 from simulator.study.expansion import Value, Values, expand, keys
-from simulator.study.runs import SweepRun, identity
+from simulator.study.runs import Identities, SweepRun
 from simulator.study.settings import SweepSettings
 from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
 from simulator.words import Shown, brief, each_leaf, short
@@ -105,20 +106,34 @@ class Sweep(Shown):
         """Raises UserError with a line for each mistake for which `run` would refuse one of `runs`
         (default: all).
 
-        Takes up to a second per run, because the user's files are loaded and called; output and
-        initial condition are checked once for runs that share programs and differ in seeds. Writes
-        nothing."""
+        Takes up to a second per checked run, because the user's files are loaded and called. Of
+        runs that differ only in numbers the first is checked, and for each number the runs with the
+        smallest and the largest value; every configuration was validated when the sweep was opened.
+        Writes nothing."""
         mistakes: dict[str, None] = {}
-        seen: set[str] = set()
-        for run in self.runs if runs is None else runs:
+        for run in self._extremes(self.runs if runs is None else runs):
             try:
-                alike = _alike(run.config)
-                check(run.config, whole=alike not in seen)
-                seen.add(alike)
+                check(run.config)
             except UserError as error:
                 mistakes |= dict.fromkeys(error.args)
         if mistakes:
             raise UserError(*mistakes)
+
+    def _extremes(self, runs: Sequence[SweepRun]) -> list[SweepRun]:
+        """Of each group of runs that are `alike` the first one, and those with the smallest and the
+        largest value of each key."""
+        groups: dict[str, list[SweepRun]] = defaultdict(list)
+        for run in runs:
+            groups[run.alike].append(run)
+        chosen: dict[str, SweepRun] = {}
+        for group in groups.values():
+            chosen[group[0].hash] = group[0]
+            for key in self.varied:
+                ordered = [run for run in group if isinstance(run.values.get(key), int | float)]
+                for pick in (min, max) if ordered else ():
+                    run = pick(ordered, key=lambda run, key=key: run.values[key])
+                    chosen[run.hash] = run
+        return list(chosen.values())
 
     def prepare(self) -> list[str]:
         """Writes plan.json, and every configuration into its run's folder; returns lines about
@@ -269,7 +284,7 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     assignments = expand(settings.sweep, places)
     file = Path(os.path.abspath(path))
     resolved = _resolve(settings, assignments, file)
-    folder = resolved[0][0].output.directory / settings.name
+    folder = resolved[0].config.output.directory / settings.name
     plan = read_plan(folder)
     runs = _number(settings, resolved, assignments, folder, plan, places)
     hashes = {run.hash for run in runs}
@@ -277,18 +292,28 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     return Sweep(file, settings, folder, runs, _collected(settings, runs, places), earlier)
 
 
-def _resolve(
-    settings: SweepSettings, assignments: Sequence[Values], file: Path
-) -> list[tuple[RunConfig, Estimate]]:
-    resolved: list[tuple[RunConfig, Estimate]] = []
+class _Resolved(NamedTuple):
+    """A run's configuration, the same as mappings, and what follows from it."""
+
+    config: RunConfig
+    whole: Mapping[str, Any]
+    needs: Estimate
+    alike: str  # See `SweepRun.alike`.
+
+
+def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path) -> list[_Resolved]:
+    resolved: list[_Resolved] = []
     mistakes: dict[str, None] = {}
-    base = str(short(settings.base))
+    base, mappings = ConfigFile(short(settings.base)), Mappings()
     for assignment in assignments:
         try:
-            config = load_config(base, _overrides(assignment, file))
+            config = base.config(_overrides(assignment, file))
             if "dataset" in settings.model_fields_set:
                 config = _for_learning(config)
-            resolved.append((config, estimate(config)))
+            whole = mappings.of(config)
+            key = Programs(config, whole)
+            needs = estimate(config, key)
+            resolved.append(_Resolved(config, whole, needs, _alike(key, whole)))
         except UserError as error:
             mistakes |= dict.fromkeys(error.args)
     if mistakes:
@@ -296,12 +321,14 @@ def _resolve(
     return resolved
 
 
-def _alike(config: RunConfig) -> str:
-    """A text that is equal for configurations with the same programs, output, and start apart from
-    its seeds."""
-    whole = as_mapping(config)
-    begun = [pair for pair in leaves(whole["initial"]) if not pair[0].endswith("seed")]
-    return json.dumps([programs(config), begun, whole["output"] | {"directory": None}], default=str)
+def _alike(key: Programs, whole: Mapping[str, Any]) -> str:
+    begun = [
+        (name, zero_or_number(item))
+        for name, item in leaves(whole["initial"])
+        if not name.endswith("seed")
+    ]
+    output = whole["output"] | {"directory": None}
+    return sys.intern(json.dumps([key.text, begun, output], default=str))
 
 
 def _for_learning(config: RunConfig) -> RunConfig:
@@ -335,29 +362,31 @@ def _overrides(assignment: Values, file: Path) -> list[Override]:
 
 def _number(
     settings: SweepSettings,
-    resolved: Sequence[tuple[RunConfig, Estimate]],
+    resolved: Sequence[_Resolved],
     assignments: Sequence[Values],
     folder: Path,
     plan: Sequence[Mapping[str, Any]],
     places: Places,
 ) -> tuple[SweepRun, ...]:
-    varied = keys(settings.sweep)
+    varied = {key: path_of(key) for key in keys(settings.sweep)}
+    identities = Identities(varied)
     known = {entry["hash"]: int(entry["index"]) for entry in plan}
     following = itertools.count(max(known.values(), default=-1) + 1)
     runs: dict[str, SweepRun] = {}
     by_hash: dict[str, Values] = {}
     mistakes: list[str] = []
-    for (config, needs), assignment in zip(resolved, assignments, strict=True):
-        hash_ = identity(config, varied)
+    for run, assignment in zip(resolved, assignments, strict=True):
+        hash_ = identities.of(run.config, run.whole)
         if hash_ in runs:
             mistakes.append(_same(by_hash[hash_], assignment, places))
             continue
         index = known[hash_] if hash_ in known else next(following)
-        whole = as_mapping(config)
-        output = config.output.model_copy(update={"directory": folder / hash_})
-        config = config.model_copy(update={"output": output})
-        values = {key: value_at(whole, path_of(key)) for key in varied if key in assignment}
-        runs[hash_] = SweepRun(index, hash_, values, config, folder / hash_, needs)
+        output = run.config.output.model_copy(update={"directory": folder / hash_})
+        config = run.config.model_copy(update={"output": output})
+        values = {
+            key: value_at(run.whole, path) for key, path in varied.items() if key in assignment
+        }
+        runs[hash_] = SweepRun(index, hash_, values, config, folder / hash_, run.needs, run.alike)
         by_hash[hash_] = assignment
     if mistakes:
         raise UserError(*dict.fromkeys(mistakes))

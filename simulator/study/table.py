@@ -14,12 +14,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from simulator.archive.open_run import open_run
-from simulator.errors import UserError, did_you_mean
+from simulator.archive.series_file import read_table
+from simulator.errors import did_you_mean
 from simulator.settings import ARITHMETIC, evaluated
 from simulator.study.runs import SweepRun
 from simulator.study.study_status import MemberState, MemberStatus
@@ -173,12 +174,14 @@ def parse(text: str, known: Iterable[str] | None = None) -> Expression:
     return expression
 
 
+@cache
 def _parsed(text: str) -> list[ast.expr]:
     tree = ast.parse(f"({text},)", mode="eval").body if text else ast.Tuple([])
     assert isinstance(tree, ast.Tuple)
     return tree.elts
 
 
+@cache
 def _names(text: str) -> tuple[str, ...]:
     nodes = [node for tree in _parsed(text) for node in ast.walk(tree)]
     calls = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
@@ -196,9 +199,10 @@ def collected(
     """The value of each expression for one run, by its text."""
     diagnostics: Mapping[str, np.ndarray] = {}
     state = status.state if status.stage is MemberState.DONE else None
-    if state is not None and expressions:
-        with suppress(UserError):
-            diagnostics = open_run(run.folder).diagnostics
+    wanted = {"time", *(name for expression in expressions for name in expression.columns)}
+    if state is not None and len(wanted) > 1:
+        with suppress(FileNotFoundError):
+            diagnostics = read_table(run.folder / "diagnostics.csv", wanted)
     known = dict(
         zip(
             SCALARS,

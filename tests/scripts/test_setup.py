@@ -78,9 +78,10 @@ def test_the_newest_interpreter_that_works_is_taken(
 ) -> None:
     """Version managers put names on PATH that exist and do not run."""
     real = f'exec "{sys.executable}" "$@"'
-    tool(tmp_path / "shims", "python3.13", "echo 'not installed' >&2; exit 127")
-    tool(tmp_path / "shims", "python3.12", "exit 1")
-    good = tool(tmp_path / "system", "python3.12", real)
+    tool(tmp_path / "shims", "python3.14", "echo 'not installed' >&2; exit 127")
+    tool(tmp_path / "shims", "python3.13", "exit 1")
+    good = tool(tmp_path / "system", "python3.13", real)
+    tool(tmp_path / "system", "python3.12", real)
     tool(tmp_path / "system", "python3.11", real)
     done = shell(checkout, "find_python", PATH=f"{tmp_path}/shims:{tmp_path}/system:{path}")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{good}\n", "")
@@ -97,7 +98,7 @@ def test_no_interpreter_is_one_line_and_a_named_one_has_to_work(
     old = tool(tmp_path / "old", "python3.9", "exit 1")
     done = call(checkout, "scripts/run", "x.yaml", PYTHON=str(old))
     assert done.returncode == 2
-    assert done.stderr == f"PYTHON={old}: no working Python 3.11 to 3.13 with the venv module\n"
+    assert done.stderr == f"PYTHON={old}: no working Python 3.11 to 3.14 with the venv module\n"
 
 
 @pytest.mark.parametrize(

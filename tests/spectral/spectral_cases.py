@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from simulator.spectral import Grid, Modes, Transform, native
-from simulator.spectral.backends import build, candidates
+from simulator.spectral.backends import BACKENDS, build, candidates
 
 SHAPES = {
     "even": (8, 24, 24),
@@ -57,7 +57,7 @@ class Case:
 
     @property
     def works(self) -> bool:
-        if self.kernels == "native" and native.missing():
+        if (self.kernels == "native" and native.missing()) or BACKENDS[self.plan[0]].missing():
             return False
         return bool(candidates(self.modes, self.devices, *self.plan)) and not (
             (self.block or self.kernels not in ("auto", "xla")) and self.plan[0] == "jaxdecomp"

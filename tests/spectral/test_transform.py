@@ -169,7 +169,7 @@ def test_agrees_with_whole_transforms(case):
 
 
 def test_nothing_to_evaluate_is_refused():
-    for case in (Case(), Case(("jaxdecomp", "slab"))):
+    for case in filter(lambda case: case.works, (Case(), Case(("jaxdecomp", "slab")))):
         with pytest.raises(ValueError, match="at least one input field"):
             transform(case).evaluate({}, pointwise)
 

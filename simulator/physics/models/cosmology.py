@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import jax
@@ -135,14 +135,18 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
     """A file's data with `model.background` as `model.cosmology`, and with {scale_factor: A} and
     {redshift: Z}, or lists of such moments, in `time.stop` and `every` as simulation times.
     `expands`: whether the model can."""
-    model, background = data["model"], None
+    model = data["model"]
     if expands and "background" in model:
         if "cosmology" in model:
             raise wrong("model.background", "is the same as model.cosmology; keep one of them")
         model = {**model, "cosmology": model["background"]}
         data = {**data, "model": {k: v for k, v in model.items() if k != "background"}}
-    with suppress(ValidationError):  # the model's own settings say what is wrong
-        background = Background(CosmologySettings.model_validate(model.get("cosmology") or {}))
+
+    @cache
+    def background() -> Background | None:
+        with suppress(ValidationError):  # the model's own settings say what is wrong
+            return Background(CosmologySettings.model_validate(model.get("cosmology") or {}))
+        return None
 
     time = data.get("time")
     if (
@@ -153,23 +157,23 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
         raise wrong("time.steps", "needs an expanding box, model.background; give time.dt")
 
     def time_of(key: str, name: str, value: Any) -> float:
-        if background is None:
+        if (history := background()) is None:
             return 1.0  # any time: the run is refused for its background
         try:
             number = evaluate_number(str(value))
         except ValueError as error:
             raise wrong(f"{key}.{name}", str(error)) from None
         a = number if name == "scale_factor" else 1 / (1 + number) if number > -1 else math.inf
-        start = background.settings.start
+        start = history.settings.start
         if not start * (1 - 1e-9) <= a <= LARGEST_SCALE_FACTOR:
             raise wrong(
                 key, f"{name}: {value} is a = {a:.4g}, outside of {start:g} (the start) to a = 4"
             )
-        return background.time_of(max(a, start))
+        return history.time_of(max(a, start))
 
     def converted(key: str, value: Any) -> Any:
         if (
-            not isinstance(value, Mapping)
+            not isinstance(value, dict)
             or len(value) != 1
             or not value.keys() <= {"scale_factor", "redshift"}
         ):
@@ -186,7 +190,7 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
     def within(path: str, block: Any) -> Any:
         if isinstance(block, list):
             return [within(f"{path}.{n}", one) for n, one in enumerate(block)]
-        if not isinstance(block, Mapping):
+        if not isinstance(block, dict):
             return block
         return {
             k: converted(f"{path}.{k}", v) if k in ("stop", "every") else within(f"{path}.{k}", v)

@@ -1,0 +1,268 @@
+"""The Python of every page runs in a Jupyter kernel as a reader copies it, block after block, and
+does what the page says."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_notebook
+
+from .blocks import PAGES, ROOT, blocks
+
+Values = Mapping[str, Any]
+
+
+def executed(cells: Sequence[str], folder: Path) -> list[NotebookNode]:
+    """The outputs of cells in a kernel of their own that works in `folder`. Raises nbclient's error
+    with the traceback of the first cell that fails."""
+    notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells])
+    place = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=400, kernel_name="python3", resources=place).execute()
+    return [cell["outputs"] for cell in notebook.cells]
+
+
+def no_more(values: Values) -> None:
+    """The blocks run; the page promises no numbers."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a page's kernel does beside the page's blocks."""
+
+    before: Mapping[int, str] = field(default_factory=dict)
+    """Code that runs before the block with this number: what the page leaves to its reader or does
+    by commands."""
+    wanted: Sequence[Mapping[str, str]] = ()
+    """For each kernel the expressions, by name, whose values at its end `check` gets."""
+    check: Callable[[Values], None] = no_more
+    restarts: Sequence[int] = ()
+    """The numbers of the blocks before which the page tells its reader to restart the kernel."""
+
+
+RUN = """\
+from simulator import Simulation, load_config
+Simulation(load_config("configs/{}.yaml", {})).run()
+"""
+PLAIN = """\
+import json
+import numpy as np
+
+def plain(value):
+    return [plain(item) for item in value] if isinstance(value, tuple) else np.asarray(value).tolist()
+"""
+COMMAND = """\
+import subprocess, sys
+subprocess.run([sys.executable, "-m", "simulator", *{}.split()], check=True)
+"""
+
+
+def gradients(values: Values) -> None:
+    """Central differences with h = 1e-4 err by h^2 and 1e-16 / h, both below 1e-7 of a derivative
+    of order one. The variance (a - b)^2 / 4 of an ensemble has the slopes (a - b) / 2 da and
+    -(a - b) / 2 db, with each member's da and db."""
+    np.testing.assert_allclose(values["gradient"], values["difference"], rtol=1e-6)
+    (a, b), (da, db) = values["energies"], values["slopes"]
+    assert a > b > 0 and da < 0 and db < 0
+    np.testing.assert_allclose(values["slope"], [(a - b) / 2 * da, (b - a) / 2 * db], rtol=1e-9)
+
+
+def library(values: Values) -> None:
+    """Ten steps of 0.01 by hand, then the run to its end; a larger viscosity leaves less energy."""
+    assert values["time"] == pytest.approx(0.1, abs=1e-12) and values["end"] == 1.0
+    assert len(values["energies"]) == 4 and np.all(np.diff(values["energies"]) < 0)
+
+
+def your_equation(values: Values) -> None:
+    """The start has a variance of 0.1, and a row is written every 0.5 up to t = 2."""
+    assert len(values["rms"]) == 5 and values["rms"][0] == pytest.approx(0.1**0.5, rel=1e-12)
+
+
+def trained(values: Values) -> None:
+    """The loss falls, of a start outside of the training too, and a run takes the arrays that were
+    written."""
+    assert values["losses"][-1] < 0.9 * values["losses"][0]
+    assert values["after"] < values["before"]
+    np.testing.assert_array_equal(values["taken"], values["learned"])
+
+
+def particles(values: Values) -> None:
+    """Ways are ballistic at first: up to t = 0.1 the ratio is 1 - eps t / <u^2> + ..., within 0.05
+    of 1; the box does not cut the ways."""
+    ratio, memory = values["ratio"], values["memory"]
+    assert abs(np.array(ratio[:2]) - 1).max() < 0.05 and ratio[-1] < ratio[0]
+    assert memory[0] == pytest.approx(1) and memory[-1] < 0.9
+    assert 0 < values["smoother"] < 1
+    apart = np.array(values["apart"])
+    assert abs(apart - np.round(apart)).max() < 1e-12
+    assert values["felt"] > 0 and values["followed"] == 200
+
+
+def recovered(values: Values) -> None:
+    """1728 values with an error of 0.01 determine the modes that hold all but a part of 1e-4 of the
+    energy."""
+    assert values["error"] < 0.03
+
+
+def dataset(values: Values) -> None:
+    """Windows of two frames, and a stream of trajectories."""
+    assert values["shapes"] == [[12, 32, 32], [2, 2, 32, 32], [6, 21, 2, 32, 32], [6]]
+
+
+SMALL = ["grid.shape=16,16,16"]
+TRANSFORM = """\
+after, end = state.time, float(simulation.state.time)
+import numpy as np
+from simulator.spectral import Grid, make_transform
+values = np.random.default_rng(0).standard_normal((3, 128, 128, 128))
+modes_u = modes_w = make_transform(Grid((128, 128, 128)), jax.devices()).forward(values)
+"""
+PARTICLES = [
+    "grid.shape=16,16,16",
+    "time.stop=0.1",
+    "particles.0.count=400",
+    "particles.1.count=27",
+]
+PROBES = [
+    *SMALL,
+    "output.directory=RUN",
+    "time.cfl=null",
+    "time.dt=0.02",
+    "time.stop=1",
+    "output.probes={every_steps: 1, lines: [{axis: x, through: [0, 0, 0], name: line}]}",
+]
+BOSON = """\
+import jax.numpy as jnp
+from boson_mass import CASE
+from simulator import Simulation, differentiate, load_config
+
+open("waves.yaml", "w").write(CASE)
+config = load_config("waves.yaml", ["grid.shape=16,16,16"])
+run, mass = Simulation(config), 0.1
+
+
+def misfit(state):
+    return (jnp.log(run.model.spectra(state.fields)["density_power"][1:5]) ** 2).sum()
+"""
+
+SESSIONS = {
+    "README.md": Session({0: RUN.format("taylor_green", ["time.stop=0.02"])}),
+    "guide/coming_from.md": Session(
+        {0: RUN.format("taylor_green", [*SMALL, "output.directory=outputs/vortex"])}
+    ),
+    "guide/output.md": Session({0: RUN.format("taylor_green", PROBES)}),
+    "physics/particles.md": Session({0: RUN.format("particles", PARTICLES)}),
+    "reference/series.md": Session({0: RUN.format("taylor_green", SMALL)}),
+    "tutorials/boson_mass.md": Session({0: BOSON}),
+    "tutorials/dataset.md": Session(
+        {0: COMMAND.format(repr("dataset configs/sweep_dataset_2d.yaml"))},
+        [{"shapes": "(last.shape, batch.shape[1:], fields.shape, (len(viscosities),))"}],
+        dataset,
+    ),
+    "tutorials/gradients.md": Session(
+        {
+            1: "energies = [jax.jit(energy_after)(1 + h) for h in (1e-4, -1e-4)]\n"
+            "difference, of_amplitude = (energies[0] - energies[1]) / 2e-4, gradient"
+        },
+        [
+            {"gradient": "of_amplitude", "difference": "difference"},
+            {"energies": "values", "slopes": "slopes['model.viscosity']", "slope": "slope"},
+        ],
+        gradients,
+        restarts=(4,),
+    ),
+    "tutorials/library.md": Session(
+        {1: TRANSFORM}, [{"time": "after", "end": "end"}, {"energies": "energies"}], library, (2,)
+    ),
+    "tutorials/particles.md": Session(
+        {},
+        [
+            {
+                "ratio": "ratio",
+                "memory": "memory",
+                "smoother": "smoother",
+                "apart": "(after - before - way) / (2 * np.pi)",
+                "felt": "abs(felt).max()",
+                "followed": "x.shape[1]",
+            }
+        ],
+        particles,
+    ),
+    "tutorials/recover_flow.md": Session(
+        {
+            1: COMMAND.format(repr("run flow.yaml initial.seed=2 --output outputs/other"))
+            + COMMAND.format(repr("assimilate recover.yaml"))
+        },
+        [{"error": "error"}],
+        recovered,
+    ),
+    "tutorials/train_closure.md": Session(
+        {1: "open('closure.py', 'w').write(In[1])"},
+        [
+            {
+                "losses": "losses",
+                "before": "before",
+                "after": "after",
+                "learned": "arrays['w1']",
+                "taken": "Simulation(load_config('coarse.yaml', ['model.subgrid.arrays=arrays.npz'])"
+                ").model.varied_arrays['model.subgrid.arrays']['w1']",
+            }
+        ],
+        trained,
+    ),
+    "tutorials/your_equation.md": Session({}, [{"rms": "rms"}], your_equation),
+}
+"""The pages whose blocks need something beside them, or promise numbers."""
+
+
+def name(page: Path) -> str:
+    docs = ROOT / "simulator" / "docs"
+    return page.relative_to(docs if page.is_relative_to(docs) else ROOT).as_posix()
+
+
+WITH_PYTHON = {name(page): page for page in PAGES if blocks("python", [page])}
+
+
+def test_the_sessions_are_of_pages_with_python() -> None:
+    assert SESSIONS.keys() <= WITH_PYTHON.keys()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the shipped configurations, for a kernel that finds the scripts."""
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "scripts"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON)
+def test_the_python_of_a_page_in_a_kernel(page: str, desk: Path) -> None:
+    path, session = WITH_PYTHON[page], SESSIONS.get(page, Session())
+    for title, text in titled(path):
+        (desk / title).write_text(text)
+    cells = [
+        f"{session.before.get(number, '')}\n{block.text}"
+        for number, block in enumerate(blocks("python", [path]))
+    ]
+    assert bool(session.restarts) == ("estart the kernel" in path.read_text())
+    values: dict[str, Any] = {}
+    for kernel, (first, last) in enumerate(pairwise((0, *session.restarts, len(cells)))):
+        wanted = session.wanted[kernel] if kernel < len(session.wanted) else {}
+        asked = ", ".join(f"{key!r}: plain({code})" for key, code in wanted.items())
+        outputs = executed([*cells[first:last], f"{PLAIN}\nprint(json.dumps({{{asked}}}))"], desk)
+        values |= json.loads(outputs[-1][-1]["text"])
+    session.check(values)
+
+
+def titled(path: Path) -> list[tuple[str, str]]:
+    """The files that a page names by the titles of its blocks, with their contents."""
+    return re.findall(
+        r'^```\w+ title="([^"]*)"\n(.*?)^```$', path.read_text(), re.MULTILINE | re.DOTALL
+    )
