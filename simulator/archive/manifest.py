@@ -14,7 +14,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import xxhash
@@ -34,7 +34,7 @@ COMMITTED = re.compile(r"\d{8,}")  # Names of committed folders: the step.
 NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")  # Names of data sets and axes.
 _TAIL = re.compile(rb'"manifest_xxh3": "([0-9a-f]{16})"\n}\n\Z')
 
-COMPRESSIONS = ("none", "gzip", "blosc2")
+Compression = Literal["none", "gzip", "blosc2"]
 Hook = Callable[[str], None]
 
 
@@ -186,7 +186,7 @@ class Manifest(_Entry):
     step: int
     time: float
     index: bool = True
-    compression: Literal["none", "gzip", "blosc2"] = "none"
+    compression: Compression = "none"
     attributes: dict[str, Any] = {}
     fields: dict[str, FieldEntry]
     shards: tuple[ShardEntry, ...]
@@ -243,12 +243,14 @@ class Manifest(_Entry):
         return body + f'"manifest_xxh3": "{xxhash.xxh3_64_hexdigest(body)}"\n}}\n'.encode()
 
 
-def load_filters(compression: str) -> Mapping[str, Any]:
+def load_filters(compression: Compression) -> Mapping[str, Any]:
     """The arguments of `create_dataset` for a compression. Also registers the filter for reading.
 
     Raises UserError for an unknown name, or if the filter's package is not installed."""
-    if compression not in COMPRESSIONS:
-        raise UserError(f"compression {compression!r}: must be one of {', '.join(COMPRESSIONS)}")
+    if compression not in get_args(Compression):
+        raise UserError(
+            f"compression {compression!r}: must be one of {', '.join(get_args(Compression))}"
+        )
     if compression != "blosc2":
         gzip = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
         return gzip if compression == "gzip" else {}

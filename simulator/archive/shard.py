@@ -30,6 +30,7 @@ from simulator.archive.manifest import (
     NAMED,
     Axis,
     BlockEntry,
+    Compression,
     FieldEntry,
     ShardEntry,
     load_filters,
@@ -182,7 +183,7 @@ def build_shard(
     process_id: int,
     fields: Mapping[str, FieldEntry],
     blocks: Mapping[str, list[Block]],
-    compression: str = "none",
+    compression: Compression = "none",
 ) -> tuple[list[memoryview], ShardEntry]:
     """The bytes of this process's shard, in pieces to be written in order, and the shard's record.
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from simulator.archive.manifest import (
+    Compression,
     FieldEntry,
     Hook,
     Manifest,
@@ -50,7 +51,7 @@ class Options:
     `require_finite`: refuse to commit NaNs and infinities.
     `sync`: make the files durable before the commit."""
 
-    compression: str = "none"
+    compression: Compression = "none"
     single: bool = False
     index: bool = True
     require_finite: bool = True
