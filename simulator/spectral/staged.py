@@ -110,10 +110,9 @@ class StagedTransform(Transform):
         platform = options.platform or str(mesh.devices.flat[0].platform)
         cpu = self._cpu = platform == "cpu"
         self.kernels = native.chosen(options.kernels, platform)
-        # On a GPU, blocks of physical space take least memory, and sending the components in turn
-        # would take more. A single GPU visits real fields in a few large blocks, which take three
-        # quarters of the memory.
-        self._in_blocks = options.sequential or cpu or (mesh.size == 1 and modes.real)
+        # On a GPU, blocks of physical space take least memory, and cost memory traffic; sending the
+        # components in turn would take more memory.
+        self._in_blocks = options.sequential or cpu
         sequential = options.sequential and cpu
         self.physical = PhysicalLayout(self.grid, mesh, "xyz", plan.physical)
         self.layout = Layout(
@@ -142,7 +141,7 @@ class StagedTransform(Transform):
         )
         self._block = block
         cpu_bytes = NATIVE_BLOCK_BYTES if self.kernels == "native" else CPU_BLOCK_BYTES
-        self._block_bytes = cpu_bytes if cpu else GPU_BLOCK_BYTES * (1 if options.sequential else 4)
+        self._block_bytes = cpu_bytes if cpu else GPU_BLOCK_BYTES
         kind = NativeTransform if self.kernels == "native" else LocalTransform
         self._local = kind(
             plan, self.layout, self.physical, self.dtype, self.block, cpu, sequential
