@@ -41,7 +41,9 @@ def padded(extent: int, parts: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class _Arrangement:
+class Arrangement:
+    """The order of an array's axes, and their distribution over the devices of a mesh."""
+
     grid: Grid
     mesh: Mesh
     order: str  # The last three axes of the array, e.g. "zyx".
@@ -180,7 +182,7 @@ class _Arrangement:
 
 
 @lru_cache(maxsize=64)
-def _binning(layout: _Arrangement, count: int) -> Program:
+def _binning(layout: Arrangement, count: int) -> Program:
     def local(index, values):
         return (
             jax.vmap(lambda v: jnp.zeros(count, v.dtype).at[index.ravel()].add(v.ravel()))(values),
@@ -190,7 +192,7 @@ def _binning(layout: _Arrangement, count: int) -> Program:
 
 
 @dataclass(frozen=True, eq=False)
-class PhysicalLayout(_Arrangement):
+class PhysicalLayout(Arrangement):
     """Layout of physical arrays (..., x, y, z)."""
 
     def _extent(self, axis: str) -> int:
@@ -233,7 +235,7 @@ class PhysicalLayout(_Arrangement):
 
 
 @dataclass(frozen=True, eq=False)
-class Layout(_Arrangement):
+class Layout(Arrangement):
     """Layout of spectral arrays (..., *order) of one transform.
 
     A spectral array holds the Fourier coefficients u(k) = mean of u(x) exp(-i k . x), which do not
