@@ -23,6 +23,8 @@ from simulator.spectral.stages import Z_THEN_YX, ZX_THEN_Y, Stage, all_to_all
 
 FEW = 4
 """Components, of values and products together, for which blocks save no memory."""
+MOST_BLOCKS = 64
+"""Of a large grid: more would not save memory, and each starts its kernels anew."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +35,17 @@ class GPUs(XlaSchedule):
 
     low_name: ClassVar[str] = "_in_blocks"
     memory: ClassVar[int] = 256 << 20
-    """Bytes of a block."""
+    """Bytes of a block, at least."""
 
     def planes(self, stage: int, components: int, *, reducing: bool = False) -> int:
-        if stage == 0 and self.block is not None:
+        every = self.local(stage, self.plan.stages[stage].block)
+        if stage > 0:
+            return every
+        if self.block is not None:
             return self.block
-        if stage == 0 and (reducing or (self.low and components > FEW)):
-            return self.planes_in(self.memory, stage, components)
-        return self.local(stage, self.plan.stages[stage].block)
+        if reducing or (self.low and components > FEW):
+            return max(self.planes_in(self.memory, stage, components), every // MOST_BLOCKS)
+        return every
 
     @property
     def backward(self) -> Self:
