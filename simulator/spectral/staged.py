@@ -91,7 +91,8 @@ def build(
     options: TransformOptions,
 ) -> "StagedTransform":
     plan = PLANS[candidate.plan]
-    shape, names = candidate.mesh, plan.mesh_axes
+    shape = candidate.mesh
+    names = plan.mesh_axes
     if options.members > 1:
         shape, names = (options.members, *shape), (MEMBERS, *names)
     return StagedTransform(modes, make_mesh(devices, shape, names), plan, dtype, options)

@@ -154,6 +154,8 @@ def _scaled(messages: jax.Array, over: str) -> jax.Array:
 
 
 @_scaled.defjvp
-def _(over, primals, tangents):
+def _(
+    over: str, primals: tuple[jax.Array], tangents: tuple[jax.Array]
+) -> tuple[jax.Array, jax.Array]:
     # The derivative is that of the exchange without rounding, because rounding has none.
     return _scaled(primals[0], over), _plain(tangents[0], over)

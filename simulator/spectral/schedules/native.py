@@ -71,13 +71,16 @@ class Native(Processors):
         start_in: int = 0,
     ) -> Form:
         """A call of the kernels for stage `i`, for all its planes or a block of `planes`."""
-        stage, first = self.plan.stages[i], i == 0
+        stage = self.plan.stages[i]
+        first = i == 0
         grid = self.layout.grid
-        block, transformed = stage.block, stage.axes
+        block = stage.block
+        transformed = stage.axes
         if flat(grid) and stage.axes != "x":
             # The only plane is (y, z): the axis across the planes of other grids is an axis of its
             # lines.
-            block, transformed = "x", stage.axes.replace("x", "")
+            block = "x"
+            transformed = transformed.replace("x", "")
         # A real transform starts (or ends) with z; of complex axes, x, which is truncated, goes
         # first.
         leading = "z" if first and "z" in stage.axes else "x"
@@ -112,7 +115,8 @@ class Native(Processors):
 
     def side_of_messages(self, i: int, stage: int) -> Side:
         """The messages of exchange `i` as stage `i` (before it) or `i + 1` (after it) sees them."""
-        exchange, before = self.plan.exchanges[i], stage == i
+        exchange = self.plan.exchanges[i]
+        before = stage == i
         parts = self.parts(exchange.over)
         split = exchange.cut if before else exchange.join
 
@@ -231,8 +235,9 @@ class Blocks:
         planes = Planes.of_block(number, self.size, self.every)
         shape = [1, 1, 1]
         shape[self.axis - 1] = self.size
+        fresh = planes.fresh.reshape(shape)
         points = self.schedule.points_of(planes.start, self.size, self.schedule.values_order)
-        return Block(planes.start, planes.fresh.reshape(shape), *points)
+        return Block(planes.start, fresh, *points)
 
     def values(self, messages: Arrays, block: Block) -> jax.Array:
         """The values at the points of a block."""
@@ -259,8 +264,9 @@ class Blocks:
             into: Arrays, number: jax.Array, messages: Arrays
         ) -> tuple[Arrays, Reductions, Arrays, jax.Array]:
             products, reduced, parts, start = at_points(messages, number)
-            sent = run(self.to_messages, (products,), start, into) if count else ()
-            return sent, reduced, parts, start
+            if products is not None:
+                into = run(self.to_messages, (products,), start, into)
+            return into, reduced, parts, start
 
         def body(carry: Visited, number: jax.Array) -> tuple[Visited, None]:
             into, reduced, kept = carry

@@ -33,10 +33,9 @@ class Reductions(NamedTuple):
 
     def start(self) -> "Reductions":
         """The identity element of reductions of these shapes."""
-        return Reductions(
-            {name: jnp.full(v.shape, -jnp.inf, v.dtype) for name, v in self.maxima.items()},
-            {name: jnp.zeros(v.shape, v.dtype) for name, v in self.sums.items()},
-        )
+        maxima = {k: jnp.full(v.shape, -jnp.inf, v.dtype) for k, v in self.maxima.items()}
+        sums = {k: jnp.zeros(v.shape, v.dtype) for k, v in self.sums.items()}
+        return Reductions(maxima, sums)
 
     def joined(self, other: "Reductions") -> "Reductions":
         """The reductions over the points of both."""
@@ -60,11 +59,9 @@ def reduce_values(
     maxima: dict[str, jax.Array], sums: dict[str, jax.Array], inside: jax.Array
 ) -> Reductions:
     """Reductions of a block's values over the points where `inside`."""
-    stopped = {name: lax.stop_gradient(values) for name, values in maxima.items()}
-    return Reductions(
-        {name: jnp.where(inside, values, -jnp.inf).max() for name, values in stopped.items()},
-        {name: jnp.where(inside, values, 0).sum() for name, values in sums.items()},
-    )
+    maxima = {k: lax.stop_gradient(v) for k, v in maxima.items()}
+    maxima = {k: jnp.where(inside, v, -jnp.inf).max() for k, v in maxima.items()}
+    return Reductions(maxima, {k: jnp.where(inside, v, 0).sum() for k, v in sums.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +142,8 @@ class Schedule:
     def points_of(self, start: jax.Array, block: int, order: str) -> tuple[Points, jax.Array]:
         """Coordinates of a block with axes in this order, and a mask of its grid points without
         padding."""
-        grid, blocked = self.layout.grid, self.plan.stages[0].block
+        grid = self.layout.grid
+        blocked = self.plan.stages[0].block
         coordinates: dict[str, jax.Array] = {}
         inside = jnp.ones((1, 1, 1), bool)
         for axis, spacing, extent in zip(AXES, grid.spacing, grid.shape, strict=True):
@@ -165,8 +163,5 @@ class Schedule:
         axes = tuple(dict.fromkeys(self.physical.sharded.values()))
         if self.layout.devices == 1 or not axes:
             return reduced
-        stopped = {name: lax.stop_gradient(value) for name, value in reduced.maxima.items()}
-        return Reductions(
-            {name: lax.pmax(value, axes) for name, value in stopped.items()},
-            {name: lax.psum(value, axes) for name, value in reduced.sums.items()},
-        )
+        maxima = {k: lax.pmax(lax.stop_gradient(v), axes) for k, v in reduced.maxima.items()}
+        return Reductions(maxima, {k: lax.psum(v, axes) for k, v in reduced.sums.items()})

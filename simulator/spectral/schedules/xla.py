@@ -137,7 +137,8 @@ class XlaSchedule(Schedule):
         messages."""
         if not self.plan.exchanges:
             return messages
-        exchange, stage = self.plan.exchanges[i], self.plan.stages[i + 1 if forward else i]
+        exchange = self.plan.exchanges[i]
+        stage = self.plan.stages[i + 1 if forward else i]
         axis = exchange.join if forward else exchange.cut
         extent = self.points(axis) if forward else self.modes(axis)
         order = self.message_order(i)
@@ -148,9 +149,11 @@ class XlaSchedule(Schedule):
         """Planes of the array of the stage before (after) exchange `i`, cut into messages."""
         if not self.plan.exchanges:
             return parts
-        exchange, stage = self.plan.exchanges[i], self.plan.stages[i if forward else i + 1]
+        exchange = self.plan.exchanges[i]
+        stage = self.plan.stages[i if forward else i + 1]
         axis = exchange.cut if forward else exchange.join
-        count, order = self.parts(exchange.over), self.message_order(i)
+        count = self.parts(exchange.over)
+        order = self.message_order(i)
         return self.as_messages(
             tuple(pack(part, stage.order, axis, count, order) for part in parts)
         )
@@ -167,7 +170,8 @@ class XlaSchedule(Schedule):
 
     def stage_forward(self, i: int, messages: Arrays) -> Arrays:
         """From the messages that stage `i` receives to the messages that it sends, or modes."""
-        stage, ends = self.plan.stages[i], i == self.last
+        stage = self.plan.stages[i]
+        ends = i == self.last
 
         def visit(planes: Planes, source: Arrays) -> tuple[Arrays, Reductions]:
             blocks = self.received(i - 1, source, planes, forward=True)
@@ -253,7 +257,8 @@ class XlaSchedule(Schedule):
 
     def inverse(self, array: jax.Array) -> jax.Array:
         """Transforms one device's modes to its values (component, x, y, z), zero in padding."""
-        backward, stage = self.backward, self.backward.plan.stages[0]
+        backward = self.backward
+        stage = backward.plan.stages[0]
         modes = take(array, self.layout.order, backward.plan.order)
 
         def visit(planes: Planes, source: Arrays) -> tuple[Arrays, Reductions]:
@@ -280,7 +285,8 @@ class XlaSchedule(Schedule):
         pass recomputes them. With `reverse` the result needs to be differentiable in reverse mode
         only. The values of the ranges of components in `keep` are returned by schedules with a
         `values_order`."""
-        backward, stage = self.backward, self.backward.plan.stages[0]
+        backward = self.backward
+        stage = backward.plan.stages[0]
         reducing = components == len(array)
 
         @jax.checkpoint
