@@ -249,8 +249,10 @@ class Layout(Arrangement):
 
     mode_numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Signed integer wavenumbers along each axis, without padding."""
-    half: bool = True  # Only kz >= 0 is stored: the coefficients of the other half are conjugates (real fields).
-    real: bool = True  # The fields are real: u(-k) is the conjugate of u(k).
+    half: bool = True
+    """Only kz >= 0 is stored: the coefficients of the other half are conjugates (real fields)."""
+    real: bool = True
+    """The fields are real: u(-k) is the conjugate of u(k)."""
 
     def _extent(self, axis: str) -> int:
         return len(self.mode_numbers[axis])

@@ -135,7 +135,8 @@ class StagedTransform(Transform):
             options.sequential,
             options.exchange,
         )
-        self._schedule, self._of_fields = schedule, schedule.of_fields()
+        self.schedule = schedule
+        self._of_fields = schedule.of_fields()
         self.kept_order = schedule.values_order
         self.name = f"{NAME}_{plan.name}"
         self.name += "_native" if self.kernels == "native" else ""
@@ -251,9 +252,7 @@ class StagedTransform(Transform):
                 stacked = stack(full.products) if products.leads else None
                 return stacked, reduce_values(full.maxima, full.means, inside)
 
-            modes, reduced, values = self._schedule.evaluate(
-                array, local, components, reverse, keep
-            )
+            modes, reduced, values = self.schedule.evaluate(array, local, components, reverse, keep)
             maxima = [reduced.maxima[name] for name in at_a_point.maxima]
             sums = [reduced.sums[name] for name in at_a_point.means]
             return (*values, *modes, *maxima, *sums)

@@ -16,7 +16,7 @@ from simulator.spectral.schedules.xla import (
     Visit,
     XlaSchedule,
     fill,
-    joined,
+    one_array,
     shapes_of,
 )
 from simulator.spectral.stages import Z_THEN_YX, ZX_THEN_Y, Stage, all_to_all
@@ -101,7 +101,7 @@ class GPUs(XlaSchedule):
                 first = after(message[(slice(1),) * message.ndim], modes[number - 2])
                 message = lax.dynamic_update_slice(message, first, (0,) * message.ndim)
             modes += self.outer_forward_of((message,))
-        return joined(modes)
+        return one_array(modes)
 
     def outer_inverse(self, modes: Arrays, *, reducing: bool = False) -> Arrays:
         """If values are only reduced, begins a component when the last but one is sent; otherwise

@@ -26,7 +26,7 @@ ORDER = "zyx"
 """Axis order of modes."""
 
 
-def flat(grid: Grid) -> bool:
+def is_flat(grid: Grid) -> bool:
     """Whether lines along x have only one point, too few to fill a vector's lanes."""
     return grid.shape[0] == 1
 
@@ -49,14 +49,14 @@ class Native(Processors):
         """Memory order of a block of values. In a box, blocks are planes, visited along the first
         axis of the plan's own order."""
         first = self.plan.stages[0].block
-        return ORDER if flat(self.layout.grid) else first + ORDER.replace(first, "")
+        return ORDER if is_flat(self.layout.grid) else first + ORDER.replace(first, "")
 
     def of_fields(self) -> Self:
         return replace(self, linear=True, exchange="full")
 
     def planes_in(self, memory: int, stage: int, components: int) -> int:
         planes = super().planes_in(memory, stage, components)
-        return max(LANES, planes // LANES * LANES) if flat(self.layout.grid) else planes
+        return max(LANES, planes // LANES * LANES) if is_flat(self.layout.grid) else planes
 
     # ---- stages
 
@@ -76,7 +76,7 @@ class Native(Processors):
         grid = self.layout.grid
         block = stage.block
         transformed = stage.axes
-        if flat(grid) and stage.axes != "x":
+        if is_flat(grid) and stage.axes != "x":
             # The only plane is (y, z): the axis across the planes of other grids is an axis of its
             # lines.
             block = "x"
@@ -182,7 +182,7 @@ class Native(Processors):
     ) -> tuple[Arrays, Reductions, Arrays]:
         """The kernels write the transformed products directly into the messages."""
         messages = self.outer_inverse((array,))
-        blocks = Blocks(self, components)
+        blocks = PointBlocks(self, components)
         if reverse and not keep:
             sent, reduced, values = blocks.visited_for_reverse(messages, pointwise)
         else:
@@ -190,7 +190,7 @@ class Native(Processors):
         return (self.outer_forward(sent) if sent else ()), self.over_devices(reduced), values
 
 
-class Block(NamedTuple):
+class PointBlock(NamedTuple):
     """Planes of physical space."""
 
     start: jax.Array
@@ -207,10 +207,10 @@ class Block(NamedTuple):
 
 
 Visited = tuple[Arrays, Reductions, Arrays]
-"""The products as messages (none without products), the reductions, and the values that are kept."""
+"""The products as messages (none without products), the reductions, and the values to keep."""
 
 
-class Blocks:
+class PointBlocks:
     """Physical space, visited in blocks of planes."""
 
     def __init__(self, schedule: Native, components: int):
@@ -231,15 +231,15 @@ class Blocks:
     def numbers(self) -> jax.Array:
         return jnp.arange(-(-self.every // self.size))
 
-    def block(self, number: jax.Array | int) -> Block:
+    def block(self, number: jax.Array | int) -> PointBlock:
         planes = Planes.of_block(number, self.size, self.every)
         shape = [1, 1, 1]
         shape[self.axis - 1] = self.size
         fresh = planes.fresh.reshape(shape)
         points = self.schedule.points_of(planes.start, self.size, self.schedule.values_order)
-        return Block(planes.start, fresh, *points)
+        return PointBlock(planes.start, fresh, *points)
 
-    def values(self, messages: Arrays, block: Block) -> jax.Array:
+    def values(self, messages: Arrays, block: PointBlock) -> jax.Array:
         """The values at the points of a block."""
         return run(self.to_values, messages, block.start)[0]
 

@@ -65,7 +65,7 @@ def reduce_values(
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class DeviceSchedule:
     """One device's part of the transforms of a plan: the extents and the points of its arrays."""
 
     plan: Decomposition

@@ -18,10 +18,10 @@ from simulator.spectral.schedules.packing import fit, fit_modes, pack, take, unp
 from simulator.spectral.schedules.schedule import (
     NOTHING,
     Arrays,
+    DeviceSchedule,
     Pointwise,
     Ranges,
     Reductions,
-    Schedule,
 )
 from simulator.spectral.stages import Stage
 
@@ -52,7 +52,7 @@ Visit = Callable[[Planes, Arrays], tuple[Arrays, Reductions]]
 
 
 @dataclass(frozen=True, eq=False)
-class XlaSchedule(Schedule):
+class XlaSchedule(DeviceSchedule):
     """The transforms of a plan in XLA: `forward`, `inverse` and `evaluate`."""
 
     # ---- what processors and GPUs do differently
@@ -176,7 +176,7 @@ class XlaSchedule(Schedule):
         def visit(planes: Planes, source: Arrays) -> tuple[Arrays, Reductions]:
             blocks = self.received(i - 1, source, planes, forward=True)
             parts = tuple(self.to_modes(stage, block) for block in blocks)
-            return (joined(parts) if ends else self.to_send(i, parts, forward=True)), NOTHING
+            return (one_array(parts) if ends else self.to_send(i, parts, forward=True)), NOTHING
 
         axis = 1 if ends else self.message_axis(i, i)
         return self.visited(i, 2 * messages[0].shape[1], visit, axis, messages)[0]
@@ -263,7 +263,7 @@ class XlaSchedule(Schedule):
 
         def visit(planes: Planes, source: Arrays) -> tuple[Arrays, Reductions]:
             blocks = backward.received(0, source, planes, forward=False)
-            (values,) = joined(tuple(backward.to_points(stage, block) for block in blocks))
+            (values,) = one_array(tuple(backward.to_points(stage, block) for block in blocks))
             return (take(values, stage.order, AXES),), NOTHING
 
         messages = backward.outer_inverse((modes,))
@@ -294,7 +294,7 @@ class XlaSchedule(Schedule):
             parts: Arrays, start: jax.Array, fresh: jax.Array
         ) -> tuple[Arrays, Reductions]:
             points, inside = self.points_of(start, len(fresh), stage.order)
-            (values,) = joined(tuple(backward.to_points(stage, part) for part in parts))
+            (values,) = one_array(tuple(backward.to_points(stage, part) for part in parts))
             products, reduced = pointwise(values, points, inside & fresh.reshape(-1, 1, 1))
             if products is None:
                 return (), reduced
@@ -316,7 +316,7 @@ class XlaSchedule(Schedule):
         return (modes,), self.over_devices(reduced), ()
 
 
-def joined(parts: Arrays) -> Arrays:
+def one_array(parts: Arrays) -> Arrays:
     """One array of all components."""
     return parts if len(parts) == 1 else (jnp.concatenate(parts),)
 
