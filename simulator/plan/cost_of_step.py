@@ -164,7 +164,7 @@ def exchange_alone(
     block."""
     mesh, (blocks, *shape) = exchange.transform.layout.mesh, exchange.shape
     spec = PartitionSpec(mesh.axis_names)
-    # The blocks have the form in which transforms pass them: see `LocalTransform._separated`.
+    # The blocks have the form in which transforms pass them: see `Processors.as_messages`.
     sharding = NamedSharding(mesh, spec)
     argument = jax.ShapeDtypeStruct((mesh.size, *shape), exchange.dtype, sharding=sharding)
 

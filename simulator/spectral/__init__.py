@@ -4,7 +4,7 @@ from simulator.spectral.backends import DECOMPOSITIONS, make_transform
 from simulator.spectral.candidates import Modes
 from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
-from simulator.spectral.local import Points
+from simulator.spectral.schedules.schedule import Points
 from simulator.spectral.transform import Evaluated, Fields, Local, Transform
 
 __all__ = [

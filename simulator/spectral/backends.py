@@ -23,14 +23,14 @@ from simulator.spectral.candidates import (
 from simulator.spectral.grid import Grid
 from simulator.spectral.transform import Transform
 
-BACKENDS: dict[str, ModuleType] = {
-    b.NAME: b for b in (staged, jaxdecomp)
-}  # The first one is the default.
-DECOMPOSITIONS = ("auto", "slab", "pencil", *staged.PLANS)  # Values of `fft.decomposition`.
-NEIGHBOURS, MOST_PADDING = (
-    4,
-    1.25,
-)  # GPUs that share a node everywhere; the largest cost of padding in messages.
+BACKENDS: dict[str, ModuleType] = {b.NAME: b for b in (staged, jaxdecomp)}
+"""The first one is the default."""
+DECOMPOSITIONS = ("auto", "slab", "pencil", *staged.PLANS)
+"""Values of `fft.decomposition`."""
+NEIGHBOURS = 4
+"""GPUs that share a node everywhere."""
+MOST_PADDING = 1.25
+"""The largest cost of padding in messages."""
 
 
 def candidates(

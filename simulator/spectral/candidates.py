@@ -60,10 +60,9 @@ class Candidate:
     def is_on(self, mesh: "Shape") -> bool:
         """Whether the candidate's devices are arranged like `mesh`; those of a slab form one row or
         one column."""
-        return mesh == "auto" or self.mesh in (
-            tuple(mesh),
-            (max(mesh),) if min(mesh) == 1 else None,
-        )
+        if mesh == "auto" or self.mesh == tuple(mesh):
+            return True
+        return min(mesh) == 1 and self.mesh == (max(mesh),)
 
 
 @dataclass(frozen=True)
@@ -73,15 +72,15 @@ class TransformOptions:
     block: int | None = None
     """Number of planes of physical space visited at a time. None: on processors as many as fit in
     the cache, on GPUs all planes, because blocks cost memory traffic there."""
-    sequential: bool = False  # Saves memory: components in turn on processors, blocks on GPUs.
-    platform: str | None = None  # cpu or gpu; None: the platform of the devices.
+    sequential: bool = False
+    """Saves memory: components in turn on processors, blocks on GPUs."""
+    platform: str | None = None
+    """cpu or gpu; None: the platform of the devices."""
     kernels: Kernels = "auto"
-    exchange: Kind = (
-        "full"  # Number format in the messages of `evaluate`; whole transforms send full numbers.
-    )
-    members: int = (
-        1  # The devices form this many equal parts; the grid is distributed over each part.
-    )
+    exchange: Kind = "full"
+    """Number format in the messages of `evaluate`; whole transforms send full numbers."""
+    members: int = 1
+    """The devices form this many equal parts; the grid is distributed over each part."""
 
 
 def factors(count: int) -> list[tuple[int, int]]:

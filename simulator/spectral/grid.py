@@ -26,10 +26,10 @@ def shell_at(ratio: Any) -> Any:
 class Grid:
     """A periodic box of `box` lengths with `shape` points.
 
-    A mode is identified by its signed integer wavenumbers (kx, ky, kz) in units of 2 pi / L_i. Real fields keep
-    |k_i| <= `kept[i]`; `two_thirds` keeps (N_i - 1) // 3, which leaves quadratic products free of aliasing.
-    `spherical` keeps the modes within 2 sqrt(2) / 3 of the Nyquist wavenumber; for its treatment of aliasing see
-    `simulator.spectral.transform`."""
+    A mode is identified by its signed integer wavenumbers (kx, ky, kz) in units of 2 pi / L_i. Real
+    fields keep |k_i| <= `kept[i]`; `two_thirds` keeps (N_i - 1) // 3, which leaves quadratic
+    products free of aliasing. `spherical` keeps the modes within 2 sqrt(2) / 3 of the Nyquist
+    wavenumber; for its treatment of aliasing see `simulator.spectral.transform`."""
 
     shape: tuple[int, int, int]
     box: tuple[float, float, float] = (2 * math.pi, 2 * math.pi, 2 * math.pi)

@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, Num
 
 from simulator.cluster.environment import UNOPTIMIZED
@@ -41,7 +42,9 @@ def padded(extent: int, parts: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class _Arrangement:
+class Arrangement:
+    """The order of an array's axes, and their distribution over the devices of a mesh."""
+
     grid: Grid
     mesh: Mesh
     order: str  # The last three axes of the array, e.g. "zyx".
@@ -173,30 +176,34 @@ class _Arrangement:
         (sums,) = _binning(self, count)(index, self.constrain(values))
         return sums
 
-    def along(self, axis: str, values: np.ndarray, dtype) -> jax.Array:
+    def along(self, axis: str, values: np.ndarray, dtype: DTypeLike) -> jax.Array:
         shape = [1, 1, 1]
         shape[self.order.index(axis)] = len(values)
         return jnp.asarray(values, dtype).reshape(shape)
 
 
 @lru_cache(maxsize=64)
-def _binning(layout: _Arrangement, count: int) -> Program:
-    def local(index, values):
-        return (
-            jax.vmap(lambda v: jnp.zeros(count, v.dtype).at[index.ravel()].add(v.ravel()))(values),
-        )
+def _binning(layout: Arrangement, count: int) -> Program:
+    def local(index: jax.Array, values: jax.Array) -> tuple[jax.Array]:
+        def sums(component: jax.Array) -> jax.Array:
+            zeros = jnp.zeros(count, component.dtype)
+            return zeros.at[index.ravel()].add(component.ravel())
+
+        return (jax.vmap(sums)(values),)
 
     return layout.summed(local, [layout.spec, layout.spec_of(4)], name="bin_sum")
 
 
 @dataclass(frozen=True, eq=False)
-class PhysicalLayout(_Arrangement):
+class PhysicalLayout(Arrangement):
     """Layout of physical arrays (..., x, y, z)."""
 
     def _extent(self, axis: str) -> int:
         return self.grid.shape[AXES.index(axis)]
 
-    def coordinates(self, dtype=jnp.float64) -> tuple[OverPoints, OverPoints, OverPoints]:
+    def coordinates(
+        self, dtype: DTypeLike = jnp.float64
+    ) -> tuple[OverPoints, OverPoints, OverPoints]:
         """x, y, z (length); the coordinates in padding continue the grid.
 
         A coordinate is the index of a plane times the spacing, bit for bit the same on any number
@@ -233,7 +240,7 @@ class PhysicalLayout(_Arrangement):
 
 
 @dataclass(frozen=True, eq=False)
-class Layout(_Arrangement):
+class Layout(Arrangement):
     """Layout of spectral arrays (..., *order) of one transform.
 
     A spectral array holds the Fourier coefficients u(k) = mean of u(x) exp(-i k . x), which do not
@@ -242,8 +249,10 @@ class Layout(_Arrangement):
 
     mode_numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Signed integer wavenumbers along each axis, without padding."""
-    half: bool = True  # Only kz >= 0 is stored: the coefficients of the other half are conjugates (real fields).
-    real: bool = True  # The fields are real: u(-k) is the conjugate of u(k).
+    half: bool = True
+    """Only kz >= 0 is stored: the coefficients of the other half are conjugates (real fields)."""
+    real: bool = True
+    """The fields are real: u(-k) is the conjugate of u(k)."""
 
     def _extent(self, axis: str) -> int:
         return len(self.mode_numbers[axis])
@@ -251,7 +260,8 @@ class Layout(_Arrangement):
     def padded_mode_numbers(self, axis: str) -> np.ndarray:
         """Wavenumbers of all entries along an axis; those of padding are larger than those of any
         mode."""
-        mode_numbers, extent = self.mode_numbers[axis], self.shape[self.order.index(axis)]
+        mode_numbers = self.mode_numbers[axis]
+        extent = self.shape[self.order.index(axis)]
         largest = int(np.abs(mode_numbers).max())
         return np.concatenate([mode_numbers, largest + 1 + np.arange(extent - len(mode_numbers))])
 
@@ -259,13 +269,13 @@ class Layout(_Arrangement):
         """Signed integer wavenumbers along `axis`."""
         return self.along(axis, self.padded_mode_numbers(axis), jnp.int32)
 
-    def cycles(self, axis: str, dtype=jnp.float64) -> OverModes:
+    def cycles(self, axis: str, dtype: DTypeLike = jnp.float64) -> OverModes:
         """k dx / (2 pi) along `axis`, the cycles of a mode in a grid spacing. (NumPy divides,
         because in JAX the quotient of 32-bit integers is a single-precision number.)"""
         n = self.grid.shape[AXES.index(axis)]
         return self.along(axis, self.padded_mode_numbers(axis) / n, dtype)
 
-    def wavenumbers(self, dtype=jnp.float64) -> tuple[OverModes, OverModes, OverModes]:
+    def wavenumbers(self, dtype: DTypeLike = jnp.float64) -> tuple[OverModes, OverModes, OverModes]:
         """kx, ky, kz (1/length) of first derivatives; for real fields 0 on the Nyquist plane of
         each even axis, if the layout holds that plane."""
         wavenumbers = []
@@ -276,7 +286,7 @@ class Layout(_Arrangement):
             wavenumbers.append(self.along(axis, mode_numbers * unit, dtype))
         return wavenumbers[0], wavenumbers[1], wavenumbers[2]
 
-    def k_squared(self, dtype=jnp.float64) -> OfModes:
+    def k_squared(self, dtype: DTypeLike = jnp.float64) -> OfModes:
         """|k|^2 (1/length^2).
 
         Second derivatives do not depend on the sign of k: modes on a Nyquist plane have their full
@@ -286,7 +296,7 @@ class Layout(_Arrangement):
             total = total + self.along(axis, (self.padded_mode_numbers(axis) * unit) ** 2, dtype)
         return total
 
-    def inverse_k_squared(self, dtype=jnp.float64) -> OfModes:
+    def inverse_k_squared(self, dtype: DTypeLike = jnp.float64) -> OfModes:
         """1 / |k|^2, and 0 at k = 0."""
         k2 = self.k_squared(dtype)
         return jnp.where(k2 == 0, 0, 1 / jnp.where(k2 == 0, 1, k2))
@@ -314,7 +324,7 @@ class Layout(_Arrangement):
 
     truncated: bool = True  # Modes beyond `grid.kept` are not part of the state.
 
-    def weight(self, dtype=jnp.float64) -> OverModes:
+    def weight(self, dtype: DTypeLike = jnp.float64) -> OverModes:
         """The number of modes that an entry represents in a sum: 2 if the entry represents its
         conjugate too; 0 in padding and at modes that are not part of the state."""
         return jnp.where(self.mask, self.along("z", self._conjugates, dtype), 0)
@@ -327,7 +337,7 @@ class Layout(_Arrangement):
         return np.where(self.half & paired, 2, 1)
 
     def phases(
-        self, axis: str, positions: Float[Array, "n"] | Float[np.ndarray, "n"], dtype
+        self, axis: str, positions: Float[Array, "n"] | Float[np.ndarray, "n"], dtype: DTypeLike
     ) -> Complex[Array, "n modes"]:
         """exp(i k x) along an axis at positions (length). A field's value is the real part of the
         sum over all modes of its coefficients times the phases of the three axes. In a half layout

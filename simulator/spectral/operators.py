@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Complex, Float, Inexact
 
 from simulator.spectral.arrays import (
@@ -27,7 +28,7 @@ from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Layout
 
 
-def wavenumbers(layout: Layout, dtype=jnp.float64) -> tuple[OverModes, ...]:
+def wavenumbers(layout: Layout, dtype: DTypeLike = jnp.float64) -> tuple[OverModes, ...]:
     """The wavenumber (1/length) along each axis of the grid: two in a plane."""
     return layout.grid.seen(layout.wavenumbers(dtype))
 
@@ -193,7 +194,9 @@ def translate(
 Green = Literal["exact", "finite_difference"]
 
 
-def laplacian_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) -> OfModes:
+def laplacian_symbol(
+    layout: Layout, green: Green = "exact", dtype: DTypeLike = jnp.float64
+) -> OfModes:
     """The factor of -lap for each mode (1/length^2): |k|^2, or for the second-order difference
     formula
 

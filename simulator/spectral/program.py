@@ -9,7 +9,7 @@ the original."""
 import hashlib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import count
@@ -27,7 +27,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from simulator.cluster.mesh import spatial
 
-Local = Callable[..., tuple[jax.Array, ...]]
+Arrays = tuple[jax.Array, ...]
+Local = Callable[..., Arrays]
 
 
 @dataclass(eq=False, repr=False)
@@ -56,60 +57,53 @@ class Program:
     vjp: Local | None = None
 
     def __post_init__(self) -> None:
-        self.inputs, self.outputs = tuple(self.inputs), tuple(self.outputs)
+        self.inputs = tuple(self.inputs)
+        self.outputs = tuple(self.outputs)
         self._axes = tuple(spatial(self.mesh)) if self.axes is None else self.axes
         self._reversible = self.reversible or self.function
-        for derive in (
-            "batched",
-            "tangent",
-            "transposed",
-        ):  # each program keeps the programs derived from it
-            setattr(self, derive, cache(getattr(self, derive)))
-        self._calls: dict[Any, ClosedJaxpr] = {}
-        self._locals: dict[Any, ClosedJaxpr] = {}
+        # Each program keeps its traces and the programs derived from it.
+        for method in ("_traced", "_traced_locally", "batched", "tangent", "transposed"):
+            setattr(self, method, cache(getattr(self, method)))
 
     def __repr__(self) -> str:
         return f"Program({self.name})"
 
-    def __call__(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+    def __call__(self, *arrays: jax.Array) -> Arrays:
         arrays = tuple(map(jnp.asarray, arrays))  # JAX passes literals as Python numbers
-        return tuple(program_p.bind(*arrays, program=self, call=self._traced(arrays)))
+        return tuple(program_p.bind(*arrays, program=self, call=self._traced(*_shapes(arrays))))
 
-    def _traced(self, arrays: Sequence[Any]) -> ClosedJaxpr:
+    def _traced(self, *arguments: jax.ShapeDtypeStruct) -> ClosedJaxpr:
         """The jaxpr of `partitioned` for these arguments: a parameter of the primitive, in which
         JAX looks for devices and shardings."""
-        key = tuple((a.shape, jnp.dtype(a.dtype)) for a in arrays)
-        if key not in self._calls:
-            avals = [jax.ShapeDtypeStruct(*k) for k in key]
-            self._calls[key] = jax.make_jaxpr(self.partitioned)(*avals)
-        return self._calls[key]
+        return jax.make_jaxpr(self.partitioned)(*arguments)
 
-    def _local(self, aval: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(
-            NamedSharding(self.mesh, spec).shard_shape(aval.shape), aval.dtype
-        )
+    def local_jaxpr(self, arrays: Sequence[Any]) -> ClosedJaxpr:
+        """The function, traced for one device's blocks of global arrays, or of their shapes and
+        types."""
+        return self._traced_locally(*_shapes(arrays))
 
-    def local_jaxpr(self, avals: Sequence[Any]) -> ClosedJaxpr:
-        """The function, traced for one device's blocks of the given global arguments."""
-        key = tuple((a.shape, jnp.dtype(a.dtype)) for a in avals)
-        if key not in self._locals:
-            self._locals[key] = self._traced_locally(avals)
-        return self._locals[key]
+    def _traced_locally(self, *arguments: jax.ShapeDtypeStruct) -> ClosedJaxpr:
+        axes = list(self.mesh.shape.items())
+        return jax.make_jaxpr(self.function, axis_env=axes)(*self._blocks(arguments))
 
-    def _traced_locally(self, avals: Sequence[Any]) -> ClosedJaxpr:
-        local = [self._local(a, s) for a, s in zip(avals, self.inputs, strict=True)]
-        return jax.make_jaxpr(self.function, axis_env=list(self.mesh.shape.items()))(*local)
+    def _blocks(self, arguments: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+        """The shapes and types of one device's blocks of the arguments."""
+        blocks: list[jax.ShapeDtypeStruct] = []
+        for array, sharding in zip(arguments, self._shardings[0], strict=True):
+            blocks.append(jax.ShapeDtypeStruct(sharding.shard_shape(array.shape), array.dtype))
+        return blocks
 
-    def _global_shapes(self, local: ClosedJaxpr) -> tuple[jax.ShapeDtypeStruct, ...]:
-        def extended(shape: tuple[int, ...], spec: PartitionSpec) -> tuple[int, ...]:
-            parts = (
-                math.prod(self.mesh.shape[n] for n in _names(spec[i : i + 1]))
-                for i in range(len(shape))
-            )
-            return tuple(n * count for n, count in zip(shape, parts, strict=True))
+    def _global_shapes(self, local: ClosedJaxpr) -> list[jax.ShapeDtypeStruct]:
+        shapes: list[jax.ShapeDtypeStruct] = []
+        for block, spec in zip(local.out_avals, self.outputs, strict=True):
+            parts = (self._devices(_names(spec[i : i + 1])) for i in range(block.ndim))
+            shape = tuple(n * count for n, count in zip(block.shape, parts, strict=True))
+            shapes.append(jax.ShapeDtypeStruct(shape, block.dtype))
+        return shapes
 
-        pairs = zip(local.out_avals, self.outputs, strict=True)
-        return tuple(jax.ShapeDtypeStruct(extended(o.shape, s), o.dtype) for o, s in pairs)
+    def _devices(self, axes: Iterable[str]) -> int:
+        """The number of devices along axes of the mesh."""
+        return math.prod(self.mesh.shape[name] for name in axes)
 
     @cached_property
     def _shardings(self) -> tuple[tuple[NamedSharding, ...], tuple[NamedSharding, ...]]:
@@ -118,7 +112,7 @@ class Program:
             tuple(NamedSharding(self.mesh, s) for s in self.outputs),
         )
 
-    def partitioned(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+    def partitioned(self, *arrays: jax.Array) -> Arrays:
         """The function on global arrays, as XLA will partition it."""
         if self.mesh.size == 1:
             return self.function(*arrays)
@@ -129,7 +123,7 @@ class Program:
         everywhere = NamedSharding(self.mesh, PartitionSpec())
 
         @custom_partitioning
-        def call(*operands):
+        def call(*operands: jax.Array) -> Arrays:
             # This body defines only the shapes; the partitioner replaces it.
             return tuple(jnp.zeros(s.shape, s.dtype) for s in shapes)
 
@@ -143,12 +137,12 @@ class Program:
             infer_sharding_from_operands=lambda mesh, arguments, results: out,
             sharding_rule=_independent_dimensions,
         )
-        held = (lax.with_sharding_constraint(a, s) for a, s in zip(arrays, into, strict=True))
+        sharded = _constrained(arrays, into)
         # The body of a custom partitioning is not part of the key of JAX's compile cache: without
         # its fingerprint as an operand, a changed body with the same shapes would silently run the
         # program compiled before.
-        results = call(*held, np.uint32(fingerprint(traced)))
-        return tuple(lax.with_sharding_constraint(r, s) for r, s in zip(results, out, strict=True))
+        results = call(*sharded, np.uint32(fingerprint(traced)))
+        return _constrained(results, out)
 
     # ---- derived programs
     # ------------------------------------------------------------------------------
@@ -156,43 +150,47 @@ class Program:
     def batched(self, which: tuple[bool, ...], over: tuple[str, ...] = ()) -> "Program":
         """The program over a new leading axis of the arguments selected by `which`, and of all
         results. The axis is sharded over the mesh axes `over`."""
-        axes = tuple(0 if b else None for b in which)
+
+        def extended(spec: PartitionSpec) -> PartitionSpec:
+            return PartitionSpec(over or None, *spec)
+
+        pairs = zip(which, self.inputs, strict=True)
+        axes = tuple(0 if selected else None for selected in which)
+        vjp = self.vjp and _batched_vjp(self.vjp, axes, len(self.outputs))
         return replace(
             self,
-            function=jax.vmap(self.function, in_axes=axes, out_axes=0),
-            inputs=[
-                PartitionSpec(over or None, *s) if b else s
-                for b, s in zip(which, self.inputs, strict=True)
-            ],
-            outputs=[PartitionSpec(over or None, *s) for s in self.outputs],
+            function=jax.vmap(self.function, in_axes=axes),
+            inputs=[extended(spec) if selected else spec for selected, spec in pairs],
+            outputs=list(map(extended, self.outputs)),
             part=None,
             axes=over + self._axes,
-            reversible=jax.vmap(self._reversible, in_axes=axes, out_axes=0),
-            vjp=None if self.vjp is None else _batched_vjp(self.vjp, axes, len(self.outputs)),
+            reversible=jax.vmap(self._reversible, in_axes=axes),
+            vjp=vjp,
         )
 
     def tangent(self, positions: tuple[int, ...]) -> "Program":
         """Tangents of all results from all arguments and the tangents of those at `positions`."""
         number = len(self.inputs)
 
-        def along(primals, function):
-            def varied(*values):
-                full = list(primals)
-                for position, value in zip(positions, values, strict=True):
-                    full[position] = value
-                return function(*full)
+        def along(primals: Arrays, function: Local) -> tuple[Callable[..., Arrays], Arrays]:
+            """The function of the primals at `positions`, and these primals."""
+
+            def varied(*values: jax.Array) -> Arrays:
+                every = dict(enumerate(primals)) | dict(zip(positions, values, strict=True))
+                return function(*every.values())
 
             return varied, tuple(primals[p] for p in positions)
 
-        def function(*arguments):
+        def function(*arguments: jax.Array) -> Arrays:
             varied, point = along(arguments[:number], self.function)
             return jax.jvp(varied, point, arguments[number:])[1]
 
-        def vjp(*arguments):
+        def vjp(*arguments: jax.Array) -> Arrays:
             varied, point = along(arguments[:number], self._reversible)
-            return jax.vjp(varied, *point)[1](tuple(arguments[number:]))
+            return jax.vjp(varied, *point)[1](arguments[number:])
 
-        inputs, name = [*self.inputs, *(self.inputs[p] for p in positions)], f"{self.name}_tangent"
+        inputs = [*self.inputs, *(self.inputs[p] for p in positions)]
+        name = f"{self.name}_tangent"
         return Program(
             function, self.mesh, inputs, self.outputs, name=name, axes=self._axes, vjp=vjp
         )
@@ -205,58 +203,66 @@ class Program:
 
         As in any SPMD program, the cotangent of a replicated result is divided among its replicas,
         and the cotangent of a replicated argument is the sum over its replicas."""
-        local = [self._local(a, s) for a, s in zip(avals, self.inputs, strict=True)]
+        blocks = self._blocks(avals)
         varied = [i for i, b in enumerate(linear) if b]
         fixed = [i for i, b in enumerate(linear) if not b]
-        tangents_only = linear == (False,) * len(fixed) + (True,) * len(varied)
+        shapes = [blocks[i] for i in varied]
+        tangents_only = fixed + varied == list(range(len(linear)))
 
-        def replicas(spec) -> tuple[str, ...]:
+        def replicas(spec: PartitionSpec) -> tuple[str, ...]:
             return tuple(n for n in self._axes if n not in _names(spec))
 
-        def function(*arguments):
-            residuals, given = arguments[: len(fixed)], arguments[len(fixed) :]
+        def shared_out(cotangent: jax.Array, spec: PartitionSpec) -> jax.Array:
+            share = self._devices(replicas(spec))
+            return cotangent / share if share > 1 else cotangent
 
-            def along(*values):
-                full = dict(zip(fixed, residuals, strict=True)) | dict(
-                    zip(varied, values, strict=True)
-                )
-                return self.function(*(full[i] for i in range(len(linear))))
+        def summed(cotangent: jax.Array, spec: PartitionSpec) -> jax.Array:
+            axes = replicas(spec)
+            return lax.psum(cotangent, axes) if self.mesh.size > 1 and axes else cotangent
 
-            shapes = [local[i] for i in varied]
+        def function(*arguments: jax.Array) -> Arrays:
+            residuals = arguments[: len(fixed)]
+
+            def along(*values: jax.Array) -> Arrays:
+                every = dict(zip([*fixed, *varied], [*residuals, *values], strict=True))
+                return self.function(*(every[i] for i in range(len(linear))))
+
             cotangents = [jnp.zeros(o.shape, o.dtype) for o in jax.eval_shape(along, *shapes)]
-            for i, value in zip(nonzero, given, strict=True):
-                share = math.prod(self.mesh.shape[n] for n in replicas(self.outputs[i]))
-                cotangents[i] = value / share if share > 1 else value
+            for i, cotangent in zip(nonzero, arguments[len(fixed) :], strict=True):
+                cotangents[i] = shared_out(cotangent, self.outputs[i])
             # The transpose of a tangent program is the backward pass of the primal function, in
             # which parts marked for recomputation store no residuals.
             if tangents_only and self.vjp is not None:
                 transposed = self.vjp(*residuals, *cotangents)
             else:
                 transposed = jax.linear_transpose(along, *shapes)(tuple(cotangents))
-            return tuple(
-                lax.psum(v, replicas(self.inputs[i]))
-                if self.mesh.size > 1 and replicas(self.inputs[i])
-                else v
-                for i, v in zip(varied, transposed, strict=True)
-            )
+            return tuple(map(summed, transposed, outputs))
 
         inputs = [*(self.inputs[i] for i in fixed), *(self.outputs[i] for i in nonzero)]
-        outputs, name = [self.inputs[i] for i in varied], f"{self.name}_transposed"
+        outputs = [self.inputs[i] for i in varied]
+        name = f"{self.name}_transposed"
         return Program(
             function, self.mesh, inputs, outputs, name=name, linear=not fixed, axes=self._axes
         )
 
 
 def _batched_vjp(vjp: Local, axes: tuple[int | None, ...], results: int) -> Local:
-    def batched(*arguments):
+    def batched(*arguments: jax.Array) -> Arrays:
         fixed = len(arguments) - results
-        cotangents = jax.vmap(vjp, in_axes=(*axes[:fixed], *(0,) * results), out_axes=0)(*arguments)
+        cotangents = jax.vmap(vjp, in_axes=(*axes[:fixed], *(0,) * results))(*arguments)
         # A tangent that is the same for the whole batch collects the cotangents of all its members.
-        return tuple(
-            c if a == 0 else c.sum(0) for c, a in zip(cotangents, axes[fixed:], strict=True)
-        )
+        pairs = zip(cotangents, axes[fixed:], strict=True)
+        return tuple(c if axis == 0 else c.sum(0) for c, axis in pairs)
 
     return batched
+
+
+def _shapes(arrays: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+    return [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
+
+
+def _constrained(arrays: Sequence[jax.Array], shardings: Sequence[NamedSharding]) -> Arrays:
+    return tuple(map(lax.with_sharding_constraint, arrays, shardings))
 
 
 def fingerprint(jaxpr: ClosedJaxpr) -> int:
@@ -292,21 +298,22 @@ def fingerprint(jaxpr: ClosedJaxpr) -> int:
     return int.from_bytes(digest.digest()[:4], "little")
 
 
-def _names(spec: Sequence[Any]) -> set[str]:
-    entries = (
-        entry if isinstance(entry, tuple) else (entry,) for entry in spec if entry is not None
-    )
-    return {name for entry in entries for name in entry}
+def _names(spec: Iterable[Any]) -> set[str]:
+    """The axes of the mesh in a partition."""
+    names: set[str] = set()
+    for entry in spec:
+        names |= set() if entry is None else {entry} if isinstance(entry, str) else {*entry}
+    return names
 
 
-def _independent_dimensions(mesh, operands, results) -> str:
+def _independent_dimensions(mesh: Mesh, operands: Sequence[Any], results: Sequence[Any]) -> str:
     """A sharding rule in which nothing propagates: the shardings of a program are fixed."""
     number = count()
-    sides = [
-        ", ".join(" ".join(f"f{next(number)}" for _ in t.shape) for t in types)
-        for types in (operands, results)
-    ]
-    return " -> ".join(sides)
+
+    def named(array: Any) -> str:
+        return " ".join(f"f{next(number)}" for _ in array.shape)
+
+    return " -> ".join(", ".join(map(named, arrays)) for arrays in (operands, results))
 
 
 program_p = Primitive("program")
@@ -314,16 +321,16 @@ program_p.multiple_results = True
 
 
 @program_p.def_impl
-def _(*arrays, program: Program, call: ClosedJaxpr):
+def _(*arrays: jax.Array, program: Program, call: ClosedJaxpr) -> Arrays:
     return jax.jit(program.__call__)(*arrays)
 
 
 @program_p.def_abstract_eval
-def _(*avals, program: Program, call: ClosedJaxpr):
+def _(*avals: Any, program: Program, call: ClosedJaxpr) -> list[Any]:
     return call.out_avals
 
 
-def _lower(*arrays, program: Program, call: ClosedJaxpr):
+def _lower(*arrays: jax.Array, program: Program, call: ClosedJaxpr) -> list[Any]:
     return jaxpr_as_fun(call)(*arrays)
 
 
@@ -333,40 +340,46 @@ mlir.register_lowering(program_p, mlir.lower_fun(_lower, multiple_results=True))
 program_p.to_lojax = _lower
 
 
-def _jvp(primals, tangents, *, program: Program, call: ClosedJaxpr):
+def _jvp(
+    primals: Arrays, tangents: Sequence[Any], *, program: Program, call: ClosedJaxpr
+) -> tuple[Arrays, Arrays]:
     results = program(*primals)
     positions = tuple(i for i, t in enumerate(tangents) if type(t) is not ad.Zero)
     if program.linear:
-        full = [ad.instantiate_zeros(t) for t in tangents]
-        return results, program(*full)
+        return results, program(*map(ad.instantiate_zeros, tangents))
     if not positions:
-        return results, tuple(zero_from_primal(r) for r in results)
+        return results, tuple(map(zero_from_primal, results))
     return results, program.tangent(positions)(*primals, *(tangents[i] for i in positions))
 
 
-def _transpose(cotangents, *arguments, program: Program, call: ClosedJaxpr):
-    linear = tuple(ad.is_undefined_primal(a) for a in arguments)
-    avals = tuple(a.aval if u else jax.typeof(a) for a, u in zip(arguments, linear, strict=True))
+def _transpose(
+    cotangents: Sequence[Any], *arguments: Any, program: Program, call: ClosedJaxpr
+) -> list[Any]:
+    linear = tuple(map(ad.is_undefined_primal, arguments))
+    avals = [a.aval if u else jax.typeof(a) for a, u in zip(arguments, linear, strict=True)]
     nonzero = tuple(i for i, c in enumerate(cotangents) if type(c) is not ad.Zero)
     if not nonzero:
         return [ad.Zero(a) if u else None for a, u in zip(avals, linear, strict=True)]
     residuals = [a for a, u in zip(arguments, linear, strict=True) if not u]
-    back = program.transposed(
-        linear, tuple(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals), nonzero
-    )
-    cotangent = iter(back(*residuals, *(cotangents[i] for i in nonzero)))
+    backward = program.transposed(linear, tuple(_shapes(avals)), nonzero)
+    cotangent = iter(backward(*residuals, *(cotangents[i] for i in nonzero)))
     return [next(cotangent) if u else None for u in linear]
 
 
-def _batch(axis, arguments, dimensions, *, program: Program, call: ClosedJaxpr):
+def _batch(
+    axis: Any,
+    arguments: Arrays,
+    dimensions: Sequence[int | None],
+    *,
+    program: Program,
+    call: ClosedJaxpr,
+) -> tuple[Arrays, tuple[int | None, ...]]:
     which = tuple(d is not None for d in dimensions)
     if not any(which):
         results = program(*arguments)
         return results, (None,) * len(results)
-    moved = [
-        jnp.moveaxis(a, d, 0) if b else a
-        for a, d, b in zip(arguments, dimensions, which, strict=True)
-    ]
+    pairs = zip(arguments, dimensions, strict=True)
+    moved = [a if d is None else jnp.moveaxis(a, d, 0) for a, d in pairs]
     results = program.batched(which, axis.spmd_name or ())(*moved)
     return results, (0,) * len(results)
 

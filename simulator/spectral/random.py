@@ -16,14 +16,14 @@ from enum import IntEnum
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Complex, Float, Int
 
 from simulator.spectral.arrays import Whole
 from simulator.spectral.layout import Layout
 
-_OFFSET = (
-    1 << 20
-)  # Makes signed wavenumbers positive; grids have fewer points than this along an axis.
+_OFFSET = 1 << 20
+"""Makes signed wavenumbers positive; grids have fewer points than this along an axis."""
 
 
 _FREE = 1 << 10  # The bit of a mode's second word that its wavenumbers leave free.
@@ -79,7 +79,7 @@ def gaussian(
     layout: Layout,
     seed: int | Whole,
     components: int = 1,
-    dtype=jnp.float64,
+    dtype: DTypeLike = jnp.float64,
     stream: Stream = Stream.START,
 ) -> Complex[Array, "component ka kb kc"]:
     """Complex Gaussian coefficients: mean |f(k)|^2 = 1, independent modes.
@@ -95,7 +95,7 @@ def gaussian(
         x, y, z = (jnp.where(conjugate, -i, i) for i in (x, y, z))
     integers = [jnp.broadcast_to((i + _OFFSET).astype(jnp.uint32), shape) for i in (x, y, z)]
 
-    def draw(*k):
+    def draw(*k: jax.Array) -> jax.Array:
         return jax.random.normal(
             _mode_key(stream, jnp.asarray(seed, jnp.uint32), *k), (components, 2), jnp.float64
         )
@@ -103,7 +103,8 @@ def gaussian(
     for _ in range(3):
         draw = jax.vmap(draw)
     normal = jnp.moveaxis(draw(*integers), (-2, -1), (0, 1)) * 0.5**0.5
-    real, imaginary = normal[:, 0], normal[:, 1]
+    real = normal[:, 0]
+    imaginary = normal[:, 1]
     if layout.real:
         imaginary = jnp.where(conjugate, -imaginary, imaginary)
         itself = (x == 0) & (y == 0) & (z == 0)

@@ -31,13 +31,12 @@ from simulator.spectral.transform import Local, Transform
 
 ROUNDS = 5
 
-Broadcast = Callable[
-    [Any], Any
-]  # Gives every process the (small, JSON) value of the first process.
+Broadcast = Callable[[Any], Any]
+"""Gives every process the (small, JSON) value of the first process."""
 Report = Callable[[str], None]
 
 
-def measured(  # many parameters: the measurement depends on all of them, and `broadcast` and `report` belong to a run
+def measured(
     modes: Modes,
     devices: Devices,
     dtype: Any,
@@ -55,8 +54,9 @@ def measured(  # many parameters: the measurement depends on all of them, and `b
     in `folder` or a new one.
 
     All processes of a run call this function; the file and the times of the first process decide.
-    If `folder` cannot be written, the next start measures again. `nodes`: number of hosts of the
-    devices; links within and between hosts differ.
+    The parameters are many, because the measurement depends on all of them, and `broadcast` and
+    `report` belong to a run. If `folder` cannot be written, the next start measures again. `nodes`:
+    number of hosts of the devices; links within and between hosts differ.
 
     Raises UserError if no candidate works on these devices."""
     possible = choose(modes, len(devices), "auto", decomposition, mesh)
@@ -118,27 +118,11 @@ def _key(
     kernels: str,
     nodes: int,
 ) -> str:
-    grid, first, processes = modes.grid, devices[0], len({d.process_index for d in devices})
-    parts = [
-        grid.shape,
-        grid.dealias,
-        modes.real,
-        modes.every,
-        np.dtype(dtype).name,
-        len(devices),
-        processes,
-        nodes,
-    ]
-    return json.dumps(
-        [
-            *parts,
-            first.device_kind,
-            os.cpu_count(),
-            list(map(str, candidates)),
-            kernels,
-            jax.__version__,
-        ]
-    )
+    processes = {device.process_index for device in devices}
+    problem = [modes.grid.shape, modes.grid.dealias, modes.real, modes.every, np.dtype(dtype).name]
+    machine = [len(devices), len(processes), nodes, devices[0].device_kind, os.cpu_count()]
+    choice = [list(map(str, candidates)), kernels, jax.__version__]
+    return json.dumps([*problem, *machine, *choice])
 
 
 def _read(path: Path | None, key: str) -> dict[str, Any] | None:
@@ -216,19 +200,16 @@ def random_array(shape: tuple[int, ...], dtype: Any, sharding: Any) -> jax.Array
     )()
 
 
-UNITARITY = {
-    "single": "1e-9",
-    "half_scaled": "1e-6",
-}  # Lost mass of waves, for 32^3 values on 4 devices.
+UNITARITY = {"single": "1e-9", "half_scaled": "1e-6"}
+"""Lost mass of waves, for 32^3 values on 4 devices."""
 
 
 class Chosen(NamedTuple):
     """The transform of a run."""
 
     candidate: Candidate  # Backend, plan, and arrangement of the devices.
-    kernels: Literal[
-        "native", "xla"
-    ]  # Of local stages: native only if every process has compiled it.
+    kernels: Literal["native", "xla"]
+    """Of local stages: native only if every process has compiled it."""
     measured: Mapping[str, Any] | None  # The choice of backend `auto`, and the conditions.
 
 

@@ -125,7 +125,9 @@ narrow numbers; everything is computed and stored in full precision. The error i
 smaller than that of a computation in the narrow precision, and the time of an exchange is
 proportional to its bytes. Cayrols et al., Mixed precision and approximate 3D FFTs, CLUSTER 2022."""
 
-_TOP = 15  # The numbers of a plane are scaled to below 2^15; half precision has all its digits down to 2^-14.
+_TOP = 15
+"""The numbers of a plane are scaled to below 2^15; half precision has all its digits down to
+2^-14."""
 
 
 def all_to_all(messages: jax.Array, over: str, kind: Kind) -> jax.Array:
@@ -154,6 +156,8 @@ def _scaled(messages: jax.Array, over: str) -> jax.Array:
 
 
 @_scaled.defjvp
-def _(over, primals, tangents):
+def _(
+    over: str, primals: tuple[jax.Array], tangents: tuple[jax.Array]
+) -> tuple[jax.Array, jax.Array]:
     # The derivative is that of the exchange without rounding, because rounding has none.
     return _scaled(primals[0], over), _plain(tangents[0], over)

@@ -6,8 +6,10 @@ component: 1 or -1. On a grid shifted by half a spacing along x, y and z that er
 sign: the mean over both grids is the exact convolution. Patterson & Orszag, Phys. Fluids 14, 2538
 (1971); Canuto et al., Spectral Methods: Fundamentals in Single Domains (2006), section 3.3.2."""
 
+import itertools
+import math
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +20,8 @@ from jaxtyping import Array, Complex, Inexact, Shaped
 from simulator.spectral.arrays import PhysicalField, SpectralField, SpectralFields
 from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
-from simulator.spectral.local import Points
 from simulator.spectral.operators import translate
+from simulator.spectral.schedules.schedule import Points
 
 Tree = Any  # A dict (or any pytree) of arrays with any number of leading component axes.
 Fields = SpectralFields
@@ -101,6 +103,8 @@ class Transform(Protocol):
         returned too. With `two_thirds` and `spherical` dealiasing, products of two fields are free
         of aliasing: with `spherical`, products and means are averaged over two grids half a spacing
         apart, and maxima are taken over both."""
+        if not jax.tree.leaves(inputs):
+            raise ValueError("evaluate needs at least one input field")
         original = self.evaluate_once(inputs, pointwise, parameters, keep)
         if self.grid.dealias != "spherical" or not self.layout.truncated:
             return original
@@ -146,54 +150,64 @@ class Transform(Protocol):
         keep: Collection[str] = (),
     ) -> Evaluated:
         """`evaluate` on the points of the grid alone, without the shifted grid of `spherical`
-        dealiasing; here by transforms of whole fields, for backends that do not visit physical
-        space in blocks.
-
-        Each exchange of the plan sends all inputs in one all-to-all, and all products back in
-        another one."""
-        array, given = stack(inputs)
-        if array is None:
-            raise ValueError("evaluate needs at least one input field")
-        points = Points(*self.physical.coordinates(self.dtype))
-        result = pointwise(given.split(self.inverse(array)), points, parameters)
-        full = result.everywhere(self.physical.shape)
-        products, wanted = stack(full.products)
-        return Evaluated(
-            wanted.split(None if products is None else self.forward(products)),
-            {k: self.physical.max(jax.lax.stop_gradient(v)) for k, v in full.maxima.items()},
-            {k: self.physical.mean(v) for k, v in full.means.items()},
-        )
+        dealiasing; here the reference, for backends that do not visit physical space in blocks."""
+        return evaluate_whole(self, inputs, pointwise, parameters)
 
 
-class Stacked(NamedTuple):
+def evaluate_whole(
+    transform: Transform, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()
+) -> Evaluated:
+    """The reference of all schedules: forward(pointwise(inverse(inputs))), of whole fields.
+
+    Each exchange of the plan sends all inputs in one all-to-all, and all products back in another
+    one."""
+    physical = transform.physical
+    values = Positions.of(inputs).split(transform.inverse(stack(inputs)))
+    points = Points(*physical.coordinates(transform.dtype))
+    local = pointwise(values, points, parameters).everywhere(physical.shape)
+    products = Positions.of(local.products)
+    modes = transform.forward(stack(local.products)) if products.leads else None
+    maxima = {name: lax.stop_gradient(values) for name, values in local.maxima.items()}
+    return Evaluated(
+        products.split(modes),
+        {name: physical.max(values) for name, values in maxima.items()},
+        {name: physical.mean(values) for name, values in local.means.items()},
+    )
+
+
+class Positions(NamedTuple):
     """The positions of the leaves of a tree in one array (component, ...)."""
 
     treedef: Any
     leads: tuple[tuple[int, ...], ...]
+    """The leading axes of each leaf."""
+
+    @classmethod
+    def of(cls, tree: Tree) -> Self:
+        """The positions that `stack` gives the leaves of a tree."""
+        leaves, treedef = jax.tree.flatten(tree)
+        return cls(treedef, tuple(tuple(leaf.shape[: leaf.ndim - 3]) for leaf in leaves))
 
     @property
     def sizes(self) -> list[int]:
-        return [int(np.prod(lead, dtype=int)) for lead in self.leads]
+        return [math.prod(lead) for lead in self.leads]
+
+    def ranges(self) -> Tree:
+        """The range (first, number) of each leaf's components."""
+        ends = itertools.accumulate(self.sizes)
+        return self.treedef.unflatten((end - n, n) for end, n in zip(ends, self.sizes, strict=True))
 
     def split(self, array: jax.Array | None) -> Tree:
+        """The tree whose leaves are parts of an array; None for a tree without leaves."""
         if array is None:
-            return jax.tree.unflatten(self.treedef, [])
+            return self.treedef.unflatten([])
         # The reverse of a slice is an array of all components with zeros, that of a split is a
         # concatenation.
         parts = zip(lax.split(array, self.sizes), self.leads, strict=True)
-        leaves = [part.reshape((*lead, *array.shape[1:])) for part, lead in parts]
-        return jax.tree.unflatten(self.treedef, leaves)
+        return self.treedef.unflatten(part.reshape(*lead, *array.shape[1:]) for part, lead in parts)
 
 
-def described(tree: Tree) -> Stacked:
-    """The positions that `stack` gives the leaves of a tree."""
-    leaves, treedef = jax.tree.flatten(tree)
-    return Stacked(treedef, tuple(tuple(leaf.shape[: leaf.ndim - 3]) for leaf in leaves))
-
-
-def stack(tree: Tree) -> tuple[jax.Array | None, Stacked]:
-    """All leaves of a tree as one array (component, ...); None for an empty tree."""
-    flat = [leaf.reshape(-1, *leaf.shape[leaf.ndim - 3 :]) for leaf in jax.tree.leaves(tree)]
-    if not flat:
-        return None, described(tree)
-    return (flat[0] if len(flat) == 1 else jnp.concatenate(flat)), described(tree)
+def stack(tree: Tree) -> jax.Array:
+    """All leaves of a tree, at least one, as one array (component, ...)."""
+    leaves = [leaf.reshape(-1, *leaf.shape[leaf.ndim - 3 :]) for leaf in jax.tree.leaves(tree)]
+    return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves)

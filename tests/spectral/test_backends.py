@@ -3,6 +3,7 @@
 
 import os
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -21,7 +22,7 @@ def named(found) -> list[str]:
     return [str(c).removeprefix("custom_partitioning ") for c in found]
 
 
-def test_slabs_while_there_are_planes_then_pencils_unless_a_plan_is_asked_for():
+def test_slabs_while_there_are_planes_then_pencils_unless_a_plan_is_asked_for() -> None:
     assert named(candidates(CUBE, 22))[0] == "z_xy on 22"
     assert named(candidates(CUBE, 24))[0].startswith("z_y_x on ")
     assert choose(CUBE, 256)[0].mesh == (16, 16)
@@ -33,7 +34,7 @@ def test_slabs_while_there_are_planes_then_pencils_unless_a_plan_is_asked_for():
     assert {c.backend for c in choose(CUBE, 4, "auto")} == {"custom_partitioning", "jaxdecomp"}
 
 
-def test_a_mesh_can_be_asked_for():
+def test_a_mesh_can_be_asked_for() -> None:
     assert [c.mesh for c in choose(CUBE, 8, mesh=(4, 2))] == [(4, 2)]
     assert {c.decomposition for c in choose(CUBE, 8, mesh=(1, 8))} == {"slab", "pencil"}
     with pytest.raises(
@@ -53,7 +54,7 @@ def test_pencils_on_thousands_of_devices_hardly_pad(count):
     assert -(-mz // columns) * columns <= 1.05 * mz and -(-my // rows) * rows <= 1.05 * my
 
 
-def test_usable_counts_and_every_proper_factorisation_is_timed():
+def test_usable_counts_and_every_proper_factorisation_is_timed() -> None:
     def usable_counts(modes, most, *wanted, **chosen):
         return [n for n in range(1, most + 1) if candidates(modes, n, *wanted, **chosen)]
 
@@ -102,7 +103,7 @@ def test_refusals_give_the_numbers_and_what_works(shape, count, backend, decompo
     assert all(part in str(refused.value) for part in parts)
 
 
-def test_jaxdecomp_is_imported_only_when_chosen():
+def test_jaxdecomp_is_imported_only_when_chosen() -> None:
     done = fresh(
         """
         import sys, jax; from simulator.spectral import Grid, make_transform
@@ -116,7 +117,7 @@ def test_jaxdecomp_is_imported_only_when_chosen():
 
 @pytest.mark.slow
 @pytest.mark.spmd
-def test_jaxdecomp_on_two_processes_computes_what_one_computes(tmp_path):
+def test_jaxdecomp_on_two_processes_computes_what_one_computes(tmp_path: Path) -> None:
     config = write_case(tmp_path)
     given = (
         "grid.shape=8,12,16",
@@ -136,7 +137,7 @@ MODES = Modes(Grid((8, 8, 8)))
 
 
 @pytest.mark.spmd
-def test_measured_once_and_kept(tmp_path):
+def test_measured_once_and_kept(tmp_path: Path) -> None:
     devices, lines, began = jax.devices()[:2], [], time.perf_counter()
     choice = measured(MODES, devices, np.float64, folder=tmp_path / "cache", report=lines.append)
     assert list(choice["milliseconds"].values()) == sorted(choice["milliseconds"].values())
@@ -195,7 +196,7 @@ def test_a_choice_that_others_could_have_written_is_not_read(tmp_path, opened):
 
 
 @pytest.mark.spmd
-def test_the_first_process_decides():
+def test_the_first_process_decides() -> None:
     """What this process reads and measures is replaced by what the first one has."""
     devices = jax.devices()[:2]
     verdicts = iter([{"backend": "jaxdecomp", "plan": "slab", "on": [1, 2], "milliseconds": {}}])
@@ -210,14 +211,14 @@ def test_the_first_process_decides():
 
 
 @pytest.mark.spmd
-def test_an_unusable_folder_is_no_failure(tmp_path):
+def test_an_unusable_folder_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "cache"
     choice = measured(MODES, jax.devices()[:4], np.float32, decomposition="slab", folder=folder)
     assert choice["backend"] == "jaxdecomp"  # the only slab of 8^3 on 4 devices
 
 
-def test_what_does_not_work_is_refused():
+def test_what_does_not_work_is_refused() -> None:
     with pytest.raises(UserError, match=r"^devices\.count: 7 devices cannot share"):
         measured(Modes(Grid((2, 2, 2))), jax.devices()[:7], np.float64)
     with pytest.raises(UserError, match=r"^fft\.block: jaxdecomp visits physical space whole"):

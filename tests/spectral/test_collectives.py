@@ -21,6 +21,7 @@ from simulator.spectral import Grid, Local, Modes, make_transform, native
 from simulator.spectral.backends import build, candidates
 from simulator.spectral.collectives import KINDS, NONE, Collective, collectives
 from simulator.spectral.program import Program, fingerprint
+from simulator.spectral.stages import Kind
 
 EACH = [(PLANS[0], 4), (PLANS[1], 2), (PLANS[1], 8), (PLANS[2], 8), (PLANS[3], 2), (PLANS[4], 4)]
 
@@ -88,7 +89,7 @@ def test_bytes_against_the_published_transform(devices, decomposition, most):
 
 
 @pytest.mark.spmd
-def test_the_published_transform_is_a_transform():
+def test_the_published_transform_is_a_transform() -> None:
     """The yardstick computes numpy's transform and its inverse."""
     forward, inverse, sharding = published_transform(make_mesh(jax.devices()[:2], (2,), ("slab",)))
     values = np.random.default_rng(0).standard_normal((2, 6, 4, 8)) + 0j
@@ -111,7 +112,7 @@ HloModule jit_f, entry_computation_layout={()->f64[]}, num_partitions=8
 """
 
 
-def test_every_form_of_a_collective_is_read_and_a_gather_is_seen():
+def test_every_form_of_a_collective_is_read_and_a_gather_is_seen() -> None:
     """Tuples, the three ways of writing replica groups, asynchronous pairs; groups of one send
     nothing."""
     found = collectives(HLO)
@@ -206,7 +207,7 @@ def products(t, u):
 
 @pytest.mark.spmd
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_bytes_and_errors(case):
+def test_bytes_and_errors(case: Case) -> None:
     """Half and a quarter of the bytes, and a two-byte exponent for each plane; errors of the
     numbers sent."""
     values = put(case, sample(case, 3))
@@ -239,7 +240,7 @@ def test_bytes_and_errors(case):
     ],
     ids=str,
 )
-def test_derivatives(case, kind):
+def test_derivatives(case: Case, kind: Kind) -> None:
     """The tangent is that of the exchange, with the rounded factors; vjp is its transpose; vmap
     stacks."""
     u = compiled(case, "forward")(put(case, sample(case, 3)))
@@ -336,7 +337,7 @@ def programs(run: str, layout: str, folder: Path) -> dict[str, str]:
     ("run", "layout"),
     [pytest.param(*case, marks=[] if case == DEFAULT else pytest.mark.slow) for case in ORDERED],
 )
-def test_all_processes_issue_the_same_collectives(run, layout, tmp_path):
+def test_all_processes_issue_the_same_collectives(run, layout, tmp_path: Path) -> None:
     found = {name: Compiled(text) for name, text in programs(run, layout, tmp_path).items()}
     assert any("advance" in name and program.communicating for name, program in found.items())
     wrong = {name: lines for name, program in found.items() if (lines := program.violations())}

@@ -40,7 +40,7 @@ def square(f, v):
 
 @pytest.mark.spmd
 @each(*LINEAR)
-def test_linear_identities(case):
+def test_linear_identities(case: Case) -> None:
     """jvp of a linear map is the map; its vjp is the adjoint: <F x, y> = <x, F* y>; vmap stacks,
     nested too."""
     case = replace(case, block=None)
@@ -88,7 +88,7 @@ def term(t):
 
 @pytest.mark.spmd
 @each(*NONLINEAR)
-def test_nonlinear_term(case):
+def test_nonlinear_term(case: Case) -> None:
     """The blocked term: forward and reverse derivatives agree with each other and with differences;
     vmap stacks."""
     t = transform(case)
@@ -125,7 +125,7 @@ def test_nonlinear_term(case):
 
 
 @pytest.mark.spmd
-def test_hessian_of_a_quadratic_form_is_its_matrix():
+def test_hessian_of_a_quadratic_form_is_its_matrix() -> None:
     """Second derivatives, forward over reverse: hessian of the energy of a field is 2 / N times the
     identity."""
     case = Case(fields="real, every mode", shape="prime", devices=2)

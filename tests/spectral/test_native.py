@@ -114,7 +114,7 @@ def test_without_a_compiler(tmp_path, arguments, code: int, told: str) -> None:
     assert done.returncode == code and "apt-get install g++" in line
 
 
-def test_a_compiler_that_fails_is_named(tmp_path) -> None:
+def test_a_compiler_that_fails_is_named(tmp_path: Path) -> None:
     broken = tool(tmp_path, "broken", "echo 'error: no such instruction' >&2; exit 1")
     environ = {"PATH": os.environ["PATH"], "CXX": str(broken), "SIMULATOR_CACHE": str(tmp_path)}
     with pytest.raises(
@@ -155,7 +155,7 @@ def test_gpus_have_no_native_kernels() -> None:
 
 @needs_kernels
 @pytest.mark.slow
-def test_a_damaged_library_is_built_again(tmp_path) -> None:
+def test_a_damaged_library_is_built_again(tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "SIMULATOR_CACHE": str(tmp_path)}
     made = build.library(environ)
     made.write_bytes(made.read_bytes()[:1000])
@@ -167,7 +167,7 @@ def test_a_damaged_library_is_built_again(tmp_path) -> None:
 
 @needs_kernels
 @pytest.mark.slow
-def test_kernels_under_sanitizers(tmp_path) -> None:
+def test_kernels_under_sanitizers(tmp_path: Path) -> None:
     """`native/check.cc` and `native/check_particles.cc`: stages, and sums and orders of particles,
     against their definition in every variant, with nothing read or written beside."""
     flags = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")

@@ -48,7 +48,7 @@ def known(case: Case):
 
 @pytest.mark.spmd
 @pytest.mark.parametrize("case", CASES)
-def test_derivatives_and_projections(case):
+def test_derivatives_and_projections(case: Case) -> None:
     """The projection is solenoidal, idempotent, and leaves a solenoidal field and the mean
     alone."""
     t = transform(case)
@@ -142,7 +142,7 @@ def _shells(four_k_squared: np.ndarray) -> list[int]:
 
 @pytest.mark.spmd
 @pytest.mark.parametrize("case", CASES)
-def test_sums_and_shells(case):
+def test_sums_and_shells(case: Case) -> None:
     """The shells hold all energy; a single mode lies in its own shell alone."""
     t = transform(case)
     layout = t.layout
@@ -166,7 +166,7 @@ def test_sums_and_shells(case):
 
 @pytest.mark.spmd
 @pytest.mark.parametrize("case", CASES)
-def test_physical_means_leave_padding_out(case):
+def test_physical_means_leave_padding_out(case: Case) -> None:
     t = transform(case)
     values = put(case, sample(case, 1)[0] - 5)
     inside = points(case, values)
@@ -189,7 +189,7 @@ def by_label(layout, array) -> dict:
 
 
 @pytest.mark.spmd
-def test_random_fields_are_the_same_everywhere():
+def test_random_fields_are_the_same_everywhere() -> None:
     """One seed, one field: on any number of devices and in any layout, bit for bit; a finer grid
     keeps the large scales; the fields are real, have unit variance per mode, and differ between
     seeds."""

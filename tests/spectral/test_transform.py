@@ -29,10 +29,13 @@ from spectral_cases import (
 
 from simulator.measure.histograms import invariants
 from simulator.physics.models.boussinesq import Boussinesq, BoussinesqSettings
-from simulator.spectral import Grid, Local, Modes, make_transform
+from simulator.spectral import Evaluated, Grid, Local, Modes, make_transform, native
 from simulator.spectral.backends import candidates
 from simulator.spectral.operators import gradient
 from simulator.spectral.random import gaussian
+from simulator.spectral.schedules import SCHEDULES
+from simulator.spectral.staged import StagedTransform
+from simulator.spectral.transform import evaluate_whole
 
 PAIRWISE = pairwise(EVERY)
 
@@ -63,7 +66,15 @@ def test_agrees_with_numpy(case: Case) -> None:
     assert error(energy, (np.abs(kept) ** 2).mean((1, 2, 3))) < 10 * case.tolerance
 
 
-def test_pairs_of_everything_are_covered():
+@pytest.mark.skipif(native.missing() is not None, reason="no native kernels")
+def test_every_schedule_is_among_the_cases() -> None:
+    """Those of all platforms, on processors."""
+    transforms = map(transform, filter(lambda case: case.works, CASES))
+    tested = {type(t.schedule) for t in transforms if isinstance(t, StagedTransform)}
+    assert tested == set(SCHEDULES.values())
+
+
+def test_pairs_of_everything_are_covered() -> None:
     for parameter in ("plan", "devices", "shape", "fields", "precision", "block", "kernels"):
         assert {getattr(c, parameter) for c in EVERY} == {getattr(c, parameter) for c in PAIRWISE}
     assert {c.devices for c in EVERY if c.plan == ("custom_partitioning", "z_xy")} == {
@@ -149,7 +160,7 @@ SLOW = [
 @pytest.mark.parametrize(
     "case", [*CASES, *(pytest.param(c, marks=pytest.mark.slow) for c in SLOW)], ids=str
 )
-def test_agrees_with_whole_transforms(case):
+def test_agrees_with_whole_transforms(case: Case) -> None:
     """In blocks that divide or do not, with padding or without: what numpy gets from whole
     fields."""
     t = transform(case)
@@ -168,7 +179,27 @@ def test_agrees_with_whole_transforms(case):
     assert error(found.means["x"], x.mean()) < tolerance
 
 
-def test_nothing_to_evaluate_is_refused():
+@pytest.mark.spmd
+@pytest.mark.parametrize(
+    "case", [*CASES, *(pytest.param(c, marks=pytest.mark.slow) for c in SLOW)], ids=str
+)
+def test_every_schedule_agrees_with_the_reference(case: Case) -> None:
+    """Blocks, messages and the order of components change nothing but round-off: products, maxima
+    and means are those of forward(pointwise(inverse(inputs)))."""
+    t = transform(case)
+
+    def both(values: jax.Array) -> tuple[Evaluated, Evaluated]:
+        modes = t.forward(values)
+        arguments = {"a": modes[:2], "b": modes[2]}, pointwise, {"g": jnp.float64(0.5)}
+        return t.evaluate_once(*arguments), evaluate_whole(t, *arguments)
+
+    scheduled, reference = jax.jit(both)(put(case, sample(case, 3)))
+    assert jax.tree.structure(scheduled) == jax.tree.structure(reference)
+    for one, other in zip(jax.tree.leaves(scheduled), jax.tree.leaves(reference), strict=True):
+        assert error(one, other) < 20 * case.tolerance
+
+
+def test_nothing_to_evaluate_is_refused() -> None:
     for case in filter(lambda case: case.works, (Case(), Case(("jaxdecomp", "slab")))):
         with pytest.raises(ValueError, match="at least one input field"):
             transform(case).evaluate({}, pointwise)
@@ -268,7 +299,7 @@ def test_products_are_exact_convolutions(shape, backend, count):
     assert both.maxima["largest"] >= here.maxima["largest"]
 
 
-def test_coordinates_are_those_of_the_moved_points():
+def test_coordinates_are_those_of_the_moved_points() -> None:
     """A product that is given as a function of x, y, z: sin(x + 2 y) cos(z), half of it from each
     grid."""
     t = make_transform(Grid((12, 10, 8), dealias="spherical"), jax.devices()[:1], np.float64)

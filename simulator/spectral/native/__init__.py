@@ -39,15 +39,19 @@ def described(kernels: str, platform: str) -> str:
     return "xla" if reason is None else f"xla ({reason})"
 
 
-STAGE, BLANK = "simulator_stage", "simulator_blank"
-WEAVE, GATHER, DEPOSIT = "simulator_weave", "simulator_gather", "simulator_deposit"
-SORT, KICK, DRIFT, ADVANCE = (
-    "simulator_sort",
-    "simulator_kick",
-    "simulator_drift",
-    "simulator_advance",
-)
-LEAVE, RESTORE = "simulator_leave", "simulator_restore"  # Targets of `jax.ffi.ffi_call`.
+STAGE = "simulator_stage"
+BLANK = "simulator_blank"
+WEAVE = "simulator_weave"
+GATHER = "simulator_gather"
+DEPOSIT = "simulator_deposit"
+SORT = "simulator_sort"
+KICK = "simulator_kick"
+DRIFT = "simulator_drift"
+ADVANCE = "simulator_advance"
+LEAVE = "simulator_leave"
+RESTORE = "simulator_restore"
+TARGETS = (STAGE, BLANK, WEAVE, GATHER, DEPOSIT, SORT, KICK, DRIFT, ADVANCE, LEAVE, RESTORE)
+"""Targets of `jax.ffi.ffi_call`."""
 
 
 class Library:
@@ -62,19 +66,7 @@ class Library:
                 self._functions = self._loaded(str(library(environ, anew=True)))
             except OSError as error:
                 raise Unavailable(f"the compiled library does not load: {error}") from None
-        for name in (
-            STAGE,
-            BLANK,
-            WEAVE,
-            GATHER,
-            DEPOSIT,
-            SORT,
-            KICK,
-            DRIFT,
-            ADVANCE,
-            LEAVE,
-            RESTORE,
-        ):
+        for name in TARGETS:
             target = jax.ffi.pycapsule(getattr(self._functions, name))
             jax.ffi.register_ffi_target(name, target, platform="cpu")
 

@@ -4,7 +4,7 @@ buffers."""
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,20 +25,22 @@ from simulator.spectral.native import (
     load,
 )
 
+Shaped = jax.Array | jax.ShapeDtypeStruct
+
 
 def _called(
     target: str,
-    made: Any,
+    like: Sequence[Shaped],
     *operands: jax.Array,
     aliases: dict[int, int] | None = None,
-    **attributes: Any,
-) -> Any:
-    """The results of a kernel, arrays like `made`; `aliases` leads from operands that change in
+    **attributes: np.ndarray | np.generic,
+) -> tuple[jax.Array, ...]:
+    """The results of a kernel, arrays `like` others; `aliases` leads from operands that change in
     place to results."""
     load()
-    made = jax.tree.map(lambda like: jax.ShapeDtypeStruct(like.shape, like.dtype), made)
-    call = jax.ffi.ffi_call(target, made, vmap_method="sequential", input_output_aliases=aliases)
-    return call(*operands, **attributes)
+    results = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in like]
+    call = jax.ffi.ffi_call(target, results, vmap_method="sequential", input_output_aliases=aliases)
+    return tuple(call(*operands, **attributes))
 
 
 def woven(
@@ -48,8 +50,9 @@ def woven(
     room for `below` and `above` points along each axis. With `around` the room along c repeats the
     points of the axis's other end; all other room is uninitialized."""
     room = [lo + n + hi for lo, n, hi in zip(below, block.shape[1:], above, strict=True)]
-    made = jax.ShapeDtypeStruct((*room, block.shape[0]), block.dtype)
-    return _called(WEAVE, made, block, below=np.asarray(below, np.int64), around=np.int64(around))
+    result = jax.ShapeDtypeStruct((*room, block.shape[0]), block.dtype)
+    lower = np.asarray(below, np.int64)
+    return _called(WEAVE, [result], block, below=lower, around=np.int64(around))[0]
 
 
 class Held(NamedTuple):
@@ -65,22 +68,17 @@ class Held(NamedTuple):
     starts: Sequence[jax.Array | int]
     periods: Sequence[int]
     spacing: Sequence[float]
-    sloped: int = (
-        -1
-    )  # The axis of the box along which weights are replaced by their derivatives (1/length).
+    sloped: int = -1
+    """The axis of the box along which weights are replaced by their derivatives (1/length)."""
 
-    def call(self, target: str, made: jax.ShapeDtypeStruct, *operands: jax.Array) -> jax.Array:
+    def call(self, target: str, result: jax.ShapeDtypeStruct, *operands: jax.Array) -> jax.Array:
         """The result of a kernel for `operands` and this block."""
-        return _called(
-            target,
-            made,
-            *operands,
-            jnp.stack([jnp.asarray(start, jnp.int32) for start in self.starts]),
-            geometry=np.asarray(
-                [self.points, *map(AXES.index, self.order), *self.periods, self.sloped], np.int64
-            ),
-            spacing=np.asarray(self.spacing, np.float64),
-        )
+        starts = jnp.stack([jnp.asarray(start, jnp.int32) for start in self.starts])
+        axes = map(AXES.index, self.order)
+        geometry = np.asarray([self.points, *axes, *self.periods, self.sloped], np.int64)
+        spacing = np.asarray(self.spacing, np.float64)
+        (array,) = _called(target, [result], *operands, starts, geometry=geometry, spacing=spacing)
+        return array
 
 
 def gather(
@@ -91,14 +89,11 @@ def gather(
     the last axis is whole, its first points are repeated after it."""
     if not isinstance(position, Combination) or len(position.arrays) > 2:
         position = Combination.of(computed(position))
-    (at, rate, *_), factors = (
-        (*position.arrays, jnp.zeros((0,))),
-        jnp.stack((*position.factors, 0.0)[:2]),
-    )
-    made = jax.ShapeDtypeStruct((block.shape[-1], at.shape[1]), block.dtype)
-    return held.call(
-        GATHER, made, block, at.astype(jnp.float64), rate.astype(block.dtype), factors, count
-    )
+    at, rate, *_ = *position.arrays, jnp.zeros((0,))
+    factors = jnp.stack((*position.factors, 0.0)[:2])
+    result = jax.ShapeDtypeStruct((block.shape[-1], at.shape[1]), block.dtype)
+    rate = rate.astype(block.dtype)
+    return held.call(GATHER, result, block, at.astype(jnp.float64), rate, factors, count)
 
 
 def deposit(
@@ -106,15 +101,15 @@ def deposit(
     mass: jax.Array,
     count: jax.Array,
     scale: jax.Array | float,
-    made: jax.ShapeDtypeStruct,
+    block: jax.ShapeDtypeStruct,
     held: Held,
 ) -> jax.Array:
     """The masses (n,) of the first `count` particles at positions (3, n) on the points of a block
-    `made` (x, y, z), whose last axis has no room. A block of whole numbers holds masses times
+    (x, y, z), whose last axis has no room. A block of whole numbers holds masses times
     `scale`, rounded for each point and particle; they may be 2^51 at most. A particle for which the
     block lacks a point is left out."""
     operands = position, mass, jnp.asarray(scale)
-    return held.call(DEPOSIT, made, *(operand.astype(jnp.float64) for operand in operands), count)
+    return held.call(DEPOSIT, block, *(operand.astype(jnp.float64) for operand in operands), count)
 
 
 def leaving(
@@ -129,9 +124,10 @@ def leaving(
     on the device `here`: the places of the first `most` whose shorter way around the ring is up, of
     those whose way is down, and of both together, ascending, padded with n; and their number (1,).
     `ring`: the axis that is cut, its planes, and the planes of a device."""
-    made = tuple(jax.ShapeDtypeStruct((n,), jnp.int32) for n in (most, most, 2 * most, 1))
-    given, axis = (position, count, here.astype(jnp.int32)), np.asarray(ring, np.int64)
-    return tuple(_called(LEAVE, made, *given, ring=axis, spacing=np.float64(spacing)))
+    results = [jax.ShapeDtypeStruct((n,), jnp.int32) for n in (most, most, 2 * most, 1)]
+    operands = position, count, here.astype(jnp.int32)
+    axis = np.asarray(ring, np.int64)
+    return _called(LEAVE, results, *operands, ring=axis, spacing=np.float64(spacing))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -144,18 +140,22 @@ def kicked(
 ) -> tuple[jax.Array, jax.Array]:
     """velocity + length pull (3, n) for the first `count` particles; and the largest sum_i |v_i| /
     spacing_i (1,), which has no slope."""
-    made, by = (velocity, jax.ShapeDtypeStruct((1,), jnp.float64)), np.asarray(spacing, np.float64)
-    return tuple(_called(KICK, made, pull, velocity, count, length, spacing=by))
+    results = velocity, jax.ShapeDtypeStruct((1,), jnp.float64)
+    by = np.asarray(spacing, np.float64)
+    new, fastest = _called(KICK, results, pull, velocity, count, length, spacing=by)
+    return new, fastest
 
 
 @kicked.defjvp
-def _(spacing: tuple[float, ...], primals: Any, tangents: Any) -> tuple[Any, Any]:
-    (pull, _, count, length), (by_pull, by_velocity, _, by_length) = primals, tangents
-    made, valid = kicked(spacing, *primals), jnp.arange(pull.shape[-1]) < count
-    return made, (
-        by_velocity + jnp.where(valid, length * by_pull + by_length * pull, 0),
-        jnp.zeros_like(made[1]),
-    )
+def _(
+    spacing: tuple[float, ...], primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
+    pull, _, count, length = primals
+    by_pull, by_velocity, _, by_length = tangents
+    results = kicked(spacing, *primals)
+    valid = jnp.arange(pull.shape[-1]) < count
+    slope = by_velocity + jnp.where(valid, length * by_pull + by_length * pull, 0)
+    return results, (slope, jnp.zeros_like(results[1]))
 
 
 def drifted(
@@ -167,20 +167,12 @@ def drifted(
 ) -> jax.Array:
     """position + length velocity (3, n) in a periodic box, 0 <= x < box, for the first `count`
     particles; 0 in other entries."""
-    pull, lengths = jnp.zeros((0,)), jnp.stack([jnp.zeros_like(length), length])
-    made, by = (pull, position), np.asarray(box, np.float64)
-    return _called(
-        DRIFT,
-        made,
-        pull,
-        velocity,
-        count,
-        lengths,
-        position,
-        aliases={4: 1},
-        box=by,
-        saves=np.int64(0),
-    )[1]
+    pull = jnp.zeros((0,))
+    lengths = jnp.stack([jnp.zeros_like(length), length])
+    operands = pull, velocity, count, lengths, position
+    by = np.asarray(box, np.float64)
+    results = _called(DRIFT, (pull, position), *operands, aliases={4: 1}, box=by, saves=np.int64(0))
+    return results[1]
 
 
 def leapt(
@@ -196,14 +188,11 @@ def leapt(
     """velocity + kick pull, then `moving`, positions and other arrays: positions that have
     `drifted` with these velocities, and arrays that later kernels may change in place. With `saves`
     also copies of `moving` as given. A length of 0 changes no bit."""
-    made = (velocity, *moving, *(moving if saves else ()))
-    lengths = jnp.stack([kick, drift])
-    given, aliases = (
-        (pull, velocity, count, lengths, *moving),
-        {4 + i: 1 + i for i in range(len(moving))},
-    )
+    results = velocity, *moving, *(moving if saves else ())
+    operands = pull, velocity, count, jnp.stack([kick, drift]), *moving
+    aliases = {4 + i: 1 + i for i in range(len(moving))}
     by = np.asarray(box, np.float64)
-    return tuple(_called(DRIFT, made, *given, aliases=aliases, box=by, saves=np.int64(saves)))
+    return _called(DRIFT, results, *operands, aliases=aliases, box=by, saves=np.int64(saves))
 
 
 def advanced(
@@ -216,17 +205,17 @@ def advanced(
     """The first `count` particles of `old` (3, n) at another `position`, which begins with a
     multiple of `old`, in a periodic box, 0 <= x < box; `displacement` (3, n) and the way; both 0 in
     other entries; and whether a position is not finite (1,)."""
-    given = jnp.stack(position.factors), count, old, displacement, *position.arrays[1:]
-    made = old, displacement, jax.ShapeDtypeStruct((1,), jnp.int32)
-    return tuple(
-        _called(ADVANCE, made, *given, aliases={2: 0, 3: 1}, box=np.asarray(box, np.float64))
-    )
+    operands = jnp.stack(position.factors), count, old, displacement, *position.arrays[1:]
+    results = old, displacement, jax.ShapeDtypeStruct((1,), jnp.int32)
+    by = np.asarray(box, np.float64)
+    new, way, wrong = _called(ADVANCE, results, *operands, aliases={2: 0, 3: 1}, box=by)
+    return new, way, wrong
 
 
 def restore(holds: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
     """The first half of the arrays, in the same memory, if they hold, else the second half."""
     new = arrays[: len(arrays) // 2]
-    return tuple(_called(RESTORE, new, holds, *arrays, aliases={1 + i: i for i in range(len(new))}))
+    return _called(RESTORE, new, holds, *arrays, aliases={1 + i: i for i in range(len(new))})
 
 
 def sorted_by_cell(
@@ -240,13 +229,14 @@ def sorted_by_cell(
     """The `arrays`, positions (3, n) and records (..., n) of 8-byte numbers, with the first `count`
     particles in the order of the `cells` of the grid: columns of lines of cells along z in the
     `order` "xyz", in which z runs fastest. Nothing is sorted unless `due`."""
-    given = due.astype(jnp.int32).reshape(1), count, *arrays
-    axes, numbers = (
-        np.asarray([AXES.index(axis) for axis in order], np.int64),
-        np.asarray(cells, np.int64),
+    return _called(
+        SORT,
+        arrays,
+        due.astype(jnp.int32).reshape(1),
+        count,
+        *arrays,
+        aliases={2 + i: i for i in range(len(arrays))},
+        axes=np.asarray(list(map(AXES.index, order)), np.int64),
+        cells=np.asarray(cells, np.int64),
+        spacing=np.asarray(spacing, np.float64),
     )
-    made = {
-        "aliases": {2 + i: i for i in range(len(arrays))},
-        "spacing": np.asarray(spacing, np.float64),
-    }
-    return tuple(_called(SORT, arrays, *given, axes=axes, cells=numbers, **made))

@@ -4,8 +4,9 @@ A stage is linear, and its transpose is a stage: modes and points change places,
 exponent stays, and the modes of a real field that represent their conjugates are counted once
 instead of twice. Under `vmap` the batch axis is merged with the components."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,8 @@ from jax.interpreters import ad, batching, mlir
 
 from simulator.spectral.grid import AXES
 from simulator.spectral.native import BLANK, STAGE, load
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,15 @@ class Side:
 
     def array(self, components: int) -> tuple[int, ...]:
         """Shape of one array."""
-        return (*(1,) * self.in_messages, components, *self.shape)
+        return (*(1,) * self.lead, components, *self.shape)
 
-    def components(self, array: Any) -> int:
-        return array.shape[1 if self.in_messages else 0]
+    @property
+    def lead(self) -> int:
+        """The axis of an array that counts its components."""
+        return 1 if self.in_messages else 0
+
+    def components(self, array: jax.Array | ShapedArray) -> int:
+        return array.shape[self.lead]
 
     def numbers(self) -> list[int]:
         split = -1 if self.split is None else AXES.index(self.split)
@@ -88,23 +96,13 @@ class Form:
 
     def geometry(self) -> list[int]:
         """The numbers of `Geometry` in `plan.h`."""
-        first, second = ([AXES.index(line.axis), line.points, line.modes] for line in self.lines)
-        flags = [int(self.to_points), self.sign, int(self.real), int(self.doubled)]
-        block = [
-            AXES.index(self.block),
-            self.planes,
-            AXES.index(self.start_axis or self.block),
-            self.start_in,
-        ]
-        return [
-            self.axes,
-            *first,
-            *second,
-            *flags,
-            *block,
-            *self.source.numbers(),
-            *self.target.numbers(),
-        ]
+        numbers = [self.axes]
+        for line in self.lines:
+            numbers += [AXES.index(line.axis), line.points, line.modes]
+        numbers += [int(self.to_points), self.sign, int(self.real), int(self.doubled)]
+        numbers += [AXES.index(self.block), self.planes]
+        numbers += [AXES.index(self.start_axis or self.block), self.start_in]
+        return [*numbers, *self.source.numbers(), *self.target.numbers()]
 
     def dtype_of(self, side: Side) -> np.dtype:
         return np.dtype(self.dtype) if side.real else np.result_type(self.dtype, np.complex64)
@@ -123,14 +121,17 @@ class Form:
         )
 
 
-def run(form: Form, messages: Any, start: Any = None, into: Any = ()) -> tuple[jax.Array, ...]:
+Arrays = tuple[jax.Array, ...]
+
+
+def run(form: Form, messages: Arrays, start: jax.Array | None = None, into: Arrays = ()) -> Arrays:
     """The arrays of the target. `start`: the first plane; `into`: the arrays to fill, if
     `form.fills`."""
-    given = (*messages, *(() if form.start_in == 0 else (jnp.asarray(start, jnp.int32),)), *into)
-    return tuple(stage_p.bind(*given, form=form))
+    position = () if start is None else (jnp.asarray(start, jnp.int32),)
+    return tuple(stage_p.bind(*messages, *position, *into, form=form))
 
 
-def blank(shape: tuple[int, ...], dtype: Any, number: int) -> jax.Array:
+def blank(shape: tuple[int, ...], dtype: np.dtype, number: int) -> jax.Array:
     """Uninitialized memory for a loop to fill; different values of `number` keep XLA from merging
     equal arrays."""
     return blank_p.bind(shape=tuple(shape), dtype=np.dtype(dtype), number=number)
@@ -142,74 +143,69 @@ blank_p = Primitive("native_blank")
 
 
 @stage_p.def_impl
-def _(*given, form: Form):
-    return jax.jit(lambda *arrays: stage_p.bind(*arrays, form=form))(*given)
+def _(*operands: jax.Array, form: Form) -> list[jax.Array]:
+    return jax.jit(lambda *arrays: stage_p.bind(*arrays, form=form))(*operands)
 
 
 @stage_p.def_abstract_eval
-def _(*given, form: Form):
-    components = form.source.components(given[0])
-    shape, dtype = form.target.array(components), form.dtype_of(form.target)
-    return [ShapedArray(shape, dtype)] * form.target.messages
+def _(*operands: ShapedArray, form: Form) -> list[ShapedArray]:
+    components = form.source.components(operands[0])
+    result = ShapedArray(form.target.array(components), form.dtype_of(form.target))
+    return [result] * form.target.messages
 
 
-def _call(*given, form: Form):
-    double = form.dtype == "float64"
-    geometry = form.geometry()
-    components = form.source.components(given[0])
-    made = jax.ShapeDtypeStruct(form.target.array(components), form.dtype_of(form.target))
-    scratch = jax.ShapeDtypeStruct((load().scratch_bytes(geometry, double),), np.uint8)
-    before = form.source.messages + 1
-    aliases = {before + i: i for i in range(form.target.messages)} if form.fills else None
-    call = jax.ffi.ffi_call(
-        STAGE, (made,) * form.target.messages + (scratch,), input_output_aliases=aliases
-    )
-    return call(*given, geometry=np.asarray(geometry, np.int64), scale=np.float64(form.scale))[:-1]
+def _call(*operands: jax.Array, form: Form) -> Sequence[jax.Array]:
+    geometry, count = form.geometry(), form.target.messages
+    components = form.source.components(operands[0])
+    result = jax.ShapeDtypeStruct(form.target.array(components), form.dtype_of(form.target))
+    scratch = load().scratch_bytes(geometry, form.dtype == "float64")
+    results = [*[result] * count, jax.ShapeDtypeStruct((scratch,), np.uint8)]
+    first = form.source.messages + 1
+    aliases = {first + i: i for i in range(count)} if form.fills else None
+    call = jax.ffi.ffi_call(STAGE, results, input_output_aliases=aliases)
+    numbers = np.asarray(geometry, np.int64)
+    return call(*operands, geometry=numbers, scale=np.float64(form.scale))[:-1]
 
 
 mlir.register_lowering(stage_p, mlir.lower_fun(_call, multiple_results=True))
 
 
-def _split(given: Any, form: Form) -> tuple[list[Any], list[Any], list[Any]]:
+def _split(operands: Sequence[T], form: Form) -> tuple[Sequence[T], Sequence[T], Sequence[T]]:
     """Messages, start, and arrays to fill."""
     count = form.source.messages
     middle = count + (form.start_in > 0)
-    return list(given[:count]), list(given[count:middle]), list(given[middle:])
+    return operands[:count], operands[count:middle], operands[middle:]
 
 
-def _jvp(primals, tangents, *, form: Form):
-    made = stage_p.bind(*primals, form=form)
+def _jvp(
+    primals: Arrays, tangents: tuple[jax.Array | ad.Zero, ...], *, form: Form
+) -> tuple[list[jax.Array], list[jax.Array | ad.Zero]]:
+    results = stage_p.bind(*primals, form=form)
     _, start, _ = _split(primals, form)
-    messages_dot, _, into_dot = _split(tangents, form)
-    linear = [*messages_dot, *into_dot]
-    if all(type(t) is ad.Zero for t in linear):
-        return made, [zero_from_primal(m) for m in made]
-    messages_dot = [ad.instantiate_zeros(t) for t in messages_dot]
-    into_dot = [ad.instantiate_zeros(t) for t in into_dot]
-    return made, stage_p.bind(*messages_dot, *start, *into_dot, form=form)
+    messages, _, into = _split(tangents, form)
+    if all(type(tangent) is ad.Zero for tangent in (*messages, *into)):
+        return results, [zero_from_primal(result) for result in results]
+    messages, into = (map(ad.instantiate_zeros, part) for part in (messages, into))
+    return results, stage_p.bind(*messages, *start, *into, form=form)
 
 
-def _transpose(cotangents, *given, form: Form):
-    _, start, _ = _split(given, form)
-    if all(type(c) is ad.Zero for c in cotangents):
-        return [ad.Zero(a.aval) if ad.is_undefined_primal(a) else None for a in given]
-    cotangents = [ad.instantiate_zeros(c) for c in cotangents]
-    form_back = form.transposed()
-    if form_back.fills:
+def _transpose(cotangents: list[Any], *operands: Any, form: Form) -> list[Any]:
+    undefined = [ad.is_undefined_primal(operand) for operand in operands]
+    if all(type(cotangent) is ad.Zero for cotangent in cotangents):
+        pairs = zip(operands, undefined, strict=True)
+        return [ad.Zero(operand.aval) if varied else None for operand, varied in pairs]
+    _, start, _ = _split(operands, form)
+    cotangents = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
+    backward, empty = form.transposed(), []
+    if backward.fills:
         # Planes that the stage did not read have the cotangent 0.
-        components = form.target.components(cotangents[0])
-        empty = [
-            jnp.zeros(form.source.array(components), form.dtype_of(form.source))
-            for _ in range(form.source.messages)
-        ]
-        back = stage_p.bind(*cotangents, *start, *empty, form=form_back)
-    else:
-        back = stage_p.bind(*cotangents, *start, form=form_back)
-    rest = [_without(c, start[0], form) for c in cotangents] if form.fills else []
-    all_cotangents = [*back, *(None for _ in start), *rest]
-    return [
-        c if ad.is_undefined_primal(a) else None for c, a in zip(all_cotangents, given, strict=True)
-    ]
+        shape = form.source.array(form.target.components(cotangents[0]))
+        dtype = form.dtype_of(form.source)
+        empty = [jnp.zeros(shape, dtype) for _ in range(form.source.messages)]
+    of_messages = stage_p.bind(*cotangents, *start, *empty, form=backward)
+    of_filled = [_without(c, start[0], form) for c in cotangents] if form.fills else []
+    pairs = zip([*of_messages, *(None for _ in start), *of_filled], undefined, strict=True)
+    return [cotangent if varied else None for cotangent, varied in pairs]
 
 
 def _without(array: jax.Array, start: jax.Array, form: Form) -> jax.Array:
@@ -221,27 +217,32 @@ def _without(array: jax.Array, start: jax.Array, form: Form) -> jax.Array:
     return lax.dynamic_update_slice_in_dim(array, jnp.zeros(shape, array.dtype), start, axis=axis)
 
 
-def _batch(given, dimensions, *, form: Form):
-    size = next(a.shape[d] for a, d in zip(given, dimensions, strict=True) if d is not None)
-    messages, start, into = _split(list(zip(given, dimensions, strict=True)), form)
+def _batch(
+    operands: Arrays, dimensions: tuple[int | None, ...], *, form: Form
+) -> tuple[list[jax.Array], tuple[int, ...]]:
+    pairs = list(zip(operands, dimensions, strict=True))
+    size = next(array.shape[axis] for array, axis in pairs if axis is not None)
+    messages, start, into = _split(pairs, form)
     if start and start[0][1] is not None:
         raise NotImplementedError("all stages of a batch have to start at the same plane")
 
-    def joined(array, dimension, side: Side):
-        if dimension is None:
-            array, dimension = jnp.broadcast_to(array, (size, *array.shape)), 0
-        at = 1 if side.in_messages else 0
-        array = jnp.moveaxis(array, dimension, at)
-        return array.reshape(*array.shape[:at], size * array.shape[at + 1], *array.shape[at + 2 :])
+    def joined(array: jax.Array, axis: int | None, side: Side) -> jax.Array:
+        """The batch, merged with the components."""
+        if axis is None:
+            array, axis = jnp.broadcast_to(array, (size, *array.shape)), 0
+        lead = side.lead
+        array = jnp.moveaxis(array, axis, lead)
+        return array.reshape(*array.shape[:lead], -1, *array.shape[lead + 2 :])
 
-    made = stage_p.bind(
-        *(joined(a, d, form.source) for a, d in messages),
-        *(a for a, _ in start),
-        *(joined(a, d, form.target) for a, d in into),
+    results = stage_p.bind(
+        *(joined(array, axis, form.source) for array, axis in messages),
+        *(position for position, _ in start),
+        *(joined(array, axis, form.target) for array, axis in into),
         form=form,
     )
-    at = 1 if form.target.in_messages else 0
-    return [m.reshape(*m.shape[:at], size, -1, *m.shape[at + 1 :]) for m in made], (at,) * len(made)
+    lead = form.target.lead
+    separated = [r.reshape(*r.shape[:lead], size, -1, *r.shape[lead + 1 :]) for r in results]
+    return separated, (lead,) * len(results)
 
 
 ad.primitive_jvps[stage_p] = _jvp
@@ -250,18 +251,18 @@ batching.primitive_batchers[stage_p] = _batch
 
 
 @blank_p.def_impl
-def _(**parameters):
+def _(**parameters: Any) -> jax.Array:
     return jax.jit(lambda: blank_p.bind(**parameters))()
 
 
 @blank_p.def_abstract_eval
-def _(*, shape, dtype, number):
+def _(*, shape: tuple[int, ...], dtype: np.dtype, number: int) -> ShapedArray:
     return ShapedArray(shape, dtype)
 
 
-def _blank(*, shape, dtype, number):
-    made = jax.ShapeDtypeStruct(shape, dtype)
-    return jax.ffi.ffi_call(BLANK, made)(number=np.int64(number))
+def _blank(*, shape: tuple[int, ...], dtype: np.dtype, number: int) -> jax.Array:
+    result = jax.ShapeDtypeStruct(shape, dtype)
+    return jax.ffi.ffi_call(BLANK, result)(number=np.int64(number))
 
 
 mlir.register_lowering(blank_p, mlir.lower_fun(_blank, multiple_results=False))
