@@ -16,7 +16,8 @@ from simulator.measure.budget import RESIDUAL, budget, residual
 from simulator.physics.forcing import Forcing
 from simulator.physics.models import Fields, Model, SplitModel, State
 from simulator.physics.particles.swarm import Sets, Swarm
-from simulator.physics.stepping.integrator import History, Integrator
+from simulator.physics.stepping.evolved import Evolved
+from simulator.physics.stepping.integrator import History, Integrator, Past
 from simulator.physics.stepping.splitting import KickDriftKick, Splitting
 from simulator.spectral.arrays import Number
 
@@ -116,13 +117,13 @@ def one_step(
         accelerations = None if force is None else force(fields, time)
         rates, evaluated = model.tendency(fields, time, accelerations, swarm.takes)
         values = evaluated.values.get("velocity")
-        return rates | swarm.rates(
-            fields, rates, moving, state.memory, counts, values
+        return Evolved(
+            rates | swarm.rates(fields, rates, moving, state.memory, counts, values)
         ), evaluated.maxima
 
     tendency = tendency if wrap is None else wrap(tendency)
     memory = dict(state.memory)
-    moving = state.fields | swarm.moving(state.particles)
+    moving = Evolved(state.fields | swarm.moving(state.particles))
     before = None
     if RESIDUAL in memory:
         before = budget(model, state.fields, state.time, force)
@@ -137,10 +138,9 @@ def one_step(
     def later(fields: Fields, time: Number) -> Fields:
         return tendency(fields, time)[0]
 
-    linear = model.linear_terms() | swarm.linear(memory)
-    moving, history = integrator.multistep(
-        moving, state.time, dt, first, later, linear, state.history, state.dt
-    )
+    linear = Evolved(model.linear_terms() | swarm.linear(memory))
+    past = Past(state.history, state.dt)
+    moving, history = integrator.multistep(moving, state.time, dt, first, later, linear, past)
     fields = _constrained(model, state, {name: moving[name] for name in state.fields}, dt)
     if before is not None:
         memory[RESIDUAL] = residual(before, budget(model, fields, time, force), dt)
