@@ -128,7 +128,7 @@ def test_at_grid_points_particles_sample_the_fields_themselves():
     def fields(state):
         u, layout = state.fields["velocity"], run.transform.layout
         slopes = jnp.stack([gradient(layout, u[i]) for i in range(3)])
-        parts = u, slopes, state.fields["dye"], velocity_rate(run.model, run.forcing, state)
+        parts = u, slopes, state.fields["dye"], velocity_rate(run.system, state)
         return [run.transform.inverse(part) for part in parts]
 
     u, slopes, dye, rate = (

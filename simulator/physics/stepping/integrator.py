@@ -11,7 +11,7 @@ from simulator.spectral.arrays import Number
 Nonlinear = Callable[[Evolved, jax.Array], Evolved]
 """(u, t) to N, the explicit part of the right-hand side."""
 
-History = dict[str, Evolved]
+History = Mapping[str, Evolved]
 """What a multistep integrator carries, by name."""
 
 

@@ -75,7 +75,7 @@ class RungeKutta3(Integrator):
         # A loop keeps two registers; in a sequence of stages XLA would keep all tendencies.
         first = moved(u.computed(), h * a.computed(), 1 / 3, 1 / 3 * dt)
         rows = ((-5 / 9, 15 / 16, 1 / 3, 3 / 4), (-153 / 128, 8 / 15, 3 / 4, 1))
-        columns = [jnp.asarray(column, jnp.float64) for column in zip(*rows, strict=True)]
+        columns = tuple(jnp.asarray(column, jnp.float64) for column in zip(*rows, strict=True))
         (u, _), _ = lax.scan(stage, first, columns)
         return u
 
