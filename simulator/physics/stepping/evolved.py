@@ -89,11 +89,11 @@ def now(dt: Number, formulas: Callable[[], Registers]) -> Registers:
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _computed(function: Callable[..., Registers], dt: Number, *operands: jax.Array) -> Registers:
-    def other(*operands: jax.Array) -> Registers:
-        first, second = function(*operands)
-        return first, Evolved({n: first[n].astype(array.dtype) for n, array in second.items()})
+    def zeros(*operands: jax.Array) -> Registers:
+        shapes = jax.eval_shape(function, *operands)
+        return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
 
-    return lax.cond(dt < jnp.inf, function, other, *operands)
+    return lax.cond(dt < jnp.inf, function, zeros, *operands)
 
 
 @_computed.defjvp
