@@ -24,7 +24,7 @@ from jax import lax
 
 from simulator.cluster import discover
 from simulator.cluster.start import start
-from simulator.physics.models import Memory
+from simulator.physics.models import StateMemory
 from simulator.physics.models.schrodinger_poisson import (
     SchrodingerPoisson,
     SchrodingerPoissonSettings,
@@ -97,7 +97,7 @@ def main() -> None:
         values.astype(np.result_type(dtype, np.complex64)), complex_.physical.sharding()
     )
     psi = jax.jit(complex_.forward)(placed)
-    state = jax.jit(lambda f: beginning(f, Memory.of_model(model.memory(f, jnp.float64(0)))))(
+    state = jax.jit(lambda f: beginning(f, StateMemory.of_model(model.memory(f, jnp.float64(0)))))(
         {"psi": psi}
     )
     ours = step_of(System(model), DriftKickDrift())

@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from simulator.config.blocks import EVENT_TOLERANCE
-from simulator.physics.models import Fields, Memory, Model, SplitModel, State
+from simulator.physics.models import Fields, Model, SplitModel, State, StateMemory
 from simulator.physics.particles.population import Sets
 from simulator.physics.stepping.integrator import Integrator
 from simulator.physics.stepping.splitting import KickDriftKick
@@ -140,7 +140,7 @@ def aligned(state: State, dt: Number, until: Until, fixed: bool, halves: bool = 
 
 def beginning(
     fields: Fields,
-    memory: Memory | None = None,
+    memory: StateMemory | None = None,
     history: Mapping[str, Fields] | None = None,
     particles: Sets | None = None,
     time: float = 0.0,
@@ -153,7 +153,7 @@ def beginning(
         dt=jnp.float64(0),
         origin=jnp.float64(time),
         since=jnp.int64(0),
-        memory=memory or Memory(),
+        memory=memory or StateMemory(),
         history={name: dict(tree) for name, tree in (history or {}).items()},
         particles=particles or {},
     )

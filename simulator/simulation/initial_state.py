@@ -15,13 +15,13 @@ from simulator.errors import UserError, did_you_mean
 from simulator.physics.initial import INITIALS, start_of
 from simulator.physics.initial.initial import coefficients, completed
 from simulator.physics.initial.python_start import whole
-from simulator.physics.models import Fields, Memory, Model, State
+from simulator.physics.models import Fields, Model, State, StateMemory
 from simulator.physics.models.equation import Equation
 from simulator.physics.particles.population import Populations, Sets
 from simulator.physics.particles.population import shardings as particle_shardings
 from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping.evolved import Evolved
-from simulator.physics.stepping.integrator import Integrator
+from simulator.physics.stepping.integrator import Integrator, Multistep
 from simulator.simulation.advance import TimeStep, beginning
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.quantities import are_finite
@@ -134,14 +134,16 @@ def begin(
     """The state at the beginning of a run, with the memory and history that its steps need. `given`
     are the fields and the particles that are matter of the model."""
     model = system.model
-    memory = Memory.of_model(model.memory(dict(given), jnp.float64(time)))
+    memory = StateMemory.of_model(model.memory(dict(given), jnp.float64(time)))
     if system.forcing is not None:
         memory = replace(memory, forcing=system.forcing.memory())
     if model.budget == "step":
         memory = replace(memory, residual=jnp.float64(0))
     fields = {name: given[name] for name in model.fields}
     particles = {name: given[name] for name in model.populations}
-    return beginning(fields, memory, integrator.begin(Evolved(fields)), particles, time)
+    several = isinstance(integrator, Multistep)
+    history = integrator.begin(Evolved(fields)) if several else {}
+    return beginning(fields, memory, history, particles, time)
 
 
 def with_particles(config: RunConfig, state: State, swarm: Swarm) -> State:

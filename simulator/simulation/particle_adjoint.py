@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from simulator.errors import UserError
 from simulator.physics.initial.lattice import undisturbed
-from simulator.physics.models import Memory, State
+from simulator.physics.models import State, StateMemory
 from simulator.physics.models.composite import Composite
 from simulator.physics.models.particle_component import accelerated
 from simulator.physics.particles import Domain, ParticleSet
@@ -330,5 +330,7 @@ def states(
         records = {n: {r: s.records[r] for r in RECORDS} for n, s in sets.items()}
         clock = {"time": times[end], "step": begin.step + end, "dt": times[end] - times[end - 1]}
         # The energy that the expansion works on influences no step.
-        found.append(replace(begin, particles=sets, memory=Memory(rate=begin.memory.rate), **clock))
+        found.append(
+            replace(begin, particles=sets, memory=StateMemory(rate=begin.memory.rate), **clock)
+        )
     return tuple(found)

@@ -18,7 +18,7 @@ from simulator.measure.budget import residual
 from simulator.physics.models import Fields, Model, SplitModel, State
 from simulator.physics.models.model import Balance
 from simulator.physics.stepping.evolved import Evolved
-from simulator.physics.stepping.integrator import Integrator, Past
+from simulator.physics.stepping.integrator import Integrator, Multistep, Past
 from simulator.physics.stepping.splitting import KickDriftKick, Splitting
 from simulator.simulation.system import System
 from simulator.spectral.arrays import Number, Truth, Whole
@@ -77,9 +77,13 @@ def explicit_step(
     end = choose(begin, system.rate(begin, maxima))
     end = end._replace(dt=dt_after(balance, end.dt))
     L = system.linear(begin)
-    past = Past({name: Evolved(tree) for name, tree in begin.history.items()}, begin.dt)
-    u, history = integrator.multistep(u, begin.time, end.dt, a, N, L, past)
-    new = replace(end.of(begin), history={name: dict(tree) for name, tree in history.items()})
+    new = end.of(begin)
+    if isinstance(integrator, Multistep):
+        past = Past({name: Evolved(tree) for name, tree in begin.history.items()}, begin.dt)
+        u, history = integrator.multistep(u, begin.time, end.dt, a, N, L, past)
+        new = replace(new, history={name: dict(tree) for name, tree in history.items()})
+    else:
+        u = integrator.step(u, begin.time, end.dt, a, N, L)
     new = with_fields(system.model, begin, new, u)
     new = with_residual(system, balance, new)
     new = with_next_force(system, new)

@@ -2,7 +2,7 @@
 
 from simulator.measure.budget import budget
 from simulator.physics.forcing import Forcing
-from simulator.physics.models import Fields, Force, Memory, Model, State
+from simulator.physics.models import Fields, Force, Model, State, StateMemory
 from simulator.physics.models.model import Balance
 from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping.evolved import Evolved
@@ -43,18 +43,18 @@ class System:
         rate = self.model.rate(maxima)
         return self.swarm.rate(rate, begin.particles, begin.memory.particles)
 
-    def force(self, memory: Memory) -> Force | None:
+    def force(self, memory: StateMemory) -> Force | None:
         """The acceleration by the forcing as a function of fields and time; None without one."""
         forcing = self.forcing
         if forcing is None:
             return None
         return lambda fields, time: forcing.acceleration(fields, time, memory.forcing)
 
-    def accelerations(self, fields: Fields, time: Number, memory: Memory) -> Fields | None:
+    def accelerations(self, fields: Fields, time: Number, memory: StateMemory) -> Fields | None:
         """The accelerations by the forcing; None without one."""
         force = self.force(memory)
         return None if force is None else force(fields, time)
 
-    def balance(self, fields: Fields, time: Number, memory: Memory) -> Balance:
+    def balance(self, fields: Fields, time: Number, memory: StateMemory) -> Balance:
         """The energy budget with the power of the forcing."""
         return budget(self.model, fields, time, self.force(memory))

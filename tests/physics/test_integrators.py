@@ -16,7 +16,7 @@ from gravity_cases import advanced, by_id, simulation
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.stepping import INTEGRATORS
 from simulator.physics.stepping.evolved import Evolved, growth
-from simulator.physics.stepping.integrator import Integrator, Past
+from simulator.physics.stepping.integrator import Multistep, Past
 from simulator.physics.stepping.runge_kutta import phi_functions
 from simulator.physics.stepping.splitting import Splitting
 
@@ -85,7 +85,7 @@ def test_linear_terms_are_exact(name, linear):
     np.testing.assert_allclose(found, u["u"] * np.exp(np.asarray(linear) * 0.3), rtol=1e-14)
 
 
-class AdamsBashforth(Integrator):
+class AdamsBashforth(Multistep):
     """u + dt [(1 + r/2) N_n - r/2 N_(n-1)], r = dt_n / dt_(n-1), with an integrating factor; a first
     step of Euler."""
 

@@ -3,7 +3,7 @@
 from simulator.physics.models.boussinesq import Boussinesq
 from simulator.physics.models.composite import Composite
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
-from simulator.physics.models.memory import Memory
+from simulator.physics.models.memory import StateMemory
 from simulator.physics.models.mhd import Mhd
 from simulator.physics.models.model import Force, Model, SplitModel, State
 from simulator.physics.models.navier_stokes import NavierStokes
@@ -32,8 +32,8 @@ __all__ = [
     "FieldSpec",
     "Fields",
     "Force",
-    "Memory",
     "Model",
     "SplitModel",
     "State",
+    "StateMemory",
 ]

@@ -15,7 +15,7 @@ RESIDUAL = "budget_residual"
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Memory:
+class StateMemory:
     """Numbers that forcing, model, particles and the loop over steps carry on."""
 
     forcing: Numbers = field(default_factory=dict)

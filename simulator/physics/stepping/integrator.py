@@ -23,9 +23,8 @@ class Past(NamedTuple):
 
 
 class Integrator:
-    """A step of du/dt = L u + N(u, t) with a diagonal L, which may be complex and of either sign.
-
-    A one-step method defines `step`. A multistep method defines `begin` and `multistep` instead."""
+    """A step of du/dt = L u + N(u, t) with a diagonal L, which may be complex and of either
+    sign."""
 
     split: ClassVar[bool] = False
     """Whether the integrator takes split steps, as a `Splitting`."""
@@ -49,19 +48,17 @@ class Integrator:
         against those of u."""
         raise TypeError(f"{type(self).__name__} does not define step")
 
+
+class Multistep(Integrator):
+    """An integrator that carries a history from step to step; it defines `multistep` instead of
+    `step`."""
+
     def begin(self, u: Evolved) -> History:
         """The history before the first step."""
-        return {}
+        raise TypeError(f"{type(self).__name__} does not define begin")
 
     def multistep(
-        self,
-        u: Evolved,
-        t: Number,
-        dt: Number,
-        a: Evolved,
-        N: Nonlinear,
-        L: Evolved,
-        past: Past,
+        self, u: Evolved, t: Number, dt: Number, a: Evolved, N: Nonlinear, L: Evolved, past: Past
     ) -> tuple[Evolved, History]:
         """u at t + dt, and the history for the next step."""
-        return self.step(u, t, dt, a, N, L), past.history
+        raise TypeError(f"{type(self).__name__} does not define multistep")
