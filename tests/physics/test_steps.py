@@ -10,6 +10,7 @@ from gravity_cases import advanced, by_id, simulation, source
 from simulator.physics.particles.population import crowded
 from simulator.physics.particles.species import Inertial, InertialSettings, Tracers, TracerSettings
 from simulator.physics.stepping import INTEGRATORS
+from simulator.physics.stepping.evolved import Evolved
 from simulator.simulation.quantities import velocity_rate
 from simulator.spectral.collectives import collectives
 from simulator.spectral.operators import gradient
@@ -166,11 +167,11 @@ def integrated(species, fluid, start, duration, steps, integrator="rk4"):
 
     def step(_, records):
         def rates(records, time):
-            return species.rates(records, fluid, memory)
+            return Evolved(species.rates(records, fluid, memory))
 
-        return method.step(records, jnp.float64(0), dt, rates(records, 0), rates, linear)
+        return method.step(records, jnp.float64(0), dt, rates(records, 0), rates, Evolved(linear))
 
-    found = jax.jit(lambda r: jax.lax.fori_loop(0, steps, step, r))(start)
+    found = jax.jit(lambda r: jax.lax.fori_loop(0, steps, step, r))(Evolved(start))
     return {name: np.asarray(value)[:, 0] for name, value in found.items()}
 
 
