@@ -24,12 +24,14 @@ from jax import lax
 
 from simulator.cluster import discover
 from simulator.cluster.start import start
+from simulator.physics.models import StateMemory
 from simulator.physics.models.schrodinger_poisson import (
     SchrodingerPoisson,
     SchrodingerPoissonSettings,
 )
 from simulator.physics.stepping.splitting import DriftKickDrift
 from simulator.simulation.advance import beginning, step_of
+from simulator.simulation.system import System
 from simulator.spectral import Grid, make_transform
 
 DT = 1e-4
@@ -95,8 +97,10 @@ def main() -> None:
         values.astype(np.result_type(dtype, np.complex64)), complex_.physical.sharding()
     )
     psi = jax.jit(complex_.forward)(placed)
-    state = jax.jit(lambda f: beginning(f, model.memory(f, jnp.float64(0))))({"psi": psi})
-    ours = step_of(model, DriftKickDrift())
+    state = jax.jit(lambda f: beginning(f, StateMemory.of_model(model.memory(f, jnp.float64(0)))))(
+        {"psi": psi}
+    )
+    ours = step_of(System(model), DriftKickDrift())
     theirs, place = peers_step(grid, cluster.devices, dtype)
 
     def loop(step: Callable) -> Callable:

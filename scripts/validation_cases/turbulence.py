@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from simulator.simulation.advance import TimeStep, Until, advance_of
+from simulator.simulation.system import System
 from validation_cases.case import Case, Check, Curve, Result, march, simulation
 
 
@@ -41,7 +42,10 @@ def dynamo(reynolds: float, points: int, dt: float, stop: float):
         (points,) * 3,
         devices={"count": 1},  # on small grids exchanges would take longer than the computation
     )
-    advance, state = advance_of(sim.model, sim.integrator, TimeStep(dt, None, None)), sim.state
+    advance, state = (
+        advance_of(System(sim.model), sim.integrator, TimeStep(dt, None, None)),
+        sim.state,
+    )
     times, energies = [], []
     for time in np.arange(0.5, stop + 0.1, 0.5):
         state = advance(state, Until(float(time), np.inf, np.int64(10**6)))
@@ -77,7 +81,7 @@ def inertial_range() -> Result:
         forcing={"kind": "constant_power", "rate": 0.5, "band": [1, 2]},
         precision="single",
     )
-    advance = advance_of(sim.model, sim.integrator, TimeStep(None, 0.8, None), sim.forcing)
+    advance = advance_of(sim.system, sim.integrator, TimeStep(None, 0.8, None))
     state, layout, rows, spectra = sim.state, sim.transform.layout, [], []
     for time in np.arange(0.25, 12.1, 0.25):
         state = advance(state, Until(float(time), np.inf, np.int64(10**6)))

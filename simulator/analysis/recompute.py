@@ -25,7 +25,6 @@ from simulator.config.overrides import Override
 from simulator.errors import RunFailure, UserError
 from simulator.files import remove_tree, replace_file
 from simulator.measure import KINDS, requested
-from simulator.measure.budget import RESIDUAL
 from simulator.measure.render import USUAL
 from simulator.physics.models import State
 from simulator.physics.particles import ParticleSet
@@ -66,7 +65,7 @@ class Recomputed:
         Raises UserError if a snapshot lacks a field of the model."""
         simulation = self.simulation
         model = simulation.model
-        make = jax.jit(lambda given: begin(given, model, simulation.integrator, simulation.forcing))
+        make = jax.jit(lambda given: begin(given, simulation.system, simulation.integrator))
         for snapshot in self.snapshots:
             if steps is not None and snapshot.step not in steps:
                 continue
@@ -85,14 +84,15 @@ class Recomputed:
                     name: _with_start(found, velocities[name]) for name, found in carried.items()
                 }
                 state = replace(
-                    state, particles=state.particles | carried, memory=state.memory | memory
+                    state,
+                    particles=state.particles | carried,
+                    memory=replace(state.memory, particles=memory),
                 )
             state = simulation.grow(state)
             time, dt = jnp.float64(snapshot.time), jnp.float64(snapshot.attributes.get("dt", 0.0))
-            memory = {
-                name: jnp.float64(jnp.nan) if name == RESIDUAL else m
-                for name, m in state.memory.items()
-            }
+            if state.memory.residual is not None:
+                unknown = replace(state.memory, residual=jnp.float64(jnp.nan))
+                state = replace(state, memory=unknown)
             yield simulation.placed(
                 replace(
                     state,
@@ -100,7 +100,6 @@ class Recomputed:
                     origin=time,
                     step=jnp.int64(snapshot.step),
                     dt=dt,
-                    memory=memory,
                 )
             )
 

@@ -142,13 +142,14 @@ def subject_of(simulation: Simulation) -> Subject:
     """What the series of a run measure."""
     carried = None
     if simulation.populations:
-        model, forcing, swarm = simulation.model, simulation.forcing, simulation.swarm
-        motion = partial(quantities.motion, model, forcing, swarm)
-        sampled, names = (
-            partial(quantities.sampled, model, forcing, swarm),
-            quantities.sampled_names(model),
+        system = simulation.system
+        carried = ParticleSubject(
+            simulation.populations,
+            simulation.swarm,
+            partial(quantities.motion, system),
+            partial(quantities.sampled, system),
+            quantities.sampled_names(simulation.model),
         )
-        carried = ParticleSubject(simulation.populations, swarm, motion, sampled, names)
     files = cast(Any, simulation.inputs)
     return Subject(simulation.model, simulation.transform, simulation.template, files, carried)
 

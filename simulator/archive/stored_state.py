@@ -86,7 +86,9 @@ def datasets(
 
     fields = [field(name, name, array) for name, array in state.fields.items()]
     clock = [Dataset(name, np.asarray(getattr(state, name))) for name in _CLOCK]
-    memory = [Dataset(f"memory_{name}", np.asarray(value)) for name, value in state.memory.items()]
+    memory = [
+        Dataset(f"memory_{name}", np.asarray(value)) for name, value in state.memory.named.items()
+    ]
     kept = [
         (kind, name, array) for kind, tree in state.history.items() for name, array in tree.items()
     ]
@@ -116,7 +118,7 @@ def load(
     return State(
         {name: field(name, name, array) for name, array in like.fields.items()},
         **{name: small(name, getattr(like, name)) for name in _CLOCK},
-        memory={name: small(f"memory_{name}", value) for name, value in like.memory.items()},
+        memory=like.memory.restored(lambda name, array: small(f"memory_{name}", array)),
         history={
             kept: {
                 name: field(_history_name(kept, name), name, array) for name, array in tree.items()

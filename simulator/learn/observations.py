@@ -34,7 +34,6 @@ from simulator.learn.observation_files import (
     checked,
     read_arrays,
 )
-from simulator.measure.budget import RESIDUAL
 from simulator.measure.kind import AXES
 from simulator.measure.probes import AT_ONCE, values_at
 from simulator.measure.python_series import FieldView
@@ -121,7 +120,7 @@ class ObservedRun:
     def started(self, xi: Fields, mean: Fields, root: Mapping[str, jax.Array]) -> State:
         state = self.simulation.begin(replace(self.background, mean=mean, root=root).fields(xi))
         # The residual of the energy budget influences no step.
-        return replace(state, memory={n: v for n, v in state.memory.items() if n != RESIDUAL})
+        return replace(state, memory=replace(state.memory, residual=None))
 
     @cached_property
     def start(self) -> Callable[[Fields], State]:

@@ -25,7 +25,7 @@ from simulator.errors import RunFailure
 from simulator.learn.background import Prior, freedom
 from simulator.learn.observations import Data, Observed, ObservedRun
 from simulator.learn.posterior import Control, Posterior, Shells, posterior
-from simulator.physics.models import State
+from simulator.physics.models import State, StateMemory
 from simulator.simulation.advance import beginning
 from simulator.simulation.differentiate import Gradient
 from simulator.simulation.simulation import Simulation
@@ -191,11 +191,11 @@ class Variational(ObservedRun):
         history |= {"diff_params": o.diff_params_memory, "diff_updates": o.diff_updates_memory}
         memory = {f"scale_{name}": scale for name, scale in at.scale.items()}
         memory |= {"count": o.count, "weights": o.weights_memory}
-        return beginning(at.xi, memory, history)
+        return beginning(at.xi, StateMemory(model=memory), history)
 
     def loaded(self, state: State, numbers: Mapping[str, Any]) -> Iterate:
         """The point that `stored` has made a state of."""
-        h, m = state.history, state.memory
+        h, m = state.history, state.memory.model
         optimiser = self.empty(state.fields)._replace(
             count=m["count"],
             weights_memory=m["weights"],

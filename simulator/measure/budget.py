@@ -6,10 +6,6 @@ from simulator.physics.models import Fields, Force, Model
 from simulator.physics.models.model import Balance
 from simulator.spectral.arrays import Number
 
-RESIDUAL = (
-    "budget_residual"  # The name of the residual in the state's memory and in the diagnostics.
-)
-
 
 def injection(model: Model, fields: Fields, time: Number, force: Force | None) -> Number:
     """The energy that the forcing adds per time."""

@@ -28,7 +28,6 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.core import Tracer
 
 from simulator.errors import UserError
-from simulator.measure.budget import RESIDUAL
 from simulator.physics.models import State
 from simulator.simulation import initial_state, particle_adjoint
 from simulator.simulation.advance import step_of
@@ -230,10 +229,8 @@ class Gradient:
             )
         # The residual of the energy budget influences no step, and its reverse would hold several
         # fields.
-        state = replace(state, memory={n: v for n, v in state.memory.items() if n != RESIDUAL})
-        step = step_of(
-            simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, holding
-        )
+        state = replace(state, memory=replace(state.memory, residual=None))
+        step = step_of(simulation.system, simulation.integrator, holding)
         found, shardings = (
             [],
             initial_state.shardings(simulation.model, simulation.populations, state),

@@ -12,21 +12,21 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.config import RunConfig
 from simulator.errors import UserError, did_you_mean
-from simulator.measure.budget import RESIDUAL
-from simulator.physics.forcing import Forcing
 from simulator.physics.initial import INITIALS, start_of
 from simulator.physics.initial.initial import coefficients, completed
 from simulator.physics.initial.python_start import whole
-from simulator.physics.models import Fields, Model, State
+from simulator.physics.models import Fields, Model, State, StateMemory
 from simulator.physics.models.equation import Equation
-from simulator.physics.particles.population import Populations
+from simulator.physics.particles.population import Populations, Sets
 from simulator.physics.particles.population import shardings as particle_shardings
 from simulator.physics.particles.swarm import Swarm
-from simulator.physics.stepping.integrator import Integrator
+from simulator.physics.stepping.evolved import Evolved
+from simulator.physics.stepping.integrator import Integrator, Multistep
 from simulator.simulation.advance import TimeStep, beginning
 from simulator.simulation.inputs import Inputs
-from simulator.simulation.quantities import are_finite, force_of
-from simulator.spectral.arrays import Number, SpectralVector, Truth
+from simulator.simulation.quantities import are_finite
+from simulator.simulation.system import System
+from simulator.spectral.arrays import Number, Numbers, SpectralVector, Truth
 
 
 def initial_fields(
@@ -129,36 +129,40 @@ def _solenoidal(
 
 
 def begin(
-    given: Mapping[str, Any],
-    model: Model,
-    integrator: Integrator,
-    forcing: Forcing | None,
-    time: float = 0.0,
+    given: Mapping[str, Any], system: System, integrator: Integrator, time: float = 0.0
 ) -> State:
     """The state at the beginning of a run, with the memory and history that its steps need. `given`
     are the fields and the particles that are matter of the model."""
-    memory = model.memory(dict(given), jnp.float64(time))
-    fields = {name: given[name] for name in model.fields}
-    if forcing is not None:
-        memory |= forcing.memory()
+    model = system.model
+    memory = StateMemory.of_model(model.memory(dict(given), jnp.float64(time)))
+    if system.forcing is not None:
+        memory = replace(memory, forcing=system.forcing.memory())
     if model.budget == "step":
-        memory[RESIDUAL] = jnp.float64(0)
+        memory = replace(memory, residual=jnp.float64(0))
+    fields = {name: given[name] for name in model.fields}
     particles = {name: given[name] for name in model.populations}
-    return beginning(fields, memory, integrator.begin(fields), particles, time)
+    several = isinstance(integrator, Multistep)
+    history = integrator.begin(Evolved(fields)) if several else {}
+    return beginning(fields, memory, history, particles, time)
 
 
 def with_particles(config: RunConfig, state: State, swarm: Swarm) -> State:
     """The state with the particles at their start. Raises UserError if they cannot start there."""
     with config.blaming("particles"):
-        particles, memory = swarm.start(state.fields)
-    return replace(state, particles=state.particles | particles, memory=state.memory | memory)
+        return with_swarm(state, *swarm.start(state.fields))
 
 
 def with_particle_templates(state: State, swarm: Swarm) -> State:
     """The shapes and types of a state, including its particles."""
-    memory = jax.eval_shape(swarm.memory, jax.ShapeDtypeStruct((), jnp.float64))
-    particles = {name: population.template for name, population in swarm.populations.items()}
-    return replace(state, particles=state.particles | particles, memory=state.memory | memory)
+    numbers = jax.eval_shape(swarm.memory, jax.ShapeDtypeStruct((), jnp.float64))
+    templates = {name: population.template for name, population in swarm.populations.items()}
+    return with_swarm(state, templates, numbers)
+
+
+def with_swarm(state: State, sets: Sets, numbers: Numbers) -> State:
+    """The state with particles that move with its flow, and the numbers that their steps need."""
+    memory = replace(state.memory, particles=numbers)
+    return replace(state, particles=state.particles | sets, memory=memory)
 
 
 def templates(model: Model) -> dict[str, Any]:
@@ -193,29 +197,25 @@ def shardings(model: Model, populations: Populations, state: State) -> State:
 def check_start(
     config: RunConfig,
     state: State,
-    model: Model,
-    forcing: Forcing | None,
-    swarm: Swarm,
+    system: System,
     time_step: TimeStep,
-    rate: Callable[[State], Any],
+    rate: Callable[[State], Number],
 ) -> None:
     """Refuses a start for which no dt can be chosen, or at which the forcing is not finite. `rate`
     gives the largest rate of the model."""
-    if (
-        time_step.fixed is not None
-        and (line := swarm.too_slow(time_step.fixed, state.memory)) is not None
-    ):
-        raise config.error("time.dt", line)
-    force = force_of(forcing, state)
-    if force is not None:
-        rates = jax.jit(lambda s: force(s.fields, s.time))(state)
-        if not all(bool(jnp.isfinite(rate).all()) for rate in rates.values()):
-            raise config.error(
-                "forcing",
-                "is not finite at the start (constant_power needs a velocity with energy in the band)",
-            )
-    check_growth(config, model, time_step)
     dt = time_step.fixed
+    if dt is not None:
+        line = system.swarm.too_slow(dt, state.memory.particles)
+        if line is not None:
+            raise config.error("time.dt", line)
+    accelerations = jax.jit(lambda s: system.accelerations(s.fields, s.time, s.memory) or {})
+    if not all(bool(jnp.isfinite(a).all()) for a in accelerations(state).values()):
+        raise config.error(
+            "forcing",
+            "is not finite at the start (constant_power needs a velocity with energy in the band)",
+        )
+    model = system.model
+    check_growth(config, model, time_step)
     if dt is not None or time_step.ends is not None or time_step.largest is not None:
         return
     if float(rate(state)) == 0:

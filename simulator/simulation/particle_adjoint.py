@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from simulator.errors import UserError
 from simulator.physics.initial.lattice import undisturbed
-from simulator.physics.models import State
+from simulator.physics.models import State, StateMemory
 from simulator.physics.models.composite import Composite
 from simulator.physics.models.particle_component import accelerated
 from simulator.physics.particles import Domain, ParticleSet
@@ -304,11 +304,13 @@ def states(
     if dt is not None:
         times = begin.time + dt * jnp.arange(ends[-1] + 1)
     else:
-        times = jnp.asarray(simulation.time_step.ends)
+        ends_of_steps = simulation.time_step.ends
+        assert ends_of_steps is not None
+        times = jnp.asarray(ends_of_steps)
         if ends[-1] >= len(times):
             raise UserError(f"steps: {ends[-1]} are more than the {len(times) - 1} of time.steps")
         if background is not None and background.traced and model.background is not None:
-            scales = [model.background.scale_factor_at(float(t)) for t in simulation.time_step.ends]
+            scales = [model.background.scale_factor_at(float(t)) for t in ends_of_steps]
             times = jnp.stack([jnp.asarray(background.time_of(a)) for a in scales])
     gravity = (
         variables[GRAVITY] / model.settings.gravitational_constant if GRAVITY in variables else 1.0
@@ -328,5 +330,7 @@ def states(
         records = {n: {r: s.records[r] for r in RECORDS} for n, s in sets.items()}
         clock = {"time": times[end], "step": begin.step + end, "dt": times[end] - times[end - 1]}
         # The energy that the expansion works on influences no step.
-        found.append(replace(begin, particles=sets, memory={"rate": begin.memory["rate"]}, **clock))
+        found.append(
+            replace(begin, particles=sets, memory=StateMemory(rate=begin.memory.rate), **clock)
+        )
     return tuple(found)

@@ -8,40 +8,34 @@ import jax.numpy as jnp
 
 from simulator.config import RunConfig
 from simulator.errors import did_you_mean
-from simulator.measure.budget import RESIDUAL, imbalance, injection
-from simulator.physics.forcing import Forcing
-from simulator.physics.models import Force, Model, State
+from simulator.measure.budget import imbalance, injection
+from simulator.physics.models import Model, State
+from simulator.physics.models.memory import RESIDUAL
 from simulator.physics.particles import ParticleSet, population
 from simulator.physics.particles.interpolation import ACCELERATION, COMPONENTS
-from simulator.physics.particles.swarm import Swarm
+from simulator.simulation.system import System
 from simulator.spectral.arrays import Number, ParticleVectors, SpectralVector, Truth
 
 
-def force_of(forcing: Forcing | None, state: State) -> Force | None:
-    """The acceleration that a forcing exerts in this state, as a function of fields and time."""
-    if forcing is None:
-        return None
-    return lambda fields, time: forcing.acceleration(fields, time, state.memory)
-
-
-def diagnostics_of(model: Model, forcing: Forcing | None, state: State) -> dict[str, Number]:
+def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     """The scalars of a row of diagnostics.csv, in the model's order, `rate` last."""
-    fields, time, force = state.fields, state.time, force_of(forcing, state)
+    model, fields, time, memory = system.model, state.fields, state.time, state.memory
+    force = system.force(memory)
     added = jnp.float64(0) if model.budget == "none" else injection(model, fields, time, force)
-    residual = {RESIDUAL: state.memory[RESIDUAL]} if RESIDUAL in state.memory else {}
+    residual = memory.residual
     if model.budget == "row":
-        row, change, balance = model.with_balance(
-            fields, time, None if force is None else force(fields, time)
-        )
-        residual = {RESIDUAL: imbalance(change, added + balance.production, balance.dissipation)}
+        accelerations = system.accelerations(fields, time, memory)
+        row, change, balance = model.with_balance(fields, time, accelerations)
+        residual = imbalance(change, added + balance.production, balance.dissipation)
     else:
         row = model.diagnostics(model.contents(state), time)
-    # The rate at the last kick of a split step, from which dt follows, was computed in the step.
-    rate = state.memory.get("rate", row.pop("rate"))
-    if forcing is not None and model.budget != "none":
+    rate = row.pop("rate")
+    if system.forcing is not None and model.budget != "none":
         row["injection"] = added
-    row |= residual
-    return {**row, "rate": rate}
+    if residual is not None:
+        row[RESIDUAL] = residual
+    # The rate at the last kick of a split step, from which dt follows, was computed in the step.
+    return {**row, "rate": rate if memory.rate is None else memory.rate}
 
 
 def check_names(config: RunConfig, model: Model) -> None:
@@ -67,30 +61,31 @@ def sampled_names(model: Model) -> tuple[str, ...]:
     return (*COMPONENTS, *(n for n, shape in model.shapes.items() if not shape))
 
 
-def velocity_rate(model: Model, forcing: Forcing | None, state: State) -> SpectralVector:
+def velocity_rate(system: System, state: State) -> SpectralVector:
     """The partial derivative of the velocity with respect to time (length/time^2)."""
-    force = force_of(forcing, state)
-    accelerations = None if force is None else force(state.fields, state.time)
+    model = system.model
+    accelerations = system.accelerations(state.fields, state.time, state.memory)
     explicit, _ = model.tendency(state.fields, state.time, accelerations)
     return explicit["velocity"] + model.linear_terms()["velocity"] * state.fields["velocity"]
 
 
-def motion(
-    model: Model, forcing: Forcing | None, swarm: Swarm, state: State
-) -> Callable[[str, ParticleSet], tuple[ParticleVectors, ParticleVectors]]:
+Motion = tuple[ParticleVectors, ParticleVectors]
+
+
+def motion(system: System, state: State) -> Callable[[str, ParticleSet], Motion]:
     """The function from a name and the particles of this name to their velocity and
     acceleration."""
-    change = velocity_rate(model, forcing, state) if swarm.kinds else None
-    pull = (
-        model.particle_acceleration(model.contents(state), state.time)
-        if model.populations
-        else None
-    )
+    model, swarm = system.model, system.swarm
+    change = velocity_rate(system, state) if swarm.kinds else None
+    pull = None
+    if model.populations:
+        pull = model.particle_acceleration(model.contents(state), state.time)
 
-    def of(name: str, particles: ParticleSet) -> tuple[jax.Array, jax.Array]:
+    def of(name: str, particles: ParticleSet) -> Motion:
         if change is not None and name in swarm.kinds:
             fluid = swarm.fluid(name, state.fields, change)
-            return swarm.kinds[name].species.motion(particles.records, fluid, state.memory)
+            species = swarm.kinds[name].species
+            return species.motion(particles.records, fluid, state.memory.particles)
         assert pull is not None
         return particles.records["velocity"], pull(name, particles)
 
@@ -98,17 +93,13 @@ def motion(
 
 
 def sampled(
-    model: Model,
-    forcing: Forcing | None,
-    swarm: Swarm,
-    state: State,
-    name: str,
-    names: tuple[str, ...],
+    system: System, state: State, name: str, names: tuple[str, ...]
 ) -> dict[str, jax.Array]:
     """The fluid's quantities `names` at the particles `name`, as records `fluid_velocity`, ...; a
     scalar has the shape (entries,)."""
-    rate = velocity_rate(model, forcing, state) if ACCELERATION in names else None
-    values = swarm.fluid(name, state.fields, rate)(names, state.particles[name].records["position"])
+    rate = velocity_rate(system, state) if ACCELERATION in names else None
+    fluid = system.swarm.fluid(name, state.fields, rate)
+    values = fluid(names, state.particles[name].records["position"])
     return {
         f"fluid_{n}": (v if len(v) > 1 else v[0]).astype(jnp.float64) for n, v in values.items()
     }

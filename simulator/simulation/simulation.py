@@ -34,6 +34,7 @@ from simulator.simulation.placement import (
     together,
     unstack_members,
 )
+from simulator.simulation.system import System
 from simulator.simulation.varied import with_values
 from simulator.spectral.arrays import Number, Spectrum, Truth
 
@@ -111,6 +112,7 @@ class Simulation:
         self.dtype = self.transform.dtype
         self.forcing: Forcing | None = make_forcing(self.config, self.model, self.inputs)
         self.swarm = make_swarm(self.config, self.model, self.inputs)
+        self.system = System(self.model, self.forcing, self.swarm)
 
     @property
     def state(self) -> State:
@@ -162,9 +164,7 @@ class Simulation:
     def begin(self, given: Mapping[str, Any]) -> State:
         """The state that a run begins with, from its spectral fields and the particles that are
         matter."""
-        return initial_state.begin(
-            given, self.model, self.integrator, self.forcing, self.first_time
-        )
+        return initial_state.begin(given, self.system, self.integrator, self.first_time)
 
     @cached_property
     def first_time(self) -> float:
@@ -179,8 +179,7 @@ class Simulation:
 
     def check_start(self) -> None:
         """Refuses an initial condition that cannot be built, or for which no dt can be chosen."""
-        found = self.config, self.state, self.model, self.forcing, self.swarm, self.time_step
-        initial_state.check_start(*found, self._rate)
+        initial_state.check_start(self.config, self.state, self.system, self.time_step, self._rate)
 
     def _rate(self, state: State) -> jax.Array:
         """The largest rate of the model (1/time)."""
@@ -189,9 +188,7 @@ class Simulation:
     @cached_property
     def template(self) -> State:
         """Shapes and types of a state, without computing one."""
-        begin = partial(
-            initial_state.begin, model=self.model, integrator=self.integrator, forcing=self.forcing
-        )
+        begin = partial(initial_state.begin, system=self.system, integrator=self.integrator)
         state = jax.eval_shape(begin, initial_state.templates(self.model))
         return initial_state.with_particle_templates(state, self.swarm)
 
@@ -219,7 +216,7 @@ class Simulation:
         return jax.jit(self._row)
 
     def _row(self, state: State) -> dict[str, Number]:
-        row = quantities.diagnostics_of(self.model, self.forcing, state)
+        row = quantities.diagnostics_of(self.system, state)
         self.columns = tuple(row)
         return row
 
@@ -239,9 +236,7 @@ class Simulation:
         the particles `name`, as records `fluid_velocity` and so on."""
         if (name, names) not in self._compiled:
             self._compiled[name, names] = jax.jit(
-                lambda state: quantities.sampled(
-                    self.model, self.forcing, self.swarm, state, name, names
-                )
+                lambda state: quantities.sampled(self.system, state, name, names)
             )
         return self._compiled[name, names]
 
@@ -311,7 +306,7 @@ class Simulation:
     @cached_property
     def step(self) -> Callable[[State, Any], State]:
         """The pure function (state, dt) -> state, to be jitted, differentiated or looped over."""
-        return step_of(self.model, self.integrator, self.forcing, self.swarm)
+        return step_of(self.system, self.integrator)
 
     @cached_property
     def advance(self) -> Callable[[State, Until], State]:
@@ -319,9 +314,7 @@ class Simulation:
         return self._advance()
 
     def _advance(self, name: str | None = None) -> Any:
-        return advance_of(
-            self.model, self.integrator, self.time_step, self.forcing, self.swarm, name
-        )
+        return advance_of(self.system, self.integrator, self.time_step, name)
 
     def lowered_loop(self, name: str | None = None) -> Any:
         """The loop over steps, lowered without a state. `name` distinguishes it from the program of

@@ -7,6 +7,7 @@ axes; d: one component for each axis of the grid. With # the length may also be 
 broadcasts. particle: the entries of the buffers of particles; shell: the shells of spectra; "": a
 number without axes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -39,6 +40,8 @@ ParticleScalars = Float[Array, "particle"]
 ParticleIds = Int[Array, "particle"]
 
 Spectrum = Float[Array, "shell"]
+
+Numbers = Mapping[str, Array]  # Small arrays by name, the same on every device.
 
 
 @jax.tree_util.register_dataclass

@@ -108,11 +108,13 @@ def test_pauses_change_no_bit():
         assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), ends[0], other))
     state, step = run.state, jax.jit(run.step)
     for _ in range(20):
-        state = step(state, 0.2 / state.memory["rate"])
+        state = step(state, 0.2 / state.memory.rate)
     one, two = (by_id(s.particles["dark"]) for s in (ends[0], state))
     for name, values in one.items():
         np.testing.assert_allclose(values, two[name], rtol=0, atol=1e-12 * abs(values).max())
-    np.testing.assert_allclose(ends[0].memory[EXPECTED], state.memory[EXPECTED], rtol=1e-11)
+    np.testing.assert_allclose(
+        ends[0].memory.model[EXPECTED], state.memory.model[EXPECTED], rtol=1e-11
+    )
 
 
 def ewald(r: np.ndarray, length: float) -> np.ndarray:

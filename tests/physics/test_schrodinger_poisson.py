@@ -169,11 +169,11 @@ def test_dt_resolves_the_fastest_phase() -> None:
     """cfl 1: the corner's kinetic phase, or the spread of the potential's, is pi; unbound, no
     virial ratio."""
     free = cases.simulation(WAVE, "model.gravitational_constant=0")
-    assert np.isclose(float(free.state.memory["rate"]), 0.5 * 3 * 4**2 / math.pi)
+    assert np.isclose(float(free.state.memory.rate), 0.5 * 3 * 4**2 / math.pi)
     assert "virial_ratio" not in measured(free)
     deep = lumps("model.self_interaction=100", "model.gravitational_constant=0")
     rho = np.asarray(deep.fields["density"])
-    assert np.isclose(float(deep.state.memory["rate"]), 100 * np.ptp(rho) / math.pi)
+    assert np.isclose(float(deep.state.memory.rate), 100 * np.ptp(rho) / math.pi)
 
 
 def test_single_precision_follows_double() -> None:

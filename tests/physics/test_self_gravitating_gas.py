@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from gravity_cases import CLUMPS, GAS, measured, stepped
 
-from simulator.simulation.quantities import force_of
-
 
 def clumps(*overrides: str, devices: int = 1):
     return cases.simulation(GAS, *overrides, devices=devices, python=CLUMPS)
@@ -231,7 +229,9 @@ def gas(kind: str, *overrides: str, devices: int = 1):
 def acceleration(run) -> np.ndarray:
     """Values of the force at the start."""
     s = run.state
-    f = jax.jit(lambda s: run.forcing.acceleration(s.fields, s.time, s.memory)["velocity"])(s)
+    f = jax.jit(lambda s: run.forcing.acceleration(s.fields, s.time, s.memory.forcing)["velocity"])(
+        s
+    )
     return np.asarray(run.transform.inverse(f))
 
 
@@ -245,7 +245,7 @@ def test_momentum_gains_density_times_acceleration(kind: str) -> None:
     s = run.state
 
     def added(fields):
-        force = force_of(run.forcing, s)
+        force = run.system.force(s.memory)
         rates = [
             run.model.tendency(fields, s.time, a)[0]["momentum"]
             for a in (force(fields, s.time), None)

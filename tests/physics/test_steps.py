@@ -10,6 +10,7 @@ from gravity_cases import advanced, by_id, simulation, source
 from simulator.physics.particles.population import crowded
 from simulator.physics.particles.species import Inertial, InertialSettings, Tracers, TracerSettings
 from simulator.physics.stepping import INTEGRATORS
+from simulator.physics.stepping.evolved import Evolved
 from simulator.simulation.quantities import velocity_rate
 from simulator.spectral.collectives import collectives
 from simulator.spectral.operators import gradient
@@ -128,7 +129,7 @@ def test_at_grid_points_particles_sample_the_fields_themselves():
     def fields(state):
         u, layout = state.fields["velocity"], run.transform.layout
         slopes = jnp.stack([gradient(layout, u[i]) for i in range(3)])
-        parts = u, slopes, state.fields["dye"], velocity_rate(run.model, run.forcing, state)
+        parts = u, slopes, state.fields["dye"], velocity_rate(run.system, state)
         return [run.transform.inverse(part) for part in parts]
 
     u, slopes, dye, rate = (
@@ -166,11 +167,11 @@ def integrated(species, fluid, start, duration, steps, integrator="rk4"):
 
     def step(_, records):
         def rates(records, time):
-            return species.rates(records, fluid, memory)
+            return Evolved(species.rates(records, fluid, memory))
 
-        return method.step(records, jnp.float64(0), dt, rates(records, 0), rates, linear)
+        return method.step(records, jnp.float64(0), dt, rates(records, 0), rates, Evolved(linear))
 
-    found = jax.jit(lambda r: jax.lax.fori_loop(0, steps, step, r))(start)
+    found = jax.jit(lambda r: jax.lax.fori_loop(0, steps, step, r))(Evolved(start))
     return {name: np.asarray(value)[:, 0] for name, value in found.items()}
 
 

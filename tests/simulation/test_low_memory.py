@@ -122,7 +122,7 @@ def run(**blocks):
     made.state = made.compiled_loop()(
         made.state, Until(np.float64(np.inf), np.float64(np.inf), np.int64(40))
     )
-    return np.asarray(made.fields["velocity"]), float(made.state.memory["budget_residual"])
+    return np.asarray(made.fields["velocity"]), float(made.state.memory.residual)
 
 
 @pytest.mark.slow

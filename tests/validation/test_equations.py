@@ -299,4 +299,4 @@ def test_a_step_that_phases_limit() -> None:
         "time={stop: 1, cfl: 0.5, integrator: composition4}",
     )
     run.check_start()
-    assert abs(float(run.state.memory["rate"]) - (8**2 + 4**2) / 2 / np.pi) < 1e-12
+    assert abs(float(run.state.memory.rate) - (8**2 + 4**2) / 2 / np.pi) < 1e-12

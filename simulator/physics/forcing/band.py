@@ -4,9 +4,8 @@ Forces along the flow use only the Hermitian part of the velocity: the other, in
 would grow."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Complex, Int
@@ -19,7 +18,7 @@ from simulator.physics.models import Fields, Model
 from simulator.physics.models.density import center_velocity
 from simulator.settings import NonNegative, Positive, Real, Seed, Settings, entries
 from simulator.spectral import Grid, Layout, Transform
-from simulator.spectral.arrays import Number, SpectralVector, Whole
+from simulator.spectral.arrays import Number, Numbers, SpectralVector, Whole
 from simulator.spectral.operators import hermitian
 from simulator.spectral.random import mode_normals
 
@@ -196,15 +195,15 @@ class OrnsteinUhlenbeck(Forcing):
         normal = mode_normals(self._modes, self.settings.seed, step, self._dimensions)
         return (normal[..., 0] + 1j * normal[..., 1]) * 0.5**0.5
 
-    def memory(self) -> dict[str, jax.Array]:
+    def memory(self) -> Numbers:
         return {"forcing": self._noise(0)}
 
-    def renewed(self, memory: dict[str, Any], step: Whole, dt: Number) -> dict[str, Any]:
+    def renewed(self, memory: Numbers, step: Whole, dt: Number) -> Numbers:
         passed = dt / self.settings.correlation_time
         fresh = jnp.sqrt(-jnp.expm1(-2 * passed))
         return {"forcing": memory["forcing"] * jnp.exp(-passed) + fresh * self._noise(step)}
 
-    def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
+    def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         b, weight = memory["forcing"], self.settings.solenoidal_weight
         compressive = (b * self._direction).sum(1, keepdims=True) * self._direction
         f = self._amplitude * (weight * (b - compressive) + (1 - weight) * compressive)
@@ -229,7 +228,7 @@ class Linear(Forcing):
     Settings = LinearSettings
     of_velocity = True
 
-    def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
+    def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         layout = self.transform.layout
         u = hermitian(layout, self.model.velocity(fields))
         k2 = layout.k_squared(self.transform.dtype)
@@ -267,7 +266,7 @@ class ConstantPower(Forcing):
         super().__init__(settings, transform, model, files)
         check_band(transform.grid, settings.band)
 
-    def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
+    def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         layout = self.transform.layout
         flow = momentum(fields)
         if "density" in fields:

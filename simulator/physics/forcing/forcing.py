@@ -22,7 +22,7 @@ from simulator.physics.models import Fields, Model
 from simulator.physics.user_function import UserFunction
 from simulator.settings import Points, PythonFile, Real, Settings
 from simulator.spectral import Local, Transform
-from simulator.spectral.arrays import Number, PointValues, SpectralVector, Whole
+from simulator.spectral.arrays import Number, Numbers, PointValues, SpectralVector, Whole
 from simulator.spectral.operators import project
 
 
@@ -48,16 +48,16 @@ class Forcing:
                 f"kind: {settings.kind} accelerates a velocity with {number} components, {lacks}"
             )
 
-    def memory(self) -> dict[str, jax.Array]:
+    def memory(self) -> Numbers:
         """The first values of the arrays that the forcing carries from step to step in the
         state."""
         return {}
 
-    def renewed(self, memory: dict[str, Any], step: Whole, dt: Number) -> dict[str, Any]:
+    def renewed(self, memory: Numbers, step: Whole, dt: Number) -> Numbers:
         """The memory after step number `step` of length dt."""
         return {}
 
-    def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
+    def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         """Accelerations (field/time) by field; solenoidal for solenoidal fields."""
         raise TypeError(f"{type(self).__name__} does not define acceleration")
 
@@ -122,7 +122,7 @@ class PythonForcing(Forcing):
             raise refused(f"{name} is complex; real values are needed")
         return whole.astype(dtype if real else jnp.result_type(dtype, jnp.complex64))
 
-    def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
+    def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         def force(values, points, given) -> Local:
             return Local(self._values(points, *given))
 
@@ -156,7 +156,7 @@ class _Steady(Forcing):
     def _force(self, w: Waves) -> SpectralVector:
         raise TypeError(f"{type(self).__name__} does not define _force")
 
-    def acceleration(self, fields: Fields, time: Number, memory: dict[str, Any]) -> Fields:
+    def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         return {"velocity": self._force(Waves(self.transform.layout, self.transform.dtype))}
 
 

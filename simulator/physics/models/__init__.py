@@ -3,6 +3,7 @@
 from simulator.physics.models.boussinesq import Boussinesq
 from simulator.physics.models.composite import Composite
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
+from simulator.physics.models.memory import StateMemory
 from simulator.physics.models.mhd import Mhd
 from simulator.physics.models.model import Force, Model, SplitModel, State
 from simulator.physics.models.navier_stokes import NavierStokes
@@ -25,4 +26,14 @@ MODELS = Registry[type[Model]](
     admitted,
 )
 
-__all__ = ["MODELS", "DerivedField", "FieldSpec", "Fields", "Force", "Model", "SplitModel", "State"]
+__all__ = [
+    "MODELS",
+    "DerivedField",
+    "FieldSpec",
+    "Fields",
+    "Force",
+    "Model",
+    "SplitModel",
+    "State",
+    "StateMemory",
+]

@@ -30,6 +30,7 @@ from simulator.physics.models.self_gravitating_gas import (
     SelfGravitatingGasSettings,
 )
 from simulator.physics.particles.population import Population
+from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.runge_kutta import RungeKutta4
 from simulator.settings import Settings
 from simulator.spectral import Local, Points, Transform
@@ -246,14 +247,13 @@ class GasComponent(FieldComponent):
         return row["rate"].astype(jnp.float64) + potential.fall
 
     def drift(self, fields: Fields, duration: Number) -> Fields:
-        def tendency(fields: Fields, time: Number) -> Fields:
-            return self.free.tendency(fields, time)[0]
+        def N(u: Evolved, t: Number) -> Evolved:
+            return Evolved(self.free.tendency(u, t)[0])
 
-        now = jnp.float64(0)  # the equation does not depend on time
-        first = tendency(fields, now)
-        return self._integrator.step(
-            fields, now, duration, first, tendency, self.free.linear_terms()
-        )
+        u = Evolved(fields)
+        t = jnp.float64(0)  # the equation does not depend on time
+        L = Evolved(self.free.linear_terms())
+        return dict(self._integrator.step(u, t, duration, N(u, t), N, L))
 
 
 class WaveComponentSettings(WaveSettings):

@@ -197,8 +197,7 @@ class Composite(SplitModel):
         return {n: part.population for n, part in self.parts.items() if part.population is not None}
 
     def contents(self, state: State) -> dict[str, Any]:
-        kept = {EXPECTED: state.memory[EXPECTED]} if EXPECTED in state.memory else {}
-        return {**state.fields, **state.particles, **kept}
+        return {**state.fields, **state.particles, **state.memory.model}
 
     @property
     def stored(self) -> tuple[str, ...]:

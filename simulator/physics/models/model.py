@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from simulator.physics.models.cosmology import Background
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
+from simulator.physics.models.memory import StateMemory
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.population import Populations
 from simulator.physics.stepping.integrator import Integrator
@@ -408,8 +409,7 @@ class State:
     dt: arrays.Number  # The size of the last step; 0 before the first.
     origin: arrays.Number
     since: arrays.Whole
-    memory: dict[str, jax.Array]  # Small arrays, replicated, that forcing and model carry on.
-    history: dict[str, Fields] = field(
-        default_factory=dict
-    )  # Of multistep integrators: trees of fields.
+    memory: StateMemory = field(default_factory=StateMemory)
+    # Of multistep integrators: trees of fields.
+    history: dict[str, Fields] = field(default_factory=dict)
     particles: dict[str, ParticleSet] = field(default_factory=dict)  # By name: matter, or tracers.

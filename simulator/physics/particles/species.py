@@ -13,7 +13,7 @@ from simulator.physics.particles.interpolation import ACCELERATION, VELOCITY, Fl
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.particle_start import RandomPlaces, Start, StoredPlaces
 from simulator.settings import Count, Positive, Settings, Vector, wrong
-from simulator.spectral.arrays import Number, ParticleVectors
+from simulator.spectral.arrays import Number, Numbers, ParticleVectors
 
 LONGEST_NAME = 64
 
@@ -49,7 +49,6 @@ class ParticleSettings(Settings):
         return (self.count is None) == isinstance(self.start, StoredPlaces)
 
 
-Memory = Mapping[str, jax.Array]
 Records = Mapping[str, jax.Array]
 
 
@@ -93,27 +92,27 @@ class Species:
         raise TypeError(f"{type(self).__name__} does not define begin")
 
     def motion(
-        self, records: Records, fluid: Fluid, memory: Memory
+        self, records: Records, fluid: Fluid, memory: Numbers
     ) -> tuple[ParticleVectors, ParticleVectors]:
         """Velocity (length/time) and acceleration (length/time^2) of the particles."""
         raise TypeError(f"{type(self).__name__} does not define motion")
 
-    def memory(self, vorticity: Number) -> dict[str, Number]:
+    def memory(self, vorticity: Number) -> dict[str, jax.Array]:
         """Numbers by name that every step needs, from the rms vorticity (1/time) of the initial
         flow."""
         return {}
 
-    def rates(self, records: Records, fluid: Fluid, memory: Memory) -> dict[str, ParticleVectors]:
+    def rates(self, records: Records, fluid: Fluid, memory: Numbers) -> dict[str, ParticleVectors]:
         """Explicit rates of change (1/time) of the records `advanced`, in any precision."""
         raise TypeError(f"{type(self).__name__} does not define rates")
 
-    def linear(self, memory: Memory) -> dict[str, Number]:
+    def linear(self, memory: Numbers) -> dict[str, Number]:
         """Factors (1/time) of linear rates, by record; records of `advanced` without a linear rate
         have no entry."""
         return {}
 
     def rate(
-        self, particles: ParticleSet, spacing: Sequence[float], memory: Memory
+        self, particles: ParticleSet, spacing: Sequence[float], memory: Numbers
     ) -> Number | None:
         """The rate (1/time) of the particles that limits dt, besides the fluid's rate: dt = cfl /
         rate; None if there is no limit."""
@@ -142,12 +141,12 @@ class Tracers(Species):
         return {"start_velocity": fluid((VELOCITY,), records["position"])[VELOCITY]}
 
     def motion(
-        self, records: Records, fluid: Fluid, memory: Memory
+        self, records: Records, fluid: Fluid, memory: Numbers
     ) -> tuple[ParticleVectors, ParticleVectors]:
         sampled = fluid((VELOCITY, ACCELERATION), records["position"])
         return sampled[VELOCITY], sampled[ACCELERATION]
 
-    def rates(self, records: Records, fluid: Fluid, memory: Memory) -> dict[str, ParticleVectors]:
+    def rates(self, records: Records, fluid: Fluid, memory: Numbers) -> dict[str, ParticleVectors]:
         return {"position": fluid((VELOCITY,), records["position"])[VELOCITY]}
 
 
@@ -196,13 +195,13 @@ class Inertial(Species):
     def _key(self) -> str:
         return f"{self.name}_relaxation_time"
 
-    def memory(self, vorticity: Number) -> dict[str, Number]:
+    def memory(self, vorticity: Number) -> dict[str, jax.Array]:
         s = self.settings
         if s.relaxation_time is not None:
             return {}
         return {self._key: s.stokes_number / vorticity.astype(jnp.float64)}
 
-    def relaxation_time(self, memory: Memory) -> Number:
+    def relaxation_time(self, memory: Numbers) -> Number:
         """tau (time) in double precision."""
         tau = self.settings.relaxation_time
         return memory[self._key] if tau is None else jnp.float64(tau)
@@ -215,13 +214,13 @@ class Inertial(Species):
         return {"velocity": velocity, "start_velocity": velocity}
 
     def motion(
-        self, records: Records, fluid: Fluid, memory: Memory
+        self, records: Records, fluid: Fluid, memory: Numbers
     ) -> tuple[ParticleVectors, ParticleVectors]:
         velocity = records["velocity"]
         explicit = self.rates(records, fluid, memory)["velocity"]
         return velocity, explicit + self.linear(memory)["velocity"] * velocity
 
-    def rates(self, records: Records, fluid: Fluid, memory: Memory) -> dict[str, ParticleVectors]:
+    def rates(self, records: Records, fluid: Fluid, memory: Numbers) -> dict[str, ParticleVectors]:
         beta, tau = self.beta, self.relaxation_time(memory)
         gravity = (1 - beta) * jnp.asarray(self.settings.gravity)[:, None]
         if beta == 0:
@@ -232,8 +231,8 @@ class Inertial(Species):
             acceleration = beta * sampled[ACCELERATION] + gravity
         return {"position": records["velocity"], "velocity": sampled[VELOCITY] / tau + acceleration}
 
-    def linear(self, memory: Memory) -> dict[str, Number]:
+    def linear(self, memory: Numbers) -> dict[str, Number]:
         return {"velocity": -1 / self.relaxation_time(memory)}
 
-    def rate(self, particles: ParticleSet, spacing: Sequence[float], memory: Memory) -> Number:
+    def rate(self, particles: ParticleSet, spacing: Sequence[float], memory: Numbers) -> Number:
         return jnp.maximum(crossing_rate(particles, spacing), 1 / self.relaxation_time(memory))

@@ -23,6 +23,7 @@ from simulator.spectral import Fields, Transform
 from simulator.spectral.arrays import (
     Combination,
     Number,
+    Numbers,
     OverModes,
     ParticleVectors,
     SpectralVector,
@@ -34,9 +35,6 @@ from simulator.spectral.native.particles import advanced
 from simulator.spectral.operators import curl
 
 SORT_EVERY = 8  # Steps after which particles are sorted by their cells. In between they move by a few cells at most.
-
-
-Memory = Mapping[str, jax.Array]  # The numbers that steps need, by name.
 
 
 class Flow(Protocol):
@@ -133,7 +131,7 @@ class Swarm:
                 raise UserError(f"{number}.stokes_number: {problem}")
         return jax.jit(self._begun)(sets, fields), self.memory(vorticity)
 
-    def memory(self, vorticity: Number) -> dict[str, Number]:
+    def memory(self, vorticity: Number) -> dict[str, jax.Array]:
         """The numbers that every step needs, from the rms vorticity (1/time) of the initial
         flow."""
         numbers: dict[str, jax.Array] = {}
@@ -172,7 +170,7 @@ class Swarm:
             complete[name] = replace(particles, records=kept)
         return complete
 
-    def too_slow(self, dt: float, memory: Mapping[str, jax.Array]) -> str | None:
+    def too_slow(self, dt: float, memory: Numbers) -> str | None:
         """The reason why a fixed step of `dt` is too long for some particles; None if it is not."""
         for name, kind in self.kinds.items():
             for rate in kind.species.linear(memory).values():
@@ -208,7 +206,7 @@ class Swarm:
         fields: Fields,
         rates: Fields,
         moving: dict[str, jax.Array],
-        memory: Memory,
+        memory: Numbers,
         counts: Mapping[str, jax.Array],
         values: jax.Array | None = None,
     ) -> dict[str, ParticleVectors]:
@@ -254,7 +252,7 @@ class Swarm:
             count,
         )
 
-    def linear(self, memory: Mapping[str, jax.Array]) -> dict[str, Number]:
+    def linear(self, memory: Numbers) -> dict[str, Number]:
         """The factors (1/time) of the linear rates of all records that the integrator advances."""
         factors = {}
         for name, kind in self.kinds.items():
@@ -263,7 +261,7 @@ class Swarm:
                 factors[f"{name}/{record}"] = linear.get(record, jnp.zeros((), jnp.float64))
         return factors
 
-    def rate(self, flow: Number, sets: Sets, memory: Memory) -> Number:
+    def rate(self, flow: Number, sets: Sets, memory: Numbers) -> Number:
         """The largest rate (1/time) that dt has to resolve; `flow` is the rate of the fluid."""
         spacing = self.domain.physical.grid.spacing
         for name, kind in self.kinds.items():

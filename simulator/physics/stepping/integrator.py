@@ -1,35 +1,35 @@
 """The contract of a time integrator."""
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
+from simulator.physics.stepping.evolved import Evolved
 from simulator.spectral.arrays import Number
 
-Advanced = dict[
-    str, jax.Array
-]  # What an integrator advances, by name: coefficients of fields, records of particles.
+Nonlinear = Callable[[Evolved, jax.Array], Evolved]
+"""(u, t) to N, the explicit part of the right-hand side."""
 
-Tendency = Callable[
-    [Advanced, jax.Array], Advanced
-]  # (fields, time) to N, the explicit part of the right-hand side.
+History = Mapping[str, Evolved]
+"""What a multistep integrator carries, by name."""
 
-History = dict[
-    str, Advanced
-]  # Spectral arrays that a multistep integrator carries: trees of the evolved fields.
+
+class Past(NamedTuple):
+    """What a multistep integrator knows of the steps before."""
+
+    history: History
+    dt: Number  # The size of the last step; 0 before the first.
 
 
 class Integrator:
-    """A step of du/dt = L u + N(u, t) with a diagonal L, which may be complex and of either sign.
+    """A step of du/dt = L u + N(u, t) with a diagonal L, which may be complex and of either
+    sign."""
 
-    A one-step method defines `step`. A multistep method defines `begin` and `multistep` instead."""
-
-    split: ClassVar[bool] = False  # Whether the integrator takes split steps, as a `Splitting`.
-    growing: ClassVar[bool] = (
-        False  # Whether steps follow linear growth; only models that name it take it.
-    )
+    split: ClassVar[bool] = False
+    """Whether the integrator takes split steps, as a `Splitting`."""
+    growing: ClassVar[bool] = False
+    """Whether steps follow linear growth; only models that name the integrator take it."""
     order: ClassVar[int]
     max_cfl: ClassVar[Mapping[str, float]]
     """The largest value of dt max_x sum_i |v_i| / dx_i for each kind of dealiasing; missing kinds
@@ -42,38 +42,23 @@ class Integrator:
     and with random modes of equal energy."""
 
     def step(
-        self,
-        fields: Advanced,
-        time: Number,
-        dt: Number,
-        first: Advanced,
-        tendency: Tendency,
-        linear: Advanced,
-    ) -> Advanced:
-        """The fields at time + dt. `first` is N at `time`, which determined dt; `linear` is L
-        (1/time) of every field, an array that broadcasts against it."""
+        self, u: Evolved, t: Number, dt: Number, a: Evolved, N: Nonlinear, L: Evolved
+    ) -> Evolved:
+        """u at t + dt. `a` is N(u, t), which determined dt; the arrays of L (1/time) broadcast
+        against those of u."""
         raise TypeError(f"{type(self).__name__} does not define step")
 
-    def begin(self, fields: Advanced) -> History:
+
+class Multistep(Integrator):
+    """An integrator that carries a history from step to step; it defines `multistep` instead of
+    `step`."""
+
+    def begin(self, u: Evolved) -> History:
         """The history before the first step."""
-        return {}
+        raise TypeError(f"{type(self).__name__} does not define begin")
 
     def multistep(
-        self,
-        fields: Advanced,
-        time: Number,
-        dt: Number,
-        first: Advanced,
-        tendency: Tendency,
-        linear: Advanced,
-        history: History,
-        last_dt: Number,
-    ) -> tuple[Advanced, History]:
-        """The fields at time + dt, and the history for the next step. `last_dt` is the size of the
-        previous step; 0 in the first step."""
-        return self.step(fields, time, dt, first, tendency, linear), history
-
-
-def growth(linear: Advanced, duration: Number) -> Advanced:
-    """exp(L duration) of every field."""
-    return {name: jnp.exp(rate * duration.astype(rate.real.dtype)) for name, rate in linear.items()}
+        self, u: Evolved, t: Number, dt: Number, a: Evolved, N: Nonlinear, L: Evolved, past: Past
+    ) -> tuple[Evolved, History]:
+        """u at t + dt, and the history for the next step."""
+        raise TypeError(f"{type(self).__name__} does not define multistep")

@@ -2,103 +2,45 @@
 
 The equation is du/dt = L u + N(u, t) with a diagonal L. The substitution v = exp(-L t) u removes
 the linear term, which is thus integrated exactly; the classical formulas are applied to the
-remaining equation."""
+remaining equation. In every step a = N(u, t), and h is dt in the precision of each unknown."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from math import factorial
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Inexact
 
-from simulator.physics.stepping.integrator import Advanced, Integrator, growth
-from simulator.spectral.arrays import Combination, Number, computed
-
-Formulas = Callable[..., tuple[Advanced, Advanced]]
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def finished(
-    formulas: Formulas, dt: Number, linear: Advanced, h: Advanced, *fields: Advanced
-) -> tuple[Advanced, Advanced]:
-    """Two registers, `formulas(linear, h, *fields)`, computed before all later operations.
-
-    Otherwise XLA would postpone sums whose result only the end of a step uses, and keep every
-    tendency in these sums until then. XLA drops optimization barriers before it decides; it has to
-    obey a condition whose value it cannot know. Combinations are left as they are."""
-
-    def unchanged(
-        linear: Advanced, h: Advanced, first: Advanced, second: Advanced, *_: Advanced
-    ) -> tuple[Advanced, Advanced]:
-        return first, jax.tree.map(lambda a, like: a.astype(like.dtype), second, first)
-
-    later = {n for n, field in fields[0].items() if isinstance(field, Combination)}
-    given = [{n: a for n, a in part.items() if n not in later} for part in (linear, h, *fields)]
-    rest = [{n: part[n] for n in later} for part in (linear, h, *fields)]
-    done = lax.cond(dt < jnp.inf, formulas, unchanged, *given)
-    return tuple(a | b for a, b in zip(done, formulas(*rest), strict=True))
-
-
-@finished.defjvp
-def _(formulas: Formulas, primals: Any, tangents: Any) -> Any:
-    # The tangents are those of the formulas without the condition: of a condition the reverse would
-    # keep every factor.
-    return finished(formulas, *primals), jax.jvp(formulas, primals[1:], tangents[1:])[1]
+from simulator.physics.stepping.evolved import Evolved, Registers, growth, now
+from simulator.physics.stepping.integrator import Integrator, Nonlinear
+from simulator.spectral.arrays import Number, OverModes
 
 
 class RungeKutta4(Integrator):
     """The classical method of order 4. With E = exp(L dt/2):
 
-    a = N(u, t),  b = N(E (u + dt/2 a), t + dt/2),  c = N(E u + dt/2 b, t + dt/2),  d = N(E^2 u + dt
-    E c, t + dt), u(t + dt) = E^2 u + dt/6 (E^2 a + 2 E (b + c) + d).
+    a = N(u, t),  b = N(E (u + dt/2 a), t + dt/2),  c = N(E u + dt/2 b, t + dt/2),
+    d = N(E (E u + dt c), t + dt),  u(t + dt) = E^2 u + dt/6 (E^2 a + 2 E (b + c) + d).
 
     Canuto et al., Spectral Methods: Fundamentals in Single Domains (2006), appendix D."""
 
     order = 4
-    # The stability region reaches to 2.83 on the imaginary axis, which is the limit except for
-    # none.
+    # The stability region reaches to 2.83 on the imaginary axis: the limit except for `none`.
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 1.35, "spherical": 0.95, "none": 0.4}
 
-    def step(self, fields, time, dt, first, tendency, linear) -> Advanced:
-        half = growth(linear, dt / 2)
-        names = list(fields)
-        h = {n: dt.astype(fields[n].real.dtype) for n in names}
-
-        def each(half: Advanced, h: Advanced, formula: Callable[..., jax.Array]) -> Advanced:
-            return {n: formula(n, half[n], h[n]) for n in half}
-
-        u, a = fields, first
-        b = tendency(each(half, h, lambda n, e, h: e * (u[n] + h / 2 * a[n])), time + dt / 2)
-        total, at = finished(
-            lambda half, h, u, a, b: (
-                each(half, h, lambda n, e, h: e * (e * (u[n] + h / 6 * a[n]) + h / 3 * b[n])),
-                each(half, h, lambda n, e, h: e * u[n] + h / 2 * b[n]),
-            ),
-            dt,
-            half,
-            h,
-            u,
-            a,
-            b,
-        )
-        c = tendency(at, time + dt / 2)
-        total, at = finished(
-            lambda half, h, total, u, c: (
-                each(half, h, lambda n, e, h: total[n] + h / 3 * e * c[n]),
-                each(half, h, lambda n, e, h: e * (e * u[n] + h * c[n])),
-            ),
-            dt,
-            half,
-            h,
-            total,
-            u,
-            c,
-        )
-        d = tendency(at, time + dt)
-        return each(half, h, lambda n, e, h: total[n] + h / 6 * d[n])
+    def step(
+        self, u: Evolved, t: Number, dt: Number, a: Evolved, N: Nonlinear, L: Evolved
+    ) -> Evolved:
+        E = growth(L, dt / 2)
+        h = u.number(dt)
+        b = N(E * (u + h / 2 * a), t + dt / 2)
+        v, w = now(dt, lambda: (E * (E * (u + h / 6 * a) + h / 3 * b), E * u + h / 2 * b))
+        c = N(w, t + dt / 2)
+        v, w = now(dt, lambda: (v + h / 3 * E * c, E * (E * u + h * c)))
+        d = N(w, t + dt)
+        return v + h / 6 * d
 
 
 class RungeKutta3(Integrator):
@@ -111,33 +53,30 @@ class RungeKutta3(Integrator):
     Williamson, J. Comput. Phys. 35, 48 (1980), case 7."""
 
     order = 3
-    # The stability region reaches to sqrt(3) on the imaginary axis; the method's damping there sets
-    # the limit.
+    # The stability region reaches to sqrt(3) on the imaginary axis; the damping there sets the
+    # limit.
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 0.6, "spherical": 0.45, "none": 0.18}
 
-    def step(self, fields, time, dt, first, tendency, linear) -> Advanced:
-        names = list(fields)
-        fields, first = ({n: computed(a) for n, a in part.items()} for part in (fields, first))
-        h = {n: dt.astype(fields[n].real.dtype) for n in names}
+    def step(
+        self, u: Evolved, t: Number, dt: Number, a: Evolved, N: Nonlinear, L: Evolved
+    ) -> Evolved:
+        h = u.computed().number(dt)
 
-        def advanced(u: Advanced, q: Advanced, b, duration) -> tuple[Advanced, Advanced]:
-            e = growth(linear, duration * dt)
-            b = {n: jnp.asarray(b, h[n].dtype) for n in names}
-            return {n: e[n] * (u[n] + b[n] * q[n]) for n in names}, {n: e[n] * q[n] for n in names}
+        def moved(u: Evolved, q: Evolved, B: Number | float, duration: Number) -> Registers:
+            E = growth(L, duration)
+            return E * (u + B * q), E * q
 
-        def stage(registers, coefficients):
+        def stage(registers: Registers, row: tuple[Number, ...]) -> tuple[Registers, None]:
             u, q = registers
-            a, b, c, after = coefficients
-            rate = tendency(u, time + c * dt)
-            q = {n: a.astype(h[n].dtype) * q[n] + h[n] * rate[n] for n in names}
-            return advanced(u, q, b, after - c), None
+            A, B, c, end = row
+            q = A * q + h * N(u, t + c * dt)
+            return moved(u, q, B, (end - c) * dt), None
 
-        # A loop keeps two registers; in a sequence of stages XLA would keep all tendencies to the
-        # end.
-        first_stage = advanced(fields, {n: h[n] * first[n] for n in names}, 1 / 3, 1 / 3)
-        stages = ((-5 / 9, 15 / 16, 1 / 3, 3 / 4), (-153 / 128, 8 / 15, 3 / 4, 1))
-        table = [jnp.asarray(column, jnp.float64) for column in zip(*stages, strict=True)]
-        (u, _), _ = lax.scan(stage, first_stage, table)
+        # A loop keeps two registers; in a sequence of stages XLA would keep all tendencies.
+        first = moved(u.computed(), h * a.computed(), 1 / 3, 1 / 3 * dt)
+        rows = ((-5 / 9, 15 / 16, 1 / 3, 3 / 4), (-153 / 128, 8 / 15, 3 / 4, 1))
+        columns = tuple(jnp.asarray(column, jnp.float64) for column in zip(*rows, strict=True))
+        (u, _), _ = lax.scan(stage, first, columns)
         return u
 
 
@@ -151,12 +90,13 @@ class RungeKutta2(Integrator):
     order = 2
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 0.4, "spherical": 0.3, "none": 0.15}
 
-    def step(self, fields, time, dt, first, tendency, linear) -> Advanced:
-        names = list(fields)
-        e = growth(linear, dt)
-        h = {n: dt.astype(fields[n].real.dtype) for n in names}
-        end = tendency({n: e[n] * (fields[n] + h[n] * first[n]) for n in names}, time + dt)
-        return {n: e[n] * (fields[n] + h[n] / 2 * first[n]) + h[n] / 2 * end[n] for n in names}
+    def step(
+        self, u: Evolved, t: Number, dt: Number, a: Evolved, N: Nonlinear, L: Evolved
+    ) -> Evolved:
+        E = growth(L, dt)
+        h = u.number(dt)
+        b = N(E * (u + h * a), t + dt)
+        return E * (u + h / 2 * a) + h / 2 * b
 
 
 _TERMS = 18
@@ -183,17 +123,20 @@ def phi_functions(
     closed1 = jnp.expm1(y) / y
     closed2 = (closed1 - 1) / y
     closed3 = (closed2 - 0.5) / y
-    pairs = (series1, closed1), (series2, closed2), (series, closed3)
-    phi1, phi2, phi3 = (jnp.where(small, near, far) for near, far in pairs)
-    return phi1, phi2, phi3
+    return (
+        jnp.where(small, series1, closed1),
+        jnp.where(small, series2, closed2),
+        jnp.where(small, series, closed3),
+    )
 
 
 class ExponentialRungeKutta4(Integrator):
-    """ETDRK4 of order 4. With z = L dt, N_u = N(u, t), and phi_1 at z/2 in the first three lines:
+    """ETDRK4 of order 4. With z = L dt, E = e^(z/2), N_u = N(u, t), P = dt/2 phi_1(z/2), and
+    phi_n at z in Q, R and S:
 
-    a = e^(z/2) u + dt/2 phi_1 N_u,  b = e^(z/2) u + dt/2 phi_1 N_a,  c = e^(z/2) a + dt/2 phi_1 (2 N_b - N_u),
-    u(t + dt) = e^z u + dt [(phi_1 - 3 phi_2 + 4 phi_3) N_u + (2 phi_2 - 4 phi_3) (N_a + N_b)
-                + (4 phi_3 - phi_2) N_c].
+    a = E u + P N_u,  b = E u + P N_a,  c = E a + P (2 N_b - N_u),
+    u(t + dt) = E^2 u + Q N_u + R (N_a + N_b) + S N_c,
+    Q = dt (phi_1 - 3 phi_2 + 4 phi_3),  R = dt (2 phi_2 - 4 phi_3),  S = dt (4 phi_3 - phi_2).
 
     Cox & Matthews, J. Comput. Phys. 176, 430 (2002), eqs. 26-29; stable coefficients instead of the
     contour integrals of Kassam & Trefethen, SIAM J. Sci. Comput. 26, 1214 (2005)."""
@@ -202,28 +145,27 @@ class ExponentialRungeKutta4(Integrator):
     # Without a linear term this is the classical method.
     max_cfl = RungeKutta4.max_cfl
 
-    def step(self, fields, time, dt, first, tendency, linear) -> Advanced:
-        names = list(fields)
-        u, half, whole, p, q, r, s = fields, {}, {}, {}, {}, {}, {}
-        for n in names:
-            rate = linear[n]
-            double = jnp.result_type(rate.dtype, jnp.float64)
-            kind = jnp.result_type(rate.dtype, fields[n].real.dtype)
-            z = rate.astype(double) * dt
-            phi1, phi2, phi3 = phi_functions(z)
-            half[n], whole[n] = jnp.exp(z / 2).astype(kind), jnp.exp(z).astype(kind)
-            p[n] = (dt / 2 * phi_functions(z / 2)[0]).astype(kind)
-            q[n] = (dt * (phi1 - 3 * phi2 + 4 * phi3)).astype(kind)
-            r[n] = (dt * (2 * phi2 - 4 * phi3)).astype(kind)
-            s[n] = (dt * (4 * phi3 - phi2)).astype(kind)
-        at_u = first
-        a = {n: half[n] * u[n] + p[n] * at_u[n] for n in names}
-        at_a = tendency(a, time + dt / 2)
-        at_b = tendency({n: half[n] * u[n] + p[n] * at_a[n] for n in names}, time + dt / 2)
-        at_c = tendency(
-            {n: half[n] * a[n] + p[n] * (2 * at_b[n] - at_u[n]) for n in names}, time + dt
-        )
-        return {
-            n: whole[n] * u[n] + q[n] * at_u[n] + r[n] * (at_a[n] + at_b[n]) + s[n] * at_c[n]
-            for n in names
-        }
+    def step(
+        self, u: Evolved, t: Number, dt: Number, a: Evolved, N: Nonlinear, L: Evolved
+    ) -> Evolved:
+        rows = {name: _coefficients(L[name], dt, u[name].real.dtype) for name in u}
+        columns = zip(*rows.values(), strict=True)
+        E, E2, P, Q, R, S = (Evolved(zip(rows, column, strict=True)) for column in columns)
+        N_u = a
+        a = E * u + P * N_u
+        N_a = N(a, t + dt / 2)
+        N_b = N(E * u + P * N_a, t + dt / 2)
+        N_c = N(E * a + P * (2 * N_b - N_u), t + dt)
+        return E2 * u + Q * N_u + R * (N_a + N_b) + S * N_c
+
+
+def _coefficients(L: OverModes, dt: Number, dtype: DTypeLike) -> tuple[OverModes, ...]:
+    """E, E2, P, Q, R, S of one unknown, computed in double precision."""
+    z = L.astype(jnp.result_type(L.dtype, jnp.float64)) * dt
+    phi1, phi2, phi3 = phi_functions(z)
+    half = dt / 2 * phi_functions(z / 2)[0]
+    Q = dt * (phi1 - 3 * phi2 + 4 * phi3)
+    R = dt * (2 * phi2 - 4 * phi3)
+    S = dt * (4 * phi3 - phi2)
+    kind = jnp.result_type(L.dtype, dtype)
+    return tuple(x.astype(kind) for x in (jnp.exp(z / 2), jnp.exp(z), half, Q, R, S))

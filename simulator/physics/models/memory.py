@@ -1,0 +1,55 @@
+"""What a state carries from step to step besides its fields and particles."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import jax
+
+from simulator.spectral.arrays import Number, Numbers
+
+RATE = "rate"
+RESIDUAL = "budget_residual"
+"""The residual's name in files and in the diagnostics."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class StateMemory:
+    """Numbers that forcing, model, particles and the loop over steps carry on."""
+
+    forcing: Numbers = field(default_factory=dict)
+    """Amplitudes of a random force."""
+    model: Numbers = field(default_factory=dict)
+    """Such as the energy that the expansion of a box has left."""
+    particles: Numbers = field(default_factory=dict)
+    """Relaxation times of particles in a fluid."""
+    rate: Number | None = None
+    """Of split steps: the rate (1/time) at the last kick, from which dt follows."""
+    residual: Number | None = None
+    """Of models with a budget in every step: the residual of the last step."""
+
+    @classmethod
+    def of_model(cls, numbers: Numbers) -> Self:
+        """The memory of a model, which names its rate among its numbers."""
+        others = {name: array for name, array in numbers.items() if name != RATE}
+        return cls(model=others, rate=numbers.get(RATE))
+
+    @property
+    def named(self) -> dict[str, jax.Array]:
+        """All arrays by the names that they have in checkpoints."""
+        numbers = {RATE: self.rate, RESIDUAL: self.residual}
+        stated = {name: number for name, number in numbers.items() if number is not None}
+        return {**self.model, **self.forcing, **self.particles, **stated}
+
+    def restored(self, read: Callable[[str, jax.Array], jax.Array]) -> Self:
+        """A memory of the same parts, whose arrays are `read(name, like)`."""
+        arrays = {name: read(name, like) for name, like in self.named.items()}
+        return replace(
+            self,
+            forcing={name: arrays[name] for name in self.forcing},
+            model={name: arrays[name] for name in self.model},
+            particles={name: arrays[name] for name in self.particles},
+            rate=arrays.get(RATE),
+            residual=arrays.get(RESIDUAL),
+        )

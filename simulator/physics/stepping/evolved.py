@@ -1,0 +1,103 @@
+"""The unknowns of an equation as one vector, so that a stage of an integrator is one line."""
+
+from collections.abc import Callable
+from functools import partial
+from operator import add, mul, sub, truediv
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from simulator.spectral.arrays import Combination, Number, computed
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Evolved(dict[str, Any]):
+    """Arrays by name: coefficients of fields, records of particles, or factors of these.
+
+    Sums, products and quotients are taken name by name; a number acts on all arrays. `L`, `E` and
+    `h` of an integrator have the names of the unknowns `u`."""
+
+    def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+        names = tuple(sorted(self))
+        return tuple((jax.tree_util.DictKey(name), self[name]) for name in names), names
+
+    @classmethod
+    def tree_unflatten(cls, names: tuple[str, ...], arrays: tuple[Any, ...]) -> Self:
+        return cls(zip(names, arrays, strict=True))
+
+    def _each(self, operation: Callable[[Any, Any], Any], other: Any) -> "Evolved":
+        if isinstance(other, Evolved):
+            return Evolved({name: operation(self[name], other[name]) for name in self})
+        if isinstance(other, jax.Array):
+            return self._each(operation, self.number(other))
+        return Evolved({name: operation(array, other) for name, array in self.items()})
+
+    def __add__(self, other: "Evolved") -> "Evolved":
+        return self._each(add, other)
+
+    def __sub__(self, other: "Evolved") -> "Evolved":
+        return self._each(sub, other)
+
+    def __mul__(self, other: "Evolved") -> "Evolved":
+        return self._each(mul, other)
+
+    def __truediv__(self, other: float) -> "Evolved":
+        return self._each(truediv, other)
+
+    def __rmul__(self, factor: Number | float) -> "Evolved":
+        return self._each(lambda array, number: number * array, factor)
+
+    def number(self, value: Number) -> "Evolved":
+        """A number in the precision of each array."""
+        return Evolved({n: value.astype(array.real.dtype) for n, array in self.items()})
+
+    def without_combinations(self) -> "Evolved":
+        """The arrays that are computed at once."""
+        return Evolved({n: a for n, a in self.items() if not isinstance(a, Combination)})
+
+    def computed(self) -> "Evolved":
+        """The vector without combinations that are still to be computed."""
+        return Evolved({name: computed(array) for name, array in self.items()})
+
+
+Registers = tuple[Evolved, Evolved]
+
+
+def growth(L: Evolved, duration: Number) -> Evolved:
+    """exp(L duration)."""
+    exponents = L.number(duration) * L
+    return Evolved({name: jnp.exp(z) for name, z in exponents.items()})
+
+
+def now(dt: Number, formulas: Callable[[], Registers]) -> Registers:
+    """Two vectors, computed before all later operations.
+
+    Otherwise XLA would postpone sums whose result only the end of a step uses, and keep every
+    tendency in these sums until then. XLA drops optimization barriers before it decides; it has to
+    obey a condition whose value it cannot know. Combinations are left as they are."""
+
+    def arrays() -> tuple[Evolved, ...]:
+        return tuple(register.without_combinations() for register in formulas())
+
+    function, operands = jax.closure_convert(arrays)
+    first, second = formulas()
+    known, also_known = _computed(function, dt, *operands)
+    return Evolved(first | known), Evolved(second | also_known)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _computed(function: Callable[..., Registers], dt: Number, *operands: jax.Array) -> Registers:
+    def zeros(*operands: jax.Array) -> Registers:
+        shapes = jax.eval_shape(function, *operands)
+        return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
+
+    return lax.cond(dt < jnp.inf, function, zeros, *operands)
+
+
+@_computed.defjvp
+def _(function: Callable[..., Registers], primals: Any, tangents: Any) -> Any:
+    # The tangents are those without the condition: of a condition the reverse would keep every
+    # factor.
+    return _computed(function, *primals), jax.jvp(function, primals[1:], tangents[1:])[1]

@@ -1,0 +1,237 @@
+"""One step: of the integrating factor, of a splitting, and of kicks that two steps share.
+
+A step first determines where it ends. Then the integrator gives the new unknowns, and functions
+(system, old state, new state) add what the integrator does not know: the limits of the model, the
+energy budget, the next force, and the particles' devices."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from simulator.measure.budget import residual
+from simulator.physics.models import Fields, Model, SplitModel, State
+from simulator.physics.models.model import Balance
+from simulator.physics.stepping.evolved import Evolved
+from simulator.physics.stepping.integrator import Integrator, Multistep, Past
+from simulator.physics.stepping.splitting import KickDriftKick, Splitting
+from simulator.simulation.system import System
+from simulator.spectral.arrays import Number, Truth, Whole
+
+
+class StepEnd(NamedTuple):
+    """The end of a step; dt is NaN if no step can be taken. See `State`."""
+
+    dt: Number
+    origin: Number
+    since: Whole
+    time: Number
+
+    def of(self, begin: State) -> State:
+        """The state with this clock."""
+        return replace(begin, step=begin.step + 1, **self._asdict())
+
+
+Choose = Callable[[State, Number], StepEnd]
+"""(state, the largest rate (1/time) that its step has to resolve) to the end of the step."""
+
+Tendency = Callable[[Evolved, Number], tuple[Evolved, Any]]
+"""(u, t) to N and the maxima that limit dt."""
+
+Wrap = Callable[[Tendency], Tendency]
+
+
+def one_step(
+    system: System,
+    integrator: Integrator,
+    state: State,
+    choose: Choose,
+    wrap: Wrap | None = None,
+) -> State:
+    """The state after one step. dt is NaN if no step can be taken, or if a particle was lost, that
+    is, moved farther than its device reaches. `wrap`: see `step_of`."""
+    if isinstance(integrator, Splitting):
+        return split_step(system, integrator, state, choose)
+    return explicit_step(system, integrator, state, choose, wrap)
+
+
+def explicit_step(
+    system: System, integrator: Integrator, begin: State, choose: Choose, wrap: Wrap | None
+) -> State:
+    """A step of an integrator that takes L exactly and N explicitly."""
+    tendency: Tendency = partial(system.tendency, begin)
+    if wrap is not None:
+        tendency = wrap(tendency)
+
+    def N(u: Evolved, t: Number) -> Evolved:
+        return tendency(u, t)[0]
+
+    u = system.unknowns(begin)
+    balance = first_balance(system, begin)
+    a, maxima = tendency(u, begin.time)
+    end = choose(begin, system.rate(begin, maxima))
+    end = end._replace(dt=dt_after(balance, end.dt))
+    L = system.linear(begin)
+    new = end.of(begin)
+    if isinstance(integrator, Multistep):
+        past = Past({name: Evolved(tree) for name, tree in begin.history.items()}, begin.dt)
+        u, history = integrator.multistep(u, begin.time, end.dt, a, N, L, past)
+        new = replace(new, history={name: dict(tree) for name, tree in history.items()})
+    else:
+        u = integrator.step(u, begin.time, end.dt, a, N, L)
+    new = with_fields(system.model, begin, new, u)
+    new = with_residual(system, balance, new)
+    new = with_next_force(system, new)
+    return with_moved_particles(system, new, u)
+
+
+def first_balance(system: System, begin: State) -> Balance | None:
+    """The energy budget at the beginning of a step whose budget is asked for."""
+    if begin.memory.residual is None:
+        return None
+    return system.balance(begin.fields, begin.time, begin.memory)
+
+
+def dt_after(balance: Balance | None, dt: Number) -> Number:
+    """dt, which is known only after the budget: otherwise XLA would keep the initial fields until
+    the end of the step."""
+    return dt if balance is None else dt + 0 * balance.energy.astype(dt.dtype)
+
+
+def with_fields(model: Model, begin: State, new: State, fields: Fields) -> State:
+    """The new state with these fields, distributed as their layouts say; for a guarded model with
+    the old ones if no step could be taken."""
+    fields = {name: fields[name] for name in begin.fields}
+    if model.guarded:
+        taken = jnp.isfinite(new.dt)
+        fields = {n: jnp.where(taken, f, begin.fields[n]) for n, f in fields.items()}
+    constrained = {n: model.transform_of(n).layout.constrain(f) for n, f in fields.items()}
+    return replace(new, fields=constrained)
+
+
+def with_residual(system: System, before: Balance | None, new: State) -> State:
+    """The new state with the residual of the energy budget."""
+    if before is None:
+        return new
+    balance = system.balance(new.fields, new.time, new.memory)
+    return _remembering(new, residual=residual(before, balance, new.dt))
+
+
+def with_next_force(system: System, new: State) -> State:
+    """The new state with the forcing of the next step."""
+    if system.forcing is None:
+        return new
+    renewed = system.forcing.renewed(new.memory.forcing, new.step, new.dt)
+    return _remembering(new, forcing={**new.memory.forcing, **renewed})
+
+
+def with_moved_particles(system: System, new: State, u: Evolved) -> State:
+    """The new state with the particles at their new places, each on the device that owns it."""
+    if not new.particles:
+        return new
+    layouts = {name: system.model.transform_of(name).layout for name in new.fields}
+    before = [(f, layouts[name].spec_of(f.ndim)) for name, f in new.fields.items()]
+    if new.memory.residual is not None:
+        before.append((new.memory.residual, PartitionSpec()))
+    particles, finite = system.swarm.moved(new.particles, u, new.step - 1, before)
+    return replace(new, particles=particles, dt=jnp.where(finite, new.dt, jnp.nan))
+
+
+def split_step(system: System, integrator: Splitting, begin: State, choose: Choose) -> State:
+    """A step of exact solutions of two parts, one after the other. dt comes from the last kick of
+    the step before, which the memory carries."""
+    model = cast(SplitModel, system.model)
+    end = choose(begin, cast(Number, begin.memory.rate))
+    contents, rate = integrator.alternate(model, model.contents(begin), begin.time, end.dt)
+    new = end.of(with_contents(begin, contents, rate))
+    new = with_fields(model, begin, new, contents)
+    return with_room(model, begin, new)
+
+
+def with_contents(state: State, contents: Any, rate: Number) -> State:
+    """The state with the particles and the numbers of `SplitModel.contents`, but with its fields,
+    and with the rate of the last kick."""
+    numbers = {name: contents.get(name, n) for name, n in state.memory.model.items()}
+    particles = {name: contents[name] for name in state.particles}
+    return _remembering(replace(state, particles=particles), model=numbers, rate=rate)
+
+
+def _remembering(state: State, **parts: Any) -> State:
+    return replace(state, memory=replace(state.memory, **parts))
+
+
+class _Round(NamedTuple):
+    state: State  # Velocities lack the last kick of the last step.
+    half: jax.Array  # The length of that kick (time).
+    due: jax.Array  # Whether there is another round.
+
+
+def joined_steps(
+    model: Any,
+    integrator: KickDriftKick,
+    state: State,
+    unfinished: Callable[[State], Truth],
+    choose: Choose,
+) -> State:
+    """Steps of kick, drift, kick with one evaluation of the forces in each, the same for the last
+    kick of a step and the first of the next. A round does that last kick and, if a step is due, the
+    next first kick and drift; else those of no duration, which change no bit."""
+
+    def round_(begun: _Round) -> _Round:
+        contents = model.contents(begun.state)
+        forces = model.forces(contents, begun.state.time)
+        contents, rate = model.kicked(contents, forces, begun.state.time, begun.half)
+        # A loop begins with complete steps, whose rate is that of a checkpoint.
+        rate = jnp.where(begun.half > 0, rate, cast(Number, begun.state.memory.rate))
+        begin = with_contents(begun.state, contents, rate)
+        due = unfinished(begin)
+        end = choose(begin, rate)
+        length = jnp.where(due & jnp.isfinite(end.dt), end.dt, 0)
+        stages = integrator.stages(model.background, begin.time, length)
+        old, contents = model.leapt(contents, forces, begin.time, stages.kicks[0], stages.drifts[1])
+        begin = replace(begin, particles={name: old[name] for name in begin.particles})
+        new = end.of(with_contents(begin, contents, rate))
+        new = at_failure(begin, _if_due(due, begin, with_room(model, begin, new)))
+        moved = new.step > begin.step
+        return _Round(new, jnp.where(moved, stages.kicks[1], 0), moved)
+
+    begun = _Round(state, jnp.zeros((), jnp.float64), unfinished(state))
+    return lax.while_loop(lambda begun: begun.due, round_, begun).state
+
+
+def _if_due(due: Truth, begin: State, new: State) -> State:
+    """The new state, with the old clock if no step was due."""
+    clock = ("time", "step", "dt", "origin", "since")
+    return replace(new, **{n: jnp.where(due, getattr(new, n), getattr(begin, n)) for n in clock})
+
+
+def at_failure(begin: State, new: State) -> State:
+    """The new state; if no step could be taken, with the step and the time of the old one."""
+    failed = jnp.isnan(new.dt)
+    step = jnp.where(failed, begin.step, new.step)
+    return replace(new, step=step, time=jnp.where(failed, begin.time, new.time))
+
+
+def with_room(model: Model, begin: State, new: State) -> State:
+    """The new state; or the old state, with the room that is `needed`, if a device had no room for
+    its particles. If no step could be taken, the new state has the old particles."""
+    shared = [particles for particles in new.particles.values() if particles.devices > 1]
+    chosen = new
+    taken = jnp.isfinite(new.dt)
+    if shared:
+        full = jnp.stack([particles.crowded for particles in shared]).any()
+        without = (replace(state, particles={}) for state in (begin, new))
+        chosen = jax.tree.map(lambda old, new: jnp.where(full, old, new), *without)
+        taken = taken & ~full
+    particles = dict(new.particles)
+    for name, moved in particles.items():
+        old = begin.particles[name]
+        if old is not None:  # else no step was taken, or there always is room
+            either = model.populations[name].either(taken, moved, old)
+            particles[name] = replace(either, needed=moved.needed)
+    return replace(chosen, particles=particles)
