@@ -25,7 +25,8 @@ from simulator.archive.stored_state import RunInputs
 
 ROOT = Path(__file__).parents[1]
 BASE = ROOT / "configs/assimilation/flow.yaml"
-WINDOW, TIMES = 3.2, 20
+WINDOW = 3.2
+TIMES = 20
 
 
 def command(*arguments: str) -> None:
@@ -55,7 +56,8 @@ def main() -> None:
     every = round(WINDOW / TIMES / (0.008 * ratio))
     dt = truth.config.time.dt
     run = jax.jit(lambda state: jax.lax.fori_loop(0, every, lambda _, s: truth.step(s, dt), state))
-    true, seen = np.asarray(truth.fields["velocity"]), []
+    true = np.asarray(truth.fields["velocity"])
+    seen = []
     for _ in range(TIMES + 1):
         seen.append(np.asarray(truth.fields["velocity"])[:, ::4, ::4, ::4])
         truth.state = run(truth.state)

@@ -67,10 +67,12 @@ def steps_alone(sweep) -> tuple[Callable[[], float], int]:
     the frames, and the number of these runs."""
     (group,) = groups(sweep.runs, most=len(sweep.runs))
     simulation = Simulation(on_one_device(sweep.runs[0].config), report=lambda line: None)
-    step, begin = BatchedStep(simulation, group.keys), simulation.state
+    step = BatchedStep(simulation, group.keys)
+    begin = simulation.state
     timed = group.runs[:SAMPLE] if step.in_turn else group.runs
     values = tuple(step.values(numbers(run.config)) for run in timed)
-    runs, states = range(len(values)), [begin] * len(values)
+    runs = range(len(values))
+    states = [begin] * len(values)
 
     def stepped(untils: list[Until]) -> None:
         if step.in_turn:
@@ -104,7 +106,8 @@ def main() -> None:
     parser.add_argument("--frames", type=int)
     args = parser.parse_args()
     number, frames, every, base = CASES[args.case]
-    number, frames = args.runs or number, args.frames or frames
+    number = args.runs or number
+    frames = args.frames or frames
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         Path("base.yaml").write_text(base % (frames * every))
@@ -123,7 +126,9 @@ def main() -> None:
         sweep = open_sweep("study.yaml")
         seconds, timed = steps_alone(sweep)
         Path("study.yaml").write_text(STUDY.format(n=(ROUNDS + 1) * timed))
-        parts, alone, streamed = stream("study.yaml", batch=timed), [], []
+        parts = stream("study.yaml", batch=timed)
+        alone = []
+        streamed = []
         jax.block_until_ready(next(parts).fields)
         for _ in range(ROUNDS):
             alone.append(seconds())
@@ -131,7 +136,8 @@ def main() -> None:
             jax.block_until_ready(next(parts).fields)
             streamed.append(time.perf_counter() - began)
         shared = usual_jobs(sweep.runs) if timed < number else 1
-        single, batch = median(alone), median(streamed)
+        single = median(alone)
+        batch = median(streamed)
         steps = single * number / timed / shared
         print(f"{number} runs: data set {whole:.1f} s, steps {steps:.1f} s in {shared} processes")
         print(f"{timed} runs: steps {single:.2f} s, stream {batch:.2f} s")

@@ -122,7 +122,8 @@ def main() -> None:
         ),
     }
     medians = timed(calls, options.rounds)
-    step, other = medians["ours"] / options.steps, medians["theirs"] / options.steps
+    step = medians["ours"] / options.steps
+    other = medians["theirs"] / options.steps
     print(
         f"{options.shape}^3, {options.precision} precision, {options.devices} devices, {os.cpu_count()} cores"
     )

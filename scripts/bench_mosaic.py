@@ -73,16 +73,19 @@ def ring(n, seed):
 def solenoidal(u):
     n = u.shape[-1]
     k = np.stack(np.meshgrid(*[np.fft.fftfreq(n, 1 / n)] * 3, indexing="ij"))
-    modes, square = jnp.fft.fftn(u, axes=(1, 2, 3)), np.maximum((k**2).sum(0), 1)
+    modes = jnp.fft.fftn(u, axes=(1, 2, 3))
+    square = np.maximum((k**2).sum(0), 1)
     return jnp.fft.ifftn(modes - k * (k * modes).sum(0) / square, axes=(1, 2, 3)).real.astype(
         u.dtype
     )
 
 
 def fd(solver, precision):
-    run, u = solver(16, 0.001, 0.05, precision), taylor_green(16)
+    run = solver(16, 0.001, 0.05, precision)
+    u = taylor_green(16)
     energy = jax.jit(lambda u: jnp.sum(run(u, 10) ** 2))
-    slopes, found = jax.jit(jax.grad(energy))(jnp.asarray(u)), {}
+    slopes = jax.jit(jax.grad(energy))(jnp.asarray(u))
+    found = {}
     ways = np.random.default_rng(0).standard_normal((10, *u.shape))
     ways /= np.sqrt((ways**2).sum((1, 2, 3, 4), keepdims=True))
     for relative in (5, 1, 1e-1, 1e-2, 1e-3, 1e-4):
@@ -96,12 +99,14 @@ def fd(solver, precision):
 
 
 def horizon(solver, precision):
-    run, found = solver(20, 0.001, 0.05, precision), {}
+    run = solver(20, 0.001, 0.05, precision)
+    found = {}
     for steps in (40, 640, 10240):
         compiled = jax.jit(jax.grad(lambda u, n=steps: jnp.sum(run(u, n) ** 2))).lower(
             jnp.asarray(taylor_green(20))
         )
-        compiled, began = compiled.compile(), time.perf_counter()
+        compiled = compiled.compile()
+        began = time.perf_counter()
         slopes = jax.block_until_ready(compiled(jnp.asarray(taylor_green(20))))
         found[steps] = {
             "finite": bool(jnp.isfinite(slopes).all()),
@@ -115,7 +120,8 @@ def horizon(solver, precision):
 
 
 def recovery(solver, precision):
-    run, errors = solver(16, 0.01, 0.02, precision, "spherical"), []
+    run = solver(16, 0.01, 0.02, precision, "spherical")
+    errors = []
     for seed in range(3):
         true = jnp.asarray(ring(16, seed))
         target = jax.jit(lambda u: run(u, 100))(true)
@@ -143,7 +149,8 @@ def recovery(solver, precision):
 def cost(solver, precision, sizes):
     found = {}
     for n in sizes:
-        run, u = solver(n, 0.01, 0.01, precision), jnp.asarray(taylor_green(n))
+        run = solver(n, 0.01, 0.01, precision)
+        u = jnp.asarray(taylor_green(n))
         forward = jax.jit(lambda u, run=run: run(u, 50))
         backward = jax.jit(jax.grad(lambda u, run=run: jnp.sum(run(u, 50) ** 2)))
         seconds = []
@@ -170,10 +177,8 @@ def main():
     jax.config.update("jax_enable_x64", True)
     sizes = [int(n) for n in given.sizes.split(",")]
     tasks = {"fd": fd, "horizon": horizon, "recovery": recovery, "cost": partial(cost, sizes=sizes)}
-    solver, precision = (
-        (exponaxs if given.exponax else ours),
-        "double" if given.double else "single",
-    )
+    solver = exponaxs if given.exponax else ours
+    precision = "double" if given.double else "single"
     result = tasks[given.task](solver, precision)
     print("exponax" if given.exponax else "simulator", json.dumps(result, indent=1))
     if given.peer:

@@ -69,7 +69,8 @@ def _measure(arguments: argparse.Namespace, folder: Path) -> None:
             times[mode].append(time.perf_counter() - began)
     writer.close()
     size = sum(p.stat().st_size for p in (folder / "checkpoints").rglob("*")) / len(copies)
-    grid, steps = "x".join(map(str, simulation.grid.shape)), arguments.every // 4 * 4
+    grid = "x".join(map(str, simulation.grid.shape))
+    steps = arguments.every // 4 * 4
     kind = simulation.cluster.devices[0].device_kind
     print(
         f"{grid}, {arguments.precision}, {arguments.devices} {kind} devices, a checkpoint every {steps} steps"

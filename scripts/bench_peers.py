@@ -161,7 +161,8 @@ class Contender:
         )
         self.times: list[float] = []
         about = self._answer()
-        self.name, self.energy = about["name"], about.get("energy")
+        self.name = about["name"]
+        self.energy = about.get("energy")
 
     def round(self) -> None:
         assert self._process.stdin is not None
@@ -269,14 +270,16 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
     args = parser.parse_args()
-    folder, left_out = args.folder.absolute(), args.without.split(",")
+    folder = args.folder.absolute()
+    left_out = args.without.split(",")
     rows: list[dict[str, Any]] = []
 
     def kept(wanted: list) -> list:
         return [w for w in wanted if w[0].partition("_")[0] not in left_out]
 
     base = PROBLEM | {"devices": args.devices, "what": "navier_stokes"}
-    single, double = {"precision": "single"}, {"precision": "double"}
+    single = {"precision": "single"}
+    double = {"precision": "double"}
     for n in _numbers(args.shapes):
         flow = base | {"shape": [n] * 3, "steps": as_long(2 * 128**3, n**3)}
         flows = [

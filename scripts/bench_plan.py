@@ -86,7 +86,8 @@ def main() -> None:
 
         for name, side in rows:
             compared = compare(config_of(name, side, precision), devices, clock, args.measured)
-            planned, measured = 1e3 * compared.planned, 1e3 * compared.measured
+            planned = 1e3 * compared.planned
+            measured = 1e3 * compared.measured
             rows[name, side].append(f"{planned:.3g} / {measured:.3g} = {compared.ratio:.2f}")
             ratios.append(compared.ratio)
             print(f"{name} {side} {precision} {devices}: {rows[name, side][-1]}", flush=True)

@@ -48,9 +48,11 @@ class Loop:
         limit = Until(np.float64(1e9), np.float64(1e9), np.int64(steps))
         jax.block_until_ready(self.state)
         before = int(self.state.step)
-        began, busy = time.perf_counter(), time.process_time()
+        began = time.perf_counter()
+        busy = time.process_time()
         self.state = jax.block_until_ready(self.run.advance(self.state, limit))
-        spent, busy = time.perf_counter() - began, time.process_time() - busy
+        spent = time.perf_counter() - began
+        busy = time.process_time() - busy
         if (taken := int(self.state.step) - before) != steps:
             raise SystemExit(f"the loop took {taken} steps instead of {steps}")
         self.seconds.append(spent / steps)
@@ -90,7 +92,8 @@ def main() -> None:
     print(f"{'':14} {'ms per step':>12} {'ratio':>6} {'ms of processors':>18} {'ratio':>6}")
     for name, loop in loops.items():
         # The first turn, which compiles the loop, is left out.
-        wall, busy = min(loop.seconds[1:]), min(loop.busy[1:])
+        wall = min(loop.seconds[1:])
+        busy = min(loop.busy[1:])
         ratios = wall / min(flow_alone.seconds[1:]), busy / min(flow_alone.busy[1:])
         print(f"{name:14} {1e3 * wall:12.1f} {ratios[0]:6.2f} {1e3 * busy:18.1f} {ratios[1]:6.2f}")
 

@@ -53,7 +53,9 @@ def main() -> None:
     path.write_text(CASE)
     n = given.points
     config = load_config(path, [f"grid.shape={n},{n},{n}"])
-    run, measured, before = Simulation(config), {}, None
+    run = Simulation(config)
+    measured = {}
+    before = None
     model = cast(SchrodingerPoisson, run.model)
     modes, k = (
         np.asarray(a)[1:SHELLS] for a in run.transform.layout.once(model.real.layout.shell_modes)
@@ -77,17 +79,21 @@ def main() -> None:
     mass = GUESS
     for number in range(12):
         value, slopes = gradient(both(mass))
-        x, slope = np.log(mass), float(sum(slopes.values())) * mass  # by ln m
+        # by ln m
+        x = np.log(mass)
+        slope = float(sum(slopes.values())) * mass
         print(f"{number}: m = {mass:.6f}, misfit {float(value):.4f}, slope {slope:.4g}", flush=True)
         change = (
             -0.05 * np.sign(slope)
             if before is None
             else -slope * (x - before[0]) / (slope - before[1])
         )
-        before, mass = (x, slope), mass * np.exp(np.clip(change, -0.2, 0.2))
+        before = (x, slope)
+        mass = mass * np.exp(np.clip(change, -0.2, 0.2))
         if abs(change) < 1e-5:
             break
-    wall, cpu = time.perf_counter() - begun[0], time.process_time() - begun[1]
+    wall = time.perf_counter() - begun[0]
+    cpu = time.process_time() - begun[1]
     print(
         f"recovered {mass:.6f} of {TRUE}: {100 * (mass / TRUE - 1):+.3f} %, {wall:.0f} s, {cpu:.0f} s of processors"
     )

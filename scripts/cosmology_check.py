@@ -34,17 +34,17 @@ def halofit(k: np.ndarray, linear, matter: float) -> np.ndarray:
     )
     a = 10 ** (1.4861 + 1.8369 * n + 1.6762 * n**2 + 0.7940 * n**3 + 0.1670 * n**4 - 0.6206 * c)
     b = 10 ** (0.9463 + 0.9466 * n + 0.3084 * n**2 - 0.9400 * c)
-    g, h = (
-        0.8649 + 0.2989 * n + 0.1631 * c,
-        10 ** (-0.2807 + 0.6669 * n + 0.3214 * n**2 - 0.0793 * c),
-    )
-    alpha, beta = 1.3884 + 0.3700 * n - 0.1452 * n**2, 0.8291 + 0.9854 * n + 0.3401 * n**2
+    g = 0.8649 + 0.2989 * n + 0.1631 * c
+    h = 10 ** (-0.2807 + 0.6669 * n + 0.3214 * n**2 - 0.0793 * c)
+    alpha = 1.3884 + 0.3700 * n - 0.1452 * n**2
+    beta = 0.8291 + 0.9854 * n + 0.3401 * n**2
     mu, nu, f = (
         10 ** (-3.5442 + 0.1908 * n),
         10 ** (0.9589 + 1.2857 * n),
         matter ** (1e-4 * np.array([-307, -585, 743])),
     )
-    y, own = k * scale, k**3 * linear(k) / (2 * np.pi**2)
+    y = k * scale
+    own = k**3 * linear(k) / (2 * np.pi**2)
     quasi = own * (1 + own) ** beta / (1 + alpha * own) * np.exp(-y / 4 - y**2 / 8)
     halo = (
         a
@@ -56,18 +56,26 @@ def halofit(k: np.ndarray, linear, matter: float) -> np.ndarray:
 
 
 folder = Path(sys.argv[1])
-run, config = open_run(folder), load_config(folder / "config.yaml", check_files=False)
-series, background = run.series("spectra"), Background(config.model.cosmology)
-start, s = next(iter(config.initial.components.values())), background.settings
-k, modes, power = series.coordinates["k"], series.coordinates["modes"], series["density_power"]
+run = open_run(folder)
+config = load_config(folder / "config.yaml", check_files=False)
+series = run.series("spectra")
+background = Background(config.model.cosmology)
+start = next(iter(config.initial.components.values()))
+s = background.settings
+k = series.coordinates["k"]
+modes = series.coordinates["modes"]
+power = series["density_power"]
 held = (k > 0) & (
     k < np.pi * config.grid.shape[0] / config.grid.box[0]
 )  # shells within the cube of modes
-k, modes, power = k[held], modes[held], power[:, held]
+k = k[held]
+modes = modes[held]
+power = power[:, held]
 a = np.array([background.scale_factor_at(t) for t in series.time])
 growth = np.array([background.growth(x) / background.growth(1.0) for x in a]) ** 2
 figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
-realised, spread = power[0] / (growth[0] * start.amplitude * k**start.index), np.sqrt(2 / modes)
+realised = power[0] / (growth[0] * start.amplitude * k**start.index)
+spread = np.sqrt(2 / modes)
 off = ((realised - 1) / spread)[k < k[-1] / 2]  # particles of a lattice have fewer small waves
 print(
     f"start: chi^2 / shells = {(off**2).mean():.3f} of {len(off)}, largest {abs(off).max():.2f} deviations"
@@ -78,11 +86,9 @@ for x, d, p in zip(a[1:], growth[1:], power[1:], strict=True):
     fit = halofit(
         k, lambda q, d=d: d * start.amplitude * q**start.index, s.matter / x**3 / expansion(s, x)
     )
-    grown, over, z = (
-        p / power[0] * growth[0] / d,
-        p / fit / realised,
-        f"z = {abs(round(1 / x - 1, 3)):g}",
-    )
+    grown = p / power[0] * growth[0] / d
+    over = p / fit / realised
+    z = f"z = {abs(round(1 / x - 1, 3)):g}"
     axes[0, 1].plot(k, grown, label=z)
     axes[1, 0].plot(k, over, label=z)
     for low, high in ((0, 0.1), (0.1, 0.2), (0.2, 0.4), (0.4, 0.8)):

@@ -38,7 +38,8 @@ def spectrum(path: Path, integrator: str, steps: int) -> tuple[np.ndarray, float
     """P(k) of each shell at a = 1, and the seconds of the steps without their compilation."""
     config = load_config(path, [f"time.integrator={integrator}", f"time.steps={steps}"])
     run = Simulation(config, report=lambda _: None)
-    state, until = run.state, Until(run.config.time.stop, np.inf, np.int64(10**6))
+    state = run.state
+    until = Until(run.config.time.stop, np.inf, np.int64(10**6))
     advance = run.compiled_loop()
     began = time.perf_counter()
     state = jax.block_until_ready(advance(state, until))

@@ -188,9 +188,13 @@ def run(part: Part, tries: int) -> dict[str, Any]:
         done = subprocess.run(
             part.command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=LONGEST
         )
-        code, output, error = done.returncode, done.stdout, done.stderr
+        code = done.returncode
+        output = done.stdout
+        error = done.stderr
     except subprocess.TimeoutExpired:
-        code, output, error = 124, "", f"took longer than {LONGEST} s"
+        code = 124
+        output = ""
+        error = f"took longer than {LONGEST} s"
     result: dict[str, Any] = {"code": code, "tries": tries + 1, "seconds": time.monotonic() - began}
     result["done"] = code == 0 or tries >= 1
     if code:
@@ -285,10 +289,8 @@ def page(found: dict[str, Any], sides: list[int], platform: str) -> str:
     for side in sides:
         for model in MODELS:
             for precision in ("double", "single"):
-                step, plan = (
-                    of(f"step {model} {side} {precision}"),
-                    of(f"plan {model} {side} {precision}"),
-                )
+                step = of(f"step {model} {side} {precision}")
+                plan = of(f"plan {model} {side} {precision}")
                 failed = found.get(f"step {model} {side} {precision}", {}).get("error")
                 if step is None:
                     if failed:

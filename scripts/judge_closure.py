@@ -26,8 +26,10 @@ def structure(simulation, frames):
     """S_3 = <((u(x + r) - u(x)) . r / |r|)^3> at r = 1, 2, ... spacings along the axes, of all
     frames."""
     shape = simulation.config.grid.shape
-    cut, axes = (..., *(slice(n) for n in shape)), range(len(shape))
-    decode, total = jax.jit(simulation.transform.inverse), 0.0
+    cut = (..., *(slice(n) for n in shape))
+    axes = range(len(shape))
+    decode = jax.jit(simulation.transform.inverse)
+    total = 0.0
     for modes in frames.reshape(-1, *frames.shape[-4:]):
         u = np.asarray(decode(modes), np.float64)[cut].reshape(-1, *shape)
         jumps = [[np.roll(u[i], -r, i) - u[i] for i in axes] for r in range(1, shape[0] // 2 + 1)]
@@ -49,7 +51,8 @@ def main():
             load_config(given.config, [*given.overrides, *more]), report=lambda _: None
         )
 
-    own, trained = simulation(), simulation(f"{KEY}={given.output / 'arrays.npz'}")
+    own = simulation()
+    trained = simulation(f"{KEY}={given.output / 'arrays.npz'}")
     cases = {"no closure": simulation("model.subgrid=null"), "untrained": own, "trained": trained}
     if len(own.config.grid.shape) == 3:
         cases["Smagorinsky"] = simulation("model.subgrid=null", "model.subgrid={kind: smagorinsky}")

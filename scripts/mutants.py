@@ -200,7 +200,8 @@ def tried(place: Path, file: str, text: str, tests: list[str], limit: float) -> 
 
 
 def judged(number: int, seed: int, jobs: int) -> None:
-    lines, spent = executed(), seconds()
+    lines = executed()
+    spent = seconds()
     # Modules that no test executes are mutated too; their mutants survive.
     files = sorted(p for room in ROOMS for p in (ROOT / "simulator" / room).rglob("*.py"))
     drawn = random.Random(seed).sample(
@@ -218,7 +219,9 @@ def judged(number: int, seed: int, jobs: int) -> None:
 
     def one(path: Path, line: int, difference: str, text: str) -> bool:
         file = str(path.relative_to(ROOT))
-        tests, total, known = [], 0.0, lines.get(file, {})
+        tests = []
+        total = 0.0
+        known = lines.get(file, {})
         # A line that is executed when its module is imported belongs to no test: then all tests of
         # the module.
         found = known.get(line) or set().union(*known.values())
@@ -234,7 +237,8 @@ def judged(number: int, seed: int, jobs: int) -> None:
             tests.append(test)
             if (total := total + spent.get(test, 0.0)) > MOST_SECONDS:
                 break
-        place, began = free.pop(), time.monotonic()
+        place = free.pop()
+        began = time.monotonic()
         killer = tried(place, file, text, tests, 2 * MOST_SECONDS) if tests else ""
         free.append(place)
         verdict = f"killed by {killer}" if killer else f"SURVIVED {len(tests)} files"

@@ -45,7 +45,8 @@ def circumstances(results: Results) -> list[str]:
 
 
 def between(values: Sequence[float]) -> str:
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
@@ -167,7 +168,8 @@ def written(page: str, folder: Path) -> str:
     """The text of the page with new tables."""
     for name, make in PARTS.items():
         results = [json.loads(file.read_text()) for file in sorted(folder.glob(f"{name}_*.json"))]
-        begin, end = f"<!-- measured: {name} -->", f"<!-- end: {name} -->"
+        begin = f"<!-- measured: {name} -->"
+        end = f"<!-- end: {name} -->"
         pattern = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
         if len(pattern.findall(page)) != 1 or not results:
             raise SystemExit(

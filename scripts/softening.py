@@ -67,7 +67,8 @@ def growth(run: Simulation) -> np.ndarray:
 
 def ewald(away: np.ndarray) -> np.ndarray:
     """Acceleration (n, 3) at `away` from a unit mass and its images, G = 1."""
-    alpha, force = 6 / SIDE, np.zeros_like(away)
+    alpha = 6 / SIDE
+    force = np.zeros_like(away)
     for cell in np.stack(np.meshgrid(*[np.arange(-2, 3)] * 3), -1).reshape(-1, 3):
         d = away + cell * SIDE
         s = np.sqrt((d**2).sum(1))
@@ -83,7 +84,8 @@ def ewald(away: np.ndarray) -> np.ndarray:
 
 def forces(run: Simulation, repeats: int = 4) -> np.ndarray:
     """Root mean square of the relative error of the force, for each distance."""
-    rng, begun = np.random.default_rng(0), run.state.particles["dark"]
+    rng = np.random.default_rng(0)
+    begun = run.state.particles["dark"]
     count = begun.records["mass"].size
     mass = jnp.full(count, 1e-30).at[0].set(1 / float(background_of(run).settings.start))
 
@@ -95,9 +97,11 @@ def forces(run: Simulation, repeats: int = 4) -> np.ndarray:
         )
         return kicked["dark"].records["velocity"]
 
-    each, squares = (count - 1) // len(DISTANCES), []
+    each = (count - 1) // len(DISTANCES)
+    squares = []
     for _ in range(repeats):
-        first, ways = rng.uniform(0, SIDE, 3), rng.normal(size=(each * len(DISTANCES), 3))
+        first = rng.uniform(0, SIDE, 3)
+        ways = rng.normal(size=(each * len(DISTANCES), 3))
         ways *= (np.repeat(DISTANCES, each) / np.linalg.norm(ways, axis=1))[:, None]
         places = np.tile(first, (count, 1))
         places[1 : len(ways) + 1] += ways
@@ -114,7 +118,8 @@ def main(path: str) -> None:
     k = np.arange(1, SIDE // 2) / (SIDE // 2)
     for softening, label in SOFTENINGS.items():
         run = simulation(softening)
-        grown, errors = growth(run), forces(run)
+        grown = growth(run)
+        errors = forces(run)
         print(softening, "growth", grown.round(3), "force errors", errors.round(3))
         left.plot(k, grown, "o-", ms=3, label=label)
         right.semilogy(DISTANCES, errors, "o-", ms=3)

@@ -31,7 +31,8 @@ KEY = "model.subgrid.arrays"
 
 def coarse(values, shape):
     """Values (..., x, y, z) on the points of a coarser grid, by their Fourier modes."""
-    axes, fine = tuple(range(-len(shape), 0)), values.shape[-len(shape) :]
+    axes = tuple(range(-len(shape), 0))
+    fine = values.shape[-len(shape) :]
     modes = np.fft.fftshift(np.fft.fftn(values, axes=axes), axes)
     kept = modes[
         (..., *(slice((m - n) // 2, (m - n) // 2 + n) for m, n in zip(fine, shape, strict=True)))
@@ -127,18 +128,19 @@ def fit(given, loss, arrays, data, rate):
         return optax.apply_updates(arrays, changes), memory, value
 
     leaves, tree = jax.tree.flatten((arrays, optimiser.init(arrays)))
-    losses, checkpoint, lengths = [], given.output / "checkpoint.npz", stages_of(given)
+    losses = []
+    checkpoint = given.output / "checkpoint.npz"
+    lengths = stages_of(given)
     given.output.mkdir(parents=True, exist_ok=True)
     remove_temporaries(given.output)  # of a training that was killed
     if checkpoint.exists():
         with np.load(checkpoint) as stored:
-            losses, leaves = (
-                list(stored["losses"]),
-                [jnp.asarray(stored[f"leaf{i}"]) for i in range(len(leaves))],
-            )
+            losses = list(stored["losses"])
+            leaves = [jnp.asarray(stored[f"leaf{i}"]) for i in range(len(leaves))]
     arrays, memory = jax.tree.unflatten(tree, leaves)
     for update in range(len(losses), len(lengths)):
-        length, random = lengths[update], np.random.default_rng(update)
+        length = lengths[update]
+        random = np.random.default_rng(update)
         runs = random.integers(len(data), size=given.batch)
         first = random.integers(data.shape[1] - length, size=given.batch)
         windows = jnp.stack([data[r, f : f + length + 1] for r, f in zip(runs, first, strict=True)])
@@ -169,7 +171,8 @@ def main():
     simulation = Simulation(load_config(given.config, given.overrides), report=lambda _: None)
     apart, data = read(simulation, given.dataset, "train", given.skip)
     dt = fixed_step(simulation)
-    run, spectrum = unrolled(simulation, round(apart / dt), dt), spectrum_of(simulation)
+    run = unrolled(simulation, round(apart / dt), dt)
+    spectrum = spectrum_of(simulation)
 
     def loss(arrays, windows):
         errors, found = jax.vmap(run, (None, 0))(arrays, windows)

@@ -24,7 +24,9 @@ from train_closure import fit, fixed_step, options, read, stages_of
 from simulator import Simulation, load_config
 from simulator.files import replace_file
 
-KERNEL, CHANNELS, LAYERS = 5, 24, 5
+KERNEL = 5
+CHANNELS = 24
+LAYERS = 5
 
 
 def weights():
@@ -41,7 +43,8 @@ def weights():
 def convolved(x, kernel):
     """A periodic convolution of x (x, y, channel); Fourier transforms are eight times as fast as
     loops."""
-    shape, reach = x.shape[:2], KERNEL // 2
+    shape = x.shape[:2]
+    reach = KERNEL // 2
     padded = jnp.zeros((*shape, *kernel.shape[2:])).at[:KERNEL, :KERNEL].set(kernel)
     turned = partial(jnp.fft.rfft2, axes=(0, 1))
     modes = jnp.einsum(
@@ -54,7 +57,8 @@ def correction(layers, velocity):
     """The change of a velocity (2, x, y) in a box of 2 pi: the curl of a stream function, from a
     stress."""
     n, m = velocity.shape[1:]
-    kx, ky = jnp.fft.fftfreq(n, 1 / n)[:, None], jnp.fft.rfftfreq(m, 1 / m)
+    kx = jnp.fft.fftfreq(n, 1 / n)[:, None]
+    ky = jnp.fft.rfftfreq(m, 1 / m)
     square = kx**2 + ky**2
     u, v = jnp.fft.rfft2(velocity)
     vorticity = 1j * (kx * v - ky * u)
@@ -165,7 +169,8 @@ def draw(folder, losses, apart, errors, vorticity):
         grid = result.add_gridspec(
             2, 6, wspace=0.9, hspace=0.35, left=0.08, right=0.98, top=0.94, bottom=0.06
         )
-        left, right = result.add_subplot(grid[0, :3]), result.add_subplot(grid[0, 3:])
+        left = result.add_subplot(grid[0, :3])
+        right = result.add_subplot(grid[0, 3:])
         left.semilogy(losses, linewidth=0.5)
         left.set(title="loss", xlabel="update")
         for name, error in errors.items():

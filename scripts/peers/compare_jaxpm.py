@@ -22,7 +22,12 @@ from simulator.physics.initial.cosmological import linear_power
 from simulator.simulation.advance import Until
 from simulator.spectral.random import gaussian
 
-N, BOX, START, STOP, MATTER, SEED = 32, 256.0, 0.1, 1.0, 0.3, 1
+N = 32
+BOX = 256.0
+START = 0.1
+STOP = 1.0
+MATTER = 0.3
+SEED = 1
 CONFIG = f"""\
 model:
   kind: composite
@@ -67,7 +72,8 @@ def power_of(position: np.ndarray) -> np.ndarray:
     square = np.abs(np.fft.fftn(mesh) / mesh.sum() / window) ** 2
     k = N * np.sqrt(k[:, None, None] ** 2 + k[:, None] ** 2 + k**2)
     shell = np.floor(k + 0.5 + 1e-9).astype(int)
-    counts, sums = np.bincount(shell.ravel()), np.bincount(shell.ravel(), square.ravel())
+    counts = np.bincount(shell.ravel())
+    sums = np.bincount(shell.ravel(), square.ravel())
     return (BOX**3 * sums / counts)[1 : N // 2]
 
 
@@ -97,7 +103,8 @@ def main(python: str, steps: int) -> None:
             position = np.asarray(particles.records["position"])[:, ids >= 0]
             return position[:, np.argsort(ids[ids >= 0])] * N / BOX
 
-        state, names = run.state, ("displaced", "moved")
+        state = run.state
+        names = ("displaced", "moved")
         places = [ours(state)]
         places.append(ours(run.advance(state, Until(stop, np.inf, 10 * steps))))
         for name, mine in zip(names, places, strict=True):

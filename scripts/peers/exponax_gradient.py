@@ -6,13 +6,15 @@ All cores work on one device. The gradient is JAX's of a loop over the steps, as
 
 from turns import Line, problem, serve, timed
 
-line, settings = Line(), problem()
+line = Line()
+settings = problem()
 
 import exponax  # noqa: E402
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 
-n, steps = settings["shape"][0], settings["steps"]
+n = settings["shape"][0]
+steps = settings["steps"]
 stepper = exponax.stepper.NavierStokesVelocity(
     3, 2 * jnp.pi, n, settings["dt"], diffusivity=settings["viscosity"], order=2
 )

@@ -62,7 +62,9 @@ class Scipy:
     def __init__(self, values: np.ndarray, workers: int):
         import scipy.fft
 
-        self._fft, self._values, self._workers = scipy.fft, values, workers
+        self._fft = scipy.fft
+        self._values = values
+        self._workers = workers
         self.name = f"scipy.fft rfftn, {workers} workers"
 
     def round(self) -> tuple[float, float]:
@@ -96,7 +98,8 @@ def mpi4py_fft(
 ) -> Iterator[Mpi4pyFft | None]:
     """mpi4py-fft in `ranks` MPI processes, or None if there is no mpirun or $SIMULATOR_MPI4PY_FFT
     is not set."""
-    python, mpirun = os.environ.get(PYTHON), shutil.which("mpirun")
+    python = os.environ.get(PYTHON)
+    mpirun = shutil.which("mpirun")
     if python is None or mpirun is None:
         yield None
         return

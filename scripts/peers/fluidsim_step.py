@@ -8,13 +8,15 @@ import tempfile
 
 from turns import Line, problem, serve, timed
 
-line, settings = Line(), problem()
+line = Line()
+settings = problem()
 os.environ["FLUIDSIM_PATH"] = tempfile.mkdtemp()
 
 import numpy as np  # noqa: E402
 from fluiddyn.util import mpi  # noqa: E402
 
-shape, steps = settings["shape"], settings["steps"]
+shape = settings["shape"]
+steps = settings["steps"]
 solver = f"ns{len(shape)}d"
 Simul = importlib.import_module(f"fluidsim.solvers.{solver}.solver").Simul
 params = Simul.create_default_params()
@@ -35,12 +37,14 @@ params.init_fields.type = "in_script"
 simulation = Simul(params)
 if len(shape) == 3:
     X, Y, Z = simulation.oper.get_XYZ_loc()
-    vx, vy = np.sin(X) * np.cos(Y) * np.cos(Z), -np.cos(X) * np.sin(Y) * np.cos(Z)
+    vx = np.sin(X) * np.cos(Y) * np.cos(Z)
+    vy = -np.cos(X) * np.sin(Y) * np.cos(Z)
     simulation.state.init_statephys_from(vx=vx, vy=vy, vz=0 * X)
     simulation.state.statespect_from_statephys()
     simulation.state.statephys_from_statespect()
 else:
-    X, Y = simulation.oper.XX, simulation.oper.YY
+    X = simulation.oper.XX
+    Y = simulation.oper.YY
     simulation.state.init_from_rotfft(simulation.oper.fft(2 * np.sin(X) * np.sin(Y)))
 
 

@@ -5,7 +5,8 @@ import os
 
 from turns import Line, problem, serve, timed
 
-line, settings = Line(), problem()
+line = Line()
+settings = problem()
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={settings['devices']}"
 
 import jax  # noqa: E402
@@ -15,7 +16,9 @@ jax.config.update("jax_platforms", "cpu")
 import jaxion  # noqa: E402
 from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 
-n, steps, devices = settings["shape"][0], settings["steps"], settings["devices"]
+n = settings["shape"][0]
+steps = settings["steps"]
+devices = settings["devices"]
 mesh = jax.make_mesh((1, devices), ("x", "y"))
 sharding = NamedSharding(mesh, PartitionSpec("x", "y"))
 parameters = {

@@ -21,8 +21,11 @@ import numpy as np  # noqa: E402
 from jax.experimental.ode import odeint  # noqa: E402
 
 given = np.load(sys.argv[1])
-contrast, n = jnp.asarray(given["contrast"]), given["contrast"].shape[0]
-start, stop, matter = float(given["start"]), float(given["stop"]), float(given["matter"])
+contrast = jnp.asarray(given["contrast"])
+n = given["contrast"].shape[0]
+start = float(given["start"])
+stop = float(given["stop"])
+matter = float(given["matter"])
 
 
 def derivative(kvec, direction, order=1):

@@ -3,7 +3,8 @@ or in double."""
 
 from turns import Line, problem, serve, timed
 
-line, settings = Line(), problem()
+line = Line()
+settings = problem()
 
 import jax  # noqa: E402
 
@@ -13,7 +14,8 @@ jax.config.update("jax_enable_x64", double)
 import jax.numpy as jnp  # noqa: E402
 from jaxpm.pm import pm_forces  # noqa: E402
 
-n, dt = settings["shape"][0], settings["dt"]
+n = settings["shape"][0]
+dt = settings["dt"]
 along = jnp.arange(n, dtype=jnp.float64 if double else jnp.float32)
 lattice = jnp.stack(jnp.meshgrid(along, along, along, indexing="ij"), -1)
 wave = jnp.sin(2 * jnp.pi * lattice / n)

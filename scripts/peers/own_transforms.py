@@ -128,7 +128,8 @@ def compare(
     timed = timed_in_rounds([contender.round for contender in contenders], seconds, agree)
     for contender, rounds in zip(contenders, timed, strict=True):
         forward, inverse = (1e3 * float(np.median(times)) for times in zip(*rounds, strict=True))
-        sent, temporary = getattr(contender, "sent", None), getattr(contender, "temporary", None)
+        sent = getattr(contender, "sent", None)
+        temporary = getattr(contender, "temporary", None)
         rows.append(Row(contender.name, forward, inverse, sent, temporary, rounds))
     return rows
 

@@ -10,7 +10,8 @@ import os
 
 from turns import Line, problem, serve, timed
 
-line, settings = Line(), problem()
+line = Line()
+settings = problem()
 
 import jax  # noqa: E402
 
@@ -24,7 +25,10 @@ from jax import lax  # noqa: E402
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec  # noqa: E402
 from published_transform import published_transform  # noqa: E402
 
-n, steps, nu, dt = settings["shape"][0], settings["steps"], settings["viscosity"], settings["dt"]
+n = settings["shape"][0]
+steps = settings["steps"]
+nu = settings["viscosity"]
+dt = settings["dt"]
 mesh = Mesh(np.asarray(jax.devices()), ("slab",), axis_types=(AxisType.Auto,))
 forward, inverse, sharding = published_transform(mesh)
 

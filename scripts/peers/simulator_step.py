@@ -3,7 +3,8 @@
 
 from turns import Line, problem, serve, timed
 
-line, settings = Line(), problem()
+line = Line()
+settings = problem()
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402

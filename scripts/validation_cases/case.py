@@ -85,7 +85,9 @@ def march(
 ) -> tuple[State, dict[str, np.ndarray]]:
     """The state after `steps` steps, and the diagnostics by name at the first, the last and every
     `every`-th step."""
-    step, state, rows = jax.jit(simulation.step), simulation.state, []
+    step = jax.jit(simulation.step)
+    state = simulation.state
+    rows = []
     for number in range(steps + 1):
         if number in (0, steps) or (every and number % every == 0):
             row = jax.device_get(simulation.diagnostics(state))
@@ -100,8 +102,10 @@ def followed(
 ) -> tuple[np.ndarray, Any]:
     """The times of the initial state and of all steps, and the values of `measure` at these
     times."""
-    step, measure = jax.jit(simulation.step), jax.jit(measure)
-    state, values = simulation.state, []
+    step = jax.jit(simulation.step)
+    measure = jax.jit(measure)
+    state = simulation.state
+    values = []
     for number in range(steps + 1):
         values.append(complex(measure(state)))
         if number < steps:
@@ -144,7 +148,8 @@ def write(folder: Path, outcomes: Sequence[CaseOutcome]) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     curves = [curve for outcome in outcomes for curve in outcome.result.curves]
     files = [draw(partial(_picture, curve), folder / f"{curve.name}.png") for curve in curves]
-    markdown, table = folder / "validation.md", folder / "validation.json"
+    markdown = folder / "validation.md"
+    table = folder / "validation.json"
     replace_file(markdown, _markdown(outcomes))
     replace_file(table, json.dumps([_entry(outcome) for outcome in outcomes], indent=1) + "\n")
     return [markdown, table, *files]

@@ -43,7 +43,8 @@ def early() -> Result:
 
 def inviscid() -> Result:
     _, rows = march(_vortex(32, 0.0), 0.0125, 80, every=8)
-    time, enstrophy = rows["time"], rows["enstrophy"] / 0.375
+    time = rows["time"]
+    enstrophy = rows["enstrophy"] / 0.375
     series = np.polynomial.polynomial.polyval(time**2, SERIES)
     source = "Brachet et al., J. Fluid Mech. 130, 411 (1983)"
     # The first omitted coefficient, of t^14, is about 3e-7.
@@ -65,14 +66,16 @@ def _reynolds_1600(
     steps = round(stop / dt)
     _, rows = march(_vortex(points, 1 / 1600), dt, steps, every=round(0.1 / dt))
     reached = REFERENCE[REFERENCE[:, 0] <= stop + 1e-9]
-    checks, curves = [], []
+    checks = []
+    curves = []
     for column, name, allowed in ((1, "energy", energy), (2, "dissipation", dissipation)):
         at = np.interp(reached[:, 0], rows["time"], rows[name])
         checks += [
             Check(f"{name}, t = {t:g}", e, f, allowed, VAN_REES)
             for t, e, f in zip(reached[1:, 0], reached[1:, column], at[1:], strict=True)
         ]
-        labels, x = ("time", name), reached[:, 0]
+        labels = ("time", name)
+        x = reached[:, 0]
         shown = f"taylor_green_{points}_{name}"
         curves.append(
             Curve(shown, rows["time"], rows[name], x, reached[:, column], labels, VAN_REES)

@@ -18,7 +18,8 @@ def budget() -> Result:
     _, rows = march(sim, 0.02, 20, every=1)
     worst = float(abs(rows["budget_residual"][1:]).max())
     power = float(abs(rows["injection"] / 0.3 - 1).max())
-    name, why = "budget residual / dissipation, worst of 20 steps", "definition"
+    name = "budget residual / dissipation, worst of 20 steps"
+    why = "definition"
     return Result(
         [
             Check(name, 0.0, worst, 1e-3, why, True),
@@ -42,16 +43,16 @@ def dynamo(reynolds: float, points: int, dt: float, stop: float):
         (points,) * 3,
         devices={"count": 1},  # on small grids exchanges would take longer than the computation
     )
-    advance, state = (
-        advance_of(System(sim.model), sim.integrator, TimeStep(dt, None, None)),
-        sim.state,
-    )
-    times, energies = [], []
+    advance = advance_of(System(sim.model), sim.integrator, TimeStep(dt, None, None))
+    state = sim.state
+    times = []
+    energies = []
     for time in np.arange(0.5, stop + 0.1, 0.5):
         state = advance(state, Until(float(time), np.inf, np.int64(10**6)))
         times.append(float(state.time))
         energies.append(float(sim.transform.layout.inner(*(state.fields["magnetic"],) * 2).sum()))
-    t, e = np.array(times), np.array(energies)
+    t = np.array(times)
+    e = np.array(energies)
     late = t >= SETTLED
     weight = np.sin(np.pi * (t[late] - SETTLED) / (stop - SETTLED)) ** 2
     return 0.5 * np.polyfit(t[late], np.log(e[late]), 1, w=weight)[0], t, e
@@ -64,7 +65,8 @@ def _dynamo(reynolds: float, expected: float, points: int, dt: float, stop: floa
         "windows 8.9 < Rm < 17.5, Rm > 27"
     )
     fit = np.exp(2 * rate * (t - t[-1])) * e[-1]
-    name, labels = f"dynamo_{reynolds:g}", ("time", "log10 <b^2>")
+    name = f"dynamo_{reynolds:g}"
+    labels = ("time", "log10 <b^2>")
     curve = Curve(name, t, np.log10(e), t[::10], np.log10(fit)[::10], labels, "exponential fit")
     # The expected values are rounded to 1e-4, and vary by as much with the interval of the fit.
     return Result(
@@ -82,25 +84,31 @@ def inertial_range() -> Result:
         precision="single",
     )
     advance = advance_of(sim.system, sim.integrator, TimeStep(None, 0.8, None))
-    state, layout, rows, spectra = sim.state, sim.transform.layout, [], []
+    state = sim.state
+    layout = sim.transform.layout
+    rows = []
+    spectra = []
     for time in np.arange(0.25, 12.1, 0.25):
         state = advance(state, Until(float(time), np.inf, np.int64(10**6)))
         if time >= 5:
             rows.append(jax.device_get(sim.diagnostics(state)))
             spectra.append(np.asarray(sim.spectra(state)["kinetic_energy"]))
     mean = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
-    k, e = layout.shell_wavenumbers(), np.mean(spectra, 0)
+    k = layout.shell_wavenumbers()
+    e = np.mean(spectra, 0)
     inside = (k >= 3) & (k <= 8)
     slope = np.polyfit(np.log(k[inside]), np.log(e[inside]), 1)[0]
     shown = (k > 0) & (e > 0)
     labels = ("log10 k eta", "log10 k^(5/3) E / eps^(2/3)")
     compensated = k[shown] ** (5 / 3) * e[shown] / mean["dissipation"] ** (2 / 3)
-    x, y = np.log10(k[shown] * mean["kolmogorov_scale"]), np.log10(compensated)
+    x = np.log10(k[shown] * mean["kolmogorov_scale"])
+    y = np.log10(compensated)
     sources = (
         "Sreenivasan, Phys. Fluids 7, 2778 (1995)",
         "Sreenivasan & Antonia, Annu. Rev. 29, 435 (1997)",
     )
-    level, cited = np.full(2, np.log10(1.6)), f"C = 1.6: {sources[0]}"
+    level = np.full(2, np.log10(1.6))
+    cited = f"C = 1.6: {sources[0]}"
     return Result(
         [
             Check("slope of E(k), 3 <= k <= 8", -5 / 3, float(slope), 0.15, "Kolmogorov (1941)"),

@@ -53,7 +53,9 @@ def _curve(name: str, times, values, expected, quantity: str, source: str) -> Cu
 
 def inertial() -> Result:
     k = 2 * np.pi * np.array(INTEGERS) / np.array(BOX)
-    size, rotation, nu = np.linalg.norm(k), np.array([0.4, -1.0, 2.0]), 0.003
+    size = np.linalg.norm(k)
+    rotation = np.array([0.4, -1.0, 2.0])
+    nu = 0.003
     model = {"kind": "navier_stokes", "viscosity": nu, "rotation": rotation.tolist()}
     sim = simulation(model, {"kind": "abc"}, (10, 10, 12), grid={"box": BOX})
     a = np.cross(k, [1.0, 0.3, -0.2])
@@ -76,7 +78,8 @@ def alfven() -> Result:
     mean = np.array([0.5, -0.8, 1.1])
     model = {"kind": "mhd", "viscosity": 0.0, "resistivity": 0.0}
     sim = simulation(model, {"kind": "random", "peak": 2, "seed": 4}, (12, 12, 12))
-    u, layout = sim.state.fields["velocity"], sim.transform.layout
+    u = sim.state.fields["velocity"]
+    layout = sim.transform.layout
     b = u + jnp.where(layout.k_squared() == 0, mean.reshape(3, 1, 1, 1), 0)
     sim.state = with_fields(sim, magnetic=b)
     times, overlaps = followed(sim, 0.01, 40, lambda s: layout.inner(u, s.fields["velocity"]).sum())
@@ -111,7 +114,8 @@ def _stratified(square: float):
     k = 2 * np.pi * np.array(INTEGERS) / np.array(BOX)
     model = {"kind": "boussinesq", "viscosity": 0.0, "diffusivity": 0.0, "stratification": square}
     sim = simulation(model, {"kind": "abc"}, (10, 10, 12), grid={"box": BOX})
-    size2, e = k @ k, np.array([0.0, 0.0, 1.0])
+    size2 = k @ k
+    e = np.array([0.0, 0.0, 1.0])
     upward = e - k * (k @ e) / size2
     rate = np.emath.sqrt(-square * (upward @ upward))
     # u = upward, b = -N^2 (u . e) / sigma
@@ -143,7 +147,8 @@ def convection() -> Result:
 
 
 def abc_decay() -> Result:
-    nu, stop = 0.02, 1.0
+    nu = 0.02
+    stop = 1.0
     sim = simulation({"kind": "navier_stokes", "viscosity": nu}, {"kind": "abc"}, (16, 16, 16))
     _, rows = march(sim, 0.05, round(stop / 0.05))
     expected = 1.5 * np.exp(-2 * nu * stop)
@@ -164,7 +169,8 @@ def _contrast(sim: Any, mode: Sequence[int]) -> Callable[[State], jax.Array]:
     2 pi."""
 
     def contrast(state: State) -> jax.Array:
-        density, points = sim.values("density")(state), sim.transform.physical.coordinates()
+        density = sim.values("density")(state)
+        points = sim.transform.physical.coordinates()
         phase = sum(m * x for m, x in zip(mode, points, strict=True))
         return 2 * (density * jnp.cos(phase)).sum() / density.sum()  # the density is 0 in padding
 
@@ -190,12 +196,14 @@ def density_wave(
     values = values.real / values.real[0]
     exact = np.cos if squared > 0 else np.exp  # the growing mode alone: jeans_wave starts with it
     if squared > 0:  # f(t + dt) + f(t - dt) = 2 cos(omega dt) f(t), by least squares
-        middle, sides = values[1:-1], values[:-2] + values[2:]
+        middle = values[1:-1]
+        sides = values[:-2] + values[2:]
         measured = float(np.arccos(middle @ sides / (2 * middle @ middle))) / times[1]
     else:
         measured = float(np.log(values[-1])) / times[-1]
     check = Check("frequency" if squared > 0 else "growth rate", rate, measured, RATE, source)
-    labels, known = ("t", "density contrast / first"), exact(rate * times[::5])
+    labels = ("t", "density contrast / first")
+    known = exact(rate * times[::5])
     curve = Curve(name, times, values, times[::5], known, labels, source)
     return Result([check], [curve])
 

@@ -166,7 +166,8 @@ def _dispatch(arguments: list[str], spent: Stopwatch) -> int:
         args = build_parser(commands).parse_args(arguments)
     except SystemExit as exit:  # --help
         return exit.code if isinstance(exit.code, int) else 0
-    args.arguments, args.spent = arguments, spent
+    args.arguments = arguments
+    args.spent = spent
     return args.func(args)
 
 

@@ -55,7 +55,8 @@ def keys_page() -> str:
         groups.setdefault((key.path.partition(".")[0] if "." in key.path else "", ""), [])
     owner = ""
     for key in listed:
-        block, depth = key.path.partition(".")[0] if "." in key.path else "", key.path.count(".")
+        block = key.path.partition(".")[0] if "." in key.path else ""
+        depth = key.path.count(".")
         selects = depth == 1 and key.path.endswith(".kind")
         owner = key.kind if depth == 1 and not selects else owner
         groups.setdefault((block, "" if selects or not depth else owner), []).append(key)

@@ -181,7 +181,8 @@ def _further_keys(source: Path) -> str:
     """Comments with the keys that the case may set but does not set."""
     from simulator.config.reference import keys
 
-    document, absent = _document(source), _absent(source)
+    document = _document(source)
+    absent = _absent(source)
     paths = [f"{path}." for path in flat(document)]
     chosen = {
         name: block.get("kind", "") for name, block in document.items() if isinstance(block, dict)

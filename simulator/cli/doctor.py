@@ -86,7 +86,8 @@ def _transform(devices: Any) -> str:
     from simulator.errors import RunFailure
     from simulator.spectral import Grid, make_transform
 
-    n, length = max(32, 3 * len(devices) + 1), 2 * np.pi
+    n = max(32, 3 * len(devices) + 1)
+    length = 2 * np.pi
     transform = make_transform(Grid((n, n, n), (length, length, length), "two_thirds"), devices)
 
     def error():

@@ -73,7 +73,8 @@ def verify(args: argparse.Namespace) -> int:
     found = verification(args.path)
     with progress_bar(f"reading {args.path}") as progress:
         for number, report in enumerate(found.reports, start=1):
-            count, files = count + (report.manifest is not None), files + len(report.files)
+            count = count + (report.manifest is not None)
+            files = files + len(report.files)
             problems += len(report.problems)
             for line in (
                 (f"{c.file}: {c.problem}" for c in report.problems)

@@ -114,7 +114,9 @@ def submit(args: argparse.Namespace) -> int:
             changes.append(
                 f"slurm.{key}={value}" if name in _NUMBERS else text_override(f"slurm.{key}", value)
             )
-    config, site, lines = load_config(args.config, changes), site_settings(), []
+    config = load_config(args.config, changes)
+    site = site_settings()
+    lines = []
     if device := args.device or config.slurm.device or site.device:
         from simulator.plan.plan_text import suggested
 

@@ -147,7 +147,8 @@ def retry_sweep(args: argparse.Namespace) -> int:
     from simulator.study import open_sweep
     from simulator.study.execution import run_again
 
-    sweep, batch = open_sweep(args.file), args.batch == "auto"
+    sweep = open_sweep(args.file)
+    batch = args.batch == "auto"
     return run_again(sweep, failed=args.failed, indices=args.index, jobs=args.jobs, batch=batch)
 
 

@@ -154,7 +154,8 @@ def _explicit(
         raise UserError(f"--process-id {process} with --num-processes {number}: {ids}")
     if isinstance(step, Allocation) and (step.process_id, step.num_processes) == (process, number):
         return step  # srun has bound this process to cores and GPUs
-    rank, sharers = _integer(environ, LOCAL_RANK) or 0, _integer(environ, LOCAL_PROCESSES) or 1
+    rank = _integer(environ, LOCAL_RANK) or 0
+    sharers = _integer(environ, LOCAL_PROCESSES) or 1
     visible = visible_gpus(environ)
     gpus = GpuShare(visible, rank, sharers)
     if visible and len(visible) < sharers:
@@ -240,7 +241,8 @@ def _step(environ: Mapping[str, str], coordinator: str | None) -> Allocation | s
 
 def _warnings(gpus: GpuShare, any_first: bool) -> tuple[str, ...]:
     """The warnings about a step; `any_first`: its first process may be on any node."""
-    warnings, seen = [], len(gpus.visible or ())
+    warnings = []
+    seen = len(gpus.visible or ())
     if not gpus.problem and (idle := seen % gpus.sharers):
         warnings.append(f"{gpus.sharers} tasks divide {seen} GPUs of a node: {idle} of them idle")
     if is_mig(gpus.visible) and len(gpus.take(seen)) > 1:
@@ -286,10 +288,8 @@ def _shell_warning(environ: Mapping[str, str], job: Job) -> str | None:
 def _cores(environ: Mapping[str, str], sharers: int) -> int | None:
     """The number of cores that Slurm gave this process. If Slurm does not bind tasks, the process
     sees more cores."""
-    per_task, on_node = (
-        whole(environ.get("SLURM_CPUS_PER_TASK")),
-        whole(environ.get("SLURM_CPUS_ON_NODE")),
-    )
+    per_task = whole(environ.get("SLURM_CPUS_PER_TASK"))
+    on_node = whole(environ.get("SLURM_CPUS_ON_NODE"))
     shares = [per_task] if per_task is not None and "SLURM_STEP_ID" in environ else []
     if on_node is not None:
         shares.append(on_node // sharers)

@@ -121,7 +121,9 @@ def own_findings(
     allocation: Allocation, facts: Facts, environ: Mapping[str, str], *, gpu_plugin: bool
 ) -> Iterator[Finding]:
     """Problems that one process detects without the others."""
-    seen, vendor, cores = len(facts.gpus_seen), gpu_vendor(), facts.cores
+    seen = len(facts.gpus_seen)
+    vendor = gpu_vendor()
+    cores = facts.cores
     yield from (Finding("discovery", warning) for warning in allocation.warnings)
     if allocation.gpus.problem:
         yield Finding("GPUs", allocation.gpus.problem)
@@ -137,7 +139,8 @@ def own_findings(
         yield Finding(
             problem, "unset CUDA_VISIBLE_DEVICES in the job script, or bind with --gpus-per-task"
         )
-    in_step, wanted = allocation.source == "slurm", environ.get("SLURM_CPUS_PER_TASK", "")
+    in_step = allocation.source == "slurm"
+    wanted = environ.get("SLURM_CPUS_PER_TASK", "")
     if in_step and wanted.isdigit() and cores < int(wanted) // 2:
         cure = (
             "give srun its own --cpus-per-task=$SLURM_CPUS_PER_TASK (it does not inherit sbatch's)"
@@ -177,7 +180,8 @@ def shared_findings(processes: Sequence[Facts]) -> Iterator[Finding]:
             problem = f"processes {' and '.join(map(str, users))} use the same GPU {gpu} of {host}"
             yield Finding(problem, "start one task per GPU with --gpus-per-task=1")
     for host, group in hosts.items():
-        given, taken = group[0].gpus_on_node, sum(len(p.gpus_taken) for p in group)
+        given = group[0].gpus_on_node
+        taken = sum(len(p.gpus_taken) for p in group)
         if given is not None and 0 < taken < given:
             cure = f"ask for --gpus-per-node={taken}, or start --ntasks-per-node={given}"
             yield Finding(f"{given - taken} of {given} GPUs of {host} are idle", cure)

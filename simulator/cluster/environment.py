@@ -13,7 +13,10 @@ from typing import Any, Literal
 from simulator.cluster import compile_cache
 
 # GNU mallopt's parameters (malloc.h)
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_M_MMAP_MAX = -4
+_M_ARENA_MAX = -8
 
 # Flags that jaxlib 0.10 to 0.12 know; an unknown flag in XLA_FLAGS ends the process.
 _GPU_FLAGS = {"xla_gpu_enable_latency_hiding_scheduler": "true"}

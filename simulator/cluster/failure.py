@@ -216,7 +216,8 @@ def _explain_aborts(process_id: int, num_processes: int) -> None:
 
     global _aborting
     libc = ctypes.CDLL(None)
-    libc.signal.argtypes, libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+    libc.signal.restype = ctypes.c_void_p
     _aborting = _HANDLER(aborting)
     libc.signal(signal.SIGABRT, ctypes.cast(_aborting, ctypes.c_void_p))
 
@@ -247,7 +248,8 @@ def _told_by_first(allocation: Allocation, patience: float = OTHERS_TRY) -> bool
     """Called by every other process: whether process 0 has printed the error."""
     if allocation.port is None or allocation.coordinator is not None:
         return False
-    end, token = time.monotonic() + patience, _token(allocation)
+    end = time.monotonic() + patience
+    token = _token(allocation)
     while time.monotonic() < end:
         with contextlib.suppress(OSError):
             address = (allocation.coordinator_host or "localhost", allocation.port)

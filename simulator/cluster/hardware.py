@@ -57,7 +57,8 @@ def _quota(root: Path) -> int | None:
     except (OSError, StopIteration):
         return None
     top = root / "sys/fs/cgroup"
-    folder, quotas = top / group.strip("/"), []
+    folder = top / group.strip("/")
+    quotas = []
     while folder.is_relative_to(top):
         with contextlib.suppress(OSError, ValueError):  # "max 100000": no quota
             quota, period = (folder / "cpu.max").read_text().split()

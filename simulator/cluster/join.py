@@ -91,7 +91,8 @@ def _meeting_place(allocation: Allocation, folder: Path | None) -> tuple[str, st
 
     Raises UserError if the processes were started by hand and have neither folder nor
     SIMULATOR_SECRET."""
-    name, given = allocation.rendezvous or _BY_HAND, allocation.secret
+    name = allocation.rendezvous or _BY_HAND
+    given = allocation.secret
     if folder is not None and not (allocation.coordinator and given):
         return name, given or secrets.token_hex(16), folder
     if given or allocation.rendezvous:

@@ -52,7 +52,8 @@ def launch(
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child.process.pid, number)
 
-    began, secret = time.time(), secrets.token_hex(16)
+    began = time.time()
+    secret = secrets.token_hex(16)
     try:
         with Forwarding(send):
             for process in range(n):

@@ -31,7 +31,9 @@ from simulator.errors import RunFailure, UserError
 
 DEFAULT = 900.0  # Default of `run.rendezvous`: seconds that processes wait for one another.
 _PER = 512
-_FIRST_LINE, _LONGEST_PAUSE = 10.0, 300.0  # seconds
+# seconds
+_FIRST_LINE = 10.0
+_LONGEST_PAUSE = 300.0
 _LONGEST_MESSAGE = 4096
 _MOST_STRANGERS = 256  # Connections without identity; a further one closes the oldest.
 _MOST_REFUSALS = 5  # The largest number of lines about refused connections.
@@ -70,8 +72,11 @@ class Guests:
     """The processes that have connected to process 0, and their connections."""
 
     def __init__(self, allocation: Allocation, secret: str, say: Say) -> None:
-        self._allocation, self._hosts = allocation, allocation.hosts
-        self._secret, self._say, self._refused = secret, say, 0
+        self._allocation = allocation
+        self._hosts = allocation.hosts
+        self._secret = secret
+        self._say = say
+        self._refused = 0
         if allocation.local_processes == allocation.num_processes:
             self._hosts = (allocation.host or socket.gethostname(),) * allocation.num_processes
         self._here: dict[int, tuple[socket.socket, dict[str, Any]]] = {}
@@ -128,8 +133,10 @@ class Guests:
                 _send(connection, {"other": True})
             connection.close()
             return
-        process, number = hello["process"], self._allocation.num_processes
-        node, name = hello["node"], f"{hello['host']}, pid {hello['pid']}"
+        process = hello["process"]
+        number = self._allocation.num_processes
+        node = hello["node"]
+        name = f"{hello['host']}, pid {hello['pid']}"
         if hello["processes"] != number or process not in range(1, number):
             wrong = f"process {process} of {hello['processes']} joined a run of {number} processes"
             answer = f"{wrong}: --num-processes and --process-id do not fit"
@@ -197,7 +204,9 @@ def await_all(
 
     say: called with a line from time to time while processes are missing. Raises NotAllCame after
     `seconds`."""
-    guests, clock, began = Guests(allocation, secret, say), _Lines(seconds), time.monotonic()
+    guests = Guests(allocation, secret, say)
+    clock = _Lines(seconds)
+    began = time.monotonic()
     try:
         with server, selectors.DefaultSelector() as selector:
             server.setblocking(False)
@@ -243,7 +252,8 @@ def attend(
 
     Raises NotAllCame if process 0 gives up or is out of reach for `seconds`, UserError if it
     refuses this process."""
-    clock, problem = _Lines(seconds), ""
+    clock = _Lines(seconds)
+    problem = ""
     first = f"process 0 of {allocation.num_processes} ({allocation.coordinator_host or 'the first one'})"
     alone = (
         allocation.source == "explicit" and allocation.local_processes == 1
@@ -344,7 +354,8 @@ class _Lines:
         if time.monotonic() < self._next:
             return False
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        self._next, self.spoke = time.monotonic() + self._pause, True
+        self._next = time.monotonic() + self._pause
+        self.spoke = True
         return True
 
 

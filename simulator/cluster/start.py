@@ -216,7 +216,8 @@ def start(
 @contextlib.contextmanager
 def _silent_stdout() -> Iterator[None]:
     sys.stdout.flush()
-    saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    saved = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 1)
         yield
@@ -230,10 +231,8 @@ def _touch_all(devices: Sequence[Device]) -> None:
     """One collective over all devices: it connects the devices now, so that a failure to connect is
     raised here."""
     mesh = make_mesh(devices, (len(devices),), ("device",))
-    sharded, whole = (
-        NamedSharding(mesh, PartitionSpec("device")),
-        NamedSharding(mesh, PartitionSpec()),
-    )
+    sharded = NamedSharding(mesh, PartitionSpec("device"))
+    whole = NamedSharding(mesh, PartitionSpec())
     total = jax.jit(lambda: jnp.arange(len(devices)), out_shardings=sharded)()
     if (result := int(jax.jit(jnp.sum, out_shardings=whole)(total))) != sum(range(len(devices))):
         raise RunFailure(f"the first sum over {len(devices)} devices is wrong: {result}")

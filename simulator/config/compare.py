@@ -53,7 +53,8 @@ def classify(key: str) -> Change:
 def diff_configs(old: RunConfig, new: RunConfig) -> list[Difference]:
     """Every key in which two configurations differ, keys of the new one first. Lists are compared
     as a whole."""
-    before, after = flat(as_mapping(old)), flat(as_mapping(new))
+    before = flat(as_mapping(old))
+    after = flat(as_mapping(new))
     keys = (key for key in {**after, **before} if before.get(key) != after.get(key))
     return [Difference(key, before.get(key), after.get(key), classify(key)) for key in keys]
 

@@ -104,7 +104,8 @@ class ConfigFile:
 
     def __init__(self, path: str | os.PathLike[str], *, check_files: bool = True):
         """Raises UserError as `read_yaml` does."""
-        self._name, self._document = os.fspath(path), read_yaml(path)
+        self._name = os.fspath(path)
+        self._document = read_yaml(path)
         self._places = _places(self._document, self._name)
         self._context = _context(self._name, check_files) | {BLOCKS: {}}
 
@@ -144,7 +145,8 @@ def _validated(
     context: Mapping[str, Any],
 ) -> RunConfig:
     """The configuration of `data` and overrides; changes `data` and `places`."""
-    parsed, errors = [], []
+    parsed = []
+    errors = []
     for override in overrides:
         try:
             parsed.append(parse_override(override) if isinstance(override, str) else override)
@@ -190,7 +192,8 @@ def read_settings(
     """The settings in a file that describes no run, and the origins of its keys; `of` as in
     `read_yaml`. `defaults` has values of keys that the file lacks, `given` replaces the file's.
     Raises UserError, a line for each mistake."""
-    document, name = read_yaml(path, of), printable(os.fspath(path))
+    document = read_yaml(path, of)
+    name = printable(os.fspath(path))
     places = Places(_places(document, name))
     return _checked(
         kind, {**defaults, **document.value, **given}, _context(os.fspath(path)), places

@@ -44,7 +44,8 @@ def explain(
 
 def _reworded(details: ErrorDetails, settings: type[Settings], data: Any) -> tuple[Path, str]:
     path, classes = _locate(details["loc"], settings, data)
-    value, context = details["input"], details.get("ctx", {})
+    value = details["input"]
+    context = details.get("ctx", {})
     match details["type"]:
         case "missing":
             return path, "missing"
@@ -72,7 +73,8 @@ _BLOCK = "a block of keys is needed"
 
 
 def _wrong_type(details: ErrorDetails, classes: tuple[type[Settings], ...]) -> str:
-    value, context = shown(details["input"]), details.get("ctx", {})
+    value = shown(details["input"])
+    context = details.get("ctx", {})
     needed = {
         **dict.fromkeys(("float_type", "float_parsing"), "a number is needed"),
         **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number is needed"),

@@ -66,7 +66,8 @@ def _of_block(
     required = set(block.get("required", ()))
     for name, property in block.get("properties", {}).items():
         path = f"{prefix}{name}"
-        value, meaning = property.get("default"), property.get("description", "")
+        value = property.get("default")
+        meaning = property.get("description", "")
         default = (
             "none" if value is None else value if isinstance(value, str) else json.dumps(value)
         )

@@ -96,7 +96,9 @@ def usable_name(name: str) -> str:
     return name
 
 
-MOST_STEPS, MOST_EVENTS = 1e12, 1e9  # More than any run has; a double counts exactly up to 1e15.
+# More than any run has; a double counts exactly up to 1e15.
+MOST_STEPS = 1e12
+MOST_EVENTS = 1e9
 SINGLE = (
     1e-36,
     1e36,
@@ -194,12 +196,11 @@ class RunConfig(Shown, Settings):
 
     @model_validator(mode="after")
     def _countable(self) -> Self:
-        stop, dt = self.time.stop, self.time.dt
+        stop = self.time.stop
+        dt = self.time.dt
         if dt is not None and stop / dt > MOST_STEPS and self.time.max_steps is None:
-            given, least = (
-                f"{dt:g} gives {stop / dt:.3g} steps until time.stop = {stop:g}",
-                stop / MOST_STEPS,
-            )
+            given = f"{dt:g} gives {stop / dt:.3g} steps until time.stop = {stop:g}"
+            least = stop / MOST_STEPS
             raise wrong("time.dt", f"{given}; at least {least:g}, or time.max_steps, is needed")
         cadences = [("diagnostics", self.output.diagnostics), ("snapshots", self.output.snapshots)]
         cadences += [
@@ -290,7 +291,8 @@ def _fitting(registries: Registries) -> dict[str, Any]:
     def with_cfl(data: dict[str, Any]) -> dict[str, Any]:
         """`data` with the default of `time.cfl` lowered to the limit of integrator and
         dealiasing."""
-        time, grid = data.get("time"), data.get("grid", {})
+        time = data.get("time")
+        grid = data.get("grid", {})
         if not isinstance(time, dict) or not isinstance(grid, dict):
             return data
         if any(time.get(key) is not None for key in EXCLUSIVE):
@@ -330,7 +332,9 @@ def _misfit(
 ) -> tuple[str, str] | None:
     """The key whose value does not fit the model `name`, and the message; None if all keys fit. The
     integrators `known` solve the model."""
-    integrator, dealias, cfl = config.time.integrator, config.grid.dealias, config.time.cfl
+    integrator = config.time.integrator
+    dealias = config.grid.dealias
+    cfl = config.time.cfl
     if integrator not in known:
         return "time.integrator", f"{integrator} does not solve {name}; {' or '.join(known)} do"
     if line := model.misfit(config.model, integrators[integrator]):

@@ -67,7 +67,8 @@ def limits(
     rate = agree(len(devices) * _operations(small, 6) / seconds)
 
     def limited(part: TimedPart, count: int) -> dict[str, Any]:
-        transform, transforms = part.transform, (part.given + part.made) * count
+        transform = part.transform
+        transforms = (part.given + part.made) * count
         each = np.dtype(transform.dtype).itemsize * (1 if transform.layout.real else 2)
         moved = 4.0 * each * transform.grid.points * transforms
         operations = _operations(transform, transforms)
@@ -162,7 +163,8 @@ def exchange_alone(
 ) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
     """A function that executes one all-to-all alone, and its arguments: an array for each sent
     block."""
-    mesh, (blocks, *shape) = exchange.transform.layout.mesh, exchange.shape
+    mesh = exchange.transform.layout.mesh
+    (blocks, *shape) = exchange.shape
     spec = PartitionSpec(mesh.axis_names)
     # The blocks have the form in which transforms pass them: see `Processors.as_messages`.
     sharding = NamedSharding(mesh, spec)
@@ -189,7 +191,8 @@ def timed_in_rounds(
     results: list[list] = [[] for _ in contenders]
     for contender in contenders:
         contender()
-    start, go = perf_counter(), True
+    start = perf_counter()
+    go = True
     while go:
         for times, contender in zip(results, contenders, strict=True):
             times.append(contender())
@@ -220,7 +223,8 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
         simulation.nonfinite()
         jax.device_get(simulation.diagnostics(simulation.state))
 
-    cold, cached = _seconds(recompile), _seconds(recompile)
+    cold = _seconds(recompile)
+    cached = _seconds(recompile)
     found = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
     one_step = partial(_seconds_per_step, simulation, compiled)
     one_step(1)
@@ -234,8 +238,11 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
     rounds, rows, *alone = timed_in_rounds(contenders, seconds, cluster.broadcast)
     counts = *found.parts.values(), *found.exchanges.values()
     each = [median(times) * n for times, n in zip(alone, counts, strict=True)]
-    parts, exchanges = sum(each[: len(found.parts)]), sum(each[len(found.parts) :])
-    step, points, devices = median(rounds), simulation.grid.points, len(cluster.devices)
+    parts = sum(each[: len(found.parts)])
+    exchanges = sum(each[len(found.parts) :])
+    step = median(rounds)
+    points = simulation.grid.points
+    devices = len(cluster.devices)
     known = exchanges > 0 or not any(
         c.bytes for k, c in collectives(compiled).items() if k == "all-to-all"
     )

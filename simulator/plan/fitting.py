@@ -33,9 +33,11 @@ NICE = sorted(
 TYPICAL = (
     14  # A step typically holds this many times its state; the search starts with this estimate.
 )
-LEAST_SHARE, USUAL_SHARE = 0.3, {"cpu": 0.7, "gpu": 0.65}
+LEAST_SHARE = 0.3
+USUAL_SHARE = {"cpu": 0.7, "gpu": 0.65}
 """The smallest and the usual ratio of the memory of a low-memory step to that of the fast step."""
-ERROR, SAME_DEVICES_ERROR = 0.25, 0.06
+ERROR = 0.25
+SAME_DEVICES_ERROR = 0.06
 """The relative error of a memory that is estimated from the program of another number of devices,
 or of another shape on the same devices. Measured: at most 4 % on the same devices (three models
 from 864^3 to 1440^3, and 600^3 to 675^3 with a GPU's blocks), 4 to 9 % from two devices to four, 15
@@ -47,7 +49,9 @@ class Fitting:
     devices. `beside` is the ratio of the whole run's memory to the memory of its steps."""
 
     def __init__(self, config: RunConfig, machine: Machine, beside: float = 1.0):
-        self._config, self._machine, self._beside = config, machine, beside
+        self._config = config
+        self._machine = machine
+        self._beside = beside
         self._compiled: dict[
             str, Step
         ] = {}  # The last compiled step, by the name of its transform.
@@ -69,7 +73,8 @@ class Fitting:
         above or below 1."""
         if surely_fits(step, self._machine):
             return 0.0
-        limit, name = usable(self._machine) / self._beside, step.simulation.transform.name
+        limit = usable(self._machine) / self._beside
+        name = step.simulation.transform.name
         if known := self._compiled.get(name):
             share = known.memory / known.state * step.state / limit
             if abs(share - 1) > (SAME_DEVICES_ERROR if known.devices == step.devices else ERROR):
@@ -147,7 +152,8 @@ def largest_shape(
     3 and 5."""
     need = beside * _step(config, machine, devices).memory
     if may_be_low(config):
-        config, need = with_memory(config, "low"), USUAL_SHARE[machine.platform] * need
+        config = with_memory(config, "low")
+        need = USUAL_SHARE[machine.platform] * need
     shape = config.grid.shape
     likely = max(shape) * (usable(machine) / need) ** (1 / len(shape))
     shapes = [

@@ -20,7 +20,8 @@ from simulator.plan.abstract_run import Platform
 
 GB = 1e9
 DEVICES = Path(__file__).with_name("devices.yaml")
-START, EXCHANGE_LATENCY = 5e-6, 20e-6
+START = 5e-6
+EXCHANGE_LATENCY = 20e-6
 """Seconds from one kernel of a GPU to the next, an upper bound: launches that overlap with longer
 kernels leave 0.9e-6 (Gray, Getting Started with CUDA Graphs, NVIDIA 2019). Seconds of an all-to-all
 of short messages."""
@@ -173,7 +174,8 @@ def described_devices(name: str, count: int) -> tuple[Any, ...]:
     machine = KNOWN[name]
     assert machine.program is not None
     nodes = ceil(count / machine.per_node)
-    vendor, described = vendor_of(machine.program), configuration(machine.program)
+    vendor = vendor_of(machine.program)
+    described = configuration(machine.program)
     shape = {"topology": f"1x{nodes}x{ceil(count / nodes)}", "target_config": described}
     return tuple(topologies.get_topology_desc(name, vendor, **shape).devices[:count])
 
@@ -189,10 +191,12 @@ def configuration(program: Mapping[str, Any]) -> str:
     if "capability" in about:
         major, minor = about.pop("capability").split(".")
         kind = f"cuda_compute_capability {{ major: {major} minor: {minor} }}"
-        platform, runtime = "CUDA", "runtime_version { major: 12 minor: 9 }"
+        platform = "CUDA"
+        runtime = "runtime_version { major: 12 minor: 9 }"
     else:
         kind = f'rocm_compute_capability {{ gcn_arch_name: "{about.pop("architecture")}" }}'
-        platform, runtime = "ROCM", ""
+        platform = "ROCM"
+        runtime = ""
     info = " ".join(f"{key}: {value}" for key, value in about.items())
     return (
         f'gpu_device_info {{ {info} {kind} }} platform_name: "{platform}" '

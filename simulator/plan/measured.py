@@ -27,7 +27,9 @@ from simulator.simulation.simulation import Simulation
 LARGEST = 128
 """Points along the longest side of the measured grid, whose arrays exceed a processor's cache, as
 larger grids do."""
-SHORTEST, WHOLE = 0.02, 1.0  # Seconds of one timed call, and of all timed calls together.
+# Seconds of one timed call, and of all timed calls together.
+SHORTEST = 0.02
+WHOLE = 1.0
 
 Clock = Callable[[], float]
 
@@ -39,7 +41,9 @@ class TimedSteps:
     def __init__(self, simulation: Simulation, clock: Clock = time.perf_counter):
         self.compiled = simulation.compiled_loop()
         self.shortest = float("inf")
-        self._clock, self._start, self._state = clock, simulation.state, None
+        self._clock = clock
+        self._start = simulation.state
+        self._state = None
         self._take(1)
         self._count = max(1, round(SHORTEST / self._take(1)))
 
@@ -92,10 +96,12 @@ def this_machine(
     side of the measured grid. Raises UserError if the run cannot start on the measured grid."""
     jax.config.update("jax_enable_x64", True)  # as in every run
     prepare_virtual_devices(gpus=True)
-    present, cores = jax.devices(), usable_cores()
+    present = jax.devices()
+    cores = usable_cores()
     platform = present[0].platform
     if platform != "gpu":
-        platform, present = "cpu", present[:cores]
+        platform = "cpu"
+        present = present[:cores]
         keep_freed_memory(os.environ)  # as in every run
     used = tuple(present[:devices])
     shape = scaled(config.grid.shape, min(largest, max(config.grid.shape)), least=4)

@@ -93,7 +93,8 @@ class OutputSize:
 
 
 def files_of(step: Step, steps: int | None) -> OutputSize:
-    config, simulation = step.config, step.simulation
+    config = step.config
+    simulation = step.simulation
     wanted = config.output.snapshots
     single = "single" in (wanted.precision, config.precision)
     points = prod(config.grid.shape)
@@ -260,7 +261,8 @@ def weak(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[
     )
     base = shape or config.grid.shape
     more = 2 ** len(base)
-    counts, found = [more**i for i in range(most.bit_length()) if more**i <= most], list[Point]()
+    counts = [more**i for i in range(most.bit_length()) if more**i <= most]
+    found = list[Point]()
     for _ in range(SMALLER):
         cases = [(count, tuple(_nice(n * 2**i, n) for n in base)) for i, count in enumerate(counts)]
         found = list(_points(config, machine, cases))

@@ -20,9 +20,13 @@ _COLUMNS = "  {:<22}{:>14}{:>14}"
 
 
 def lines_of(plan: Plan) -> list[str]:
-    config, machine, step = plan.config, plan.machine, plan.step
+    config = plan.config
+    machine = plan.machine
+    step = plan.step
     step.begin()
-    moved, took = step.traffic, plan.seconds  # traced while the programs are compiled
+    # traced while the programs are compiled
+    moved = step.traffic
+    took = plan.seconds
     shape = " x ".join(map(str, config.grid.shape))
     transform = step.simulation.transform
     basis = []
@@ -63,7 +67,8 @@ def lines_of(plan: Plan) -> list[str]:
 
 
 def _run(plan: Plan) -> list[str]:
-    steps, files = plan.steps, plan.files
+    steps = plan.steps
+    files = plan.files
     if steps.count is None or plan.whole_run is None:
         lines = [f"steps: unknown: {steps.source}"]
     else:
@@ -86,9 +91,12 @@ def _run(plan: Plan) -> list[str]:
 def as_json(plan: Plan) -> str:
     """A plan as JSON, with bytes and seconds of one device; `memory_per_point` is the number of
     values of the run's precision per grid point."""
-    config, step = plan.config, plan.step
+    config = plan.config
+    step = plan.step
     step.begin()
-    moved, took = step.traffic, plan.seconds  # traced while the programs are compiled
+    # traced while the programs are compiled
+    moved = step.traffic
+    took = plan.seconds
     content = {
         "name": config.name,
         "model": config.model.kind,
@@ -129,10 +137,8 @@ def scaling_lines(points: Sequence[Point], title: str) -> list[str]:
     ]
     for p in points:
         shape = " x ".join(map(str, p.shape))
-        memory, times = (
-            size(p.memory) + ("" if p.fits else " !"),
-            (_seconds(p.seconds), _seconds(p.exchange)),
-        )
+        memory = size(p.memory) + ("" if p.fits else " !")
+        times = (_seconds(p.seconds), _seconds(p.exchange))
         lines.append(
             form.format(
                 p.devices, shape, p.transform, memory, *times, f"{100 * p.efficiency:.0f} %"
@@ -196,7 +202,8 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
     if "time" in given:
         wanted.pop("time", None)
     if wanted:
-        steps, asked = plan.steps.count, " ".join(flags(wanted))
+        steps = plan.steps.count
+        asked = " ".join(flags(wanted))
         why = f"{_seconds(plan.seconds.all)} a step" + (f", {steps} steps" if steps else "")
         lines.append(
             f"suggested by simulator plan for {devices} {counted(found, devices)}: {asked} ({why})"

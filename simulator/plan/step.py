@@ -136,7 +136,8 @@ class Step:
         the ratio of the states, which differ by padding."""
         if self.devices <= self._most:
             return needs(self.config, self.devices, self.platform, program, self.target).result()
-        counterpart, config = self._counterpart, self.config
+        counterpart = self._counterpart
+        config = self.config
         share = self.state / counterpart.state
         if config.fft.backend == JAXDECOMP:
             points = prod(config.grid.shape) / self.devices
@@ -151,7 +152,9 @@ class Step:
     def _counterpart(self) -> "Step":
         """The step on the most devices for which programs are compiled, with the same physical
         space per device."""
-        count, config, transform = self._most, self.config, self.simulation.transform
+        count = self._most
+        config = self.config
+        transform = self.simulation.transform
         if (
             config.fft.backend == JAXDECOMP
         ):  # jaxDecomp does not pad, so every side must be divisible for all meshes

@@ -54,7 +54,8 @@ def estimated_steps(config: RunConfig) -> Steps:
             config.time.max_steps,
             "the initial condition cannot be built on a coarse grid; give --steps",
         )
-    rates, first = [rate for rate, _ in starts], starts[0][1]
+    rates = [rate for rate, _ in starts]
+    first = starts[0][1]
     if not all(isfinite(r) for r in rates):
         return Steps(config.time.max_steps, "the initial time step is unknown; give --steps")
     rate = rates[-1]
@@ -62,7 +63,8 @@ def estimated_steps(config: RunConfig) -> Steps:
         coarse, fine = COARSE
         power = min(2.0, max(0.0, log(rates[1] / rates[0]) / log(fine / coarse)))
         rate *= (max(shape) / fine) ** power
-    cfl, largest = config.time.cfl or 0.5, config.time.max_dt
+    cfl = config.time.cfl or 0.5
+    largest = config.time.max_dt
     dt = cfl / rate if rate else largest
     if dt is None:
         return Steps(config.time.max_steps, "the initial state is at rest; give --steps")

@@ -81,7 +81,8 @@ factors of up to 1.7."""
 PARTICLES = 200.0
 """How often a step reads or writes the bytes of its particles, from compiled programs of cold dark
 matter."""
-PER_FFT, PER_EXCHANGE = 2, 3
+PER_FFT = 2
+PER_EXCHANGE = 3
 """Number of GPU kernels for each local transform and each exchange, from compiled programs."""
 
 
@@ -97,7 +98,8 @@ same programs."""
 def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
     """The traffic of a step of `simulation`, whose devices need not exist."""
     counts = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
-    layout, devices = simulation.transform.layout, len(simulation.cluster.devices)
+    layout = simulation.transform.layout
+    devices = len(simulation.cluster.devices)
     moved = 0.0
     for part, count in counts.parts.items():
         transform = part.transform
@@ -111,14 +113,13 @@ def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
     exchanged: dict[tuple[int, int], float] = {}
     for exchange, count in counts.exchanges.items():
         mesh = exchange.transform.layout.mesh.shape
-        names, extents = list(mesh), list(mesh.values())
+        names = list(mesh)
+        extents = list(mesh.values())
         at = names.index(exchange.axis)
         key = extents[at], math.prod(extents[at + 1 :])
         exchanged[key] = exchanged.get(key, 0.0) + count * _bytes(exchange, exchange.shape)
-    exchanges, accessed = (
-        sum(counts.exchanges.values()),
-        ACCESSES[platform][cut] * moved + PARTICLES * particles,
-    )
+    exchanges = sum(counts.exchanges.values())
+    accessed = ACCESSES[platform][cut] * moved + PARTICLES * particles
     hidden = 0.0
     if platform == "gpu" and exchanges:
         narrow = SHORT if simulation.config.fft.exchange == "half_scaled" else 1.0
@@ -144,7 +145,10 @@ def anatomy(step: Callable[..., Any], *arguments: Any) -> Anatomy:
     """The transforms in `step(*arguments)`; the arguments may be shapes."""
     parts: Counter[TimedPart] = Counter()
     exchanges: Counter[TimedExchange] = Counter()
-    ffts, planes, slices, layouts = 0, 0.0, [], {}
+    ffts = 0
+    planes = 0.0
+    slices = []
+    layouts = {}
     for call, times in _equations(jax.make_jaxpr(step)(*arguments).jaxpr, 1):
         slices += [(call, times)] if call.primitive.name == "slice" else []
         if call.primitive is not program_p or (program := call.params["program"]).part is None:
@@ -156,16 +160,19 @@ def anatomy(step: Callable[..., Any], *arguments: Any) -> Anatomy:
         parts[TimedPart(transform, direction, given[0].shape[0], outputs)] += times
         for equation, inner in _equations(program.local_jaxpr(given).jaxpr, times):
             if equation.primitive.name == "all_to_all" and program.mesh.size > 1:
-                axis, operand = equation.params["axis_name"], equation.invars[0].aval
+                axis = equation.params["axis_name"]
+                operand = equation.invars[0].aval
                 axis = axis[0] if isinstance(axis, tuple) else axis
                 exchanges[TimedExchange(transform, axis, operand.shape, operand.dtype)] += inner
             ffts += inner * (equation.primitive.name == "fft")
     for call, times in slices:
-        whole, plane = call.invars[0].aval, call.outvars[0].aval
+        whole = call.invars[0].aval
+        plane = call.outvars[0].aval
         if (layout := layouts.get(whole.shape[-3:])) is None:
             continue
         for axis, name in layout.sharded.items():
-            place, extent = layout.order.index(axis) - 3, layout.mesh.shape[name]
+            place = layout.order.index(axis) - 3
+            extent = layout.mesh.shape[name]
             if plane.shape[place] == 1 < whole.shape[place]:
                 planes += times * _bytes(plane, plane.shape) * 2 * (extent - 1) / extent
     return Anatomy(parts, exchanges, ffts, planes)

@@ -26,7 +26,8 @@ def _config(args: argparse.Namespace) -> Any:
     # If the first argument is an override and not a file, the default configuration is measured.
     path = args.config
     if path is not None and "=" in path and not Path(path).exists():
-        overrides, path = [path, *overrides], None
+        overrides = [path, *overrides]
+        path = None
     if args.shape is not None:
         overrides.append(f"grid.shape={','.join(map(str, args.shape))}")
     if args.devices is not None:
@@ -77,7 +78,8 @@ def _measured(config: RunConfig, allocation: Allocation, seconds: float) -> dict
 
 
 def step_lines(found: dict[str, Any]) -> list[str]:
-    step, limits = found["step"], found["limits"]
+    step = found["step"]
+    limits = found["limits"]
 
     def ms(seconds: float) -> str:
         return f"{1e3 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
@@ -94,7 +96,8 @@ def step_lines(found: dict[str, Any]) -> list[str]:
         ("limit", sum(part["seconds"] for part in limits["parts"]), f"of the transforms: {rates}")
     )
     sent = [f"{c['count']} {kind} ({size(c['bytes'])})" for kind, c in found["collectives"].items()]
-    held, temporary = found["resident"], found["temporary"]
+    held = found["resident"]
+    temporary = found["temporary"]
     return [
         f"{found['name']}: {found['model']}, {' x '.join(map(str, found['shape']))}, {found['integrator']}, "
         f"{found['precision']} precision, {found['devices']} {found['device']} devices of {found['processes']} "

@@ -87,8 +87,12 @@ class _Run:
         signals: SignalFlags | None,
         spent: Stopwatch,
     ):
-        self.simulation, self.choices, self.log, self.signals = simulation, choices, log, signals
-        self.config, self.cluster = simulation.config, simulation.cluster
+        self.simulation = simulation
+        self.choices = choices
+        self.log = log
+        self.signals = signals
+        self.config = simulation.config
+        self.cluster = simulation.cluster
         self.folder = Path(self.config.output.directory)
         self.lock: RunLock | None = None
         self.ledger: Ledger | None = None
@@ -192,11 +196,9 @@ class _Run:
             self.cluster.together(
                 lambda: forget_after(self.folder, output, step, self.journal, self.log)
             )
-        first, settings, box = (
-            float(schedule.start_time),
-            self.config.time,
-            self.simulation.model.background,
-        )
+        first = float(schedule.start_time)
+        settings = self.config.time
+        box = self.simulation.model.background
         flags = self.signals or SignalFlags(within=self.config.run.stop_within, name=name)
         with (
             contextlib.closing(writer),
@@ -240,7 +242,8 @@ class _Run:
 
     def _largest(self) -> dict[str, Compilable]:
         """The programs whose compilation takes longest."""
-        simulation, until = self.simulation, Until(np.float64(0), np.float64(0), np.int64(0))
+        simulation = self.simulation
+        until = Until(np.float64(0), np.float64(0), np.int64(0))
         state = simulation.placed_template
         loop = Compilable(simulation.advance, (state, until), often=True)
         return {STEPS: loop, "diagnostics": Compilable(simulation.diagnostics, (state,))}
@@ -330,8 +333,12 @@ class StateFile:
         """`stop` is the simulation time at which the run ends."""
         restarts = whole(os.environ.get("SLURM_RESTART_COUNT")) or 0
         self._state = RunState("running", 0, 0.0, stop, 0.0, 0.0, 0.0, job_of(os.environ), restarts)
-        self._folder, self._began, self._last = folder, time.monotonic(), 0.0
-        self._before, self._first_time, self._first_step = 0.0, 0.0, 0
+        self._folder = folder
+        self._began = time.monotonic()
+        self._last = 0.0
+        self._before = 0.0
+        self._first_time = 0.0
+        self._first_step = 0
         self.ledger: Ledger | None = None
         """The run's ledger, once it is open; the state file records how often the ledger was
         written."""
@@ -346,7 +353,8 @@ class StateFile:
 
     def begin(self, first_time: float, first_step: int, *, continued: bool) -> None:
         """The run began at `first_time`; this start takes its steps from `first_step` on."""
-        self._first_time, self._first_step = first_time, first_step
+        self._first_time = first_time
+        self._first_step = first_step
         if not continued:
             self._state = replace(self._state, last_checkpoint=None, last_checkpoint_time=None)
 

@@ -48,7 +48,10 @@ class RunLock:
         every: float,
         say: Callable[[str], None],
     ) -> None:
-        self.path, self.holder, self.takeover, self._say = path, holder, takeover, say
+        self.path = path
+        self.holder = holder
+        self.takeover = takeover
+        self._say = say
         self._descriptor = descriptor
         self._released = threading.Event()
         self._thread = threading.Thread(
@@ -75,7 +78,8 @@ class RunLock:
 
         Raises UserError, naming the holder, if the lock is live; OSError if the folder is not
         writable."""
-        path, mine = folder / LOCK, Holder.this_process(environ)
+        path = folder / LOCK
+        mine = Holder.this_process(environ)
         beside = path.with_name(f"{_BESIDE}{mine.token}")
         descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
@@ -86,7 +90,8 @@ class RunLock:
                 raise named(error, path) from None
             takeover = None
             while not _appear(beside, path):
-                holder, age = read_holder(path.parent), _age(path, beside)
+                holder = read_holder(path.parent)
+                age = _age(path, beside)
                 if age is None:
                     continue  # released in the meantime
                 why = why_dead(holder, abs(age), mine, job_is_gone)
@@ -187,7 +192,8 @@ def _changes(path: Path, seconds: float) -> bool:
             return status.st_ino, status.st_mtime_ns
         return None
 
-    before, end = version(), time.monotonic() + seconds
+    before = version()
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(min(seconds / 20, 0.5))
         if version() != before:
@@ -252,7 +258,8 @@ def _same_file(path: Path, descriptor: int) -> bool:
 def _in_use(path: Path, holder: Holder | None, beside: Path) -> str:
     """The message that another process holds the lock, with the cure. A stuck loop does not see the
     file `stop`."""
-    renewed, moved = _age(path, beside) or 0.0, _age(path.parent / STATE, beside)
+    renewed = _age(path, beside) or 0.0
+    moved = _age(path.parent / STATE, beside)
     loop = "has not moved yet" if moved is None else f"last moved {max(moved, 0):.0f} s ago"
     cure = f"touch {path.parent / 'stop'}"
     if moved is None or moved > STALE_AFTER:

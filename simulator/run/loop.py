@@ -69,13 +69,14 @@ class Loop:
         spent: Stopwatch,
     ):
         """`advance` is the compiled `simulation.advance`."""
-        self._simulation, self._schedule, self._output, self._writer = (
-            simulation,
-            schedule,
-            output,
-            writer,
-        )
-        self._watch, self._calls, self._take_steps, self._spent = watch, calls, advance, spent
+        self._simulation = simulation
+        self._schedule = schedule
+        self._output = output
+        self._writer = writer
+        self._watch = watch
+        self._calls = calls
+        self._take_steps = advance
+        self._spent = spent
         self._wall = WallTimer(schedule.events, time.monotonic)
         self._speed: float | None = None
         self._flags = np.zeros(len(Flag), np.int32)

@@ -73,7 +73,8 @@ def prepare_folder(
     Warns of files that were lost or altered since the last start. `check` raises if another process
     has taken over the folder."""
     path = simulation.config.output.directory
-    audit, changed = Audit(path), []
+    audit = Audit(path)
+    changed = []
     if audit.expected:
         problem = audit.ledger_problem()
         changed = [*([f"{path / LEDGER}: {problem}"] if problem else []), *lost_or_altered(audit)]
@@ -94,7 +95,8 @@ def prepare_folder(
 
 
 def _record_provenance(simulation: Simulation, choices: Choices, journal: Journal) -> None:
-    cluster, transform = simulation.cluster, simulation.transform
+    cluster = simulation.cluster
+    transform = simulation.transform
     provenance.record(
         simulation.config.output.directory,
         provenance.collect(
@@ -125,7 +127,8 @@ def _record_provenance(simulation: Simulation, choices: Choices, journal: Journa
 def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
     """The schedule of the run. If a checkpoint is `chosen`, the schedule and the state of the
     simulation are restored from the checkpoint. All processes call this."""
-    settings, planned = simulation.config.time, events(simulation.config.output)
+    settings = simulation.config.time
+    planned = events(simulation.config.output)
     if chosen is None:
         return Schedule(planned, settings.stop, simulation.first_time, max_steps=settings.max_steps)
     state = restored(simulation, chosen)
@@ -135,7 +138,8 @@ def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
         # from this time on.
         state = replace(state, origin=state.time + 0, since=state.since * 0)
     simulation.state = state
-    time, dt = float(state.time), float(state.dt)
+    time = float(state.time)
+    dt = float(state.dt)
     return Schedule.restored(
         planned, settings.stop, stored["schedule"], time, dt, settings.max_steps
     )
@@ -161,9 +165,12 @@ def forget_after(folder: Path, output: Output, step: int, journal: Journal, log:
 
 def headline(simulation: Simulation) -> str:
     """The first line of a run: model, grid, precision, devices and transform."""
-    config, cluster, transform = simulation.config, simulation.cluster, simulation.transform
+    config = simulation.config
+    cluster = simulation.cluster
+    transform = simulation.transform
     shape = " x ".join(map(str, config.grid.shape))
-    devices, kind = len(cluster.devices), cluster.devices[0].device_kind
+    devices = len(cluster.devices)
+    kind = cluster.devices[0].device_kind
     processes = f" in {cluster.num_processes} processes" if cluster.num_processes > 1 else ""
     return (
         f"{config.name}: {model_name(config)}, {shape}, {config.precision} precision, "

@@ -50,8 +50,13 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
         line_every: float = LINE_EVERY,
     ) -> None:
-        self._log, self._start, self._stop, self._max_steps = log, start, stop, max_steps
-        self._clock, self._line_every, self._background = clock, line_every, background
+        self._log = log
+        self._start = start
+        self._stop = stop
+        self._max_steps = max_steps
+        self._clock = clock
+        self._line_every = line_every
+        self._background = background
         self._seen: deque[tuple[float, int, float]] = deque()
         self._last_line = clock()
         self._first_step: int | None = None
@@ -249,7 +254,8 @@ def _resolution(table: Path) -> list[str]:
         known = np.isfinite(rows.get(column, np.empty(0)))
         if not known.any():
             continue
-        values, times = rows[column][known], rows["time"][known]
+        values = rows[column][known]
+        times = rows["time"][known]
         least = int(values.argmin())
         line = f"{words}: {values[-1]:.3g} in the last row, {values[least]:.3g} at the least (t = {times[least]:g})"
         # Before a cascade, the scale lies beyond the grid, but nothing does that the grid would cut
@@ -277,7 +283,8 @@ def contents(folder: Path) -> list[tuple[str, str]]:
             found.append((name, whole))
     for name in ("snapshots", "checkpoints"):
         if saved := committed(folder / name):
-            largest, whole = max(map(_bytes, saved)), _bytes(folder / name)
+            largest = max(map(_bytes, saved))
+            whole = _bytes(folder / name)
             found.append((f"{name}/", f"{len(saved)} x {size(largest)}, {size(whole)} in all"))
     return found
 

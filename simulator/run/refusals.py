@@ -73,7 +73,8 @@ def decision_of(
 ) -> Decision:
     """The decision of `run` for `config` and the present contents of its folder."""
     folder = RunFolder(Path(config.output.directory))
-    found, file = folder.found(), folder.path / CONFIG
+    found = folder.found()
+    file = folder.path / CONFIG
     old = found in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED) and not overwrite
     differences = diff_configs(computed_with(file), config) if old else ()
     state = read_state(folder.path)
@@ -102,7 +103,8 @@ def check(
     computes the linear term on a virtual CPU device; it is for commands that start no run, because
     a run makes the same check before it makes its folder. Without `whole` output and initial
     condition are not checked."""
-    count, fft = config.devices.count, config.fft
+    count = config.devices.count
+    fft = config.fft
     check_devices(config, count, processes)
     simulation = paper_simulation(
         config,
@@ -134,15 +136,14 @@ def check_memory(simulation: Simulation) -> None:
     this."""
     if (short := simulation.shortage()) is None:
         return
-    config, devices, (state, needs, free) = (
-        simulation.config,
-        len(simulation.cluster.devices),
-        short,
-    )
+    config = simulation.config
+    devices = len(simulation.cluster.devices)
+    (state, needs, free) = short
     shape = config.grid.shape
     side = next((n for n in reversed(NICE) if (n / max(shape)) ** len(shape) * needs <= free), None)
     smaller = [] if side is None else [max(1, n * side // max(shape)) for n in shape]
-    key, least = "grid.shape", f"{size(needs)} or more"
+    key = "grid.shape"
+    least = f"{size(needs)} or more"
     of = f"{' x '.join(map(str, shape))} in {config.precision} precision needs {least}"
     cures = [f"grid.shape: {smaller}"] if smaller else []
     if (crowd := _crowd(simulation, state)) is not None:
@@ -204,7 +205,8 @@ def _without_values(stored: Any) -> Any:
     def restore(domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
         entries = domain.devices * capacity
         values = {name: jnp.zeros((*([n] if n else []), entries)) for name, n in records.items()}
-        ids, counts = jnp.zeros(entries, jnp.int64), jnp.zeros(domain.devices, jnp.int32)
+        ids = jnp.zeros(entries, jnp.int64)
+        counts = jnp.zeros(domain.devices, jnp.int32)
         return ParticleSet(values, ids, counts, jnp.int32(0))
 
     stored.restore = restore

@@ -41,8 +41,10 @@ class Holder:
 
     @classmethod
     def this_process(cls, environ: Mapping[str, str]) -> Self:
-        pid, restarts = os.getpid(), whole(environ.get("SLURM_RESTART_COUNT")) or 0
-        job, token = environ.get("SLURM_JOB_ID"), uuid.uuid4().hex
+        pid = os.getpid()
+        restarts = whole(environ.get("SLURM_RESTART_COUNT")) or 0
+        job = environ.get("SLURM_JOB_ID")
+        token = uuid.uuid4().hex
         return cls(socket.gethostname(), pid, _machine(), _start_time(pid), job, restarts, token)
 
     @property
@@ -92,7 +94,8 @@ def is_written(folder: Path, now: float | None = None) -> bool:
         age = (time.time() if now is None else now) - (folder / LOCK).stat().st_mtime
     except OSError:
         return False
-    holder, observer = read_holder(folder), Holder.this_process(os.environ)
+    holder = read_holder(folder)
+    observer = Holder.this_process(os.environ)
     return age <= STALE_AFTER and why_dead(holder, age, observer, job_is_gone, -math.inf) is None
 
 
@@ -214,7 +217,8 @@ def remember_job(folder: Path, job: str) -> None:
 
 def job_of(environ: Mapping[str, str]) -> str | None:
     """The job of this process; the task of an array as ARRAY_TASK."""
-    array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
+    array = environ.get("SLURM_ARRAY_JOB_ID")
+    task = environ.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{task}" if array and task else environ.get("SLURM_JOB_ID")
 
 

@@ -42,7 +42,8 @@ def events(settings: Any) -> tuple[Event, ...]:
     """The events of a run, in the order in which they are taken."""
 
     def event(name: str, cadence: Any, *, first: bool = True, align: bool = False) -> Event:
-        every, align = getattr(cadence, "every", None), align or getattr(cadence, "align", False)
+        every = getattr(cadence, "every", None)
+        align = align or getattr(cadence, "align", False)
         return Event(name, every, cadence.every_steps, cadence.every_wall, align, first, last=True)
 
     series = [
@@ -90,7 +91,8 @@ class Schedule:
         """Names of the events due by step or simulation time at the end of a step of length `dt`.
 
         Take the events in this order, then continue with the schedule `passed`."""
-        planned, last = self.planned(step, time, dt), self.finished(step, time, dt)
+        planned = self.planned(step, time, dt)
+        last = self.finished(step, time, dt)
         return tuple(
             event.name for event in self.events if event.name in planned or (event.last and last)
         )
@@ -172,10 +174,8 @@ class Schedule:
             int(state["start_step"]),
             max_steps,
         )
-        fresh, planned = (
-            fresh.passed(time, dt),
-            {event.name: _plain(event.every) for event in events},
-        )
+        fresh = fresh.passed(time, dt)
+        planned = {event.name: _plain(event.every) for event in events}
         kept = {
             name: int(count)
             for name, (every, count) in state["next"].items()
@@ -192,7 +192,8 @@ class Schedule:
         return self.start_time + count * every
 
     def _count_beyond(self, event: Event, limit: float) -> int:
-        count, every = self.counts[event.name], event.every
+        count = self.counts[event.name]
+        every = event.every
         if every is None:
             return count
         if not isinstance(every, tuple):

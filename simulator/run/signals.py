@@ -49,7 +49,8 @@ class SignalFlags:
         name: str = "the run",
     ) -> None:
         self.received = 0
-        self._within, self._name = within, name
+        self._within = within
+        self._name = name
         self._limit: threading.Timer | None = None
         self._clock = clock
         self._interrupted_at: float | None = None
@@ -138,7 +139,10 @@ class Watch:
         lead: float = 0.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._signals, self._folder, self._deadline, self._lead = signals, folder, deadline, lead
+        self._signals = signals
+        self._folder = folder
+        self._deadline = deadline
+        self._lead = lead
         self._clock = clock
 
     def poll(self, *, failed: bool = False, wall: Sequence[bool] = ()) -> np.ndarray:

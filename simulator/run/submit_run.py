@@ -65,7 +65,8 @@ def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
     found = RunFolder(folder).found()
     fresh = found in (Found.ABSENT, Found.EMPTY, Found.PREPARED)
     resources, prologue = wishes(config.slurm, site)
-    shape, nodes = " x ".join(map(str, config.grid.shape)), resources.nodes or 1
+    shape = " x ".join(map(str, config.grid.shape))
+    nodes = resources.nodes or 1
     again = "submit it again with sbatch, it continues where the run is"
     where = f"on {nodes} node{'s' if nodes > 1 else ''}"
     why = f"; {again}" if fresh else " to continue the run that is in this folder"

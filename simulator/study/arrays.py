@@ -25,7 +25,8 @@ class SweepArray(LazyArray):
     def __init__(self, name: str, runs: Sequence[SweepRun]) -> None:
         """Raises UserError unless all runs have snapshots of `name`, of the same number, shape and
         type."""
-        self.name, self.runs = name, tuple(runs)
+        self.name = name
+        self.runs = tuple(runs)
         self._frames = [committed(run.folder / "snapshots") for run in self.runs]
         found: dict[tuple[Any, ...], SweepRun] = {}
         for run, frames in zip(self.runs, self._frames, strict=True):
@@ -104,13 +105,16 @@ class Batches:
             raise UserError(
                 f"batches: {different[0]} has another number of frames than {next(iter(arrays))}"
             )
-        self._arrays, self._values, self._single = arrays, values, single
+        self._arrays = arrays
+        self._values = values
+        self._single = single
         self._frames = times if frames is None else frames
         for key, value, most in (("size", size, None), ("frames", self._frames, times)):
             if not isinstance(value, int | np.integer) or value < 1 or value > (most or value):
                 range_ = f"from 1 to {most}" if most else "above 0"
                 raise UserError(f"batches: {key} must be a whole number {range_}, not {value!r}")
-        self._size, windows = size, times - self._frames + 1
+        self._size = size
+        windows = times - self._frames + 1
         order = np.arange(runs * windows)
         self._samples = np.stack(
             np.divmod(

@@ -92,7 +92,8 @@ class BatchedStep:
     argument."""
 
     def __init__(self, simulation: Simulation, keys: Sequence[str]):
-        self._simulation, self.keys = simulation, tuple(keys)
+        self._simulation = simulation
+        self.keys = tuple(keys)
         self._measures: dict[str, Measure | None] = {}
         self._starts: dict[str, Callable[[Values], Any] | None] = {}
 

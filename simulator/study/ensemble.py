@@ -122,7 +122,9 @@ class Member(Simulation):
         report: Callable[[str], None],
     ):
         super().__init__(config, cluster=ensemble.simulation.cluster, inputs=inputs, report=report)
-        self._ensemble, self._number, whole = ensemble, number, ensemble.simulation
+        self._ensemble = ensemble
+        self._number = number
+        whole = ensemble.simulation
         # In the place of the programs that a simulation compiles for itself.
         shared = {name: self._shared(name) for name in ("diagnostics", "spectra")}
         vars(self).update(
@@ -188,7 +190,8 @@ def _run(
     ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlags, folder: Path
 ) -> None:
     with ensemble.turn:
-        code, said = 1, ""
+        code = 1
+        said = ""
         # The run writes its lines to its run.log only, because on the console the lines of several
         # runs would mix.
         with contextlib.closing(RunLog(quiet=True)) as log:

@@ -160,7 +160,8 @@ def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] =
 
 def _noted(run: Callable[[], int], folder: Path, environ: Mapping[str, str]) -> int:
     record = begun(folder, os.getpid(), _log(folder.parent, environ), environ)
-    code, said = 1, ""
+    code = 1
+    said = ""
     try:
         code = run()
     except BaseException as error:
@@ -172,7 +173,8 @@ def _noted(run: Callable[[], int], folder: Path, environ: Mapping[str, str]) -> 
 
 
 def _log(sweep: Path, environ: Mapping[str, str]) -> Path:
-    job, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
+    job = environ.get("SLURM_ARRAY_JOB_ID")
+    task = environ.get("SLURM_ARRAY_TASK_ID")
     return sweep / "logs" / f"slurm-{job}_{task}.out" if job and task else Path(os.devnull)
 
 

@@ -145,7 +145,8 @@ class _Expansion:
 
     def _samples(self, sample: SampleSettings, zipped: int | None) -> list[Values]:
         """The points, as many as `zip` has values if it is given."""
-        number, path = sample.n if zipped is None else zipped, ("sweep", "sample")
+        number = sample.n if zipped is None else zipped
+        path = ("sweep", "sample")
         if number is None:
             self.wrong((*path, "n"), "missing; give the number of points")
         elif sample.n not in (None, number):
@@ -161,7 +162,8 @@ class _Expansion:
                     self.wrong((*path, "parameters", key), problem)
         if number is None or self._mistakes:
             return [{}] * (zipped or 1)
-        points, path = draw(sample, number), (*path, "parameters")
+        points = draw(sample, number)
+        path = (*path, "parameters")
         return [
             {key: self._value(value, *path, key) for key, value in point.items()}
             for point in points

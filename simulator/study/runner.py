@@ -78,8 +78,11 @@ class _Running:
         environ: Mapping[str, str],
         display: Display,
     ):
-        self._sweep, self._environ, self._display = sweep, environ, display
-        self._waiting, self._free = deque(jobs), deque(free)
+        self._sweep = sweep
+        self._environ = environ
+        self._display = display
+        self._waiting = deque(jobs)
+        self._free = deque(free)
         self._children: list[_Child] = []
         self._results: list[MemberState] = []
         self._stopping = False
@@ -198,7 +201,8 @@ def _start(sweep: Sweep, job: Group, slot: "Slot", environ: Mapping[str, str]) -
 
 
 def _finish(child: _Child, run: SweepRun, *, stopping: bool) -> tuple[MemberStatus, float]:
-    code, seconds = child.process.returncode, time.monotonic() - child.began
+    code = child.process.returncode
+    seconds = time.monotonic() - child.began
     record = read_record(run.folder)
     if record is not None and record.code is None:  # a batch records the ends of its runs itself
         said = last_line(child.log)
@@ -225,7 +229,8 @@ def slots(jobs: int, configs: Sequence[RunConfig], environ: Mapping[str, str]) -
     Raises UserError if there are fewer GPUs than concurrent runs."""
     if jobs == 1:
         return [Slot()]
-    cores, gpus = sorted(os.sched_getaffinity(0)), list[str]()
+    cores = sorted(os.sched_getaffinity(0))
+    gpus = list[str]()
     if has_gpu_plugin() and any(c.devices.platform != "cpu" for c in configs):
         visible = visible_gpus(environ)
         gpus = [str(i) for i in range(present_gpus())] if visible is None else list(visible)

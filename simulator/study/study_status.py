@@ -96,7 +96,8 @@ class MemberStatus:
 def status_of(folder: Path, queued: str | None = None) -> MemberStatus:
     """The status of the run in `folder`. `queued` is the id of the run's task if the task waits in
     Slurm's queue."""
-    state, record = read_state(folder), read_record(folder)
+    state = read_state(folder)
+    record = read_record(folder)
     if is_written(folder):
         return MemberStatus(MemberState.RUNNING, state, _progress(state) if state else "starting")
     if state is not None and state.state == "finished":

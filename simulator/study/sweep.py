@@ -73,7 +73,8 @@ class Sweep(Shown):
     def varied(self) -> tuple[str, ...]:
         """The keys whose values differ between the runs; all swept keys if there is only one
         run."""
-        values, first = [run.values for run in self.runs], self.runs[0].values
+        values = [run.values for run in self.runs]
+        first = self.runs[0].values
         return (
             tuple(k for k in self.swept if any(v.get(k) != first.get(k) for v in values))
             or self.swept
@@ -96,7 +97,8 @@ class Sweep(Shown):
         known = {run.index: run for run in self.runs}
         if index in known:
             return known[index]
-        first, last = min(known), max(known)
+        first = min(known)
+        last = max(known)
         text = (
             f"{first} to {last}" if len(known) == last - first + 1 else ", ".join(map(str, known))
         )
@@ -211,7 +213,8 @@ class Sweep(Shown):
         come in the order of runs and times, with `seed` in random order, the same in every
         iteration. `runs` and errors: see `array`."""
         wanted = [fields] if isinstance(fields, str) else list(fields)
-        chosen, swept = self._chosen(runs), set(self.swept)
+        chosen = self._chosen(runs)
+        swept = set(self.swept)
         arrays = {name: self.array(name, runs=runs) for name in wanted if name not in swept}
         if not arrays:
             raise UserError("batches: give the name of at least one field")
@@ -234,7 +237,8 @@ class Sweep(Shown):
         """The runs in train, valid and test. The runs are dealt in the order of their hashes, which
         is random but the same every time; the shares of valid and test are rounded up. Raises
         UserError if there are too few runs."""
-        shares, runs = self.settings.dataset.split, sorted(self.runs, key=lambda run: run.hash)
+        shares = self.settings.dataset.split
+        runs = sorted(self.runs, key=lambda run: run.hash)
         valid, test = (math.ceil(share * len(runs) - 1e-6) for share in shares[1:])
         ends = (0, len(runs) - valid - test, len(runs) - test, len(runs))
         if ends[1] < 1:
@@ -304,7 +308,8 @@ class _Resolved(NamedTuple):
 def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path) -> list[_Resolved]:
     resolved: list[_Resolved] = []
     mistakes: dict[str, None] = {}
-    base, mappings = ConfigFile(short(settings.base)), Mappings()
+    base = ConfigFile(short(settings.base))
+    mappings = Mappings()
     for assignment in assignments:
         try:
             config = base.config(_overrides(assignment, file))
@@ -334,7 +339,9 @@ def _alike(key: Programs, whole: Mapping[str, Any]) -> str:
 def _for_learning(config: RunConfig) -> RunConfig:
     """The configuration with fewer rows and small files, unless its file says otherwise: its
     snapshots become a data set."""
-    run, output, snapshots = config.run, config.output, config.output.snapshots
+    run = config.run
+    output = config.output
+    snapshots = config.output.snapshots
     ends = {"every": config.time.stop, "every_steps": None}
     rows = {
         name: getattr(output, name).model_copy(update=ends) for name in ("diagnostics", "spectra")
@@ -450,7 +457,8 @@ def _freeze(run: SweepRun) -> list[str]:
     stage = RunFolder(run.folder).found()
     if stage is Found.FOREIGN:
         raise UserError(f"{run.folder}: not a run of this program; move it away")
-    path, text = run.folder / CONFIG, dump_config(run.config)
+    path = run.folder / CONFIG
+    text = dump_config(run.config)
     if stage is Found.FINISHED or (path.exists() and path.read_text() == text):
         return []
     lines: list[str] = []

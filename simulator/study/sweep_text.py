@@ -92,8 +92,12 @@ class Display:
     lasting lines."""
 
     def __init__(self, sweep: Sweep, number: int):
-        self._sweep, self._number, self._ended, console = sweep, number, 0, LastingConsole()
-        self.say, self._on_terminal = console.print, console.is_terminal
+        self._sweep = sweep
+        self._number = number
+        self._ended = 0
+        console = LastingConsole()
+        self.say = console.print
+        self._on_terminal = console.is_terminal
         self._bars = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),

@@ -135,7 +135,9 @@ def finished(tmp_path_factory) -> Path:
 def _each_command(arguments: list[str]) -> int:
     """Runs the commands of a fault in the folder; writes exit codes and what stderr said as
     JSON."""
-    place, fault, answers = Path(arguments[0]), FAULTS[arguments[1]], {}
+    place = Path(arguments[0])
+    fault = FAULTS[arguments[1]]
+    answers = {}
     result = os.open(arguments[2], os.O_WRONLY)
     os.chdir(place)
     fault.harm(place)
@@ -164,7 +166,8 @@ QUICK = ("read-only", "full stdout")
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAULTS],
 )
 def test_every_command_ends_in_a_line(name: str, finished: Path, tmp_path: Path) -> None:
-    place, result = tmp_path / "place", tmp_path / "result"
+    place = tmp_path / "place"
+    result = tmp_path / "result"
     shutil.copytree(finished, place)
     result.touch()
     child = start([place, name, result], tmp_path, Harm(tame=True), run=_each_command)

@@ -210,7 +210,8 @@ def called(command: str, written: tuple[Any, str], *overrides: str) -> tuple[int
     """Exit code, stdout and stderr of `simulator COMMAND c.yaml ...` in the current folder."""
     Path("c.yaml").write_bytes(dump_yaml(written[0]).encode("utf-8", "surrogatepass"))
     Path(PATH).write_text(written[1])
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([command, "c.yaml", *overrides])
     return code, out.getvalue(), err.getvalue()

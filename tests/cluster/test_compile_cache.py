@@ -90,7 +90,8 @@ def test_the_sources_of_rules_are_rooms_of_the_package():
 
 @pytest.mark.smoke
 def test_the_folders_name_knows_sources_processor_and_platform(tmp_path, monkeypatch):
-    kernel, command = tmp_path / "spectral" / "native" / "tile.h", tmp_path / "cli" / "a.py"
+    kernel = tmp_path / "spectral" / "native" / "tile.h"
+    command = tmp_path / "cli" / "a.py"
     for file in (kernel, command):
         file.parent.mkdir(parents=True)
         file.write_text("1")
@@ -122,7 +123,8 @@ def test_the_base_folder():
 
 @pytest.mark.smoke
 def test_the_oldest_files_go_first_and_only_ours(tmp_path):
-    folder, foreign = tmp_path / "cpu-0123abcd-0123456789abcdef", tmp_path / "gpu-of-someone"
+    folder = tmp_path / "cpu-0123abcd-0123456789abcdef"
+    foreign = tmp_path / "gpu-of-someone"
     for path in (folder, foreign):
         path.mkdir()
         for age in range(4):

@@ -95,7 +95,10 @@ class Guest(threading.Thread):
         secret: str = OURS,
     ) -> None:
         super().__init__()
-        self.room, self.allocation, self.after, self.seconds = room, allocation, after, seconds
+        self.room = room
+        self.allocation = allocation
+        self.after = after
+        self.seconds = seconds
         self.secret = secret
         self.said: list[str] = []
         self.found: object = None
@@ -370,7 +373,8 @@ def test_the_address_is_there_from_its_publication_to_its_end_in_a_folder_that_c
 
 
 def test_the_port_of_a_service_that_starts_is_announced_while_it_waits_for_the_others():
-    told, announced = [], threading.Event()
+    told = []
+    announced = threading.Event()
 
     def announce(port):
         told.append(port)

@@ -255,7 +255,8 @@ CONTAINED = """
 def test_an_error_of_all_is_said_once_and_one_of_one_process_with_its_name(
     tmp_path, capfd, who, error, code
 ):
-    command, began = child(tmp_path, CONTAINED.format(who=who, error=error)), time.monotonic()
+    command = child(tmp_path, CONTAINED.format(who=who, error=error))
+    began = time.monotonic()
     assert launch(command, 2, environ=environ(tmp_path)) == code
     assert time.monotonic() - began < 20
     said = capfd.readouterr().err
@@ -288,7 +289,8 @@ def connected(port: int) -> socket.socket:
 @pytest.mark.spmd
 def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
     """Process 0 of two, in a terminal of its own."""
-    port, secret = free_port(), 16 * "s"
+    port = free_port()
+    secret = 16 * "s"
     by_hand = {
         COORDINATOR: f"127.0.0.1:{port}",
         NUM_PROCESSES: "2",
@@ -296,7 +298,8 @@ def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
         SECRET: secret,
     }
     hello = {"secret": secret, "process": 1, "processes": 2, "node": "n2", "host": "n2", "pid": 1}
-    command, place = child(tmp_path, BY_HAND), environ(tmp_path, **by_hand)
+    command = child(tmp_path, BY_HAND)
+    place = environ(tmp_path, **by_hand)
     with subprocess.Popen(command, env=place, stdout=-1, stderr=-1, text=True) as first:
         with connected(port) as leaving, leaving.makefile("rb") as answer:
             leaving.sendall(json.dumps(hello).encode() + b"\n")

@@ -270,7 +270,9 @@ def test_the_schema_names_every_key(config_class) -> None:
     assert schema["properties"]["precision"]["description"].startswith("Precision of the fields")
 
 
-FROZEN, CHANGEABLE, FREE = Change.FROZEN, Change.CHANGEABLE, Change.FREE
+FROZEN = Change.FROZEN
+CHANGEABLE = Change.CHANGEABLE
+FREE = Change.FREE
 
 
 @pytest.mark.parametrize(

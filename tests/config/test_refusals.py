@@ -384,7 +384,8 @@ def test_overrides_replace_the_files_values_in_any_order(
 def test_input_paths_start_at_the_current_folder_only_on_the_command_line(
     load, tmp_path: Path, config_class, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, here = tmp_path / "cases", tmp_path / "here"
+    folder = tmp_path / "cases"
+    here = tmp_path / "here"
     for place in (folder, here):
         place.mkdir()
         (place / "fields.py").touch()

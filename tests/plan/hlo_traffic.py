@@ -106,7 +106,8 @@ def traffic(compiled: Any) -> Traffic:
 
 def _traffic(program: ParsedProgram, execution: Execution) -> Traffic:
     one, around, turns, _ = execution
-    kind, attributes = one.opcode, one.attributes
+    kind = one.opcode
+    attributes = one.attributes
     if (
         kind in _FREE
         or kind.endswith(("-done", "-update"))
@@ -162,7 +163,8 @@ def _demanded(fused: Computation) -> tuple[dict[int, float], float]:
         return min(1.0, whole.get(name, 0.0) + parts.get(name, 0.0))
 
     root = next(one for one in fused.values() if one.root)
-    written, in_place = 0.0, set[str]()
+    written = 0.0
+    in_place = set[str]()
     for output in [fused[name] for name in root.operands] if root.opcode == "tuple" else [root]:
         last = output
         while last.opcode in ("bitcast", "copy") and fused[last.operands[0]].opcode != "parameter":

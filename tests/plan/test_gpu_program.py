@@ -82,7 +82,8 @@ def text_and_memory(case: str, *overrides: str) -> tuple[str, float, Traffic]:
 def copies(text: str) -> float:
     """How often a step copies or transposes more than a megabyte, and computes nothing in doing
     so."""
-    program, count = parsed(text), 0.0
+    program = parsed(text)
+    count = 0.0
     moving = {
         "copy",
         "transpose",

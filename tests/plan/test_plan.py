@@ -116,10 +116,8 @@ def test_a_start_from_a_snapshot_that_keeps_its_time_takes_only_the_steps_that_a
     tmp_path,
 ) -> None:
     stored = save(tmp_path, 3, tiny(3, n=16), {"time": 1.5, "box": [1, 1, 1]})
-    start, of = (
-        "initial={kind: snapshot, path: %s, time: %s}",
-        ["time.stop=2", "grid.shape=16,16,16", "grid.box=1,1,1"],
-    )
+    start = "initial={kind: snapshot, path: %s, time: %s}"
+    of = ["time.stop=2", "grid.shape=16,16,16", "grid.box=1,1,1"]
     configs = [
         config_of("navier_stokes", start % (stored, time), *of) for time in ("keep", "reset")
     ]
@@ -139,7 +137,8 @@ def test_what_does_not_fit_says_by_how_much_and_what_would(proportional) -> None
     step holds 16."""
     config = config_of("navier_stokes", "grid.shape=128,128,128")
     plan = Plan(config, TINY, 1, Steps(None, ""))
-    largest, fewest = plan.largest_shape, fewest_devices(config, TINY, 1)
+    largest = plan.largest_shape
+    fewest = fewest_devices(config, TINY, 1)
     with pytest.raises(UserError) as refusal:
         plan.refuse()
     said = str(refusal.value)
@@ -240,7 +239,8 @@ def test_the_search_finds_what_trying_everything_finds(proportional, name) -> No
     """Where memory is proportional to the state within half of what an estimate allows for: both
     the program that is known and the one that is judged by it may deviate."""
     proportional.deviation = ERROR / 2
-    target, config = machine(name), config_of("navier_stokes", "grid.shape=1024,1024,1024")
+    target = machine(name)
+    config = config_of("navier_stokes", "grid.shape=1024,1024,1024")
     assert fewest_devices(config, target) == next(
         n for n in POWERS if least(config, n, target) <= usable(target)
     )

@@ -145,10 +145,8 @@ def test_the_parts_alone_exchange_as_much_as_in_the_step(decaying):
 def test_loops_within_a_step_are_counted():
     """composition4: five kicks, each with psi there and back, and the density's Poisson
     equation."""
-    time, initial = (
-        {"stop": 1, "integrator": "composition4"},
-        {"kind": "soliton", "core_radius": 1.0},
-    )
+    time = {"stop": 1, "integrator": "composition4"}
+    initial = {"kind": "soliton", "core_radius": 1.0}
     found = taken_apart(
         flow(12, 12, 12, initial=initial, model={"kind": "schrodinger_poisson"}, time=time)
     )

@@ -52,7 +52,8 @@ def one_device(tmp_path_factory):
 
 def assert_alike(run, reference):
     assert largest_difference(run, reference) < TOLERANCE
-    found, expected = table(run), table(reference)
+    found = table(run)
+    expected = table(reference)
     assert found.keys() == expected.keys()
     # What is a small difference of large numbers is as exact as those: of u . omega, of k u, of
     # energies over dt.
@@ -172,11 +173,9 @@ def test_a_step_sends_two_all_to_alls_for_each_right_hand_side(simulation):
 @pytest.mark.slow
 def test_four_processes_to_one_two_three_and_back(tmp_path: Path):
     (tmp_path / "run.yaml").write_text(CONFIG.replace("max_steps: 40", "max_steps: 100"))
-    fixed, undisturbed, run = (
-        ("time.cfl=null", "time.dt=0.05"),
-        tmp_path / "undisturbed",
-        tmp_path / "run",
-    )
+    fixed = ("time.cfl=null", "time.dt=0.05")
+    undisturbed = tmp_path / "undisturbed"
+    run = tmp_path / "run"
     ran(tmp_path, undisturbed, *fixed)
     for leg, count in enumerate((4, 1, 2, 3, 4), start=1):
         more = [*fixed, f"devices.count={count if count > 1 else 4}", f"time.max_steps={20 * leg}"]
@@ -205,7 +204,8 @@ def test_four_processes_to_one_two_three_and_back(tmp_path: Path):
 def test_a_stuck_run_ends_with_its_launcher(tmp_path: Path, number: int):
     """One of two processes is frozen: neither a signal to the launcher nor its death leaves a
     process behind."""
-    run, config = tmp_path / "run", write_case(tmp_path)
+    run = tmp_path / "run"
+    config = write_case(tmp_path)
     endless = (
         "time.stop=1e6",
         "time.cfl=null",

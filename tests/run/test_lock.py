@@ -94,7 +94,8 @@ def test_a_live_lock_is_refused_and_its_holder_named(tmp_path):
 def test_the_refusal_names_the_cure_that_works(tmp_path):
     """The file `stop` where the loop moves, a signal where it stands still."""
     with RunLock.acquire(tmp_path, {}):
-        state, now = tmp_path / "state.json", time.time()
+        state = tmp_path / "state.json"
+        now = time.time()
         state.touch()
         with pytest.raises(
             UserError, match=rf"loop last moved \d s ago\); .* with: touch {tmp_path}/stop$"

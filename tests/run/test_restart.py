@@ -142,7 +142,8 @@ def test_it_continues_on_two_processes(half, undisturbed):
 def assert_alike(run: Path, reference: Path) -> None:
     """To 1e-12 of the field's maximum over some 50 further steps (issue 4)."""
     assert largest_difference(run, reference) < 1e-12
-    found, expected = table(run), table(reference)
+    found = table(run)
+    expected = table(reference)
     np.testing.assert_array_equal(found["step"], expected["step"])
     np.testing.assert_allclose(found["energy"], expected["energy"], rtol=1e-12, atol=0)
     assert open_run(run).snapshots.steps == open_run(reference).snapshots.steps

@@ -110,7 +110,8 @@ def test_snapshots_and_the_end_are_hit_exactly(finished):
 
 def test_soft_events_never_change_a_step(finished):
     """Spectra every 0.2 are taken after the first step at or beyond, and carry that step's time."""
-    steps, times = table(finished)["step"], table(finished)["time"]
+    steps = table(finished)["step"]
+    times = table(finished)["time"]
     spectra = open_run(finished).spectra
     due = [times[np.flatnonzero(times >= 0.2 * n * (1 - 1e-12))[0]] for n in range(6)]
     np.testing.assert_array_equal(spectra.time, due)

@@ -394,7 +394,8 @@ def longer(place: Path) -> Path:
 def test_killed_in_stages_of_a_save(place: Path, longer: Path, stages: list[str]):
     """Several starts of one run, each killed in the next stage of the third save it comes to; then
     it ends."""
-    run, killed_at = place / f"{len(stages)} stages", None
+    run = place / f"{len(stages)} stages"
+    killed_at = None
     for stage in (*stages, None):
         # Three saves hold a checkpoint at least, so that every start gets further; every other save
         # has an index.
@@ -456,7 +457,8 @@ def test_one_of_two_processes_is_killed(place: Path, longer: Path):
 def test_two_processes_killed_at_every_stage(place: Path, victim: int):
     """Continued by two processes each time; equal, bit for bit, to two that were not disturbed."""
     arguments = ["run", place / "run.yaml", MORE, "--output"]
-    undisturbed, run = place / f"undisturbed two {victim}", place / f"stages two {victim}"
+    undisturbed = place / f"undisturbed two {victim}"
+    run = place / f"stages two {victim}"
     for process in start_all([*arguments, undisturbed], place, 2):
         assert process.ended()[0] == 0
     only_first = ("manifest written", "before rename", "renamed", "committed", "index written")

@@ -94,7 +94,8 @@ def test_a_users_own_loop_equals_the_run(config, tmp_path):
     )
     assert ran.run() == 0
     own = simulation(config)
-    step, state = jax.jit(own.step), own.state
+    step = jax.jit(own.step)
+    state = own.state
     for _ in range(10):
         state = step(state, 0.05)
     assert int(state.step) == 10 and float(state.time) == pytest.approx(0.5)

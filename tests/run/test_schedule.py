@@ -39,7 +39,8 @@ def next_step(schedule, time, dt):
 def run(schedule, dts, step, time, restart_at=None):
     """All (step, time, due) from this state on; with `restart_at` the schedule passes through a
     checkpoint there."""
-    taken, dt = [], dts[step % len(dts)]
+    taken = []
+    dt = dts[step % len(dts)]
     if step == schedule.start_step:
         taken.append((step, time, schedule.due(step, time, dt)))
     while not schedule.finished(step, time, dt):
@@ -104,10 +105,8 @@ def test_soft_events_come_after_the_first_step_at_or_beyond_and_never_change_a_s
     assert all(
         abs(a[1] - b[1]) <= EVENT_TOLERANCE * max(dts) for a, b in zip(taken, without, strict=True)
     )
-    targets, tolerance = (
-        [n * every for n in range(1, int(stop / every) + 3)],
-        EVENT_TOLERANCE * max(dts),
-    )
+    targets = [n * every for n in range(1, int(stop / every) + 3)]
+    tolerance = EVENT_TOLERANCE * max(dts)
     for (_, before, _), (_, after, due) in itertools.pairwise(taken):
         crossed = any(before < target <= after for target in targets)
         near = any(
@@ -128,14 +127,14 @@ def test_a_restart_at_any_step_changes_nothing(events, stop, dts, restart_at, ma
 def test_pauses_are_never_later_than_what_is_due(events, stop, dts):
     """Nothing is due before `next_aligned`, beyond `next_soft`, or after `steps_until_due`, where
     the loop stops."""
-    schedule, step, time = Schedule(events, stop), 0, 0.0
+    schedule = Schedule(events, stop)
+    step = 0
+    time = 0.0
     while not schedule.finished(step, time, 0.0):
         dt = dts[step % len(dts)]
-        aligned, soft, steps = (
-            schedule.next_aligned(dt),
-            schedule.next_soft(),
-            schedule.steps_until_due(step),
-        )
+        aligned = schedule.next_aligned(dt)
+        soft = schedule.next_soft()
+        steps = schedule.steps_until_due(step)
         dt, time = next_step(schedule, time, dt)
         step += 1
         tolerance = EVENT_TOLERANCE * dt
@@ -163,7 +162,8 @@ def test_an_event_within_a_millionth_of_a_step_is_due_and_sets_the_clock():
         (Event("rows", every=0.1), Event("snapshots", every=0.2, align=True)), stop_time=1.0
     )
     dt = 0.01
-    early, late = 0.1 - 0.9e-6 * dt, 0.1 + 0.9e-6 * dt
+    early = 0.1 - 0.9e-6 * dt
+    late = 0.1 + 0.9e-6 * dt
     assert all(next_step(schedule, end - dt, dt)[1] == 0.1 for end in (early, late))
     assert schedule.due(10, early, dt) == ("rows",)
     assert schedule.due(10, 0.1 - 2e-6 * dt, dt) == ()

@@ -61,7 +61,8 @@ def test_two_interrupts_of_one_key_press_count_once_and_the_launcher_forwards_as
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.05)
         assert flags.received == signal.SIGINT
-    now, sent = [0.0], []
+    now = [0.0]
+    sent = []
     monkeypatch.setattr("simulator.cluster.launcher.time.monotonic", lambda: now[0])
     with Forwarding(sent.append):
         for now[0] in (0.0, 0.8 * SECOND_INTERRUPT_AFTER, SECOND_INTERRUPT_AFTER):

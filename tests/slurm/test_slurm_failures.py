@@ -44,7 +44,8 @@ class Loop:
     """The loop on two nodes with two tasks each, once every process turns."""
 
     def __init__(self, slurm, folder: Path, watchdog: float = 600) -> None:
-        self.folder, self.output = folder, folder / "out"
+        self.folder = folder
+        self.output = folder / "out"
         script = folder / "loop.py"
         script.write_text(LOOP)
         command = [

@@ -47,7 +47,8 @@ class Run:
     """A run folder with its script, submitted."""
 
     def __init__(self, slurm, folder: Path, options=(), flags=None, setup=(), **plan) -> None:
-        self.slurm, self.folder = slurm, folder
+        self.slurm = slurm
+        self.folder = folder
         (folder / "logs").mkdir(parents=True)
         program = folder / "program.py"
         program.write_text(PROGRAM)

@@ -30,19 +30,23 @@ output: {diagnostics: {every_steps: 1}}
 """
 SIMULATOR = (sys.executable, "-m", "simulator")
 ENDLESS = ("time.stop=1e6", "output.diagnostics.every_steps=1000")
-ONE, TWO = ("--nodes", "1", "--tasks-per-node", "1"), ("--nodes", "2", "--tasks-per-node", "1")
+ONE = ("--nodes", "1", "--tasks-per-node", "1")
+TWO = ("--nodes", "2", "--tasks-per-node", "1")
 OFTEN = "output.checkpoints.every_steps=20"
 PATIENCE = 240  # seconds until a busy machine must have done what takes an idle one a few
 
 
 def same(run: Path, reference: Path, tolerance: float = 1e-12) -> None:
     """Same rows, and the same last snapshot, to round-off (0: to the last bit)."""
-    one, other = open_run(run), open_run(reference)
+    one = open_run(run)
+    other = open_run(reference)
     np.testing.assert_array_equal(one.diagnostics["step"], other.diagnostics["step"])
     for name in ("time", "energy", "enstrophy"):
-        found, expected = one.diagnostics[name], other.diagnostics[name]
+        found = one.diagnostics[name]
+        expected = other.diagnostics[name]
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=0, err_msg=name)
-    last, expected = one.snapshots[-1]["velocity"][...], other.snapshots[-1]["velocity"][...]
+    last = one.snapshots[-1]["velocity"][...]
+    expected = other.snapshots[-1]["velocity"][...]
     np.testing.assert_allclose(last, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
@@ -50,7 +54,8 @@ class Job:
     """A run on the cluster, sent by `simulator submit`."""
 
     def __init__(self, slurm, folder: Path, *arguments: str) -> None:
-        self.slurm, self.folder = slurm, folder
+        self.slurm = slurm
+        self.folder = folder
         config = folder.with_suffix(".yaml")
         config.write_text(CONFIG)
         done = slurm.run(

@@ -44,7 +44,9 @@ class Study:
     """A sweep on the cluster's shared folder, and its commands."""
 
     def __init__(self, slurm, folder: Path, numbers: list[int], stop: float = 0.1) -> None:
-        self.slurm, self.folder, self.trouble = slurm, folder, folder / "trouble"
+        self.slurm = slurm
+        self.folder = folder
+        self.trouble = folder / "trouble"
         (folder / "fields.py").write_text(FIELDS)
         (folder / "base.yaml").write_text(
             BASE.format(trouble=self.trouble, stop=stop, folder=folder)
@@ -77,7 +79,8 @@ class Study:
 
     def wait(self, array: str, timeout: float = 400) -> int:
         """Until no task is left; the most that ran at once."""
-        most, end = 0, time.monotonic() + timeout
+        most = 0
+        end = time.monotonic() + timeout
         while tasks := self.tasks(array):
             most = max(
                 most, sum(state in ("RUNNING", "COMPLETING", "CONFIGURING") for state in tasks)

@@ -62,16 +62,19 @@ sweep:
     tolerance = 1e-12 if precision == "double" else 1e-6
     compared = sweep.runs if precision == "single" else sweep.runs[1:]
     for run, folder in zip(compared, alone(compared, tmp_path / "alone"), strict=True):
-        one, other = open_run(run.folder), open_run(folder)
+        one = open_run(run.folder)
+        other = open_run(folder)
         assert list(one.diagnostics) == list(other.diagnostics)
         np.testing.assert_array_equal(one.diagnostics["step"], other.diagnostics["step"])
         for name in ("time", "energy", "dissipation", "enstrophy", "max_speed"):
-            found, expected = one.diagnostics[name], other.diagnostics[name]
+            found = one.diagnostics[name]
+            expected = other.diagnostics[name]
             np.testing.assert_allclose(
                 found, expected, rtol=0, atol=tolerance * abs(expected).max()
             )
         assert one.snapshots.steps == other.snapshots.steps
-        found, expected = one.snapshots[-1]["velocity"][...], other.snapshots[-1]["velocity"][...]
+        found = one.snapshots[-1]["velocity"][...]
+        expected = other.snapshots[-1]["velocity"][...]
         np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * abs(expected).max())
         energies = [run.spectra.one("kinetic_energy", -1) for run in (one, other)]
         np.testing.assert_allclose(*energies, rtol=0, atol=tolerance)

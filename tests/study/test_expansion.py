@@ -51,7 +51,8 @@ sweep:
   grid: {model.viscosity: [0.1, 0.2, 0.3]}
 """)
     assert len(sweep.runs) == 3 * 2 * 2
-    a, b = values(sweep)[0][-1], values(sweep)[1][-1]
+    a = values(sweep)[0][-1]
+    b = values(sweep)[1][-1]
     pairs = [(nu, precision) for nu in (0.1, 0.2, 0.3) for precision in ("single", "double")]
     assert [v[:-1] for v in values(sweep)[::2]] == pairs
     assert {v[-1] for v in values(sweep)} == {a, b}
@@ -156,7 +157,8 @@ def hashes(sweep) -> dict[float, str]:
 def test_what_changes_the_results_and_nothing_else_changes_the_hash(
     study, old: str, new: str, kept: bool
 ) -> None:
-    mine, other = hashes(study(STUDY)), hashes(study(STUDY, BASE.replace(old, new)))
+    mine = hashes(study(STUDY))
+    other = hashes(study(STUDY, BASE.replace(old, new)))
     assert mine == other if kept else not set(mine.values()) & set(other.values())
 
 
