@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator import Simulation, differentiate, load_config
+from simulator.physics.models import outputs
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 
 TRUE, GUESS, STEPS, SHELLS = (
@@ -63,7 +64,7 @@ def main() -> None:
     begun = time.perf_counter(), time.process_time()
 
     def spectrum(state):
-        return jnp.log(run.model.spectra(state.fields)["density_power"][1:SHELLS])
+        return jnp.log(outputs.spectra(run.model, state.fields)["density_power"][1:SHELLS])
 
     def misfit(state):
         return (modes / 4 * (spectrum(state) - measured["data"]) ** 2).sum()

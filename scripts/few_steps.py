@@ -10,6 +10,7 @@ draws FOLDER/few_steps.png."""
 
 import argparse
 import time
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -17,6 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from simulator import Simulation, load_config
+from simulator.physics.models import outputs
 from simulator.simulation.advance import Until
 
 CASE = """\
@@ -46,7 +48,9 @@ def spectrum(path: Path, integrator: str, steps: int) -> tuple[np.ndarray, float
     seconds = time.perf_counter() - began
     assert int(state.step) == steps, "buffers of particles were too small"
     return np.asarray(
-        jax.jit(run.model.spectra)(run.model.contents(state))["density_power"]
+        jax.jit(partial(outputs.spectra, run.model))(outputs.contents(run.model, state))[
+            "density_power"
+        ]
     ), seconds
 
 

@@ -24,6 +24,7 @@ import optax
 
 from simulator import Simulation, load_config
 from simulator.files import remove_temporaries, replace_file
+from simulator.physics.models import outputs
 from simulator.physics.models.closures import named
 
 KEY = "model.subgrid.arrays"
@@ -93,7 +94,7 @@ def spectrum_of(simulation):
     """The velocity's coefficients -> the energies of the whole shells k = 1, 2, ... that the grid
     keeps."""
     shells = slice(1, int(simulation.grid.largest_wavenumber) + 1)
-    return lambda u: simulation.model.spectra({"velocity": u})["kinetic_energy"][shells]
+    return lambda u: outputs.spectra(simulation.model, {"velocity": u})["kinetic_energy"][shells]
 
 
 def options(doc, **more):

@@ -33,9 +33,10 @@ class Cubes(Kind):
         import numpy as np
 
         from simulator.measure import Measured
+        from simulator.physics.models import outputs
 
         def compute(state):
-            speed = subject.model.field_values("speed", state.fields)
+            speed = outputs.field_values(subject.model, "speed", state.fields)
             mean = subject.transform.physical.mean(speed**settings.power)
             ones = jnp.ones((3, 2))
             return {"moment": mean, "powers": mean ** jnp.arange(1, 4), "map/all": mean * ones}
@@ -58,6 +59,7 @@ class Means(Kind):
         import jax.numpy as jnp
 
         from simulator.measure import Carried, Measured
+        from simulator.physics.models import outputs
 
         transform, template = subject.transform, subject.template.fields["velocity"]
         layout, physical = transform.layout, transform.physical
@@ -67,7 +69,7 @@ class Means(Kind):
             return {"count": jnp.zeros(()), "values": values, "modes": modes}
 
         def update(state, sums):
-            values = subject.model.field_values("velocity", state.fields)
+            values = outputs.field_values(subject.model, "velocity", state.fields)
             new = {"count": 1, "values": values, "modes": state.fields["velocity"]}
             return {name: sums[name] + new[name] for name in sums}
 

@@ -105,7 +105,7 @@ class Recomputed:
 
     def _fields(self, path: str) -> dict[str, Any]:
         stored, model = StoredFields(path), self.simulation.model
-        return {name: stored.coefficients(name, model.transform_of(name)) for name in model.fields}
+        return {name: stored.coefficients(name, model.transforms[name]) for name in model.fields}
 
     def _particles(self, snapshot: Snapshot, populations: Populations) -> dict[str, ParticleSet]:
         return {

@@ -16,7 +16,7 @@ from simulator.archive.manifest import Manifest
 from simulator.archive.snapshot_reader import Snapshot, configuration_of
 from simulator.config import RunConfig
 from simulator.physics.initial.stored import CM_PER_KPC, GRAMS
-from simulator.physics.models import Model
+from simulator.physics.models import Equation
 from simulator.physics.models.cosmology import UNITS, Background, CosmologySettings, Units
 
 TYPES = (1, 2, 3, 4, 5)  # The types of the components in their order; type 0 is gas.
@@ -123,7 +123,7 @@ def _described(powers: tuple[float, ...], h: float) -> dict[str, float]:
     return {**dict(zip(names, map(float, powers), strict=True)), "to_cgs": to_cgs}
 
 
-def gadget_problem(config: RunConfig, model: Model) -> str | None:
+def gadget_problem(config: RunConfig, model: Equation) -> str | None:
     """Why the snapshots of a run cannot be written as GADGET files; None if they can."""
     settings, box = config.output.gadget, config.grid.box
     given = None if settings is None else settings.h

@@ -24,7 +24,7 @@ from simulator.archive.stored_state import (
 from simulator.archive.verify import prune
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, reason
-from simulator.physics.models import State
+from simulator.physics.models import State, outputs
 from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
@@ -165,7 +165,7 @@ class Output:
         }
         self.write(lambda: self._rows().append(clock | values))
         if self._first and not self._warned:
-            for line in self._simulation.model.warnings(values):
+            for line in outputs.resolution_warnings(self._simulation.model, values):
                 self._simulation.report(f"warning: {line}")
                 self._warned = True
 
@@ -179,7 +179,7 @@ class Output:
     @cached_property
     def _saved(self) -> tuple[str, ...]:
         simulation = self._simulation
-        return simulation.config.output.snapshots.fields or simulation.model.stored
+        return simulation.config.output.snapshots.fields or outputs.stored_fields(simulation.model)
 
     def snapshot(self, state: State) -> None:
         """Writes a snapshot, that is, fields in physical space for analysis, in the background."""
@@ -190,10 +190,10 @@ class Output:
         arrays = {n: self._compute(n, simulation.values(n), state) for n in self._saved}
         for series in self._series.values():
             arrays |= {} if series.fields is None else series.fields(series.memory)
-        specs, saved = simulation.model.specs(), list[Dataset]()
+        specs, saved = outputs.field_specs(simulation.model), list[Dataset]()
         for name, array in arrays.items():
             spec = specs.get(name.removesuffix("_mean"))
-            units = simulation.model.units_of(spec) if spec is not None else ""
+            units = outputs.units_of(simulation.model, spec) if spec is not None else ""
             components = component_names(array.shape[: array.ndim - len(axes)])
             saved.append(
                 Dataset(name, array, axes, components, attributes={"units": units} if units else {})

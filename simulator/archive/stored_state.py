@@ -21,7 +21,7 @@ from simulator.archive.stored_particles import ParticlesOnDisk, arrangement
 from simulator.cluster.mesh import spatial
 from simulator.config.yaml12 import parse_yaml
 from simulator.errors import RunFailure, UserError
-from simulator.physics.models import Model, State
+from simulator.physics.models import Equation, State
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.particle_set import id_sum
 from simulator.physics.particles.population import Population, Populations
@@ -76,13 +76,13 @@ def restored_field(
 
 
 def datasets(
-    state: State, model: Model, populations: Populations = MappingProxyType({})
+    state: State, model: Equation, populations: Populations = MappingProxyType({})
 ) -> list[Dataset]:
     """All arrays that influence the next step, at full precision. `populations` belong to the
     state's particles."""
 
     def field(stored: str, name: str, array: jax.Array) -> Dataset:
-        return field_dataset(stored, array, model.transform_of(name).layout)
+        return field_dataset(stored, array, model.transforms[name].layout)
 
     fields = [field(name, name, array) for name, array in state.fields.items()]
     clock = [Dataset(name, np.asarray(getattr(state, name))) for name in _CLOCK]
@@ -100,7 +100,7 @@ def datasets(
 
 
 def load(
-    folder: Path, like: State, model: Model, populations: Populations = MappingProxyType({})
+    folder: Path, like: State, model: Equation, populations: Populations = MappingProxyType({})
 ) -> State:
     """The state stored in `folder`, in the layouts of the model, with each particle on the device
     of its position. `like` has the names, shapes and types of the arrays; the buffers of particles
@@ -108,7 +108,7 @@ def load(
     snapshot = open_snapshot(folder)
 
     def field(stored: str, name: str, array: jax.Array) -> jax.Array:
-        return restored_field(snapshot, stored, array, model.transform_of(name).layout)
+        return restored_field(snapshot, stored, array, model.transforms[name].layout)
 
     replicated = NamedSharding(model.transform.layout.mesh, PartitionSpec())
 

@@ -337,7 +337,7 @@ def _misfit(
     cfl = config.time.cfl
     if integrator not in known:
         return "time.integrator", f"{integrator} does not solve {name}; {' or '.join(known)} do"
-    if line := model.misfit(config.model, integrators[integrator]):
+    if model.misfit and (line := model.misfit(config.model, integrators[integrator])):
         return "time.integrator", f"{integrator} {line}"
     if config.forcing is not None and model.split:
         return "forcing", f"{name} cannot be forced; leave the key out"

@@ -341,7 +341,7 @@ def plane(simulation: Simulation, state: State, observed: Observed, number: int)
     if not grid.planar:
         places[2] = points[:1, 2]
         here &= abs(points[:, 2] - points[0, 2]) < 1e-6 * grid.box[2]
-    layout = simulation.model.transform_of(field).layout
+    layout = simulation.model.transforms[field].layout
     whole = jax.sharding.NamedSharding(layout.mesh, jax.sharding.PartitionSpec())
     values = jax.jit(partial(values_at, layout, positions=places), out_shardings=whole)(
         state.fields[field]

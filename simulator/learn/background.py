@@ -74,7 +74,7 @@ class Prior:
         """The difference of the uncertain fields from the mean."""
         model, deviation = self.simulation.model, {}
         for name, root in self.root.items():
-            layout = model.transform_of(name).layout
+            layout = model.transforms[name].layout
             weight = jnp.maximum(layout.weight(root.dtype), 1)
             part = layout.constrain(root / jnp.sqrt(weight) * xi[name])
             deviation[name] = without_divergence(model, part) if name in model.solenoidal else part
@@ -85,7 +85,7 @@ class Prior:
         devices."""
         model, drawn = self.simulation.model, {}
         for field, (name, root) in enumerate(self.root.items()):
-            layout, lead = model.transform_of(name).layout, model.shapes[name]
+            layout, lead = model.transforms[name].layout, model.shapes[name]
             weight = jnp.sqrt(jnp.maximum(layout.weight(root.dtype), 1))
             seed = number * len(self.root) + field
             noise = gaussian(layout, seed, prod(lead), root.dtype, stream)
@@ -111,7 +111,7 @@ def background(settings: BackgroundSettings, simulation: Simulation) -> Prior:
         if not stored:
             raise UserError("snapshots: none is there")
         for name in [n for n in known if all(n in s.components for s in stored)]:
-            given = [s.coefficients(name, model.transform_of(name)) for s in stored]
+            given = [s.coefficients(name, model.transforms[name]) for s in stored]
             mean[name] = (
                 first[name] if settings.mean == "initial" else sum(given[1:], given[0]) / len(given)
             )
@@ -135,7 +135,7 @@ def _spread(
 ) -> jax.Array:
     """B^(1/2) over modes from the function of the modes in each shell to the variance of the
     shell."""
-    layout = simulation.model.transform_of(name).layout
+    layout = simulation.model.transforms[name].layout
     modes, _ = layout.shell_modes()
     each = variance(modes) / jnp.maximum(modes, 1) / freedom(simulation, name)
     root = jnp.where(layout.mask, jnp.sqrt(each)[layout.shell_numbers()], 0)
@@ -145,7 +145,7 @@ def _spread(
 def _of_spectrum(
     simulation: Simulation, name: str, shape: Callable[[jax.Array], jax.Array]
 ) -> jax.Array:
-    layout = simulation.model.transform_of(name).layout
+    layout = simulation.model.transforms[name].layout
     k = jnp.asarray(layout.shell_wavenumbers())
     energy = jnp.where(k > 0, shape(jnp.where(k > 0, k, 1)), 0) * layout.shell_width
     return _spread(simulation, name, lambda modes: 2 * energy)
@@ -155,7 +155,7 @@ def _of_samples(
     simulation: Simulation, name: str, samples: list[jax.Array], centre: Any
 ) -> jax.Array:
     layout, lost = (
-        simulation.model.transform_of(name).layout,
+        simulation.model.transforms[name].layout,
         1 if not isinstance(centre, int) else 0,
     )
     squares: Any = 0

@@ -247,7 +247,7 @@ class Filter(ObservedRun):
 
     def _mixed(self, name: str, members: jax.Array, weights: Any) -> jax.Array:
         """The new members of a field: the combination differs from point to point."""
-        model, transform = self.simulation.model, self.simulation.model.transform_of(name)
+        model, transform = self.simulation.model, self.simulation.model.transforms[name]
         values = jax.vmap(transform.inverse)(members)
         flat = values.reshape(len(values), -1, *values.shape[-3:])
         lattice = weights.reshape(*map(len, self._lattice), *weights.shape[1:])

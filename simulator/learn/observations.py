@@ -37,7 +37,7 @@ from simulator.learn.observation_files import (
 from simulator.measure.kind import AXES
 from simulator.measure.probes import AT_ONCE, values_at
 from simulator.measure.python_series import FieldView
-from simulator.physics.models import Fields, State
+from simulator.physics.models import Fields, State, outputs
 from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Positive, PythonFile, Settings
 from simulator.simulation.simulation import Simulation
@@ -134,7 +134,7 @@ class ObservedRun:
         by shell."""
 
         def shells(name: str, field: jax.Array) -> jax.Array:
-            layout = self.simulation.model.transform_of(name).layout
+            layout = self.simulation.model.transforms[name].layout
             return layout.shell_sum((abs(field) ** 2).reshape(-1, *layout.shape).sum(0)) / 2
 
         return jax.jit(shells, static_argnums=0)
@@ -144,7 +144,7 @@ class ObservedRun:
         the prior."""
         result: dict[str, np.ndarray] = {}
         for name in self.background.root:
-            layout = self.simulation.model.transform_of(name).layout
+            layout = self.simulation.model.transforms[name].layout
             own = np.asarray(jax.block_until_ready(self.shells(name, fields[name])))
             result |= {f"k_{name}": layout.shell_wavenumbers(), f"start_{name}": own}
         return result | {f"prior_{n}": prior for n, prior in self.prior_shells().items()}
@@ -242,7 +242,7 @@ def _by_function(
     function, model = UserFunction.of(simulation.inputs, settings, "the fields"), simulation.model
 
     def operator(state: State) -> jax.Array:
-        fields = FieldView(model, model.contents(state))
+        fields = FieldView(model, outputs.contents(model, state))
         return jnp.ravel(function(fields)).astype(simulation.dtype)
 
     values = arrays["values"].reshape(len(arrays["time"]), -1)
@@ -260,7 +260,7 @@ def _spectra(
     model, layout = simulation.model, simulation.transform.layout
 
     def spectra(state: State) -> dict[str, jax.Array]:
-        return model.spectra(model.contents(state))
+        return outputs.spectra(model, outputs.contents(model, state))
 
     names = _columns(arrays, jax.eval_shape(spectra, simulation.template), "spectra")
     largest = (layout.shells - 1) * layout.shell_width
@@ -346,7 +346,7 @@ def _interpolated(
     lattice = np.prod([len(values) for values, _ in axes]) <= SPAN * len(points)
 
     def take(name: str, field: jax.Array) -> jax.Array:
-        layout = simulation.model.transform_of(name).layout
+        layout = simulation.model.transforms[name].layout
         if lattice:
             values = lax.with_sharding_constraint(
                 values_at(layout, field, [v for v, _ in axes]), whole

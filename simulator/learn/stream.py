@@ -18,7 +18,7 @@ from simulator.config import RunConfig, as_mapping
 from simulator.config.compare import leaves
 from simulator.errors import RunFailure, UserError, did_you_mean
 from simulator.learn.dataset import check_alike, frame_times
-from simulator.physics.models import State
+from simulator.physics.models import State, outputs
 from simulator.run.schedule import Event, Schedule, events
 from simulator.simulation.advance import Until
 from simulator.simulation.placement import connect
@@ -127,7 +127,7 @@ class _Members:
                 "stream: runs with particles cannot be streamed; `simulator sweep run` writes them"
             )
         self._fields = tuple(
-            fields or config.output.snapshots.fields or self.simulation.model.stored
+            fields or config.output.snapshots.fields or outputs.stored_fields(self.simulation.model)
         )
         known = self.simulation.field_names
         if unknown := [name for name in self._fields if name not in known]:

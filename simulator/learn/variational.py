@@ -138,7 +138,7 @@ class Variational(ObservedRun):
         return partial(jax.jit(slopes), mean=self.background.mean, root=self.background.root)
 
     def _constrained(self, xi: Control) -> Control:
-        return {n: self.simulation.model.transform_of(n).layout.constrain(x) for n, x in xi.items()}
+        return {n: self.simulation.model.transforms[n].layout.constrain(x) for n, x in xi.items()}
 
     @cached_property
     def _norm(self) -> Callable[[Control], jax.Array]:
@@ -161,7 +161,7 @@ class Variational(ObservedRun):
         return jax.jit(direction)
 
     def _over_modes(self, scale: Scale) -> Scale:
-        layouts = {name: self.simulation.model.transform_of(name).layout for name in scale}
+        layouts = {name: self.simulation.model.transforms[name].layout for name in scale}
         return {n: layouts[n].constrain(s[layouts[n].shell_numbers()]) for n, s in scale.items()}
 
     @cached_property
@@ -176,7 +176,7 @@ class Variational(ObservedRun):
         """The mean square of a control variable's independent numbers in each shell."""
 
         def shells(name: str, slopes: jax.Array) -> jax.Array:
-            layout = self.simulation.model.transform_of(name).layout
+            layout = self.simulation.model.transforms[name].layout
             modes, _ = layout.shell_modes()
             square = (slopes.real**2 + slopes.imag**2).reshape(-1, *layout.shape).sum(0)
             held = layout.shell_sum(square / jnp.maximum(layout.weight(square.dtype), 1))
@@ -210,7 +210,7 @@ class Variational(ObservedRun):
     def first(self) -> Iterate:
         """The prior's mean, before the first window."""
         model, kind = self.simulation.model, np.result_type(self.simulation.dtype, np.complex64)
-        layouts = {name: model.transform_of(name).layout for name in self.background.root}
+        layouts = {name: model.transforms[name].layout for name in self.background.root}
 
         def zeros() -> Control:
             shapes = {
@@ -331,7 +331,7 @@ class Variational(ObservedRun):
             prior, sums = replace(self.background, root=root), {}
             first, second = prior.deviation(a), prior.deviation(b)
             for name, one in first.items():
-                layout = self.simulation.model.transform_of(name).layout
+                layout = self.simulation.model.transforms[name].layout
                 product = (one.conj() * second[name]).real.reshape(-1, *layout.shape).sum(0)
                 sums[name] = layout.shell_sum(product.astype(np.float64)) / 2
             return sums
@@ -345,7 +345,7 @@ class Variational(ObservedRun):
         return on_host
 
     def _weight(self, name: str) -> jax.Array:
-        layout = self.simulation.model.transform_of(name).layout
+        layout = self.simulation.model.transforms[name].layout
         return jnp.maximum(layout.weight(self.simulation.dtype), 1)
 
     def _scale(self, echo: Control) -> Scale:

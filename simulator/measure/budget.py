@@ -2,19 +2,22 @@
 
 import jax.numpy as jnp
 
-from simulator.physics.models import Fields, Force, Model
-from simulator.physics.models.model import Balance
+from simulator.physics.models import Equation, Fields, Force
+from simulator.physics.models.observables.budget import Balance
 from simulator.spectral.arrays import Number
 
 
-def injection(model: Model, fields: Fields, time: Number, force: Force | None) -> Number:
+def injection(model: Equation, fields: Fields, time: Number, force: Force | None) -> Number:
     """The energy that the forcing adds per time."""
-    return jnp.float64(0) if force is None else model.work(fields, force(fields, time))
+    if force is None or model.budget is None:
+        return jnp.float64(0)
+    return model.budget.work(model, fields, force(fields, time))
 
 
-def budget(model: Model, fields: Fields, time: Number, force: Force | None) -> Balance:
+def budget(model: Equation, fields: Fields, time: Number, force: Force | None) -> Balance:
     """The balance of the model with the forcing."""
-    balance = model.balance(fields)
+    assert model.budget is not None
+    balance = model.budget.balance(model, fields)
     return balance._replace(production=injection(model, fields, time, force) + balance.production)
 
 

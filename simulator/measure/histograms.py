@@ -27,6 +27,7 @@ from simulator.measure.lazy import (
     jnp,
     models,
     operators,
+    outputs,
     spectral,
 )
 from simulator.measure.profiles import Densities, densities
@@ -290,7 +291,7 @@ def invariants(
 
 
 def _quantities(
-    model: models.Model, names: Sequence[str], fields: models.Fields
+    model: models.Equation, names: Sequence[str], fields: models.Fields
 ) -> dict[str, _Quantity]:
     """Number fields with their means and standard deviations, Q and R with their units."""
     transform, physical, found = model.transform, model.transform.physical, {}
@@ -303,7 +304,7 @@ def _quantities(
             found[name] = _Quantity(values, jnp.zeros_like(scale), scale)
     for name in names:
         if name not in found:
-            values = model.whole_values(name, fields)
+            values = outputs.grid_values(model, name, fields)
             mean = physical.mean(values)
             found[name] = _Quantity(values, mean, jnp.sqrt(physical.mean((values - mean) ** 2)))
     return found

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Discriminator, Tag, model_validator
 
 from simulator.errors import did_you_mean, shortened
 from simulator.measure import lazy
-from simulator.measure.lazy import PhysicalLayout, after, jax, jnp, models, spectral
+from simulator.measure.lazy import PhysicalLayout, after, jax, jnp, models, outputs, spectral
 from simulator.settings import Count, Flag, Moment, Positive, Seconds, Settings, wrong
 
 AXES = "xyz"
@@ -141,7 +141,7 @@ class Subject:
     """The subject of a measurement: a model on its transform, `template` with the shapes and types
     of its state, and `files`, which opens the files of the configuration."""
 
-    model: models.Model
+    model: models.Equation
     transform: spectral.Transform
     template: models.State
     files: lazy.StartFiles
@@ -158,7 +158,7 @@ class Subject:
 
     def names(self, function: Callable[[models.Fields], Mapping[str, Any]]) -> tuple[str, ...]:
         """The names in the result of a function of the fields, which is traced and not computed."""
-        return tuple(jax.eval_shape(function, self.model.contents(self.template)))
+        return tuple(jax.eval_shape(function, outputs.contents(self.model, self.template)))
 
 
 @dataclass(frozen=True)

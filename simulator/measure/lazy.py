@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from simulator.measure.volume import Camera, TransferFunction, Volume
     from simulator.physics import models
     from simulator.physics.initial import StartFiles
-    from simulator.physics.models.fluid import strain_rate, transfer
+    from simulator.physics.models import outputs
+    from simulator.physics.models.observables.modes import transfer
+    from simulator.physics.models.observables.velocity_fields import strain_rate
     from simulator.physics.particles import Domain, ParticleSet
     from simulator.physics.particles.interpolation import COMPONENTS
     from simulator.physics.particles.particle_start import PairPlaces

@@ -125,7 +125,7 @@ def values_at(
 
 
 def probes(
-    model: models.Model,
+    model: models.Equation,
     names: Sequence[str],
     points: Sequence[Sequence[float]],
     lines: Mapping[str, Line],
@@ -155,7 +155,7 @@ def probes(
     def compute(state: models.State) -> dict[str, jax.Array]:
         row: dict[str, jax.Array] = {}
         for name in names:
-            layout, field = model.transform_of(name).layout, state.fields[name]
+            layout, field = model.transforms[name].layout, state.fields[name]
             if len(points):
 
                 def at(position, layout=layout, field=field):

@@ -17,7 +17,7 @@ from simulator.measure.kind import (
     Subject,
     Unsupported,
 )
-from simulator.measure.lazy import PhysicalLayout, jax, jnp, lax, models, spectral
+from simulator.measure.lazy import PhysicalLayout, jax, jnp, lax, models, outputs, spectral
 from simulator.measure.slices import values_of
 from simulator.settings import Points
 
@@ -92,9 +92,13 @@ Densities: TypeAlias = "Mapping[str, Callable[[models.State], jax.Array]]"
 """Functions of the state to values (x, y, z) of mass densities, by name."""
 
 
-def densities(model: models.Model) -> dict[str, Callable[[models.State], jax.Array]]:
+def densities(model: models.Equation) -> dict[str, Callable[[models.State], jax.Array]]:
     """The mass densities of a model: its field `density`, then its fields `NAME_density`."""
-    names = (name for name in model.specs() if name == "density" or name.endswith("_density"))
+    names = (
+        name
+        for name in outputs.field_specs(model)
+        if name == "density" or name.endswith("_density")
+    )
     ordered = sorted(names, key=lambda name: (name != "density", name))
     return {name: values_of(model, name) for name in ordered}
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from simulator.errors import UserError
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import UserFunction, jax, jnp, lax, models, spectral
+from simulator.measure.lazy import UserFunction, jax, jnp, lax, models, outputs, spectral
 from simulator.settings import PythonFile
 
 MOST = 2**20  # The largest number of values in a row.
@@ -74,7 +74,7 @@ class PythonOutput(Kind):
             function = UserFunction.of(subject.files, settings, "values")
 
             def compute(state: models.State) -> dict[str, jax.Array]:
-                fields = FieldView(subject.model, subject.model.contents(state))
+                fields = FieldView(subject.model, outputs.contents(subject.model, state))
                 return _checked(function(fields, state.time), subject, function.refused)
 
             shapes = jax.eval_shape(compute, subject.template)
@@ -152,12 +152,12 @@ class FieldView(PhysicalFields):
     """The fields as a user's function gets them. JAX traces the function: its arrays are
     distributed over the devices, and sums over points are sums over all devices."""
 
-    def __init__(self, model: models.Model, fields: models.Fields):
+    def __init__(self, model: models.Equation, fields: models.Fields):
         self._model, self._fields, grid = model, fields, model.transform.grid
         super().__init__(
-            tuple(model.specs()),
+            tuple(outputs.field_specs(model)),
             grid.seen(grid.shape),
-            lambda name: model.field_values(name, fields),
+            lambda name: outputs.field_values(model, name, fields),
         )
 
     @property

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from simulator.errors import shortened
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import Camera, TransferFunction, Volume, models
+from simulator.measure.lazy import Camera, TransferFunction, Volume, models, outputs
 from simulator.measure.slices import check_scalar
 from simulator.settings import Flag, Integer, Positive, Real, Settings, wrong
 
@@ -105,8 +105,8 @@ class Render(Kind):
         width, height = settings.size
 
         def compute(state: Any) -> dict[str, Any]:
-            contents = subject.model.contents(state)
-            fields = [subject.model.whole_values(name, contents) for name in shown]
+            contents = outputs.contents(subject.model, state)
+            fields = [outputs.grid_values(subject.model, name, contents) for name in shown]
             tables = dict(
                 zip((f"colours/{name}" for name in shown), volume.tables(*fields), strict=True)
             )
@@ -125,12 +125,14 @@ class Render(Kind):
         return Measured(pixels | points, variables, compute, attributes)
 
 
-def fields_of(model: models.Model, settings: RenderSettings) -> dict[str, Any]:
+def fields_of(model: models.Equation, settings: RenderSettings) -> dict[str, Any]:
     """The transfer function of each field. Raises Unsupported if none is named and the model has
     none of `USUAL`."""
     if settings.fields is not None:
         return dict(settings.fields)
-    name = settings.field or next((name for name in USUAL if name in model.scalar_fields), None)
+    name = settings.field or next(
+        (name for name in USUAL if name in outputs.scalar_fields(model)), None
+    )
     if name is None:
         raise Unsupported(f"name a scalar field in `field`; the default is {' or '.join(USUAL)}")
     return {name: settings.transfer}

@@ -20,7 +20,17 @@ from simulator.measure.kind import (
     distinct,
     following,
 )
-from simulator.measure.lazy import Domain, ParticleSet, Populations, jax, jnp, lax, models, spectral
+from simulator.measure.lazy import (
+    Domain,
+    ParticleSet,
+    Populations,
+    jax,
+    jnp,
+    lax,
+    models,
+    outputs,
+    spectral,
+)
 from simulator.settings import Integer
 
 MOST = 1000
@@ -50,7 +60,7 @@ class Slices(Kind):
         asked = settings.fields if settings is not None else None
         for name in asked or ():
             check_scalar(name, subject)
-        names = asked or subject.model.pictured
+        names = asked or outputs.pictured_fields(subject.model)
         moving = settings is not None and settings.through == "maximum"
         if moving and subject.transform.grid.planar:
             raise Unsupported(
@@ -82,21 +92,25 @@ class Slices(Kind):
 def check_scalar(name: str, subject: Subject, key: str = "fields") -> None:
     """Refuses a name that is no scalar field of the model; `key` is its place in the
     configuration."""
-    if name in subject.model.scalar_fields:
+    if name in outputs.scalar_fields(subject.model):
         return
-    meant = did_you_mean(name, subject.model.scalar_fields)
+    meant = did_you_mean(name, outputs.scalar_fields(subject.model))
     problem = (
-        f"{name} is not a scalar" if name in subject.model.specs() else f"unknown field {name!r}"
+        f"{name} is not a scalar"
+        if name in outputs.field_specs(subject.model)
+        else f"unknown field {name!r}"
     )
-    raise Unsupported(f"{problem}{meant} known: {', '.join(subject.model.scalar_fields)}", key=key)
+    raise Unsupported(
+        f"{problem}{meant} known: {', '.join(outputs.scalar_fields(subject.model))}", key=key
+    )
 
 
 PLANES = {"xy": ("x", "y"), "xz": ("x", "z"), "yz": ("y", "z")}
 
 
-def values_of(model: models.Model, name: str) -> Callable[[models.State], jax.Array]:
+def values_of(model: models.Equation, name: str) -> Callable[[models.State], jax.Array]:
     """The values (..., x, y, z) of a field as a function of the state."""
-    return lambda state: model.whole_values(name, model.contents(state))
+    return lambda state: outputs.grid_values(model, name, outputs.contents(model, state))
 
 
 def planes_of(

@@ -4,6 +4,7 @@ helicities and parts of the energy: spectra.h5, spectral_maps.h5 and cospectra.h
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from simulator.measure.kind import (
@@ -15,7 +16,7 @@ from simulator.measure.kind import (
     Unsupported,
     in_shells,
 )
-from simulator.measure.lazy import Bins, jax, models, shell_spectra, spectral_map
+from simulator.measure.lazy import Bins, jax, models, outputs, shell_spectra, spectral_map
 
 Axis = Literal["x", "y", "z"]
 DIRECTIONS = ("perpendicular", "parallel")
@@ -37,16 +38,20 @@ class Spectra(Kind):
         `parallel/NAME`: spectra over the wavenumbers across and along the axis."""
         model, layout = subject.model, subject.transform.layout
         shells = in_shells(
-            layout, subject.names(model.spectra), lambda state: model.spectra(model.contents(state))
+            layout,
+            subject.names(partial(outputs.spectra, model)),
+            lambda state: outputs.spectra(model, outputs.contents(model, state)),
         )
-        shells = replace(shells, attributes={**shells.attributes, **model.spectra_attributes})
+        shells = replace(
+            shells, attributes={**shells.attributes, **outputs.spectra_attributes(model)}
+        )
         if settings.axis is None:
             return shells
         names, bins = _bins(subject, settings.axis, "axis: needs energies of modes")
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             row, both = dict[str, jax.Array](), (bins["perpendicular"], bins["parallel"])
-            for name, energy in model.spectral_energies(state.fields).items():
+            for name, energy in outputs.spectral_energies(model, state.fields).items():
                 plane = spectral_map(*both, layout, energy)
                 row[f"perpendicular/{name}"] = plane.sum(1) * both[1].width
                 row[f"parallel/{name}"] = plane.sum(0) * both[0].width
@@ -61,7 +66,7 @@ def _bins(subject: Subject, axis: str, missing: str) -> tuple[tuple[str, ...], d
     """The names of the energies of modes, and the bins of the wavenumbers across and along an
     axis."""
     layout = subject.transform.layout
-    if not (names := subject.names(subject.model.spectral_energies)):
+    if not (names := subject.names(partial(outputs.spectral_energies, subject.model))):
         raise Unsupported(missing)
     if axis not in (axes := layout.grid.names.values()):
         raise Unsupported(f"the grid has no {axis}; give {' or '.join(axes)}", key="axis")
@@ -86,7 +91,7 @@ class SpectralMaps(Kind):
         names, bins = _bins(subject, settings.axis, "needs energies of modes")
 
         def compute(state: models.State) -> dict[str, jax.Array]:
-            energies = model.spectral_energies(state.fields)
+            energies = outputs.spectral_energies(model, state.fields)
             both = bins["perpendicular"], bins["parallel"]
             return {n: spectral_map(*both, layout, e) for n, e in energies.items()}
 
@@ -103,10 +108,12 @@ class Cospectra(Kind):
 
     def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
         model, layout = subject.model, subject.model.density_transform.layout
-        if not (names := subject.names(model.cospectra)):
+        if not (names := subject.names(partial(outputs.cospectra, model))):
             raise Unsupported(
                 "needs scalars, rotation, stratification, a magnetic field, gas or waves"
             )
         return in_shells(
-            layout, names, lambda state: shell_spectra(layout, model.cospectra(state.fields))
+            layout,
+            names,
+            lambda state: shell_spectra(layout, outputs.cospectra(model, state.fields)),
         )

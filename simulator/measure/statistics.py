@@ -25,7 +25,7 @@ from simulator.measure.kind import (
     distinct,
     in_shells,
 )
-from simulator.measure.lazy import flux, jax, jnp, lax, models, shell_spectra
+from simulator.measure.lazy import flux, jax, jnp, lax, models, outputs, shell_spectra
 from simulator.settings import Real
 
 # `from` is a keyword of Python, so that a class statement cannot define the field.
@@ -48,10 +48,13 @@ class Statistics(Kind):
         start = float(getattr(settings, "from"))
 
         def quantities(state: models.State) -> dict[str, jax.Array]:
-            row = model.diagnostics(model.contents(state), state.time)
+            row = outputs.diagnostics(model, outputs.contents(model, state), state.time)
             values = {name: value for name, value in row.items() if name != "rate"}
-            values |= {f"spectrum/{n}": e for n, e in model.spectra(model.contents(state)).items()}
-            for name, rate in shell_spectra(layout, model.transfers(state.fields)).items():
+            values |= {
+                f"spectrum/{n}": e
+                for n, e in outputs.spectra(model, outputs.contents(model, state)).items()
+            }
+            for name, rate in shell_spectra(layout, outputs.transfers(model, state.fields)).items():
                 values |= {f"transfer/{name}": rate, f"flux/{name}": flux(rate, layout.shell_width)}
             return dict(sorted(values.items()))
 
@@ -168,7 +171,9 @@ class FieldStatistics(Kind):
         names = _averaged(subject, settings.fields)
         start = float(getattr(settings, "from"))
         physical, dtype = model.transform.physical, model.transform.dtype
-        shapes = {name: (*model.specs()[name].shape, *physical.shape) for name in names}
+        shapes = {
+            name: (*outputs.field_specs(model)[name].shape, *physical.shape) for name in names
+        }
 
         def begin() -> dict[str, jax.Array]:
             arrays = {
@@ -183,7 +188,7 @@ class FieldStatistics(Kind):
             count = arrays["samples"] + on
             fields, updated = state.fields, {"samples": count}
             for name in names:
-                values, mean = model.whole_values(name, fields), arrays[f"mean_{name}"]
+                values, mean = outputs.grid_values(model, name, fields), arrays[f"mean_{name}"]
                 away = jnp.where(on, values - mean, 0)
                 mean = mean + away / jnp.maximum(count, 1).astype(dtype)
                 squares = arrays[f"squares_{name}"] + away * jnp.where(on, values - mean, 0)
@@ -211,11 +216,11 @@ def _averaged(subject: Subject, asked: tuple[str, ...] | None) -> tuple[str, ...
     """The names of the fields to average. Refuses complex fields, and fields NAME if NAME_mean or
     NAME_variance is itself a field of the model."""
     model = subject.model
-    known = [name for name, spec in model.specs().items() if not spec.complex]
+    known = [name for name, spec in outputs.field_specs(model).items() if not spec.complex]
     names = asked or tuple(name for name in model.fields if name in known)
     check_names(names, known, "a field of real values")
     for name in names:
-        if taken := {f"{name}_mean", f"{name}_variance"} & model.specs().keys():
+        if taken := {f"{name}_mean", f"{name}_variance"} & outputs.field_specs(model).keys():
             raise Unsupported(f"{min(taken)} is a field itself; rename it", key="fields")
     if not names:
         raise Unsupported("needs a field of real values")

@@ -3,6 +3,7 @@ transfer.h5, helicity.h5 and shell_to_shell.h5."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -24,6 +25,7 @@ from simulator.measure.lazy import (
     lax,
     models,
     operators,
+    outputs,
     shell_spectra,
     spectral,
     transfer,
@@ -45,11 +47,11 @@ class Transfer(Kind):
         """Energy transfer T(k) by the nonlinear terms, `transfer/NAME`, and its flux to larger
         wavenumbers, `flux/NAME`: Pi(k) = -sum of T up to k."""
         model, layout = subject.model, subject.transform.layout
-        if not (names := subject.names(model.transfers)):
+        if not (names := subject.names(partial(outputs.transfers, model))):
             raise Unsupported("needs energy transfers between modes")
 
         def compute(state: models.State) -> dict[str, jax.Array]:
-            transfers = shell_spectra(layout, model.transfers(state.fields))
+            transfers = shell_spectra(layout, outputs.transfers(model, state.fields))
             fluxes = {f"flux/{n}": flux(t, layout.shell_width) for n, t in transfers.items()}
             return {f"transfer/{n}": t for n, t in transfers.items()} | fluxes
 

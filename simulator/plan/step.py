@@ -16,6 +16,7 @@ from simulator.cluster.environment import UNOPTIMIZED
 from simulator.cluster.hardware import usable_cores
 from simulator.config import RunConfig
 from simulator.config.compare import Programs
+from simulator.physics.models import outputs
 from simulator.plan.abstract_run import Platform, paper_simulation, virtual_devices, with_shape
 from simulator.plan.machines import MOST, OPTIONS, described_devices
 from simulator.plan.steps import fixed_steps
@@ -72,7 +73,9 @@ def _needs(
         case "diagnostics":
             lowered = jax.jit(simulation.diagnostics).lower(state)
         case "output":
-            names = simulation.config.output.snapshots.fields or simulation.model.stored
+            names = simulation.config.output.snapshots.fields or outputs.stored_fields(
+                simulation.model
+            )
             lowered = jax.jit(max(map(simulation.values, names), key=size)).lower(state)
 
     def read() -> int:

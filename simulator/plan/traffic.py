@@ -14,7 +14,6 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from simulator.physics.models.equation import Equation
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.program import program_p
 from simulator.spectral.transform import Transform
@@ -126,7 +125,7 @@ def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
         hidden = narrow * OVERLAPPED[simulation.placement.low, cut]
     # On devices that exist only by name it is unknown whether modes of a user's equation grow, and
     # most do not.
-    planes = 0.0 if isinstance(simulation.model, Equation) else counts.planes
+    planes = 0.0 if simulation.model.linear_growth.unknown else counts.planes
     return Traffic(
         accessed,
         planes + sum(size * (extent - 1) / extent for (extent, _), size in exchanged.items()),

@@ -23,7 +23,7 @@ from rich.table import Column
 from simulator.archive.manifest import committed
 from simulator.archive.series_file import read_table
 from simulator.physics.models.cosmology import Background
-from simulator.physics.models.flow import RESOLVED, UNDER_RESOLVED
+from simulator.physics.models.observables.resolution import RESOLVED, UNDER_RESOLVED
 from simulator.run.folder import series_names
 from simulator.run.log import RunLog
 from simulator.words import duration, size

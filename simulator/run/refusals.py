@@ -19,7 +19,6 @@ from simulator.archive.run_state import CONFIG
 from simulator.archive.series_recorder import series_of
 from simulator.archive.stored_state import RunInputs, StoredFields
 from simulator.config import RunConfig, diff_configs
-from simulator.physics.models.equation import Equation
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.plan.abstract_run import paper_simulation, virtual_devices
 from simulator.plan.fitting import NICE
@@ -123,7 +122,7 @@ def check(
     if (
         growth
         and few
-        and isinstance(simulation.model, Equation)
+        and simulation.model.linear_growth.unknown
         and simulation.time_step.fixed is not None
     ):
         simulation = paper_simulation(config, virtual_devices()[:1], inputs=simulation.inputs)

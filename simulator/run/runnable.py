@@ -15,6 +15,7 @@ from simulator.config import RunConfig
 from simulator.config.load import make_config
 from simulator.errors import UserError, shown
 from simulator.measure.python_series import PythonOutputSettings
+from simulator.physics.models import outputs
 from simulator.physics.models.equation import Equation
 from simulator.run.execute import execute
 from simulator.simulation.equation import model_name
@@ -107,7 +108,7 @@ class RunnableSimulation(Shown, Simulation):
         return f"{self.config.name}: {model_name(self.config)}", {**self.config.shown()[1], **now}
 
     def picture(self) -> str:
-        named = self.model.pictured[:1]
+        named = outputs.pictured_fields(self.model)[:1]
         if not named or self.cluster.num_processes > 1:
             return ""
         values = np.asarray(self.fields[named[0]])

@@ -10,7 +10,8 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from simulator.config.blocks import EVENT_TOLERANCE
-from simulator.physics.models import Fields, Model, SplitModel, State, StateMemory
+from simulator.physics.models import Equation, Fields, SplitEquation, State, StateMemory
+from simulator.physics.models.tendency import fastest
 from simulator.physics.particles.population import Sets
 from simulator.physics.stepping.integrator import Integrator
 from simulator.physics.stepping.splitting import KickDriftKick
@@ -88,7 +89,7 @@ def advance_of(
         def step(s: State) -> State:
             return at_failure(s, one_step(system, integrator, s, choose))
 
-        if isinstance(integrator, KickDriftKick) and cast(SplitModel, model).joins_kicks:
+        if isinstance(integrator, KickDriftKick) and cast(SplitEquation, model).joins_kicks:
             return joined_steps(model, integrator, state, unfinished, choose)
         return lax.while_loop(unfinished, step, state)
 
@@ -159,8 +160,8 @@ def beginning(
     )
 
 
-def rate_of(model: Model, state: State) -> Number:
+def rate_of(model: Equation, state: State) -> Number:
     """The largest rate (1/time) that the state's next step has to resolve."""
     if state.memory.rate is not None:
         return state.memory.rate
-    return model.fastest(state.fields, state.time)
+    return fastest(model, state.fields, state.time)

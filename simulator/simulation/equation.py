@@ -7,14 +7,14 @@ from simulator.config.messages import explain
 from simulator.config.run_config import check_fitting
 from simulator.errors import UserError
 from simulator.physics.forcing import FORCINGS, Forcing
-from simulator.physics.models import MODELS, Model
+from simulator.physics.models import MODELS, Equation
 from simulator.physics.models.python_model import WrongParameters
 from simulator.physics.particles.swarm import Swarm
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.placement import Placement, check_devices
 
 
-def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Model:
+def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Equation:
     """The model that the block `model` describes. Raises UserError, with the place, if it cannot be
     made."""
     kind = MODELS[config.model.kind]
@@ -37,7 +37,7 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Model
     if kind.open:
         check_fitting(config, model)
         check_devices(config, "auto", own=model)
-    model.settle()
+    model.linear_growth.settle()
     return model
 
 
@@ -47,7 +47,7 @@ def model_name(config: RunConfig) -> str:
     return settings.equation if MODELS[settings.kind].open else settings.kind
 
 
-def make_forcing(config: RunConfig, model: Model, inputs: Inputs) -> Forcing | None:
+def make_forcing(config: RunConfig, model: Equation, inputs: Inputs) -> Forcing | None:
     """The forcing that the block `forcing` describes. Raises UserError if the model cannot be
     forced."""
     settings = config.forcing
@@ -59,7 +59,7 @@ def make_forcing(config: RunConfig, model: Model, inputs: Inputs) -> Forcing | N
         return FORCINGS[settings.kind](settings, model.transform, model, inputs)
 
 
-def make_swarm(config: RunConfig, model: Model, inputs: Inputs) -> Swarm:
+def make_swarm(config: RunConfig, model: Equation, inputs: Inputs) -> Swarm:
     """The particles of a configuration. Raises UserError, with the place, if the model cannot carry
     them."""
     if config.particles and ("velocity" not in model.fields or model.split):

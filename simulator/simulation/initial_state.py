@@ -15,8 +15,7 @@ from simulator.errors import UserError, did_you_mean
 from simulator.physics.initial import INITIALS, start_of
 from simulator.physics.initial.initial import coefficients, completed
 from simulator.physics.initial.python_start import whole
-from simulator.physics.models import Fields, Model, State, StateMemory
-from simulator.physics.models.equation import Equation
+from simulator.physics.models import Equation, Fields, SplitEquation, State, StateMemory
 from simulator.physics.particles.population import Populations, Sets
 from simulator.physics.particles.population import shardings as particle_shardings
 from simulator.physics.particles.swarm import Swarm
@@ -30,7 +29,7 @@ from simulator.spectral.arrays import Number, Numbers, SpectralVector, Truth
 
 
 def initial_fields(
-    config: RunConfig, model: Model, inputs: Inputs, warn: Callable[[str], None]
+    config: RunConfig, model: Equation, inputs: Inputs, warn: Callable[[str], None]
 ) -> dict[str, Any]:
     """The initial condition: fields in spectral space, and particles that are matter of the model.
 
@@ -47,7 +46,7 @@ def initial_fields(
 
 
 def judge(
-    config: RunConfig, model: Model, energies: Any, finite: Any, warn: Callable[[str], None]
+    config: RunConfig, model: Equation, energies: Any, finite: Any, warn: Callable[[str], None]
 ) -> None:
     """Warns of energy that the projection has removed. Raises UserError for fields that are not
     finite."""
@@ -60,7 +59,7 @@ def judge(
 
 
 def traced_start(
-    config: RunConfig, model: Model, inputs: Inputs
+    config: RunConfig, model: Equation, inputs: Inputs
 ) -> tuple[dict[str, Any], Any, Any]:
     """`initial_fields` for settings whose numbers may be traced, and what `judge` needs."""
     fields = start_of(INITIALS[config.initial.kind](config.initial), model, cast(Any, inputs))
@@ -72,7 +71,7 @@ def traced_start(
     )
 
 
-def first_time(config: RunConfig, model: Model, inputs: Inputs) -> float:
+def first_time(config: RunConfig, model: Equation, inputs: Inputs) -> float:
     """The time of the initial condition. Raises UserError if the run ends before it."""
     try:
         time = INITIALS[config.initial.kind](config.initial).start_time(model, cast(Any, inputs))
@@ -85,7 +84,7 @@ def first_time(config: RunConfig, model: Model, inputs: Inputs) -> float:
     return time
 
 
-def fields_from(model: Model, values: Mapping[str, Any]) -> Fields:
+def fields_from(model: Equation, values: Mapping[str, Any]) -> Fields:
     """The spectral fields of `Simulation.state_from`. Raises UserError for a wrong name, shape or
     type."""
 
@@ -109,13 +108,13 @@ def fields_from(model: Model, values: Mapping[str, Any]) -> Fields:
     return {name: fields[name] for name in model.fields}
 
 
-def without_divergence(model: Model, field: SpectralVector) -> SpectralVector:
+def without_divergence(model: Equation, field: SpectralVector) -> SpectralVector:
     layout = model.transform.layout
-    return layout.constrain(jnp.where(layout.mask, model.solenoidal_part(field), 0))
+    return layout.constrain(jnp.where(layout.mask, model.project(field), 0))
 
 
 def _solenoidal(
-    model: Model, fields: Mapping[str, Any]
+    model: Equation, fields: Mapping[str, Any]
 ) -> tuple[Fields, dict[str, tuple[Number, Number]], dict[str, Truth]]:
     """The solenoidal parts of the solenoidal fields, for each of them the energy that the
     projection removed and its energy before, and for every field whether it is finite."""
@@ -134,10 +133,12 @@ def begin(
     """The state at the beginning of a run, with the memory and history that its steps need. `given`
     are the fields and the particles that are matter of the model."""
     model = system.model
-    memory = StateMemory.of_model(model.memory(dict(given), jnp.float64(time)))
+    memory = StateMemory()
+    if isinstance(model, SplitEquation):
+        memory = StateMemory.of_model(model.memory(dict(given), jnp.float64(time)))
     if system.forcing is not None:
         memory = replace(memory, forcing=system.forcing.memory())
-    if model.budget == "step":
+    if model.budget is not None and not model.budget.momentary(model):
         memory = replace(memory, residual=jnp.float64(0))
     fields = {name: given[name] for name in model.fields}
     particles = {name: given[name] for name in model.populations}
@@ -165,23 +166,23 @@ def with_swarm(state: State, sets: Sets, numbers: Numbers) -> State:
     return replace(state, particles=state.particles | sets, memory=memory)
 
 
-def templates(model: Model) -> dict[str, Any]:
+def templates(model: Equation) -> dict[str, Any]:
     """Shapes and types of a model's spectral fields, and of the particles that are its matter."""
     kind = np.result_type(model.transform.dtype, np.complex64)
     fields = {
-        name: jax.ShapeDtypeStruct((*lead, *model.transform_of(name).layout.shape), kind)
+        name: jax.ShapeDtypeStruct((*lead, *model.transforms[name].layout.shape), kind)
         for name, lead in model.shapes.items()
     }
     return fields | {name: population.template for name, population in model.populations.items()}
 
 
-def shardings(model: Model, populations: Populations, state: State) -> State:
+def shardings(model: Equation, populations: Populations, state: State) -> State:
     """The shardings with which the compiled loop returns the arrays of a state: fields as their
     layouts say, particles over the devices, all other arrays replicated on every device."""
     everywhere = NamedSharding(model.transform.layout.mesh, PartitionSpec())
 
     def spectral(fields: Mapping[str, Any]) -> dict[str, NamedSharding]:
-        return {n: model.transform_of(n).layout.sharding(f.ndim) for n, f in fields.items()}
+        return {n: model.transforms[n].layout.sharding(f.ndim) for n, f in fields.items()}
 
     return replace(
         jax.tree.map(lambda array: everywhere, state),
@@ -219,14 +220,14 @@ def check_start(
     if dt is not None or time_step.ends is not None or time_step.largest is not None:
         return
     if float(rate(state)) == 0:
-        unstated = isinstance(model, Equation) and type(model).advection is Equation.advection
+        unstated = type(model).advection is Equation.advection
         why = "the equation states no advection" if unstated else "the initial state is at rest"
         raise config.error("time.max_dt", f"is required: {why}, so cfl gives no time step")
 
 
-def check_growth(config: RunConfig, model: Model, time_step: TimeStep) -> None:
+def check_growth(config: RunConfig, model: Equation, time_step: TimeStep) -> None:
     """Refuses a fixed dt that is too long for the growth rates of the linear term."""
-    longest, dt = model.longest_step(), time_step.fixed
+    longest, dt = model.linear_growth.longest_step, time_step.fixed
     if longest is not None and dt is not None and dt > longest:
         growth = f"modes grow linearly at up to {1 / longest:.4g} (1/time), which a step of {dt:g} does not follow"
         raise config.error("time.dt", f"{growth}; at most {longest:.3g} is needed")

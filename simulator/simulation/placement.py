@@ -22,7 +22,7 @@ from simulator.cluster.variables import recorded
 from simulator.config import RunConfig
 from simulator.config.blocks import MOST_DEVICES
 from simulator.errors import UserError
-from simulator.physics.models import MODELS, Model
+from simulator.physics.models import MODELS, Equation
 from simulator.simulation import provenance
 from simulator.spectral import Grid, Modes, Transform, native, staged, stages
 from simulator.spectral.backends import build
@@ -36,7 +36,7 @@ def grid_of(config: RunConfig) -> Grid:
     return Grid.of(config.grid.shape, config.grid.box, config.grid.dealias, config.grid.shell_width)
 
 
-def request_of(config: RunConfig, own: Model | None = None) -> Request:
+def request_of(config: RunConfig, own: Equation | None = None) -> Request:
     """What a configuration asks of its transform. `own`: the equation of a user's file, which is
     not known from the configuration alone."""
     model, fft = own or MODELS[config.model.kind], config.fft
@@ -132,7 +132,7 @@ def check_devices(
     count: int | Literal["auto"],
     processes: int = 1,
     members: int = 1,
-    own: Model | None = None,
+    own: Equation | None = None,
 ) -> None:
     """Refuses a number of devices over which the layout, the processes or the members cannot be
     distributed, and exchanges that have no effect or a harmful one. `own` as in `request_of`."""

@@ -2,6 +2,7 @@
 on the grid."""
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +10,10 @@ import jax.numpy as jnp
 from simulator.config import RunConfig
 from simulator.errors import did_you_mean
 from simulator.measure.budget import imbalance, injection
-from simulator.physics.models import Model, State
+from simulator.physics.models import Equation, State, outputs
+from simulator.physics.models.composite import Composite
 from simulator.physics.models.memory import RESIDUAL
+from simulator.physics.models.tendency import linear_terms, tendency
 from simulator.physics.particles import ParticleSet, population
 from simulator.physics.particles.interpolation import ACCELERATION, COMPONENTS
 from simulator.simulation.system import System
@@ -21,16 +24,16 @@ def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     """The scalars of a row of diagnostics.csv, in the model's order, `rate` last."""
     model, fields, time, memory = system.model, state.fields, state.time, state.memory
     force = system.force(memory)
-    added = jnp.float64(0) if model.budget == "none" else injection(model, fields, time, force)
+    added = injection(model, fields, time, force)
     residual = memory.residual
-    if model.budget == "row":
+    if model.budget is not None and model.budget.momentary(model):
         accelerations = system.accelerations(fields, time, memory)
-        row, change, balance = model.with_balance(fields, time, accelerations)
+        row, change, balance = model.budget.row(model, fields, time, accelerations)
         residual = imbalance(change, added + balance.production, balance.dissipation)
     else:
-        row = model.diagnostics(model.contents(state), time)
+        row = outputs.diagnostics(model, outputs.contents(model, state), time)
     rate = row.pop("rate")
-    if system.forcing is not None and model.budget != "none":
+    if system.forcing is not None and model.budget is not None:
         row["injection"] = added
     if residual is not None:
         row[RESIDUAL] = residual
@@ -38,9 +41,9 @@ def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     return {**row, "rate": rate if memory.rate is None else memory.rate}
 
 
-def check_names(config: RunConfig, model: Model) -> None:
+def check_names(config: RunConfig, model: Equation) -> None:
     """Refuses field names in the settings of snapshots that the model does not have."""
-    known = tuple(model.specs())
+    known = tuple(outputs.field_specs(model))
     for name in config.output.snapshots.fields or ():
         if name not in known:
             meant = did_you_mean(name, known)
@@ -56,7 +59,7 @@ def check_names(config: RunConfig, model: Model) -> None:
             )
 
 
-def sampled_names(model: Model) -> tuple[str, ...]:
+def sampled_names(model: Equation) -> tuple[str, ...]:
     """The quantities of the fluid that particles can sample."""
     return (*COMPONENTS, *(n for n, shape in model.shapes.items() if not shape))
 
@@ -65,8 +68,8 @@ def velocity_rate(system: System, state: State) -> SpectralVector:
     """The partial derivative of the velocity with respect to time (length/time^2)."""
     model = system.model
     accelerations = system.accelerations(state.fields, state.time, state.memory)
-    explicit, _ = model.tendency(state.fields, state.time, accelerations)
-    return explicit["velocity"] + model.linear_terms()["velocity"] * state.fields["velocity"]
+    explicit, _ = tendency(model, state.fields, state.time, accelerations)
+    return explicit["velocity"] + linear_terms(model)["velocity"] * state.fields["velocity"]
 
 
 Motion = tuple[ParticleVectors, ParticleVectors]
@@ -79,7 +82,9 @@ def motion(system: System, state: State) -> Callable[[str, ParticleSet], Motion]
     change = velocity_rate(system, state) if swarm.kinds else None
     pull = None
     if model.populations:
-        pull = model.particle_acceleration(model.contents(state), state.time)
+        pull = cast(Composite, model).particle_acceleration(
+            outputs.contents(model, state), state.time
+        )
 
     def of(name: str, particles: ParticleSet) -> Motion:
         if change is not None and name in swarm.kinds:

@@ -17,7 +17,7 @@ from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.measure.python_series import PhysicalFields
 from simulator.physics.forcing import Forcing
-from simulator.physics.models import MODELS, Fields, Model, State
+from simulator.physics.models import MODELS, Equation, Fields, State, outputs
 from simulator.physics.particles import population
 from simulator.physics.particles.population import Populations
 from simulator.physics.stepping import INTEGRATORS
@@ -97,7 +97,7 @@ class Simulation:
         time = self.config.time
         self.integrator = INTEGRATORS[time.integrator]()
         self.placement, self.grid = placement, placement.grid
-        self.model: Model = make_model(self.config, placement, self.inputs)
+        self.model: Equation = make_model(self.config, placement, self.inputs)
         self.time_step = TimeStep(time.dt, time.cfl, time.max_dt)
         if (
             time.steps is not None
@@ -229,7 +229,9 @@ class Simulation:
     @cached_property
     def spectra(self) -> Callable[[State], dict[str, Spectrum]]:
         """The compiled function from a state to its shell spectra."""
-        return jax.jit(lambda state: self.model.spectra(self.model.contents(state)))
+        return jax.jit(
+            lambda state: outputs.spectra(self.model, outputs.contents(self.model, state))
+        )
 
     def sampled(self, name: str, names: tuple[str, ...]) -> Callable[[State], dict[str, jax.Array]]:
         """The compiled function from a state to the fluid's quantities `names` at the positions of
@@ -243,16 +245,18 @@ class Simulation:
     @cached_property
     def field_names(self) -> tuple[str, ...]:
         """The fields that output may request."""
-        return tuple(self.model.specs())
+        return tuple(outputs.field_specs(self.model))
 
     def values(self, name: str) -> Callable[[State], jax.Array]:
         """The compiled function from a state to the values of one field, evolved or derived, (...,
         x, y, z) or, in two dimensions, (..., x, y), zero in padding."""
         if name not in self.field_names:
-            self.model.spec(name)
+            outputs.field_spec(self.model, name)
         if name not in self._compiled:
             self._compiled[name] = jax.jit(
-                lambda state: self.model.field_values(name, self.model.contents(state))
+                lambda state: outputs.field_values(
+                    self.model, name, outputs.contents(self.model, state)
+                )
             )
         return self._compiled[name]
 
@@ -296,7 +300,7 @@ class Simulation:
         self.__dict__.pop("template", None)
         return replace(state, particles=particles)
 
-    def restored(self, load: Callable[[State, Model, Populations], State]) -> State:
+    def restored(self, load: Callable[[State, Equation, Populations], State]) -> State:
         """The state that `load(template, model, populations)` reads; `template` is made anew,
         because buffers of particles may have grown."""
         state = load(self.template, self.model, self.populations)
@@ -346,7 +350,10 @@ class Simulation:
             return problem, "A smaller time.cfl or time.dt"
         if (
             name is None
-            and (reason := self.model.trouble(self.model.contents(self.state))) is not None
+            and (
+                reason := outputs.step_trouble(self.model, outputs.contents(self.model, self.state))
+            )
+            is not None
         ):
             return reason
         cure = "A smaller time.cfl or time.dt, more viscosity or a finer grid"

@@ -15,8 +15,8 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from simulator.measure.budget import residual
-from simulator.physics.models import Fields, Model, SplitModel, State
-from simulator.physics.models.model import Balance
+from simulator.physics.models import Equation, Fields, SplitEquation, State, outputs
+from simulator.physics.models.observables.budget import Balance
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.integrator import Integrator, Multistep, Past
 from simulator.physics.stepping.splitting import KickDriftKick, Splitting
@@ -103,14 +103,14 @@ def dt_after(balance: Balance | None, dt: Number) -> Number:
     return dt if balance is None else dt + 0 * balance.energy.astype(dt.dtype)
 
 
-def with_fields(model: Model, begin: State, new: State, fields: Fields) -> State:
+def with_fields(model: Equation, begin: State, new: State, fields: Fields) -> State:
     """The new state with these fields, distributed as their layouts say; for a guarded model with
     the old ones if no step could be taken."""
     fields = {name: fields[name] for name in begin.fields}
     if model.guarded:
         taken = jnp.isfinite(new.dt)
         fields = {n: jnp.where(taken, f, begin.fields[n]) for n, f in fields.items()}
-    constrained = {n: model.transform_of(n).layout.constrain(f) for n, f in fields.items()}
+    constrained = {n: model.transforms[n].layout.constrain(f) for n, f in fields.items()}
     return replace(new, fields=constrained)
 
 
@@ -134,7 +134,7 @@ def with_moved_particles(system: System, new: State, u: Evolved) -> State:
     """The new state with the particles at their new places, each on the device that owns it."""
     if not new.particles:
         return new
-    layouts = {name: system.model.transform_of(name).layout for name in new.fields}
+    layouts = {name: system.model.transforms[name].layout for name in new.fields}
     before = [(f, layouts[name].spec_of(f.ndim)) for name, f in new.fields.items()]
     if new.memory.residual is not None:
         before.append((new.memory.residual, PartitionSpec()))
@@ -145,16 +145,16 @@ def with_moved_particles(system: System, new: State, u: Evolved) -> State:
 def split_step(system: System, integrator: Splitting, begin: State, choose: Choose) -> State:
     """A step of exact solutions of two parts, one after the other. dt comes from the last kick of
     the step before, which the memory carries."""
-    model = cast(SplitModel, system.model)
+    model = cast(SplitEquation, system.model)
     end = choose(begin, cast(Number, begin.memory.rate))
-    contents, rate = integrator.alternate(model, model.contents(begin), begin.time, end.dt)
+    contents, rate = integrator.alternate(model, outputs.contents(model, begin), begin.time, end.dt)
     new = end.of(with_contents(begin, contents, rate))
     new = with_fields(model, begin, new, contents)
     return with_room(model, begin, new)
 
 
 def with_contents(state: State, contents: Any, rate: Number) -> State:
-    """The state with the particles and the numbers of `SplitModel.contents`, but with its fields,
+    """The state with the particles and the numbers of `SplitEquation.contents`, but with its fields,
     and with the rate of the last kick."""
     numbers = {name: contents.get(name, n) for name, n in state.memory.model.items()}
     particles = {name: contents[name] for name in state.particles}
@@ -183,7 +183,7 @@ def joined_steps(
     next first kick and drift; else those of no duration, which change no bit."""
 
     def round_(begun: _Round) -> _Round:
-        contents = model.contents(begun.state)
+        contents = outputs.contents(model, begun.state)
         forces = model.forces(contents, begun.state.time)
         contents, rate = model.kicked(contents, forces, begun.state.time, begun.half)
         # A loop begins with complete steps, whose rate is that of a checkpoint.
@@ -217,7 +217,7 @@ def at_failure(begin: State, new: State) -> State:
     return replace(new, step=step, time=jnp.where(failed, begin.time, new.time))
 
 
-def with_room(model: Model, begin: State, new: State) -> State:
+def with_room(model: Equation, begin: State, new: State) -> State:
     """The new state; or the old state, with the room that is `needed`, if a device had no room for
     its particles. If no step could be taken, the new state has the old particles."""
     shared = [particles for particles in new.particles.values() if particles.devices > 1]

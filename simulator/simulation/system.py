@@ -2,8 +2,9 @@
 
 from simulator.measure.budget import budget
 from simulator.physics.forcing import Forcing
-from simulator.physics.models import Fields, Force, Model, State, StateMemory
-from simulator.physics.models.model import Balance
+from simulator.physics.models import Equation, Fields, Force, State, StateMemory
+from simulator.physics.models.observables.budget import Balance
+from simulator.physics.models.tendency import linear_terms, tendency
 from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping.evolved import Evolved
 from simulator.spectral.arrays import Number, Numbers
@@ -15,7 +16,7 @@ class System:
     The unknowns are the evolved fields and the records of particles that move with the flow. What
     they need of the state at the beginning of a step, `begin`, does not change within the step."""
 
-    def __init__(self, model: Model, forcing: Forcing | None = None, swarm: Swarm | None = None):
+    def __init__(self, model: Equation, forcing: Forcing | None = None, swarm: Swarm | None = None):
         self.model = model
         self.forcing = forcing
         self.swarm = swarm or Swarm((), model)
@@ -26,22 +27,22 @@ class System:
 
     def linear(self, begin: State) -> Evolved:
         """L (1/time)."""
-        return Evolved(self.model.linear_terms() | self.swarm.linear(begin.memory.particles))
+        return Evolved(linear_terms(self.model) | self.swarm.linear(begin.memory.particles))
 
     def tendency(self, begin: State, u: Evolved, time: Number) -> tuple[Evolved, Numbers]:
         """N(u, t), and the maxima that limit dt."""
         fields = {name: u[name] for name in begin.fields}
         accelerations = self.accelerations(fields, time, begin.memory)
-        rates, evaluated = self.model.tendency(fields, time, accelerations, self.swarm.takes)
+        rates, evaluated = tendency(self.model, fields, time, accelerations, self.swarm.takes)
         counts = {name: particles.count for name, particles in begin.particles.items()}
         values = evaluated.values.get("velocity")
-        moving = self.swarm.rates(fields, rates, u, begin.memory.particles, counts, values)
+        linear = linear_terms(self.model)
+        moving = self.swarm.rates(fields, rates, linear, u, begin.memory.particles, counts, values)
         return Evolved(rates | moving), evaluated.maxima
 
     def rate(self, begin: State, maxima: Numbers) -> Number:
         """The largest rate (1/time) that the step from `begin` has to resolve."""
-        rate = self.model.rate(maxima)
-        return self.swarm.rate(rate, begin.particles, begin.memory.particles)
+        return self.swarm.rate(maxima["rate"], begin.particles, begin.memory.particles)
 
     def force(self, memory: StateMemory) -> Force | None:
         """The acceleration by the forcing as a function of fields and time; None without one."""

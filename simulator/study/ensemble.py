@@ -24,7 +24,7 @@ from simulator.cluster import discover
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, load_config
 from simulator.errors import RunFailure, UserError
-from simulator.physics.models import State
+from simulator.physics.models import State, outputs
 from simulator.run.execute import execute
 from simulator.run.folder import Found, RunFolder
 from simulator.run.log import RunLog
@@ -149,7 +149,7 @@ class Member(Simulation):
 
     def values(self, name: str) -> Callable[[State], jax.Array]:
         if name not in self.field_names:
-            self.model.spec(name)
+            outputs.field_spec(self.model, name)
         return self._shared(name) or super().values(name)
 
 

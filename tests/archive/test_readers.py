@@ -13,6 +13,7 @@ from simulator.archive.stored_state import particle_datasets, physical_axes
 from simulator.archive.yt_data import yt_data
 from simulator.config import dump_config
 from simulator.physics.initial.vortices import AbcStart, AbcStartSettings
+from simulator.physics.models import outputs
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid, make_transform
 
@@ -78,7 +79,7 @@ def dark_matter(tmp_path_factory):
     """A snapshot of a cosmological run, its GADGET file beside it, and its particles by id."""
     run = simulation(COSMOLOGY)
     dark, density = run.state.particles["dark"], run.values("dark_density")(run.state)
-    specs = {"units": run.model.units_of(run.model.spec("dark_density"))}
+    specs = {"units": outputs.units_of(run.model, outputs.field_spec(run.model, "dark_density"))}
     field = Dataset("dark_density", density, physical_axes(run.transform), attributes=specs)
     records = [*particle_datasets(dark, run.populations["dark"]), field]
     attributes = {"time": 0.0, "box": [64.0] * 3, "configuration": dump_config(run.config)}

@@ -12,7 +12,7 @@ from simulator.config import Registries, RunConfig, assemble, load_config
 from simulator.errors import UserError
 from simulator.physics.forcing import Forcing
 from simulator.physics.initial import Initial
-from simulator.physics.models import Model
+from simulator.physics.models import Equation
 from simulator.physics.particles import PARTICLES
 from simulator.physics.stepping import Integrator
 from simulator.settings import Count, InputPath, NonNegative, Real, Settings
@@ -34,7 +34,7 @@ class Scalar(Settings):
     diffusivity: NonNegative
 
 
-class Viscous(Model):
+class Viscous(Equation):
     class Settings(Settings):
         kind: Literal["viscous"]
         viscosity: NonNegative
@@ -42,7 +42,7 @@ class Viscous(Model):
         scalars: tuple[Scalar, ...] = ()
 
 
-class Stratified(Model):
+class Stratified(Equation):
     class Settings(Settings):
         kind: Literal["stratified"]
         viscosity: NonNegative

@@ -149,7 +149,7 @@ run, mass = Simulation(config), 0.1
 
 
 def misfit(state):
-    return (jnp.log(run.model.spectra(state.fields)["density_power"][1:5]) ** 2).sum()
+    return (jnp.log(outputs.spectra(run.model, state.fields)["density_power"][1:5]) ** 2).sum()
 """
 
 SESSIONS = {

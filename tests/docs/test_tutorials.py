@@ -66,8 +66,14 @@ def test_the_notebook_in_a_kernel(somewhere: Path) -> None:
 PAGE = Path(__file__).parents[2] / "simulator/docs/internals/adding.md"
 
 
+SMOKE = (
+    "model={kind: smoke, viscosity: 0.05, burning: 0.5, eddy_diffusivity: 0.02}",
+    "initial={kind: random, fields: {velocity: {variance: 1}, smoke: {mean: 1, variance: 0.01}}}",
+)
+
+
 @pytest.mark.slow
-def test_five_parts_of_another_package(tmp_path: Path) -> None:
+def test_six_parts_of_another_package(tmp_path: Path) -> None:
     """A run with all of them on two devices, continued on one, equals one that is not
     interrupted."""
     blocks = re.findall(r"^```(\w+)[^\n]*\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -77,7 +83,8 @@ def test_five_parts_of_another_package(tmp_path: Path) -> None:
         if kind == "python":
             (package / text.split()[1]).write_text(text)
     points = tomllib.loads(groups)["project"]["entry-points"]
-    assert len(points) == 5 == len(list(package.iterdir()))
+    parts = [name for part in points.values() for name in part]
+    assert len(parts) == 6 == len(list(package.iterdir()))
     lines = (
         f"[{group}]\n{name} = {value}\n"
         for group, part in points.items()
@@ -92,6 +99,7 @@ def test_five_parts_of_another_package(tmp_path: Path) -> None:
         [*twice, "time.max_steps=2"],
         [*twice, "devices.count=1"],
         ["verify", "twice"],
+        ["run", "run.yaml", "--output", "smoke", *SMOKE],
     ]
     code = f"from simulator.cli import main\nfor c in {commands!r}: assert main(c) == 0, c"
     path = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
@@ -106,3 +114,6 @@ def test_five_parts_of_another_package(tmp_path: Path) -> None:
     np.testing.assert_allclose(moments[1], moments[0], rtol=1e-12)
     energy = [run.diagnostics["energy"] for run in runs]
     np.testing.assert_allclose(2 * energy[0], moments[0][:, 1], rtol=1e-12)
+
+    smoke = open_run(tmp_path / "smoke").diagnostics
+    assert smoke["subgrid_dissipation"][0] > 0

@@ -221,7 +221,7 @@ def test_scalar_fields_are_recovered(tmp_path: Path, of: str, method: str) -> No
     x = np.arange(12) * 2 * np.pi / 12
     random, deviations = np.random.default_rng(100), {}
     for name, variance in uncertain.items():
-        shape = simulation.model.transform_of(name).inverse
+        shape = simulation.model.transforms[name].inverse
         values = np.stack([np.asarray(shape(state.fields[name])) for state in (truth, last)])
         values = values.reshape(2, *simulation.model.shapes[name], 12, 12)
         deviations[name] = 0.1 * variance**0.5
@@ -245,9 +245,7 @@ def test_scalar_fields_are_recovered(tmp_path: Path, of: str, method: str) -> No
     for name in uncertain:
         true = (truth if method == "variational" else last).fields[name]
         recovered = open_snapshot(snapshot)[name][...]
-        true = np.asarray(simulation.model.transform_of(name).inverse(true)).reshape(
-            recovered.shape
-        )
+        true = np.asarray(simulation.model.transforms[name].inverse(true)).reshape(recovered.shape)
         assert recovered.shape == (*simulation.model.shapes[name], 12, 12)
         assert np.sqrt(((recovered - true) ** 2).mean()) < deviations[name], name
 

@@ -8,9 +8,13 @@ from measuring import MODELS, STARTS, row
 
 from simulator.archive.series_recorder import series_of
 from simulator.measure.structure_functions import default_separations
-from simulator.physics.models import State
-from simulator.physics.models.flow import RESOLVED, dissipation_scale, ratio, unresolved
-from simulator.physics.models.fluid import drag_rate
+from simulator.physics.models import State, outputs
+from simulator.physics.models.observables.resolution import (
+    RESOLVED,
+    dissipation_scale,
+    ratio,
+    unresolved,
+)
 from simulator.spectral import Grid
 
 DAMPED = {"hyperviscosity": {"order": 2, "coefficient": 1e-4}, "rotation": [0, 0, 1]}
@@ -268,7 +272,8 @@ def test_drag_leaves_the_mean_flow_alone():
     model = {"kind": "navier_stokes", "viscosity": 0.0, "drag": {"coefficient": 0.5, "below": 1.0}}
     simulation = flow(8, 8, 8, initial={"kind": "abc"}, model=model)
     layout = simulation.transform.layout
-    rate = np.asarray(drag_rate(layout, simulation.model.settings, np.float64))
+    (drag,) = simulation.model.damps
+    rate = np.asarray(drag.rate(simulation.transform))
     k2 = np.asarray(layout.k_squared())
     assert rate[k2 == 0] == 0 and (rate[k2 == 1] == 0.5).all() and (rate[k2 > 1] == 0).all()
     state = simulation.step(moved(simulation, simulation.state, "velocity"), 0.1)
@@ -284,5 +289,5 @@ def test_a_flow_that_the_grid_cuts_off_warns_and_a_start_at_large_scales_does_no
         simulation = flow(16, 16, 16, initial=initial, viscosity=1e-3)
         columns = measured(simulation, simulation.state)
         assert columns["k_max_eta"] < RESOLVED and len(unresolved(columns)) == lines
-        assert simulation.model.warnings(columns) == unresolved(columns)
+        assert outputs.resolution_warnings(simulation.model, columns) == unresolved(columns)
     assert unresolved(columns | {"k_max_eta": 1.01, "edge_enstrophy": 0.5}) == []

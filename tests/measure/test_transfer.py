@@ -14,6 +14,8 @@ from measuring import MODELS, STARTS, on_grid, row, with_values
 
 from simulator.archive.series_recorder import series_of
 from simulator.measure.transfer import band_edges
+from simulator.physics.models import outputs
+from simulator.physics.models.tendency import tendency
 
 OUTPUT = {kind: {"every": 1} for kind in ("transfer", "helicity", "shell_to_shell")}
 
@@ -87,8 +89,10 @@ def test_transfers_of_a_gas_are_the_change_of_the_spectrum(tmp_path, gamma, coun
 
     @jax.jit
     def change(fields):
-        rates, _ = model.tendency(fields, jnp.float64(0))
-        return jax.jvp(lambda f: model.spectra(f)["kinetic_energy"], (fields,), (rates,))[1]
+        rates, _ = tendency(model, fields, jnp.float64(0))
+        return jax.jvp(lambda f: outputs.spectra(model, f)["kinetic_energy"], (fields,), (rates,))[
+            1
+        ]
 
     expected = np.asarray(change(fields)) * layout.shell_width
     total = sum(found[f"transfer/{name}"] for name in ("kinetic_energy", "pressure", "gravity"))

@@ -1,11 +1,15 @@
 """Closures of large-eddy simulations: the terms themselves, their energy, files of one's own."""
 
+from copy import copy
+
 import jax
 import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured
 
 from simulator.archive.series_recorder import series_of
+from simulator.physics.models import outputs
+from simulator.physics.models.tendency import linear_terms, tendency
 from simulator.spectral.bins import shell_spectra
 
 SHAPE, BOX = (12, 9, 10), (2 * np.pi, 5.0, 6.0)
@@ -90,7 +94,7 @@ def test_smagorinsky_by_numpy(dealias, dynamic):
     les = closed("navier_stokes", closure, {"dealias": dealias})
     u, model = les.state.fields["velocity"], les.model
     found = values(
-        les, model.solenoidal_part(model.subgrid_tendencies(les.state.fields)["velocity"])
+        les, model.project(model.closure.tendencies(model, les.state.fields)["velocity"])
     )
     modes = np.fft.fftn(values(les, u), axes=(1, 2, 3))
     gradient = np.array(
@@ -123,22 +127,23 @@ def test_the_spectral_eddy_viscosity_of_a_known_spectrum():
         "navier_stokes", {"kind": "spectral"}, {"shape": (16, 16, 16), "box": [2 * np.pi] * 3}
     )
     u, layout = les.state.fields["velocity"], les.transform.layout
-    energy = float(les.model.spectra(les.state.fields)["kinetic_energy"][4])
-    force = np.asarray(les.model.subgrid_tendencies(les.state.fields)["velocity"])
+    energy = float(outputs.spectra(les.model, les.state.fields)["kinetic_energy"][4])
+    force = np.asarray(les.model.closure.tendencies(les.model, les.state.fields)["velocity"])
     k = np.sqrt(np.asarray(layout.k_squared()))
     known = (k > 0) & (abs(np.asarray(u[0])) > 1e-12)
     viscosity = -(force[0] / np.where(known, u[0], 1)).real[known] / k[known] ** 2
     scale = 0.441 * 1.4**-1.5 * np.sqrt(energy / 5)
     expected = scale * (1 + 34.5 * np.exp(-3.03 * 5 / np.minimum(k[known], 5)))
     np.testing.assert_allclose(viscosity, expected, rtol=1e-12)
-    rate = float(les.model.closure.modal_rate(u, scalars=False))
+    without = copy(les.model)
+    without.transported = ()
+    rate = float(les.model.closure.fastest_damping(without, les.state.fields))
     assert rate == pytest.approx(
         expected.max() * 3 * 5 * 16 / (2 * np.pi), rel=1e-12
     )  # nu sum k_i / dx_i
     # Scalars diffuse faster by 1 / turbulent_prandtl, here 1 / 0.6.
-    assert float(les.model.closure.modal_rate(u, scalars=True)) == pytest.approx(
-        rate / 0.6, rel=1e-12
-    )
+    mixing = float(les.model.closure.fastest_damping(les.model, les.state.fields))
+    assert mixing == pytest.approx(rate / 0.6, rel=1e-12)
 
 
 def test_a_stress_and_a_flux_of_ones_own_take_the_same_steps(tmp_path):
@@ -155,7 +160,7 @@ def test_a_stress_and_a_flux_of_ones_own_take_the_same_steps(tmp_path):
         assert abs(np.asarray(states[0].fields[name] - states[1].fields[name])).max() < 1e-14
     one, other = (measured(s, s.state)["subgrid_dissipation"] for s in (ours, theirs))
     assert other == pytest.approx(one, rel=1e-12)
-    assert "pressure" not in theirs.model.derived()
+    assert "pressure" not in outputs.derived_fields(theirs.model)
 
 
 @pytest.mark.parametrize(
@@ -180,23 +185,23 @@ def test_budgets_close_with_scalars_and_magnetic_fields(kind, subgrid):
 
     @jax.jit
     def terms(fields):
-        rates, evaluated = model.tendency(fields, state.time)
-        bare, seen = plain.model.tendency(fields, state.time)
-        force = model.solenoidal_part(model.subgrid_tendencies(fields)["velocity"])
-        spectra = shell_spectra(layout, model.transfers(fields))
+        rates, evaluated = tendency(model, fields, state.time)
+        bare, seen = tendency(plain.model, fields, state.time)
+        force = model.project(model.closure.tendencies(model, fields)["velocity"])
+        spectra = shell_spectra(layout, outputs.transfers(model, fields))
         extra = rates["velocity"] - bare["velocity"]
         return (
             rates,
             extra,
             force,
             spectra,
-            model.rate(evaluated.maxima),
-            plain.model.rate(seen.maxima),
+            evaluated.maxima["rate"],
+            seen.maxima["rate"],
         )
 
     rates, extra, force, spectra, rate, slower = terms(fields)
     np.testing.assert_allclose(extra, force, atol=1e-13)
-    linear = model.linear_terms()
+    linear = linear_terms(model)
     change = {n: float(layout.inner(f, rates[n] + linear[n] * f).sum()) for n, f in fields.items()}
     weights = {"velocity": 1.0, "magnetic": 1.0, "buoyancy": 1 / 2.0, "dye": 0.0}
     total = sum(weights[name] * value for name, value in change.items())
@@ -232,7 +237,7 @@ def test_the_eddy_resistivity_by_numpy():
         )
     )
     expected = values(les, 1j * cross_k(les, les.transform.forward(force)))
-    found = values(les, les.model.subgrid_tendencies(les.state.fields)["magnetic"])
+    found = values(les, les.model.closure.tendencies(les.model, les.state.fields)["magnetic"])
     assert abs(found - expected).max() < 1e-13 * abs(expected).max()
 
 

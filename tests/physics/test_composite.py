@@ -14,6 +14,7 @@ from simulator import load_config
 from simulator.archive.shard import Dataset
 from simulator.archive.stored_state import component_names, datasets, physical_axes
 from simulator.errors import UserError
+from simulator.physics.models import outputs
 from simulator.run.refusals import check
 
 BOTH = """\
@@ -128,7 +129,7 @@ def test_the_rate_of_a_row_is_that_of_a_kick() -> None:
     run = both(f"model.components={parts}", f"initial.components={start}")
     model: Any = run.model
     state = run.state
-    _, rate = model.kick(model.contents(state), state.time, np.float64(0))
+    _, rate = model.kick(outputs.contents(model, state), state.time, np.float64(0))
     assert measured(run, state)["rate"] == pytest.approx(float(rate), rel=1e-12)
 
 
@@ -161,7 +162,11 @@ def test_a_check_refuses_the_start_of_every_component(first: str) -> None:
 
 def test_an_unknown_field_is_refused_with_the_fields_that_exist() -> None:
     run = both()
-    for read in (run.values, lambda name: run.model.field_values(name, {}), run.fields.__getitem__):
+    for read in (
+        run.values,
+        lambda name: outputs.field_values(run.model, name, {}),
+        run.fields.__getitem__,
+    ):
         with pytest.raises(
             KeyError, match="'wind' is not a field of this model; its fields are gas_density, gas_"
         ):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured
 
+from simulator.equations import Equation, Field
 from simulator.physics.forcing import FORCINGS
 from simulator.physics.forcing.band import band_modes, in_band
-from simulator.physics.models import Model
-from simulator.physics.models.fields import DENSITY, VELOCITY
+from simulator.settings import Settings
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid, make_transform
 from simulator.spectral.collectives import collectives
@@ -20,12 +20,20 @@ from simulator.spectral.operators import project
 GRID = Grid((8, 12, 9), (2 * np.pi, 3.0, 4.0))
 
 
+class Incompressible(Equation):
+    evolved = (Field("velocity", vector=True, solenoidal=True),)
+
+
+class Compressible(Equation):
+    evolved = (Field("velocity", vector=True), Field("density"))
+
+
 def flow_model(transform):
-    return Model(None, transform, [VELOCITY])
+    return Incompressible(Settings(), transform)
 
 
 def gas_model(transform):
-    return Model(None, transform, [replace(VELOCITY, solenoidal=False), DENSITY])
+    return Compressible(Settings(), transform)
 
 
 def made(kind, *, grid=GRID, count=1, model=flow_model, **keys):

@@ -2,7 +2,7 @@
 and in a glass, which has no noise at large scales and no order of a lattice."""
 
 import math
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import pytest
 from gravity_cases import MATTER, advanced, by_id, simulation, source, stepped
 from scipy.special import erfc
 
+from simulator.physics.models import outputs
 from simulator.physics.models.composite import EXPECTED
 from simulator.physics.particles.assignment import Assignment
 from simulator.physics.particles.population import crowded
@@ -309,7 +310,11 @@ def glass():
 def power(run) -> np.ndarray:
     """P(k) over the shot noise V / N."""
     return (
-        np.asarray(jax.jit(run.model.spectra)(run.model.contents(run.state))["dark_density_power"])
+        np.asarray(
+            jax.jit(partial(outputs.spectra, run.model))(outputs.contents(run.model, run.state))[
+                "dark_density_power"
+            ]
+        )
         * 4000
     )
 

@@ -13,6 +13,7 @@ from run_support import simulation
 from simulator import Simulation, differentiate
 from simulator.cli import main
 from simulator.errors import UserError
+from simulator.physics.models.tendency import fastest
 from simulator.physics.user_function import POINTS, mixing
 from simulator.simulation.advance import Until
 from simulator.study.batch import BatchedStep, numbers
@@ -92,7 +93,11 @@ REFUSED = [
         '("u", Field("v", complex=True))',
         "own.py: Burgers: real and complex fields cannot be mixed",
     ),
-    ("growth: float", "rate: float", "own.py: Burgers: a parameter cannot be called 'rate'"),
+    (
+        "growth: float",
+        "velocity: float",
+        "own.py: Burgers: a parameter cannot be called 'velocity'",
+    ),
     (
         "class Burgers",
         "x = unknown\nclass Burgers",
@@ -190,7 +195,7 @@ def test_the_rate_of_advection_counts_the_spacing_of_each_axis(tmp_path) -> None
         tmp_path, ("grid: {shape: [16, 8, 8]}", "grid: {shape: [16, 8, 8], box: [2, 3, 4]}")
     )
     run = simulation(case)
-    rate = run.model.fastest(run.state.fields, run.state.time)  # u = sin x, v = w = 0
+    rate = fastest(run.model, run.state.fields, run.state.time)  # u = sin x, v = w = 0
     assert float(rate) == pytest.approx(
         np.abs(np.asarray(run.fields["u"])).max() / (2 / 16), rel=1e-12
     )

@@ -13,6 +13,7 @@ from run_support import CASE, ROOT, free_port, simulation, write_case
 
 from simulator import Simulation, differentiate
 from simulator.errors import UserError
+from simulator.physics.models import outputs
 from simulator.spectral.collectives import collectives
 from simulator.spectral.random import gaussian
 
@@ -117,7 +118,9 @@ def test_particles(integrator: str, devices: int) -> None:
     def loss(state) -> jax.Array:
         p = state.particles["dark"]
         waves = jnp.cos(p.records["position"] + p.id) + jnp.sin(p.records["velocity"])
-        density = own.model.field_values("dark_density", own.model.contents(state))
+        density = outputs.field_values(
+            own.model, "dark_density", outputs.contents(own.model, state)
+        )
         return jnp.where(p.valid, waves.sum(0), 0).sum() + (density**2).sum()
 
     records = {r: begin.records[r] for r in ("position", "velocity", "mass")}
@@ -353,7 +356,7 @@ def test_a_closure_in_a_plane_that_is_a_viscosity(tmp_path) -> None:
     constant = {"layers": [{"w": 1e9 * first["w"]}, {"w": 1e9 * last["w"]}]}
     u = own.state.fields["velocity"]
     model = own.varied({KEY: constant}).model
-    force = model.solenoidal_part(model.subgrid_tendencies({"velocity": u})["velocity"])
+    force = model.project(model.closure.tendencies(model, {"velocity": u})["velocity"])
     np.testing.assert_allclose(force, -own.transform.layout.k_squared() * u, atol=1e-13)
 
 

@@ -252,7 +252,7 @@ def waves(simulation: Simulation, state: Any) -> Any:
     """A loss that weighs every mode, and every particle, differently."""
     total = jnp.zeros(())
     for name, u in state.fields.items():
-        layout = simulation.model.transform_of(name).layout
+        layout = simulation.model.transforms[name].layout
         x, y, z = (layout.integers(axis) for axis in "xyz")
         sizes = (1 + u.real) ** 2 + (0.5 + u.imag) ** 2
         total = total + layout.sum(sizes * jnp.cos(x + 2 * y + 3 * z)).sum()

@@ -12,6 +12,7 @@ from run_support import simulation
 from simulator import open_run
 from simulator.cli import main
 from simulator.errors import UserError
+from simulator.physics.models import outputs
 from simulator.spectral import Grid, Modes, make_transform
 
 CODE = """\
@@ -93,7 +94,7 @@ def test_arrays_and_messages_have_no_third_axis(case, tmp_path) -> None:
         ("dye", (20, 16)),
         ("velocity_magnitude", (20, 16)),
     ):
-        values = plane.model.field_values(name, fields)
+        values = outputs.field_values(plane.model, name, fields)
         assert values.shape == plane.fields[name].shape == shape
         if name in fields:
             np.testing.assert_allclose(forward(values), fields[name], rtol=0, atol=1e-15)

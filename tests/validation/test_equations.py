@@ -11,6 +11,7 @@ import pytest
 from simulator import Simulation, load_config
 from simulator.cli import main
 from simulator.physics.models import State
+from simulator.physics.models.tendency import linear_terms
 
 FEW = ("gray_scott", "turbulence_2d")
 SHORT = ("cahn_hilliard", "nonlinear_schrodinger")
@@ -122,7 +123,7 @@ def test_right_hand_sides_by_numpy(name: str) -> None:
     def lap(f: np.ndarray) -> np.ndarray:
         return np.fft.ifft2(-square * np.fft.fft2(f)).real
 
-    fields, linear = own.state.fields, own.model.linear_terms()
+    fields, linear = own.state.fields, linear_terms(own.model)
     products = jax.jit(own.model.tendency)(fields, own.state.time)[0]
     for field, wanted in RIGHT_HAND_SIDES[name](lap, **start).items():
         found = own.transform.inverse(products[field] + linear[field] * fields[field])

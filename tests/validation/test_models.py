@@ -12,6 +12,7 @@ from flow_support import compiled_step, flow, last, marched, measured, order
 from storage_support import save
 
 from simulator.archive.stored_state import datasets, load
+from simulator.physics.models.tendency import linear_terms, tendency
 from simulator.spectral.operators import hermitian
 
 SHAPE = (12, 9, 10)
@@ -236,8 +237,8 @@ def test_the_variance_of_a_scalar_with_a_mean_flow_along_its_gradient(kind):
         n: jnp.where(zero, means[n], f) if n in means else f for n, f in own.state.fields.items()
     }
     row = measured(own, replace(own.state, fields=fields))
-    rates = jax.jit(lambda f: model.tendency(f, own.state.time)[0])(fields)
-    rate = rates["dye"] + model.linear_terms()["dye"] * fields["dye"]
+    rates = jax.jit(lambda f: tendency(model, f, own.state.time)[0])(fields)
+    rate = rates["dye"] + linear_terms(model)["dye"] * fields["dye"]
     change = 2 * float(layout.inner(jnp.where(zero, 0, fields["dye"]), rate))
     assert row["mean_velocity_x"] == pytest.approx(1.5) and row["dye_mean"] == pytest.approx(0.8)
     assert change == pytest.approx(row["dye_production"] - row["dye_dissipation"], rel=1e-12)

@@ -13,7 +13,7 @@ from flow_support import flow, last, marched, measured
 from simulator import Simulation, load_config
 from simulator.physics.initial.random import MagneticSettings, solenoidal
 from simulator.physics.models import State
-from simulator.physics.models.flow import dissipation_scale
+from simulator.physics.models.observables.resolution import dissipation_scale
 from simulator.spectral import Grid, Transform, make_transform
 from simulator.spectral.bins import Bins
 from simulator.spectral.operators import cross, curl, divergence, inverse_curl

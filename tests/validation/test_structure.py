@@ -18,7 +18,7 @@ from simulator.physics.initial.linear_power import (
     physical_spectrum,
     transfer,
 )
-from simulator.physics.models import State
+from simulator.physics.models import State, outputs
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid
@@ -461,7 +461,7 @@ time: {{stop: 1.0, dt: 0.01}}
 
     @jax.jit
     def waves_of(state: State):
-        modes = run.model.density_modes(run.model.densities(run.model.contents(state))[0])
+        modes = run.model.density_modes(run.model.densities(outputs.contents(run.model, state))[0])
         return {name: jax.numpy.where(first, f, 0).sum().real for name, f in modes.items()}
 
     for _ in range(2):

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from simulator.errors import UserError
 from simulator.physics.forcing.forcing import Forcing
 from simulator.physics.initial.initial import StartFiles
-from simulator.physics.models import Fields, Model
+from simulator.physics.models import Equation, Fields
 from simulator.physics.models.density import center_velocity
 from simulator.settings import NonNegative, Positive, Real, Seed, Settings, entries
 from simulator.spectral import Grid, Layout, Transform
@@ -171,7 +171,7 @@ class OrnsteinUhlenbeck(Forcing):
         self,
         settings: OrnsteinUhlenbeckSettings,
         transform: Transform,
-        model: Model,
+        model: Equation,
         files: StartFiles,
     ):
         super().__init__(settings, transform, model, files)
@@ -261,7 +261,11 @@ class ConstantPower(Forcing):
     of_velocity = True
 
     def __init__(
-        self, settings: ConstantPowerSettings, transform: Transform, model: Model, files: StartFiles
+        self,
+        settings: ConstantPowerSettings,
+        transform: Transform,
+        model: Equation,
+        files: StartFiles,
     ):
         super().__init__(settings, transform, model, files)
         check_band(transform.grid, settings.band)

@@ -18,7 +18,7 @@ from simulator.physics.initial.vortices import (
     arnold_beltrami_childress,
     taylor_green,
 )
-from simulator.physics.models import Fields, Model
+from simulator.physics.models import Equation, Fields
 from simulator.physics.user_function import UserFunction
 from simulator.settings import Points, PythonFile, Real, Settings
 from simulator.spectral import Local, Transform
@@ -37,7 +37,7 @@ class Forcing:
     of_velocity: ClassVar[bool] = False  # Whether it acts on a velocity, which the model must have.
 
     def __init__(
-        self, settings: Any, transform: Transform, model: Model, files: StartFiles
+        self, settings: Any, transform: Transform, model: Equation, files: StartFiles
     ) -> None:
         self.settings, self.transform, self.model = settings, transform, model
         dimensions = len(transform.grid.axes)
@@ -83,7 +83,11 @@ class PythonForcing(Forcing):
     Settings = PythonForcingSettings
 
     def __init__(
-        self, settings: PythonForcingSettings, transform: Transform, model: Model, files: StartFiles
+        self,
+        settings: PythonForcingSettings,
+        transform: Transform,
+        model: Equation,
+        files: StartFiles,
     ):
         super().__init__(settings, transform, model, files)
         self._function = UserFunction.of(files, settings, "the coordinates", "function: ")
@@ -143,7 +147,7 @@ class _Steady(Forcing):
     of_velocity = True
     axes = "xyz"  # The axes along which the force varies.
 
-    def __init__(self, settings: Any, transform: Transform, model: Model, files: StartFiles):
+    def __init__(self, settings: Any, transform: Transform, model: Equation, files: StartFiles):
         super().__init__(settings, transform, model, files)
         grid, kind, n = transform.grid, settings.kind, getattr(settings, "wavenumber", 1)
         kept = dict(zip(grid.names.values(), grid.seen(grid.kept), strict=True))
@@ -207,7 +211,7 @@ class AbcForcing(_Steady):
     Settings = AbcForcingSettings
 
     def __init__(
-        self, settings: AbcForcingSettings, transform: Transform, model: Model, files: StartFiles
+        self, settings: AbcForcingSettings, transform: Transform, model: Equation, files: StartFiles
     ):
         three_dimensional(transform, "abc")
         super().__init__(settings, transform, model, files)

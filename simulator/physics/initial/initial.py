@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from pydantic import Field, create_model
 
 from simulator.errors import UserError
-from simulator.physics.models import Fields, Model
+from simulator.physics.models import Equation, Fields
 from simulator.physics.models.component import PARTICLES
 from simulator.physics.models.composite import Composite, joined
 from simulator.physics.models.particle_component import ParticleComponent
@@ -77,7 +77,7 @@ class Initial:
         ones start at zero."""
         raise TypeError(f"{type(self).__name__} does not define build")
 
-    def build_for(self, model: Model, files: StartFiles) -> Fields:
+    def build_for(self, model: Equation, files: StartFiles) -> Fields:
         """`build` for the fields that the model accepts from initial conditions."""
         return self.build(model.transform, model.initial_shapes, files)
 
@@ -86,7 +86,7 @@ class Initial:
         """Whether the start sets the run's time, see `start_time`."""
         return False
 
-    def start_time(self, model: Model, files: StartFiles) -> float:
+    def start_time(self, model: Equation, files: StartFiles) -> float:
         """The simulation time of the start."""
         return 0.0
 
@@ -99,7 +99,7 @@ class Initial:
         raise UserError(f"kind: {self.settings.kind} gives fields; particles begin from {kinds}")
 
 
-def start_of(initial: Initial, model: Model, files: StartFiles) -> dict[str, Any]:
+def start_of(initial: Initial, model: Equation, files: StartFiles) -> dict[str, Any]:
     """The evolved fields of a model, and the particles of a composite, at the start: the model
     derives them from the fields of the initial condition; fields that the condition does not set
     are zero."""
@@ -112,7 +112,7 @@ def start_of(initial: Initial, model: Model, files: StartFiles) -> dict[str, Any
     return completed(model, initial.build_for(model, files))
 
 
-def completed(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
+def completed(model: Equation, given: Mapping[str, Any]) -> dict[str, Any]:
     """The evolved fields of a model from those that an initial condition sets; the others are
     zero."""
     transform, fields = model.transform, dict(given)
@@ -190,7 +190,7 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
             components=(cast(Any, dict[str, part_settings]), Field(description=described)),
         )
 
-        def start_time(self, model: Model, files: StartFiles) -> float:
+        def start_time(self, model: Equation, files: StartFiles) -> float:
             for name, settings in self.settings.components.items():
                 if parts[settings.kind](settings).keeps_time:
                     raise UserError(

@@ -309,7 +309,7 @@ def relax(
 
     def residual(psi):
         values = model.transform.inverse(psi)
-        v = model.phase_rate(values.real**2 + values.imag**2, jnp.float64(0))
+        v = model.turn(values.real**2 + values.imag**2, jnp.float64(0))
         acting = kinetic * psi + model.transform.forward(v * values)
         norm = layout.inner(psi, psi)
         mu = layout.inner(psi, acting) / norm

@@ -79,7 +79,7 @@ class SnapshotStart(Initial):
             raise UserError(
                 f"{path}: holds {', '.join(stored.components)}; this model's fields are {ours}"
             )
-        transforms = {name: model.transform_of(name) for name in model.fields}
+        transforms = {name: model.transforms[name] for name in model.fields}
         return {n: stored.coefficients(n, transforms.get(n, transform)) for n in names} | particles
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:

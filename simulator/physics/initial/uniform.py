@@ -11,7 +11,7 @@ from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
 from simulator.physics.initial.lattice import Motion, arranged
 from simulator.physics.models.fields import along_axes
-from simulator.physics.models.flow import absent
+from simulator.physics.models.observables.resolution import absent
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.settings import AxisVector, Integer, Positive, Real, Settings, wrong
@@ -106,7 +106,7 @@ class JeansWave(Initial):
 
     def build_for(self, model: Any, files: StartFiles) -> Fields:
         s, transform = self.settings, model.transform
-        if model.jeans_frequency_squared(1.0, s.density) is None:
+        if model.jeans_frequency_squared is None:
             raise UserError(
                 "kind: jeans_wave needs model.kind: self_gravitating_gas or schrodinger_poisson"
             )

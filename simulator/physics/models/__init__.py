@@ -2,17 +2,19 @@
 
 from simulator.physics.models.boussinesq import Boussinesq
 from simulator.physics.models.composite import Composite
+from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.models.memory import StateMemory
 from simulator.physics.models.mhd import Mhd
-from simulator.physics.models.model import Force, Model, SplitModel, State
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.models.python_model import PythonModel, admitted
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.physics.models.self_gravitating_gas import SelfGravitatingGas
+from simulator.physics.models.split_equation import SplitEquation
+from simulator.physics.models.state import Force, State
 from simulator.registry import Registry
 
-MODELS = Registry[type[Model]](
+MODELS = Registry[type[Equation]](
     "simulator.models",
     {
         "navier_stokes": NavierStokes,
@@ -29,11 +31,11 @@ MODELS = Registry[type[Model]](
 __all__ = [
     "MODELS",
     "DerivedField",
+    "Equation",
     "FieldSpec",
     "Fields",
     "Force",
-    "Model",
-    "SplitModel",
+    "SplitEquation",
     "State",
     "StateMemory",
 ]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
 from simulator.physics.models.fields import Fields
-from simulator.spectral import Grid, Layout
+from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import PointValues, SpectralVector
 from simulator.spectral.operators import cross, curl, symmetric_pairs, wavenumbers
 
@@ -36,8 +36,8 @@ def divergence_of_stress(layout: Layout, stress: Complex[Array, "pair ka kb kc"]
     parts = dict(zip(stress_pairs(len(k)), jnp.unstack(stress), strict=True))
     rows = []
     for i in range(len(k)):
-        held = ((q, parts.get((min(i, j), max(i, j)))) for j, q in enumerate(k))
-        rows.append(sum(q * part for q, part in held if part is not None))
+        row = ((q, parts.get((min(i, j), max(i, j)))) for j, q in enumerate(k))
+        rows.append(sum(q * part for q, part in row if part is not None))
     return 1j * jnp.stack(rows)
 
 
@@ -45,7 +45,8 @@ class Momentum:
     """A form of the nonlinear force on the velocity: advection and, with `magnetic`, the Lorentz
     force."""
 
-    def __init__(self, magnetic: bool = False):
+    def __init__(self, layout: Layout, magnetic: bool = False):
+        self.layout = layout
         self.magnetic = magnetic
 
     @property
@@ -53,7 +54,7 @@ class Momentum:
         """The evolved fields whose values `products` uses."""
         return ("velocity", "magnetic") if self.magnetic else ("velocity",)
 
-    def inputs(self, layout: Layout, fields: Fields) -> Fields:
+    def inputs(self, fields: Fields) -> Fields:
         """Coefficients of the further fields whose values `products` uses."""
         return {}
 
@@ -61,8 +62,9 @@ class Momentum:
         """Products of values at a point, by name."""
         raise TypeError(f"{type(self).__name__} does not define products")
 
-    def force(self, layout: Layout, products: Fields) -> SpectralVector:
-        """The force, up to a gradient, from the coefficients of the products."""
+    def force(self, products: Fields) -> SpectralVector:
+        """The force, up to a gradient, from the coefficients of the products, to which a closure
+        may have added a `stress`."""
         raise TypeError(f"{type(self).__name__} does not define force")
 
 
@@ -77,12 +79,12 @@ class BasdevantStress(Momentum):
 
     def products(self, values: PointValues) -> PointValues:
         stress = stress_without_trace(values["velocity"])
-        return {
-            "stress": stress - stress_without_trace(values["magnetic"]) if self.magnetic else stress
-        }
+        if self.magnetic:
+            stress = stress - stress_without_trace(values["magnetic"])
+        return {"stress": stress}
 
-    def force(self, layout: Layout, products: Fields) -> SpectralVector:
-        return -divergence_of_stress(layout, products["stress"])
+    def force(self, products: Fields) -> SpectralVector:
+        return -divergence_of_stress(self.layout, products["stress"])
 
 
 class Rotational(Momentum):
@@ -94,29 +96,36 @@ class Rotational(Momentum):
     products: u . (u x omega) = 0. Canuto et al., Spectral Methods: Evolution to Complex Geometries
     (2007), section 3.3."""
 
-    def inputs(self, layout: Layout, fields: Fields) -> Fields:
-        vorticity = {"vorticity": curl(layout, fields["velocity"])}
-        return (
-            {**vorticity, "current": curl(layout, fields["magnetic"])}
-            if self.magnetic
-            else vorticity
-        )
+    def inputs(self, fields: Fields) -> Fields:
+        inputs = {"vorticity": curl(self.layout, fields["velocity"])}
+        if self.magnetic:
+            inputs["current"] = curl(self.layout, fields["magnetic"])
+        return inputs
 
     def products(self, values: PointValues) -> PointValues:
-        advection = cross(values["velocity"], values["vorticity"])
+        force = cross(values["velocity"], values["vorticity"])
         if self.magnetic:
-            return {"force": advection + cross(values["current"], values["magnetic"])}
-        return {"force": advection}
+            force = force + cross(values["current"], values["magnetic"])
+        return {"force": force}
 
-    def force(self, layout: Layout, products: Fields) -> SpectralVector:
-        return products["force"]
+    def force(self, products: Fields) -> SpectralVector:
+        if "stress" not in products:
+            return products["force"]
+        return products["force"] - divergence_of_stress(self.layout, products["stress"])
 
 
-def advection_of(grid: Grid, magnetic: bool = False) -> Momentum:
+class PrescribedVelocity(Momentum):
+    """No force: 6 + 3 transforms per tendency for the electromotive force alone."""
+
+    def products(self, values: PointValues) -> PointValues:
+        return {}
+
+    def force(self, products: Fields) -> SpectralVector:
+        return jnp.zeros_like(products["emf"])
+
+
+def advection_of(transform: Transform, magnetic: bool = False) -> Momentum:
     """The form with the fewest transforms that conserves energy: the stress if products are
     exact."""
-    return (
-        BasdevantStress(magnetic)
-        if grid.dealias in ("two_thirds", "spherical")
-        else Rotational(magnetic)
-    )
+    exact = transform.grid.dealias in ("two_thirds", "spherical")
+    return (BasdevantStress if exact else Rotational)(transform.layout, magnetic)

@@ -6,10 +6,10 @@ A new closure is a class here, or in a file of its own, a line in `CLOSURES` and
 
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -18,21 +18,31 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.physics.models.advection import stress_without_trace
-from simulator.physics.models.fields import Fields
+from simulator.physics.models.advection import divergence_of_stress, stress_without_trace
+from simulator.physics.models.fields import Fields, constant
 from simulator.physics.user_function import POINTS, UserFunction
-from simulator.settings import InputPath, Positive, PythonFile, Settings
-from simulator.spectral import Grid, Layout, Local, Transform
+from simulator.settings import InputPath, Positive, PythonFile, Settings, wrong
+from simulator.spectral import Grid, Layout, Local, Points, Transform
 from simulator.spectral.arrays import (
     Number,
-    OfModes,
     PhysicalScalar,
     PhysicalVector,
     PointValues,
     SpectralVector,
 )
 from simulator.spectral.collectives import after
-from simulator.spectral.operators import root, squared, symmetric_pairs, wavenumbers
+from simulator.spectral.operators import (
+    curl,
+    divergence,
+    gradient,
+    root,
+    squared,
+    symmetric_pairs,
+    wavenumbers,
+)
+
+if TYPE_CHECKING:
+    from simulator.physics.models.equation import Equation
 
 Tree = Any
 
@@ -42,19 +52,19 @@ class Closure:
     velocity, up to a gradient, and -div q of the subgrid flux q = <u theta> - <u> <theta> of a
     transported scalar (Pope, Turbulent Flows, section 13.2).
 
-    A closure states either `stress` and `flux`, pointwise functions of the values of `inputs`, or,
-    with `modal`, `modal_damping`. A closure for magnetohydrodynamics also states
-    `electromotive_force`. `__init__` raises UserError for unsuitable settings."""
+    It adds `inputs`, `products` and a `rate` to those of a flow, or, with `modal`, `modal_rates`.
+    `__init__` raises UserError for unsuitable settings."""
 
     Settings: ClassVar[type[Settings]]
-    modal: ClassVar[bool] = False  # Whether it damps each mode at a rate from the velocity alone.
-    arrays: Mapping[
-        str, Tree
-    ] = {}  # By name, such as weights; a run can be differentiated by them.
+    modal: ClassVar[bool] = False
+    """Whether it damps each mode at a rate from the fields, and adds no products."""
+    arrays: Mapping[str, Tree] = {}
+    """By name, such as weights; a run can be differentiated by them."""
 
     def __init__(self, settings: Any, transform: Transform, files: Any) -> None:
         """`files` opens the user's files."""
-        self.settings, self.transform = settings, transform
+        self.settings = settings
+        self.transform = transform
 
     def with_arrays(self, arrays: Mapping[str, Tree]) -> Self:
         """A copy with these arrays, which pointwise functions must not close over."""
@@ -62,7 +72,38 @@ class Closure:
         other.arrays = arrays
         return other
 
-    def inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
+    def inputs(self, model: "Equation", fields: Fields) -> Fields:
+        """Coefficients of the further fields whose values `products` needs."""
+        return {}
+
+    def products(self, model: "Equation", values: PointValues) -> PointValues:
+        """Products at a point, each added to that of the flow with the same name: `stress`, the
+        flux of a scalar by the scalar's name, and `emf` of a magnetic field."""
+        return {}
+
+    def rate(self, model: "Equation", values: PointValues) -> PhysicalScalar | float:
+        """The closure's part in the rate (1/time) at a point that limits dt."""
+        return 0.0
+
+    def modal_rates(self, model: "Equation", fields: Fields) -> Fields:
+        """Rates of fields that are not made of products at points."""
+        return {}
+
+    def fastest_damping(self, model: "Equation", fields: Fields) -> Number | float:
+        """The part of `modal_rates` in the rate (1/time) that limits dt."""
+        return 0.0
+
+    def tendencies(self, model: "Equation", fields: Fields) -> Fields:
+        """The closure's part in the tendency of each field; in that of the velocity before the
+        projection."""
+        return self.modal_rates(model, fields)
+
+
+class StressClosure(Closure):
+    """A closure that states `stress` and `flux`, pointwise functions of the values of
+    `stress_inputs`, and for magnetohydrodynamics `electromotive_force`."""
+
+    def stress_inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
         """Coefficients of the fields whose values `stress` needs."""
         return {}
 
@@ -82,18 +123,39 @@ class Closure:
         """<u x b> - <u> x <b> at a point; `values` hold `current` = curl b, too."""
         raise TypeError(f"{type(self).__name__} does not define electromotive_force")
 
-    def pointwise_rate(self, values: PointValues, *, scalars: bool) -> PhysicalScalar | float:
-        """The closure's part in the rate (1/time) at a point that limits dt, with or without
-        scalars."""
-        return 0.0
+    def inputs(self, model: "Equation", fields: Fields) -> Fields:
+        layout = self.transform.layout
+        inputs = self.stress_inputs(layout, fields["velocity"])
+        for scalar in model.transported:
+            inputs[f"gradient/{scalar.name}"] = gradient(layout, fields[scalar.name])
+        if "magnetic" in fields:
+            inputs["current"] = curl(layout, fields["magnetic"])
+        return inputs
 
-    def modal_damping(self, velocity: SpectralVector) -> tuple[OfModes, OfModes]:
-        """The rates (1/time) at which modes of the velocity and modes of scalars are damped."""
-        raise TypeError(f"{type(self).__name__} does not define modal_damping")
+    def products(self, model: "Equation", values: PointValues) -> PointValues:
+        products = {"stress": self.stress(values)}
+        for scalar in model.transported:
+            fluctuation = values[f"gradient/{scalar.name}"]
+            full = fluctuation + constant(scalar.mean_gradient, fluctuation.dtype)
+            products[scalar.name] = self.flux(values, values[scalar.name], full)
+        if "magnetic" in model.fields:
+            products["emf"] = self.electromotive_force(values)
+        return products
 
-    def modal_rate(self, velocity: SpectralVector, *, scalars: bool) -> Number | float:
-        """The part of the damping in the rate (1/time) that limits dt."""
-        return 0.0
+    def tendencies(self, model: "Equation", fields: Fields) -> Fields:
+        layout = self.transform.layout
+        scalars = {scalar.name: fields[scalar.name] for scalar in model.transported}
+
+        def local(values: PointValues, points: Points, arrays: Mapping[str, Tree]) -> Local:
+            return Local(self.with_arrays(arrays).products(model, values))
+
+        inputs = {**self.inputs(model, fields), **scalars}
+        products = self.transform.evaluate(inputs, local, self.arrays).products
+        rates = {"velocity": -divergence_of_stress(layout, products["stress"])}
+        rates |= {name: -divergence(layout, products[name]) for name in scalars}
+        if "emf" in products:
+            rates["magnetic"] = curl(layout, products["emf"])
+        return rates
 
 
 def filter_width(grid: Grid, width: float | None = None) -> float:
@@ -127,7 +189,7 @@ class SmagorinskySettings(Settings):
     accepted value."""
 
 
-class Smagorinsky(Closure):
+class Smagorinsky(StressClosure):
     """tau_ij = -2 nu_t S_ij with nu_t = (C_s Delta)^2 |S|, |S| = sqrt(2 S_ij S_ij) and the strain
     S.
 
@@ -147,7 +209,7 @@ class Smagorinsky(Closure):
         self._length = settings.coefficient * width
         self._resistive_length = (settings.resistive_coefficient or 0.0) * width
 
-    def inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
+    def stress_inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
         """The components xx, yy, xy, xz, yz of the strain; without divergence zz = -(xx + yy)."""
         k, u, pairs = (
             layout.wavenumbers(velocity.real.dtype),
@@ -174,11 +236,11 @@ class Smagorinsky(Closure):
     def electromotive_force(self, values: PointValues) -> PhysicalVector:
         return -self._resistivity(values["current"]) * values["current"]
 
-    def pointwise_rate(self, values: PointValues, *, scalars: bool) -> PhysicalScalar:
+    def rate(self, model: "Equation", values: PointValues) -> PhysicalScalar:
         """Changes of the strain are damped by up to twice the eddy viscosity, because the eddy
         viscosity grows with the strain; likewise changes of the current. The diffusivity of scalars
         does not depend on the scalars."""
-        factor = max(2.0, 1 / self.settings.turbulent_prandtl) if scalars else 2.0
+        factor = max(2.0, 1 / self.settings.turbulent_prandtl) if model.transported else 2.0
         largest = factor * self._viscosity(values)
         if self._resistive_length:
             largest = jnp.maximum(largest, 2 * self._resistivity(values["current"]))
@@ -212,8 +274,8 @@ class DynamicSmagorinsky(Smagorinsky):
             0.0,
         )
 
-    def inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
-        strain, dtype = super().inputs(layout, velocity)["strain"], velocity.real.dtype
+    def stress_inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
+        strain, dtype = super().stress_inputs(layout, velocity)["strain"], velocity.real.dtype
 
         def products(values: PointValues, points: Any, parameters: Any) -> Local:
             s = values["strain"]
@@ -284,18 +346,21 @@ class Spectral(Closure):
         energy = layout.sum(jnp.where(last, 0.5 * squared(velocity), 0)) / layout.shell_width
         return 0.441 * self.settings.kolmogorov_constant**-1.5 * root(energy / self._cut)
 
-    def modal_damping(self, velocity: SpectralVector) -> tuple[OfModes, OfModes]:
-        layout = self.transform.layout
+    def modal_rates(self, model: "Equation", fields: Fields) -> Fields:
+        velocity, layout = fields["velocity"], self.transform.layout
         k2 = layout.k_squared()
         ratio = self._cut / jnp.sqrt(jnp.clip(k2, 1e-300, self._cut**2))
         rate = k2 * (1 + 34.5 * jnp.exp(-3.03 * ratio))
         damping = (self._scale(velocity) * rate).astype(velocity.real.dtype)
-        return damping, damping / self.settings.turbulent_prandtl
+        of_scalars = damping / self.settings.turbulent_prandtl
+        scalars = {s.name: -of_scalars * fields[s.name] for s in model.transported}
+        return {**scalars, "velocity": -damping * velocity}
 
-    def modal_rate(self, velocity: SpectralVector, *, scalars: bool) -> Number:
+    def fastest_damping(self, model: "Equation", fields: Fields) -> Number:
         most = 1 + 34.5 * math.exp(-3.03)
-        factor = max(1.0, 1 / self.settings.turbulent_prandtl) if scalars else 1.0
-        return diffusive_rate(self.transform.grid, factor * most * self._scale(velocity))
+        factor = max(1.0, 1 / self.settings.turbulent_prandtl) if model.transported else 1.0
+        scale = self._scale(fields["velocity"])
+        return diffusive_rate(self.transform.grid, factor * most * scale)
 
 
 class PythonStressSettings(Settings):
@@ -319,7 +384,7 @@ class PythonStressSettings(Settings):
     `layers[0]["w"]`."""
 
 
-class PythonStress(Closure):
+class PythonStress(StressClosure):
     """tau at a point as a function of the velocity (3, ...), its gradient A_ij = du_i/dx_j (3, 3,
     ...) and the filter width pi / k_max, by `function(velocity, gradient, width, **parameters)`:
     six arrays xx, yy, zz, xy, xz, yz. The flux of a scalar is three arrays, by `flux(velocity,
@@ -385,7 +450,7 @@ class PythonStress(Closure):
             ) from None
         return fitted(stored, made, f"subgrid.arrays: {settings.arrays}") if made else stored
 
-    def inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
+    def stress_inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
         k = wavenumbers(layout, velocity.real.dtype)
         gradient = jnp.stack([jnp.stack([1j * q * component for q in k]) for component in velocity])
         return {"velocity": velocity, "gradient": gradient}
@@ -458,3 +523,30 @@ SubgridSettings = Annotated[
     SmagorinskySettings | DynamicSmagorinskySettings | SpectralSettings | PythonStressSettings,
     Field(discriminator="kind"),
 ]
+
+
+def check_closed(subgrid: SubgridSettings | None, fields: Collection[str]) -> None:
+    """Refuses a closure that lacks a key for one of the `fields`, or has one that no field needs."""
+    magnetic = "magnetic" in fields
+    match subgrid:
+        case PythonStressSettings() | DynamicSmagorinskySettings() | SpectralSettings() if magnetic:
+            problem = f"{subgrid.kind} closes no magnetic field; mhd takes smagorinsky"
+            raise wrong("subgrid.kind", problem)
+        case SmagorinskySettings(resistive_coefficient=None) if magnetic:
+            problem = "is required in mhd, C_eta in (C_eta Delta)^2 |j|"
+            raise wrong("subgrid.resistive_coefficient", problem)
+        case PythonStressSettings(flux=None) if set(fields) - {"velocity", "magnetic"}:
+            problem = "is required, a function for the subgrid flux of the scalars"
+            raise wrong("subgrid.flux", problem)
+        case SmagorinskySettings(resistive_coefficient=float()) if not magnetic:
+            problem = "has no effect without a magnetic field; leave it out"
+            raise wrong("subgrid.resistive_coefficient", problem)
+
+
+def close(model: "Equation", subgrid: Any, files: Any) -> None:
+    """Gives a flow the closure that the settings describe. Raises UserError for unsuitable
+    settings."""
+    closure = CLOSURES[subgrid.kind](subgrid, model.transform, files)
+    model.closure = closure
+    if closure.arrays:
+        model.varied_arrays = {"model.subgrid.arrays": closure.arrays}

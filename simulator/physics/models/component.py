@@ -17,7 +17,15 @@ from pydantic import AfterValidator
 from simulator.errors import UserError, shown
 from simulator.physics.models.cosmology import CosmologySettings, UnitsName
 from simulator.physics.models.fields import DENSITY, MOMENTUM, PSI, DerivedField, Fields, FieldSpec
-from simulator.physics.models.fluid import advection_rate, free_name
+from simulator.physics.models.limits import advection_rate
+from simulator.physics.models.names import free_name
+from simulator.physics.models.outputs import (
+    derived_fields,
+    diagnostics,
+    resolution_warnings,
+    spectra,
+    step_trouble,
+)
 from simulator.physics.models.schrodinger_poisson import (
     SchrodingerPoisson,
     SchrodingerPoissonSettings,
@@ -29,6 +37,7 @@ from simulator.physics.models.self_gravitating_gas import (
     SelfGravitatingGas,
     SelfGravitatingGasSettings,
 )
+from simulator.physics.models.tendency import linear_terms, tendency
 from simulator.physics.particles.population import Population
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.runge_kutta import RungeKutta4
@@ -170,8 +179,21 @@ class FieldComponent(Component):
     def __init__(self, model: Callable[[float], Any], gravity: Gravity):
         """`model(G)` makes the model of this matter alone with the gravitational constant G."""
         self.alone, self.free = model(gravity.constant), model(0.0)
-        for name in ("diagnostics", "spectra", "derived", "trouble", "warnings"):
-            setattr(self, name, getattr(self.free, name))
+
+    def diagnostics(self, fields: Fields, time: Number) -> dict[str, Number]:
+        return diagnostics(self.free, fields, time)
+
+    def spectra(self, fields: Fields) -> dict[str, Spectrum]:
+        return spectra(self.free, fields)
+
+    def derived(self) -> Mapping[str, DerivedField]:
+        return derived_fields(self.free)
+
+    def trouble(self, fields: Fields) -> tuple[str, str] | None:
+        return step_trouble(self.free, fields)
+
+    def warnings(self, row: Mapping[str, float]) -> list[str]:
+        return resolution_warnings(self.free, row)
 
 
 def _alone(
@@ -240,7 +262,10 @@ class GasComponent(FieldComponent):
         inputs = {"density": rho, "momentum": m, "grad_phi": grad_phi}
         evaluated = self.transform.evaluate(inputs, accelerated, dt)
         new = {"density": rho, "momentum": m - dt * hermitian(layout, evaluated.products)}
-        rate = self.free.limit(evaluated.maxima, new).astype(jnp.float64) + potential.fall
+        rate = (
+            self.free.step_limit.rate(self.free, evaluated.maxima, new).astype(jnp.float64)
+            + potential.fall
+        )
         return new, jax.lax.stop_gradient(rate)
 
     def rate(self, fields, work, row, potential, time) -> jax.Array:
@@ -248,11 +273,11 @@ class GasComponent(FieldComponent):
 
     def drift(self, fields: Fields, duration: Number) -> Fields:
         def N(u: Evolved, t: Number) -> Evolved:
-            return Evolved(self.free.tendency(u, t)[0])
+            return Evolved(tendency(self.free, u, t)[0])
 
         u = Evolved(fields)
         t = jnp.float64(0)  # the equation does not depend on time
-        L = Evolved(self.free.linear_terms())
+        L = Evolved(linear_terms(self.free))
         return dict(self._integrator.step(u, t, duration, N(u, t), N, L))
 
 
@@ -303,23 +328,21 @@ class WaveComponent(FieldComponent):
         return psi.real**2 + psi.imag**2, psi
 
     def kick(self, fields, work, potential, time, duration) -> tuple[Fields, jax.Array]:
-        return self.free.rotated(work, self._phase_rate(work, potential, time), duration)
+        return self.free.turned(work, self._turn(work, potential, time), duration)
 
     def rate(self, fields, work, row, potential, time) -> jax.Array:
-        return self.free.rate_of(self._phase_rate(work, potential, time))
+        return self.free.spread(self._turn(work, potential, time))
 
-    def _phase_rate(
-        self, work: PhysicalScalar, potential: Potential, time: Number
-    ) -> PhysicalScalar:
+    def _turn(self, work: PhysicalScalar, potential: Potential, time: Number) -> PhysicalScalar:
         density = work.real**2 + work.imag**2
-        return self.free.phase_rate(density, time) + potential.values / self.free.hbar
+        return self.free.turn(density, time) + potential.values / self.free.hbar
 
     def drift(self, fields: Fields, duration: Number) -> Fields:
         return self.free.drift(fields, duration)
 
     def energy_slope(self, work: PhysicalScalar, scale_factor: Number) -> Number | float:
         """The derivative of the interaction energy g rho^2 / (2 a) with respect to a."""
-        if not (g := self.free.settings.self_interaction):
+        if not (g := self.free.self_interaction):
             return 0.0
         square = self.alone.real.physical.mean((work.real**2 + work.imag**2) ** 2)
         return -0.5 * g / scale_factor**2 * square

@@ -3,17 +3,14 @@ kind."""
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import reduce
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
 from simulator.errors import UserError
-from simulator.physics.models import fields as specs
 from simulator.physics.models.component import (
     PARTICLES,
     Component,
@@ -29,24 +26,21 @@ from simulator.physics.models.cosmology import (
     Background,
     CosmologySettings,
     UnitsName,
-    in_units,
 )
-from simulator.physics.models.density import center, density_power
-from simulator.physics.models.fields import DerivedField, Fields
-from simulator.physics.models.model import SplitModel, State
+from simulator.physics.models.fields import check_arrangement
+from simulator.physics.models.observables.matter import EXPECTED, AllMatter, continued, total
+from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.particle_component import ParticleComponent, ParticleComponentSettings
+from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.particles.particle_set import ParticleSet
-from simulator.physics.particles.population import Population
 from simulator.physics.stepping.integrator import Integrator
 from simulator.settings import NonNegative, Settings, wrong
 from simulator.spectral import Transform
 from simulator.spectral.arrays import (
     Number,
-    OfModes,
     ParticleVectors,
     PhysicalScalar,
     SpectralScalar,
-    Spectrum,
 )
 from simulator.spectral.operators import Green, solve_poisson
 
@@ -55,18 +49,6 @@ COMPONENTS: dict[str, type[Any]] = {
     "schrodinger_poisson": WaveComponent,
     "particles": ParticleComponent,
 }
-CENTER = ("center_x", "center_y", "center_z")
-SHARED = (
-    "energy",
-    "potential_energy",
-    "virial_ratio",
-    "rate",
-    "scale_factor",
-)  # Columns of the composite.
-EXPECTED = "expected_energy"
-"""Name of an array of five numbers in the state's memory: the energy at the start plus the work of
-the expansion since then; the scale factor and the slope dE/da at the last kick; and both at the
-kick before."""
 _Result = TypeVar("_Result")
 
 
@@ -120,7 +102,7 @@ class Matter(NamedTuple):
     potential: Potential
 
 
-class Composite(SplitModel):
+class Composite(SplitEquation):
     """lap Phi = 4 pi G (sum of all densities - mean), and each kind of matter moves in Phi.
 
     A step is split: in a kick the velocities change in the potential of all matter, which is solved
@@ -130,33 +112,38 @@ class Composite(SplitModel):
     name of their component."""
 
     Settings = CompositeSettings
-    integrators: ClassVar[tuple[str, ...]] = (
-        "kick_drift_kick",
-        "drift_kick_drift",
-        "bullfrog",
-        "fastpm",
-    )
+    integrators = ("kick_drift_kick", "drift_kick_drift", "bullfrog", "fastpm")
     """Those of second order: higher orders step back in time, which a viscous gas does not
     allow."""
-    dealias: ClassVar[tuple[str, ...]] = ("two_thirds",)
+    dealias = ("two_thirds",)
+    planar = False
     guarded = True
+    decays = True
+    pictured = ("speed", "density")
+    has = (AllMatter(),)
 
     def __init__(
         self, settings: CompositeSettings, parts: Mapping[str, Component], real: Transform
     ):
         """`real`: the transform of real fields with all their modes."""
         for part in parts.values():
-            specs.check_arrangement(part.transform, real, "the components")
-        own = [(name, part.transform, spec) for name, part in parts.items() for spec in part.fields]
-        fields = [
-            replace(spec.of_component(name), transform=transform) for name, transform, spec in own
-        ]
-        super().__init__(settings, real, fields)
+            check_arrangement(part.transform, real, "the components")
+        super().__init__(settings, real)
+        self.fields = {}
+        self.transforms = {}
+        for name, part in parts.items():
+            for spec in part.fields:
+                prefixed = spec.of_component(name)
+                self.fields[prefixed.name] = prefixed
+                self.transforms[prefixed.name] = part.transform
+        self.shapes = {name: spec.shape for name, spec in self.fields.items()}
+        self.initial_shapes = self.shapes
+        self.unit_system = settings.units
         self.parts = dict(parts)
+        particles = {name: part.population for name, part in parts.items()}
+        self.populations = {n: held for n, held in particles.items() if held is not None}
+        self.joins_kicks = len(self.populations) == len(parts)
         self.background = Background(settings.cosmology) if settings.cosmology else None
-
-    def units_of(self, spec: specs.FieldSpec) -> str:
-        return in_units(spec.units, self.settings.units)
 
     @classmethod
     def misfit(cls, settings: CompositeSettings, integrator: type[Integrator]) -> str | None:
@@ -174,10 +161,8 @@ class Composite(SplitModel):
     def create(
         cls, settings: CompositeSettings, make: Callable[..., Transform], files: Any
     ) -> Self:
-        gravity, parts = (
-            Gravity(settings.gravitational_constant, settings.cosmology, settings.units),
-            {},
-        )
+        gravity = Gravity(settings.gravitational_constant, settings.cosmology, settings.units)
+        parts = {}
         for number, c in enumerate(settings.components):
             try:
                 parts[c.name] = COMPONENTS[c.kind](c, gravity, make, files)
@@ -191,17 +176,6 @@ class Composite(SplitModel):
         if part.population is not None:
             return {PARTICLES: fields[name]}
         return {spec.name: fields[f"{name}_{spec.name}"] for spec in part.fields}
-
-    @property
-    def populations(self) -> Mapping[str, Population]:
-        return {n: part.population for n, part in self.parts.items() if part.population is not None}
-
-    def contents(self, state: State) -> dict[str, Any]:
-        return {**state.fields, **state.particles, **state.memory.model}
-
-    @property
-    def stored(self) -> tuple[str, ...]:
-        return (*self.fields, *(f"{name}_{specs.DENSITY.name}" for name in self.populations))
 
     def drift(self, fields: Any, duration: Number) -> Any:
         moved = self._in_turn(fields, lambda part, own: part.drift(own, duration), lambda new: new)
@@ -218,10 +192,6 @@ class Composite(SplitModel):
             return part.acceleration(particles, potential)
 
         return of
-
-    @property
-    def joins_kicks(self) -> bool:
-        return len(self.populations) == len(self.parts)
 
     def slowed(self, fields: Any, factor: Number) -> Any:
         """The fields with the velocities of all particles times `factor`."""
@@ -277,7 +247,7 @@ class Composite(SplitModel):
         """The entry `EXPECTED` of the fields, if there is one, after a kick."""
         if self.background is None or EXPECTED not in fields:
             return _beside(fields)
-        slope = self._energy_slope(forces, time)
+        slope = self.energy_slope(forces, time)
         return {EXPECTED: continued(fields[EXPECTED], self.background.scale_factor(time), slope)}
 
     def _in_turn(
@@ -356,7 +326,7 @@ class Composite(SplitModel):
         phi = solve_poisson(self.transform.layout, source, self.settings.green)
         return Potential(self.transform, phi, jnp.sqrt(g * densest))
 
-    def _energy_slope(self, moment: Matter, time: Number) -> Number:
+    def energy_slope(self, moment: Matter, time: Number) -> Number:
         """The derivative of the energy with respect to the scale factor while no matter moves."""
         assert self.background is not None
         a = self.background.scale_factor(time)
@@ -364,152 +334,14 @@ class Composite(SplitModel):
         own = [self.parts[name].energy_slope(work, a) for name, work in moment.works.items()]
         return gravity.astype(jnp.float64) + total(own)
 
-    def memory(self, fields: Any, time: Number) -> dict[str, Any]:
-        found = {"rate": self.kick(fields, time, jnp.float64(0))[1]}
+    def memory(self, fields: Any, time: Number) -> dict[str, jax.Array]:
+        memory = super().memory(fields, time)
         if self.background is not None:
             scale_factor = self.background.scale_factor(time)
-            slope = self._energy_slope(self.moment(fields, time), time).astype(jnp.float64)
-            energy = self.diagnostics(fields, time)["energy"].astype(jnp.float64)
-            found[EXPECTED] = jnp.stack([energy, scale_factor, slope, scale_factor, slope])
-        return found
-
-    def trouble(self, fields: Any) -> tuple[str, str] | None:
-        """The reason why a run cannot continue from these fields, and a remedy; None if it can."""
-        for name, part in self.parts.items():
-            if (reason := part.trouble(self.of(name, fields))) is not None:
-                return f"{name}: {reason[0]}", reason[1]
-        return None
-
-    def diagnostics(self, fields: Any, time: Number) -> dict[str, Number]:
-        """Columns of all matter, then of each component with its name. Energies are box means;
-        `internal_energy` is the energy of the components without gravity and motion: heat, quantum
-        pressure, interaction, traps. The potential energy of a component is half the mean of its
-        density times the potential of all matter.
-
-        In an expanding background `energy_residual` is the energy minus its value at the start and
-        the work of the expansion since then (Layzer-Irvine): 0 but for errors of time steps and
-        grid, and dissipation."""
-        layout = self.transform.layout
-        own = {
-            name: part.diagnostics(self.of(name, fields), time) for name, part in self.parts.items()
-        }
-        moment = self.moment(fields, time)
-        values, modes, shares = moment.values, self.density_modes(moment.values), {}
-        for name, density in modes.items():
-            shares[name] = 0.5 * layout.inner(
-                self.parts[name].softened(density), moment.potential.modes
-            )
-
-        def summed(column: str) -> jax.Array:
-            return total(columns[column] for columns in own.values())
-
-        gravity, parts_energy, kinetic = (
-            total(shares.values()),
-            summed("energy"),
-            summed("kinetic_energy"),
-        )
-        columns = {
-            "energy": parts_energy + gravity,
-            "kinetic_energy": kinetic,
-            "internal_energy": parts_energy - kinetic,
-            "potential_energy": gravity,
-            "mass": summed("mass"),
-            "max_density": self.transform.physical.max(total(values.values())),
-            **{f"mean_momentum_{axis}": summed(f"mean_momentum_{axis}") for axis in "xyz"},
-            **dict(zip(CENTER, center(layout, total(modes.values())), strict=True)),
-        }
-        if self.background is not None:
-            columns["scale_factor"] = self.background.scale_factor(time)
-            columns["energy_residual"] = jnp.zeros(())
-            if EXPECTED in fields:
-                slope = self._energy_slope(moment, time)
-                expected = continued(fields[EXPECTED], columns["scale_factor"], slope)[0]
-                columns["energy_residual"] = columns["energy"] - expected
-        for name, found in own.items():
-            columns |= {
-                f"{name}_{column}": x for column, x in found.items() if column not in SHARED
-            }
-            columns.setdefault(f"{name}_max_density", self.transform.physical.max(values[name]))
-            columns[f"{name}_potential_energy"] = shares[name]
-        rates = (
-            part.rate(self.of(name, fields), moment.works[name], own[name], moment.potential, time)
-            for name, part in self.parts.items()
-        )
-        return columns | {"rate": reduce(jnp.maximum, rates)}
-
-    def warnings(self, row: Mapping[str, float]) -> list[str]:
-        lines = []
-        for name, part in self.parts.items():
-            columns = {
-                k.removeprefix(f"{name}_"): x for k, x in row.items() if k.startswith(f"{name}_")
-            }
-            lines += [f"{name}: {line}" for line in part.warnings(columns)]
-        return lines
-
-    def spectral_energies(self, fields: Fields) -> dict[str, OfModes]:
-        return {}  # each component has its own spectra
-
-    def spectra(self, fields: Any) -> dict[str, Spectrum]:
-        """P(k) of all matter, and the components' spectra; 0 in shells where a component has no
-        modes. From P(k) of particles the window of the assignment is divided out; the shot noise is
-        left in."""
-        layout = self.transform.layout
-        modes = self.density_modes(self.densities(fields)[0])
-        found = {"density_power": density_power(layout, total(modes.values()))}
-        for name, part in self.parts.items():
-            own = part.spectra(self.of(name, fields))
-            if part.population is not None:
-                own = {"density_power": density_power(layout, modes[name]), **own}
-            for quantity, spectrum in own.items():
-                found[f"{name}_{quantity}"] = jnp.pad(spectrum, (0, layout.shells - len(spectrum)))
-        return found
-
-    @property
-    def spectra_attributes(self) -> Mapping[str, str]:
-        sizes = [f"{name}_shot_noise" for name in self.populations]
-        if not sizes:
-            return {}
-        left_in = ", ".join(f"{name}_density_power" for name in self.populations)
-        return {
-            "shot_noise": f"not subtracted from {left_in}; {', '.join(sizes)} in diagnostics.csv"
-        }
-
-    def derived(self) -> Mapping[str, DerivedField]:
-        def of(name: str, field: DerivedField) -> DerivedField:
-            spec = field.spec.of_component(name)
-            return DerivedField(spec, lambda fields: field.values(self.of(name, fields)))
-
-        parts = [
-            of(name, field)
-            for name, part in self.parts.items()
-            for field in part.derived().values()
-            if field.spec.name != specs.POTENTIAL.name
-        ]
-        density = DerivedField(
-            specs.DENSITY, lambda fields: total(self.densities(fields)[0].values())
-        )
-        potential = DerivedField(
-            specs.POTENTIAL, lambda fields: self.moment(fields).potential.values
-        )
-        return specs.by_name(density, potential, *parts)
-
-
-def continued(carried: Float[Array, "5"], scale_factor: Number, slope: Number) -> Float[Array, "5"]:
-    """`EXPECTED` at this scale factor: the slope is integrated as the parabola through its last
-    three values.
-
-    The error of the trapezoid rule, although of the order of the splitting, would be as large as
-    that of the steps."""
-    energy, a1, s1, a0, s0 = carried
-    s2, h, before = slope.astype(jnp.float64), scale_factor - a1, a1 - a0
-    moved = (
-        abs(h) > 1e-10 * scale_factor
-    )  # the last kick of a step and the first of the next are at one time
-    h = jnp.where(moved, h, 1.0)
-    bend = (s2 - s1) / h - (s1 - s0) / jnp.where(before == 0, 1.0, before)
-    bend = jnp.where(before == 0, 0.0, bend / jnp.where(before == 0, 1.0, h + before))
-    new = jnp.stack([energy + h * (s1 + s2) / 2 - h**3 / 6 * bend, scale_factor, s2, a1, s1])
-    return jnp.where(moved, new, carried)
+            slope = self.energy_slope(self.moment(fields, time), time).astype(jnp.float64)
+            energy = diagnostics(self, fields, time)["energy"].astype(jnp.float64)
+            memory[EXPECTED] = jnp.stack([energy, scale_factor, slope, scale_factor, slope])
+        return memory
 
 
 def _beside(fields: Any) -> dict[str, Any]:
@@ -524,8 +356,3 @@ def joined(parts: Mapping[str, Any]) -> dict[str, Any]:
         for name, fields in parts.items()
         for field, f in fields.items()
     }
-
-
-def total(terms: Any) -> jax.Array:
-    """The sum of arrays of one shape."""
-    return reduce(jnp.add, terms)

@@ -1,12 +1,11 @@
-"""Equations in a few lines: a `Model` whose fields and parameters are declared in the class."""
+"""The contract of an equation, ours and users': its fields, its parameters and its terms."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property, partial
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin
 
 import jax
 import jax.numpy as jnp
@@ -14,23 +13,34 @@ from jax.core import Tracer
 from jaxtyping import Array, Complex
 from pydantic import create_model
 
-from simulator.physics.models.fields import VECTOR, DerivedField, Fields, FieldSpec
-from simulator.physics.models.fluid import advection_rate
-from simulator.physics.models.model import Model
-from simulator.settings import Flag, Integer, Real, Settings
-from simulator.spectral import Evaluated, Local, Points, Transform, arrays
-from simulator.spectral.operators import cross, fluctuation, hermitian, squared
+from simulator.physics.models.cosmology import Background
+from simulator.physics.models.fields import VECTOR, Fields, FieldSpec
+from simulator.physics.models.growth import Growth
+from simulator.physics.models.limits import Advective, StepLimit
+from simulator.physics.models.observables.moments import FieldMoments
+from simulator.physics.models.observables.observable import Observable
+from simulator.physics.models.scalars import TransportedScalar
+from simulator.physics.particles.population import Populations
+from simulator.settings import Flag, Integer, Real
+from simulator.settings import Settings as BlockSettings
+from simulator.spectral import Transform, arrays, operators
 from simulator.spectral.transform import Tree
 
-_CHECKED: dict[Any, Any] = {
-    float: Real,
-    int: Integer,
-    bool: Flag,
-}  # Numbers as elsewhere in a configuration.
+if TYPE_CHECKING:
+    from simulator.physics.models.closures import Closure
+    from simulator.physics.models.damping import Damping
+    from simulator.physics.models.observables.budget import Budget
+
+MakeTransform = Callable[..., Transform]
+"""`make(real=True, every=False)` makes a transform of the run: of real or complex fields, with the
+modes that dealiasing keeps or with all."""
+
+_CHECKED: dict[Any, Any] = {float: Real, int: Integer, bool: Flag}
+"""Types of numbers as elsewhere in a configuration."""
 
 
-class NoParameters(Settings):
-    """The settings of an equation without parameters."""
+class Parameters(BlockSettings):
+    """The settings of an equation that are made from its annotated attributes."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +48,14 @@ class Field:
     """An evolved field in an equation's declaration."""
 
     name: str
-    vector: bool | int = (
-        False  # True: one component for each axis of the grid; a number: this many components.
-    )
-    complex: bool = (
-        False  # The values are complex. All fields of an equation are real, or all are complex.
-    )
-    solenoidal: bool = False  # The divergence of initial conditions is removed.
-    units: str = ""  # Units in words, e.g. "length/time".
+    vector: bool | int = False
+    """True: one component for each axis of the grid; a number: this many components."""
+    complex: bool = False
+    """The values are complex. All fields of an equation are real, or all are complex."""
+    solenoidal: bool = False
+    """The divergence of initial conditions is removed."""
+    units: str = ""
+    """Units in words, e.g. "length/time"."""
 
     def spec(self, dimensions: int) -> FieldSpec:
         """The specification of the field on a grid with `dimensions` axes."""
@@ -54,9 +64,8 @@ class Field:
         return FieldSpec(self.name, names, self.solenoidal, self.complex, self.units)
 
 
-class Equation(Model):
-    """du/dt = L u + N(u), as users write it. `evolved` lists the fields; annotated attributes are
-    parameters:
+class Equation:
+    """du/dt = L u + N(u). `evolved` lists the fields; annotated attributes are parameters:
 
         class Burgers(Equation):
             evolved = ("u",)
@@ -71,27 +80,129 @@ class Equation(Model):
             def combine(self, products, fields):
                 return {"u": -0.5 * self.gradient(products["square"])[0]}
 
-    `linear`, `products` and `combine` are the equation; `advection` gives a CFL condition. All
-    other methods of `Model` can be overridden, too. Wavenumbers and derivatives have an entry for
-    each axis of the grid."""
+    L is diagonal and is integrated exactly. N = combine(products(inputs(u))): the transform brings
+    the `inputs` to physical space, block by block, forms the `products` at every point, and
+    transforms them back. `advection` gives a CFL condition. Wavenumbers and derivatives have an
+    entry for each axis of the grid.
 
-    Settings = NoParameters
-    planar = True
-    evolved: ClassVar[Sequence[Field | str]] = ()  # The fields: names of real scalars, or `Field`s.
+    An equation is this page alone. What is measured of it (`has`, `budget`), what limits dt
+    (`step_limit`), further damping (`damps`) and its `closure` are objects that it has."""
+
+    Settings: ClassVar[type[BlockSettings]] = Parameters
+    integrators: ClassVar[tuple[str, ...]] = ()
+    """Those that solve it, the default first; empty: all of its kind."""
+    dealias: ClassVar[tuple[str, ...]] = ()
+    """The allowed values of `grid.dealias`, the default first; empty: all."""
+    planar: ClassVar[bool] = True
+    """Whether the equation can also be solved in two dimensions."""
+    split: ClassVar[bool] = False
+    """Whether the equation is solved by split steps, as a `SplitEquation`."""
+    decays: ClassVar[bool] = False
+    """Whether no mode grows by the linear term, whatever the parameters are."""
+    guarded: ClassVar[bool] = False
+    """Whether the rate is NaN, and fields stay, if a `trouble` of `has` allows no step."""
+    open: ClassVar[bool] = False
+    """Whether a user's file defines the equation, against which other keys are checked."""
+    pushed: ClassVar[str | None] = None
+    """The input to which a forcing is added; None: it is added to the rates of the fields."""
+
+    evolved: Sequence[Field | str] = ()
+    """The fields: names of real scalars, or `Field`s."""
+    has: Sequence[Observable[Any]] = (FieldMoments(),)
+    """What is measured of the equation, in the order of the columns."""
+    budget: "Budget[Any] | None" = None
+    """The energy budget, if the equation states one."""
+    step_limit: StepLimit[Any] = Advective()
+    """The condition on dt."""
+    damps: Sequence["Damping"] = ()
+    """Further diagonal terms of L: hyperviscosity, drag."""
+    closure: "Closure | None" = None
+    """The effect of the scales below the grid, in a large-eddy simulation."""
+    varied_arrays: Mapping[str, Tree] = {}
+    """Trees of arrays by which a run can be differentiated, by their keys in the configuration."""
+    background: Background | None = None
+    """The expanding background; None: a static box."""
+    unforced: str | None = None
+    """The reason why the equation cannot be forced; None if it can."""
+    transported: Sequence[TransportedScalar] = ()
+    """The scalars that a flow carries along."""
+    parts: Mapping[str, Any] = {}
+    """The components of a composite, by name."""
+    populations: Populations = {}  # noqa: RUF012 - never changed
+    """The particles that are matter of the equation itself."""
+    pictured: Sequence[str] | None = None
+    """The scalars whose mid-planes are stored by default; None: all."""
+    unit_system: str = ""
+    """The system of units, e.g. kpc_km_s_msun."""
+    misfit: Any = None
+    """(settings, integrator) to the reason why it cannot solve the equation, or None."""
+    jeans_frequency_squared: Any = None
+    """(k^2, density) to omega^2 (1/time^2) of a small density wave in homogeneous matter at rest."""
+    wave_frequency: float = 0.0
+    """The largest frequency (1/time) of waves in the explicit terms, which dt resolves."""
+
+    transform: Transform
+    settings: Any
+    fields: Mapping[str, FieldSpec]
+    transforms: Mapping[str, Transform]
+    """The transform of each evolved field. All transforms share one arrangement of points."""
+    shapes: Mapping[str, tuple[int, ...]]
+    """Leading shape of each evolved field: (d,) for a vector in d dimensions, () for a scalar."""
+    solenoidal: tuple[str, ...]
+    """Names of the fields that are kept free of divergence."""
+    initial_shapes: Mapping[str, tuple[int, ...]]
+    """The fields of an initial condition, with their leading shapes."""
+    accelerated: Mapping[str, tuple[int, ...]]
+    """The fields that a forcing accelerates, with their leading shapes."""
+    density_transform: Transform
+    """The transform of real fields with all modes of the equation."""
+    linear_growth: Growth
+    """The growth of modes by the linear term."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.Settings = parameters_of(cls)
+        if "Settings" not in vars(cls):
+            cls.Settings = parameters_of(cls)
 
-    def __init__(self, settings: Any, transform: Transform):
-        fields = [field.spec(len(transform.grid.axes)) for field in declared(type(self))]
-        super().__init__(settings, transform, fields)
+    def __init__(self, settings: BlockSettings, transform: Transform):
+        """The parameters become attributes, by their keys."""
+        self.settings = settings
+        self.transform = transform
+        self.density_transform = transform
         for name in type(settings).model_fields.keys() - {"kind"}:
             setattr(self, name, getattr(settings, name))
+        axes = len(transform.grid.axes)
+        specs = [field.spec(axes) for field in declared(self)]
+        self.fields = {spec.name: spec for spec in specs}
+        self.shapes = {spec.name: spec.shape for spec in specs}
+        self.solenoidal = tuple(spec.name for spec in specs if spec.solenoidal)
+        self.transforms = dict.fromkeys(self.fields, transform)
+        self.initial_shapes = self.shapes
+        self.accelerated = self.shapes
+        self.linear_growth = Growth(self)
 
     @classmethod
-    def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> Self:
-        return cls(settings, make(real=not any(field.complex for field in declared(cls))))
+    def create(cls, settings: Any, make: MakeTransform, files: Any) -> Self:
+        """The equation of a run; `files` opens files. Raises UserError, beginning with the key, for
+        settings that do not fit the grid."""
+        real = not any(field.complex for field in declared(cls))
+        return cls(settings, make(real=real, every=cls.split))
+
+    def linear(self) -> dict[str, arrays.OverModes]:
+        """The diagonal L of each field (1/time), real or complex, of either sign; it broadcasts
+        against the field. Fields without an entry have none.
+
+        For a real field L(-k) has to be the conjugate of L(k)."""
+        return {}
+
+    def inputs(self, fields: Fields) -> Tree:
+        """Spectral fields whose values `products` needs."""
+        return fields
+
+    def parameters(self, fields: Fields) -> Mapping[str, arrays.Number]:
+        """Attributes that depend on the fields, by name: numbers that are the same at all points,
+        for `products`."""
+        return {}
 
     def products(self, values: arrays.PointValues) -> arrays.PointValues:
         """The nonlinear terms at a point: any pointwise function of the values of `inputs`, by
@@ -105,115 +216,29 @@ class Equation(Model):
         limit."""
         return None
 
-    def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
-        equation = self.with_parameters(parameters)
-        velocity = equation.advection(values)
-        rate = {} if velocity is None else {"rate": self.advective_rate(velocity)}
-        return Local(dict(equation.products(values)), rate)
-
-    def advective_rate(
-        self, velocity: arrays.PhysicalVector | Sequence[jax.Array]
-    ) -> arrays.OverPoints:
-        """sum_i |v_i| / dx_i (1/time) at a point, of a velocity with one component for each
-        axis."""
-        return advection_rate(self.transform.grid, velocity)  # type: ignore[arg-type]
-
-    def parameters(self, time: arrays.Number) -> Tree:
-        """The traced parameters of the equation: those by which a run is differentiated, or that
-        vary within an ensemble. A pointwise function must not close over them."""
-        values = {n: getattr(self, n, None) for n in type(self.settings).model_fields}
-        return {n: v for n, v in values.items() if isinstance(v, Tracer)}
-
-    def with_parameters(self, parameters: Mapping[str, jax.Array]) -> Self:
-        """A copy of the equation with these values of its parameters."""
-        other = copy(self)
-        vars(other).update(parameters)
-        return other
-
     def combine(self, products: Tree, fields: Fields) -> Fields:
         """N of each field, none for fields without an entry; by default the product of the same
         name."""
         return dict(products)
 
-    def tendency(self, fields, time, accelerations=None, keep=()) -> tuple[Fields, Evaluated]:
-        if jax.tree.leaves(self.product_shapes):
-            rates, evaluated = super().tendency(fields, time, accelerations, keep)
-            return self._whole(rates), evaluated
-        rates = dict(self.combine({}, fields))
-        for name, acceleration in (accelerations or {}).items():
-            rates[name] = rates[name] + acceleration if name in rates else acceleration
-        return self._whole(rates), Evaluated({}, {}, {})
+    def velocity(self, fields: Fields) -> arrays.SpectralVector:
+        """The velocity (length/time)."""
+        return fields["velocity"]
 
-    @cached_property
-    def product_shapes(self) -> Any:
-        """Shapes of the result of `pointwise` at a single point."""
-        layout = self.transform.layout
-        dtype = (
-            self.transform.dtype
-            if layout.real
-            else jnp.result_type(self.transform.dtype, jnp.complex64)
-        )
-        kind = jnp.result_type(self.transform.dtype, jnp.complex64)
-        state = {n: jax.ShapeDtypeStruct((*s, *layout.shape), kind) for n, s in self.shapes.items()}
-        given = jax.eval_shape(self.inputs, state)
-        one = jax.ShapeDtypeStruct((1, 1, 1), self.transform.dtype)
-        values = jax.tree.map(
-            lambda f: jax.ShapeDtypeStruct((*f.shape[:-3], 1, 1, 1), dtype), given
-        )
-        parameters = jax.eval_shape(self.parameters, jax.ShapeDtypeStruct((), jnp.float64))
-        return jax.eval_shape(
-            lambda v, x, q: self.pointwise(v, Points(x, x, x), q), values, one, parameters
-        )
+    def begin(self, fields: Fields, names: Collection[str]) -> Fields:
+        """The evolved fields from those of an initial condition. Fields that are not in `names`
+        were not set, and are zero. If modes grow, the anti-Hermitian part, which is invisible on
+        the grid, is removed."""
+        return self.linear_growth.visible(fields)
 
-    def _whole(self, rates: Fields) -> Fields:
-        """Tendencies of all fields in the fields' type; made Hermitian if modes of real fields may
-        grow."""
-        layout, kind = self.transform.layout, jnp.result_type(self.transform.dtype, jnp.complex64)
-        whole = {}
-        for name, lead in self.shapes.items():
-            rate = jnp.asarray(rates.get(name, 0), kind)
-            rate = jnp.broadcast_to(rate, (*lead, *layout.shape))
-            whole[name] = hermitian(layout, rate) if self.growing else rate
-        return whole
+    def quantities(self, fields: Fields) -> dict[str, arrays.Number]:
+        """Scalars for columns of diagnostics.csv, in addition to the mean and the variance of every
+        field."""
+        return {}
 
-    def begin(self, fields: Fields, names: Any) -> Fields:
-        """The evolved fields; if modes grow, without the anti-Hermitian part, which is invisible on
-        the grid."""
-        if not self.growing:
-            return fields
-        layout = self.transform.layout
-        return jax.jit(lambda f: {n: layout.constrain(hermitian(layout, a)) for n, a in f.items()})(
-            fields
-        )
-
-    def rate(self, maxima: Mapping[str, arrays.Number]) -> arrays.Number:
-        """The larger of the advective rate and the growth rate of the linear term. Without
-        `advection` there is no limit, even if modes grow, because the nonlinear terms may be
-        faster."""
-        rate, growth = super().rate(maxima), self._growth
-        if "rate" not in maxima:
-            return rate
-        if growth == "traced":
-            return jnp.maximum(rate, largest_of(self, jnp.real))
-        return rate if growth in ("paper", 0.0) else jnp.maximum(rate, growth)
-
-    @cached_property
-    def _growth(self) -> float | Literal["traced", "paper"]:
-        return number_of(self, jnp.real)
-
-    def settle(self) -> None:
-        _ = self._growth
-
-    @property
-    def growing(self) -> bool:
-        """Whether modes of real fields may grow; their coefficients are then kept exactly
-        Hermitian."""
-        return self.transform.layout.real and self._growth != 0
-
-    def longest_step(self) -> float | None:
-        if isinstance(self._growth, str) or self._growth == 0:
-            return None
-        return 1 / self._growth
+    def spectral_energies(self, fields: Fields) -> dict[str, arrays.OfModes]:
+        """The energy of each mode, by name; by default half the square of every field."""
+        return {name: 0.5 * operators.squared(field) for name, field in fields.items()}
 
     @property
     def k(self) -> tuple[arrays.OverModes, ...]:
@@ -238,20 +263,23 @@ class Equation(Model):
         """-f / |k|^2, and 0 at k = 0."""
         return -self.inverse_k_squared * field
 
-    def gradient(self, field: arrays.SpectralScalar) -> arrays.SpectralVector:
+    def gradient(self, field: arrays.SpectralField) -> arrays.SpectralField:
         """i k f."""
+        if field.ndim == 3:
+            return operators.gradient(self.transform.layout, field)
         return jnp.stack([1j * k * field for k in self.k])
 
     def divergence(self, field: arrays.SpectralVector) -> arrays.SpectralScalar:
         """i k . v; in a plane a third component of v is ignored."""
-        return sum(1j * k * part for k, part in zip(self.k, field, strict=False))  # type: ignore[return-value]
+        return operators.divergence(self.transform.layout, field[: len(self.k)])
 
     def curl(self, field: Complex[Array, "... ka kb kc"]) -> Complex[Array, "... ka kb kc"]:
         """i k x v. In two dimensions the scalar d_x v_y - d_y v_x of a vector with two components,
         the vector (d_y f, -d_x f) of a scalar, or the curl, with three components, of a vector with
         three components."""
-        whole = field.ndim > 3 and field.shape[0] > len(self.k)
-        return 1j * cross((*self.k, jnp.zeros((1, 1, 1))) if whole else self.k, field)
+        if field.ndim > 3 and field.shape[0] > len(self.k):
+            return 1j * operators.cross((*self.k, jnp.zeros((1, 1, 1))), field)
+        return operators.curl(self.transform.layout, field)
 
     def rotated_gradient(self, field: arrays.SpectralScalar) -> Complex[Array, "2 ka kb kc"]:
         """The velocity (-d_y f, d_x f) in a plane of the stream function f."""
@@ -261,75 +289,43 @@ class Equation(Model):
     def project(self, field: arrays.SpectralVector) -> arrays.SpectralVector:
         """The solenoidal part of a vector, its mean included. In a plane a third component is left
         unchanged."""
-        waves = self.k[: field.shape[0]]
-        along = sum(k * part for k, part in zip(waves, field, strict=False))
-        k2 = sum(k * k for k in waves)
-        along = along * jnp.where(k2 == 0, 0, 1 / jnp.where(k2 == 0, 1, k2))
-        parts = [field[i] - k * along for i, k in enumerate(waves)]
-        return jnp.stack([*parts, *field[len(waves) :]])
-
-    def solenoidal_part(self, field: arrays.SpectralVector) -> arrays.SpectralVector:
-        return self.project(field)
+        axes = len(self.k)
+        part = operators.project(self.transform.layout, field[:axes])
+        return part if len(field) == axes else jnp.concatenate([part, field[axes:]])
 
     def fluctuation(self, field: arrays.SpectralField) -> arrays.SpectralField:
         """The field without its box mean."""
-        return fluctuation(self.transform.layout, field)
+        return operators.fluctuation(self.transform.layout, field)
 
     def mean_of(self, a: arrays.SpectralField, b: arrays.SpectralField) -> arrays.Number:
         """The box mean of the product of two fields, summed over their components."""
         return self.transform.layout.inner(a, b).sum()
 
-    def quantities(self, fields: Fields) -> dict[str, arrays.Number]:
-        """Scalars for columns of diagnostics.csv, in addition to the mean and the variance of every
-        field."""
-        return {}
 
-    def diagnostics(self, fields: Fields, time: arrays.Number) -> dict[str, arrays.Number]:
-        defaults = super().diagnostics(fields, time)
-        rate = defaults.pop("rate")
-        return {**self.quantities(fields), **defaults, "rate": rate}
-
-    def derived(self) -> Mapping[str, DerivedField]:
-        """The modulus of each complex field and the magnitude of each vector."""
-
-        def sizes(spec: FieldSpec, fields: Fields) -> jax.Array:
-            values = self.transform.inverse(fields[spec.name])
-            return jnp.sqrt(squared(values if spec.components else values[None]))
-
-        derived = {}
-        for name, spec in self.fields.items():
-            if spec.complex or spec.components:
-                size = FieldSpec(
-                    f"{name}_{'magnitude' if spec.components else 'modulus'}", units=spec.units
-                )
-                derived[size.name] = DerivedField(size, partial(sizes, spec))
-        return derived
-
-    @property
-    def pictured(self) -> tuple[str, ...]:
-        """Every scalar, and the size of every complex field and vector."""
-        return self.scalar_fields
+_Equation = TypeVar("_Equation", bound=Equation)
 
 
-def declared(equation: type[Equation]) -> tuple[Field, ...]:
+def declared(equation: Equation | type[Equation]) -> tuple[Field, ...]:
     """The fields that an equation evolves."""
     return tuple(f if isinstance(f, Field) else Field(f) for f in equation.evolved)
 
 
-def parameters_of(equation: type, without: Sequence[str] = ()) -> type[Settings]:
+def parameters_of(equation: type[Equation], without: Sequence[str] = ()) -> type[BlockSettings]:
     """The settings class of an equation's parameters: the annotated attributes of the class and of
-    its bases up to `Equation`, with their values as defaults. `without`: names to leave out."""
+    its bases, with their values as defaults, in addition to the keys of a base that has a settings
+    class of its own. `without`: names to leave out."""
     fields: dict[str, Any] = {}
-    for base in reversed(equation.__mro__):
-        if not issubclass(base, Equation) or base is Equation:
-            continue
-        for name, annotation in inspect.get_annotations(base, eval_str=True).items():
-            if name.startswith("_") or get_origin(annotation) is ClassVar or name in without:
-                continue
-            fields[name] = (_checked(annotation), getattr(equation, name, ...))
-    return create_model(
-        equation.__name__, __base__=Settings, __module__=equation.__module__, **fields
-    )
+    base: type[BlockSettings] = Parameters
+    for ancestor in equation.__mro__:
+        settings = vars(ancestor).get("Settings", Parameters)
+        if ancestor is Equation or not issubclass(settings, Parameters):
+            base = settings
+            break
+        for name, annotation in inspect.get_annotations(ancestor, eval_str=True).items():
+            hidden = name.startswith("_") or get_origin(annotation) is ClassVar
+            if not hidden and name not in without and name not in fields:
+                fields[name] = (_checked(annotation), getattr(equation, name, ...))
+    return create_model(equation.__name__, __base__=base, __module__=equation.__module__, **fields)
 
 
 def _checked(annotation: Any) -> Any:
@@ -343,22 +339,19 @@ def _checked(annotation: Any) -> Any:
     return annotation
 
 
-def number_of(model: Model, size: Callable[[Any], jax.Array]) -> float | Literal["traced", "paper"]:
-    """`largest_of` as a number; "traced" if a parameter is traced, "paper" if there are no devices
-    to compute on."""
-    if not isinstance(model.transform.layout.mesh.devices.flat[0], jax.Device):
-        return "paper"
-    try:
-        with jax.ensure_compile_time_eval():
-            return float(jax.jit(lambda: largest_of(model, size))())
-    except jax.errors.ConcretizationTypeError:
-        return "traced"
+def parameters(model: Equation, fields: Fields) -> dict[str, arrays.Number]:
+    """The numbers on which pointwise functions of an equation depend, and over which they must not
+    close: parameters that are traced, because a run is differentiated by them or they vary within
+    an ensemble, and those that the equation computes from the fields."""
+    values = {name: getattr(model, name, None) for name in type(model.settings).model_fields}
+    traced = {name: value for name, value in values.items() if isinstance(value, Tracer)}
+    return {**traced, **model.parameters(fields)}
 
 
-def largest_of(model: Model, size: Callable[[jax.Array], jax.Array]) -> arrays.Number:
-    """The maximum over the modes of the state of `size(L)` (1/time), and at least 0."""
-    layout, dtype = model.transform.layout, model.transform.dtype
-    rates = [jnp.zeros((1, 1, 1), dtype), *model.linear().values()]
-    sizes = (jnp.where(layout.mask, size(jnp.asarray(rate)), 0) for rate in rates)
-    whole = (layout.constrain(jnp.broadcast_to(r, (*r.shape[:-3], *layout.shape))) for r in sizes)
-    return jnp.stack([rates.max() for rates in whole]).max()
+def with_parameters(model: _Equation, numbers: Mapping[str, jax.Array]) -> _Equation:
+    """A copy of the equation with these values of its attributes."""
+    if not numbers:
+        return model
+    other = copy(model)
+    vars(other).update(numbers)
+    return other

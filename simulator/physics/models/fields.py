@@ -6,13 +6,32 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
 
 from simulator.errors import UserError
 from simulator.spectral import Fields, Grid, Transform
+from simulator.spectral.arrays import SpectralScalar, SpectralVector
 
 __all__ = ["DerivedField", "FieldSpec", "Fields", "by_name"]
 
 VECTOR = ("x", "y", "z")
+
+
+def constant(vector: Sequence[float], dtype: jnp.dtype) -> Float[np.ndarray, "d 1 1 1"]:
+    """A constant vector, to be multiplied with or added to a vector field."""
+    return np.asarray(vector, dtype).reshape(-1, 1, 1, 1)
+
+
+def along(direction: Sequence[float], vector: SpectralVector) -> SpectralScalar:
+    """d . v for a constant vector d, which is not zero."""
+    return sum(d * vector[i] for i, d in enumerate(direction) if d)  # type: ignore[return-value]
+
+
+def directed(direction: Sequence[float], scalar: SpectralScalar) -> SpectralVector:
+    """s d for a constant vector d."""
+    return jnp.stack([d * scalar for d in direction])
 
 
 def along_axes(grid: Grid, key: str, vector: Sequence[float]) -> tuple[float, ...]:

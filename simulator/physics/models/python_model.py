@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from inspect import get_annotations
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +13,21 @@ from pydantic import Field as Key
 from pydantic import ValidationError, create_model
 
 from simulator.errors import UserError
-from simulator.physics.models.equation import Equation, declared, parameters_of
+from simulator.physics.models.equation import (
+    Equation,
+    MakeTransform,
+    declared,
+    parameters,
+    parameters_of,
+)
 from simulator.physics.models.misspelling import refuse_misspelling
-from simulator.physics.models.model import Model
+from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.split_equation import SplitEquation
+from simulator.physics.models.tendency import pointwise
 from simulator.physics.user_function import POINTS, UserFunction
 from simulator.registry import subclass_of
 from simulator.settings import PythonFile, Settings
-from simulator.spectral import Local, Points, Transform
+from simulator.spectral import Points
 from simulator.spectral.transform import Tree
 
 _TAKEN = frozenset(
@@ -37,11 +45,11 @@ class PythonModelSettings(Settings):
     """Values of the class's annotated attributes; those with a default may be left out."""
 
 
-def admitted(name: str, model: Any) -> type[Model]:
+def admitted(name: str, model: Any) -> type[Equation]:
     """The class that an installed package declares as a kind of model; the parameters of an
     `Equation` are keys of the block `model`. Raises TypeError for anything else."""
-    model = subclass_of(Model)(name, model)
-    if issubclass(model, Equation) and "kind" not in model.Settings.model_fields:
+    model = subclass_of(Equation)(name, model)
+    if "kind" not in model.Settings.model_fields:
         kind: Any = (Literal[name], name)
         model.Settings = create_model(name, __base__=model.Settings, kind=kind)  # type: ignore[assignment]
     return model
@@ -57,14 +65,14 @@ class WrongParameters(Exception):
         self.error, self.settings, self.data = error, settings, data
 
 
-class PythonModel(Model):
+class PythonModel(Equation):
     """Makes the equation of a user's file; the run then holds an instance of the user's class."""
 
     Settings = PythonModelSettings
-    open: ClassVar[bool] = True
+    open = True
 
     @classmethod
-    def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> Model:
+    def create(cls, settings: Any, make: MakeTransform, files: Any) -> Any:
         """Raises UserError or WrongParameters, with file and line, if the class is not an equation
         that can be solved."""
         path = Path(settings.path)
@@ -126,8 +134,9 @@ def _check_declaration(kind: Any, path: Path, name: str) -> None:
             f"{where}: real and complex fields cannot be mixed; write all as real or all as complex"
         )
     base = SplitEquation if issubclass(kind, SplitEquation) else Equation
+    taken = {*dir(base), *get_annotations(Equation)}
     for parameter in kind.Settings.model_fields:
-        if hasattr(base, parameter) or parameter in ("settings", "transform", "fields"):
+        if parameter in taken:
             raise UserError(
                 f"{where}: a parameter cannot be called {parameter!r}, which equations have; rename it"
             )
@@ -138,7 +147,7 @@ class _Check:
     """Traces the methods of an equation, without a device, and refuses an equation that a run could
     not compute."""
 
-    def __init__(self, model: Model, path: Path):
+    def __init__(self, model: Equation, path: Path):
         self._model, self._path = model, str(path)
         self._transform, self._layout = model.transform, model.transform.layout
         self._kind = jnp.result_type(self._transform.dtype, jnp.complex64)
@@ -152,11 +161,13 @@ class _Check:
             if leaf.shape[-3:] != self._layout.shape:
                 shape = self._layout.seen_part(leaf.shape)
                 self._refuse("inputs", f"has an array of shape {shape}; spectral fields are needed")
-        products = self._pointwise(given)
+        products = self._pointwise(given, state)
         coefficients = jax.tree.map(lambda p: self._modes(p.shape[:-3]), products)
         self._fields("combine", self._traced("combine", model.combine, coefficients, state))
         time = jax.ShapeDtypeStruct((), jnp.float64)
-        for name, value in self._traced("quantities", model.diagnostics, state, time).items():
+        for name, value in self._traced(
+            "quantities", partial(diagnostics, model), state, time
+        ).items():
             if jnp.shape(value) or jnp.iscomplexobj(value) or not name.isidentifier():
                 given = f"{name} has shape {jnp.shape(value)} and type {value.dtype}"
                 self._refuse("quantities", f"{given}; real numbers are needed")
@@ -164,7 +175,7 @@ class _Check:
     def _modes(self, lead: tuple[int, ...]) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((*lead, *self._layout.shape), self._kind)
 
-    def _pointwise(self, given: Tree) -> Tree:
+    def _pointwise(self, given: Tree, state: Mapping[str, jax.ShapeDtypeStruct]) -> Tree:
         real = self._transform.dtype
         value = real if self._layout.real else self._kind
         values = jax.tree.map(
@@ -173,14 +184,14 @@ class _Check:
         axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
         points = Points(*(cast(Any, jax.ShapeDtypeStruct(shape, real)) for shape in axes))
         time = jax.ShapeDtypeStruct((), jnp.float64)
-        # Most files define `products` and `advection`; the traceback gives the line in them.
-        method = next((m for m in ("pointwise", "flow") if self._line_of(m)), "products")
-        parameters = self._traced("parameters", self._model.parameters, time)
-        result = self._traced(method, self._model.pointwise, values, points, parameters)
-        if not isinstance(result, Local):
-            self._refuse(
-                method, f"returned {type(result).__name__}; a Local(products, maxima) is needed"
-            )
+        # The traceback gives the line in `advection` and other methods.
+        numbers = self._traced("parameters", partial(parameters, self._model), state)
+        if isinstance(self._model, SplitEquation):
+            method, local, numbers = "flow", self._model.flowing, (time, time, numbers)
+        else:
+            method, local = "products", partial(pointwise, self._model)
+            numbers = {"equation": numbers, "closure": {}}
+        result = self._traced(method, local, values, points, numbers)
         seen = self._transform.physical.seen_part
         every = [*jax.tree.leaves(result.products), *result.maxima.values(), *result.means.values()]
         for leaf in every:
@@ -190,13 +201,11 @@ class _Check:
                 self._refuse(
                     method, f"returned shape {seen(leaf.shape)} for values of shape {seen(POINTS)}"
                 )
-        own = self._user(method, self._model.pointwise)
+        own = self._user(method, local)
         advice = (
             "it has to work point by point, and sums and derivatives belong into inputs and combine"
         )
-        own.check_pointwise(
-            jax.make_jaxpr(self._model.pointwise)(values, points, parameters), advice
-        )
+        own.check_pointwise(jax.make_jaxpr(local)(values, points, numbers), advice)
         return result.products
 
     def _traced(self, method: str, function: Callable[..., Any], *arguments: Any) -> Any:

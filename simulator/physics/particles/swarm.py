@@ -43,7 +43,6 @@ class Flow(Protocol):
     transform: Transform
 
     def velocity(self, fields: Fields) -> SpectralVector: ...
-    def linear_terms(self) -> dict[str, OverModes]: ...
 
 
 @dataclass(frozen=True)
@@ -205,18 +204,19 @@ class Swarm:
         self,
         fields: Fields,
         rates: Fields,
+        linear: Mapping[str, OverModes],
         moving: dict[str, jax.Array],
         memory: Numbers,
         counts: Mapping[str, jax.Array],
         values: jax.Array | None = None,
     ) -> dict[str, ParticleVectors]:
         """Explicit rates of the records `moving` in one stage, from the fields of that stage and
-        the fields' explicit `rates`. `counts`: the numbers of particles on each device. `values`:
+        the fields' explicit `rates` and `linear` terms. `counts`: the numbers of particles on each device. `values`:
         the values (3, *kept_order) of the velocity, if they are known."""
         if not self.kinds:
             return {}
         velocity = self.flow.velocity(fields)
-        change = rates["velocity"] + self.flow.linear_terms()["velocity"] * velocity
+        change = rates["velocity"] + linear["velocity"] * velocity
         all_rates: dict[str, Any] = {}
         last: jax.Array | None = None
         for name, kind in self.kinds.items():

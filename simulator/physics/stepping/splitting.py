@@ -1,6 +1,6 @@
 """Split-step integrators: exact solutions of two parts of an equation, one after the other.
 
-The equation is du/dt = (T + V) u. A `SplitModel` solves each part exactly: `drift` is exp(t T),
+The equation is du/dt = (T + V) u. A `SplitEquation` solves each part exactly: `drift` is exp(t T),
 `kick` is exp(t V) at a frozen time (time advances with the drifts, so that the order is kept if V
 depends on it). An integrator is a list of coefficients: exp(a_0 h T) exp(b_0 h V) exp(a_1 h T) ...
 exp(a_n h T), read from the left."""
@@ -50,7 +50,7 @@ class Splitting(Integrator):
     def alternate(
         self, model: Any, fields: dict[str, Any], time: Number, dt: Number
     ) -> tuple[dict[str, Any], Number]:
-        """The fields of a `SplitModel`, and particles that are matter, at time + dt; and the rate
+        """The fields of a `SplitEquation`, and particles that are matter, at time + dt; and the rate
         (1/time) of the last kick."""
         drifts, kicks, times, keeps = self.stages(model.background, time, dt)
         if self.drifts[0]:
@@ -87,7 +87,7 @@ class DriftKickDrift(Splitting):
 class KickDriftKick(Splitting):
     """Order 2 with the kick outside: V/2 T V/2 (Strang 1968). Two kicks per step, each with its own
     potential; loops over steps of particles use that of the last kick for the next one, too
-    (`SplitModel.joins_kicks`)."""
+    (`SplitEquation.joins_kicks`)."""
 
     order = 2
     drifts, kicks = (0.0, 1.0, 0.0), (0.5, 0.5)

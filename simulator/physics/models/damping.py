@@ -1,0 +1,99 @@
+"""Damping of modes besides that of an equation: hyperviscosity, drag, and the rates of both."""
+
+from collections.abc import Sequence
+from typing import Annotated, Protocol
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field
+
+from simulator.settings import Integer, Positive, Settings
+from simulator.spectral import Layout, Transform
+from simulator.spectral.arrays import OfModes
+
+DampingTerms = Sequence[tuple[int, float | jax.Array]]
+"""Pairs (n, nu_n): modes are damped at the sum of nu_n k^(2 n)."""
+
+LARGEST = 1e30
+"""The cap of a rate (1/time), far above any 1/dt and within the range of single precision."""
+
+
+class HyperdiffusionSettings(Settings):
+    order: Annotated[Integer, Field(ge=2, le=8)]
+    """n in the damping rate coefficient * k^(2 n)."""
+    coefficient: Positive
+    """Units length^(2 n) / time."""
+
+
+class DragSettings(Settings):
+    coefficient: Positive
+    """Damping rate (1/time) of the velocity's large scales."""
+    below: Positive
+    """The modes with 0 < |k| <= below are damped; the mean flow is not."""
+
+
+class Damping(Protocol):
+    """A further diagonal term of L: modes of `field` are damped at `rate` (1/time)."""
+
+    field: str
+
+    def rate(self, transform: Transform) -> OfModes: ...
+
+
+class Hyperdiffusion:
+    """coefficient * k^(2 order)."""
+
+    def __init__(self, field: str, order: int, coefficient: float | jax.Array):
+        self.field = field
+        self.order = order
+        self.coefficient = coefficient
+
+    def rate(self, transform: Transform) -> OfModes:
+        # In double precision, because powers of k leave the range of single precision.
+        rate = self.coefficient * transform.layout.k_squared() ** self.order
+        return jnp.minimum(rate, LARGEST).astype(transform.dtype)
+
+
+class Drag:
+    """A constant rate at large scales; the mean flow keeps its momentum."""
+
+    def __init__(self, field: str, settings: DragSettings):
+        self.field = field
+        self.settings = settings
+
+    def rate(self, transform: Transform) -> OfModes:
+        k2 = transform.layout.k_squared()
+        reach = self.settings.below**2 * (1 + 1e-12)
+        rate = jnp.where((k2 > 0) & (k2 <= reach), self.settings.coefficient, 0.0)
+        return rate.astype(transform.dtype)
+
+
+def diffusive_terms(
+    coefficient: float | jax.Array, hyper: HyperdiffusionSettings | None
+) -> DampingTerms:
+    """Viscosity and hyperviscosity, or resistivity and hyperresistivity."""
+    first: DampingTerms = [(1, coefficient)]
+    return first if hyper is None else [*first, (hyper.order, hyper.coefficient)]
+
+
+def damping_rate(layout: Layout, terms: DampingTerms, dtype: jnp.dtype) -> OfModes:
+    """The rate (1/time) at which `terms` damp each mode."""
+    k2 = layout.k_squared()
+    (_, first), *hyper = terms
+    rate = first * k2
+    for order, coefficient in hyper:
+        rate = rate + coefficient * k2**order
+    return jnp.minimum(rate, LARGEST).astype(dtype)
+
+
+def flow_damping(
+    hyperviscosity: HyperdiffusionSettings | None, drag: DragSettings | None
+) -> tuple[Damping, ...]:
+    """The damping of a velocity besides its viscosity."""
+    terms: list[Damping] = []
+    if hyperviscosity is not None:
+        order, coefficient = hyperviscosity.order, hyperviscosity.coefficient
+        terms.append(Hyperdiffusion("velocity", order, coefficient))
+    if drag is not None:
+        terms.append(Drag("velocity", drag))
+    return tuple(terms)

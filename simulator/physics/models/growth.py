@@ -1,0 +1,112 @@
+"""The growth of modes by the linear term of an equation."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import jax
+import jax.numpy as jnp
+
+from simulator.physics.models.fields import Fields
+from simulator.spectral.arrays import Number, OverModes, SpectralField
+from simulator.spectral.operators import hermitian
+
+if TYPE_CHECKING:
+    from simulator.physics.models.equation import Equation
+
+Largest = float | Literal["traced", "paper"]
+"""The largest rate (1/time) of a mode; "traced" if a parameter is traced, "paper" if there are no
+devices to compute on."""
+
+
+class Growth:
+    """The growth of the modes of an equation by its linear term, and the turn of their phases."""
+
+    def __init__(self, model: "Equation"):
+        self._model = model
+
+    @cached_property
+    def largest(self) -> Largest:
+        """The largest Re L (1/time), and at least 0."""
+        return 0.0 if self._model.decays else number_of(self._model, jnp.real)
+
+    @cached_property
+    def _largest_turn(self) -> Largest:
+        return number_of(self._model, _turn)
+
+    @property
+    def turning(self) -> Number | float:
+        """The largest |Im L| (1/time) over the modes of the state, the rate at which phases turn;
+        0 if there are no devices to compute on."""
+        if self._largest_turn == "traced":
+            return largest_of(self._model, _turn)
+        return 0.0 if isinstance(self._largest_turn, str) else self._largest_turn
+
+    def settle(self) -> None:
+        """Computes on the devices what depends only on settings; called once on every process, at
+        the start."""
+        _ = self.largest
+        if self._model.split and not self._model.decays:
+            _ = self._largest_turn
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it is not known whether modes grow, on devices that exist only by name."""
+        return self.largest == "paper"
+
+    @property
+    def visible_only(self) -> bool:
+        """Whether modes of real fields may grow; their coefficients are then kept exactly
+        Hermitian."""
+        return self._model.transform.layout.real and self.largest != 0
+
+    @property
+    def longest_step(self) -> float | None:
+        """The largest dt that resolves the growth; None if no mode grows, or if growth is exact."""
+        if self._model.split or isinstance(self.largest, str) or self.largest == 0:
+            return None
+        return 1 / self.largest
+
+    def rate(self, advective: Number) -> Number:
+        """The larger of the rate (1/time) of advection and of the growth."""
+        if self.largest == "traced":
+            return jnp.maximum(advective, largest_of(self._model, jnp.real))
+        return advective if self.largest in ("paper", 0.0) else jnp.maximum(advective, self.largest)
+
+    def hermitian(self, field: SpectralField) -> SpectralField:
+        """The field; if modes grow, without the anti-Hermitian part, which is invisible on the
+        grid."""
+        return hermitian(self._model.transform.layout, field) if self.visible_only else field
+
+    def visible(self, fields: Fields) -> Fields:
+        """`hermitian` of fields that are not traced."""
+        if not self.visible_only:
+            return fields
+        layout = self._model.transform.layout
+        return jax.jit(lambda f: {n: layout.constrain(hermitian(layout, a)) for n, a in f.items()})(
+            fields
+        )
+
+
+def _turn(rate: OverModes) -> jax.Array:
+    return abs(rate.imag)
+
+
+def number_of(model: "Equation", size: Callable[[OverModes], jax.Array]) -> Largest:
+    """`largest_of` as a number."""
+    if not isinstance(model.transform.layout.mesh.devices.flat[0], jax.Device):
+        return "paper"
+    try:
+        with jax.ensure_compile_time_eval():
+            return float(jax.jit(lambda: largest_of(model, size))())
+    except jax.errors.ConcretizationTypeError:
+        return "traced"
+
+
+def largest_of(model: "Equation", size: Callable[[OverModes], jax.Array]) -> Number:
+    """The maximum over the modes of the state of `size(L)` (1/time), and at least 0."""
+    layout, dtype = model.transform.layout, model.transform.dtype
+    rates = [jnp.zeros((1, 1, 1), dtype), *model.linear().values()]
+    sizes = (jnp.where(layout.mask, size(jnp.asarray(rate)), 0) for rate in rates)
+    full = (layout.constrain(jnp.broadcast_to(r, (*r.shape[:-3], *layout.shape))) for r in sizes)
+    return jnp.stack([rates.max() for rates in full]).max()

@@ -1,0 +1,88 @@
+"""Energy of incompressible flows: its budget, its spectra and its transfers."""
+
+from typing import TYPE_CHECKING, TypeVar
+
+import jax.numpy as jnp
+
+from simulator.physics.models.damping import Drag, damping_rate, diffusive_terms
+from simulator.physics.models.fields import Fields
+from simulator.physics.models.observables.budget import Balance, Budget
+from simulator.physics.models.observables.modes import power, transfer
+from simulator.physics.models.observables.observable import Columns, Observable
+from simulator.physics.models.observables.subgrid import loss_column, losses
+from simulator.physics.models.tendency import linear_terms
+from simulator.spectral import Evaluated, Local, Points
+from simulator.spectral.arrays import Number, OfModes, PointValues
+from simulator.spectral.operators import squared
+from simulator.spectral.transform import Tree
+
+if TYPE_CHECKING:
+    from simulator.physics.models.navier_stokes import NavierStokes
+
+
+Flow = TypeVar("Flow", bound="NavierStokes")
+
+
+class EnergyBudget(Budget[Flow]):
+    """The sum of w <f . f> / 2 over some evolved fields f, the `energy_weights` of a flow: kinetic
+    energy with w = 1. Nonlinear terms conserve it."""
+
+    def momentary(self, model: Flow) -> bool:
+        # The loss to a stress takes a nonlinear term.
+        return model.closure is not None and not model.closure.modal
+
+    def balance(self, model: Flow, fields: Fields) -> Balance:
+        layout, weights = model.transform.layout, model.energy_weights
+        linear = linear_terms(model)
+        energy = sum(0.5 * w * power(layout, 1.0, fields[n]) for n, w in weights.items())
+        lost = sum(w * power(layout, -linear[n], fields[n]) for n, w in weights.items())
+        if model.closure is not None:
+            subgrid = losses(model, fields)
+            variances = {scalar.name for scalar in model.transported}
+            for name, weight in weights.items():
+                lost += weight / (2 if name in variances else 1) * subgrid[loss_column(name)]
+        return Balance(jnp.asarray(energy), 0.0, jnp.asarray(lost))
+
+    def work(self, model: Flow, fields: Fields, forces: Fields) -> Number:
+        inner = model.transform.layout.inner
+        weights = {n: w for n, w in model.energy_weights.items() if n in forces}
+        return jnp.asarray(sum(w * inner(fields[n], forces[n]).sum() for n, w in weights.items()))
+
+    def columns(
+        self, model: Flow, fields: Fields, time: Number, moments: Evaluated, row: Columns
+    ) -> Columns:
+        layout, velocity = model.transform.layout, fields["velocity"]
+        balance = self.balance(model, fields)
+        terms = diffusive_terms(model.viscosity, model.hyperviscosity)
+        viscous = damping_rate(layout, terms, velocity.real.dtype)
+        columns = {
+            "energy": balance.energy,
+            "kinetic_energy": 0.5 * power(layout, 1.0, velocity),
+            "dissipation": balance.dissipation,
+            "viscous_dissipation": power(layout, viscous, velocity),
+        }
+        for damping in model.damps:
+            if isinstance(damping, Drag):
+                columns["drag_dissipation"] = power(layout, damping.rate(model.transform), velocity)
+        return columns
+
+    def energies(self, model: Flow, fields: Fields) -> dict[str, OfModes]:
+        return {"kinetic_energy": 0.5 * squared(fields["velocity"])}
+
+
+class AdvectiveTransfers(Observable[Flow]):
+    """The kinetic energy, and the variance of each scalar, that modes receive by advection."""
+
+    def transfers(self, model: Flow, fields: Fields) -> dict[str, OfModes]:
+        def local(values: PointValues, points: Points, parameters: Tree) -> Local:
+            return Local(model.products(values))
+
+        products = model.transform.evaluate(model.inputs(fields), local).products
+        kinetic = transfer(fields["velocity"], model.momentum.force(products))
+        return {"kinetic_energy": kinetic, **scalar_transfers(model, products, fields)}
+
+
+def scalar_transfers(model: "NavierStokes", products: Fields, fields: Fields) -> dict[str, OfModes]:
+    """The rate at which advection adds to the variance of each mode, as `NAME_variance`."""
+    mixing = {s.name: -model.divergence(products[s.name]) for s in model.transported}
+    return {f"{name}_variance": 2 * transfer(fields[name], r) for name, r in mixing.items()}

@@ -1,0 +1,162 @@
+"""What is measured of a magnetic field: its energy, its helicities, its scales and its exchange of
+energy with the flow."""
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import add, mul
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+
+from simulator.physics.models import fields as specs
+from simulator.physics.models.advection import Rotational
+from simulator.physics.models.damping import diffusive_terms
+from simulator.physics.models.fields import DerivedField, Fields
+from simulator.physics.models.observables.energy import scalar_transfers
+from simulator.physics.models.observables.modes import power, transfer
+from simulator.physics.models.observables.observable import Columns, Moments, Observable
+from simulator.physics.models.observables.resolution import (
+    absent,
+    dissipation_scale,
+    tail_fraction,
+)
+from simulator.physics.models.observables.turbulence import mean_and_rms, products_about
+from simulator.physics.models.observables.velocity_fields import curl_fields
+from simulator.physics.models.tendency import linear_terms
+from simulator.spectral import Evaluated, Local, Points
+from simulator.spectral.arrays import Number, OfModes, PointValues
+from simulator.spectral.operators import cross, curl, divergence, inverse_curl, squared
+from simulator.spectral.transform import Tree
+
+if TYPE_CHECKING:
+    from simulator.physics.models.mhd import Mhd
+
+
+class MagneticField(Observable["Mhd"]):
+    """Energy and dissipation of the magnetic field, its strength, its scales, and what it has in
+    common with the flow."""
+
+    def moments(self, model: "Mhd", fields: Fields) -> Moments:
+        layout, b = model.transform.layout, fields["magnetic"]
+
+        def at_point(values: PointValues, points: Points, mean: Tree) -> Local:
+            u, b = values["velocity"], values["magnetic"]
+            work = reduce(add, map(mul, u, cross(values["current"], b)))
+            maxima = {
+                "field": jnp.sqrt(squared(b)),
+                "magnetic_divergence": abs(values["magnetic_divergence"]),
+            }
+            return Local({}, maxima, {"lorentz": work, **products_about(mean, b, "magnetic")})
+
+        inputs = {
+            "magnetic": b,
+            "current": curl(layout, b),
+            "magnetic_divergence": divergence(layout, b),
+        }
+        return Moments(inputs, at_point, layout.at_zero(b).real)
+
+    def columns(
+        self, model: "Mhd", fields: Fields, time: Number, moments: Evaluated, row: Columns
+    ) -> Columns:
+        layout, u, b = model.transform.layout, fields["velocity"], fields["magnetic"]
+        mean = layout.at_zero(b).real
+        ohmic = power(layout, -linear_terms(model)["magnetic"], b)
+        columns: Columns = {}
+        if not absent(model.resistivity):
+            columns["magnetic_reynolds"] = row["u_rms"] * row["integral_scale"] / model.resistivity
+            columns["magnetic_prandtl"] = jnp.asarray(model.viscosity / model.resistivity)
+        return {
+            **columns,
+            "magnetic_energy": 0.5 * power(layout, 1.0, b),
+            "ohmic_dissipation": ohmic,
+            "lorentz_work": moments.means["lorentz"],
+            "cross_helicity": layout.inner(u, b).sum(),
+            **{name: layout.sum(modes) for name, modes in topology(model, b).items()},
+            **mean_and_rms(mean, moments.means, "magnetic", "b_rms", "maxwell_stress"),
+            **_scales(model, curl(layout, b), ohmic),
+            "max_magnetic": moments.maxima["field"],
+            "max_magnetic_divergence": moments.maxima["magnetic_divergence"],
+        }
+
+    def energies(self, model: "Mhd", fields: Fields) -> dict[str, OfModes]:
+        return {"magnetic_energy": 0.5 * squared(fields["magnetic"])}
+
+    def cospectra(self, model: "Mhd", fields: Fields) -> dict[str, OfModes]:
+        """`cross_helicity` Re u* . b, `magnetic_helicity` Re a* . b with curl a = b or, in two
+        dimensions, `square_potential` |a|^2, and the Elsasser energies |u + b|^2 / 4 and |u - b|^2
+        / 4: their sum is the energy, their difference the cross-helicity."""
+        u, b = fields["velocity"], fields["magnetic"]
+        return {
+            "cross_helicity": transfer(u, b),
+            **topology(model, b),
+            "elsasser_plus": 0.25 * squared(u + b),
+            "elsasser_minus": 0.25 * squared(u - b),
+        }
+
+
+class MagneticTransfers(Observable["Mhd"]):
+    """Advection conserves kinetic energy; `lorentz` converts it into magnetic energy, its
+    `induction`."""
+
+    def transfers(self, model: "Mhd", fields: Fields) -> dict[str, OfModes]:
+        exact = Rotational(model.transform.layout, magnetic=True)
+
+        def terms(values: PointValues, points: Points, parameters: Tree) -> Local:
+            u, b = values["velocity"], values["magnetic"]
+            advection, lorentz = cross(u, values["vorticity"]), cross(values["current"], b)
+            products = model.products(values)
+            needed = ("emf", *(scalar.name for scalar in model.transported))
+            exchanged = {name: products[name] for name in needed}
+            return Local({**exchanged, "advection": advection, "lorentz": lorentz})
+
+        u, b = fields["velocity"], fields["magnetic"]
+        inputs = {**fields, **exact.inputs(fields)}
+        products = model.transform.evaluate(inputs, terms).products
+        return {
+            "kinetic_energy": transfer(u, products["advection"]),
+            "lorentz": transfer(u, products["lorentz"]),
+            "induction": transfer(b, model.curl(products["emf"])),
+            **scalar_transfers(model, products, fields),
+        }
+
+
+class Currents(Observable["Mhd"]):
+    """The current, and in three dimensions its magnitude."""
+
+    def derived(self, model: "Mhd") -> Mapping[str, DerivedField]:
+        transform = model.transform
+
+        def current(fields: Fields) -> jax.Array:
+            return transform.inverse(curl(transform.layout, fields["magnetic"]))
+
+        return specs.by_name(
+            *curl_fields(transform, current, specs.CURRENT, specs.CURRENT_MAGNITUDE)
+        )
+
+
+def topology(model: "Mhd", b: jax.Array) -> dict[str, OfModes]:
+    """The third quantity that ideal flow conserves, for each mode: Re a* . b with curl a = b; in
+    planes |a|^2."""
+    potential = inverse_curl(model.transform.layout, b)
+    if model.transform.grid.planar:
+        return {"square_potential": squared(potential)}
+    return {"magnetic_helicity": transfer(potential, b)}
+
+
+def _scales(model: "Mhd", current: jax.Array, ohmic: Number) -> Columns:
+    """Scales as `Turbulence` has them for the velocity. A kinematic dynamo, in which the strength
+    of the field is arbitrary, has no dissipation scale."""
+    layout = model.transform.layout
+    scales = {
+        "magnetic_enstrophy": 0.5 * layout.inner(current, current).sum(),
+        "edge_magnetic_enstrophy": tail_fraction(layout, squared(current), 0.0),
+    }
+    terms = diffusive_terms(model.resistivity, model.settings.hyperresistivity)
+    present = [(n, eta) for n, eta in terms if not absent(eta)]
+    # With a closure the cascade ends at scales below the grid.
+    if present and not model.kinematic and model.closure is None:
+        scale = dissipation_scale(present, ohmic)
+        scales["resistive_scale"] = scale
+        scales["k_max_resistive"] = model.transform.grid.largest_wavenumber * scale
+    return scales

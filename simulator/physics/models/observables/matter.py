@@ -1,0 +1,171 @@
+"""What is measured of all matter of a composite, and of each component."""
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from simulator.physics.models import fields as specs
+from simulator.physics.models.density import center, density_power
+from simulator.physics.models.fields import DerivedField
+from simulator.physics.models.observables.observable import Columns, Observable
+from simulator.spectral import Evaluated
+from simulator.spectral.arrays import Number, Spectrum
+
+if TYPE_CHECKING:
+    from simulator.physics.models.composite import Composite
+
+CENTER = ("center_x", "center_y", "center_z")
+SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")
+"""Columns of the composite."""
+EXPECTED = "expected_energy"
+"""Name of an array of five numbers in the state's memory: the energy at the start plus the work of
+the expansion since then; the scale factor and the slope dE/da at the last kick; and both at the
+kick before."""
+
+
+class AllMatter(Observable["Composite"]):
+    def trouble(self, model: "Composite", fields: Any) -> tuple[str, str] | None:
+        """The reason why a run cannot continue from these fields, and a remedy; None if it can."""
+        for name, part in model.parts.items():
+            if (reason := part.trouble(model.of(name, fields))) is not None:
+                return f"{name}: {reason[0]}", reason[1]
+        return None
+
+    def columns(
+        self, model: "Composite", fields: Any, time: Number, moments: Evaluated, row: Columns
+    ) -> Columns:
+        """Columns of all matter, then of each component with its name. Energies are box means;
+        `internal_energy` is the energy of the components without gravity and motion: heat, quantum
+        pressure, interaction, traps. The potential energy of a component is half the mean of its
+        density times the potential of all matter.
+
+        In an expanding background `energy_residual` is the energy minus its value at the start and
+        the work of the expansion since then (Layzer-Irvine): 0 but for errors of time steps and
+        grid, and dissipation."""
+        layout = model.transform.layout
+        own = {
+            name: part.diagnostics(model.of(name, fields), time)
+            for name, part in model.parts.items()
+        }
+        moment = model.moment(fields, time)
+        values, modes, shares = moment.values, model.density_modes(moment.values), {}
+        for name, density in modes.items():
+            shares[name] = 0.5 * layout.inner(
+                model.parts[name].softened(density), moment.potential.modes
+            )
+
+        def summed(column: str) -> jax.Array:
+            return total(columns[column] for columns in own.values())
+
+        gravity, parts_energy, kinetic = (
+            total(shares.values()),
+            summed("energy"),
+            summed("kinetic_energy"),
+        )
+        columns = {
+            "energy": parts_energy + gravity,
+            "kinetic_energy": kinetic,
+            "internal_energy": parts_energy - kinetic,
+            "potential_energy": gravity,
+            "mass": summed("mass"),
+            "max_density": model.transform.physical.max(total(values.values())),
+            **{f"mean_momentum_{axis}": summed(f"mean_momentum_{axis}") for axis in "xyz"},
+            **dict(zip(CENTER, center(layout, total(modes.values())), strict=True)),
+        }
+        if model.background is not None:
+            columns["scale_factor"] = model.background.scale_factor(time)
+            columns["energy_residual"] = jnp.zeros(())
+            if EXPECTED in fields:
+                slope = model.energy_slope(moment, time)
+                expected = continued(fields[EXPECTED], columns["scale_factor"], slope)[0]
+                columns["energy_residual"] = columns["energy"] - expected
+        for name, found in own.items():
+            columns |= {
+                f"{name}_{column}": x for column, x in found.items() if column not in SHARED
+            }
+            columns.setdefault(f"{name}_max_density", model.transform.physical.max(values[name]))
+            columns[f"{name}_potential_energy"] = shares[name]
+        rates = (
+            part.rate(model.of(name, fields), moment.works[name], own[name], moment.potential, time)
+            for name, part in model.parts.items()
+        )
+        return columns | {"rate": reduce(jnp.maximum, rates)}
+
+    def warnings(self, model: "Composite", row: Mapping[str, float]) -> list[str]:
+        lines = []
+        for name, part in model.parts.items():
+            columns = {
+                k.removeprefix(f"{name}_"): x for k, x in row.items() if k.startswith(f"{name}_")
+            }
+            lines += [f"{name}: {line}" for line in part.warnings(columns)]
+        return lines
+
+    def spectra(self, model: "Composite", fields: Any) -> dict[str, Spectrum]:
+        """P(k) of all matter, and the components' spectra; 0 in shells where a component has no
+        modes. From P(k) of particles the window of the assignment is divided out; the shot noise is
+        left in."""
+        layout = model.transform.layout
+        modes = model.density_modes(model.densities(fields)[0])
+        found = {"density_power": density_power(layout, total(modes.values()))}
+        for name, part in model.parts.items():
+            own = part.spectra(model.of(name, fields))
+            if part.population is not None:
+                own = {"density_power": density_power(layout, modes[name]), **own}
+            for quantity, spectrum in own.items():
+                found[f"{name}_{quantity}"] = jnp.pad(spectrum, (0, layout.shells - len(spectrum)))
+        return found
+
+    def spectra_attributes(self, model: "Composite") -> Mapping[str, str]:
+        sizes = [f"{name}_shot_noise" for name in model.populations]
+        if not sizes:
+            return {}
+        left_in = ", ".join(f"{name}_density_power" for name in model.populations)
+        return {
+            "shot_noise": f"not subtracted from {left_in}; {', '.join(sizes)} in diagnostics.csv"
+        }
+
+    def derived(self, model: "Composite") -> Mapping[str, DerivedField]:
+        def of(name: str, field: DerivedField) -> DerivedField:
+            spec = field.spec.of_component(name)
+            return DerivedField(spec, lambda fields: field.values(model.of(name, fields)))
+
+        parts = [
+            of(name, field)
+            for name, part in model.parts.items()
+            for field in part.derived().values()
+            if field.spec.name != specs.POTENTIAL.name
+        ]
+        density = DerivedField(
+            specs.DENSITY, lambda fields: total(model.densities(fields)[0].values())
+        )
+        potential = DerivedField(
+            specs.POTENTIAL, lambda fields: model.moment(fields).potential.values
+        )
+        return specs.by_name(density, potential, *parts)
+
+
+def continued(carried: Float[Array, "5"], scale_factor: Number, slope: Number) -> Float[Array, "5"]:
+    """`EXPECTED` at this scale factor: the slope is integrated as the parabola through its last
+    three values.
+
+    The error of the trapezoid rule, although of the order of the splitting, would be as large as
+    that of the steps."""
+    energy, a1, s1, a0, s0 = carried
+    s2, h, before = slope.astype(jnp.float64), scale_factor - a1, a1 - a0
+    moved = (
+        abs(h) > 1e-10 * scale_factor
+    )  # the last kick of a step and the first of the next are at one time
+    h = jnp.where(moved, h, 1.0)
+    bend = (s2 - s1) / h - (s1 - s0) / jnp.where(before == 0, 1.0, before)
+    bend = jnp.where(before == 0, 0.0, bend / jnp.where(before == 0, 1.0, h + before))
+    new = jnp.stack([energy + h * (s1 + s2) / 2 - h**3 / 6 * bend, scale_factor, s2, a1, s1])
+    return jnp.where(moved, new, carried)
+
+
+def total(terms: Iterable[jax.Array]) -> jax.Array:
+    """The sum of arrays of one shape."""
+    return reduce(jnp.add, terms)

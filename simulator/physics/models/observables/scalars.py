@@ -1,0 +1,81 @@
+"""Scalars that a flow transports."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+
+from simulator.physics.models.fields import DerivedField, Fields, FieldSpec, along, by_name
+from simulator.physics.models.observables.modes import power, transfer
+from simulator.physics.models.observables.observable import Columns, Observable
+from simulator.spectral import Evaluated, Layout, Transform
+from simulator.spectral.arrays import Number, OfModes, PhysicalScalar, SpectralScalar
+from simulator.spectral.operators import fluctuation, gradient, squared
+
+if TYPE_CHECKING:
+    from simulator.physics.models.navier_stokes import NavierStokes
+
+
+class Scalars(Observable["NavierStokes"]):
+    """For each passive scalar the mean, the variance <theta'^2> (without the mean), its dissipation
+    2 D <|grad theta|^2>, and its production -2 <theta' u'> . G: d variance/dt = production -
+    dissipation."""
+
+    def columns(
+        self, model: "NavierStokes", fields: Fields, time: Number, moments: Evaluated, row: Columns
+    ) -> Columns:
+        columns: Columns = {}
+        layout = model.transform.layout
+        for s in model.scalars:
+            theta = fields[s.name]
+            k2 = layout.k_squared(theta.real.dtype)
+            fluctuations = fluctuation(layout, theta)
+            columns[f"{s.name}_mean"] = layout.at_zero(theta).real
+            columns[f"{s.name}_variance"] = layout.inner(fluctuations, fluctuations)
+            columns[f"{s.name}_dissipation"] = 2 * s.diffusivity * power(layout, k2, theta)
+            if any(s.mean_gradient):
+                carried = along(s.mean_gradient, fields["velocity"])
+                columns[f"{s.name}_production"] = -2 * layout.inner(fluctuations, carried)
+        return columns
+
+    def energies(self, model: "NavierStokes", fields: Fields) -> dict[str, OfModes]:
+        layout = model.transform.layout
+        return {f"{s.name}_variance": variance_modes(layout, fields[s.name]) for s in model.scalars}
+
+    def cospectra(self, model: "NavierStokes", fields: Fields) -> dict[str, OfModes]:
+        """Re theta* u_i of each mode but k = 0, as `NAME_flux_x`, ...; the sum over the modes is
+        <theta' u_i'>."""
+        layout = model.transform.layout
+        fluxes = {}
+        for s in model.transported:
+            theta = fluctuation(layout, fields[s.name])
+            for i, axis in enumerate(layout.grid.names.values()):
+                fluxes[f"{s.name}_flux_{axis}"] = transfer(theta, fields["velocity"][i])
+        return fluxes
+
+    def derived(self, model: "NavierStokes") -> Mapping[str, DerivedField]:
+        """Of every scalar `NAME_gradient_magnitude`, |grad theta|, and `NAME_dissipation_rate`, 2 D
+        |grad theta|^2, whose mean is the column `NAME_dissipation`."""
+        derived = []
+        for s in model.transported:
+            squares = partial(gradient_squared, model.transform, s.name)
+            magnitude = FieldSpec(f"{s.name}_gradient_magnitude")
+            dissipation = FieldSpec(f"{s.name}_dissipation_rate")
+            derived += [
+                DerivedField(magnitude, lambda f, squares=squares: jnp.sqrt(squares(f))),
+                DerivedField(
+                    dissipation, lambda f, squares=squares, d=s.diffusivity: 2 * d * squares(f)
+                ),
+            ]
+        return by_name(*derived)
+
+
+def gradient_squared(transform: Transform, name: str, fields: Fields) -> PhysicalScalar:
+    """|grad theta|^2 on the grid."""
+    return squared(transform.inverse(gradient(transform.layout, fields[name])))
+
+
+def variance_modes(layout: Layout, field: SpectralScalar) -> OfModes:
+    """|f|^2 of each mode except k = 0; their sum is the variance of a scalar."""
+    return abs(fluctuation(layout, field)) ** 2

@@ -1,0 +1,147 @@
+"""Fields derived from a velocity: speed, vorticity, vortices, dissipation and pressure."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Complex
+
+from simulator.physics.models import fields as specs
+from simulator.physics.models.advection import Rotational
+from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
+from simulator.physics.models.observables.observable import Observable
+from simulator.spectral import Layout, Local, Points, Transform, arrays, operators
+from simulator.spectral.transform import Tree
+
+if TYPE_CHECKING:
+    from simulator.physics.models.navier_stokes import NavierStokes
+
+
+class VelocityFields(Observable["NavierStokes"]):
+    """The speed, the vorticity and, in three dimensions, its magnitude, `q_criterion` and
+    `lambda_2`; and `dissipation_rate`, 2 nu S_ij S_ij, whose mean is the dissipation by
+    viscosity."""
+
+    def derived(self, model: "NavierStokes") -> Mapping[str, DerivedField]:
+        transform = model.transform
+        inverse, layout = transform.inverse, transform.layout
+
+        def speed(fields: Fields) -> jax.Array:
+            return jnp.sqrt(operators.squared(inverse(fields["velocity"])))
+
+        def vorticity(fields: Fields) -> jax.Array:
+            return inverse(operators.curl(layout, fields["velocity"]))
+
+        def dissipation(fields: Fields) -> jax.Array:
+            velocity = fields["velocity"]
+            strain = inverse(strain_rate(layout, velocity))
+            diagonal, others = strain[: len(velocity)], strain[len(velocity) :]
+            squares = operators.squared(diagonal) + 2 * operators.squared(others)
+            return 2 * model.viscosity * squares
+
+        criteria = [] if transform.grid.planar else vortex_criteria(transform)
+        return specs.by_name(
+            *curl_fields(transform, vorticity, specs.VORTICITY, specs.VORTICITY_MAGNITUDE),
+            DerivedField(specs.SPEED, speed),
+            *criteria,
+            DerivedField(specs.DISSIPATION_RATE, dissipation),
+        )
+
+
+class Pressure(Observable["NavierStokes"]):
+    """The pressure over density, without mean: lap(p + |u|^2 / 2) = div F, with F the right-hand
+    side of the momentum equation before the projection. A closure states its stress only up to the
+    trace, which the pressure contains, so that there is no pressure then; a modal force has no
+    divergence."""
+
+    def derived(self, model: "NavierStokes") -> Mapping[str, DerivedField]:
+        if model.closure is not None and not model.closure.modal:
+            return {}
+        return specs.by_name(DerivedField(specs.PRESSURE, lambda fields: pressure(model, fields)))
+
+
+def pressure(model: "NavierStokes", fields: Fields) -> arrays.PhysicalScalar:
+    """The values of the pressure."""
+    transform = model.transform
+    layout = transform.layout
+    exact = Rotational(layout, magnetic="magnetic" in fields)
+
+    def head(values: arrays.PointValues, points: Points, parameters: Tree) -> Local:
+        kinetic = 0.5 * operators.squared(values["velocity"])
+        return Local({"force": exact.products(values)["force"], "kinetic": kinetic})
+
+    inputs = {name: fields[name] for name in exact.fields} | exact.inputs(fields)
+    products = transform.evaluate(inputs, head).products
+    inverse_k2 = layout.inverse_k_squared(transform.dtype)
+    fluctuation = jnp.where(inverse_k2 == 0, 0, products["kinetic"])
+    forced = operators.divergence(layout, products["force"] + model.body_force(fields))
+    return transform.inverse(-inverse_k2 * forced - fluctuation)
+
+
+def vortex_criteria(transform: Transform) -> list[DerivedField]:
+    """Fields that tell vortices from strain, with S and W the symmetric and antisymmetric part of
+    the velocity gradient: Q = (W_ij W_ij - S_ij S_ij) / 2, positive in vortices (Hunt, Wray & Moin,
+    CTR Proc. 1988), and lambda_2, the middle eigenvalue of S^2 + W^2, negative in vortices (Jeong &
+    Hussain, J. Fluid Mech. 285, 69 (1995))."""
+
+    def parts(fields: Fields) -> tuple[jax.Array, jax.Array]:
+        layout, u = transform.layout, fields["velocity"]
+        return transform.inverse(strain_rate(layout, u)), transform.inverse(
+            operators.curl(layout, u)
+        )
+
+    def q(fields: Fields) -> jax.Array:
+        s, w = parts(fields)
+        return operators.squared(w) / 4 - operators.squared(s[:3]) / 2 - operators.squared(s[3:])
+
+    def middle(fields: Fields) -> jax.Array:
+        (xx, yy, zz, xy, xz, yz), w = parts(fields)
+        a, b, c, trace = (
+            *(w / 2),
+            operators.squared(w) / 4,
+        )  # W^2 = w w / 4 - trace, of the vector w / 2
+        diagonal = (
+            xx**2 + xy**2 + xz**2 + a * a,
+            xy**2 + yy**2 + yz**2 + b * b,
+            xz**2 + yz**2 + zz**2 + c * c,
+        )
+        others = (
+            xy * (xx + yy) + xz * yz + a * b,
+            xz * (xx + zz) + xy * yz + a * c,
+            yz * (yy + zz) + xy * xz + b * c,
+        )
+        mean = sum(diagonal) / 3
+        (k, m, n), (d, e, f) = (each - mean for each in diagonal), others
+        # The eigenvalues of a traceless matrix of unit size are 2 cos(angle + 2 pi j / 3), cos(3
+        # angle) = det / 2.
+        size = jnp.sqrt((k * k + m * m + n * n + 2 * (d * d + e * e + f * f)) / 6)
+        determinant = k * (m * n - f * f) - d * (d * n - e * f) + e * (d * f - e * m)
+        cosine = determinant / jnp.where(size > 0, 2 * size**3, 1)
+        angle = jnp.arccos(jnp.clip(cosine, -1, 1)) / 3
+        return mean - trace + 2 * size * jnp.cos(angle - 2 * jnp.pi / 3)
+
+    return [DerivedField(specs.Q_CRITERION, q), DerivedField(specs.LAMBDA_2, middle)]
+
+
+def curl_fields(
+    transform: Transform,
+    values: Callable[[Fields], jax.Array],
+    spec: FieldSpec,
+    magnitude: FieldSpec,
+) -> list[DerivedField]:
+    """The curl whose values the function `values` gives, and its magnitude; in a plane only the
+    curl, a scalar."""
+    curl_itself = DerivedField(spec.on(transform.grid), values)
+    if transform.grid.planar:
+        return [curl_itself]
+    return [curl_itself, DerivedField(magnitude, lambda f: jnp.sqrt(operators.squared(values(f))))]
+
+
+def strain_rate(layout: Layout, velocity: arrays.SpectralVector) -> Complex[Array, "pair ka kb kc"]:
+    """The components xx, yy, zz, xy, xz, yz of S_ij = (du_i/dx_j + du_j/dx_i) / 2; in a plane xx,
+    yy, xy."""
+    k, u = operators.wavenumbers(layout, velocity.real.dtype), velocity
+    return 0.5j * jnp.stack(
+        [k[j] * u[i] + k[i] * u[j] for i, j in operators.symmetric_pairs(len(k))]
+    )

@@ -1,0 +1,162 @@
+"""The outputs of an equation, gathered from what it has."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import jax
+
+from simulator.physics.models.cosmology import in_units
+from simulator.physics.models.equation import Equation
+from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
+from simulator.physics.models.observables.observable import Columns
+from simulator.physics.models.state import State
+from simulator.physics.models.tendency import fastest
+from simulator.spectral import Evaluated, Local, Points
+from simulator.spectral.arrays import Number, OfModes, PhysicalField, PointValues, Spectrum
+from simulator.spectral.bins import shell_spectra
+from simulator.spectral.transform import Tree
+
+_Value = TypeVar("_Value")
+
+
+def contents(model: Equation, state: State) -> dict[str, Any]:
+    """The argument `fields` of an equation's methods and of what is measured: the fields of a
+    state, and what else its steps change."""
+    matter = {name: state.particles[name] for name in model.populations}
+    return {**state.fields, **matter, **state.memory.model}
+
+
+def derived_fields(model: Equation) -> dict[str, DerivedField]:
+    """Fields besides the evolved ones that output may request, by name."""
+    return merged(part.derived(model) for part in model.has)
+
+
+def field_specs(model: Equation) -> dict[str, FieldSpec]:
+    """All fields that output may request, evolved and derived."""
+    derived = {name: field.spec for name, field in derived_fields(model).items()}
+    return {**model.fields, **derived}
+
+
+def field_spec(model: Equation, name: str) -> FieldSpec:
+    """The specification of a field, evolved or derived. Raises KeyError, which lists them, for
+    others."""
+    specs = field_specs(model)
+    if name not in specs:
+        raise KeyError(f"{name!r} is not a field of this model; its fields are {', '.join(specs)}")
+    return specs[name]
+
+
+def scalar_fields(model: Equation) -> tuple[str, ...]:
+    """The evolved and derived fields with one real value at each point."""
+    specs = field_specs(model)
+    return tuple(n for n, spec in specs.items() if not (spec.components or spec.complex))
+
+
+def pictured_fields(model: Equation) -> tuple[str, ...]:
+    """The scalars whose mid-planes are stored by default."""
+    scalars = scalar_fields(model)
+    return scalars if model.pictured is None else tuple(n for n in model.pictured if n in scalars)
+
+
+def stored_fields(model: Equation) -> tuple[str, ...]:
+    """The fields that snapshots hold unless a run names others."""
+    return (*model.fields, *(f"{name}_density" for name in model.populations))
+
+
+def units_of(model: Equation, spec: FieldSpec) -> str:
+    """The units of a field in words: by default their dimension in the run's own units."""
+    return in_units(spec.units, model.unit_system)
+
+
+def field_values(model: Equation, name: str, fields: Any) -> jax.Array:
+    """The values of one field, evolved or derived, (component, x, y, z) or, in two dimensions,
+    (component, x, y), zero in padding. Raises KeyError, which lists the fields, for another
+    name."""
+    field_spec(model, name)
+    return model.transform.physical.as_seen(grid_values(model, name, fields))
+
+
+def grid_values(model: Equation, name: str, fields: Any) -> PhysicalField:
+    """The values of one field, evolved or derived, with three axes in two dimensions, too; zero in
+    padding."""
+    if name in model.fields:
+        return model.transforms[name].inverse(fields[name])
+    return derived_fields(model)[name].values(fields)
+
+
+def moments(model: Equation, fields: Fields) -> Evaluated:
+    """The maxima and means that what is measured of an equation needs, from one evaluation at the
+    points."""
+    wanted = [part.moments(model, fields) for part in model.has]
+    inputs = {name: field for part in wanted for name, field in part.inputs.items()}
+    if not inputs:
+        return Evaluated({}, {}, {})
+    functions = [part.at_point for part in wanted]
+
+    def local(values: PointValues, points: Points, parameters: Tree) -> Local:
+        gathered = Local({})
+        for function, numbers in zip(functions, parameters, strict=True):
+            if function is not None:
+                part = function(values, points, numbers)
+                gathered = Local(*(a | b for a, b in zip(gathered, part, strict=True)))
+        return gathered
+
+    return model.transform.evaluate(inputs, local, tuple(part.parameters for part in wanted))
+
+
+def diagnostics(model: Equation, fields: Any, time: Number) -> Columns:
+    """Scalars of `diagnostics.csv` by column, and `rate`, the largest rate (1/time) that a step has
+    to resolve."""
+    evaluated = moments(model, fields)
+    row: Columns = {}
+    for part in model.has:
+        row |= part.columns(model, fields, time, evaluated, row)
+    if "rate" in row:
+        return row
+    if "rate" in evaluated.maxima and model.closure is None:
+        return {**row, "rate": model.step_limit.rate(model, evaluated.maxima, fields)}
+    return {**row, "rate": fastest(model, fields, time)}
+
+
+def resolution_warnings(model: Equation, row: Mapping[str, float]) -> list[str]:
+    """Lines about the run's resolution, from a row of diagnostics."""
+    return [line for part in model.has for line in part.warnings(model, row)]
+
+
+def step_trouble(model: Equation, fields: Any) -> tuple[str, str] | None:
+    """The reason why no step can be taken from finite fields, and a remedy; None if a step can be
+    taken."""
+    reasons = (part.trouble(model, fields) for part in model.has)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def spectral_energies(model: Equation, fields: Fields) -> dict[str, OfModes]:
+    """The energy of each mode, by name."""
+    return merged(part.energies(model, fields) for part in model.has)
+
+
+def spectra(model: Equation, fields: Any) -> dict[str, Spectrum]:
+    """Shell spectra by name."""
+    energies = shell_spectra(model.transform.layout, spectral_energies(model, fields))
+    return {**energies, **merged(part.spectra(model, fields) for part in model.has)}
+
+
+def spectra_attributes(model: Equation) -> dict[str, str]:
+    """Remarks on the spectra, by name: attributes of their file."""
+    return merged(part.spectra_attributes(model) for part in model.has)
+
+
+def cospectra(model: Equation, fields: Fields) -> dict[str, OfModes]:
+    """Other quadratic quantities of each mode, by name: fluxes, helicities, parts of the energy."""
+    return merged(part.cospectra(model, fields) for part in model.has)
+
+
+def transfers(model: Equation, fields: Fields) -> dict[str, OfModes]:
+    """The rate at which nonlinear terms add energy to each mode, by name; empty if the equation
+    states none."""
+    return merged(part.transfers(model, fields) for part in model.has)
+
+
+def merged(parts: Iterable[Mapping[str, _Value]]) -> dict[str, _Value]:
+    """The entries of all parts in one dictionary."""
+    return {name: value for part in parts for name, value in part.items()}

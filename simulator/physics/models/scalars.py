@@ -1,0 +1,77 @@
+"""Settings of passive scalars, and what has no meaning in two dimensions."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from pydantic import AfterValidator
+
+from simulator.errors import UserError, shown
+from simulator.physics.models.fields import along_axes
+from simulator.physics.models.names import free_name
+from simulator.settings import AxisVector, NonNegative, Settings, wrong
+from simulator.spectral import Grid
+
+if TYPE_CHECKING:
+    from simulator.physics.models.navier_stokes import FlowSettings
+
+
+def _scalar_name(name: str) -> str:
+    if not free_name(name):
+        raise ValueError(
+            f"{shown(name)} cannot name a scalar; take another word, e.g. dye or temperature"
+        )
+    return name
+
+
+class Scalar(Settings):
+    name: Annotated[str, AfterValidator(_scalar_name)]
+    """Name of the field; it begins the names of the scalar's columns and spectra."""
+    diffusivity: NonNegative
+    """Molecular diffusivity, length^2 / time."""
+    mean_gradient: AxisVector = (0.0, 0.0, 0.0)
+    """G, a number for each axis: the whole field is theta + G . x, and the velocity produces
+    fluctuations from G."""
+
+
+def check_names_differ(scalars: Sequence[Scalar]) -> None:
+    """Refuses two scalars of one name."""
+    names = [scalar.name for scalar in scalars]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            problem = f"{name} is taken; names of scalars have to differ"
+            raise wrong(f"scalars.{index}.name", problem)
+
+
+class TransportedScalar(NamedTuple):
+    """A scalar that a flow transports: dtheta/dt = -div(u theta) - u . G + D lap theta."""
+
+    name: str
+    diffusivity: float
+    mean_gradient: Sequence[float]
+    """G, one number for each axis of the grid."""
+
+
+def scalars_on(grid: Grid, scalars: Sequence[Scalar]) -> tuple[TransportedScalar, ...]:
+    """The scalars of the settings on a grid. Raises UserError for a gradient along other axes."""
+    gradients = (
+        along_axes(grid, f"scalars.{i}.mean_gradient", s.mean_gradient)
+        for i, s in enumerate(scalars)
+    )
+    return tuple(
+        TransportedScalar(s.name, s.diffusivity, gradient)
+        for s, gradient in zip(scalars, gradients, strict=True)
+    )
+
+
+def check_plane(settings: "FlowSettings") -> None:
+    """Refuses settings that have no meaning in two dimensions. Raises UserError, beginning with the
+    key."""
+    if any(settings.rotation):
+        raise UserError(
+            "rotation: has no effect in two dimensions, where the pressure balances the Coriolis force; leave it out"
+        )
+    if settings.subgrid is not None and settings.subgrid.kind != "python":
+        raise UserError(
+            f"subgrid: {settings.subgrid.kind} closes the three-dimensional cascade of energy to small scales, which "
+            "two-dimensional flows do not have; python takes a closure of your own, hyperviscosity removes enstrophy"
+        )

@@ -1,0 +1,107 @@
+"""The right-hand side of an equation, as integrators and the loop over steps use it:
+du/dt = L u + N(u, t), with N = combine(products(inputs(u)))."""
+
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from simulator.physics.models.equation import Equation, parameters, with_parameters
+from simulator.physics.models.fields import Fields
+from simulator.physics.models.split_equation import SplitEquation
+from simulator.spectral import Evaluated, Local, Points
+from simulator.spectral.arrays import Number, OverModes, PointValues
+from simulator.spectral.transform import Tree
+
+
+def linear_terms(model: Equation) -> dict[str, OverModes]:
+    """L of every evolved field (1/time): that of the equation and of its further damping; zero for
+    fields without any."""
+    zero = jnp.zeros((1, 1, 1), model.transform.dtype)
+    terms = {name: zero for name in model.fields} | model.linear()
+    for damping in model.damps:
+        terms[damping.field] = terms[damping.field] - damping.rate(model.transform)
+    return terms
+
+
+def tendency(
+    model: Equation,
+    fields: Fields,
+    time: Number,
+    accelerations: Fields | None = None,
+    keep: Collection[str] = (),
+) -> tuple[Fields, Evaluated]:
+    """N plus the accelerations of a forcing; and the result of `Transform.evaluate`, with the
+    `rate` (1/time) that limits dt as its maximum and the values of the inputs in `keep`."""
+    evaluated = _evaluated(model, fields, accelerations or {}, keep)
+    rates = dict(model.combine(evaluated.products, fields))
+    maxima = dict(evaluated.maxima)
+    if model.pushed is None:
+        rates = added(rates, accelerations or {})
+    if model.closure is not None:
+        rates = added(rates, model.closure.modal_rates(model, fields))
+        if model.closure.modal:
+            maxima["rate"] += model.closure.fastest_damping(model, fields)
+    limit = model.step_limit.rate(model, maxima, fields)
+    return _complete(model, rates), evaluated._replace(maxima={"rate": limit})
+
+
+def fastest(model: Equation, fields: Fields, time: Number) -> Number:
+    """The largest rate (1/time) that a step from these fields has to resolve: dt = cfl / rate."""
+    if isinstance(model, SplitEquation):
+        return model.kick(fields, time, jnp.zeros((), jnp.float64))[1]
+    return tendency(model, fields, time)[1].maxima["rate"]
+
+
+def _evaluated(
+    model: Equation, fields: Fields, accelerations: Fields, keep: Collection[str]
+) -> Evaluated:
+    kind = type(model)
+    if kind.products is Equation.products and kind.advection is Equation.advection:
+        return Evaluated({}, {}, {})
+    inputs = model.inputs(fields)
+    numbers = {"equation": parameters(model, fields), "closure": {}}
+    if model.closure is not None:
+        inputs = {**inputs, **model.closure.inputs(model, fields)}
+        numbers["closure"] = model.closure.arrays
+    if model.pushed is not None and accelerations:
+        (acceleration,) = accelerations.values()
+        inputs = added(inputs, {model.pushed: acceleration})
+    values = tuple(name for name in keep if name in inputs)
+    return model.transform.evaluate(inputs, partial(pointwise, model), numbers, values)
+
+
+def pointwise(model: Equation, values: PointValues, points: Points, numbers: Tree) -> Local:
+    """The products of the equation and of its closure at a point, and the maxima that limit dt."""
+    model = with_parameters(model, numbers["equation"])
+    products = dict(model.products(values))
+    maxima = model.step_limit.maxima(model, values)
+    if model.closure is not None and not model.closure.modal:
+        closure = model.closure.with_arrays(numbers["closure"])
+        # Added to the product of the equation, if there is one, so that one transform serves both.
+        products = added(products, closure.products(model, values))
+        maxima = added(maxima, {"rate": closure.rate(model, values)})
+    return Local(products, maxima)
+
+
+def added(
+    terms: Mapping[str, jax.Array], further: Mapping[str, jax.Array | float]
+) -> dict[str, Any]:
+    """The sums of terms by name; a term in one of both is taken as it is."""
+    sums = {n: terms[n] + term if n in terms else term for n, term in further.items()}
+    return {**terms, **sums}
+
+
+def _complete(model: Equation, rates: Fields) -> Fields:
+    """The rates of all fields in the fields' type; made Hermitian if modes of real fields may
+    grow."""
+    layout = model.transform.layout
+    kind = jnp.result_type(model.transform.dtype, jnp.complex64)
+    complete = {}
+    for name, lead in model.shapes.items():
+        rate = jnp.asarray(rates.get(name, 0), kind)
+        rate = jnp.broadcast_to(rate, (*lead, *layout.shape))
+        complete[name] = model.linear_growth.hermitian(rate)
+    return complete
