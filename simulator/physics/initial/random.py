@@ -14,8 +14,8 @@ from pydantic import Field, model_validator
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles
 from simulator.physics.initial.tables import read_table
+from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import along_axes
-from simulator.physics.models.observables.resolution import absent
 from simulator.settings import (
     AxisVector,
     InputPath,

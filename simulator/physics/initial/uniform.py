@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
 from simulator.physics.initial.lattice import Motion, arranged
+from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import along_axes
-from simulator.physics.models.observables.resolution import absent
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.settings import AxisVector, Integer, Positive, Real, Settings, wrong

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.physics.models.advection import divergence_of_stress, stress_without_trace
+from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import Fields, constant
 from simulator.physics.user_function import POINTS, UserFunction
 from simulator.settings import InputPath, Positive, PythonFile, Settings, wrong
@@ -66,10 +68,16 @@ class Closure:
         self.settings = settings
         self.transform = transform
 
-    def with_arrays(self, arrays: Mapping[str, Tree]) -> Self:
-        """A copy with these arrays, which pointwise functions must not close over."""
+    def numbers(self) -> dict[str, Tree]:
+        """The attributes over which pointwise functions must not close: `arrays`, and numbers that
+        are traced, because a run is differentiated by them."""
+        traced = {name: value for name, value in vars(self).items() if isinstance(value, Tracer)}
+        return {"arrays": self.arrays, **traced}
+
+    def with_numbers(self, numbers: Mapping[str, Tree]) -> Self:
+        """A copy with these attributes."""
         other = copy(self)
-        other.arrays = arrays
+        vars(other).update(numbers)
         return other
 
     def inputs(self, model: "Equation", fields: Fields) -> Fields:
@@ -146,11 +154,11 @@ class StressClosure(Closure):
         layout = self.transform.layout
         scalars = {scalar.name: fields[scalar.name] for scalar in model.transported}
 
-        def local(values: PointValues, points: Points, arrays: Mapping[str, Tree]) -> Local:
-            return Local(self.with_arrays(arrays).products(model, values))
+        def local(values: PointValues, points: Points, numbers: Mapping[str, Tree]) -> Local:
+            return Local(self.with_numbers(numbers).products(model, values))
 
         inputs = {**self.inputs(model, fields), **scalars}
-        products = self.transform.evaluate(inputs, local, self.arrays).products
+        products = self.transform.evaluate(inputs, local, self.numbers()).products
         rates = {"velocity": -divergence_of_stress(layout, products["stress"])}
         rates |= {name: -divergence(layout, products[name]) for name in scalars}
         if "emf" in products:
@@ -207,7 +215,9 @@ class Smagorinsky(StressClosure):
         super().__init__(settings, transform, files)
         width = filter_width(transform.grid, settings.filter_width)
         self._length = settings.coefficient * width
-        self._resistive_length = (settings.resistive_coefficient or 0.0) * width
+        coefficient = settings.resistive_coefficient
+        self._is_resistive = coefficient is not None and not absent(coefficient)
+        self._resistive_length = 0.0 if coefficient is None else coefficient * width
 
     def stress_inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
         """The components xx, yy, xy, xz, yz of the strain; without divergence zz = -(xx + yy)."""
@@ -242,7 +252,7 @@ class Smagorinsky(StressClosure):
         does not depend on the scalars."""
         factor = max(2.0, 1 / self.settings.turbulent_prandtl) if model.transported else 2.0
         largest = factor * self._viscosity(values)
-        if self._resistive_length:
+        if self._is_resistive:
             largest = jnp.maximum(largest, 2 * self._resistivity(values["current"]))
         return diffusive_rate(self.transform.grid, largest)
 
@@ -269,10 +279,9 @@ class DynamicSmagorinsky(Smagorinsky):
 
     def __init__(self, settings: DynamicSmagorinskySettings, transform: Transform, files: object):
         Closure.__init__(self, settings, transform, files)
-        self._width, self._resistive_length = (
-            filter_width(transform.grid, settings.filter_width),
-            0.0,
-        )
+        self._width = filter_width(transform.grid, settings.filter_width)
+        self._resistive_length = 0.0
+        self._is_resistive = False
 
     def stress_inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
         strain, dtype = super().stress_inputs(layout, velocity)["strain"], velocity.real.dtype

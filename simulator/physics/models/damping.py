@@ -9,13 +9,19 @@ from pydantic import Field
 
 from simulator.settings import Integer, Positive, Settings
 from simulator.spectral import Layout, Transform
-from simulator.spectral.arrays import OfModes
+from simulator.spectral.arrays import Number, OfModes
 
 DampingTerms = Sequence[tuple[int, float | jax.Array]]
 """Pairs (n, nu_n): modes are damped at the sum of nu_n k^(2 n)."""
 
 LARGEST = 1e30
 """The cap of a rate (1/time), far above any 1/dt and within the range of single precision."""
+
+
+def absent(coefficient: float | Number) -> bool:
+    """Whether a coefficient is 0. Arrays in place of numbers (runs that share a program) count as
+    nonzero."""
+    return isinstance(coefficient, int | float) and coefficient == 0
 
 
 class HyperdiffusionSettings(Settings):

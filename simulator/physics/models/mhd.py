@@ -21,7 +21,7 @@ from pydantic import model_validator
 
 from simulator.errors import UserError
 from simulator.physics.models.advection import PrescribedVelocity, Rotational, advection_of
-from simulator.physics.models.damping import Hyperdiffusion, HyperdiffusionSettings
+from simulator.physics.models.damping import Hyperdiffusion, HyperdiffusionSettings, absent
 from simulator.physics.models.equation import Field
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.navier_stokes import FlowSettings, NavierStokes
@@ -31,7 +31,6 @@ from simulator.physics.models.observables.magnetic import (
     MagneticField,
     MagneticTransfers,
 )
-from simulator.physics.models.observables.resolution import absent
 from simulator.physics.models.observables.scalars import Scalars
 from simulator.physics.models.observables.subgrid import SubgridLosses
 from simulator.physics.models.observables.turbulence import Turbulence

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from pydantic import Field as Key
 
 from simulator.errors import UserError
-from simulator.physics.models.damping import Hyperdiffusion
+from simulator.physics.models.damping import Hyperdiffusion, absent
 from simulator.physics.models.equation import Equation, Field
 from simulator.physics.models.fields import Fields, along_axes, directed
 from simulator.physics.models.gas_limit import GasLimit
@@ -109,7 +109,7 @@ class SelfGravitatingGas(Equation):
         super().__init__(settings, transform)
         pull = settings.external_acceleration
         self.pull = along_axes(transform.grid, "external_acceleration", pull)
-        self.viscous = bool(settings.viscosity or settings.bulk_viscosity)
+        self.viscous = not (absent(settings.viscosity) and absent(settings.bulk_viscosity))
         self.isothermal = settings.polytropic_exponent == 1
         if (hyper := settings.hyperviscosity) is not None:
             self.damps = (Hyperdiffusion("momentum", hyper.order, hyper.coefficient),)

@@ -65,7 +65,7 @@ def _evaluated(
     numbers = {"equation": parameters(model, fields), "closure": {}}
     if model.closure is not None:
         inputs = {**inputs, **model.closure.inputs(model, fields)}
-        numbers["closure"] = model.closure.arrays
+        numbers["closure"] = model.closure.numbers()
     if model.pushed is not None and accelerations:
         (acceleration,) = accelerations.values()
         inputs = added(inputs, {model.pushed: acceleration})
@@ -79,7 +79,7 @@ def pointwise(model: Equation, values: PointValues, points: Points, numbers: Tre
     products = dict(model.products(values))
     maxima = model.step_limit.maxima(model, values)
     if model.closure is not None and not model.closure.modal:
-        closure = model.closure.with_arrays(numbers["closure"])
+        closure = model.closure.with_numbers(numbers["closure"])
         # Added to the product of the equation, if there is one, so that one transform serves both.
         products = added(products, closure.products(model, values))
         maxima = added(maxima, {"rate": closure.rate(model, values)})

@@ -11,13 +11,12 @@ import jax.numpy as jnp
 
 from simulator.physics.models import fields as specs
 from simulator.physics.models.advection import Rotational
-from simulator.physics.models.damping import diffusive_terms
+from simulator.physics.models.damping import absent, diffusive_terms
 from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.observables.energy import scalar_transfers
 from simulator.physics.models.observables.modes import power, transfer
 from simulator.physics.models.observables.observable import Columns, Moments, Observable
 from simulator.physics.models.observables.resolution import (
-    absent,
     dissipation_scale,
     tail_fraction,
 )

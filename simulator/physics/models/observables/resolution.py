@@ -84,12 +84,6 @@ def unresolved(row: Mapping[str, float]) -> list[str]:
     return lines
 
 
-def absent(coefficient: float | Number) -> bool:
-    """Whether a coefficient is 0. Arrays in place of numbers (runs that share a program) count as
-    nonzero."""
-    return isinstance(coefficient, int | float) and coefficient == 0
-
-
 def ratio(a: Number, b: Number) -> Number:
     """a / b; nan if the denominator is zero."""
     return jnp.where(b == 0, jnp.nan, a / jnp.where(b == 0, 1, b))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
+from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import Fields, along, directed
 from simulator.physics.models.observables.budget import Balance
 from simulator.physics.models.observables.energy import (
@@ -14,7 +15,7 @@ from simulator.physics.models.observables.energy import (
 )
 from simulator.physics.models.observables.modes import power, transfer
 from simulator.physics.models.observables.observable import Columns, Observable
-from simulator.physics.models.observables.resolution import absent, ratio
+from simulator.physics.models.observables.resolution import ratio
 from simulator.physics.models.observables.scalars import variance_modes
 from simulator.physics.models.observables.waves import energy_parts
 from simulator.spectral import Evaluated

@@ -15,12 +15,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from simulator.physics.models.damping import damping_rate, diffusive_terms
+from simulator.physics.models.damping import absent, damping_rate, diffusive_terms
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.observables.modes import power
 from simulator.physics.models.observables.observable import Columns, Moments, Observable
 from simulator.physics.models.observables.resolution import (
-    absent,
     dissipation_scale,
     ratio,
     tail_fraction,
