@@ -109,7 +109,7 @@ CASES = {
         ),
         "grid: {shape: [6, 6, 6], box: [100, 100, 100]}",
         "initial: {kind: cosmological, transfer: eisenstein_hu, h: 0.7, baryons: 0.05, spectral_index: 0.96,"
-        " sigma8: 0.8, boson_mass: 2}",
+        " sigma8: 0.8, boson_mass: 1e-3}",
     ),
     "soliton": (
         WAVES,
