@@ -142,6 +142,7 @@ BOSON = """\
 import jax.numpy as jnp
 from boson_mass import CASE
 from simulator import Simulation, differentiate, load_config
+from simulator.physics.models import outputs
 
 open("waves.yaml", "w").write(CASE)
 config = load_config("waves.yaml", ["grid.shape=16,16,16"])

@@ -25,7 +25,7 @@ from simulator.physics.models.observables.subgrid import SubgridLosses
 from simulator.physics.models.observables.turbulence import Turbulence
 from simulator.physics.models.observables.velocity_fields import Pressure, VelocityFields
 from simulator.physics.models.observables.waves import RossbyNumber
-from simulator.physics.models.scalars import TransportedScalar
+from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.settings import AxisVector, NonNegative, Real, wrong
 from simulator.spectral import Transform
 from simulator.spectral.arrays import SpectralVector

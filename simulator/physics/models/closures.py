@@ -6,10 +6,10 @@ A new closure is a class here, or in a file of its own, a line in `CLOSURES` and
 
 import io
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,8 @@ from pydantic import Field
 from simulator.errors import UserError
 from simulator.physics.models.advection import divergence_of_stress, stress_without_trace
 from simulator.physics.models.damping import absent
-from simulator.physics.models.fields import Fields, constant
+from simulator.physics.models.fields import Fields, FieldSpec, constant
+from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.physics.user_function import POINTS, UserFunction
 from simulator.settings import InputPath, Positive, PythonFile, Settings, wrong
 from simulator.spectral import Grid, Layout, Local, Points, Transform
@@ -43,8 +44,16 @@ from simulator.spectral.operators import (
     wavenumbers,
 )
 
-if TYPE_CHECKING:
-    from simulator.physics.models.equation import Equation
+
+class ClosedFlow(Protocol):
+    """A flow that has a closure."""
+
+    transform: Transform
+    fields: Mapping[str, FieldSpec]
+    transported: Sequence[TransportedScalar]
+    closure: Any
+    varied_arrays: Mapping[str, Any]
+
 
 Tree = Any
 
@@ -80,28 +89,28 @@ class Closure:
         vars(other).update(numbers)
         return other
 
-    def inputs(self, model: "Equation", fields: Fields) -> Fields:
+    def inputs(self, model: ClosedFlow, fields: Fields) -> Fields:
         """Coefficients of the further fields whose values `products` needs."""
         return {}
 
-    def products(self, model: "Equation", values: PointValues) -> PointValues:
+    def products(self, model: ClosedFlow, values: PointValues) -> PointValues:
         """Products at a point, each added to that of the flow with the same name: `stress`, the
         flux of a scalar by the scalar's name, and `emf` of a magnetic field."""
         return {}
 
-    def rate(self, model: "Equation", values: PointValues) -> PhysicalScalar | float:
+    def rate(self, model: ClosedFlow, values: PointValues) -> PhysicalScalar | float:
         """The closure's part in the rate (1/time) at a point that limits dt."""
         return 0.0
 
-    def modal_rates(self, model: "Equation", fields: Fields) -> Fields:
+    def modal_rates(self, model: ClosedFlow, fields: Fields) -> Fields:
         """Rates of fields that are not made of products at points."""
         return {}
 
-    def fastest_damping(self, model: "Equation", fields: Fields) -> Number | float:
+    def fastest_damping(self, model: ClosedFlow, fields: Fields) -> Number | float:
         """The part of `modal_rates` in the rate (1/time) that limits dt."""
         return 0.0
 
-    def tendencies(self, model: "Equation", fields: Fields) -> Fields:
+    def tendencies(self, model: ClosedFlow, fields: Fields) -> Fields:
         """The closure's part in the tendency of each field; in that of the velocity before the
         projection."""
         return self.modal_rates(model, fields)
@@ -131,7 +140,7 @@ class StressClosure(Closure):
         """<u x b> - <u> x <b> at a point; `values` hold `current` = curl b, too."""
         raise TypeError(f"{type(self).__name__} does not define electromotive_force")
 
-    def inputs(self, model: "Equation", fields: Fields) -> Fields:
+    def inputs(self, model: ClosedFlow, fields: Fields) -> Fields:
         layout = self.transform.layout
         inputs = self.stress_inputs(layout, fields["velocity"])
         for scalar in model.transported:
@@ -140,7 +149,7 @@ class StressClosure(Closure):
             inputs["current"] = curl(layout, fields["magnetic"])
         return inputs
 
-    def products(self, model: "Equation", values: PointValues) -> PointValues:
+    def products(self, model: ClosedFlow, values: PointValues) -> PointValues:
         products = {"stress": self.stress(values)}
         for scalar in model.transported:
             fluctuation = values[f"gradient/{scalar.name}"]
@@ -150,7 +159,7 @@ class StressClosure(Closure):
             products["emf"] = self.electromotive_force(values)
         return products
 
-    def tendencies(self, model: "Equation", fields: Fields) -> Fields:
+    def tendencies(self, model: ClosedFlow, fields: Fields) -> Fields:
         layout = self.transform.layout
         scalars = {scalar.name: fields[scalar.name] for scalar in model.transported}
 
@@ -246,7 +255,7 @@ class Smagorinsky(StressClosure):
     def electromotive_force(self, values: PointValues) -> PhysicalVector:
         return -self._resistivity(values["current"]) * values["current"]
 
-    def rate(self, model: "Equation", values: PointValues) -> PhysicalScalar:
+    def rate(self, model: ClosedFlow, values: PointValues) -> PhysicalScalar:
         """Changes of the strain are damped by up to twice the eddy viscosity, because the eddy
         viscosity grows with the strain; likewise changes of the current. The diffusivity of scalars
         does not depend on the scalars."""
@@ -355,7 +364,7 @@ class Spectral(Closure):
         energy = layout.sum(jnp.where(last, 0.5 * squared(velocity), 0)) / layout.shell_width
         return 0.441 * self.settings.kolmogorov_constant**-1.5 * root(energy / self._cut)
 
-    def modal_rates(self, model: "Equation", fields: Fields) -> Fields:
+    def modal_rates(self, model: ClosedFlow, fields: Fields) -> Fields:
         velocity, layout = fields["velocity"], self.transform.layout
         k2 = layout.k_squared()
         ratio = self._cut / jnp.sqrt(jnp.clip(k2, 1e-300, self._cut**2))
@@ -365,7 +374,7 @@ class Spectral(Closure):
         scalars = {s.name: -of_scalars * fields[s.name] for s in model.transported}
         return {**scalars, "velocity": -damping * velocity}
 
-    def fastest_damping(self, model: "Equation", fields: Fields) -> Number:
+    def fastest_damping(self, model: ClosedFlow, fields: Fields) -> Number:
         most = 1 + 34.5 * math.exp(-3.03)
         factor = max(1.0, 1 / self.settings.turbulent_prandtl) if model.transported else 1.0
         scale = self._scale(fields["velocity"])
@@ -552,7 +561,7 @@ def check_closed(subgrid: SubgridSettings | None, fields: Collection[str]) -> No
             raise wrong("subgrid.resistive_coefficient", problem)
 
 
-def close(model: "Equation", subgrid: Any, files: Any) -> None:
+def close(model: ClosedFlow, subgrid: Any, files: Any) -> None:
     """Gives a flow the closure that the settings describe. Raises UserError for unsuitable
     settings."""
     closure = CLOSURES[subgrid.kind](subgrid, model.transform, files)

@@ -28,10 +28,10 @@ from simulator.physics.models.cosmology import (
     UnitsName,
 )
 from simulator.physics.models.fields import check_arrangement
+from simulator.physics.models.kinds import Mixture
 from simulator.physics.models.observables.matter import EXPECTED, AllMatter, continued, total
 from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.particle_component import ParticleComponent, ParticleComponentSettings
-from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.stepping.integrator import Integrator
 from simulator.settings import NonNegative, Settings, wrong
@@ -102,7 +102,7 @@ class Matter(NamedTuple):
     potential: Potential
 
 
-class Composite(SplitEquation):
+class Composite(Mixture):
     """lap Phi = 4 pi G (sum of all densities - mean), and each kind of matter moves in Phi.
 
     A step is split: in a kick the velocities change in the potential of all matter, which is solved

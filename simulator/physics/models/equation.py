@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin
 
 import jax
 import jax.numpy as jnp
@@ -13,23 +13,21 @@ from jax.core import Tracer
 from jaxtyping import Array, Complex
 from pydantic import create_model
 
+from simulator.physics.models.closures import Closure
 from simulator.physics.models.cosmology import Background
+from simulator.physics.models.damping import Damping
 from simulator.physics.models.fields import VECTOR, Fields, FieldSpec
 from simulator.physics.models.growth import Growth
 from simulator.physics.models.limits import Advective, StepLimit
+from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.moments import FieldMoments
 from simulator.physics.models.observables.observable import Observable
-from simulator.physics.models.scalars import TransportedScalar
+from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.physics.particles.population import Populations
 from simulator.settings import Flag, Integer, Real
 from simulator.settings import Settings as BlockSettings
 from simulator.spectral import Transform, arrays, operators
 from simulator.spectral.transform import Tree
-
-if TYPE_CHECKING:
-    from simulator.physics.models.closures import Closure
-    from simulator.physics.models.damping import Damping
-    from simulator.physics.models.observables.budget import Budget
 
 MakeTransform = Callable[..., Transform]
 """`make(real=True, every=False)` makes a transform of the run: of real or complex fields, with the
@@ -110,13 +108,13 @@ class Equation:
     """The fields: names of real scalars, or `Field`s."""
     has: Sequence[Observable[Any]] = (FieldMoments(),)
     """What is measured of the equation, in the order of the columns."""
-    budget: "Budget[Any] | None" = None
+    budget: Budget[Any] | None = None
     """The energy budget, if the equation states one."""
     step_limit: StepLimit[Any] = Advective()
     """The condition on dt."""
-    damps: Sequence["Damping"] = ()
+    damps: Sequence[Damping] = ()
     """Further diagonal terms of L: hyperviscosity, drag."""
-    closure: "Closure | None" = None
+    closure: Closure | None = None
     """The effect of the scales below the grid, in a large-eddy simulation."""
     varied_arrays: Mapping[str, Tree] = {}
     """Trees of arrays by which a run can be differentiated, by their keys in the configuration."""

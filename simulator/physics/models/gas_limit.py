@@ -2,34 +2,29 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
 from simulator.physics.models.density import center_velocity
 from simulator.physics.models.fields import Fields
+from simulator.physics.models.kinds import Gas
 from simulator.physics.models.limits import StepLimit, advection_rate
 from simulator.physics.models.observables.resolution import tail_fraction
 from simulator.spectral import operators
 from simulator.spectral.arrays import Number, OverPoints, PointValues
 
-if TYPE_CHECKING:
-    from simulator.physics.models.self_gravitating_gas import SelfGravitatingGas
 
-
-class GasLimit(StepLimit["SelfGravitatingGas"]):
+class GasLimit(StepLimit[Gas]):
     """A sum: flow and sound cross a cell, viscosity damps the smallest scale, the densest point
     collapses. The last two limit an explicit step so little that their sum with the first is safe.
     NaN if the density is negative somewhere, or if the gas is under-resolved."""
 
-    def maxima(self, model: "SelfGravitatingGas", values: PointValues) -> dict[str, OverPoints]:
+    def maxima(self, model: Gas, values: PointValues) -> dict[str, OverPoints]:
         rho = values["density"]
-        advection = advection_rate(model.transform.grid, model.advection(values))
+        advection = advection_rate(model.transform.grid, values["momentum"] / rho)
         return {"advection": advection, "densest": rho, "thinnest": -rho}
 
-    def rate(
-        self, model: "SelfGravitatingGas", maxima: Mapping[str, Number], fields: Fields
-    ) -> Number:
+    def rate(self, model: Gas, maxima: Mapping[str, Number], fields: Fields) -> Number:
         grid, viscosity = model.transform.grid, model.viscosity
         reference = model.reference_density(fields)
         densest, thinnest = maxima["densest"], -maxima["thinnest"]
@@ -48,7 +43,7 @@ class GasLimit(StepLimit["SelfGravitatingGas"]):
         return jnp.where(resolved, rate, jnp.nan)
 
 
-def edge_energy(model: "SelfGravitatingGas", fields: Fields) -> Number:
+def edge_energy(model: Gas, fields: Fields) -> Number:
     """Tail fraction of the squared momentum in the frame of the centre of mass."""
     layout, density, m = model.transform.layout, fields["density"], fields["momentum"]
     drift = center_velocity(layout, density, m)

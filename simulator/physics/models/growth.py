@@ -2,27 +2,35 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import ClassVar, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from simulator.physics.models.fields import Fields
+from simulator.spectral import Transform
 from simulator.spectral.arrays import Number, OverModes, SpectralField
 from simulator.spectral.operators import hermitian
-
-if TYPE_CHECKING:
-    from simulator.physics.models.equation import Equation
 
 Largest = float | Literal["traced", "paper"]
 """The largest rate (1/time) of a mode; "traced" if a parameter is traced, "paper" if there are no
 devices to compute on."""
 
 
+class LinearPart(Protocol):
+    """The linear part of an equation."""
+
+    transform: Transform
+    split: ClassVar[bool]
+    decays: ClassVar[bool]
+
+    def linear(self) -> dict[str, OverModes]: ...
+
+
 class Growth:
     """The growth of the modes of an equation by its linear term, and the turn of their phases."""
 
-    def __init__(self, model: "Equation"):
+    def __init__(self, model: LinearPart):
         self._model = model
 
     @cached_property
@@ -92,7 +100,7 @@ def _turn(rate: OverModes) -> jax.Array:
     return abs(rate.imag)
 
 
-def number_of(model: "Equation", size: Callable[[OverModes], jax.Array]) -> Largest:
+def number_of(model: LinearPart, size: Callable[[OverModes], jax.Array]) -> Largest:
     """`largest_of` as a number."""
     if not isinstance(model.transform.layout.mesh.devices.flat[0], jax.Device):
         return "paper"
@@ -103,7 +111,7 @@ def number_of(model: "Equation", size: Callable[[OverModes], jax.Array]) -> Larg
         return "traced"
 
 
-def largest_of(model: "Equation", size: Callable[[OverModes], jax.Array]) -> Number:
+def largest_of(model: LinearPart, size: Callable[[OverModes], jax.Array]) -> Number:
     """The maximum over the modes of the state of `size(L)` (1/time), and at least 0."""
     layout, dtype = model.transform.layout, model.transform.dtype
     rates = [jnp.zeros((1, 1, 1), dtype), *model.linear().values()]

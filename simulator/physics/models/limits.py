@@ -1,20 +1,24 @@
 """Conditions on dt: dt = cfl / rate."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from simulator.physics.models.fields import Fields
-from simulator.spectral import Grid
+from simulator.physics.models.growth import Growth
+from simulator.spectral import Grid, Transform
 from simulator.spectral.arrays import Number, OverPoints, PhysicalVector, PointValues
 
-if TYPE_CHECKING:
-    from simulator.physics.models.equation import Equation
+
+class Gridded(Protocol):
+    """An equation on a grid."""
+
+    transform: Transform
 
 
-Model = TypeVar("Model", bound="Equation")
+Model = TypeVar("Model", bound=Gridded)
 
 
 class StepLimit(Generic[Model]):
@@ -30,16 +34,25 @@ class StepLimit(Generic[Model]):
         return jnp.zeros((), model.transform.dtype)
 
 
-class Advective(StepLimit["Equation"]):
+class Advected(Gridded, Protocol):
+    """An equation that states a velocity."""
+
+    wave_frequency: float
+    linear_growth: Growth
+
+    def advection(self, values: PointValues) -> PhysicalVector | Sequence[jax.Array] | None: ...
+
+
+class Advective(StepLimit[Advected]):
     """max_x sum_i |v_i| / dx_i of the velocity that `advection` states, plus the `frequency` of
     waves; or the growth rate of the linear term, if it is larger. Without `advection` there is no
     limit, even if modes grow, because the nonlinear terms may be faster."""
 
-    def maxima(self, model: "Equation", values: PointValues) -> dict[str, OverPoints]:
+    def maxima(self, model: Advected, values: PointValues) -> dict[str, OverPoints]:
         velocity = model.advection(values)
         return {} if velocity is None else {"rate": advection_rate(model.transform.grid, velocity)}
 
-    def rate(self, model: "Equation", maxima: Mapping[str, Number], fields: Fields) -> Number:
+    def rate(self, model: Advected, maxima: Mapping[str, Number], fields: Fields) -> Number:
         if "rate" not in maxima:
             return super().rate(model, maxima, fields)
         return model.linear_growth.rate(maxima["rate"] + model.wave_frequency)

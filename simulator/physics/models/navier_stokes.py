@@ -12,7 +12,7 @@ section 3.3.
 In two dimensions the velocity has two components and the vorticity one, along the normal. Rotation
 has no effect there, because its force is a gradient, and the only closures are those of users."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import hypot
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -20,11 +20,12 @@ import jax.numpy as jnp
 from pydantic import Field as Key
 from pydantic import model_validator
 
-from simulator.physics.models.advection import Momentum, advection_of
+from simulator.physics.models.advection import advection_of
 from simulator.physics.models.closures import SubgridSettings, check_closed, close
 from simulator.physics.models.damping import DragSettings, HyperdiffusionSettings, flow_damping
-from simulator.physics.models.equation import Equation, Field, MakeTransform
+from simulator.physics.models.equation import Field, MakeTransform
 from simulator.physics.models.fields import Fields, along, constant
+from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.energy import AdvectiveTransfers, EnergyBudget
 from simulator.physics.models.observables.observable import Observable
@@ -33,7 +34,13 @@ from simulator.physics.models.observables.subgrid import SubgridLosses
 from simulator.physics.models.observables.turbulence import Turbulence
 from simulator.physics.models.observables.velocity_fields import Pressure, VelocityFields
 from simulator.physics.models.observables.waves import InertialWaves, RossbyNumber
-from simulator.physics.models.scalars import Scalar, check_names_differ, check_plane, scalars_on
+from simulator.physics.models.passive_scalars import (
+    Scalar,
+    TransportedScalar,
+    check_names_differ,
+    check_plane,
+    scalars_on,
+)
 from simulator.settings import NonNegative, Settings, Vector
 from simulator.spectral import Transform
 from simulator.spectral.arrays import OverModes, PhysicalVector, PointValues, SpectralVector
@@ -73,12 +80,10 @@ class NavierStokesSettings(FlowSettings):
     kind: Literal["navier_stokes"] = "navier_stokes"
 
 
-class NavierStokes(Equation):
+class NavierStokes(IncompressibleFlow):
     Settings = NavierStokesSettings
     decays = True
     pictured = ("speed", "vorticity", "vorticity_magnitude", "density")
-    energy_weights: Mapping[str, float] = {"velocity": 1.0}
-    """w of the energy, the sum of w <f . f> / 2 over some evolved fields f."""
     budget: Budget[Any] | None = EnergyBudget()
     has: Sequence[Observable[Any]] = (
         EnergyBudget(),
@@ -92,20 +97,16 @@ class NavierStokes(Equation):
         Pressure(),
     )
 
-    viscosity: float
-    hyperviscosity: HyperdiffusionSettings | None
-    rotation: Vector
-    momentum: Momentum
-
     def __init__(self, settings: FlowSettings, transform: Transform, further: Sequence[Field] = ()):
         """`further`: fields that a subclass evolves besides velocity and scalars."""
         velocity = Field("velocity", vector=True, solenoidal=True, units="length/time")
         self.evolved = (velocity, *further, *(Field(s.name) for s in settings.scalars))
         super().__init__(settings, transform)
         if transform.grid.planar:
-            check_plane(settings)
+            subgrid = settings.subgrid.kind if settings.subgrid is not None else None
+            check_plane(settings.rotation, subgrid)
         self.scalars = scalars_on(transform.grid, settings.scalars)
-        self.transported = self.scalars
+        self.transported: Sequence[TransportedScalar] = self.scalars
         self.momentum = advection_of(transform)
         self.damps = flow_damping(settings.hyperviscosity, settings.drag)
         self.wave_frequency = 2 * hypot(*self.rotation)

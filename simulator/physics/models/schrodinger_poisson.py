@@ -29,13 +29,13 @@ from simulator.physics.models.cosmology import (
 )
 from simulator.physics.models.equation import Field, MakeTransform
 from simulator.physics.models.fields import Fields, check_arrangement
+from simulator.physics.models.kinds import MatterWave
 from simulator.physics.models.observables.wave_function import (
     WaveColumns,
     WaveFields,
     WaveResolution,
     WaveSpectra,
 )
-from simulator.physics.models.split_equation import SplitEquation
 from simulator.settings import NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Transform, arrays
 from simulator.spectral.operators import Green, solve_poisson, squared
@@ -104,7 +104,7 @@ class SchrodingerPoissonSettings(WaveSettings):
         return UNITS[self.units].gravity if self.units in UNITS else 1.0
 
 
-class SchrodingerPoisson(SplitEquation):
+class SchrodingerPoisson(MatterWave):
     Settings = SchrodingerPoissonSettings
     evolved = (Field("psi", complex=True, units="(mass/length^3)^(1/2)"),)
     decays = True

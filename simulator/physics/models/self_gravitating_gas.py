@@ -23,9 +23,10 @@ from pydantic import Field as Key
 
 from simulator.errors import UserError
 from simulator.physics.models.damping import Hyperdiffusion, absent
-from simulator.physics.models.equation import Equation, Field
+from simulator.physics.models.equation import Field
 from simulator.physics.models.fields import Fields, along_axes, directed
 from simulator.physics.models.gas_limit import GasLimit
+from simulator.physics.models.kinds import Gas
 from simulator.physics.models.observables.gas import (
     GasBudget,
     GasFields,
@@ -81,7 +82,7 @@ class SelfGravitatingGasSettings(GasSettings):
     """Poisson's equation with -k^2, or with the second-order difference formula."""
 
 
-class SelfGravitatingGas(Equation):
+class SelfGravitatingGas(Gas):
     Settings = SelfGravitatingGasSettings
     evolved = (
         Field("density", units="mass/length^3"),
@@ -95,13 +96,7 @@ class SelfGravitatingGas(Equation):
     budget = GasBudget()
     has = (budget, GasSpectra(), GasTransfers(), GasFields(), GasResolution())
 
-    sound_speed: float
-    polytropic_exponent: float
-    gravitational_constant: float
     green: Green
-    viscosity: float
-    bulk_viscosity: float
-    max_edge_energy: float
     reference: arrays.Number
     """The background density, while `products` are computed."""
 

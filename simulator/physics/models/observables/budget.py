@@ -2,12 +2,8 @@
 
 from typing import NamedTuple
 
-import jax
-
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.observables.observable import Columns, Model, Observable
-from simulator.physics.models.outputs import diagnostics
-from simulator.physics.models.tendency import linear_terms, tendency
 from simulator.spectral.arrays import Number
 
 
@@ -40,13 +36,4 @@ class Budget(Observable[Model]):
     ) -> tuple[Columns, Number, Balance]:
         """For a `momentary` budget the columns of diagnostics; dE/dt of the equations on this grid,
         with the accelerations of a forcing; and the `balance`."""
-        rates = tendency(model, fields, time, accelerations)[0]
-        linear = linear_terms(model)
-        rates = {n: rate + linear[n] * fields[n] for n, rate in rates.items()}
-
-        def energy(fields: Fields) -> tuple[jax.Array, Balance]:
-            balance = self.balance(model, fields)
-            return balance.energy, balance
-
-        _, change, balance = jax.jvp(energy, (fields,), (rates,), has_aux=True)
-        return diagnostics(model, fields, time), change, balance
+        raise TypeError(f"{type(self).__name__} does not define row")

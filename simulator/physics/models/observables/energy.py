@@ -1,37 +1,36 @@
 """Energy of incompressible flows: its budget, its spectra and its transfers."""
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+import jax
 import jax.numpy as jnp
 
 from simulator.physics.models.damping import Drag, damping_rate, diffusive_terms
 from simulator.physics.models.fields import Fields
+from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.budget import Balance, Budget
 from simulator.physics.models.observables.modes import power, transfer
 from simulator.physics.models.observables.observable import Columns, Observable
 from simulator.physics.models.observables.subgrid import loss_column, losses
-from simulator.physics.models.tendency import linear_terms
+from simulator.physics.models.outputs import diagnostics
+from simulator.physics.models.tendency import linear_terms, tendency
 from simulator.spectral import Evaluated, Local, Points
 from simulator.spectral.arrays import Number, OfModes, PointValues
 from simulator.spectral.operators import squared
 from simulator.spectral.transform import Tree
 
-if TYPE_CHECKING:
-    from simulator.physics.models.navier_stokes import NavierStokes
+AnyFlow = TypeVar("AnyFlow", bound=IncompressibleFlow)
 
 
-Flow = TypeVar("Flow", bound="NavierStokes")
-
-
-class EnergyBudget(Budget[Flow]):
+class EnergyBudget(Budget[AnyFlow]):
     """The sum of w <f . f> / 2 over some evolved fields f, the `energy_weights` of a flow: kinetic
     energy with w = 1. Nonlinear terms conserve it."""
 
-    def momentary(self, model: Flow) -> bool:
+    def momentary(self, model: AnyFlow) -> bool:
         # The loss to a stress takes a nonlinear term.
         return model.closure is not None and not model.closure.modal
 
-    def balance(self, model: Flow, fields: Fields) -> Balance:
+    def balance(self, model: AnyFlow, fields: Fields) -> Balance:
         layout, weights = model.transform.layout, model.energy_weights
         linear = linear_terms(model)
         energy = sum(0.5 * w * power(layout, 1.0, fields[n]) for n, w in weights.items())
@@ -43,13 +42,27 @@ class EnergyBudget(Budget[Flow]):
                 lost += weight / (2 if name in variances else 1) * subgrid[loss_column(name)]
         return Balance(jnp.asarray(energy), 0.0, jnp.asarray(lost))
 
-    def work(self, model: Flow, fields: Fields, forces: Fields) -> Number:
+    def work(self, model: AnyFlow, fields: Fields, forces: Fields) -> Number:
         inner = model.transform.layout.inner
         weights = {n: w for n, w in model.energy_weights.items() if n in forces}
         return jnp.asarray(sum(w * inner(fields[n], forces[n]).sum() for n, w in weights.items()))
 
+    def row(
+        self, model: AnyFlow, fields: Fields, time: Number, accelerations: Fields | None
+    ) -> tuple[Columns, Number, Balance]:
+        rates = tendency(model, fields, time, accelerations)[0]
+        linear = linear_terms(model)
+        rates = {n: rate + linear[n] * fields[n] for n, rate in rates.items()}
+
+        def energy(fields: Fields) -> tuple[jax.Array, Balance]:
+            balance = self.balance(model, fields)
+            return balance.energy, balance
+
+        _, change, balance = jax.jvp(energy, (fields,), (rates,), has_aux=True)
+        return diagnostics(model, fields, time), change, balance
+
     def columns(
-        self, model: Flow, fields: Fields, time: Number, moments: Evaluated, row: Columns
+        self, model: AnyFlow, fields: Fields, time: Number, moments: Evaluated, row: Columns
     ) -> Columns:
         layout, velocity = model.transform.layout, fields["velocity"]
         balance = self.balance(model, fields)
@@ -66,14 +79,14 @@ class EnergyBudget(Budget[Flow]):
                 columns["drag_dissipation"] = power(layout, damping.rate(model.transform), velocity)
         return columns
 
-    def energies(self, model: Flow, fields: Fields) -> dict[str, OfModes]:
+    def energies(self, model: AnyFlow, fields: Fields) -> dict[str, OfModes]:
         return {"kinetic_energy": 0.5 * squared(fields["velocity"])}
 
 
-class AdvectiveTransfers(Observable[Flow]):
+class AdvectiveTransfers(Observable[AnyFlow]):
     """The kinetic energy, and the variance of each scalar, that modes receive by advection."""
 
-    def transfers(self, model: Flow, fields: Fields) -> dict[str, OfModes]:
+    def transfers(self, model: AnyFlow, fields: Fields) -> dict[str, OfModes]:
         def local(values: PointValues, points: Points, parameters: Tree) -> Local:
             return Local(model.products(values))
 
@@ -82,7 +95,9 @@ class AdvectiveTransfers(Observable[Flow]):
         return {"kinetic_energy": kinetic, **scalar_transfers(model, products, fields)}
 
 
-def scalar_transfers(model: "NavierStokes", products: Fields, fields: Fields) -> dict[str, OfModes]:
+def scalar_transfers(
+    model: IncompressibleFlow, products: Fields, fields: Fields
+) -> dict[str, OfModes]:
     """The rate at which advection adds to the variance of each mode, as `NAME_variance`."""
     mixing = {s.name: -model.divergence(products[s.name]) for s in model.transported}
     return {f"{name}_variance": 2 * transfer(fields[name], r) for name, r in mixing.items()}

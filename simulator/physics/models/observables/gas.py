@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +20,10 @@ from simulator.physics.models.density import (
 from simulator.physics.models.equation import with_parameters
 from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.gas_limit import edge_energy
+from simulator.physics.models.kinds import Gas
 from simulator.physics.models.observables.budget import Balance, Budget
 from simulator.physics.models.observables.modes import transfer
-from simulator.physics.models.observables.observable import Columns, Moments, Observable
+from simulator.physics.models.observables.observable import Columns, Observable, PointMoments
 from simulator.physics.models.observables.velocity_fields import curl_fields
 from simulator.physics.models.tendency import linear_terms
 from simulator.spectral import Evaluated, Local, Points, arrays, operators
@@ -32,23 +32,20 @@ from simulator.spectral.bins import shell_spectra
 from simulator.spectral.grid import AXES
 from simulator.spectral.transform import Tree
 
-if TYPE_CHECKING:
-    from simulator.physics.models.self_gravitating_gas import SelfGravitatingGas
 
-
-class GasBudget(Budget["SelfGravitatingGas"]):
+class GasBudget(Budget[Gas]):
     """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2.
     `mass` is that of the whole box, `mean_momentum_x` ... the box mean of rho v. The Mach number
     refers to the flow in the frame of the centre of mass."""
 
-    def momentary(self, model: "SelfGravitatingGas") -> bool:
+    def momentary(self, model: Gas) -> bool:
         return True
 
-    def work(self, model: "SelfGravitatingGas", fields: Fields, forces: Fields) -> Number:
+    def work(self, model: Gas, fields: Fields, forces: Fields) -> Number:
         """The box mean of rho v . f."""
         return model.transform.layout.inner(fields["momentum"], forces["velocity"]).sum()
 
-    def moments(self, model: "SelfGravitatingGas", fields: Fields) -> Moments:
+    def moments(self, model: Gas, fields: Fields) -> PointMoments:
         layout = model.transform.layout
         inputs = model.inputs(fields)
         if not has_virial(model):
@@ -62,11 +59,9 @@ class GasBudget(Budget["SelfGravitatingGas"]):
         def at_point(values: PointValues, points: Points, numbers: Tree) -> Local:
             return self._at_point(model, values, points, numbers)
 
-        return Moments(inputs, at_point, parameters)
+        return PointMoments(inputs, at_point, parameters)
 
-    def _at_point(
-        self, model: "SelfGravitatingGas", values: PointValues, points: Points, numbers: Tree
-    ) -> Local:
+    def _at_point(self, model: Gas, values: PointValues, points: Points, numbers: Tree) -> Local:
         """Energies and extremes, and the velocity as a product. With `density_rate`, the time
         derivative of the density, also the mean `heating`, the derivative of the energy without
         gravity at constant momentum. The acceleration of gravity is `attraction`, if a forcing is
@@ -111,7 +106,7 @@ class GasBudget(Budget["SelfGravitatingGas"]):
 
     def columns(
         self,
-        model: "SelfGravitatingGas",
+        model: Gas,
         fields: Fields,
         time: Number,
         moments: Evaluated,
@@ -148,7 +143,7 @@ class GasBudget(Budget["SelfGravitatingGas"]):
 
     def row(
         self,
-        model: "SelfGravitatingGas",
+        model: Gas,
         fields: Fields,
         time: Number,
         accelerations: Fields | None,
@@ -180,12 +175,12 @@ class GasBudget(Budget["SelfGravitatingGas"]):
         return columns, change, Balance(columns["energy"], production, columns["dissipation"])
 
 
-def has_virial(model: "SelfGravitatingGas") -> bool:
+def has_virial(model: Gas) -> bool:
     """Whether the virial theorem is evaluated; rods have another one."""
     return bool(model.gravitational_constant) and not model.transform.grid.planar
 
 
-def _potential_at_faces(model: "SelfGravitatingGas", rho: arrays.SpectralScalar) -> Number:
+def _potential_at_faces(model: Gas, rho: arrays.SpectralScalar) -> Number:
     """The sum of the means of Phi over the grid planes at the faces of the box that is centred on
     the gas."""
     layout, phi = model.transform.layout, model.potential(rho)
@@ -196,9 +191,7 @@ def _potential_at_faces(model: "SelfGravitatingGas", rho: arrays.SpectralScalar)
     return layout.sum(jnp.where(along, phi.real, 0))
 
 
-def _dissipation(
-    model: "SelfGravitatingGas", fields: Fields, velocity: arrays.SpectralVector
-) -> Number:
+def _dissipation(model: Gas, fields: Fields, velocity: arrays.SpectralVector) -> Number:
     layout, m = model.transform.layout, fields["momentum"]
     k2, stretch = layout.k_squared(m.real.dtype), model.divergence(velocity)
     shear = model.viscosity * layout.inner(velocity, k2 * velocity).sum()
@@ -209,10 +202,10 @@ def _dissipation(
     return lost
 
 
-class GasSpectra(Observable["SelfGravitatingGas"]):
+class GasSpectra(Observable[Gas]):
     """The co-spectrum of momentum and velocity, P(k) of the density, and parts of the velocity."""
 
-    def spectra(self, model: "SelfGravitatingGas", fields: Fields) -> dict[str, Spectrum]:
+    def spectra(self, model: Gas, fields: Fields) -> dict[str, Spectrum]:
         """The co-spectrum Re(m* . v) / 2, whose integral is the kinetic energy; and P(k) of the
         density. A shell may be negative if density and velocity vary at the same scale. Unlike the
         spectrum of sqrt(rho) v, the co-spectrum ends with the modes of the momentum, so that no
@@ -222,7 +215,7 @@ class GasSpectra(Observable["SelfGravitatingGas"]):
         power = density_power(layout, fields["density"])
         return {**shell_spectra(layout, {"kinetic_energy": energy}), "density_power": power}
 
-    def cospectra(self, model: "SelfGravitatingGas", fields: Fields) -> dict[str, OfModes]:
+    def cospectra(self, model: Gas, fields: Fields) -> dict[str, OfModes]:
         """|v|^2 / 2 of the velocity v = m / rho, whose modes beyond those of the state are left
         out, in its `solenoidal` and its `compressive` part, k (k . v) / k^2; the mean velocity
         belongs to the former."""
@@ -232,13 +225,13 @@ class GasSpectra(Observable["SelfGravitatingGas"]):
         return {f"{name}_energy": 0.5 * operators.squared(part) for name, part in parts.items()}
 
 
-class GasTransfers(Observable["SelfGravitatingGas"]):
+class GasTransfers(Observable[Gas]):
     """The rate of change of Re(m* . v) / 2, the kinetic energy of a mode, by advection
     (`kinetic_energy`), by the `pressure` and by `gravity`: each term is Re(v* . r + m* . s) / 2
     with its rates r of m and s of v. In this symmetric form advection only moves energy between
     modes, to round-off, for any aliasing."""
 
-    def transfers(self, model: "SelfGravitatingGas", fields: Fields) -> dict[str, OfModes]:
+    def transfers(self, model: Gas, fields: Fields) -> dict[str, OfModes]:
         layout, rho, m = model.transform.layout, fields["density"], fields["momentum"]
         velocity = model.velocity(fields)
         axes = model.transform.grid.axes
@@ -275,7 +268,7 @@ class GasTransfers(Observable["SelfGravitatingGas"]):
         return transfers
 
 
-def _pressure_modes(model: "SelfGravitatingGas", fields: Fields) -> arrays.SpectralScalar:
+def _pressure_modes(model: Gas, fields: Fields) -> arrays.SpectralScalar:
     rho = fields["density"]
     if model.isothermal:
         return model.sound_speed**2 * rho
@@ -287,10 +280,10 @@ def _pressure_modes(model: "SelfGravitatingGas", fields: Fields) -> arrays.Spect
     return model.transform.evaluate({"density": rho}, of_density, reference).products
 
 
-class GasFields(Observable["SelfGravitatingGas"]):
+class GasFields(Observable[Gas]):
     """Velocity, speed, vorticity, pressure and potential."""
 
-    def derived(self, model: "SelfGravitatingGas") -> Mapping[str, DerivedField]:
+    def derived(self, model: Gas) -> Mapping[str, DerivedField]:
         transform = model.transform
         inverse, layout, inside = transform.inverse, transform.layout, transform.physical.inside
 
@@ -313,10 +306,10 @@ class GasFields(Observable["SelfGravitatingGas"]):
         )
 
 
-class GasResolution(Observable["SelfGravitatingGas"]):
+class GasResolution(Observable[Gas]):
     """Whether the grid resolves the gas."""
 
-    def trouble(self, model: "SelfGravitatingGas", fields: Fields) -> tuple[str, str] | None:
+    def trouble(self, model: Gas, fields: Fields) -> tuple[str, str] | None:
         @jax.jit
         def thinnest_and_edge(fields: Fields) -> tuple[Number, Number]:
             def local(values: PointValues, points: Points, parameters: Tree) -> Local:

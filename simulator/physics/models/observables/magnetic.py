@@ -4,7 +4,6 @@ energy with the flow."""
 from collections.abc import Mapping
 from functools import reduce
 from operator import add, mul
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +12,10 @@ from simulator.physics.models import fields as specs
 from simulator.physics.models.advection import Rotational
 from simulator.physics.models.damping import absent, diffusive_terms
 from simulator.physics.models.fields import DerivedField, Fields
+from simulator.physics.models.kinds import ConductingFlow
 from simulator.physics.models.observables.energy import scalar_transfers
 from simulator.physics.models.observables.modes import power, transfer
-from simulator.physics.models.observables.observable import Columns, Moments, Observable
+from simulator.physics.models.observables.observable import Columns, Observable, PointMoments
 from simulator.physics.models.observables.resolution import (
     dissipation_scale,
     tail_fraction,
@@ -28,15 +28,12 @@ from simulator.spectral.arrays import Number, OfModes, PointValues
 from simulator.spectral.operators import cross, curl, divergence, inverse_curl, squared
 from simulator.spectral.transform import Tree
 
-if TYPE_CHECKING:
-    from simulator.physics.models.mhd import Mhd
 
-
-class MagneticField(Observable["Mhd"]):
+class MagneticField(Observable[ConductingFlow]):
     """Energy and dissipation of the magnetic field, its strength, its scales, and what it has in
     common with the flow."""
 
-    def moments(self, model: "Mhd", fields: Fields) -> Moments:
+    def moments(self, model: ConductingFlow, fields: Fields) -> PointMoments:
         layout, b = model.transform.layout, fields["magnetic"]
 
         def at_point(values: PointValues, points: Points, mean: Tree) -> Local:
@@ -53,10 +50,10 @@ class MagneticField(Observable["Mhd"]):
             "current": curl(layout, b),
             "magnetic_divergence": divergence(layout, b),
         }
-        return Moments(inputs, at_point, layout.at_zero(b).real)
+        return PointMoments(inputs, at_point, layout.at_zero(b).real)
 
     def columns(
-        self, model: "Mhd", fields: Fields, time: Number, moments: Evaluated, row: Columns
+        self, model: ConductingFlow, fields: Fields, time: Number, moments: Evaluated, row: Columns
     ) -> Columns:
         layout, u, b = model.transform.layout, fields["velocity"], fields["magnetic"]
         mean = layout.at_zero(b).real
@@ -78,10 +75,10 @@ class MagneticField(Observable["Mhd"]):
             "max_magnetic_divergence": moments.maxima["magnetic_divergence"],
         }
 
-    def energies(self, model: "Mhd", fields: Fields) -> dict[str, OfModes]:
+    def energies(self, model: ConductingFlow, fields: Fields) -> dict[str, OfModes]:
         return {"magnetic_energy": 0.5 * squared(fields["magnetic"])}
 
-    def cospectra(self, model: "Mhd", fields: Fields) -> dict[str, OfModes]:
+    def cospectra(self, model: ConductingFlow, fields: Fields) -> dict[str, OfModes]:
         """`cross_helicity` Re u* . b, `magnetic_helicity` Re a* . b with curl a = b or, in two
         dimensions, `square_potential` |a|^2, and the Elsasser energies |u + b|^2 / 4 and |u - b|^2
         / 4: their sum is the energy, their difference the cross-helicity."""
@@ -94,11 +91,11 @@ class MagneticField(Observable["Mhd"]):
         }
 
 
-class MagneticTransfers(Observable["Mhd"]):
+class MagneticTransfers(Observable[ConductingFlow]):
     """Advection conserves kinetic energy; `lorentz` converts it into magnetic energy, its
     `induction`."""
 
-    def transfers(self, model: "Mhd", fields: Fields) -> dict[str, OfModes]:
+    def transfers(self, model: ConductingFlow, fields: Fields) -> dict[str, OfModes]:
         exact = Rotational(model.transform.layout, magnetic=True)
 
         def terms(values: PointValues, points: Points, parameters: Tree) -> Local:
@@ -120,10 +117,10 @@ class MagneticTransfers(Observable["Mhd"]):
         }
 
 
-class Currents(Observable["Mhd"]):
+class Currents(Observable[ConductingFlow]):
     """The current, and in three dimensions its magnitude."""
 
-    def derived(self, model: "Mhd") -> Mapping[str, DerivedField]:
+    def derived(self, model: ConductingFlow) -> Mapping[str, DerivedField]:
         transform = model.transform
 
         def current(fields: Fields) -> jax.Array:
@@ -134,7 +131,7 @@ class Currents(Observable["Mhd"]):
         )
 
 
-def topology(model: "Mhd", b: jax.Array) -> dict[str, OfModes]:
+def topology(model: ConductingFlow, b: jax.Array) -> dict[str, OfModes]:
     """The third quantity that ideal flow conserves, for each mode: Re a* . b with curl a = b; in
     planes |a|^2."""
     potential = inverse_curl(model.transform.layout, b)
@@ -143,7 +140,7 @@ def topology(model: "Mhd", b: jax.Array) -> dict[str, OfModes]:
     return {"magnetic_helicity": transfer(potential, b)}
 
 
-def _scales(model: "Mhd", current: jax.Array, ohmic: Number) -> Columns:
+def _scales(model: ConductingFlow, current: jax.Array, ohmic: Number) -> Columns:
     """Scales as `Turbulence` has them for the velocity. A kinematic dynamo, in which the strength
     of the field is arbitrary, has no dissipation scale."""
     layout = model.transform.layout

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +11,10 @@ from jaxtyping import Array, Float
 from simulator.physics.models import fields as specs
 from simulator.physics.models.density import center, density_power
 from simulator.physics.models.fields import DerivedField
+from simulator.physics.models.kinds import Mixture
 from simulator.physics.models.observables.observable import Columns, Observable
 from simulator.spectral import Evaluated
 from simulator.spectral.arrays import Number, Spectrum
-
-if TYPE_CHECKING:
-    from simulator.physics.models.composite import Composite
 
 CENTER = ("center_x", "center_y", "center_z")
 SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")
@@ -27,8 +25,8 @@ the expansion since then; the scale factor and the slope dE/da at the last kick;
 kick before."""
 
 
-class AllMatter(Observable["Composite"]):
-    def trouble(self, model: "Composite", fields: Any) -> tuple[str, str] | None:
+class AllMatter(Observable[Mixture]):
+    def trouble(self, model: Mixture, fields: Any) -> tuple[str, str] | None:
         """The reason why a run cannot continue from these fields, and a remedy; None if it can."""
         for name, part in model.parts.items():
             if (reason := part.trouble(model.of(name, fields))) is not None:
@@ -36,7 +34,7 @@ class AllMatter(Observable["Composite"]):
         return None
 
     def columns(
-        self, model: "Composite", fields: Any, time: Number, moments: Evaluated, row: Columns
+        self, model: Mixture, fields: Any, time: Number, moments: Evaluated, row: Columns
     ) -> Columns:
         """Columns of all matter, then of each component with its name. Energies are box means;
         `internal_energy` is the energy of the components without gravity and motion: heat, quantum
@@ -95,7 +93,7 @@ class AllMatter(Observable["Composite"]):
         )
         return columns | {"rate": reduce(jnp.maximum, rates)}
 
-    def warnings(self, model: "Composite", row: Mapping[str, float]) -> list[str]:
+    def warnings(self, model: Mixture, row: Mapping[str, float]) -> list[str]:
         lines = []
         for name, part in model.parts.items():
             columns = {
@@ -104,7 +102,7 @@ class AllMatter(Observable["Composite"]):
             lines += [f"{name}: {line}" for line in part.warnings(columns)]
         return lines
 
-    def spectra(self, model: "Composite", fields: Any) -> dict[str, Spectrum]:
+    def spectra(self, model: Mixture, fields: Any) -> dict[str, Spectrum]:
         """P(k) of all matter, and the components' spectra; 0 in shells where a component has no
         modes. From P(k) of particles the window of the assignment is divided out; the shot noise is
         left in."""
@@ -119,7 +117,7 @@ class AllMatter(Observable["Composite"]):
                 found[f"{name}_{quantity}"] = jnp.pad(spectrum, (0, layout.shells - len(spectrum)))
         return found
 
-    def spectra_attributes(self, model: "Composite") -> Mapping[str, str]:
+    def spectra_attributes(self, model: Mixture) -> Mapping[str, str]:
         sizes = [f"{name}_shot_noise" for name in model.populations]
         if not sizes:
             return {}
@@ -128,7 +126,7 @@ class AllMatter(Observable["Composite"]):
             "shot_noise": f"not subtracted from {left_in}; {', '.join(sizes)} in diagnostics.csv"
         }
 
-    def derived(self, model: "Composite") -> Mapping[str, DerivedField]:
+    def derived(self, model: Mixture) -> Mapping[str, DerivedField]:
         def of(name: str, field: DerivedField) -> DerivedField:
             spec = field.spec.of_component(name)
             return DerivedField(spec, lambda fields: field.values(model.of(name, fields)))

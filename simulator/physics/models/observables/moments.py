@@ -2,27 +2,35 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import jax.numpy as jnp
 
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.models.observables.observable import Columns, Observable
-from simulator.spectral import Evaluated
+from simulator.spectral import Evaluated, Transform
 from simulator.spectral.arrays import Number, OfModes, PhysicalScalar
 from simulator.spectral.operators import squared
 
-if TYPE_CHECKING:
-    from simulator.physics.models.equation import Equation
+
+class Stated(Protocol):
+    """An equation that states quantities of its own."""
+
+    transform: Transform
+    transforms: Mapping[str, Transform]
+    fields: Mapping[str, FieldSpec]
+
+    def quantities(self, fields: Fields) -> dict[str, Number]: ...
+    def spectral_energies(self, fields: Fields) -> dict[str, OfModes]: ...
 
 
-class FieldMoments(Observable["Equation"]):
+class FieldMoments(Observable[Stated]):
     """The `quantities` of the equation, the mean and variance of every field, the
     `spectral_energies` of the equation, the modulus of each complex field and the magnitude of each
     vector."""
 
     def columns(
-        self, model: "Equation", fields: Fields, time: Number, moments: Evaluated, row: Columns
+        self, model: Stated, fields: Fields, time: Number, moments: Evaluated, row: Columns
     ) -> Columns:
         columns = dict(model.quantities(fields))
         for name, spec in model.fields.items():
@@ -37,10 +45,10 @@ class FieldMoments(Observable["Equation"]):
                 columns[f"{name}_{component}_variance"] = square[i] - abs(mean[i]) ** 2
         return columns
 
-    def energies(self, model: "Equation", fields: Fields) -> dict[str, OfModes]:
+    def energies(self, model: Stated, fields: Fields) -> dict[str, OfModes]:
         return model.spectral_energies(fields)
 
-    def derived(self, model: "Equation") -> Mapping[str, DerivedField]:
+    def derived(self, model: Stated) -> Mapping[str, DerivedField]:
         def size(spec: FieldSpec, fields: Fields) -> PhysicalScalar:
             values = model.transform.inverse(fields[spec.name])
             return jnp.sqrt(squared(values if spec.components else values[None]))

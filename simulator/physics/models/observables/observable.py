@@ -1,21 +1,18 @@
 """The contract of what is measured of an equation."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from simulator.physics.models.fields import DerivedField, Fields
 from simulator.spectral import Evaluated, Local, Points
 from simulator.spectral.arrays import Number, OfModes, PointValues, Spectrum
 from simulator.spectral.transform import Tree
 
-if TYPE_CHECKING:
-    from simulator.physics.models.equation import Equation
-
-Model = TypeVar("Model", bound="Equation")
+Model = TypeVar("Model")
 Columns = dict[str, Number]
 
 
-class Moments(NamedTuple):
+class PointMoments(NamedTuple):
     """Maxima and means over the box of functions of values at points."""
 
     inputs: Fields = {}  # noqa: RUF012
@@ -30,10 +27,10 @@ class Observable(Generic[Model]):
     """Something that is measured of an equation: functions of the equation and its fields, one for
     each kind of output. A subclass defines those that it has."""
 
-    def moments(self, model: Model, fields: Fields) -> Moments:
+    def moments(self, model: Model, fields: Fields) -> PointMoments:
         """Maxima and means that `columns` needs. All observables of an equation share one
         evaluation at the points."""
-        return Moments()
+        return PointMoments()
 
     def columns(
         self, model: Model, fields: Fields, time: Number, moments: Evaluated, row: Columns

@@ -2,28 +2,30 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec, along, by_name
+from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.modes import power, transfer
 from simulator.physics.models.observables.observable import Columns, Observable
 from simulator.spectral import Evaluated, Layout, Transform
 from simulator.spectral.arrays import Number, OfModes, PhysicalScalar, SpectralScalar
 from simulator.spectral.operators import fluctuation, gradient, squared
 
-if TYPE_CHECKING:
-    from simulator.physics.models.navier_stokes import NavierStokes
 
-
-class Scalars(Observable["NavierStokes"]):
+class Scalars(Observable[IncompressibleFlow]):
     """For each passive scalar the mean, the variance <theta'^2> (without the mean), its dissipation
     2 D <|grad theta|^2>, and its production -2 <theta' u'> . G: d variance/dt = production -
     dissipation."""
 
     def columns(
-        self, model: "NavierStokes", fields: Fields, time: Number, moments: Evaluated, row: Columns
+        self,
+        model: IncompressibleFlow,
+        fields: Fields,
+        time: Number,
+        moments: Evaluated,
+        row: Columns,
     ) -> Columns:
         columns: Columns = {}
         layout = model.transform.layout
@@ -39,11 +41,11 @@ class Scalars(Observable["NavierStokes"]):
                 columns[f"{s.name}_production"] = -2 * layout.inner(fluctuations, carried)
         return columns
 
-    def energies(self, model: "NavierStokes", fields: Fields) -> dict[str, OfModes]:
+    def energies(self, model: IncompressibleFlow, fields: Fields) -> dict[str, OfModes]:
         layout = model.transform.layout
         return {f"{s.name}_variance": variance_modes(layout, fields[s.name]) for s in model.scalars}
 
-    def cospectra(self, model: "NavierStokes", fields: Fields) -> dict[str, OfModes]:
+    def cospectra(self, model: IncompressibleFlow, fields: Fields) -> dict[str, OfModes]:
         """Re theta* u_i of each mode but k = 0, as `NAME_flux_x`, ...; the sum over the modes is
         <theta' u_i'>."""
         layout = model.transform.layout
@@ -54,7 +56,7 @@ class Scalars(Observable["NavierStokes"]):
                 fluxes[f"{s.name}_flux_{axis}"] = transfer(theta, fields["velocity"][i])
         return fluxes
 
-    def derived(self, model: "NavierStokes") -> Mapping[str, DerivedField]:
+    def derived(self, model: IncompressibleFlow) -> Mapping[str, DerivedField]:
         """Of every scalar `NAME_gradient_magnitude`, |grad theta|, and `NAME_dissipation_rate`, 2 D
         |grad theta|^2, whose mean is the column `NAME_dissipation`."""
         derived = []

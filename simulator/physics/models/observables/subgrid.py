@@ -1,26 +1,27 @@
 """The energy and variance that a closure moves to scales below the grid."""
 
-from typing import TYPE_CHECKING
-
 from simulator.physics.models.fields import Fields
+from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.modes import transfer
 from simulator.physics.models.observables.observable import Columns, Observable
 from simulator.spectral import Evaluated
 from simulator.spectral.arrays import Number, OfModes
 
-if TYPE_CHECKING:
-    from simulator.physics.models.navier_stokes import NavierStokes
 
-
-class SubgridLosses(Observable["NavierStokes"]):
+class SubgridLosses(Observable[IncompressibleFlow]):
     """Kinetic energy, the variance of each scalar, and the energy of a magnetic field."""
 
     def columns(
-        self, model: "NavierStokes", fields: Fields, time: Number, moments: Evaluated, row: Columns
+        self,
+        model: IncompressibleFlow,
+        fields: Fields,
+        time: Number,
+        moments: Evaluated,
+        row: Columns,
     ) -> Columns:
         return losses(model, fields)
 
-    def transfers(self, model: "NavierStokes", fields: Fields) -> dict[str, OfModes]:
+    def transfers(self, model: IncompressibleFlow, fields: Fields) -> dict[str, OfModes]:
         """`subgrid`, the energy that modes gain from scales below the grid, and `NAME_subgrid`, the
         variance of a scalar that they gain."""
         if model.closure is None:
@@ -32,7 +33,7 @@ class SubgridLosses(Observable["NavierStokes"]):
         return gains
 
 
-def losses(model: "NavierStokes", fields: Fields) -> Columns:
+def losses(model: IncompressibleFlow, fields: Fields) -> Columns:
     """The rates, by column, at which the closure moves energy and variance to scales below the
     grid; none without a closure."""
     if model.closure is None:
@@ -49,6 +50,6 @@ def loss_column(name: str) -> str:
     return "subgrid_dissipation" if name == "velocity" else f"{name}_subgrid_dissipation"
 
 
-def _weight(model: "NavierStokes", name: str) -> float:
+def _weight(model: IncompressibleFlow, name: str) -> float:
     """1 for f^2 / 2 of a field, 2 for the variance of a scalar."""
     return 2.0 if name in {scalar.name for scalar in model.transported} else 1.0

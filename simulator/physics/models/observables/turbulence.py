@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from functools import reduce
 from math import pi
 from operator import add
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +16,9 @@ from jaxtyping import Array, Float
 
 from simulator.physics.models.damping import absent, damping_rate, diffusive_terms
 from simulator.physics.models.fields import Fields
+from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.modes import power
-from simulator.physics.models.observables.observable import Columns, Moments, Observable
+from simulator.physics.models.observables.observable import Columns, Observable, PointMoments
 from simulator.physics.models.observables.resolution import (
     dissipation_scale,
     ratio,
@@ -31,14 +31,11 @@ from simulator.spectral.grid import AXES
 from simulator.spectral.operators import curl, dot, squared, symmetric_pairs, wavenumbers
 from simulator.spectral.transform import Tree
 
-if TYPE_CHECKING:
-    from simulator.physics.models.navier_stokes import NavierStokes
-
 _INTEGRAL = {3: pi / 2, 2: 2.0}
 """Factor of the integral scale, by dimensions: L = factor / u_rms^2 sum E(k) / k."""
 
 
-class Turbulence(Observable["NavierStokes"]):
+class Turbulence(Observable[IncompressibleFlow]):
     """Scalars of the velocity. All but `max_speed` refer to the fluctuations u' = u - <u> and are
     therefore Galilean invariant.
 
@@ -56,8 +53,8 @@ class Turbulence(Observable["NavierStokes"]):
     def __init__(self, resolves: bool = True):
         self.resolves = resolves
 
-    def moments(self, model: "NavierStokes", fields: Fields) -> Moments:
-        """Moments of the velocity and of its longitudinal gradients du_i/dx_i, and the largest
+    def moments(self, model: IncompressibleFlow, fields: Fields) -> PointMoments:
+        """PointMoments of the velocity and of its longitudinal gradients du_i/dx_i, and the largest
         speed, divergence and rate."""
         velocity = fields["velocity"]
         dimensions = len(velocity)
@@ -76,10 +73,15 @@ class Turbulence(Observable["NavierStokes"]):
             return Local({}, {**maxima, **model.step_limit.maxima(model, values)}, means)
 
         mean = model.transform.layout.at_zero(velocity).real
-        return Moments({"velocity": velocity, "longitudinal": slopes}, at_point, mean)
+        return PointMoments({"velocity": velocity, "longitudinal": slopes}, at_point, mean)
 
     def columns(
-        self, model: "NavierStokes", fields: Fields, time: Number, moments: Evaluated, row: Columns
+        self,
+        model: IncompressibleFlow,
+        fields: Fields,
+        time: Number,
+        moments: Evaluated,
+        row: Columns,
     ) -> Columns:
         layout, velocity = model.transform.layout, fields["velocity"]
         dimensions = len(velocity)
@@ -115,7 +117,7 @@ class Turbulence(Observable["NavierStokes"]):
             "edge_enstrophy": tail_fraction(layout, squared(omega), 0.0),
         }
 
-    def _cascade(self, model: "NavierStokes", omega: jax.Array, viscous: Number) -> Columns:
+    def _cascade(self, model: IncompressibleFlow, omega: jax.Array, viscous: Number) -> Columns:
         """The end of the cascade: of enstrophy in a plane without a magnetic field, else of
         energy."""
         layout, terms = (
@@ -138,7 +140,7 @@ class Turbulence(Observable["NavierStokes"]):
             columns["k_max_eta"] = model.transform.grid.largest_wavenumber * scale
         return columns
 
-    def warnings(self, model: "NavierStokes", row: Mapping[str, float]) -> list[str]:
+    def warnings(self, model: IncompressibleFlow, row: Mapping[str, float]) -> list[str]:
         return unresolved(row) if self.resolves and model.closure is None else []
 
 

@@ -1,7 +1,6 @@
 """Fields derived from a velocity: speed, vorticity, vortices, dissipation and pressure."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -10,20 +9,18 @@ from jaxtyping import Array, Complex
 from simulator.physics.models import fields as specs
 from simulator.physics.models.advection import Rotational
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
+from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.observable import Observable
 from simulator.spectral import Layout, Local, Points, Transform, arrays, operators
 from simulator.spectral.transform import Tree
 
-if TYPE_CHECKING:
-    from simulator.physics.models.navier_stokes import NavierStokes
 
-
-class VelocityFields(Observable["NavierStokes"]):
+class VelocityFields(Observable[IncompressibleFlow]):
     """The speed, the vorticity and, in three dimensions, its magnitude, `q_criterion` and
     `lambda_2`; and `dissipation_rate`, 2 nu S_ij S_ij, whose mean is the dissipation by
     viscosity."""
 
-    def derived(self, model: "NavierStokes") -> Mapping[str, DerivedField]:
+    def derived(self, model: IncompressibleFlow) -> Mapping[str, DerivedField]:
         transform = model.transform
         inverse, layout = transform.inverse, transform.layout
 
@@ -49,19 +46,19 @@ class VelocityFields(Observable["NavierStokes"]):
         )
 
 
-class Pressure(Observable["NavierStokes"]):
+class Pressure(Observable[IncompressibleFlow]):
     """The pressure over density, without mean: lap(p + |u|^2 / 2) = div F, with F the right-hand
     side of the momentum equation before the projection. A closure states its stress only up to the
     trace, which the pressure contains, so that there is no pressure then; a modal force has no
     divergence."""
 
-    def derived(self, model: "NavierStokes") -> Mapping[str, DerivedField]:
+    def derived(self, model: IncompressibleFlow) -> Mapping[str, DerivedField]:
         if model.closure is not None and not model.closure.modal:
             return {}
         return specs.by_name(DerivedField(specs.PRESSURE, lambda fields: pressure(model, fields)))
 
 
-def pressure(model: "NavierStokes", fields: Fields) -> arrays.PhysicalScalar:
+def pressure(model: IncompressibleFlow, fields: Fields) -> arrays.PhysicalScalar:
     """The values of the pressure."""
     transform = model.transform
     layout = transform.layout

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +11,7 @@ from simulator.physics.models import fields as specs
 from simulator.physics.models import wave_functions
 from simulator.physics.models.density import by_axis, center, density_power, from_center
 from simulator.physics.models.fields import DerivedField, Fields
+from simulator.physics.models.kinds import MatterWave
 from simulator.physics.models.observables.observable import Columns, Observable
 from simulator.physics.models.observables.resolution import UNDER_RESOLVED, tail_fraction
 from simulator.spectral import Evaluated, Local, Points
@@ -24,11 +24,8 @@ from simulator.spectral.arrays import (
 )
 from simulator.spectral.operators import gradient, project, squared
 
-if TYPE_CHECKING:
-    from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 
-
-class WaveColumns(Observable["SchrodingerPoisson"]):
+class WaveColumns(Observable[MatterWave]):
     """Energies are box means: of the flow rho v^2 / 2, the quantum pressure (hbar^2 / 2m^2)
     |grad sqrt(rho)|^2, gravity rho Phi / 2, interaction g rho^2 / 2 and rho V_ext. `mass` is
     that of the whole box, `mean_momentum_x` ... the box mean of rho v.
@@ -40,7 +37,7 @@ class WaveColumns(Observable["SchrodingerPoisson"]):
 
     def columns(
         self,
-        model: "SchrodingerPoisson",
+        model: MatterWave,
         fields: Fields,
         time: Number,
         moments: Evaluated,
@@ -98,7 +95,7 @@ class WaveColumns(Observable["SchrodingerPoisson"]):
 
 
 def _measured(
-    model: "SchrodingerPoisson",
+    model: MatterWave,
     psi: SpectralScalar,
     change: SpectralScalar | None,
     place: Sequence[Number],
@@ -133,7 +130,7 @@ def _measured(
 
 
 def _change(
-    model: "SchrodingerPoisson", psi: SpectralScalar, v: PhysicalScalar, drift: Sequence[Number]
+    model: MatterWave, psi: SpectralScalar, v: PhysicalScalar, drift: Sequence[Number]
 ) -> SpectralScalar:
     """psi_t + V . grad psi, with V = `drift` the velocity of the centre of mass: the wave's
     rate of change in the co-moving frame. `v` are the values of the phase rate."""
@@ -146,7 +143,7 @@ def _change(
 
 
 def _virial(
-    model: "SchrodingerPoisson",
+    model: MatterWave,
     values: PointValues,
     away: Sequence[jax.Array],
     drift: Sequence[jax.Array],
@@ -165,7 +162,7 @@ def _virial(
     return total
 
 
-def edge_energy(model: "SchrodingerPoisson", psi: SpectralScalar, density: Number) -> Number:
+def edge_energy(model: MatterWave, psi: SpectralScalar, density: Number) -> Number:
     """Fraction of the kinetic energy at the edge of the spectrum; 0 if the energy is
     round-off."""
     layout, dtype = model.transform.layout, psi.real.dtype
@@ -173,17 +170,15 @@ def edge_energy(model: "SchrodingerPoisson", psi: SpectralScalar, density: Numbe
     return tail_fraction(layout, layout.k_squared(dtype) * squared(psi), noise)
 
 
-class WaveSpectra(Observable["SchrodingerPoisson"]):
+class WaveSpectra(Observable[MatterWave]):
     """P(k) of the density, and parts of the gradient's energy."""
 
-    def spectra(self, model: "SchrodingerPoisson", fields: Fields) -> dict[str, Spectrum]:
+    def spectra(self, model: MatterWave, fields: Fields) -> dict[str, Spectrum]:
         """P(k) of the density contrast, length^3."""
         rho = model.real.forward(squared(model.transform.inverse(fields["psi"])))
         return {"density_power": density_power(model.real.layout, rho)}
 
-    def cospectra(
-        self, model: "SchrodingerPoisson", fields: Fields
-    ) -> dict[str, Float[Array, "ra rb rc"]]:
+    def cospectra(self, model: MatterWave, fields: Fields) -> dict[str, Float[Array, "ra rb rc"]]:
         """Parts of hbar^2 |grad psi|^2 / 2 (Nore, Abid and Brachet 1997, Phys. Fluids 9, 2644): the
         kinetic energy of the flow, |w|^2 / 2 with w = sqrt(rho) v, in its `solenoidal` part, that
         of vortices, and its `compressive` part; and `quantum_energy`, hbar^2 |grad sqrt(rho)|^2 /
@@ -202,10 +197,10 @@ class WaveSpectra(Observable["SchrodingerPoisson"]):
         return {f"{name}_energy": 0.5 * squared(part) for name, part in parts.items()}
 
 
-class WaveFields(Observable["SchrodingerPoisson"]):
+class WaveFields(Observable[MatterWave]):
     """Density, velocity, speed, phase and potential."""
 
-    def derived(self, model: "SchrodingerPoisson") -> Mapping[str, DerivedField]:
+    def derived(self, model: MatterWave) -> Mapping[str, DerivedField]:
         inverse = model.transform.inverse
 
         def density(fields: Fields) -> jax.Array:
@@ -235,10 +230,10 @@ class WaveFields(Observable["SchrodingerPoisson"]):
         )
 
 
-class WaveResolution(Observable["SchrodingerPoisson"]):
+class WaveResolution(Observable[MatterWave]):
     """Whether the grid resolves the wave function."""
 
-    def warnings(self, model: "SchrodingerPoisson", row: Mapping[str, float]) -> list[str]:
+    def warnings(self, model: MatterWave, row: Mapping[str, float]) -> list[str]:
         if row["edge_energy"] <= UNDER_RESOLVED:
             return []
         part = f"{row['edge_energy']:.1%} of its kinetic energy lies near the grid's edge"

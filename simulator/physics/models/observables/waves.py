@@ -2,37 +2,40 @@
 
 from collections.abc import Sequence
 from math import hypot
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from simulator.physics.models.fields import Fields
+from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.observable import Columns, Observable
 from simulator.physics.models.observables.resolution import ratio
 from simulator.spectral import Evaluated, Layout
 from simulator.spectral.arrays import Number, OfModes, OverModes, SpectralScalar, SpectralVector
 from simulator.spectral.operators import cross, dot, squared, wavenumbers
 
-if TYPE_CHECKING:
-    from simulator.physics.models.navier_stokes import NavierStokes
 
-
-class RossbyNumber(Observable["NavierStokes"]):
+class RossbyNumber(Observable[IncompressibleFlow]):
     """u_rms / (2 Omega L) of a rotating flow, with the integral scale L."""
 
     def columns(
-        self, model: "NavierStokes", fields: Fields, time: Number, moments: Evaluated, row: Columns
+        self,
+        model: IncompressibleFlow,
+        fields: Fields,
+        time: Number,
+        moments: Evaluated,
+        row: Columns,
     ) -> Columns:
         turning = 2 * hypot(*model.rotation)
         return {"rossby": ratio(row["u_rms"], turning * row["integral_scale"])} if turning else {}
 
 
-class InertialWaves(Observable["NavierStokes"]):
+class InertialWaves(Observable[IncompressibleFlow]):
     """The energy of waves and of the rest, in rotating flows."""
 
-    def cospectra(self, model: "NavierStokes", fields: Fields) -> dict[str, OfModes]:
+    def cospectra(self, model: IncompressibleFlow, fields: Fields) -> dict[str, OfModes]:
         rotation = model.rotation
         if not any(rotation):
             return {}

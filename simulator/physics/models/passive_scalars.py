@@ -1,7 +1,7 @@
 """Settings of passive scalars, and what has no meaning in two dimensions."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator
 
@@ -10,9 +10,6 @@ from simulator.physics.models.fields import along_axes
 from simulator.physics.models.names import free_name
 from simulator.settings import AxisVector, NonNegative, Settings, wrong
 from simulator.spectral import Grid
-
-if TYPE_CHECKING:
-    from simulator.physics.models.navier_stokes import FlowSettings
 
 
 def _scalar_name(name: str) -> str:
@@ -63,15 +60,15 @@ def scalars_on(grid: Grid, scalars: Sequence[Scalar]) -> tuple[TransportedScalar
     )
 
 
-def check_plane(settings: "FlowSettings") -> None:
+def check_plane(rotation: Sequence[float], subgrid: str | None) -> None:
     """Refuses settings that have no meaning in two dimensions. Raises UserError, beginning with the
     key."""
-    if any(settings.rotation):
+    if any(rotation):
         raise UserError(
             "rotation: has no effect in two dimensions, where the pressure balances the Coriolis force; leave it out"
         )
-    if settings.subgrid is not None and settings.subgrid.kind != "python":
+    if subgrid not in (None, "python"):
         raise UserError(
-            f"subgrid: {settings.subgrid.kind} closes the three-dimensional cascade of energy to small scales, which "
+            f"subgrid: {subgrid} closes the three-dimensional cascade of energy to small scales, which "
             "two-dimensional flows do not have; python takes a closure of your own, hyperviscosity removes enstrophy"
         )

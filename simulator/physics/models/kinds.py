@@ -1,0 +1,123 @@
+"""Kinds of equations: what objects that measure, limit or close an equation rely on."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simulator.physics.models.advection import Momentum
+from simulator.physics.models.damping import HyperdiffusionSettings
+from simulator.physics.models.equation import Equation
+from simulator.physics.models.fields import Fields
+from simulator.physics.models.passive_scalars import TransportedScalar
+from simulator.physics.models.split_equation import SplitEquation
+from simulator.physics.models.wave_functions import PointFunction
+from simulator.spectral import Transform
+from simulator.spectral.arrays import (
+    Number,
+    PhysicalScalar,
+    SpectralScalar,
+    SpectralVector,
+)
+
+
+class IncompressibleFlow(Equation):
+    """An incompressible flow."""
+
+    viscosity: float
+    hyperviscosity: HyperdiffusionSettings | None
+    rotation: Sequence[float]
+    scalars: Sequence[TransportedScalar]
+    momentum: Momentum
+    energy_weights: Mapping[str, float] = {"velocity": 1.0}
+    """w of the energy, the sum of w <f . f> / 2 over some evolved fields f."""
+
+    def body_force(self, fields: Fields) -> SpectralVector | float:
+        """The accelerations that are linear in the fields."""
+        return 0.0
+
+
+class StratifiedFlow(IncompressibleFlow):
+    """A flow with a buoyancy."""
+
+    stratification: float
+    stable: bool
+    up: Sequence[float]
+
+
+class ConductingFlow(IncompressibleFlow):
+    """A flow with a magnetic field."""
+
+    resistivity: float
+    hyperresistivity: HyperdiffusionSettings | None
+    kinematic: bool
+
+
+class Gas(Equation):
+    """A compressible gas."""
+
+    sound_speed: float
+    polytropic_exponent: float
+    isothermal: bool
+    gravitational_constant: float
+    viscosity: float
+    bulk_viscosity: float
+    max_edge_energy: float
+    pull: Sequence[float]
+
+    def reference_density(self, fields: Fields) -> Number:
+        """The density at which the speed of sound and the viscosities are stated."""
+        raise TypeError(f"{type(self).__name__} does not define reference_density")
+
+    def pressure(self, rho: PhysicalScalar, reference: Number) -> PhysicalScalar:
+        """The pressure of the density."""
+        raise TypeError(f"{type(self).__name__} does not define pressure")
+
+    def potential(self, density: SpectralScalar) -> SpectralScalar:
+        """The potential (length^2/time^2) of the density."""
+        raise TypeError(f"{type(self).__name__} does not define potential")
+
+
+class MatterWave(SplitEquation):
+    """A wave function whose square is a density of mass."""
+
+    real: Transform
+    hbar: float
+    gravity: float
+    self_interaction: float
+    trap: PointFunction | None
+    fastest_drift: Any
+
+    def potential(self, density: SpectralScalar) -> SpectralScalar:
+        """The potential (length^2/time^2) of the density."""
+        raise TypeError(f"{type(self).__name__} does not define potential")
+
+    def turn(self, density: PhysicalScalar, time: Number) -> PhysicalScalar:
+        """The rate (1/time) at which phases turn, from the values of the density."""
+        raise TypeError(f"{type(self).__name__} does not define turn")
+
+    def spread(self, v: PhysicalScalar) -> Number:
+        """The rate (1/time) that limits dt, from the rates at which phases turn."""
+        raise TypeError(f"{type(self).__name__} does not define spread")
+
+
+class Mixture(SplitEquation):
+    """Several kinds of matter in one potential."""
+
+    def of(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of the component `name`, under their names without prefix."""
+        raise TypeError(f"{type(self).__name__} does not define of")
+
+    def moment(self, fields: Any, time: Number | None = None) -> Any:
+        """All matter and its potential."""
+        raise TypeError(f"{type(self).__name__} does not define moment")
+
+    def densities(self, fields: Any) -> tuple[dict[str, PhysicalScalar], dict[str, Any]]:
+        """The density of every component on the grid, and what its kick can use."""
+        raise TypeError(f"{type(self).__name__} does not define densities")
+
+    def density_modes(self, values: Mapping[str, PhysicalScalar]) -> dict[str, SpectralScalar]:
+        """Coefficients of the components' densities."""
+        raise TypeError(f"{type(self).__name__} does not define density_modes")
+
+    def energy_slope(self, moment: Any, time: Number) -> Number:
+        """The derivative of the energy with respect to the scale factor."""
+        raise TypeError(f"{type(self).__name__} does not define energy_slope")
