@@ -29,7 +29,7 @@ from simulator.cluster.hardware import cpu_model
 from simulator.errors import UserError, shown
 
 # packages that contain rules: the transforms, and the pointwise functions that they run
-SOURCES = ("spectral", "physics", "measure", "check")
+SOURCES = ("spectral", "physics", "measure", "plan")
 LIMIT = 2 << 30  # bytes, over all folders
 
 

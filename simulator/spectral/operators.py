@@ -133,7 +133,11 @@ def inverse_curl(
 
 def project(layout: Layout, field: SpectralVector) -> SpectralVector:
     """Solenoidal part of a vector, its mean included: v - k (k . v) / |k|^2."""
-    k = _k(layout, field)
+    return project_with(_k(layout, field), field)
+
+
+def project_with(k: Sequence[OverModes], field: SpectralVector) -> SpectralVector:
+    """`project` with the wavenumbers `k`, one for each component."""
     along = _along(k, field) * _inverse_square(k)
     return jnp.stack([part - q * along for q, part in zip(k, jnp.unstack(field), strict=True)])
 

@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin
 
@@ -268,8 +270,9 @@ class Equation:
         return jnp.stack([1j * k * field for k in self.k])
 
     def divergence(self, field: arrays.SpectralVector) -> arrays.SpectralScalar:
-        """i k . v; in a plane a third component of v is ignored."""
-        return operators.divergence(self.transform.layout, field[: len(self.k)])
+        """i k . v; in a plane a third component of v is ignored, and a missing one is zero."""
+        parts = zip(self.k, jnp.unstack(field), strict=False)
+        return 1j * reduce(add, (k * part for k, part in parts))
 
     def curl(self, field: Complex[Array, "... ka kb kc"]) -> Complex[Array, "... ka kb kc"]:
         """i k x v. In two dimensions the scalar d_x v_y - d_y v_x of a vector with two components,
@@ -286,10 +289,10 @@ class Equation:
 
     def project(self, field: arrays.SpectralVector) -> arrays.SpectralVector:
         """The solenoidal part of a vector, its mean included. In a plane a third component is left
-        unchanged."""
-        axes = len(self.k)
-        part = operators.project(self.transform.layout, field[:axes])
-        return part if len(field) == axes else jnp.concatenate([part, field[axes:]])
+        unchanged; a vector of two components in space is projected within their plane."""
+        k = self.k[: len(field)]
+        part = operators.project_with(k, field[: len(k)])
+        return part if len(field) == len(k) else jnp.concatenate([part, field[len(k) :]])
 
     def fluctuation(self, field: arrays.SpectralField) -> arrays.SpectralField:
         """The field without its box mean."""
