@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from simulator.learn.stream import stream
     from simulator.run.runnable import RunnableSimulation as Simulation
     from simulator.simulation.differentiate import differentiate
-    from simulator.study import open_sweep
+    from simulator.study.sweep import open_sweep
 
 __all__ = ["Simulation", "differentiate", "load_config", "open_run", "open_sweep", "stream"]
 
@@ -23,7 +23,7 @@ _HOME = {
     "differentiate": "simulator.simulation.differentiate",
     "load_config": "simulator.config",
     "open_run": "simulator.archive.open_run",
-    "open_sweep": "simulator.study",
+    "open_sweep": "simulator.study.sweep",
     "stream": "simulator.learn.stream",
 }
 _CALLED = {"Simulation": "RunnableSimulation"}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from simulator.study import Sweep, open_sweep
 from simulator.study.batch import groups
 from simulator.study.ensemble import run_together
 from simulator.study.study_status import begun
+from simulator.study.sweep import Sweep, open_sweep
 
 BASE = """\
 name: tiny

@@ -2,9 +2,12 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulator.cli.parser import Command, arg, command
+
+if TYPE_CHECKING:
+    from simulator.study.planned import PlannedSweep
 
 FILE = arg("file FILE", "the sweep's YAML file")
 RUNNING = (
@@ -18,6 +21,17 @@ RUNNING = (
         default="off",
     ),
 )
+
+
+def _planned(file: str) -> "PlannedSweep":
+    """The sweep in `file`, without JAX if its plan is up to date."""
+    from simulator.study.planned import open_plan
+
+    if (planned := open_plan(file)) is not None:
+        return planned
+    from simulator.study.sweep import open_sweep
+
+    return open_sweep(file)
 
 
 def _numbers(text: str) -> list[int]:
@@ -35,7 +49,7 @@ def plan(args: argparse.Namespace) -> int:
     points times steps, known where dt is fixed). Writes nothing and starts no device.
 
     example: simulator sweep plan configs/sweep_viscosity.yaml"""
-    from simulator.study import open_sweep
+    from simulator.study.sweep import open_sweep
     from simulator.study.sweep_text import plan_lines
 
     sweep = open_sweep(args.file)
@@ -56,10 +70,9 @@ def status(args: argparse.Namespace) -> int:
     if args.folder_of is not None:
         print(_folder(args.file, args.folder_of))
         return 0
-    from simulator.study import open_sweep
     from simulator.study.sweep_text import status_lines
 
-    print("\n".join(status_lines(open_sweep(args.file))))
+    print("\n".join(status_lines(_planned(args.file))))
     return 0
 
 
@@ -74,11 +87,10 @@ def table_of(args: argparse.Namespace) -> int:
 
     example: simulator sweep table configs/sweep_viscosity.yaml --csv viscosity.csv"""
     from simulator.files import replace_file
-    from simulator.study import open_sweep
     from simulator.study.sweep_text import table_lines
     from simulator.study.table import as_csv, as_json
 
-    sweep = open_sweep(args.file)
+    sweep = _planned(args.file)
     rows = sweep.rows()
     print("\n".join(table_lines(sweep, rows)))
     if args.csv:
@@ -105,7 +117,7 @@ def plot_runs(args: argparse.Namespace) -> int:
     example: simulator sweep plot configs/sweep_viscosity.yaml --x model.viscosity --y max.dissipation --hue
     precision"""
     from simulator.show.study import plot_sweep
-    from simulator.study import open_sweep
+    from simulator.study.sweep import open_sweep
 
     for path in plot_sweep(open_sweep(args.file), x=args.x, y=args.y, hue=args.hue):
         print(path)
@@ -127,8 +139,8 @@ def run_sweep(args: argparse.Namespace) -> int:
         from simulator.study.execution import run_one
 
         return run_one(_folder(args.file, args.index), args.arguments)
-    from simulator.study import open_sweep
     from simulator.study.execution import run_missing
+    from simulator.study.sweep import open_sweep
 
     return run_missing(open_sweep(args.file), jobs=args.jobs, batch=args.batch == "auto")
 
@@ -144,8 +156,8 @@ def retry_sweep(args: argparse.Namespace) -> int:
     """Run failed and interrupted runs again on this machine, each from its newest checkpoint if it has one.
 
     example: simulator sweep retry configs/sweep_viscosity.yaml --failed"""
-    from simulator.study import open_sweep
     from simulator.study.execution import run_again
+    from simulator.study.sweep import open_sweep
 
     sweep = open_sweep(args.file)
     batch = args.batch == "auto"
@@ -155,10 +167,12 @@ def retry_sweep(args: argparse.Namespace) -> int:
 def _folder(file: str, index: int) -> Any:
     from pathlib import Path
 
-    from simulator.study.sweep import open_sweep, planned_folder
+    from simulator.study.planned import planned_folder
 
     if Path(file).is_dir():
         return planned_folder(Path(file).absolute(), index)
+    from simulator.study.sweep import open_sweep
+
     sweep = open_sweep(file)
     run = sweep.run(index)
     if not (run.folder / "config.yaml").exists():
@@ -178,10 +192,10 @@ def submit_runs(args: argparse.Namespace) -> int:
 
     example: simulator sweep submit configs/sweep_viscosity.yaml --dry-run"""
     from simulator.cluster.queue import largest_array
-    from simulator.study import open_sweep
     from simulator.study.execution import plan_submission, submit, to_submit
     from simulator.study.study_status import counted
-    from simulator.study.sweep_text import typed_sweep
+    from simulator.study.sweep import open_sweep
+    from simulator.study.sweep_progress import typed_sweep
     from simulator.words import short
 
     sweep = open_sweep(args.file)
@@ -220,10 +234,10 @@ def dataset(args: argparse.Namespace) -> int:
 
     example: simulator dataset configs/sweep_dataset_2d.yaml"""
     from simulator.learn.dataset import DatasetWriter, check_dataset
-    from simulator.study import open_sweep
     from simulator.study.execution import run_missing
     from simulator.study.runner import usual_jobs
     from simulator.study.study_status import MemberState, statuses_of
+    from simulator.study.sweep import open_sweep
     from simulator.words import short
 
     sweep = open_sweep(args.file)

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from simulator.config.blocks import OutputSettings
 from simulator.config.messages import explain
 from simulator.config.overrides import Override, apply_overrides, parse_override
-from simulator.config.run_config import BLOCKS, Places, RunConfig, run_config_class
+from simulator.config.run_config import BLOCKS, Places, RunConfig, named_blocks, run_config_class
 from simulator.config.yaml12 import Document, dump_yaml, parse_yaml
 from simulator.config.yaml12 import Path as KeyPath
 from simulator.errors import UserError, printable
@@ -113,6 +114,18 @@ class ConfigFile:
         """The run with these overrides. Raises UserError as `load_config` does."""
         data = each_leaf(self._document.value, lambda value: value)
         return _validated(data, dict(self._places), self._name, overrides, self._context)
+
+
+def output_directory(path: str | os.PathLike[str]) -> Path:
+    """The folder of the run that the YAML file at `path` describes. Validates no other key, and so
+    needs no JAX. Raises UserError as `read_yaml` does, or if the folder cannot be used."""
+    name = os.fspath(path)
+    document = read_yaml(path)
+    blocks = named_blocks(document.value, usable_stem(name))
+    output = blocks["output"] if isinstance(blocks["output"], Mapping) else {}
+    context = _context(name)
+    data = {key: item for key, item in output.items() if key == "directory"}
+    return _checked(OutputSettings, data, context, Places(_places(document, name))).directory
 
 
 def make_config(blocks: Mapping[str, Any]) -> RunConfig:
@@ -239,7 +252,32 @@ def _plain(item: Any) -> Any:
 
 def dump_config(config: RunConfig) -> str:
     """`config` as YAML that reads back as the same configuration, with every number exact."""
-    return dump_yaml(as_mapping(config))
+    return ConfigTexts().of(config)
+
+
+_NEXT = "next"
+
+
+class ConfigTexts:
+    """Writes configurations as YAML; blocks that several configurations share only once."""
+
+    def __init__(self) -> None:
+        self._mappings = Mappings()
+        self._texts: dict[tuple[str, int], str] = {}
+
+    def of(self, config: RunConfig) -> str:
+        """See `dump_config`."""
+        blocks = self._mappings.of(config)
+        return "".join(self._text(name, block) for name, block in blocks.items())
+
+    def _text(self, name: str, block: Any) -> str:
+        if (name, id(block)) not in self._texts:
+            # A second block keeps PyYAML from writing a single number in braces.
+            text = dump_yaml({name: block, _NEXT: {}}).removesuffix(f"{_NEXT}: {{}}\n")
+            if not isinstance(block, Mapping | list):
+                return text
+            self._texts[name, id(block)] = text
+        return self._texts[name, id(block)]
 
 
 def json_schema() -> dict[str, Any]:

@@ -109,6 +109,15 @@ BLOCKS = "blocks"
 """The key of a validation's context whose dictionary keeps the validated blocks."""
 
 
+def named_blocks(data: Mapping[str, Any], usual: str) -> dict[str, Any]:
+    """The blocks of a run with its name, by default `usual`, and its folder."""
+    name = data.get("name") or usual
+    output = data.get("output", {})
+    if isinstance(output, dict):
+        output = {"directory": f"outputs/{name}", **output}
+    return {**data, "name": data.get("name", name), "output": output}
+
+
 class RunConfig(Shown, Settings):
     """A run as the user described it, complete with defaults.
 
@@ -156,11 +165,7 @@ class RunConfig(Shown, Settings):
     def _names(cls, data: Any, info: ValidationInfo) -> Any:
         if not isinstance(data, dict):
             return data
-        name = data.get("name") or (info.context or {}).get("name", "run")
-        output = data.get("output", {})
-        if isinstance(output, dict):
-            output = {"directory": f"outputs/{name}", **output}
-        return {**data, "name": data.get("name", name), "output": output}
+        return named_blocks(data, (info.context or {}).get("name", "run"))
 
     @field_validator("*", mode="wrap")
     @classmethod

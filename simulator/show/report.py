@@ -21,9 +21,8 @@ from simulator.show.kinds import means, samples_of, with_error
 from simulator.show.runs import plot_run, table_of
 from simulator.show.study import opened, plot_sweep
 from simulator.show.style import WORDS, in_words
-from simulator.study import open_sweep
 from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
-from simulator.study.sweep import Sweep
+from simulator.study.sweep import Sweep, open_sweep
 from simulator.words import brief, flat, size
 
 NAME = "report.html"

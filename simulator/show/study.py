@@ -152,7 +152,8 @@ def _against(
     wanted = [e for y in (*across, *expressions) for e in (y, None if not across else y.error) if e]
     statuses = sweep.statuses()
     found = [
-        collected(run, wanted, status) for run, status in zip(sweep.runs, statuses, strict=True)
+        collected(run.folder, wanted, status)
+        for run, status in zip(sweep.runs, statuses, strict=True)
     ]
 
     def quantity_of(e: collect.Expression) -> RunQuantity:

@@ -30,7 +30,7 @@ from simulator.study.runner import run_all
 from simulator.study.runs import Group, SweepRun
 from simulator.study.study_status import MemberState, MemberStatus, begun, counted, ended, outcome
 from simulator.study.sweep import Sweep
-from simulator.study.sweep_text import next_commands
+from simulator.study.sweep_progress import next_commands
 from simulator.words import duration, short
 
 MISSING = (MemberState.WAITING, MemberState.INTERRUPTED)

@@ -34,7 +34,7 @@ from simulator.study.study_status import (
     status_of,
 )
 from simulator.study.sweep import Sweep
-from simulator.study.sweep_text import Display
+from simulator.study.sweep_progress import Display
 
 CANNOT = 4  # Exit code of a batch that cannot be compiled: its runs have to run alone.
 _POLL = 0.05

@@ -13,21 +13,17 @@ from simulator.config.yaml12 import Path as KeyPath
 from simulator.config.yaml12 import value_at
 from simulator.plan.step import Estimate
 from simulator.simulation.varied import walk
+from simulator.study.planned import PlannedRun, checksum
 
 CACHE = 1 << 15
 """Bytes of a state from which on the runs of a batch evict each other from a CPU's cache."""
 
 
 @dataclass(frozen=True)
-class SweepRun:
-    """One run of a sweep. `values`: the keys that the sweep sets, with their values in the run's
-    configuration."""
+class SweepRun(PlannedRun):
+    """One run of a sweep, with its configuration."""
 
-    index: int
-    hash: str
-    values: Mapping[str, Any]
     config: RunConfig
-    folder: Path
     estimate: Estimate
     alike: str = field(repr=False)
     """Equal for runs with the same programs, output and start, apart from numbers and seeds."""
@@ -54,8 +50,11 @@ class Identities:
 
     def __init__(self, varied: Mapping[str, KeyPath]):
         """`varied`: the keys that the sweep sets, with their paths."""
+        self.varied = varied
         self._others = {k: path for k, path in varied.items() if not is_compared(path[0])}
         self._inputs: dict[int, tuple[Any, dict[str, str]]] = {}
+        self.sources: dict[str, str] = {}
+        """The checksums of all input files so far, by path."""
 
     def of(self, config: RunConfig, whole: Mapping[str, Any]) -> str:
         """The hash of a run: the first hexadecimal digits of the SHA-256 of the configuration and
@@ -79,9 +78,10 @@ class Identities:
     def _files(self, name: str, block: Any) -> dict[str, str]:
         """The checksums of the input files that a block names, by key."""
         if id(block) not in self._inputs:
-            items = walk(block, name)
-            sums = {key: _checksum(item) for key, item, _ in items if isinstance(item, Path)}
+            paths = {key: item for key, item, _ in walk(block, name) if isinstance(item, Path)}
+            sums = {key: checksum(path) for key, path in paths.items()}
             self._inputs[id(block)] = block, sums
+            self.sources |= {str(path): sums[key] for key, path in paths.items()}
         return self._inputs[id(block)][1]
 
 
@@ -89,17 +89,3 @@ class Identities:
 def is_compared(block: str) -> bool:
     """Whether the hash covers a block of the configuration as a whole."""
     return block != "output" and classify(block) is not Change.FREE
-
-
-def _checksum(path: Path) -> str:
-    """The SHA-256 of a file; for a folder, of its manifest, which covers the other files, else of
-    all its files."""
-    if (path / "manifest.json").is_file():
-        path = path / "manifest.json"
-    if path.is_file():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    digest = hashlib.sha256()
-    for file in sorted(entry for entry in path.rglob("*") if entry.is_file()):
-        digest.update(f"{file.relative_to(path)}\0{_checksum(file)}\n".encode())
-    return digest.hexdigest()

@@ -23,17 +23,16 @@ from simulator.archive.run_state import CONFIG
 from simulator.config import (
     RunConfig,
     diff_configs,
-    dump_config,
     load_config,
     read_settings,
 )
 from simulator.config.compare import Programs, leaves, zero_or_number
-from simulator.config.load import ConfigFile, Mappings, usable_stem
+from simulator.config.load import ConfigFile, ConfigTexts, Mappings, usable_stem
 from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.config.yaml12 import path_of, value_at
 from simulator.errors import UserError
-from simulator.files import read_json, replace_file, replace_json
+from simulator.files import replace_file, replace_json
 from simulator.plan.step import Estimate, estimate
 from simulator.run.folder import PLAN, SWEEP, Found, RunFolder
 from simulator.run.refusals import check
@@ -41,56 +40,23 @@ from simulator.settings import RootedText
 from simulator.study import table as collect
 from simulator.study.arrays import Batches, SweepArray
 from simulator.study.expansion import Value, Values, expand, keys
+from simulator.study.planned import PlannedSweep, checksum, read_plan
 from simulator.study.runs import Identities, SweepRun
 from simulator.study.settings import SweepSettings
-from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
-from simulator.words import Shown, brief, each_leaf, short
+from simulator.study.study_status import MemberState, counted, statuses_of
+from simulator.words import Shown, brief, each_leaf, short, version_of
 
 
 @dataclass(frozen=True, repr=False)
-class Sweep(Shown):
+class Sweep(PlannedSweep, Shown):
     """The runs that a sweep's file describes. A notebook and `print` show them on one screen."""
 
-    file: Path
-    settings: SweepSettings
-    folder: Path  # OUTPUT/NAME
     runs: tuple[SweepRun, ...]
-    collected: tuple[collect.Expression, ...]
+    settings: SweepSettings
+    sources: Mapping[str, str]  # The checksums of the files that describe the runs, by path.
     earlier: tuple[
         Mapping[str, Any], ...
     ]  # Entries of plan.json for runs that are no longer in the file.
-
-    @property
-    def name(self) -> str:
-        return self.settings.name
-
-    @cached_property
-    def swept(self) -> tuple[str, ...]:
-        """The keys that the sweep sets, in the order of the file."""
-        return tuple(dict.fromkeys(key for run in self.runs for key in run.values))
-
-    @cached_property
-    def varied(self) -> tuple[str, ...]:
-        """The keys whose values differ between the runs; all swept keys if there is only one
-        run."""
-        values = [run.values for run in self.runs]
-        first = self.runs[0].values
-        return (
-            tuple(k for k in self.swept if any(v.get(k) != first.get(k) for v in values))
-            or self.swept
-        )
-
-    @property
-    def common(self) -> str:
-        """The values that all runs share: `time.stop=10 precision=single`, or nothing."""
-        same = {key: item for key, item in self.runs[0].values.items() if key not in self.varied}
-        return " ".join(f"{key}={brief(item)}" for key, item in same.items())
-
-    def label(self, run: SweepRun) -> str:
-        """The values that distinguish a run: `model.viscosity=0.001 precision=single`."""
-        return " ".join(
-            f"{key}={brief(run.values[key])}" for key in self.varied if key in run.values
-        )
 
     def run(self, index: int) -> SweepRun:
         """The run with this number. Raises UserError if there is none."""
@@ -151,28 +117,18 @@ class Sweep(Shown):
         ]
         plan: dict[str, Any] = {
             "program": SWEEP,
+            "version": version_of(),
             "file": str(self.file),
             "base": str(self.settings.base),
+            "sources": self.sources,
+            "earlier": [entry["index"] for entry in self.earlier],
         }
         plan["runs"] = sorted(entries, key=lambda entry: entry["index"])
         replace_json(self.folder / PLAN, plan)
+        texts = ConfigTexts()
         for run in self.runs:
-            lines += _freeze(run)
+            lines += _freeze(run, texts.of(run.config))
         return lines
-
-    def statuses(self) -> list[MemberStatus]:
-        """The present status of each run."""
-        return statuses_of([run.folder for run in self.runs])
-
-    def rows(self, statuses: Sequence[MemberStatus] | None = None) -> list[dict[str, Any]]:
-        """One row per run: `index`, `run` (its hash), `state`, the swept keys, the collected
-        quantities. A key that a run lacks is None; quantities of unfinished runs are nan."""
-        return [
-            {"index": run.index, "run": run.hash, "state": str(status.stage)}
-            | {key: run.values.get(key) for key in self.swept}
-            | collect.collected(run, self.collected, status)
-            for run, status in zip(self.runs, statuses or self.statuses(), strict=True)
-        ]
 
     def table(self) -> Any:
         """The swept values and the collected quantities, one row per run, as a pandas frame if
@@ -290,10 +246,13 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     resolved = _resolve(settings, assignments, file)
     folder = resolved[0].config.output.directory / settings.name
     plan = read_plan(folder)
-    runs = _number(settings, resolved, assignments, folder, plan, places)
+    identities = Identities({key: path_of(key) for key in keys(settings.sweep)})
+    runs = _number(resolved, assignments, identities, folder, plan, places)
     hashes = {run.hash for run in runs}
     earlier = tuple(entry for entry in plan if entry["hash"] not in hashes)
-    return Sweep(file, settings, folder, runs, _collected(settings, runs, places), earlier)
+    sources = {str(path): checksum(path) for path in (file, settings.base)} | identities.sources
+    collected = _collected(settings, runs, places)
+    return Sweep(file, settings.name, folder, runs, collected, settings, sources, earlier)
 
 
 class _Resolved(NamedTuple):
@@ -368,15 +327,13 @@ def _overrides(assignment: Values, file: Path) -> list[Override]:
 
 
 def _number(
-    settings: SweepSettings,
     resolved: Sequence[_Resolved],
     assignments: Sequence[Values],
+    identities: Identities,
     folder: Path,
     plan: Sequence[Mapping[str, Any]],
     places: Places,
 ) -> tuple[SweepRun, ...]:
-    varied = {key: path_of(key) for key in keys(settings.sweep)}
-    identities = Identities(varied)
     known = {entry["hash"]: int(entry["index"]) for entry in plan}
     following = itertools.count(max(known.values(), default=-1) + 1)
     runs: dict[str, SweepRun] = {}
@@ -391,9 +348,11 @@ def _number(
         output = run.config.output.model_copy(update={"directory": folder / hash_})
         config = run.config.model_copy(update={"output": output})
         values = {
-            key: value_at(run.whole, path) for key, path in varied.items() if key in assignment
+            key: value_at(run.whole, path)
+            for key, path in identities.varied.items()
+            if key in assignment
         }
-        runs[hash_] = SweepRun(index, hash_, values, config, folder / hash_, run.needs, run.alike)
+        runs[hash_] = SweepRun(index, hash_, values, folder / hash_, config, run.needs, run.alike)
         by_hash[hash_] = assignment
     if mistakes:
         raise UserError(*dict.fromkeys(mistakes))
@@ -429,36 +388,13 @@ def _collected(
     return tuple(expressions)
 
 
-def read_plan(folder: Path) -> list[Mapping[str, Any]]:
-    """The entries of `folder`/plan.json: `index`, `hash`, `values`. Raises UserError for a foreign
-    `folder`."""
-    plan = read_json(folder / PLAN)
-    if plan.get("program") == SWEEP:
-        return plan["runs"]
-    if folder.exists() and (
-        not folder.is_dir() or any(not entry.name.startswith(".") for entry in folder.iterdir())
-    ):
-        raise UserError(f"{folder}: not the folder of a sweep; give this sweep another name")
-    return []
-
-
-def planned_folder(folder: Path, index: int) -> Path:
-    """The folder of run `index` of the sweep in `folder`, from plan.json alone: quickly, and
-    independently of the file of the sweep, which may have changed."""
-    for entry in read_plan(folder):
-        if entry["index"] == index:
-            return folder / entry["hash"]
-    raise UserError(f"--index: the sweep in {folder} has no run {index}")
-
-
-def _freeze(run: SweepRun) -> list[str]:
-    """Writes the run's configuration unless the run is finished; returns lines about changed
+def _freeze(run: SweepRun, text: str) -> list[str]:
+    """Writes `text`, the run's configuration, unless the run is finished; returns lines about changed
     keys."""
     stage = RunFolder(run.folder).found()
     if stage is Found.FOREIGN:
         raise UserError(f"{run.folder}: not a run of this program; move it away")
     path = run.folder / CONFIG
-    text = dump_config(run.config)
     if stage is Found.FINISHED or (path.exists() and path.read_text() == text):
         return []
     lines: list[str] = []

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ import numpy as np
 from simulator.archive.series_file import read_table
 from simulator.errors import did_you_mean
 from simulator.settings import ARITHMETIC, evaluated
-from simulator.study.runs import SweepRun
 from simulator.study.study_status import MemberState, MemberStatus
 from simulator.words import aligned, brief
 
@@ -194,15 +194,15 @@ def _value(node: ast.expr, columns: Mapping[str, np.ndarray]) -> Any:
 
 
 def collected(
-    run: SweepRun, expressions: Sequence[Expression], status: MemberStatus
+    folder: Path, expressions: Sequence[Expression], status: MemberStatus
 ) -> dict[str, float]:
-    """The value of each expression for one run, by its text."""
+    """The value of each expression for the run in `folder`, by its text."""
     diagnostics: Mapping[str, np.ndarray] = {}
     state = status.state if status.stage is MemberState.DONE else None
     wanted = {"time", *(name for expression in expressions for name in expression.columns)}
     if state is not None and len(wanted) > 1:
         with suppress(FileNotFoundError):
-            diagnostics = read_table(run.folder / "diagnostics.csv", wanted)
+            diagnostics = read_table(folder / "diagnostics.csv", wanted)
     known = dict(
         zip(
             SCALARS,

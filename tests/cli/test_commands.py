@@ -15,7 +15,7 @@ from simulator.archive.shard import Dataset
 from simulator.cli import COMMANDS, main
 from simulator.cli.case import cases_folder
 from simulator.config import load_config
-from simulator.study import open_sweep
+from simulator.study.sweep import open_sweep
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from simulator.config import read_yaml
 from simulator.errors import UserError
 from simulator.learn import dataset
 from simulator.learn.stream import stream
-from simulator.study import Sweep
 from simulator.study.ensemble import Ensemble
 from simulator.study.study_status import statuses_of
+from simulator.study.sweep import Sweep
 
 BASE = """\
 model: {kind: boussinesq, viscosity: 0.01, diffusivity: 0.01, stratification: 1}

@@ -229,7 +229,7 @@ def test_what_is_no_run_is_refused_and_one_that_has_written_nothing_has_a_page(t
 
 def a_sweep(folder, count):
     """A study of `count` runs, all of them done."""
-    from simulator.study import open_sweep
+    from simulator.study.sweep import open_sweep
 
     (folder / "base.yaml").write_text(
         CONFIG.replace("a <run> & more", "base") + "time: {stop: 1.0, dt: 0.25}\n"

@@ -10,7 +10,7 @@ import pytest
 from run_support import ROOT, wait_until
 
 from simulator.archive.run_state import read_state
-from simulator.study import Sweep, open_sweep
+from simulator.study.sweep import Sweep, open_sweep
 
 pytestmark = pytest.mark.slurm
 

@@ -17,12 +17,12 @@ from simulator.archive.run_state import read_state
 from simulator.physics.models.navier_stokes import NavierStokes, NavierStokesSettings
 from simulator.run.runnable import RunnableSimulation as Simulation
 from simulator.simulation.varied import with_value
-from simulator.study import Sweep
 from simulator.study.batch import BatchedStep, groups
 from simulator.study.ensemble import run_together
 from simulator.study.runner import CANNOT
 from simulator.study.runs import SweepRun
 from simulator.study.study_status import read_record, statuses_of
+from simulator.study.sweep import Sweep
 
 CFL = BASE.replace("stop: 0.1, dt: 0.02", "stop: 1.0, cfl: 0.5")
 

@@ -11,9 +11,9 @@ from sweep_support import BASE
 
 from simulator.errors import UserError
 from simulator.run.folder import Found, RunFolder
-from simulator.study import open_sweep
 from simulator.study.expansion import draw, normal
 from simulator.study.settings import SampleSettings
+from simulator.study.sweep import open_sweep
 
 
 def values(sweep) -> list[tuple]:

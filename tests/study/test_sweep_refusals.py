@@ -10,7 +10,7 @@ from sweep_support import BASE
 
 from simulator.config.yaml12 import dump_yaml
 from simulator.errors import UserError
-from simulator.study import open_sweep
+from simulator.study.sweep import open_sweep
 from simulator.study.sweep_text import plan_lines
 
 HEAD = "base: base.yaml\nsweep:\n"
@@ -170,6 +170,15 @@ def test_the_mistakes_of_all_runs_come_together_each_once(refused) -> None:
         "study.yaml:5: model.viscosity: must be at least 0, not -2",
         "study.yaml:6: precision: unknown choice 'duble', did you mean double? known: double, single",
     ]
+
+
+def test_a_mistake_of_a_run_in_the_middle_is_found(refused) -> None:
+    """`check` looks at the first run, and at the smallest and the largest number; the settings of
+    every run are validated."""
+    text = HEAD + "  list:\n" + "".join(f"  - {{time.dt: 0.0{i}}}\n" for i in range(1, 10))
+    text = text.replace("time.dt: 0.05", "time.dt: 0.05, fft.exchange: haf")
+    (line,) = refused(text)
+    assert line.startswith("study.yaml:8: fft.exchange: unknown choice 'haf'")
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from simulator.cli import main
 from simulator.cluster.hostlist import ranges
 from simulator.cluster.jobscript import RUN_AND_REQUEUE
 from simulator.run.folder import Found, RunFolder
-from simulator.study import Sweep
 from simulator.study.execution import plan_submission, to_submit
 from simulator.study.study_status import MemberState, MemberStatus, statuses_of
+from simulator.study.sweep import Sweep
 
 STUDY = "base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2, 0.3]}}\n"
 

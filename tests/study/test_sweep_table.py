@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from run_support import fresh
+from sweep_support import BASE
 
 from simulator.archive.run_state import RunState, write_state
 from simulator.archive.series_file import Table
@@ -18,6 +19,7 @@ from simulator.errors import UserError
 from simulator.plan import Step
 from simulator.show.study import plot_sweep
 from simulator.study import execution
+from simulator.study.planned import open_plan
 from simulator.study.study_status import MemberState, begun, ended, status_of
 from simulator.study.sweep_text import plan_lines, status_lines, table_lines
 from simulator.study.table import as_csv, as_json, parse
@@ -151,6 +153,41 @@ def test_the_commands_of_login_nodes_start_no_device(half_done) -> None:
         assert len(jax.devices('cpu')) == 3
     """)
     assert done.returncode == 0, done.stderr
+
+
+def test_status_and_table_of_a_planned_sweep_need_no_jax(half_done, capsys) -> None:
+    """And print what the opened sweep has."""
+    expected = [*status_lines(half_done), *table_lines(half_done, half_done.rows())]
+    done = fresh("""
+        import sys
+        from simulator.cli import main
+        assert main(["sweep", "status", "study.yaml"]) == main(["sweep", "table", "study.yaml"]) == 0
+        assert "jax" not in sys.modules
+    """)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == expected
+
+
+@pytest.mark.parametrize("name", ["study.yaml", "base.yaml", "parts.py"])
+def test_a_plan_of_files_that_have_changed_is_not_shown(study, name: str) -> None:
+    Path("parts.py").write_text(
+        "def stress(velocity, gradient, width): return 6 * [gradient[0, 0]]\n"
+    )
+    closure = "subgrid: {kind: python, path: parts.py, function: stress}"
+    base = BASE.replace("viscosity: 0.01", f"viscosity: 0.01, {closure}")
+    study(STUDY, base).prepare()
+    planned = open_plan("study.yaml")
+    assert planned is not None and len(planned.runs) == 4
+    Path(name).write_text(Path(name).read_text() + "# changed\n")
+    assert open_plan("study.yaml") is None
+
+
+def test_a_plan_leaves_out_the_runs_of_an_earlier_file(study) -> None:
+    study(STUDY).prepare()
+    study(STUDY.replace("0.1, 0.2, ", "")).prepare()
+    planned = open_plan("study.yaml")
+    assert planned is not None
+    assert [run.index for run in planned.runs] == [2, 3]
 
 
 def test_the_plan_as_text(study) -> None:

@@ -1,0 +1,144 @@
+"""A sweep as its folder describes it. Opening it validates no configuration and needs no JAX."""
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from simulator.config import read_settings
+from simulator.config.load import output_directory, usable_stem
+from simulator.errors import UserError
+from simulator.files import read_json
+from simulator.run.folder import PLAN, SWEEP
+from simulator.study import table as collect
+from simulator.study.settings import SweepSettings
+from simulator.study.study_status import MemberStatus, statuses_of
+from simulator.words import brief, version_of
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a sweep, without its configuration. `values`: the keys that the sweep sets, with
+    their values in the run's configuration."""
+
+    index: int
+    hash: str
+    values: Mapping[str, Any]
+    folder: Path
+
+
+@dataclass(frozen=True, repr=False)
+class PlannedSweep:
+    """The runs of a sweep by number, hash, values and folder."""
+
+    file: Path
+    name: str
+    folder: Path  # OUTPUT/NAME
+    runs: Sequence[PlannedRun]
+    collected: tuple[collect.Expression, ...]
+
+    @cached_property
+    def swept(self) -> tuple[str, ...]:
+        """The keys that the sweep sets, in the order of the file."""
+        return tuple(dict.fromkeys(key for run in self.runs for key in run.values))
+
+    @cached_property
+    def varied(self) -> tuple[str, ...]:
+        """The keys whose values differ between the runs; all swept keys if there is only one
+        run."""
+        values = [run.values for run in self.runs]
+        first = self.runs[0].values
+        return (
+            tuple(k for k in self.swept if any(v.get(k) != first.get(k) for v in values))
+            or self.swept
+        )
+
+    @property
+    def common(self) -> str:
+        """The values that all runs share: `time.stop=10 precision=single`, or nothing."""
+        same = {key: item for key, item in self.runs[0].values.items() if key not in self.varied}
+        return " ".join(f"{key}={brief(item)}" for key, item in same.items())
+
+    def label(self, run: PlannedRun) -> str:
+        """The values that distinguish a run: `model.viscosity=0.001 precision=single`."""
+        return " ".join(
+            f"{key}={brief(run.values[key])}" for key in self.varied if key in run.values
+        )
+
+    def statuses(self) -> list[MemberStatus]:
+        """The present status of each run."""
+        return statuses_of([run.folder for run in self.runs])
+
+    def rows(self, statuses: Sequence[MemberStatus] | None = None) -> list[dict[str, Any]]:
+        """One row per run: `index`, `run` (its hash), `state`, the swept keys, the collected
+        quantities. A key that a run lacks is None; quantities of unfinished runs are nan."""
+        return [
+            {"index": run.index, "run": run.hash, "state": str(status.stage)}
+            | {key: run.values.get(key) for key in self.swept}
+            | collect.collected(run.folder, self.collected, status)
+            for run, status in zip(self.runs, statuses or self.statuses(), strict=True)
+        ]
+
+
+def open_plan(path: str | os.PathLike[str]) -> PlannedSweep | None:
+    """The sweep in the file at `path` as `Sweep.prepare` planned it; None if nothing is planned
+    yet, or if one of the files of which the plan was made has changed since. Raises UserError for
+    mistakes in the sweep's file."""
+    settings, _ = read_settings(
+        path, SweepSettings, "sweep", {"name": usable_stem(os.fspath(path))}
+    )
+    folder = output_directory(settings.base) / settings.name
+    plan = read_json(folder / PLAN)
+    if plan.get("program") != SWEEP or plan.get("version") != version_of():
+        return None
+    sources = plan.get("sources", {})
+    file = Path(os.path.abspath(path))
+    if str(file) not in sources or any(checksum(Path(p)) != sources[p] for p in sources):
+        return None
+    runs = [
+        PlannedRun(entry["index"], entry["hash"], entry["values"], folder / entry["hash"])
+        for entry in plan["runs"]
+        if entry["index"] not in plan["earlier"]
+    ]
+    return PlannedSweep(
+        file, settings.name, folder, runs, tuple(map(collect.parse, settings.collect))
+    )
+
+
+def checksum(path: Path) -> str:
+    """The SHA-256 of a file; for a folder, of its manifest, which covers the other files, else of
+    all its files."""
+    if (path / "manifest.json").is_file():
+        path = path / "manifest.json"
+    if path.is_file():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for file in sorted(entry for entry in path.rglob("*") if entry.is_file()):
+        digest.update(f"{file.relative_to(path)}\0{checksum(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def read_plan(folder: Path) -> list[Mapping[str, Any]]:
+    """The entries of `folder`/plan.json: `index`, `hash`, `values`. Raises UserError for a foreign
+    `folder`."""
+    plan = read_json(folder / PLAN)
+    if plan.get("program") == SWEEP:
+        return plan["runs"]
+    if folder.exists() and (
+        not folder.is_dir() or any(not entry.name.startswith(".") for entry in folder.iterdir())
+    ):
+        raise UserError(f"{folder}: not the folder of a sweep; give this sweep another name")
+    return []
+
+
+def planned_folder(folder: Path, index: int) -> Path:
+    """The folder of run `index` of the sweep in `folder`, from plan.json alone: quickly, and
+    independently of the file of the sweep, which may have changed."""
+    for entry in read_plan(folder):
+        if entry["index"] == index:
+            return folder / entry["hash"]
+    raise UserError(f"--index: the sweep in {folder} has no run {index}")
