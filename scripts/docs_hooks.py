@@ -10,7 +10,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from simulator.cli import build_parser
-from simulator.cli.about import GENERATED, page, sections
+from simulator.cli.about import GENERATED, page_text, sections
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,7 +25,7 @@ def on_config(config: Any) -> Any:
 
 def on_files(files: Files, config: Any) -> Files:
     for name in GENERATED:
-        files.append(File.generated(config, f"{name}.md", content=page(name, build_parser())))
+        files.append(File.generated(config, f"{name}.md", content=page_text(name, build_parser())))
     for picture in sorted((ROOT / "outputs" / "gallery").glob("*.png")):
         files.append(File.generated(config, f"gallery/{picture.name}", abs_src_path=str(picture)))
     return files

@@ -16,7 +16,7 @@ from pathlib import Path
 from validation_cases import CASES
 from validation_cases.case import HEADER, CaseOutcome, row, write
 
-from simulator.words import aligned
+from simulator.words import aligned_lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         began = time.monotonic()
         outcomes.append(CaseOutcome(case, case.run(), time.monotonic() - began))
     rows = [HEADER, *(row(o.case.name, check) for o in outcomes for check in o.result.checks)]
-    print("\n".join(aligned(rows, ())))
+    print("\n".join(aligned_lines(rows, ())))
     for path in write(args.output, outcomes):
         print(path)
     missed = [o.case.name for o in outcomes if not o.passed]

@@ -76,7 +76,7 @@ class AppendedFile:
             write_all(self._descriptor, data)
         except OSError as error:
             os.ftruncate(self._descriptor, before)
-            raise named(error, self.path) from None
+            raise with_path(error, self.path) from None
         self._hash.update(data)
         self.mark = self.mark[0] + len(data), self._hash.hexdigest()
 
@@ -87,7 +87,7 @@ class AppendedFile:
         try:
             os.fsync(self._descriptor)
         except OSError as error:
-            raise named(error, self.path) from None
+            raise with_path(error, self.path) from None
 
     def close(self) -> None:
         """Close the file; `mark` keeps its value."""
@@ -146,7 +146,7 @@ def write_durably(
         with contextlib.suppress(OSError):
             beside.unlink()
         if isinstance(error, OSError):
-            raise named(error, path) from None
+            raise with_path(error, path) from None
         raise
 
 
@@ -174,7 +174,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def restored(kind: type[Stored], content: Mapping[str, Any]) -> Stored | None:
+def dataclass_from(kind: type[Stored], content: Mapping[str, Any]) -> Stored | None:
     """The dataclass `kind` whose fields are in `content`; None if a field is missing. Other keys
     are ignored."""
     names = _names(kind)
@@ -205,7 +205,7 @@ def sync_folder(path: Path) -> None:
             errno.EINVAL,
             errno.ENOTSUP,
         ):  # some network file systems do not sync folders
-            raise named(error, path) from None
+            raise with_path(error, path) from None
     finally:
         os.close(descriptor)
 
@@ -231,7 +231,7 @@ def remove_temporaries(folder: Path) -> list[Path]:
     return temporaries
 
 
-def named(error: OSError, path: Path) -> OSError:
+def with_path(error: OSError, path: Path) -> OSError:
     """The same error with the name of the file: `os.write` and `os.fsync` raise errors without a
     name."""
     return OSError(error.errno, error.strerror or str(error), str(path))

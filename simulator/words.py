@@ -46,7 +46,7 @@ def short(path: Path) -> Path:
     return path
 
 
-def aligned(rows: Sequence[Sequence[str]], right: Container[int]) -> list[str]:
+def aligned_lines(rows: Sequence[Sequence[str]], right: Container[int]) -> list[str]:
     """The lines of a table; each column is padded to one width, the columns `right` are aligned to
     the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -92,7 +92,7 @@ def flat(block: Any, key: str = "") -> dict[str, Any]:
     return items
 
 
-def table(rows: Mapping[str, Any], title: str, picture: str = "") -> str:
+def html_table(rows: Mapping[str, Any], title: str, picture: str = "") -> str:
     """HTML with a title, a table of names and values, and a picture beside the table."""
     cells = "".join(
         f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
@@ -124,12 +124,12 @@ class Shown:
     def __str__(self) -> str:
         title, rows = self._texts()
         return "\n".join(
-            [title, *aligned([(f"  {name}", text) for name, text in rows.items()], ())]
+            [title, *aligned_lines([(f"  {name}", text) for name, text in rows.items()], ())]
         )
 
     def _repr_html_(self) -> str:
         title, rows = self._texts()
-        return table(rows, title, self.picture())
+        return html_table(rows, title, self.picture())
 
     def _texts(self) -> tuple[str, dict[str, str]]:
         title, rows = self.shown()

@@ -105,7 +105,7 @@ def _share_compiled_programs(config: pytest.Config) -> None:
         os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # it would win
         os.environ["SIMULATOR_TESTS_DAY"] = str(int(time.time() // 86400))
     if not config.getoption("gpu"):
-        compile_cache.use(compile_cache.prepare(os.environ, "cpu"))
+        compile_cache.use(compile_cache.prepare_cache(os.environ, "cpu"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

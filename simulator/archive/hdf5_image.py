@@ -7,7 +7,7 @@ from typing import Any
 
 import h5py
 
-from simulator.files import named
+from simulator.files import with_path
 
 
 class _Image:
@@ -44,4 +44,4 @@ def hdf5_into(file: Any, libver: Any, path: Path) -> Iterator[h5py.File]:
         if image.error is None:
             raise
     if image.error is not None:
-        raise named(image.error, path)
+        raise with_path(image.error, path)

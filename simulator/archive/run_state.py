@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import xxhash
 
-from simulator.files import read_json, replace_file, restored
+from simulator.files import dataclass_from, read_json, replace_file
 
 NAME = "state.json"
 CONFIG = "config.yaml"  # The file by which a folder is recognized as a run folder.
@@ -76,7 +76,7 @@ def read_state(folder: Path) -> RunState | None:
     """The state of the run in `folder`; None if this program wrote no readable state there. Ignores
     unknown keys."""
     content = read_json(folder / NAME)
-    return restored(RunState, content) if content.get("program") == _PROGRAM else None
+    return dataclass_from(RunState, content) if content.get("program") == _PROGRAM else None
 
 
 def percent(start: float, time: float, stop: float) -> float:

@@ -70,7 +70,7 @@ def build_parser(commands: Iterable[str] = COMMANDS) -> CommandParser:
     )
     for name in commands:
         module = importlib.import_module(f"simulator.cli.{COMMANDS[name]}")
-        getattr(module, name).add_to(subparsers, name)
+        getattr(module, f"{name}_command").add_to(subparsers, name)
     helps = {action.dest: action.help for action in subparsers._choices_actions}
     for group, names in GROUPS.items():
         lines = "".join(f"\n  {name:12}{helps[name]}" for name in names if name in helps)

@@ -28,28 +28,28 @@ def sections() -> dict[str, list[str]]:
     return yaml.safe_load((FOLDER / "pages.yaml").read_text())
 
 
-def names() -> list[str]:
+def page_names() -> list[str]:
     return [name for section in sections().values() for name in section]
 
 
-def page(name: str, parser: argparse.ArgumentParser) -> str:
+def page_text(name: str, parser: argparse.ArgumentParser) -> str:
     """A page as Markdown. `parser` is the parser of all commands."""
     if name in GENERATED:
         return keys_page() if name == "reference/keys" else commands_page(parser)
     return (FOLDER / f"{name}.md").read_text()
 
 
-def title(text: str) -> str:
+def page_title(text: str) -> str:
     """The first heading of a page."""
     return next(iter(re.findall(r"^# (.+)$", text, re.MULTILINE)), "")
 
 
 def keys_page() -> str:
     """The page with type, default and meaning of every key of a run's file, in a table for each block and kind."""
-    from simulator.config.reference import Key, keys
+    from simulator.config.reference import Key, reference_keys
 
     # The components of a composite have the keys of their own models.
-    listed = [k for k in keys() if not re.search(r"\.components\.(N|NAME)\.", k.path)]
+    listed = [k for k in reference_keys() if not re.search(r"\.components\.(N|NAME)\.", k.path)]
     groups: dict[tuple[str, str], list[Key]] = {}
     for key in listed:  # the common keys of a block come before those of its kinds
         groups.setdefault((key.path.partition(".")[0] if "." in key.path else "", ""), [])
@@ -130,7 +130,7 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPars
     arg("page PAGE", "a page's name, or the last part of it", nargs="?"),
     arg("--list", "list the pages", action="store_true"),
 )
-def docs(args: argparse.Namespace) -> int:
+def docs_command(args: argparse.Namespace) -> int:
     """Show a page of the documentation. In a terminal it is formatted, in a pipe it is Markdown. Without PAGE, show
     the first page.
 
@@ -144,9 +144,9 @@ def docs(args: argparse.Namespace) -> int:
         for section, members in sections().items():
             print(section)
             for name in members:
-                print(f"  {name:26}{title(page(name, parser))}")
+                print(f"  {name:26}{page_title(page_text(name, parser))}")
         return 0
-    text = page(find(args.page), parser) if args.page else page("index", parser)
+    text = page_text(page_named(args.page), parser) if args.page else page_text("index", parser)
     text = re.sub(r"^::: (\S+)((?:\n    .*)*)$", _described, text, flags=re.M)
     if not sys.stdout.isatty():
         print(text)
@@ -176,9 +176,9 @@ def _described(named: re.Match[str]) -> str:
     return "\n".join(lines)
 
 
-def find(wanted: str) -> str:
+def page_named(wanted: str) -> str:
     """The name of the page that `wanted` names, whole or by its last part. Raises UserError with a similar name."""
-    known = names()
+    known = page_names()
     name = wanted.removesuffix(".md").strip("/")
     matches = [n for n in known if n == name] or [n for n in known if n.endswith(f"/{name}")]
     if len(matches) == 1:
@@ -196,7 +196,7 @@ def find(wanted: str) -> str:
     "print BibTeX entries for the program and the methods of a run",
     arg("config CONFIG", "a run's YAML file, or a run's folder", nargs="?"),
 )
-def cite(args: argparse.Namespace) -> int:
+def cite_command(args: argparse.Namespace) -> int:
     """Print BibTeX entries of the program and, with CONFIG, of the methods that the run uses.
 
     example: simulator cite configs/taylor_green.yaml"""
@@ -231,7 +231,7 @@ def _methods() -> dict[str, str]:
     "print a script that completes commands and options in a shell",
     arg("shell", "the shell", choices=("bash", "zsh", "tcsh")),
 )
-def completion(args: argparse.Namespace) -> int:
+def completion_command(args: argparse.Namespace) -> int:
     """Print a script for bash, zsh or tcsh that completes commands and options. It needs the package shtab.
 
     example: simulator completion bash

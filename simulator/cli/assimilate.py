@@ -14,7 +14,7 @@ from simulator.errors import UserError
     arg("--overwrite", "first remove an earlier result", action="store_true"),
     *PROCESSES,
 )
-def assimilate(args: argparse.Namespace) -> int:
+def assimilate_command(args: argparse.Namespace) -> int:
     """Find the start whose run fits observations best, given a prior (4D-Var), or the flow at the last observation by
     an ensemble Kalman filter (method: ensemble). Writes the flow as a snapshot, a configuration that begins with it,
     and report.html. After Ctrl-C or a crash the same command continues.

@@ -30,21 +30,21 @@ def _shape(text: str) -> tuple[int, ...]:
     arg("--json FILE", "also write all results to FILE", type=Path),
     *PROCESSES,
 )
-def step(args: argparse.Namespace) -> int:
+def bench_step_command(args: argparse.Namespace) -> int:
     """Time, in turns, steps of CONFIG (by default a Taylor-Green vortex at 128^3), the transforms of a step alone and
     its exchanges alone; read memory and collectives from the compiled program. A step that does not fit in memory is
     refused before it starts, with a shape that fits.
 
     example: simulator bench step configs/taylor_green.yaml --shape 128,128,128 --precision single"""
-    from simulator.run.bench_step import step
+    from simulator.run.bench_step import time_and_report
 
-    return step(args)
+    return time_and_report(args)
 
 
-bench = Command(
+bench_command = Command(
     "measure a step on this machine",
     None,
-    commands={"step": step},
+    commands={"step": bench_step_command},
     about="Measure on this machine.\n\n"
     "example: simulator bench step configs/taylor_green.yaml --shape 128,128,128 --precision single",
 )

@@ -18,7 +18,7 @@ from simulator.words import flat
     *config_arguments(required=False),
     arg("--schema", "print the JSON schema of the file, for editors", action="store_true"),
 )
-def check(args: argparse.Namespace) -> int:
+def check_command(args: argparse.Namespace) -> int:
     """Validate a configuration and write it, complete with all defaults, as YAML to stdout.
     Python files that the configuration names are executed, with your permissions.
 
@@ -36,10 +36,10 @@ def check(args: argparse.Namespace) -> int:
             "simulator check: name a file, e.g. simulator check configs/taylor_green.yaml"
         )
     else:
-        from simulator.run.refusals import check
+        from simulator.run.refusals import check_configuration
 
         config = load_config(args.config, args.overrides)
-        check(config, growth=True)
+        check_configuration(config, growth=True)
         print(dump_config(config), end="")
     return 0
 
@@ -48,14 +48,14 @@ def check(args: argparse.Namespace) -> int:
     "print the meaning of a key of a run's file",
     arg("key KEY", "a key such as time.cfl; by default all blocks", nargs="?", default=""),
 )
-def explain(args: argparse.Namespace) -> int:
+def explain_command(args: argparse.Namespace) -> int:
     """Print type, default and meaning of a key, or of all keys of a block.
 
     example: simulator explain model.hyperviscosity"""
-    from simulator.config.reference import keys, renamed
+    from simulator.config.reference import reference_keys, renamed
 
     wanted = renamed(re.sub(r"\.\d+(?=\.|$)", ".N", args.key.strip(".")))
-    known = keys()
+    known = reference_keys()
     if not wanted:
         shown = [key for key in known if "." not in key.path]
     else:
@@ -87,7 +87,7 @@ _WIDTH = 112
     arg("case CASE", "the name of a shipped case", nargs="?"),
     arg("--output FILE", "another name for the file", type=Path),
 )
-def init(args: argparse.Namespace) -> int:
+def init_command(args: argparse.Namespace) -> int:
     """Write a shipped case as CASE.yaml into the current folder, with all other possible keys as comments. Without
     CASE, list the cases.
 
@@ -179,7 +179,7 @@ def _absent(source: Path) -> re.Pattern[str]:
 
 def _further_keys(source: Path) -> str:
     """Comments with the keys that the case may set but does not set."""
-    from simulator.config.reference import keys
+    from simulator.config.reference import reference_keys
 
     document = _document(source)
     absent = _absent(source)
@@ -192,7 +192,7 @@ def _further_keys(source: Path) -> str:
         "# Further keys with their defaults; here, or on the command line as key.path=value. More with",
         "# `simulator explain KEY`.",
     ]
-    for key in keys():
+    for key in reference_keys():
         block, _, name = key.path.partition(".")
         inner = name.count(".") > 1 or "NAME" in key.path or ".N" in key.path
         other = key.kind not in ("", chosen.get(block, ""))

@@ -21,7 +21,7 @@ from simulator.cli.parser import BY_HAND, arg, command, config_arguments
     ),
     *BY_HAND,
 )
-def doctor(args: argparse.Namespace) -> int:
+def doctor_command(args: argparse.Namespace) -> int:
     """Every process prints its host, rank and hardware; then all processes do a distributed transform. Problems are
     printed with their cures, and the exit code is then 1. A table shows the part of a field on each device: as a run
     of CONFIG divides the field, by default on a 64^3 grid.
@@ -48,7 +48,7 @@ def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
     from simulator.simulation.placement import connect, division_lines, place
     from simulator.spectral import Grid, make_transform
 
-    facts = doctor.collect(allocation, os.environ, str(args.folder) if args.folder else None)
+    facts = doctor.process_facts(allocation, os.environ, str(args.folder) if args.folder else None)
     findings = list(doctor.own_findings(allocation, facts, os.environ, gpu_plugin=has_gpu_plugin()))
     time.sleep(min(0.01 * allocation.process_id, 1.0))  # so that processes usually print in order
     print("\n".join([facts.line, *(f"  wrong: {finding}" for finding in findings)]), flush=True)

@@ -64,7 +64,7 @@ def _formats(text: str) -> tuple[str, ...]:
     arg("--style", "paper: for print", choices=("screen", "paper"), default="screen"),
     arg("--output FOLDER", "another folder for the pictures", type=Path),
 )
-def plot(args: argparse.Namespace) -> int:
+def plot_command(args: argparse.Namespace) -> int:
     """Draw the present output of a run into RUN/plots/: diagnostics against time, and spectra, slices, projections,
     profiles, histograms and all other series, at several times. Several runs (or the folder of a sweep), and means
     over time, are drawn as curves in one picture, in plots/with_OTHERS of the first run. Pictures that cannot be
@@ -121,7 +121,7 @@ def _rate(text: str) -> float:
     arg("--output", "an .mp4 or .gif; default RUN/plots/FIELD_slice_AXIS.mp4", type=Path),
     arg("--frames FOLDER", "also keep the frames in FOLDER as PNG", type=Path),
 )
-def movie(args: argparse.Namespace) -> int:
+def movie_command(args: argparse.Namespace) -> int:
     """Make a movie of a field from mid-plane slices (slices.h5) or projections (projections.h5), or from snapshots if
     they give more frames; with --render, of the run's volume pictures.
 
@@ -174,7 +174,7 @@ def movie(args: argparse.Namespace) -> int:
     arg("--all", "every snapshot", action="store_true"),
     overrides("values that replace the run's keys of output or devices"),
 )
-def render(args: argparse.Namespace) -> int:
+def render_command(args: argparse.Namespace) -> int:
     """Render scalar fields of a run's snapshots on the devices of this machine, of which each renders its own part of
     the box, and write PNG files into RUN/plots. The run's output.render replaces the options that are not given.
 
@@ -218,7 +218,7 @@ def _seconds(text: str) -> int:
         const=_EVERY,
     ),
 )
-def report(args: argparse.Namespace) -> int:
+def report_command(args: argparse.Namespace) -> int:
     """Write one self-contained HTML page with parameters, provenance, health, pictures with captions, timing and
     links to the data. By default the page is report.html in the folder of the run or sweep.
 

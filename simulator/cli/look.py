@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simulator.cli.parser import arg, command, progress_bar, with_output
 from simulator.errors import UserError
-from simulator.words import aligned
+from simulator.words import aligned_lines
 
 _COLUMNS = ("run", "job", "state", "step", "t", "%", "steps/s", "expected end", "last checkpoint")
 
@@ -22,7 +22,7 @@ _TEXT = 3  # number of columns with text; the columns after them have numbers, a
         nargs=argparse.REMAINDER,
     ),
 )
-def status(args: argparse.Namespace) -> int:
+def status_command(args: argparse.Namespace) -> int:
     """Show a line for each run: job, state, step, t, percent, steps/s, expected end, last checkpoint. Without RUN,
     show all runs under outputs/.
 
@@ -49,7 +49,7 @@ def status(args: argparse.Namespace) -> int:
 
     now = datetime.now().astimezone()
     rows = [_COLUMNS, *(look_at(folder, now).cells(now) for folder in folders)]
-    print("\n".join(aligned(rows, range(_TEXT, len(_COLUMNS)))))
+    print("\n".join(aligned_lines(rows, range(_TEXT, len(_COLUMNS)))))
     return 0
 
 
@@ -58,7 +58,7 @@ def status(args: argparse.Namespace) -> int:
     arg("path", "a run folder, or one snapshot or checkpoint", type=Path),
     arg("--quiet", "print problems only", action="store_true"),
 )
-def verify(args: argparse.Namespace) -> int:
+def verify_command(args: argparse.Namespace) -> int:
     """Read every file of a run, or of one snapshot or checkpoint, and report file by file. The run may still be
     running.
 
@@ -100,7 +100,7 @@ def verify(args: argparse.Namespace) -> int:
     arg("--linking B", "distance of friends over that of particles (default 0.2)", type=float),
     arg("--members N", "least number of particles in a halo (default 20)", type=int),
 )
-def analyze(args: argparse.Namespace) -> int:
+def analyze_command(args: argparse.Namespace) -> int:
     """Measure every snapshot of a run on the devices of this machine, with the same code as the run itself, and write
     diagnostics.csv and a file for each series into RUN/analysis. `simulator plot RUN/analysis` draws these files.
     Python files that the configuration names are executed, with your permissions.
@@ -142,5 +142,9 @@ def _halos(runs: list[Path], overrides: list[str], args: argparse.Namespace) -> 
             last[found.name] = path, found
             print(f"{path}  {found.summary()}", flush=True)
         for path, found in last.values():
-            print("\n".join(["", f"the first of {path.name}:", *aligned(found.rows(), range(20))]))
+            print(
+                "\n".join(
+                    ["", f"the first of {path.name}:", *aligned_lines(found.rows(), range(20))]
+                )
+            )
     return 0

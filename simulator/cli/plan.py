@@ -30,7 +30,7 @@ from simulator.errors import UserError
     ),
     arg("--json", "print the plan as JSON", action="store_true"),
 )
-def plan(args: argparse.Namespace) -> int:
+def plan_command(args: argparse.Namespace) -> int:
     """Predict memory, duration and files of a run, the largest grid that fits, and the resources to request from
     Slurm. The run's programs are compiled but not executed; only --device here executes steps on a small grid.
     Python files that the configuration names are executed, with your permissions.
@@ -52,7 +52,7 @@ def plan(args: argparse.Namespace) -> int:
     )
     from simulator.plan.machines import target_of
     from simulator.plan.plan import strong, weak
-    from simulator.plan.plan_text import as_json, lines_of, scaling_lines
+    from simulator.plan.plan_text import lines_of, plan_json, scaling_lines
     from simulator.plan.steps import fixed_steps
     from simulator.simulation.placement import most_devices
 
@@ -98,5 +98,5 @@ def plan(args: argparse.Namespace) -> int:
         plan.refuse()
         _ = plan.largest_shape  # compiles a program too
     plan.steps = counted.result()
-    print(as_json(plan) if args.json else "\n".join(lines_of(plan)))
+    print(plan_json(plan) if args.json else "\n".join(lines_of(plan)))
     return 0

@@ -16,7 +16,7 @@ from simulator.errors import UserError
     arg("--overwrite", "first remove the files of an earlier run", action="store_true"),
     *PROCESSES,
 )
-def run(args: argparse.Namespace) -> int:
+def run_command(args: argparse.Namespace) -> int:
     """Run a configuration. An interrupted run continues from its newest good checkpoint; a finished run stays as it
     is.
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     ),
     *PROCESSES,
 )
-def resume(args: argparse.Namespace) -> int:
+def resume_command(args: argparse.Namespace) -> int:
     """Continue the run in the folder RUN, which may have been moved, from its newest good checkpoint, on any number
     of devices. A finished run continues to a later time.stop.
 
@@ -94,7 +94,7 @@ _NUMBERS = ("nodes", "tasks-per-node", "gpus-per-node", "cpus-per-task")
         for name, (value, text) in _OPTIONS.items()
     ),
 )
-def submit(args: argparse.Namespace) -> int:
+def submit_command(args: argparse.Namespace) -> int:
     """Write a job script into the run folder and submit it. Resources that are not given are taken from the `slurm`
     block of the configuration, then from slurm.yaml in the user's configuration folder (~/.config/simulator);
     otherwise Slurm's defaults apply. Python files that the configuration names are executed, with your permissions.
@@ -103,7 +103,7 @@ def submit(args: argparse.Namespace) -> int:
     from simulator.config import load_config
     from simulator.config.overrides import text_override
     from simulator.run.progress import typed
-    from simulator.run.submit_run import prepare, site_settings, submit
+    from simulator.run.submit_run import prepare_job, site_settings, submit_job
     from simulator.words import short
 
     changes = with_output(args.overrides, args.output)
@@ -121,7 +121,7 @@ def submit(args: argparse.Namespace) -> int:
         from simulator.plan.plan_text import suggested
 
         config, lines = suggested(config, site, device)
-    job = prepare(config, site)
+    job = prepare_job(config, site)
     for line in job.lines:
         print(line)
     for line in lines if job.script is not None else ():
@@ -131,7 +131,7 @@ def submit(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(job.script, end="")
         return 0
-    number = submit(config, job)
+    number = submit_job(config, job)
     folder = short(job.folder)
     print(f"submitted job {number}: {folder / 'job.sbatch'}")
     log = folder / "logs" / f"slurm-{number}.out"

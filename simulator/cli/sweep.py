@@ -44,7 +44,7 @@ def _numbers(text: str) -> list[int]:
 
 
 @command("show the runs, their sizes and their costs", FILE)
-def plan(args: argparse.Namespace) -> int:
+def sweep_plan(args: argparse.Namespace) -> int:
     """Check everything and show the table of runs: number, values, folder, size of the state, steps and cost (grid
     points times steps, known where dt is fixed). Writes nothing and starts no device.
 
@@ -63,7 +63,7 @@ def plan(args: argparse.Namespace) -> int:
     FILE,
     arg("--folder-of I", "print only the folder of run I (for job scripts)", type=int),
 )
-def status(args: argparse.Namespace) -> int:
+def sweep_status(args: argparse.Namespace) -> int:
     """Show the progress of every run.
 
     example: simulator sweep status configs/sweep_viscosity.yaml"""
@@ -82,7 +82,7 @@ def status(args: argparse.Namespace) -> int:
     arg("--csv OUT", "write the table to OUT as CSV, with all digits", type=Path),
     arg("--json OUT", "write the table to OUT as JSON", type=Path),
 )
-def table_of(args: argparse.Namespace) -> int:
+def sweep_table(args: argparse.Namespace) -> int:
     """Show the swept values and the collected quantities, one row per run; unfinished runs are marked.
 
     example: simulator sweep table configs/sweep_viscosity.yaml --csv viscosity.csv"""
@@ -110,7 +110,7 @@ def table_of(args: argparse.Namespace) -> int:
     arg("--y EXPRESSION", "may be repeated (default: all collected quantities)", action="append"),
     arg("--hue KEY", "the swept key that colours distinguish"),
 )
-def plot_runs(args: argparse.Namespace) -> int:
+def sweep_plot(args: argparse.Namespace) -> int:
     """Draw a collected quantity against a swept key, and overlays of the time series and the latest spectra of all
     runs, into the sweep's folder plots/.
 
@@ -130,7 +130,7 @@ def plot_runs(args: argparse.Namespace) -> int:
     *RUNNING,
     arg("--index I", "only run I, in this process: a task of an array", type=int),
 )
-def run_sweep(args: argparse.Namespace) -> int:
+def sweep_run(args: argparse.Namespace) -> int:
     """Run every waiting or interrupted run on this machine; for a finished sweep, do nothing. Ctrl-C stops all runs
     cleanly; the same command continues them.
 
@@ -152,7 +152,7 @@ def run_sweep(args: argparse.Namespace) -> int:
     arg("--failed", "only failed runs", action="store_true"),
     arg("--index I,J", "only the runs with these numbers", type=_numbers),
 )
-def retry_sweep(args: argparse.Namespace) -> int:
+def sweep_retry(args: argparse.Namespace) -> int:
     """Run failed and interrupted runs again on this machine, each from its newest checkpoint if it has one.
 
     example: simulator sweep retry configs/sweep_viscosity.yaml --failed"""
@@ -186,7 +186,7 @@ def _folder(file: str, index: int) -> Any:
     arg("--failed", "also failed runs", action="store_true"),
     arg("--dry-run", "print the job script; write and submit nothing", action="store_true"),
 )
-def submit_runs(args: argparse.Namespace) -> int:
+def sweep_submit(args: argparse.Namespace) -> int:
     """Submit every waiting or interrupted run as a task of one Slurm array, with the resources in the file's slurm
     block, whose key throttle limits the number of runs at a time.
 
@@ -227,7 +227,7 @@ _JOBS = arg(
 
 
 @command("run a study and write its runs as a data set for learning", FILE, _JOBS)
-def dataset(args: argparse.Namespace) -> int:
+def dataset_command(args: argparse.Namespace) -> int:
     """Run the missing runs of a sweep, together if they differ only in numbers, and write the snapshots of all runs
     into the sweep's folder dataset/, in the HDF5 format of The Well. After Ctrl-C or a crash the same command
     continues both.
@@ -266,17 +266,17 @@ def dataset(args: argparse.Namespace) -> int:
     return 0
 
 
-sweep = Command(
+sweep_command = Command(
     "plan, run, continue and compare many runs from one file",
     None,
     commands={
-        "plan": plan,
-        "run": run_sweep,
-        "retry": retry_sweep,
-        "submit": submit_runs,
-        "status": status,
-        "table": table_of,
-        "plot": plot_runs,
+        "plan": sweep_plan,
+        "run": sweep_run,
+        "retry": sweep_retry,
+        "submit": sweep_submit,
+        "status": sweep_status,
+        "table": sweep_table,
+        "plot": sweep_plot,
     },
     about="A parameter study: a YAML file names a base configuration and what is varied in it.\n\n"
     "example: simulator sweep plan configs/sweep_viscosity.yaml",

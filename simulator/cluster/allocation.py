@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from simulator.cluster.hardware import GpuShare, is_mig, step_share, visible_gpus
-from simulator.cluster.hostlist import expand, tasks_per_node
-from simulator.cluster.variables import whole
+from simulator.cluster.hostlist import host_names, tasks_per_node
+from simulator.cluster.variables import whole_number
 from simulator.errors import UserError, shortened, shown
 
 COORDINATOR = "SIMULATOR_COORDINATOR"
@@ -125,9 +125,9 @@ def discover(
 
 def _integer(environ: Mapping[str, str], name: str) -> int | None:
     text = environ.get(name, "")
-    if text and whole(text) is None:
+    if text and whole_number(text) is None:
         raise UserError(f"{name}: {shown(text)} is not a whole number")
-    return whole(text)
+    return whole_number(text)
 
 
 def _explicit(
@@ -196,18 +196,18 @@ def _step(environ: Mapping[str, str], coordinator: str | None) -> Allocation | s
         return _shell_warning(environ, job)
     names = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
     hosts = environ.get("SLURM_STEP_NODELIST", "")
-    missing = [name for name in names if whole(environ.get(name)) is None]
+    missing = [name for name in names if whole_number(environ.get(name)) is None]
     missing += [] if hosts else ["SLURM_STEP_NODELIST"]
     if missing:
         return f"Slurm's variables are incomplete (no usable {', '.join(missing)}): one process"
-    if (whole(environ.get("SLURM_HET_SIZE") or environ.get("SLURM_PACK_SIZE")) or 1) > 1:
+    if (whole_number(environ.get("SLURM_HET_SIZE") or environ.get("SLURM_PACK_SIZE")) or 1) > 1:
         mixed = f"job {job.id} is heterogeneous (SLURM_HET_SIZE is set), which is not supported"
         raise UserError(
             f"{mixed}: ask for equal nodes in one component, without `:` or `#SBATCH hetjob`"
         )
     count, process, local, node = (int(environ[name]) for name in names)
     try:
-        nodes = tuple(expand(hosts))
+        nodes = tuple(host_names(hosts))
         per_node = tasks_per_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
         if not (process < count == sum(per_node) and node < len(nodes) == len(per_node)):
             where = f"node {node} of {shortened(hosts)}, {shortened(str(per_node))} per node"
@@ -271,7 +271,7 @@ def _job(environ: Mapping[str, str]) -> Job | None:
     if not job:
         return None
     step = environ.get("SLURM_STEP_ID") or environ.get("SLURM_STEPID")
-    return Job(job, step, restarts=whole(environ.get("SLURM_RESTART_COUNT")) or 0)
+    return Job(job, step, restarts=whole_number(environ.get("SLURM_RESTART_COUNT")) or 0)
 
 
 def _shell_warning(environ: Mapping[str, str], job: Job) -> str | None:
@@ -288,8 +288,8 @@ def _shell_warning(environ: Mapping[str, str], job: Job) -> str | None:
 def _cores(environ: Mapping[str, str], sharers: int) -> int | None:
     """The number of cores that Slurm gave this process. If Slurm does not bind tasks, the process
     sees more cores."""
-    per_task = whole(environ.get("SLURM_CPUS_PER_TASK"))
-    on_node = whole(environ.get("SLURM_CPUS_ON_NODE"))
+    per_task = whole_number(environ.get("SLURM_CPUS_PER_TASK"))
+    on_node = whole_number(environ.get("SLURM_CPUS_ON_NODE"))
     shares = [per_task] if per_task is not None and "SLURM_STEP_ID" in environ else []
     if on_node is not None:
         shares.append(on_node // sharers)

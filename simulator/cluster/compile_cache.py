@@ -56,7 +56,7 @@ def _named(environ: Mapping[str, str], *names: str) -> Path:
     return Path(home) / "simulator"
 
 
-def folder_name(platform: str, package: Path | None = None) -> str:
+def cache_name(platform: str, package: Path | None = None) -> str:
     """`cpu-PROCESSOR-SOURCES` or `gpu-SOURCES`, with hashes of the processor, the sources and the
     versions: the result of compiling a program depends on the program and on these.
 
@@ -75,10 +75,10 @@ def folder_name(platform: str, package: Path | None = None) -> str:
     return "-".join(parts)
 
 
-def prepare(environ: Mapping[str, str], platform: str) -> Path:
+def prepare_cache(environ: Mapping[str, str], platform: str) -> Path:
     """Makes the cache folder and returns it. Raises OSError if the folder is not writable or not
     private."""
-    folder = private_folder(base_folder(environ) / folder_name(platform))
+    folder = private_folder(base_folder(environ) / cache_name(platform))
     with tempfile.TemporaryFile(dir=folder) as probe:
         probe.write(bytes(1 << 16))
     return folder
@@ -158,7 +158,7 @@ def _share_between_processes() -> None:
     cache_key._hash_accelerator_config = hashed
 
 
-def prune(base: Path, limit: int = LIMIT) -> int:
+def prune_cache(base: Path, limit: int = LIMIT) -> int:
     """Removes the least recently used files of the cache until it takes at most `limit` bytes;
     returns its size.
 

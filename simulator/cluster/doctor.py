@@ -13,7 +13,7 @@ from typing import NamedTuple
 from simulator.cluster.allocation import Allocation
 from simulator.cluster.hardware import SETUP, gpu_vendor, listed_gpus, plugin_problem, usable_cores
 from simulator.cluster.hostlist import ranges
-from simulator.cluster.variables import whole
+from simulator.cluster.variables import whole_number
 from simulator.words import version_of
 
 
@@ -56,7 +56,9 @@ class Facts:
         )
 
 
-def collect(allocation: Allocation, environ: Mapping[str, str], folder: str | None = None) -> Facts:
+def process_facts(
+    allocation: Allocation, environ: Mapping[str, str], folder: str | None = None
+) -> Facts:
     """The facts about this process. folder: where process 0 will publish the coordinator, if in a
     folder."""
     listed = listed_gpus() or []
@@ -82,7 +84,7 @@ def collect(allocation: Allocation, environ: Mapping[str, str], folder: str | No
         cores=min(usable_cores(), allocation.cores or usable_cores()),
         gpus_seen=tuple(_identity(name, listed) for name in seen),
         gpus_taken=tuple(_identity(name, listed) for name in taken),
-        gpus_on_node=whole(environ.get("SLURM_GPUS_ON_NODE")),
+        gpus_on_node=whole_number(environ.get("SLURM_GPUS_ON_NODE")),
         coordinator=coordinator if allocation.num_processes > 1 else "none",
         versions=versions(),
     )

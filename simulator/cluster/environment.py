@@ -85,9 +85,9 @@ def apply(
     made |= with_xla_flags(platform, environ, devices)
     folder = None
     try:
-        folder = compile_cache.prepare(environ, platform)
+        folder = compile_cache.prepare_cache(environ, platform)
         if first:
-            compile_cache.prune(folder.parent)
+            compile_cache.prune_cache(folder.parent)
     except OSError as error:
         if first:
             report(

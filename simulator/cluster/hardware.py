@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from simulator.cluster.variables import whole
+from simulator.cluster.variables import whole_number
 
 _ROOT = Path("/")
 Vendor = Literal["cuda", "rocm"]
@@ -199,7 +199,7 @@ _CURE = (
 def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) -> GpuShare:
     """The GPUs of one task of a Slurm step, from the environment that `srun` gave it."""
     visible = visible_gpus(environ)
-    on_node = whole(environ.get("SLURM_GPUS_ON_NODE"))
+    on_node = whole_number(environ.get("SLURM_GPUS_ON_NODE"))
     if visible is None and on_node is None:
         return GpuShare()
     # --gpu-bind=none leaves CUDA_VISIBLE_DEVICES unset: every task sees all GPUs of the job on the

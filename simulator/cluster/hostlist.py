@@ -17,14 +17,14 @@ MOST = (
 )  # The largest number of hosts in a list: more than any machine has, but few enough to expand.
 
 
-def expand(hostlist: str) -> list[str]:
+def host_names(hostlist: str) -> list[str]:
     """Host names of a Slurm host list, in Slurm's order.
 
     Raises ValueError if a bracket is not closed or a range is invalid.
 
-    >>> expand("tux[01-03].cluster.org")
+    >>> host_names("tux[01-03].cluster.org")
     ['tux01.cluster.org', 'tux02.cluster.org', 'tux03.cluster.org']
-    >>> expand("a[1-2]b[3-4]")
+    >>> host_names("a[1-2]b[3-4]")
     ['a1b3', 'a1b4', 'a2b3', 'a2b4']
     """
     names: list[str] = []

@@ -1,7 +1,7 @@
 """Writes readable job scripts for sbatch.
 
-`slurm/run_cpu.sbatch` and `slurm/run_gpu.sbatch` are job scripts for any configuration; `render`
-writes the script of a given run. All job scripts begin with `LISTEN` and end with
+`slurm/run_cpu.sbatch` and `slurm/run_gpu.sbatch` are job scripts for any configuration;
+`script_of_job` writes the script of one run. All job scripts begin with `LISTEN` and end with
 `RUN_AND_REQUEUE`."""
 
 import re
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from simulator.cluster.queue import seconds
+from simulator.cluster.queue import slurm_seconds
 from simulator.errors import UserError, shown
 from simulator.settings import Count, Integer, Settings, ShellText
 
@@ -28,7 +28,7 @@ LEAD = 120  # Seconds before a long time limit at which Slurm warns a job script
 
 def _slurm_time(value: Any) -> Any:
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    if isinstance(text, str) and seconds(text) is not None:
+    if isinstance(text, str) and slurm_seconds(text) is not None:
         return text
     raise ValueError(
         f"a time in Slurm's format is needed, e.g. 00:30:00 or 2-12:00:00, not {shown(value)}"
@@ -90,7 +90,7 @@ class SlurmSettings(Settings):
     def limit(self) -> float | None:
         """The time limit in seconds; None if the job has no limit, or Slurm's default limit."""
         others = re.findall(r"(?:^|\s)(?:--time(?:=| )|-t ?)(\S+)", self.sbatch or "")
-        given = seconds(others[-1] if others else self.time or "") or 0
+        given = slurm_seconds(others[-1] if others else self.time or "") or 0
         # 0 means no limit, and Slurm rounds up to minutes.
         return 60.0 * ceil(given / 60) or None
 
@@ -104,7 +104,7 @@ class SlurmSettings(Settings):
         return LEAD if self.limit is None else max(1, min(LEAD, int(self.limit / 4)))
 
 
-def render(  # many parameters: each is a part of the script
+def script_of_job(  # many parameters: each is a part of the script
     name: str,
     folder: Path,
     command: Sequence[str],

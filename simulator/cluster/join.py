@@ -57,7 +57,11 @@ def join(
             allocation.coordinator or f"{allocation.coordinator_host or ''}:{allocation.port}",
             secret,
         )
-        find = (lambda: place) if shared is None else (lambda: rendezvous.find(shared, name))
+        find = (
+            (lambda: place)
+            if shared is None
+            else (lambda: rendezvous.published_place(shared, name))
+        )
         initialize(meeting.attend(find, allocation, wait, say))
         return None
     if allocation.coordinator is not None:

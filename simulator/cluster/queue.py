@@ -88,7 +88,7 @@ def waiting_tasks(arrays: Collection[str]) -> set[str]:
     return {words[0] for words in tasks if len(words) == 2 and words[1] in _BEFORE}
 
 
-def seconds(text: str) -> float | None:
+def slurm_seconds(text: str) -> float | None:
     """The seconds in a time in Slurm's form M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None for
     UNLIMITED and INVALID."""
     if not re.fullmatch(r"(\d+-\d+(:\d+){0,2})|(\d+(:\d+){0,2})", text):

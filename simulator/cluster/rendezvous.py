@@ -18,7 +18,7 @@ from pathlib import Path
 
 from simulator.cluster.allocation import PORTS
 from simulator.errors import RunFailure
-from simulator.files import read_json, restored
+from simulator.files import dataclass_from, read_json
 
 _PREFIX = ".coordinator-"
 
@@ -131,10 +131,10 @@ def retract(folder: Path, name: str) -> None:
         (folder / f"{_PREFIX}{name}").unlink()
 
 
-def find(folder: Path, name: str) -> Place | None:
+def published_place(folder: Path, name: str) -> Place | None:
     """Called by the other processes: the place of process 0, or None while it is not published."""
     path = folder / f"{_PREFIX}{name}"
     with contextlib.suppress(OSError):
         if path.name in os.listdir(folder):
-            return restored(Place, read_json(path))
+            return dataclass_from(Place, read_json(path))
     return None

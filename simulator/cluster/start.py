@@ -33,7 +33,7 @@ from simulator.cluster.hardware import (
 )
 from simulator.cluster.join import join
 from simulator.cluster.mesh import Device, make_mesh
-from simulator.cluster.variables import whole
+from simulator.cluster.variables import whole_number
 from simulator.errors import RunFailure, UserError, shown
 from simulator.files import reason
 
@@ -245,11 +245,11 @@ def follow_launcher() -> None:
         return
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
-    if whole(launcher) is None:
+    if whole_number(launcher) is None:
         raise UserError(
             f"{LAUNCHER}: {shown(launcher)} is not a process id; unset it, the launcher sets it"
         )
-    if os.getppid() != whole(launcher):
+    if os.getppid() != whole_number(launcher):
         raise RunFailure("the launcher of --processes is gone")
 
 

@@ -40,12 +40,12 @@ compiled and connected. Any other variable may hold a token or a password. The e
 names, never prefixes."""
 
 
-def recorded(environ: Mapping[str, str]) -> dict[str, str]:
+def recorded_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of `RECORDED` that are set, sorted by name."""
     return {name: environ[name] for name in sorted(RECORDED & environ.keys())}
 
 
-def whole(text: str | None) -> int | None:
+def whole_number(text: str | None) -> int | None:
     """`text` as a whole number of at most 18 digits; None for any other text, which a variable may
     hold as well."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 18 else None

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from simulator.config.load import as_mapping
-from simulator.config.overrides import walk
+from simulator.config.overrides import values_by_path
 from simulator.config.run_config import RunConfig
 from simulator.config.yaml12 import dotted
 from simulator.words import flat
@@ -98,7 +98,9 @@ def zero_or_number(item: Any) -> Any:
 def leaves(block: Any) -> Iterator[tuple[str, Any]]:
     """The values in nested mappings and lists, by dotted key."""
     return (
-        (dotted(path), item) for path, item in walk(block) if not isinstance(item, Mapping | list)
+        (dotted(path), item)
+        for path, item in values_by_path(block)
+        if not isinstance(item, Mapping | list)
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from simulator.config.blocks import OutputSettings
-from simulator.config.messages import explain
+from simulator.config.messages import mistakes_in
 from simulator.config.overrides import Override, apply_overrides, parse_override
 from simulator.config.run_config import BLOCKS, Places, RunConfig, named_blocks, run_config_class
 from simulator.config.yaml12 import Document, dump_yaml, parse_yaml
@@ -192,7 +192,7 @@ def _checked(
     try:
         return kind.model_validate(data, context=context)
     except ValidationError as error:
-        raise explain(error, kind, data, places) from None
+        raise mistakes_in(error, kind, data, places) from None
 
 
 def read_settings(

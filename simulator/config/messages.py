@@ -16,7 +16,7 @@ from simulator.errors import UserError, did_you_mean, nearest, shown
 from simulator.settings import Settings
 
 
-def explain(
+def mistakes_in(
     error: ValidationError, settings: type[Settings], data: Any, places: Places
 ) -> UserError:
     """The UserError with one line per mistake in `data`, in the order of the user's input."""

@@ -113,7 +113,7 @@ def _set(data: dict[str, Any], places: dict[Path, str], override: Override) -> N
         else:
             block = block[part]
     _forget(places, path)
-    places |= {key: override.place for key, _ in walk(override.value, path)}
+    places |= {key: override.place for key, _ in values_by_path(override.value, path)}
 
 
 def _check_entry(block: Any, path: Path, depth: int, override: Override) -> None:
@@ -125,7 +125,7 @@ def _check_entry(block: Any, path: Path, depth: int, override: Override) -> None
     raise UserError(f"{override.place}: {beginning_of(path)}{problem}")
 
 
-def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def values_by_path(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """A value and all values in its mappings and lists, each with its path."""
     yield path, value
     items = (
@@ -136,4 +136,4 @@ def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         else ()
     )
     for key, item in items:
-        yield from walk(item, (*path, key))
+        yield from values_by_path(item, (*path, key))

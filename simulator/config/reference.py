@@ -31,7 +31,7 @@ class Key:
     executed: bool = False  # Whether its value, or the file that it names, is executed.
 
 
-def keys(schema: Mapping[str, Any] | None = None) -> list[Key]:
+def reference_keys(schema: Mapping[str, Any] | None = None) -> list[Key]:
     """All keys, in the order of the settings classes; a key of several kinds is listed once per
     kind."""
     schema = json_schema() if schema is None else schema

@@ -36,7 +36,7 @@ def _operations(transform: Transform, transforms: int) -> float:
     return (2.5 if transform.layout.real else 5.0) * points * np.log2(points) * transforms
 
 
-def limits(
+def transform_limits(
     simulation: Simulation, parts: Counter[TimedPart], agree: Callable[[float], float]
 ) -> dict[str, Any]:
     """The least time of a step's transforms on these devices: a transform reads and writes its data
@@ -264,7 +264,7 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
         "compile_cold": cold,
         "compile_cached": cached,
         "points_per_second": points / devices / step,
-        "limits": limits(simulation, found.parts, cluster.broadcast),
+        "limits": transform_limits(simulation, found.parts, cluster.broadcast),
         "rounds": rounds,
     }
 

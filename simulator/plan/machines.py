@@ -143,7 +143,7 @@ _COMMON = {
 }
 
 
-def missing(machine: Machine) -> str | None:
+def compile_obstacle(machine: Machine) -> str | None:
     """Why programs cannot be compiled here for the GPU `machine`, with a remedy; None if they can
     be compiled."""
     if machine.measured:
@@ -162,7 +162,7 @@ def target_of(machine: Machine) -> str | None:
     described = (
         machine.platform == "gpu" and KNOWN.get(machine.name) is not None and not machine.measured
     )
-    return machine.name if described and missing(machine) is None else None
+    return machine.name if described and compile_obstacle(machine) is None else None
 
 
 @lru_cache(maxsize=64)

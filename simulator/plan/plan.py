@@ -51,7 +51,7 @@ class Seconds:
         return self.arrays + self.exchange + self.starts - self.overlapped
 
 
-def seconds(moved: Traffic, machine: Machine, devices: int) -> Seconds:
+def step_seconds(moved: Traffic, machine: Machine, devices: int) -> Seconds:
     """The duration of a step, if a device reads and writes at its bandwidth (a processor: the
     fraction CACHED of the bytes at the bandwidth of its cache), and sends to devices on its own
     node and on other nodes at the same time. A GPU works on `moved.overlapped` bytes in the
@@ -162,7 +162,7 @@ class Plan:
 
     @cached_property
     def seconds(self) -> Seconds:
-        return seconds(self.step.traffic, self.machine, self.devices)
+        return step_seconds(self.step.traffic, self.machine, self.devices)
 
     @property
     def whole_run(self) -> float | None:
@@ -212,12 +212,12 @@ class Plan:
         raise self.config.error(
             "grid.shape",
             f"{shape} in {self.config.precision} precision needs {size(self.step.largest)} on each of "
-            f"{self.devices} {counted(self.machine, self.devices)}, {size(short)} more than the available "
+            f"{self.devices} {device_words(self.machine, self.devices)}, {size(short)} more than the available "
             f"{size(self.available)}; {', or '.join(cures) or 'no number of devices would suffice'}",
         )
 
 
-def counted(machine: Machine, devices: int) -> str:
+def device_words(machine: Machine, devices: int) -> str:
     word = "device" if devices == 1 else "devices"
     return f"{word} of {machine.name}" if machine.measured else f"{machine.name} {word}"
 
@@ -285,7 +285,7 @@ def _points(
             step = step_on(with_shape(config, shape), machine, devices)
         except UserError:
             continue  # the grid cannot be distributed over so many devices
-        took = seconds(step.traffic, machine, devices)
+        took = step_seconds(step.traffic, machine, devices)
         fits = step.memory <= usable(machine)
         name = step.simulation.transform.name.removeprefix("custom_partitioning_")
         yield Point(devices, shape, name, step.memory, fits, took.all, took.exchange, 1.0)

@@ -10,8 +10,8 @@ from simulator.cluster.jobscript import SlurmSettings
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.plan.fitting import fewest_devices
-from simulator.plan.machines import Machine, machine, missing
-from simulator.plan.plan import Plan, Point, counted
+from simulator.plan.machines import Machine, compile_obstacle, machine
+from simulator.plan.plan import Plan, Point, device_words
 from simulator.plan.steps import Steps, fixed_steps
 from simulator.simulation.compiling import words
 from simulator.words import duration, size
@@ -31,7 +31,7 @@ def lines_of(plan: Plan) -> list[str]:
     transform = step.simulation.transform
     basis = []
     if machine.platform == "gpu":
-        why = missing(machine) or f"{machine.name} is measured, not described"
+        why = compile_obstacle(machine) or f"{machine.name} is measured, not described"
         basis = [f"a weaker estimate, from a GPU's program compiled for processors: {why}"]
         if step.target is not None:
             basis = [
@@ -40,7 +40,7 @@ def lines_of(plan: Plan) -> list[str]:
     lines = [
         f"{config.name}: {config.model.kind}, {shape}, {config.precision} precision, {config.time.integrator}, "
         f"{transform.name}",
-        f"on {plan.devices} {counted(machine, plan.devices)} ({machine.source})",
+        f"on {plan.devices} {device_words(machine, plan.devices)} ({machine.source})",
         *basis,
         "",
         "memory of a device",
@@ -88,7 +88,7 @@ def _run(plan: Plan) -> list[str]:
     return lines
 
 
-def as_json(plan: Plan) -> str:
+def plan_json(plan: Plan) -> str:
     """A plan as JSON, with bytes and seconds of one device; `memory_per_point` is the number of
     values of the run's precision per grid point."""
     config = plan.config
@@ -188,7 +188,7 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
         cure = f"{more} would suffice" if more is not None else "no number of devices would suffice"
         lines.append(
             f"warning: {config.name} needs {size(plan.step.largest)} on each of {devices} "
-            f"{counted(found, devices)}, which have {size(plan.available)}; {cure} (simulator plan)"
+            f"{device_words(found, devices)}, which have {size(plan.available)}; {cure} (simulator plan)"
         )
     wanted: dict[str, object] = dict(plan.ask())
     sized = {"nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"} & given.keys()
@@ -206,7 +206,7 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
         asked = " ".join(flags(wanted))
         why = f"{_seconds(plan.seconds.all)} a step" + (f", {steps} steps" if steps else "")
         lines.append(
-            f"suggested by simulator plan for {devices} {counted(found, devices)}: {asked} ({why})"
+            f"suggested by simulator plan for {devices} {device_words(found, devices)}: {asked} ({why})"
         )
     return config.model_copy(update={"slurm": config.slurm.model_copy(update=wanted)}), lines
 

@@ -34,7 +34,7 @@ CompiledProgram = Literal["loop", "diagnostics", "output"]
 _compilers = ThreadPoolExecutor(usable_cores(), thread_name_prefix="plan")
 
 
-def needs(
+def program_memory(
     config: RunConfig,
     devices: int,
     platform: Platform,
@@ -131,14 +131,16 @@ class Step:
         """Compile all programs in the background."""
         step = self if self.devices <= self._most else self._counterpart
         for program in get_args(CompiledProgram):
-            needs(step.config, step.devices, step.platform, program, step.target)
+            program_memory(step.config, step.devices, step.platform, program, step.target)
 
     def held(self, program: CompiledProgram) -> float:
         """Bytes that a compiled program holds on a device, as XLA states them. For more devices
         than programs are compiled for, the bytes of fewer devices with as many points each, times
         the ratio of the states, which differ by padding."""
         if self.devices <= self._most:
-            return needs(self.config, self.devices, self.platform, program, self.target).result()
+            return program_memory(
+                self.config, self.devices, self.platform, program, self.target
+            ).result()
         counterpart = self._counterpart
         config = self.config
         share = self.state / counterpart.state

@@ -37,7 +37,7 @@ def _config(args: argparse.Namespace) -> Any:
     return load_config(DEFAULT if path is None else path, overrides)
 
 
-def step(args: argparse.Namespace) -> int:
+def time_and_report(args: argparse.Namespace) -> int:
     config = _config(args)
     with allocated(args) as allocation:
         check_devices(config, config.devices.count, args.processes or 1)

@@ -20,7 +20,7 @@ from simulator.archive.series_recorder import series_of
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.snapshot_writer import Writer
 from simulator.cluster.failure import Watchdog, describe
-from simulator.cluster.variables import whole
+from simulator.cluster.variables import whole_number
 from simulator.config import dump_config
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, checksum, pieces_of, reason
@@ -331,7 +331,7 @@ class StateFile:
 
     def __init__(self, folder: Path, stop: float):
         """`stop` is the simulation time at which the run ends."""
-        restarts = whole(os.environ.get("SLURM_RESTART_COUNT")) or 0
+        restarts = whole_number(os.environ.get("SLURM_RESTART_COUNT")) or 0
         self._state = RunState("running", 0, 0.0, stop, 0.0, 0.0, 0.0, job_of(os.environ), restarts)
         self._folder = folder
         self._began = time.monotonic()

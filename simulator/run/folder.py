@@ -26,7 +26,14 @@ from simulator.config import Change, Difference, RunConfig, diff_configs, load_c
 from simulator.config.compare import FROZEN
 from simulator.config.load import parse_config
 from simulator.errors import RunFailure, UserError
-from simulator.files import TEMPORARY, named, read_json, refusal, remove_temporaries, remove_tree
+from simulator.files import (
+    TEMPORARY,
+    read_json,
+    refusal,
+    remove_temporaries,
+    remove_tree,
+    with_path,
+)
 from simulator.measure import KINDS
 from simulator.run.lock import RunLock
 
@@ -108,7 +115,9 @@ def decide(
     all the same."""
     changed = [difference for difference in differences if difference[3] != "free"]
     frozen = _frozen(differences, allow)
-    lines = tuple(f"{key}: {in_words(old)} -> {in_words(new)}" for key, old, new, _ in changed)
+    lines = tuple(
+        f"{key}: {value_words(old)} -> {value_words(new)}" for key, old, new, _ in changed
+    )
 
     def refused(why: str) -> Decision:
         return Decision(Action.REFUSE, (f"{path}: {why}",))
@@ -260,7 +269,7 @@ def claim(
     try:
         held = RunLock.acquire(folder.path, environ, **lock)
     except OSError as error:
-        raise refusal(named(error, folder.path), "output.directory: ") from None
+        raise refusal(with_path(error, folder.path), "output.directory: ") from None
     try:
         decided = decision()
         decided.raise_if_refused()
@@ -275,11 +284,11 @@ def claim(
     return held, decided
 
 
-def within(key: str, allowed: str) -> bool:
+def belongs_to(key: str, allowed: str) -> bool:
     return key == allowed or key.startswith(allowed + ".")
 
 
-def in_words(value: Any) -> str:
+def value_words(value: Any) -> str:
     return "nothing" if value is None else str(value)
 
 
@@ -340,13 +349,16 @@ def check_restored(checkpoint: Path, now: RunConfig, allow: Collection[str]) -> 
 def _frozen(differences: Sequence[Difference], allow: Collection[str]) -> list[Difference]:
     """The frozen keys among `differences`, except those that lie at or below a key in `allow`."""
     return [
-        d for d in differences if d[3] == Change.FROZEN and not any(within(d[0], a) for a in allow)
+        d
+        for d in differences
+        if d[3] == Change.FROZEN and not any(belongs_to(d[0], a) for a in allow)
     ]
 
 
 def _compared(differences: Sequence[Difference]) -> str:
     return ", ".join(
-        f"{key} (there {in_words(old)}, now {in_words(new)})" for key, old, new, _ in differences
+        f"{key} (there {value_words(old)}, now {value_words(new)})"
+        for key, old, new, _ in differences
     )
 
 

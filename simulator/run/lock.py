@@ -26,7 +26,7 @@ from typing import Self
 from simulator.archive.run_state import NAME as STATE
 from simulator.cluster.queue import job_is_gone
 from simulator.errors import RunFailure, UserError
-from simulator.files import named, reason, restored, write_all
+from simulator.files import dataclass_from, reason, with_path, write_all
 from simulator.run.run_status import LOCK, RENEW_EVERY, STALE_AFTER, Holder, read_holder, why_dead
 
 _BESIDE = ".lock-"
@@ -87,7 +87,7 @@ class RunLock:
                 write_all(descriptor, (json.dumps(asdict(mine)) + "\n").encode())
                 os.fsync(descriptor)
             except OSError as error:
-                raise named(error, path) from None
+                raise with_path(error, path) from None
             takeover = None
             while not _appear(beside, path):
                 holder = read_holder(path.parent)
@@ -180,7 +180,7 @@ def _read(path: Path) -> Holder | None:
         content = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):
         return None
-    return restored(Holder, content) if isinstance(content, dict) else None
+    return dataclass_from(Holder, content) if isinstance(content, dict) else None
 
 
 def _changes(path: Path, seconds: float) -> bool:

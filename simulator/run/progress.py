@@ -224,7 +224,7 @@ def summary(
         lines.append(_wall_time(spent))
     lines += _resolution(folder / "diagnostics.csv")
     lines.append(f"written to {folder}:")
-    rows = contents(folder)
+    rows = sizes_of_results(folder)
     width = max((len(name) for name, _ in rows), default=0)
     lines += [f"  {name:<{max(width, 18)}} {text}" for name, text in rows]
     lines.append("next:")
@@ -267,7 +267,7 @@ def _resolution(table: Path) -> list[str]:
     return lines
 
 
-def contents(folder: Path) -> list[tuple[str, str]]:
+def sizes_of_results(folder: Path) -> list[tuple[str, str]]:
     """The results in the folder of a run, each with its size."""
     found: list[tuple[str, str]] = []
     for name in ("diagnostics.csv", *(f"{name}.h5" for name in series_names(folder))):

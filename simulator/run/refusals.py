@@ -54,11 +54,11 @@ def may_run(
 ) -> Decision:
     """Whether `run` would start or continue the run, or find it finished. Raises UserError, with
     the place, if `run` would refuse the folder, or the configuration on any devices. Needs no
-    device and writes nothing. For `growth` see `check`."""
+    device and writes nothing. For `growth` see `check_configuration`."""
     decision = decision_of(config, overwrite=overwrite, allow=allow)
     decision.raise_if_refused()
     if decision.action is not Action.FINISHED:
-        check(
+        check_configuration(
             config,
             processes,
             None if decision.clear else RunFolder(config.output.directory).path / "inputs",
@@ -88,7 +88,7 @@ def decision_of(
     )
 
 
-def check(
+def check_configuration(
     config: RunConfig,
     processes: int = 1,
     copies: Path | None = None,

@@ -15,8 +15,8 @@ from typing import Self
 
 from simulator.archive.run_state import RunState, read_state
 from simulator.cluster.queue import ENDED, job_is_gone, job_state
-from simulator.cluster.variables import whole
-from simulator.files import read_json, replace_json, restored
+from simulator.cluster.variables import whole_number
+from simulator.files import dataclass_from, read_json, replace_json
 
 LOCK = "lock"
 RENEW_EVERY = 10.0  # Seconds between two renewals of a lock.
@@ -42,7 +42,7 @@ class Holder:
     @classmethod
     def this_process(cls, environ: Mapping[str, str]) -> Self:
         pid = os.getpid()
-        restarts = whole(environ.get("SLURM_RESTART_COUNT")) or 0
+        restarts = whole_number(environ.get("SLURM_RESTART_COUNT")) or 0
         job = environ.get("SLURM_JOB_ID")
         token = uuid.uuid4().hex
         return cls(socket.gethostname(), pid, _machine(), _start_time(pid), job, restarts, token)
@@ -59,7 +59,7 @@ class Holder:
 
 def read_holder(folder: Path) -> Holder | None:
     """The holder of the lock of `folder`, alive or not; None if there is no readable lock."""
-    return restored(Holder, read_json(folder / LOCK))
+    return dataclass_from(Holder, read_json(folder / LOCK))
 
 
 def why_dead(

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from simulator.archive.run_state import CONFIG
-from simulator.cluster.jobscript import SlurmSettings, render
+from simulator.cluster.jobscript import SlurmSettings, script_of_job
 from simulator.cluster.queue import needs_sbatch, sbatch
 from simulator.config import RunConfig, diff_configs, dump_config, load_config, read_settings
 from simulator.config.blocks import REMOVES
@@ -44,7 +44,7 @@ def site_settings(environ: Mapping[str, str] = os.environ) -> SlurmSettings:
     return read_settings(path, SlurmSettings)[0] if path.exists() else SlurmSettings()
 
 
-def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
+def prepare_job(config: RunConfig, site: SlurmSettings) -> PreparedJob:
     """The job script of a run. Raises UserError if `run` would refuse the configuration or the
     folder, or if a job or process is already computing the run."""
     folder = Path(config.output.directory)
@@ -75,13 +75,13 @@ def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
         f"Written by `simulator submit`{why}.",
     ]
     arguments = ["$run/config.yaml", *([] if fresh else _changes(folder, config))]
-    script = render(
+    script = script_of_job(
         config.name, folder, program(), resources, arguments=arguments, site=prologue, about=about
     )
     return PreparedJob(folder, script, () if fresh else decision.lines, fresh)
 
 
-def submit(config: RunConfig, job: PreparedJob) -> str:
+def submit_job(config: RunConfig, job: PreparedJob) -> str:
     """Writes the script, and a new run's configuration, and submits the script. Returns the job's
     id.
 

@@ -13,7 +13,7 @@ from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError
 from simulator.files import read_json, replace_file
 from simulator.run.folder import CONFIG, PLAN, SWEEP
-from simulator.run.progress import contents
+from simulator.run.progress import sizes_of_results
 from simulator.run.run_status import RunStatus, look_at
 from simulator.show import page
 from simulator.show.health import HealthCheck, checks, log_of, worst
@@ -211,7 +211,7 @@ def _links(run: Run) -> str:
     sizes = [
         (name, size(path.stat().st_size)) for name in others if (path := run.path / name).is_file()
     ]
-    rows = [[page.link(name, name), text] for name, text in (*sizes, *contents(run.path))]
+    rows = [[page.link(name, name), text] for name, text in (*sizes, *sizes_of_results(run.path))]
     return page.table(["file", ""], rows, [1]) if rows else ""
 
 

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from simulator.config import RunConfig
-from simulator.config.messages import explain
+from simulator.config.messages import mistakes_in
 from simulator.config.run_config import check_fitting
 from simulator.errors import UserError
 from simulator.physics.forcing import FORCINGS, Forcing
@@ -27,7 +27,7 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Equat
             *((f"model.{key}", message) if known else ("model", str(error)))
         ) from error
     except WrongParameters as wrong:
-        raise explain(wrong.error, wrong.settings, wrong.data, config.places) from None
+        raise mistakes_in(wrong.error, wrong.settings, wrong.data, config.places) from None
     if placement.grid.planar and not model.planar:
         shape = ", ".join(map(str, config.grid.shape))
         cure = f"[{shape}, 1] makes fields that do not depend on z"

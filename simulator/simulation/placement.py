@@ -18,7 +18,7 @@ from simulator.cluster import Allocation
 from simulator.cluster.hardware import usable_cores
 from simulator.cluster.mesh import MEMBERS
 from simulator.cluster.start import Cluster, start
-from simulator.cluster.variables import recorded
+from simulator.cluster.variables import recorded_variables
 from simulator.config import RunConfig
 from simulator.config.blocks import MOST_DEVICES
 from simulator.errors import UserError
@@ -27,7 +27,7 @@ from simulator.simulation import provenance
 from simulator.spectral import Grid, Modes, Transform, native, staged, stages
 from simulator.spectral.backends import build
 from simulator.spectral.request import Chosen, Request
-from simulator.words import aligned, size
+from simulator.words import aligned_lines, size
 
 SMALLEST = stages.ZX_THEN_Y.name  # The plan of custom_partitioning with the smallest memory.
 
@@ -176,7 +176,9 @@ def division_lines(cluster: Cluster, transform: Any, environ: Mapping[str, str])
     per_process = len(cluster.devices) // cluster.num_processes
     kinds = sorted({device.device_kind for device in cluster.devices})
     slurm = [
-        f"{name}={value}" for name, value in recorded(environ).items() if name.startswith("SLURM_")
+        f"{name}={value}"
+        for name, value in recorded_variables(environ).items()
+        if name.startswith("SLURM_")
     ]
     shape = " x ".join(map(str, grid.shape))
     rows = {
@@ -227,7 +229,7 @@ def _parts(transform: Any) -> list[str]:
                 )
             sizes.append(size(prod(stop - start for start, stop in bounds) * itemsize))
         rows.append([str(number), str(device.process_index), *ranges, *sizes])
-    return aligned(rows, range(len(rows[0])))
+    return aligned_lines(rows, range(len(rows[0])))
 
 
 Tree = Any

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from simulator.cluster.variables import recorded
+from simulator.cluster.variables import recorded_variables
 from simulator.files import UNRECORDED, Journal, read_json, replace_json
 from simulator.words import version_of
 
@@ -43,7 +43,7 @@ def collect(
         },
         "devices": dict(devices),
         "mesh": dict(mesh),
-        "environment": recorded(environ),
+        "environment": recorded_variables(environ),
         "environment_set": dict(environment_set),
     }
 

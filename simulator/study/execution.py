@@ -13,7 +13,7 @@ from typing import Any
 
 from simulator.archive.run_state import CONFIG
 from simulator.cluster.hostlist import ranges
-from simulator.cluster.jobscript import SlurmSettings, render
+from simulator.cluster.jobscript import SlurmSettings, script_of_job
 from simulator.cluster.queue import needs_sbatch, sbatch
 from simulator.config import load_config
 from simulator.errors import UserError
@@ -211,7 +211,7 @@ def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
     resources, prologue = wishes(SlurmSettings(**settings), site_settings())
     index = f"$((SLURM_ARRAY_TASK_ID + {offset}))" if offset else '"$SLURM_ARRAY_TASK_ID"'
     folder = shlex.quote(str(sweep.folder))
-    return render(
+    return script_of_job(
         sweep.name,
         sweep.folder,
         [*program(), "sweep"],

@@ -12,7 +12,7 @@ from pathlib import Path
 from simulator.archive.run_state import RunState, read_state
 from simulator.cluster.queue import waiting_tasks
 from simulator.errors import RunFailure, UserError
-from simulator.files import read_json, replace_json, restored
+from simulator.files import dataclass_from, read_json, replace_json
 from simulator.run.run_status import is_written, job_of, process_lives, submitted_job
 
 NAME = "sweep.json"  # The record of a run's latest start, in HASH/logs: its end, if state.json is missing.
@@ -33,7 +33,7 @@ class Record:
 
 def read_record(folder: Path) -> Record | None:
     """The record of the run in `folder`; None if no sweep has started it yet."""
-    return restored(Record, read_json(folder / "logs" / NAME))
+    return dataclass_from(Record, read_json(folder / "logs" / NAME))
 
 
 def begun(folder: Path, pid: int, log: Path, environ: Mapping[str, str]) -> Record:

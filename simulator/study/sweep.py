@@ -35,7 +35,7 @@ from simulator.errors import UserError
 from simulator.files import replace_file, replace_json
 from simulator.plan.step import Estimate, estimate
 from simulator.run.folder import PLAN, SWEEP, Found, RunFolder
-from simulator.run.refusals import check
+from simulator.run.refusals import check_configuration
 from simulator.settings import RootedText
 from simulator.study import table as collect
 from simulator.study.arrays import Batches, SweepArray
@@ -81,7 +81,7 @@ class Sweep(PlannedSweep, Shown):
         mistakes: dict[str, None] = {}
         for run in self._extremes(self.runs if runs is None else runs):
             try:
-                check(run.config)
+                check_configuration(run.config)
             except UserError as error:
                 mistakes |= dict.fromkeys(error.args)
         if mistakes:

@@ -24,7 +24,7 @@ from simulator.archive.series_file import read_table
 from simulator.errors import did_you_mean
 from simulator.settings import ARITHMETIC, evaluated
 from simulator.study.study_status import MemberState, MemberStatus
-from simulator.words import aligned, brief
+from simulator.words import aligned_lines, brief
 
 SCALARS = (
     "wall_time",
@@ -292,4 +292,4 @@ def as_text(table: Sequence[Mapping[str, Any]], leave_out: Collection[str] = ())
     lines = [
         ["-" if _is_missing(row[name]) else brief(row[name]) for name in header] for row in table
     ]
-    return aligned([header, *lines], numeric)
+    return aligned_lines([header, *lines], numeric)

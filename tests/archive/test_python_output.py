@@ -11,7 +11,7 @@ from simulator import Simulation, open_run
 from simulator.cli import main
 from simulator.config import dump_config, load_config
 from simulator.errors import UserError
-from simulator.run.refusals import check
+from simulator.run.refusals import check_configuration
 from simulator.show import plot_run
 
 CODE = """
@@ -123,7 +123,7 @@ def test_what_cannot_be_a_row_is_refused_with_its_line(
 ) -> None:
     Path("mine.py").write_text(f"{CODE}\ndef wrong(fields, time):\n    return {result}\n")
     with pytest.raises(UserError) as refusal:
-        check(configured("{path: mine.py, function: wrong, every: 1}"))
+        check_configuration(configured("{path: mine.py, function: wrong, every: 1}"))
     words = str(refusal.value)
     start = f"run.yaml:10: output.python.function: {tmp_path / 'mine.py'}:{line}: wrong: {said}"
     assert words.startswith(start) and "\n" not in words
@@ -153,7 +153,7 @@ def test_what_cannot_be_a_row_is_refused_with_its_line(
 )
 def test_mistakes_in_the_block_are_named(configured, text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        check(configured(text))
+        check_configuration(configured(text))
 
 
 def test_one_block_stands_for_a_list_of_one(configured, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simulator.cluster import discover
 from simulator.cluster.hardware import visible_gpus
-from simulator.cluster.hostlist import expand, tasks_per_node
+from simulator.cluster.hostlist import host_names, tasks_per_node
 from simulator.errors import UserError
 
 pytestmark = pytest.mark.smoke
@@ -337,7 +337,7 @@ def test_garbage_in_a_variable_is_refused_or_not_believed(name: str) -> None:
     ],
 )
 def test_every_bracket_form(hostlist, names):
-    assert expand(hostlist) == names.split()
+    assert host_names(hostlist) == names.split()
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_every_bracket_form(hostlist, names):
 )
 def test_what_is_no_host_list_or_too_long_to_write_out_is_refused(hostlist):
     with pytest.raises(ValueError, match=r"host list|names more than 1048576 nodes"):
-        expand(hostlist)
+        host_names(hostlist)
 
 
 prefix = st.text("abc-.", min_size=1, max_size=4)
@@ -370,7 +370,7 @@ prefix = st.text("abc-.", min_size=1, max_size=4)
 )
 def test_ranges_expand_to_what_they_were_made_of(parts):
     text = ",".join(f"{a}[{lo:0{w}d}-{lo + n:0{w}d}]{b}" for a, lo, n, w, b in parts)
-    assert expand(text) == [
+    assert host_names(text) == [
         f"{a}{lo + i:0{w}d}{b}" for a, lo, n, w, b in parts for i in range(n + 1)
     ]
 

@@ -17,8 +17,8 @@ PROGRAM = """
     from simulator.cluster import compile_cache, discover
     if len(sys.argv) > 2:
         # as if this package's sources lay there: the name of the cache's folder is made from them
-        name = compile_cache.folder_name
-        compile_cache.folder_name = lambda platform: name(platform, Path(sys.argv[2]))
+        name = compile_cache.cache_name
+        compile_cache.cache_name = lambda platform: name(platform, Path(sys.argv[2]))
     from simulator.cluster.start import start
     cluster = start(discover({}), platform="cpu", count=2)
     import jax, jax.numpy as jnp
@@ -95,18 +95,16 @@ def test_the_folders_name_knows_sources_processor_and_platform(tmp_path, monkeyp
     for file in (kernel, command):
         file.parent.mkdir(parents=True)
         file.write_text("1")
-    first = compile_cache.folder_name("cpu", tmp_path)
-    assert first != compile_cache.folder_name("gpu", tmp_path)
+    first = compile_cache.cache_name("cpu", tmp_path)
+    assert first != compile_cache.cache_name("gpu", tmp_path)
     command.write_text("2")
-    assert compile_cache.folder_name("cpu", tmp_path) == first
+    assert compile_cache.cache_name("cpu", tmp_path) == first
     kernel.rename(kernel.with_name("other.h"))
-    assert compile_cache.folder_name("cpu", tmp_path) != first
-    second = compile_cache.folder_name("cpu", tmp_path)
+    assert compile_cache.cache_name("cpu", tmp_path) != first
+    second = compile_cache.cache_name("cpu", tmp_path)
     monkeypatch.setattr(compile_cache, "cpu_model", lambda: "another processor")
-    assert compile_cache.folder_name("cpu", tmp_path) != second
-    assert (
-        compile_cache.folder_name("cpu", tmp_path).rpartition("-")[2] == second.rpartition("-")[2]
-    )
+    assert compile_cache.cache_name("cpu", tmp_path) != second
+    assert compile_cache.cache_name("cpu", tmp_path).rpartition("-")[2] == second.rpartition("-")[2]
 
 
 @pytest.mark.smoke
@@ -130,10 +128,10 @@ def test_the_oldest_files_go_first_and_only_ours(tmp_path):
         for age in range(4):
             (path / f"{age}-cache").write_bytes(bytes(1000))
             os.utime(path / f"{age}-cache", (1e9 - age, 1e9 - age))
-    assert compile_cache.prune(tmp_path, limit=2500) == 2000
+    assert compile_cache.prune_cache(tmp_path, limit=2500) == 2000
     assert sorted(path.name for path in folder.iterdir()) == ["0-cache", "1-cache"]
     assert len(list(foreign.iterdir())) == 4
-    assert compile_cache.prune(tmp_path, limit=2500) == 2000
+    assert compile_cache.prune_cache(tmp_path, limit=2500) == 2000
 
 
 @pytest.mark.smoke

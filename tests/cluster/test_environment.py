@@ -10,7 +10,7 @@ import pytest
 from run_support import fresh, tool
 
 from simulator.cluster import Allocation, discover, environment, hardware
-from simulator.cluster.doctor import Facts, collect, own_findings, shared_findings
+from simulator.cluster.doctor import Facts, own_findings, process_facts, shared_findings
 
 pytestmark = pytest.mark.smoke
 
@@ -287,7 +287,7 @@ def test_what_a_process_sees_itself(environ, changes, plugin, problem, cure):
 
 
 def test_facts_of_this_process_and_gpus_by_their_uuid(tmp_path, monkeypatch):
-    found = collect(discover({}), {})
+    found = process_facts(discover({}), {})
     assert found.cores >= 1
     assert found.line.startswith(f"process 0 of 1: host {found.host}, local rank 0 of 1, ")
     assert any(version.startswith("jaxlib ") for version in found.versions)
@@ -298,5 +298,5 @@ def test_facts_of_this_process_and_gpus_by_their_uuid(tmp_path, monkeypatch):
     )
     monkeypatch.setenv("PATH", str(tmp_path))
     environ = {"CUDA_VISIBLE_DEVICES": "1"}
-    assert collect(discover(environ), environ).gpus_taken == ("GPU-222",)
-    assert collect(discover({}), {}).gpus_seen == ("GPU-111", "GPU-222")
+    assert process_facts(discover(environ), environ).gpus_taken == ("GPU-222",)
+    assert process_facts(discover({}), {}).gpus_seen == ("GPU-111", "GPU-222")

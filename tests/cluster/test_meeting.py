@@ -356,14 +356,14 @@ def test_the_address_is_there_from_its_publication_to_its_end_in_a_folder_that_c
     tmp_path,
 ):
     folder = tmp_path / "run"
-    assert rendezvous.find(folder, "1.0.0.9") is None
+    assert rendezvous.published_place(folder, "1.0.0.9") is None
     place = Place("first:4321", "secret")
     rendezvous.publish(folder, "1.0.0.9", place)
-    assert rendezvous.find(folder, "1.0.0.9") == place
+    assert rendezvous.published_place(folder, "1.0.0.9") == place
     assert [stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()] == [0o600], (
         "it holds the secret"
     )
-    assert rendezvous.find(folder, "1.1.0.9") is None, "another step's"
+    assert rendezvous.published_place(folder, "1.1.0.9") is None, "another step's"
     assert RunFolder(folder).found() is Found.EMPTY, "the folder still counts as empty"
     rendezvous.retract(folder, "1.0.0.9")
     assert list(folder.iterdir()) == []

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from simulator.cli import main
 from simulator.config import json_schema, load_config
-from simulator.config.reference import Key, keys
+from simulator.config.reference import Key, reference_keys
 from simulator.settings import (
     Count,
     Flag,
@@ -26,7 +26,7 @@ from simulator.settings import (
 
 @pytest.fixture(scope="module")
 def known() -> list[Key]:
-    return keys()
+    return reference_keys()
 
 
 @pytest.mark.smoke

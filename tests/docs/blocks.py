@@ -4,10 +4,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.cli.about import FOLDER, GENERATED, names
+from simulator.cli.about import FOLDER, GENERATED, page_names
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *(FOLDER / f"{name}.md" for name in names() if name not in GENERATED)]
+PAGES = [
+    ROOT / "README.md",
+    *(FOLDER / f"{name}.md" for name in page_names() if name not in GENERATED),
+]
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from simulator.cli import build_parser, main
-from simulator.cli.about import FOLDER, GENERATED, find, names, page, title
+from simulator.cli.about import FOLDER, GENERATED, page_named, page_names, page_text, page_title
 from simulator.config.load import load_config
-from simulator.config.reference import keys
+from simulator.config.reference import reference_keys
 from simulator.config.yaml12 import dump_yaml, parse_yaml
 from simulator.errors import UserError
 
@@ -28,14 +28,14 @@ parser = cache(build_parser)
 
 @cache
 def known_keys() -> set[str]:
-    return {key.path for key in keys()}
+    return {key.path for key in reference_keys()}
 
 
 def test_every_page_is_in_the_navigation_with_a_title() -> None:
     files = {path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.md")}
-    assert files | set(GENERATED) == set(names())
+    assert files | set(GENERATED) == set(page_names())
     assert not files & set(GENERATED)
-    assert [name for name in names() if not title(page(name, parser()))] == []
+    assert [name for name in page_names() if not page_title(page_text(name, parser()))] == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
@@ -175,12 +175,12 @@ def test_code_is_python(block: Block) -> None:
 
 
 def test_pages_are_found_by_their_last_part_and_read_me_is_short() -> None:
-    assert find("restart") == "guide/restart"
-    assert find("guide/restart.md") == "guide/restart"
+    assert page_named("restart") == "guide/restart"
+    assert page_named("guide/restart.md") == "guide/restart"
     with pytest.raises(UserError, match="did you mean restart"):
-        find("restat")
+        page_named("restat")
     with pytest.raises(UserError, match="several names: guide/planning, internals/planning"):
-        find("planning")
+        page_named("planning")
     assert len((ROOT / "README.md").read_text().splitlines()) <= 130
 
 

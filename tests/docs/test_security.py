@@ -10,7 +10,7 @@ from run_support import CASE, write_case
 from simulator.archive.open_run import open_run
 from simulator.cli import main
 from simulator.config import json_schema
-from simulator.config.reference import keys
+from simulator.config.reference import reference_keys
 from simulator.learn.assimilation import AssimilationSettings
 from simulator.study.settings import SweepSettings
 
@@ -20,7 +20,9 @@ SCHEMAS = {
     "an assimilation": AssimilationSettings.model_json_schema(),
     "a sweep": SweepSettings.model_json_schema(),
 }
-EXECUTED = {key.path for schema in SCHEMAS.values() for key in keys(schema) if key.executed}
+EXECUTED = {
+    key.path for schema in SCHEMAS.values() for key in reference_keys(schema) if key.executed
+}
 
 
 @pytest.mark.smoke

@@ -68,14 +68,14 @@ class Judge:
     def _asked(self, case: Case) -> str | None:
         from simulator.config import load_config
         from simulator.errors import UserError
-        from simulator.run.refusals import check
+        from simulator.run.refusals import check_configuration
 
         path = write(self._folder, case)
         try:
             overrides = (
                 [f"initial.path={self._source(case)}"] if case.get("initial") == "snapshot" else []
             )
-            check(load_config(path, overrides), growth=True)
+            check_configuration(load_config(path, overrides), growth=True)
         except UserError as error:
             return re.sub(r"^\S+:\d+: |^command line: ", "", str(error)).replace(
                 str(self._folder), "."

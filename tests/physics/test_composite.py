@@ -15,7 +15,7 @@ from simulator.archive.shard import Dataset
 from simulator.archive.stored_state import component_names, datasets, physical_axes
 from simulator.errors import UserError
 from simulator.physics.models import outputs
-from simulator.run.refusals import check
+from simulator.run.refusals import check_configuration
 
 BOTH = """\
 model:
@@ -157,7 +157,7 @@ def test_a_check_refuses_the_start_of_every_component(first: str) -> None:
         UserError,
         match=r"^[^\n]*components\.waves: kind: zeldovich_wave needs model\.kind: self_gr",
     ):
-        check(load_config(path, [parts, f"initial.components={starts}"]))
+        check_configuration(load_config(path, [parts, f"initial.components={starts}"]))
 
 
 def test_an_unknown_field_is_refused_with_the_fields_that_exist() -> None:

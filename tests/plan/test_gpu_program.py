@@ -18,7 +18,7 @@ from planning_cases import config_of, shipped
 
 from simulator.config import RunConfig
 from simulator.plan.abstract_run import paper_simulation
-from simulator.plan.machines import OPTIONS, described_devices, machine, missing
+from simulator.plan.machines import OPTIONS, compile_obstacle, described_devices, machine
 from simulator.simulation.compiling import Memory, words
 from simulator.spectral.collectives import collectives, largest_transform
 
@@ -52,7 +52,9 @@ FEW = (
 pytestmark = [
     pytest.mark.gpu_program,
     pytest.mark.usefixtures("optimised"),
-    pytest.mark.skipif(missing(machine(NAME)) is not None, reason=str(missing(machine(NAME)))),
+    pytest.mark.skipif(
+        compile_obstacle(machine(NAME)) is not None, reason=str(compile_obstacle(machine(NAME)))
+    ),
 ]
 
 

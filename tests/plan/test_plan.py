@@ -39,10 +39,17 @@ from simulator.plan.fitting import (
     largest_shape,
     usable,
 )
-from simulator.plan.machines import EXCHANGE_LATENCY, KNOWN, PEER_LATENCY, START, Machine, missing
-from simulator.plan.plan import CACHED, seconds, slurm_time, snapshots_of, strong, weak
+from simulator.plan.machines import (
+    EXCHANGE_LATENCY,
+    KNOWN,
+    PEER_LATENCY,
+    START,
+    Machine,
+    compile_obstacle,
+)
+from simulator.plan.plan import CACHED, slurm_time, snapshots_of, step_seconds, strong, weak
 from simulator.plan.plan_text import lines_of, suggested
-from simulator.plan.step import needs
+from simulator.plan.step import program_memory
 from simulator.plan.traffic import Sent, Traffic
 
 SMALL = "grid.shape=32,32,32"
@@ -58,7 +65,7 @@ def test_seconds_by_hand() -> None:
     """Of 7e6 bytes a device sends 3/7 within its node, 4/7 to the other over its quarter of the
     network."""
     moved = Traffic(3e9, 7e6, exchanges=2, kernels=10, overlapped=5e7, exchanged=(Sent(8e6, 8, 1),))
-    took = seconds(moved, TINY, 8)
+    took = step_seconds(moved, TINY, 8)
     assert took.arrays == 3.0
     assert took.exchange == pytest.approx(
         4e6 / 25e6 + 2 * (EXCHANGE_LATENCY + 8**0.5 * PEER_LATENCY)
@@ -71,9 +78,9 @@ def test_seconds_by_hand() -> None:
     columns = replace(
         moved, exchanged=(Sent(8e6, 4, 1), Sent(8e6, 2, 4))
     )  # 3/4 on the node, then 1/2 off it
-    assert seconds(columns, TINY, 8).exchange - took.exchange == pytest.approx(6e6 / 1e8)
-    assert seconds(moved, TINY, 1).exchange == 0
-    assert seconds(moved, replace(TINY, cache=4e9), 1).arrays == pytest.approx(
+    assert step_seconds(columns, TINY, 8).exchange - took.exchange == pytest.approx(6e6 / 1e8)
+    assert step_seconds(moved, TINY, 1).exchange == 0
+    assert step_seconds(moved, replace(TINY, cache=4e9), 1).arrays == pytest.approx(
         3 * (CACHED / 4 + 1 - CACHED)
     )
 
@@ -81,7 +88,7 @@ def test_seconds_by_hand() -> None:
 def test_a_device_without_description_is_named_with_the_cure(proportional) -> None:
     """Its plan is the weaker estimate, and says so."""
     assert "tiny has no description for the compiler; a `program` in its block of" in (
-        missing(TINY) or ""
+        compile_obstacle(TINY) or ""
     )
     plan = Plan(config_of("navier_stokes", SMALL), TINY, 1, Steps(100, "given"))
     assert any("a weaker estimate" in line and "devices.yaml" in line for line in lines_of(plan))
@@ -338,5 +345,5 @@ class Proportional:
 @pytest.fixture
 def proportional(monkeypatch) -> Proportional:
     found = Proportional()
-    monkeypatch.setattr(module, needs.__name__, found.needs)
+    monkeypatch.setattr(module, program_memory.__name__, found.needs)
     return found

@@ -13,7 +13,7 @@ from run_support import ROOT, wait_until
 
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.cluster.launcher import Forwarding
-from simulator.cluster.queue import seconds
+from simulator.cluster.queue import slurm_seconds
 from simulator.run.signals import (
     SECOND_INTERRUPT_AFTER,
     SIGNALS,
@@ -166,7 +166,7 @@ def test_the_deadline_comes_with_its_lead_and_flags_reduce_by_their_maximum():
     ],
 )
 def test_what_squeue_calls_time_left(text, expected):
-    assert seconds(text) == expected
+    assert slurm_seconds(text) == expected
 
 
 def test_the_job_end_and_limit_from_slurm():

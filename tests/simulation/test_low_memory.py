@@ -110,7 +110,7 @@ def test_a_user_s_split_equation_is_refused_like_shipped_waves(kind):
         f"fft.exchange: {kind} would cost wave functions .* remove the key for NonlinearSchrodinger"
     )
     with pytest.raises(UserError, match=message):
-        refusals.check(config)
+        refusals.check_configuration(config)
 
 
 def run(**blocks):
