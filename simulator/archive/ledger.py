@@ -108,7 +108,9 @@ class Ledger(Journal):
         `own`: files of the run that may exist already; files without a record are recorded as they
         are. `check` is called before each change and raises if another process has taken over the
         folder. Without `sync` only the last table of a start is durable."""
-        self.folder, self._check, self.sync = folder, check, sync
+        self.folder = folder
+        self._check = check
+        self.sync = sync
         self._lock = threading.RLock()
         self._growing: dict[str, AppendedFile] = {}
         self._next_mark = 0.0
@@ -202,7 +204,8 @@ class Ledger(Journal):
         ended."""
         with self._lock:
             self._check()
-            self._records.ended, self._records.saves = ended, self._records.saves + 1
+            self._records.ended = ended
+            self._records.saves = self._records.saves + 1
             content = asdict(self._records)
             del content["problem"]
             replace_file(self.folder / NAME, seal(content), sync=self.sync or ended is not None)
@@ -224,7 +227,8 @@ class Audit:
         )  # before the ledger, which is never older than a state that was read earlier
         self._saves = state.ledger if state else 0
         records = read_ledger(folder)
-        self._records, self._exists = records or Records(), records is not None
+        self._records = records or Records()
+        self._exists = records is not None
         self.expected = self._exists or self._saves > 0  # Whether the run has, or had, a ledger.
 
     def ledger_problem(self) -> str | None:
@@ -278,14 +282,16 @@ class Audit:
         return self._records
 
     def _damage(self, name: str, known: Records) -> str | None:
-        path, acceptable = self.folder / name, known.acceptable(name)
+        path = self.folder / name
+        acceptable = known.acceptable(name)
         recorded = [record for record in acceptable if record is not None]
         if not recorded:
             return None
         if not path.exists():
             return None if None in acceptable else "missing"
         if name not in GROWING:
-            now, wanted = checksum(pieces_of(path)), recorded[-1][0]
+            now = checksum(pieces_of(path))
+            wanted = recorded[-1][0]
             altered = ALTERED if now[0] == wanted else f"altered: {now[0]} bytes, not {wanted}"
             return None if now in recorded else altered
         size = path.stat().st_size

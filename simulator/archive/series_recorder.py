@@ -34,7 +34,8 @@ class Recorded:
     `series_NAME_`."""
 
     def __init__(self, name: str, measured: Measured, simulation: Simulation, kind: Kind):
-        self.measured, self._prefix = measured, f"series_{name}_"
+        self.measured = measured
+        self._prefix = f"series_{name}_"
         self.with_snapshots = kind.with_snapshots  # Whether every snapshot adds a row.
         self._frequent = kind.frequent or not simulation.config.run.sync
         everywhere = NamedSharding(simulation.transform.layout.mesh, PartitionSpec())
@@ -58,7 +59,8 @@ class Recorded:
         self._memory: Memory | None = None
         self._beside = measured.beside()
         self._waiting: list[tuple[int, float, Mapping[str, np.ndarray]]] = []
-        self._written, self._last_step = time.monotonic(), -1
+        self._written = time.monotonic()
+        self._last_step = -1
         self._file: Series | None = None
 
     def row(self, state: State, memory: Memory) -> tuple[Any, Memory]:
@@ -125,7 +127,9 @@ class Recorded:
 
     def waiting(self) -> list[tuple[int, float, Mapping[str, np.ndarray]]]:
         """The rows that wait to be written, which the caller writes."""
-        rows, self._waiting, self._written = self._waiting, [], time.monotonic()
+        rows = self._waiting
+        self._waiting = []
+        self._written = time.monotonic()
         return rows
 
     def file(self, path: Path, journal: Journal) -> Series:

@@ -43,7 +43,9 @@ from simulator.words import version_of
 
 _SEAL = b"simulator xxh3 "
 _SEAL_LENGTH = len(_SEAL) + 16
-_IN_MEMORY, _PIECE = 1 << 26, 1 << 20  # Bytes.
+# Bytes.
+_IN_MEMORY = 1 << 26
+_PIECE = 1 << 20
 
 
 def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
@@ -190,12 +192,12 @@ def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
         if entry.species is not None:
             species[entry.species] = entry.axes[-1].size
             record = name.removeprefix(f"{entry.species}.")
-            parent, described = (
-                iteration.require_group(f"particles/{entry.species}"),
-                _record_attributes(record),
-            )
+            parent = iteration.require_group(f"particles/{entry.species}")
+            described = _record_attributes(record)
         elif entry.is_mesh:
-            record, parent, described = name, meshes, _mesh_attributes(entry)
+            record = name
+            parent = meshes
+            described = _mesh_attributes(entry)
         else:
             continue
         group = parent.create_group(record) if entry.components else parent

@@ -39,7 +39,8 @@ fields."""
 
 def spectral_axes(layout: Layout) -> tuple[Axis, ...]:
     """The axes of a spectral layout, as the manifest describes them."""
-    shape, names = dict(zip("xyz", layout.grid.shape, strict=True)), layout.grid.names
+    shape = dict(zip("xyz", layout.grid.shape, strict=True))
+    names = layout.grid.names
     return tuple(
         Axis.modes(names[a], layout.mode_numbers[a], points=shape[a]) for a in layout.seen_order
     )
@@ -155,7 +156,8 @@ def particle_datasets(particles: ParticleSet, population: Population) -> Iterato
     """The records of particles, `NAME.position` and so on, and `NAME.id`.
 
     Raises RunFailure if a particle is missing or duplicated, so that the ids do not add up."""
-    name, domain = population.name, population.domain
+    name = population.name
+    domain = population.domain
     shares = _checked_shares(name, particles, population.count, domain)
     axis = (Axis(name=f"{name}.particle", size=sum(shares)),)
     for record, array in {"id": particles.id, **particles.records}.items():
@@ -236,13 +238,15 @@ class StoredFields:
     def coefficients(self, name: str, transform: Transform) -> jax.Array:
         """The modes of field `name` in the layout of `transform`; zero where the stored grid has no
         mode."""
-        layout, components = transform.layout, self.components[name]
+        layout = transform.layout
+        components = self.components[name]
         kind = np.result_type(transform.dtype, np.complex64)
         if self._modes:
             like = jax.ShapeDtypeStruct((*components, *layout.shape), kind)
             field = restored_field(self._snapshot, name, like, layout)
             return jax.jit(lambda f: jnp.where(layout.mask, f, 0))(field)
-        devices, real = list(layout.mesh.devices.flat), layout.real
+        devices = list(layout.mesh.devices.flat)
+        real = layout.real
         # A wave function also has its Nyquist planes.
         stored = make_transform(self.grid, devices, transform.dtype, real=real, every=not real)
         dtype = transform.dtype if layout.real else kind
@@ -266,7 +270,8 @@ def resized(modes: jax.Array, source: Layout, target: Layout) -> jax.Array:
     modes = jnp.transpose(modes, (*range(lead), *(lead + source.order.index(a) for a in "zyx")))
     for axis in "xy":
         modes = _matched(modes, lead + "zyx".index(axis), axis, source, target)
-    parts, y = target.devices, modes.shape[lead + 1]
+    parts = target.devices
+    y = modes.shape[lead + 1]
     modes = jnp.pad(modes, [(0, 0)] * (lead + 1) + [(0, padded(y, parts) - y), (0, 0)])
     if parts > 1:
         spec = PartitionSpec(*(None,) * (lead + 1), tuple(spatial(target.mesh)), None)

@@ -52,7 +52,9 @@ from simulator.simulation.simulation import Simulation
 from simulator.study.runs import is_compared
 from simulator.words import short
 
-RECORD, RESULT, HISTORY = "assimilation.json", "result.npz", "history.csv"
+RECORD = "assimilation.json"
+RESULT = "result.npz"
+HISTORY = "history.csv"
 _PROGRAM = "simulator assimilate"
 _EVERY = 60.0  # Seconds between two checkpoints.
 _OWN = {
@@ -146,14 +148,19 @@ class Assimilating:
     """One start of an assimilation on one process."""
 
     def __init__(self, task: Assimilation, cluster: Cluster, log: RunLog, signals: SignalFlags):
-        self.task, self.cluster, self.log, self.signals = task, cluster, log, signals
-        self.settings, self.folder = task.settings, Path(task.settings.output)
+        self.task = task
+        self.cluster = cluster
+        self.log = log
+        self.signals = signals
+        self.settings = task.settings
+        self.folder = Path(task.settings.output)
         self.rows: list[Row] = []
         self._saved = self._began = time.monotonic()
 
     def run(self, overwrite: bool = False) -> int:
         """The exit code: 0 done, 3 stopped early. Raises UserError before anything is written."""
-        settings, config = self.settings, self.task.config
+        settings = self.settings
+        config = self.task.config
         if self.cluster.together(lambda: self._is_finished(overwrite)):
             self.log.say(f"finished already: {short(self.folder)}")
             return 0
@@ -326,7 +333,9 @@ def plane(simulation: Simulation, state: State, observed: Observed, number: int)
     """The first observed variable on the plane of the grid through the first point, and the points
     of the plane, with their observations at the time `number`."""
     assert observed.positions is not None
-    grid, names, points = simulation.grid, np.array(observed.names), observed.positions
+    grid = simulation.grid
+    names = np.array(observed.names)
+    points = observed.positions
     column = str(names[0])
     field = next(
         n for n in simulation.model.fields if column == n or column.rpartition("_")[0] == n

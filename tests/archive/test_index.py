@@ -32,10 +32,8 @@ ATTRIBUTES = {
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     values = random_field(3, 6, 5, 4)
-    sharded, psi = (
-        on_devices(values, (2, 2), (None, 0, 1, None)),
-        random_field(6, 5, 4, dtype=np.complex128),
-    )
+    sharded = on_devices(values, (2, 2), (None, 0, 1, None))
+    psi = random_field(6, 5, 4, dtype=np.complex128)
     datasets = [
         Dataset("velocity", sharded, grid(6, 5, 4), XYZ, attributes={"unit": "m/s"}),
         Dataset("psi", psi, grid(6, 5, 4)),
@@ -176,7 +174,8 @@ def test_a_shard_truncated_lengthened_or_deleted(sharded):
 @pytest.mark.parametrize("end", [".h5", ".vtkhdf"])
 def test_a_derived_file_that_lies_is_found_and_made_again(sharded, end):
     """Whatever was edited: the file ends with the checksum of its bytes and of the manifest."""
-    path, manifest = sharded.with_name(f"00000005{end}"), open_snapshot(sharded).manifest
+    path = sharded.with_name(f"00000005{end}")
+    manifest = open_snapshot(sharded).manifest
     with h5py.File(path, "r+", locking=False) as file:
         found = "data/5/fields/p" if end == ".h5" else "VTKHDF/PointData/p"
         shape = file[found].shape
@@ -184,7 +183,8 @@ def test_a_derived_file_that_lies_is_found_and_made_again(sharded, end):
         file[found] = np.zeros(shape)
     assert wrong(sharded) == {path.name: ALTERED}  # HDF5 has cut off the checksum
     assert verify(sharded).restorable and list(make_derived(sharded, manifest)) == [path]
-    rng, good = np.random.default_rng(8), path.read_bytes()
+    rng = np.random.default_rng(8)
+    good = path.read_bytes()
     for bit in rng.integers(8 * len(good), size=50).tolist():
         bad = bytearray(good)
         bad[bit // 8] ^= 1 << (bit % 8)

@@ -55,18 +55,22 @@ class Storage(RuleBasedStateMachine):
     def begin(self):
         self.parent = Path(tempfile.mkdtemp())
         self.good: dict[int, int] = {}
-        self.step, self.seed = 0, 0
+        self.step = 0
+        self.seed = 0
 
     @rule(layout=LAYOUTS, ahead=st.integers(0, 3))
     def save(self, layout, ahead):
-        self.step, self.seed = self.step + ahead, self.seed + 1  # 0 ahead replaces the newest
+        # 0 ahead replaces the newest
+        self.step = self.step + ahead
+        self.seed = self.seed + 1
         array = on_devices(state(self.step, self.seed), *layout)
         save(self.parent, self.step, [Dataset("u", array, grid(*SHAPE), XYZ)])
         self.good[self.step] = self.seed
 
     @rule(stage=st.sampled_from(STAGES), ahead=st.integers(0, 3))
     def kill(self, stage, ahead):
-        step, seed = self.step + ahead, self.seed + 1
+        step = self.step + ahead
+        seed = self.seed + 1
         replaces = step in [int(f.name) for f in committed(self.parent)]
         code = in_child(_killed_save, self.parent, step, seed, stage)
         if stage == "moved aside" and not replaces:
@@ -74,7 +78,8 @@ class Storage(RuleBasedStateMachine):
         else:
             assert code == -signal.SIGKILL
         if code == 0 or STAGES.index(stage) >= STAGES.index("renamed"):
-            self.step, self.seed = step, seed
+            self.step = step
+            self.seed = seed
             self.good[step] = seed
         clean_leftovers(self.parent)
         for folder in committed(self.parent):
