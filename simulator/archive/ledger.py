@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simulator.archive.run_state import ALTERED, read_state, seal, unsealed
+from simulator.archive.run_state import read_state
+from simulator.archive.seal import ALTERED, sealed_json, unsealed_json
 from simulator.files import AppendedFile, Journal, checksum, pieces_of, reason, replace_file
 
 NAME = "ledger.json"
@@ -81,7 +82,7 @@ def read_ledger(folder: Path) -> Records | None:
     try:
         if not os.path.lexists(path):
             return None
-        content = unsealed(path.read_bytes())
+        content = unsealed_json(path.read_bytes())
     except (OSError, ValueError, KeyError, TypeError) as error:
         return Records(problem=f"cannot be read ({reason(error)})")
     if content is None:
@@ -208,7 +209,9 @@ class Ledger(Journal):
             self._records.saves = self._records.saves + 1
             content = asdict(self._records)
             del content["problem"]
-            replace_file(self.folder / NAME, seal(content), sync=self.sync or ended is not None)
+            replace_file(
+                self.folder / NAME, sealed_json(content), sync=self.sync or ended is not None
+            )
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()

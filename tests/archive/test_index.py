@@ -11,7 +11,7 @@ from storage_support import XYZ, grid, on_devices, random_field, save, tiny, wri
 
 from simulator.archive import snapshot_index
 from simulator.archive.manifest import Axis, read_manifest
-from simulator.archive.run_state import ALTERED
+from simulator.archive.seal import ALTERED
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_index import image, make_derived
 from simulator.archive.snapshot_reader import open_snapshot
